@@ -1,8 +1,8 @@
-"""Pipelines written in Python: `weft.pipeline`, and what one that was built can do.
+"""Pipelines written in Python: `weft.pipeline` and its pipelines.
 
-The public face of `frontends/pipelines/declaring.py` and `building.py`, which know nothing of running. What runs, and
-everything that runs it, is loaded when a pipeline is built or run, not when it is declared: a step's own process
-declares it again.
+The public interface of `frontends/pipelines/declaring.py` and `building.py`, which cannot run pipelines. Modules that
+run steps are loaded when a pipeline is built or run, not when it is declared, because each process of a step declares
+it again.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class PipelineResult(Struct, frozen=True):
-    """How a run of a pipeline ended.
+    """The end of a run of a pipeline.
 
-    `state` is `succeeded`, `failed` or `terminated`; `steps` has each step by its name (`dag.step` inside of one) with
-    its state, message, times and logs, `outputs` the path of each artifact that is there, by `step.artifact`. `folder`
-    is that of the run, with its logs. `error` is None if it succeeded.
+    `state` is `succeeded`, `failed` or `terminated`. `steps` maps the name of a step (`dag.step` inside a dag) to its
+    state, message, times and logs. `outputs` maps `step.artifact` to the path of each artifact that exists. `folder` is
+    the folder of the run, with its logs. `error` is None if the run succeeded.
     """
 
     run_id: str
@@ -39,12 +39,12 @@ class PipelineResult(Struct, frozen=True):
 
     @property
     def succeeded(self) -> bool:
-        """Whether all went well."""
+        """Whether the run succeeded."""
         return self.error is None and self.state == "succeeded"
 
 
 class BoundPipeline:
-    """A pipeline that was built: run it, or write it as a file."""
+    """A built pipeline: run it, or write it as a file."""
 
     def __init__(self, built: BuiltPipeline) -> None:
         self._built = built
@@ -54,9 +54,10 @@ class BoundPipeline:
         return f"<pipeline {self.name}>"
 
     def to_yaml(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Return the pipeline as YAML, and write it to a file if one is named, from whose folder functions are found.
+        """Return the pipeline as YAML, and write it to a file if one is named; functions are found from the file's
+        folder.
 
-        Without a file it is as one beside the Python file would be. ForbiddenError: the file cannot be written.
+        Without a file, paths are those of a file beside the Python file. ForbiddenError: the file cannot be written.
         """
         if path is None:
             return self._built.text()
@@ -84,11 +85,12 @@ class BoundPipeline:
         only: str = "",
         check: bool = True,
     ) -> PipelineResult:
-        """Run it to its end as `weft run` does, and say how it ended.
+        """Run the pipeline to its end as `weft run` does, and return its result.
 
-        `parameters` are those of steps: `{"epochs": 3}` for all that have one, `{"train.epochs": 3}`. The other
-        arguments are those of the command line: `cache=False` is --no-cache, `start` is --from. With `check` what
-        went wrong is raised; without it the result tells it. Errors before the first step starts are raised anyway.
+        `parameters` are those of steps: `{"epochs": 3}` for all steps that have one, `{"train.epochs": 3}` for one
+        step. The other arguments are those of the command line: `cache=False` is --no-cache, `start` is --from. With
+        `check`, an error of the run is raised; without it, the result has it. Errors before the first step starts are
+        always raised.
         """
         from weft import wiring
         from weft.admin.settings import load_settings
@@ -119,9 +121,10 @@ class PipelineFunction(PipelineBuilder):
     """A function that builds a pipeline; made by `weft.pipeline`."""
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """Build the pipeline and return it; inside another that is being built, add it to that and return its handle.
+        """Build and return the pipeline; inside another pipeline that is being built, add it there and return its
+        handle.
 
-        DefinitionError: a call in it cannot be part of a pipeline. PipelineError lists all that is wrong.
+        DefinitionError: a call cannot be part of a pipeline. PipelineError lists all errors.
         """
         builder = CURRENT.get()
         if builder is not None:
@@ -132,7 +135,7 @@ class PipelineFunction(PipelineBuilder):
         return BoundPipeline(build(self, args, named, wiring.STEP_KINDS))
 
     def run(self, parameters: Mapping[str, object] | None = None, **options: Any) -> PipelineResult:
-        """Build and run it as `weft run FILE -p NAME=VALUE` does: parameters of the function, and of steps.
+        """Build and run the pipeline as `weft run FILE -p NAME=VALUE` does: parameters of the function, and of steps.
 
         The options are those of `BoundPipeline.run`.
         """
@@ -143,7 +146,7 @@ class PipelineFunction(PipelineBuilder):
         return BoundPipeline(built).run(rest, **options)
 
     def to_yaml(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Build it with the defaults of its function, and do what `BoundPipeline.to_yaml` does."""
+        """Build the pipeline with the defaults of its function, and call `BoundPipeline.to_yaml`."""
         flow: BoundPipeline = self()
         return flow.to_yaml(path)
 
@@ -156,10 +159,12 @@ def pipeline(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     """Make a pipeline of a function that calls steps.
 
     Options, in the words of a file: `name`, `parallelism`, `on_failure` ("fail_fast" or "continue"), `cache` (True, or
-    `weft.CacheOptions`), `docker_env`, `main_fs`, `extra_fs`, `disabled` (names of steps), `as_paddleflow`. Of a
-    pipeline inside another only `name` counts, and `when`, its condition. DefinitionError: there is no such option.
+    `weft.CacheOptions`), `docker_env`, `main_fs`, `extra_fs`, `disabled` (names of steps), `as_paddleflow`. A pipeline
+    inside another has only `name`, and `when`, its condition. DefinitionError: an unknown option.
     """
-    said = PipelineFunction.noted(options)
+    noted = PipelineFunction.noted(options)
     return (
-        PipelineFunction(function, said) if function is not None else lambda function: PipelineFunction(function, said)
+        PipelineFunction(function, noted)
+        if function is not None
+        else lambda function: PipelineFunction(function, noted)
     )

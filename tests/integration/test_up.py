@@ -244,7 +244,7 @@ def test_up_takes_in_runs_for_the_background(place):
     assert place.weft("up")[0] == 7, "one is enough"
     code, err = place.end_up(signal.SIGTERM)
     assert code == 0
-    assert "run-000001 was taken in" in err
+    assert "run-000001 was accepted" in err
 
 
 @pytest.mark.parametrize(

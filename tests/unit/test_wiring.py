@@ -373,7 +373,7 @@ class TestSignals:
     def test_a_signal_that_is_ignored_stays_ignored(self):
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
-            with waiting.noted_signals(signal.SIGINT) as signals:
+            with waiting.recorded_signals(signal.SIGINT) as signals:
                 os.kill(os.getpid(), signal.SIGINT)
                 assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
             assert not signals.numbers

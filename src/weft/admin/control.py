@@ -1,7 +1,7 @@
-"""Orders for a run that goes on in another process: a Unix socket in the run's folder.
+"""Orders for a run of another process: a Unix socket in the folder of the run.
 
-A client sends one line of JSON, `{"do": "ping" | "cancel" | "story", ...}`, and gets one line back: `{"ok": true,
-"result": ...}` or `{"ok": false, "error": {"code", "message", "hint"}}`. Only the user who owns the run is heard.
+A client sends one line of JSON, `{"do": "ping" | "cancel" | "story", ...}`, and receives one line: `{"ok": true,
+"result": ...}` or `{"ok": false, "error": {"code", "message", "hint"}}`. Orders of other users are refused.
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ Handler = Callable[[Mapping[str, Any]], Any]
 
 
 class ControlServer:
-    """Answers orders on a thread of its own until `close`. The caller owns the run's folder.
+    """Answers orders on a thread of its own until `close`. The caller owns the folder of the run.
 
-    `handlers` maps what may be asked ("cancel", "story") to functions of the request whose result JSON can tell; they
-    are called on this thread and should return soon. `ping` is answered by itself. ForbiddenError, DiskFullError: the
-    socket cannot be made.
+    `handlers` maps verbs ("cancel", "story") to functions of the order whose result is JSON; they are called on this
+    thread and must return soon. `ping` is built in. ForbiddenError, DiskFullError: the socket cannot be made.
     """
 
     def __init__(self, folder: Path, handlers: Mapping[str, Handler]) -> None:
@@ -47,7 +46,7 @@ class ControlServer:
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with suppress(FileNotFoundError):
-                self.path.unlink()  # of an owner that was killed
+                self.path.unlink()  # of a killed owner
             with socket_name(self.path) as path:
                 self._server.bind(path)
             self.path.chmod(0o600)
@@ -60,7 +59,7 @@ class ControlServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Answer no more, and remove the socket; a second time does nothing."""
+        """Answer no more orders, and remove the socket; a second call does nothing."""
         if self._thread.is_alive():
             self._wake.close()
             self._thread.join()
@@ -82,7 +81,7 @@ class ControlServer:
             while True:
                 if any(key.fileobj is self._woken for key, _ in ready.select()):
                     return
-                with suppress(OSError):  # a client that went away
+                with suppress(OSError):  # the client has gone
                     connection, _ = self._server.accept()
                     with connection:
                         connection.settimeout(_PATIENCE_S)
@@ -112,8 +111,8 @@ class ControlServer:
 def send(folder: Path, request: Mapping[str, Any], timeout: float = 5.0, starting_s: float = 2.0) -> Any:
     """Send an order to the owner of the run in `folder` and return its result.
 
-    An owner that is just starting has `starting_s` seconds to open its socket. Errors of the owner are raised again, by
-    their code. ConflictError: the run is not running, or its owner does not answer within `timeout` seconds.
+    A starting owner has `starting_s` seconds to open its socket. Errors of the owner are raised again, by their codes.
+    ConflictError: the run is not running, or its owner does not answer within `timeout` seconds.
     """
     line = json.dumps(dict(request)).encode() + b"\n"
     if len(line) > MAX_REQUEST:
@@ -136,7 +135,7 @@ def send(folder: Path, request: Mapping[str, Any], timeout: float = 5.0, startin
         raise ConflictError(f"{folder.name} is not running", hint=f"Look at it: weft show {folder.name}") from None
     if answer.get("ok"):
         return answer.get("result")
-    raise _told(answer.get("error"))
+    raise _refused(answer.get("error"))
 
 
 def _connect(connection: socket.socket, folder: Path, starting_s: float) -> None:
@@ -157,7 +156,7 @@ def _connect(connection: socket.socket, folder: Path, starting_s: float) -> None
 
 @contextmanager
 def socket_name(path: Path) -> Iterator[str]:
-    """Yield a name for a socket that the system takes: it refuses paths of more than about 100 bytes."""
+    """Yield a socket name short enough for the system, which refuses paths of more than about 100 bytes."""
     if len(os.fsencode(path)) <= _MAX_PATH:
         yield str(path)
         return
@@ -173,13 +172,13 @@ def socket_name(path: Path) -> Iterator[str]:
 def _same_user(connection: socket.socket) -> bool:
     if sys.platform != "linux":
         return True  # the folder is closed to others
-    said = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, user, _ = struct.unpack("3i", said)
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, user, _ = struct.unpack("3i", credentials)
     return user in (os.getuid(), 0)
 
 
 def _read_line(connection: socket.socket, limit: int, reads: int | None = _MAX_READS) -> bytes:
-    """Read up to a newline. Without a bound on `reads`, a client that trickles could hold the server for long."""
+    """Read up to a newline. A bound on `reads` keeps a slow client from holding the server for long."""
     data = bytearray()
     while b"\n" not in data[-65_536:]:
         if len(data) > limit or reads == 0:
@@ -205,13 +204,13 @@ def _decode(line: bytes) -> dict[str, Any]:
 def _refusal(error: Exception) -> bytes:
     if not isinstance(error, WeftError):
         error = InternalError(f"{type(error).__name__}: {error}")
-    said = {"code": error.code, "message": error.message[:MAX_REQUEST], "hint": error.hint}
-    return json.dumps({"ok": False, "error": said}, separators=(",", ":")).encode() + b"\n"
+    document = {"code": error.code, "message": error.message[:MAX_REQUEST], "hint": error.hint}
+    return json.dumps({"ok": False, "error": document}, separators=(",", ":")).encode() + b"\n"
 
 
-def _told(said: object) -> WeftError:
-    """Return the error that a refusal tells of."""
-    known = said if isinstance(said, dict) else {}
+def _refused(document: object) -> WeftError:
+    """Return the error of a refusal."""
+    known = document if isinstance(document, dict) else {}
     message, hint = str(known.get("message", "no reason was given")), str(known.get("hint", ""))
     for kind in (ConflictError, ForbiddenError, UsageError):
         if kind.code == known.get("code"):

@@ -1,11 +1,10 @@
-"""Times that repeat: the five fields of cron as PaddleFlow's scheduler reads them (robfig's `ParseStandard`).
+"""Repeating times: the five fields of cron as PaddleFlow's scheduler reads them (robfig's `ParseStandard`).
 
-Minute, hour, day of the month, month, day of the week: `*`, `?`, numbers, ranges, lists, steps (`0/15` is from 0 on),
-and names of months and days. If both days are restricted, either is enough. `@hourly` and its like, `@every 1h30m`, and
-a zone in front (`CRON_TZ=Asia/Shanghai`). Nothing here asks for the time.
+Minute, hour, day of the month, month, day of the week: `*`, `?`, numbers, ranges, lists, steps (`0/15` starts at 0),
+and names of months and days. If both days are restricted, either is enough. `@hourly` and similar, `@every 1h30m`, and
+a zone in front (`CRON_TZ=Asia/Shanghai`). This module does not read the clock.
 
-Where clocks are put forward, times that do not exist are left out; where they are put back, a time that comes twice is
-taken once, unless every hour is meant.
+Times that a change of clocks skips are left out; a time that occurs twice is taken once, unless every hour matches.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from msgspec import Struct
 from weft.model.errors import UsageError
 
 LONGEST: Final = 200
-"""Characters that an expression may have."""
+"""The maximum length of an expression, in characters."""
 _DAYS: Final = 366 * 9
-"""Within so many days every date comes that ever does: 29 February may be eight years away."""
+"""The days within which every possible date occurs: 29 February may be eight years away."""
 _AROUND: Final = 3
-"""No zone puts its clocks on or back by more hours than this."""
+"""The maximum hours by which a zone changes its clocks."""
 _LAST_YEAR: Final = 9_000
 _ALIASES: Final = {
     "@yearly": "0 0 1 1 *",
@@ -46,7 +45,7 @@ _HINT: Final = "Five fields: minute, hour, day of the month, month, day of the w
 
 
 class _Field(NamedTuple):
-    """The name of a field, its bounds, and the names of its values, the first being the lowest."""
+    """The name of a field, its bounds, and the names of its values, from the lowest."""
 
     name: str
     low: int
@@ -64,19 +63,19 @@ _FIELDS: Final = (
 
 
 class Times(Protocol):
-    """Times that repeat."""
+    """Repeating times."""
 
     def since(self, time: float) -> Iterator[float]:
         """Yield the times after `time`, in order, all in seconds since 1970."""
         ...
 
     def after(self, time: float, seen: float) -> Iterator[float]:
-        """Yield the times after `time`, where all up to `seen` are known already."""
+        """Yield the times after `time`, if all up to `seen` are known already."""
         ...
 
 
 class Every(Struct, frozen=True):
-    """A time each so many seconds, counted from whatever is asked for."""
+    """Times at a fixed distance in seconds, counted from the requested start."""
 
     seconds: float
 
@@ -87,13 +86,13 @@ class Every(Struct, frozen=True):
             yield time
 
     def after(self, time: float, seen: float) -> Iterator[float]:
-        """Yield the times after `time`, where all up to `seen` are known already: they are counted from that."""
+        """Yield the times after `time`, counted from `seen`, the last known time."""
         passed = max(0.0, (time - int(seen)) // self.seconds)
         return self.since(seen + passed * self.seconds)
 
 
 class Cron(Struct, frozen=True):
-    """The times of five fields in a zone. `either`: a day that fits by the month or by the week is enough."""
+    """The times of five fields in a zone. `either`: a match of the day of the month or of the week is enough."""
 
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
@@ -115,11 +114,11 @@ class Cron(Struct, frozen=True):
             day, hour = day + timedelta(days=1), 0
 
     def after(self, time: float, seen: float) -> Iterator[float]:
-        """Yield the times after `time`, where all up to `seen` are known already."""
+        """Yield the times after `time`, if all up to `seen` are known already."""
         return self.since(max(time, seen))
 
     def fits(self, day: date) -> bool:
-        """Whether there are times on a day."""
+        """Whether a day has times."""
         by_month, by_week = day.day in self.days, day.isoweekday() % 7 in self.weekdays
         return day.month in self.months and (by_month or by_week if self.either else by_month and by_week)
 
@@ -134,9 +133,9 @@ class Cron(Struct, frozen=True):
 
 
 def parse(text: str, zone: str = "") -> Times:
-    """Read an expression; `zone` names the zone of one that names none (default: that of this machine).
+    """Parse an expression; `zone` is the zone of an expression without one (default: that of this machine).
 
-    UsageError: it cannot be read, it never comes true, or there is no such zone.
+    UsageError: the expression is invalid, never matches, or names an unknown zone.
     """
     text = text.strip()
     if len(text) > LONGEST:
@@ -171,7 +170,7 @@ def parse(text: str, zone: str = "") -> Times:
 
 
 def _values(text: str, of: _Field) -> tuple[set[int], bool]:
-    """Return the values of a field, and whether it is left open."""
+    """Return the values of a field, and whether it is unrestricted."""
     found: set[int] = set()
     star = False
     for part in text.split(","):
@@ -221,7 +220,7 @@ def _zone(name: str) -> tzinfo:
 
 
 def _here() -> tzinfo:
-    """Return the zone of this machine, with its changes in summer where the machine tells them."""
+    """Return the zone of this machine, with daylight saving time if the machine has its rules."""
     try:
         with open("/etc/localtime", "rb") as file:
             return ZoneInfo.from_file(file, "local")

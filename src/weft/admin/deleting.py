@@ -1,8 +1,8 @@
-"""Runs that nobody needs any more: their outputs, their rows in the indexes, and their folders go.
+"""The removal of ended runs: their outputs, their rows in the indexes, and their folders.
 
-Outputs go first, so that a full disk has room for the rest. The folder goes last and is moved away at once, so that a
-run which was half deleted when the process was killed is still listed, and deleting it again ends the work. Results in
-the cache are not the run's: they stay.
+Outputs are removed first, so that a full disk has room for the rest. The folder is last and is moved away at once, so
+that a half-deleted run of a killed process is still listed, and a second deletion completes the first. Results in the
+cache do not belong to the run and stay.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 
 def refuse_live(folder: Path) -> None:
-    """See that nobody owns a run. ConflictError: somebody does."""
+    """Require that a run has no owner. ConflictError: it has one."""
     if owned(folder):
         raise ConflictError(f"{folder.name} still goes on", hint=f"Stop it first: weft cancel {folder.name}")
 
 
 def delete_runs(root: StateRoot, folders: Iterable[Path]) -> Iterator[str]:
-    """Delete runs as `delete_run` does; yield the id of each that is gone.
+    """Delete runs as `delete_run` does; yield the id of each deleted run.
 
-    What a full disk has no room to write down is tried again once the others have made some.
+    Rows that a full disk could not take are written again when later deletions have freed space.
     """
     again = []
     for folder in folders:
@@ -47,18 +47,18 @@ def delete_runs(root: StateRoot, folders: Iterable[Path]) -> Iterator[str]:
         try:
             delete_run(root, folder)
         except DiskFullError as error:
-            said = f"the files of {folder.name} are gone, and that cannot be written down: {error.message}"
+            message = f"the files of {folder.name} are gone, and that cannot be written down: {error.message}"
             hint = f"Make room on this disk, such as with `weft cache gc --max-size 0`; then: weft delete {folder.name}"
-            raise DiskFullError(said, hint=hint) from None
+            raise DiskFullError(message, hint=hint) from None
         yield folder.name
 
 
 def delete_run(root: StateRoot, folder: Path) -> None:
-    """Delete a run that does not go on: what it left running, its rows, its outputs, and its folder.
+    """Delete an ended run: its leftover processes, its rows, its outputs, and its folder.
 
-    Results of the cache stay, pinned or not. ConflictError: the run goes on, or an index is damaged. ForbiddenError:
-    something may not be removed; deleting again goes on from there. DiskFullError: its files are gone, and the disk has
-    no room to write that down.
+    Results in the cache stay, pinned or not. ConflictError: the run is active, or an index is damaged. ForbiddenError:
+    a file may not be removed; a second deletion continues. DiskFullError: the files are gone, but the disk has no room
+    to record that.
     """
     sweep_trash(root.runs)
     try:
@@ -73,14 +73,14 @@ def delete_run(root: StateRoot, folder: Path) -> None:
                 _forget(root, folder.name)
             else:
                 remove_folder(folder)
-    except FileNotFoundError:  # removed by hand: only the indexes still know it
+    except FileNotFoundError:  # removed by hand: only the indexes still have it
         _forget(root, folder.name)
     except OSError as error:
         raise os_error(f"{error.filename or folder} cannot be removed", error) from None
 
 
 def _see_indexes(root: StateRoot, run: str) -> None:
-    """Read what will be changed in the indexes, so that nothing is removed where one is damaged."""
+    """Read the indexes, so that nothing is removed if one is damaged."""
     with (
         closing(root.catalog()) as catalog,
         closing(CacheIndex(cache_place(root.path))) as cache,
@@ -91,7 +91,7 @@ def _see_indexes(root: StateRoot, run: str) -> None:
 
 
 def end_processes(folder: Path) -> list[str]:
-    """End the processes that the steps of a run have left; return the names of those that were there."""
+    """End the leftover processes of the steps of a run; return the names of those that were found."""
     records = folder / "processes"
     return [record.name for record in sorted(records.iterdir()) if end_recorded(record)] if records.is_dir() else []
 
@@ -105,12 +105,16 @@ def _forget(root: StateRoot, run: str) -> None:
 
 
 def _remove_outputs(folder: Path) -> None:
-    """Remove the folder that a run made for its outputs on the main file system."""
+    """Remove the folder of the outputs of a run on the main file system."""
     try:
-        said = read_description(folder)
-    except (FileNotFoundError, NotFoundError, ConflictError):  # it died before it began, or nobody can tell
+        description = read_description(folder)
+    except (
+        FileNotFoundError,
+        NotFoundError,
+        ConflictError,
+    ):  # the run died before it began, or its description is unreadable
         return
-    base, place = said.get("root"), said.get(PLACE)
+    base, place = description.get("root"), description.get(PLACE)
     if not isinstance(base, str) or not isinstance(place, list):
         return
     with suppress(FileNotFoundError):

@@ -1,6 +1,6 @@
-"""How the session of a durable run was opened: written down with the run, and taken by whoever goes on with it.
+"""The session options of a durable run: kept in its description, and used by a resume.
 
-Only what changes which tasks can run, and how, is kept; folders for what is over are those of whoever goes on.
+Only options that change which tasks can run, and how, are kept; folders for spilled values are those of the resume.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from weft.admin.settings import Settings
 
 KEY: Final = "session"
-"""Under which name the description of a run has it."""
+"""The key of the description."""
 _OPTIONS: Final[Mapping[str, tuple[type, ...]]] = {
     "workers": (int, type(None)),
     "memory": (int, type(None)),
@@ -25,24 +25,24 @@ _OPTIONS: Final[Mapping[str, tuple[type, ...]]] = {
     "history": (str, bool),
     "whole_process": (bool,),
 }
-"""What is kept, under the names of the arguments of a session; an eviction function is not."""
+"""The kept options and their types, by the names of arguments of a session; eviction functions are not kept."""
 _FLAGS: Final = ("workers", "memory", "gpus", "gpu_type", "eviction", "stream_window")
 
 
 def kept(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is to be written down of the arguments of a session."""
+    """Return the options to keep from the arguments of a session."""
     return {name: value for name, value in options.items() if isinstance(value, _OPTIONS[name])}
 
 
 def options_of(description: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
-    """Return the arguments of a session that goes on with a run: as it was begun, unless a flag says otherwise.
+    """Return the arguments of a session that resumes a run: the kept ones, unless a flag overrides them.
 
-    A run of a version that kept nothing takes the settings.
+    A run without kept options uses the settings.
     """
-    said = description.get(KEY)
+    written = description.get(KEY)
     found: dict[str, Any] = {}
-    if isinstance(said, dict):
-        found = {name: said[name] for name, kinds in _OPTIONS.items() if isinstance(said.get(name, kinds), kinds)}
+    if isinstance(written, dict):
+        found = {name: written[name] for name, kinds in _OPTIONS.items() if isinstance(written.get(name, kinds), kinds)}
     for name in _FLAGS:
         if name not in found or settings.origin(name).kind == "flag":
             value = getattr(settings, name)

@@ -1,8 +1,8 @@
-"""What becomes of the due times of schedules: a pure rule, and the scheduler that carries it out.
+"""The fate of the due times of schedules: a pure rule, and a scheduler that applies it.
 
-A due time is first seen, and then waits for room, begins, or is skipped. All of that is in the database before anything
-is started, so that a scheduler which was killed goes on where it was, and no time begins two runs: a start has an
-epoch, and only the process that was started last may take its time.
+A due time is first seen, then waits for room, starts a run, or is skipped. Each step is in the database before a run
+starts, so that a restarted scheduler continues, and no time starts two runs: a start has an epoch, and only the process
+that was started last may take its time.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
     from weft.runtime.clock import WallClock
 
 POLICIES: Final = ("suspend", "replace", "skip")
-"""What becomes of a due time when as many runs go on as may: it waits; the oldest run gives way; it is skipped."""
+"""The policies at the concurrency limit: the time waits; the oldest run is stopped; the time is skipped."""
 LATE_S: Final = 60.0
-"""What is seen later than this, in seconds, passed while nobody looked."""
+"""The delay in seconds after which a due time counts as passed without a scheduler."""
 MOST: Final = 1_000
-"""So many due times of a schedule are looked at in one go."""
+"""The maximum number of due times of a schedule in one pass."""
 LOOK_S: Final = 1.0
-"""How long a scheduler sleeps at most, in seconds: schedules are made and stopped by other processes."""
+"""The maximum sleep of a scheduler in seconds: other processes make and stop schedules."""
 
 
 class Rule(Struct):
-    """What is to be done now: times that are `skipped` (with why), that wait and may `start`, runs to `stop`.
+    """The next actions: times that are `skipped` (with reasons), times to `start`, and runs to `stop`.
 
-    `seen` is up to when due times are known now, and `more` says that there are others to look at.
+    All due times up to `seen` are known; `more` is whether further ones are left to process.
     """
 
     seen: float
@@ -63,7 +63,7 @@ class Rule(Struct):
 def rule(schedule: PipelineSchedule, times: Times, known: Sequence[Firing], now: float) -> Rule:
     """Decide about a schedule: `known` are its open due times, and `now` is in seconds since 1970. Nothing is changed.
 
-    A clock that was set back makes nothing due again.
+    A clock that was set back makes no time due again.
     """
     found = Rule(schedule.seen)
     _look(schedule, times, now, found)
@@ -81,8 +81,8 @@ def rule(schedule: PipelineSchedule, times: Times, known: Sequence[Firing], now:
         others = [one for one in active if one.state == STARTED]
         found.stop = others[: max(0, len(waiting) - room - leaving)]
     if schedule.policy == "skip":
-        going = len(active) + len(waiting[: max(0, room)])
-        why = "1 run went on" if going == 1 else f"{going} runs went on"
+        busy = len(active) + len(waiting[: max(0, room)])
+        why = "1 run went on" if busy == 1 else f"{busy} runs went on"
         found.skipped += [_skip(one, now, why) for one in waiting[max(0, room) :]]
     found.start = waiting[: max(0, room)]
     last = not found.more and (schedule.end_at is not None and now >= schedule.end_at)
@@ -91,7 +91,7 @@ def rule(schedule: PipelineSchedule, times: Times, known: Sequence[Firing], now:
 
 
 def _look(schedule: PipelineSchedule, times: Times, now: float, found: Rule) -> None:
-    """See which times have come due since somebody looked last."""
+    """Find the due times since the last pass."""
     end = now if schedule.end_at is None else min(now, schedule.end_at)
     first = next(times.since(found.seen), end)
     if not schedule.catchup and first < min(now - LATE_S, end):
@@ -116,7 +116,7 @@ def _skip(one: Firing, now: float, why: str) -> Firing:
 
 
 def stop_schedule(schedules: Schedules, name: str, now: float) -> None:
-    """Stop a schedule: what has not begun is skipped, its runs go on. ConflictError: it has ended already."""
+    """Stop a schedule: waiting times are skipped, its runs continue. ConflictError: it has ended already."""
     found = schedules.find(name)
     if found.state != RUNNING:
         raise ConflictError(f"{name} has ended already: {found.state}", hint=f"See: weft schedule show {name}")
@@ -131,7 +131,7 @@ class Launcher(Protocol):
     """Starts and stops runs for a scheduler."""
 
     def start(self, schedule: PipelineSchedule, firing: Firing) -> str:
-        """Start a run for a due time, and return its id once it has begun. WeftError: it cannot be started."""
+        """Start a run for a due time, and return its id when it has begun. WeftError: it cannot be started."""
         ...
 
     def goes_on(self, run: str) -> bool:
@@ -139,16 +139,16 @@ class Launcher(Protocol):
         ...
 
     def stop(self, run: str) -> None:
-        """Ask a run to end. WeftError: it cannot be asked, since it has ended."""
+        """Request a run to end. WeftError: it has ended already."""
         ...
 
 
 class _Stretch(Struct):
-    """Times in a row that were skipped for one reason; `told` of them were said."""
+    """Consecutive times that were skipped for one reason; `reported` of them were reported."""
 
     first: Firing
     count: int = 1
-    told: int = 0
+    reported: int = 0
 
     @property
     def message(self) -> str:
@@ -156,9 +156,9 @@ class _Stretch(Struct):
 
 
 class Scheduler:
-    """Carries the rule out for all schedules, one `tick` after the other. One process at a time may have one.
+    """Applies the rule to all schedules, one `tick` after the other. Only one process at a time may have one.
 
-    `say` is told what happens, in sentences for people. Once `ending` is true nothing more begins.
+    `say` is called with messages for the user. Nothing begins after `ending` is true.
     """
 
     def __init__(
@@ -172,38 +172,38 @@ class Scheduler:
         self._schedules, self._launcher, self._clock, self._say = schedules, launcher, clock, say
         self._ending = ending
         self._stretches: dict[str, _Stretch] = {}
-        self._told: set[str] = set()
-        for schedule in schedules.all():  # an earlier scheduler was killed while it started these
+        self._reported: set[str] = set()
+        for schedule in schedules.all():  # a scheduler was killed while it started these
             lost = schedules.firings(schedule.name, states=[STARTING])
             if lost:
                 schedules.put(schedule.name, [replace(one, state=WAITING) for one in lost])
 
     def tick(self) -> float:
-        """Do what is due; return after how many seconds to look again."""
+        """Apply the rule; return the seconds until the next tick."""
         wait = LOOK_S
         for schedule in self._schedules.all():
             try:
                 if self._one(schedule):
                     wait = 0.0
-                self._told.discard(schedule.name)
+                self._reported.discard(schedule.name)
             except WeftError as error:
-                if schedule.name not in self._told:
-                    self._told.add(schedule.name)
+                if schedule.name not in self._reported:
+                    self._reported.add(schedule.name)
                     self._say(f"{schedule.name}: {error.message}")
         return wait
 
     def _one(self, schedule: PipelineSchedule) -> bool:
-        """Look after one schedule; return whether there is more to do at once."""
+        """Apply the rule to one schedule; return whether it has more work at once."""
         name, now = schedule.name, self._clock.wall()
         known = [self._look(one) for one in self._schedules.firings(name, states=OPEN)]
-        if schedule.state != RUNNING:  # its runs go on, nothing else begins
+        if schedule.state != RUNNING:  # its runs continue, nothing else begins
             idle = [_skip(one, now, _STOPPED) for one in known if one.state == WAITING]
             over = [one for one in known if one.state == ENDED]
             if idle or over:
                 self._schedules.put(name, [*idle, *over])
             return False
-        going = [one for one in known if one.state in OPEN]
-        found = rule(schedule, parse(schedule.cron, schedule.zone), going, now)
+        busy = [one for one in known if one.state in OPEN]
+        found = rule(schedule, parse(schedule.cron, schedule.zone), busy, now)
         stop = [replace(one, state=STOPPING, at=now) for one in found.stop]
         start = [replace(one, state=STARTING, epoch=one.epoch + 1, at=now) for one in found.start]
         if start:
@@ -233,7 +233,7 @@ class Scheduler:
         return found.more
 
     def _summed_up(self, name: str, skipped: Sequence[Firing], now: float) -> list[Firing]:
-        """Return what is to be written of times that are skipped: of those in a row, for one reason, only the first."""
+        """Return the rows for skipped times: of consecutive ones with one reason, only the first."""
         found: dict[float, Firing] = {}
         for one in sorted(skipped, key=lambda one: one.due):
             stretch = self._stretches.get(name)
@@ -244,18 +244,18 @@ class Scheduler:
                 stretch = self._stretches[name] = _Stretch(one)
             found[stretch.first.due] = replace(stretch.first, at=now, message=stretch.message)
         last = self._stretches.get(name)
-        if last is not None and not last.told:
+        if last is not None and not last.reported:
             self._tell_skipped(name, last)
         return list(found.values())
 
     def _end_stretch(self, name: str) -> None:
-        """Say how many were skipped in a row, once another thing happens."""
+        """Report the number of consecutive skipped times when another event ends them."""
         stretch = self._stretches.pop(name, None)
-        if stretch is not None and stretch.told < stretch.count:
+        if stretch is not None and stretch.reported < stretch.count:
             self._tell_skipped(name, stretch)
 
     def _tell_skipped(self, name: str, stretch: _Stretch) -> None:
-        stretch.told = stretch.count
+        stretch.reported = stretch.count
         self._say(f"{name}: skipped: {stretch.message}")
 
     def _look(self, one: Firing) -> Firing:
@@ -279,5 +279,5 @@ class Scheduler:
     def _stop(self, one: Firing) -> None:
         try:
             self._launcher.stop(one.run)
-        except WeftError:  # it has ended meanwhile, or is asked again
+        except WeftError:  # the run has ended meanwhile, or was requested before
             return

@@ -1,4 +1,4 @@
-"""Settings, each with the place it came from: flag > environment > `weft.toml` > the user's file > default."""
+"""Settings with their sources: flag > environment > `weft.toml` > the user's file > default."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from weft.store.state import PROJECT_FILE, StateRoot, current_user, find_project
 
 BACKENDS: Final = ("threads", "processes")
 NOT_SETTINGS: Final = frozenset({"WEFT_CACHE_INDEX", "WEFT_RECORD", "WEFT_SEED"})
-"""Variables of this prefix that are no settings: tests and benchmarks read them."""
+"""Variables with this prefix that are no settings: tests and benchmarks read them."""
 TABLES: Final = ("fs",)
-"""Tables of `weft.toml` that others read."""
+"""Tables of `weft.toml` for other readers."""
 IMAGES: Final = ("ignore", "docker", "podman", "require")
 MOUNTS: Final = ("auto", "off")
 DURABILITY: Final = ("process", "power")
@@ -38,7 +38,7 @@ _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]i?)?b?", re.IGNORECASE)
 
 
 class SettingSource(Struct, frozen=True):
-    """Where a value came from: `kind` is flag, environment, project, user or default; `place` names it."""
+    """The source of a value: `kind` is flag, environment, project, user or default; `place` names it."""
 
     kind: str
     place: str = ""
@@ -51,54 +51,54 @@ _DEFAULT: Final = SettingSource("default")
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What a user may set. `origins` says of each where its value came from."""
+    """The settings of a user. `origins` has the source of each value."""
 
     backend: str = "threads"
-    """What runs tasks: `threads` or `processes`."""
+    """The backend: `threads` or `processes`."""
     workers: int = 0
-    """How many tasks run at a time; 0: one for each core."""
+    """The number of tasks that run at a time; 0: the number of cores."""
     memory: int = 0
-    """Bytes that chunks may take in memory before they go to disk; 0: half of what the machine has."""
+    """The bytes of chunks in memory before they spill to disk; 0: half of the machine's memory."""
     eviction: str = "furthest"
-    """What goes to disk first: `furthest` (what will be read last), `largest`, or `lru` (not touched for longest)."""
+    """The eviction order: `furthest` (last to be read first), `largest`, or `lru` (least recently used first)."""
     stream_window: int = 0
-    """Bytes that an edge between tasks that stream may hold; 0: 64 MiB, or a sixteenth of the memory if less."""
+    """The bytes that an edge between streaming tasks may hold; 0: 64 MiB, or a sixteenth of the memory if less."""
     gpus: int = 0
-    """How many GPUs are handed out to tasks that ask for them."""
+    """The number of GPUs for tasks that request them."""
     gpu_type: str = ""
-    """The type of all of these."""
+    """The type of these GPUs."""
     spill: Path | str | None = None
     """The folder for chunks on disk, or a URL; None: `spill` in the state folder."""
     state_dir: Path | None = None
     """The state folder; None: `.weft` beside the project, else in the user's state folder."""
     color: str = "auto"
-    """`auto` (where a terminal shows it), `always` or `never`."""
+    """Colours: `auto` (on a terminal that has them), `always` or `never`."""
     quiet: bool = False
-    """No progress; of a run, only its id."""
+    """Whether commands print no progress, and only the id of a run."""
     user: str = ""
-    """The name that runs are filed under; empty: who is logged in."""
+    """The user name of runs; empty: the logged-in user."""
     docker_env: str = "ignore"
-    """What becomes of the images that pipelines name: `ignore`, `docker` or `podman` where it is there, `require`."""
+    """Images of pipelines: `ignore`; `docker` or `podman` if installed; `require`."""
     mounts: str = "auto"
-    """`auto` puts folders at the mount paths that pipelines name, in a view that only a step has; `off` does not."""
+    """Mounts: `auto` mounts folders at the mount paths of pipelines, visible only to the step; `off` does not."""
     durability: str = "process"
-    """What an end of a step that was told survives: the death of the `process`, or the loss of `power` too."""
+    """The failure that a reported end of a step survives: the death of the `process`, or the loss of `power` too."""
     origins: Mapping[str, SettingSource] = field(default_factory=dict)
 
     @property
     def worker_count(self) -> int:
-        """How many workers there are to be, at least 1."""
+        """The number of workers, at least 1."""
         if self.workers:
             return self.workers
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
     @property
     def user_name(self) -> str:
-        """The name that runs are filed under."""
+        """The user name of runs."""
         return self.user or current_user()
 
     def origin(self, name: str) -> SettingSource:
-        """Return where the value of a setting came from."""
+        """Return the source of the value of a setting."""
         return self.origins.get(name, _DEFAULT)
 
     def state_root(self, start: Path) -> StateRoot:
@@ -118,8 +118,8 @@ def load_settings(
 ) -> Settings:
     """Return the settings for work that begins in folder `start` (default: the current one).
 
-    `flags` maps names to values, None for what was not given; `user_file` is for tests. Paths in a file count from that
-    file's folder. UsageError: a name that is not known, or a value of the wrong type, with the file or variable.
+    `flags` maps names to values, None if absent; `user_file` is for tests. Paths in a file are relative to its folder.
+    UsageError names the file or variable: an unknown name, or a value of the wrong type.
     """
     environ = os.environ if environ is None else environ
     start = Path.cwd() if start is None else start
@@ -165,7 +165,7 @@ def load_settings(
 
 
 def user_config_file(environ: Mapping[str, str] | None = None) -> Path:
-    """Return the user's file: `weft/config.toml` in XDG_CONFIG_HOME, by default in `~/.config`."""
+    """Return the user's file: `weft/config.toml` in XDG_CONFIG_HOME (default: `~/.config`)."""
     given = (os.environ if environ is None else environ).get("XDG_CONFIG_HOME", "")
     return (Path(given) if Path(given).is_absolute() else Path.home() / ".config") / "weft" / "config.toml"
 
@@ -174,7 +174,7 @@ def user_config_file(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def parse_size(text: str) -> int:
-    """Read a number of bytes: `512`, `64 MB`, `1.5GiB`. ValueError for anything else."""
+    """Parse a number of bytes: `512`, `64 MB`, `1.5GiB`. ValueError: any other text."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError(text)

@@ -1,4 +1,4 @@
-"""What several commands take, and how they find the runs and results that are meant."""
+"""Parameters that several commands share, and the lookup of runs and results by name."""
 
 from __future__ import annotations
 
@@ -19,53 +19,55 @@ if TYPE_CHECKING:
 
 Given = Annotated[CommandContext, CommandParameter(parse=False)]
 AsJson = Annotated[bool, CommandParameter(name="--json", help="Print one JSON document.")]
-RunName = Annotated[str, CommandParameter(help="An id, its unique beginning, a number, @last or @failed.")]
+RunName = Annotated[str, CommandParameter(help="An id, a unique prefix of one, a number, @last or @failed.")]
 Target = Annotated[str, CommandParameter(help="RUN, RUN/STEP or RUN/STEP@ATTEMPT.")]
 File = Annotated[
     Path, CommandParameter(help="The pipeline: a YAML or Python file (file.py:name), or - for standard input.")
 ]
-Project = Annotated[Path | None, CommandParameter(name=["-C", "--project"], help="Look for runs from this folder.")]
-StateDir = Annotated[Path | None, CommandParameter(name="--state-dir", help="The state folder itself.")]
+Project = Annotated[
+    Path | None, CommandParameter(name=["-C", "--project"], help="Use the runs of the project in this folder.")
+]
+StateDir = Annotated[Path | None, CommandParameter(name="--state-dir", help="Use this state folder.")]
 Params = Annotated[
     list[str] | None, CommandParameter(name=["-p", "--param"], help="Set a parameter: NAME=VALUE or STEP.NAME=VALUE.")
 ]
-Workers = Annotated[str | None, CommandParameter(help="How many tasks run at a time.")]
-Backend = Annotated[str | None, CommandParameter(help="What runs them: threads or processes.")]
-Memory = Annotated[str | None, CommandParameter(help="Memory for data before it goes to disk, such as 4GiB.")]
-User = Annotated[str | None, CommandParameter(help="File the run under this user.")]
-Eviction = Annotated[str | None, CommandParameter(help="What goes to disk first: furthest, largest or lru.")]
+Workers = Annotated[str | None, CommandParameter(help="The number of tasks that run at a time.")]
+Backend = Annotated[str | None, CommandParameter(help="The backend: threads or processes.")]
+Memory = Annotated[str | None, CommandParameter(help="The memory for data before it spills to disk, such as 4GiB.")]
+User = Annotated[str | None, CommandParameter(help="The user name of the run.")]
+Eviction = Annotated[str | None, CommandParameter(help="The eviction order: furthest, largest or lru.")]
 StreamWindow = Annotated[
-    str | None, CommandParameter(name="--stream-window", help="Bytes that an edge between streaming tasks may hold.")
+    str | None,
+    CommandParameter(name="--stream-window", help="The bytes that an edge between streaming tasks may hold."),
 ]
 Durability = Annotated[
     str | None,
-    CommandParameter(help="What a told end of a step survives: the death of the process, or the loss of power."),
+    CommandParameter(help="The failure that a reported end of a step survives: process or power."),
 ]
 DockerEnv = Annotated[
     str | None,
-    CommandParameter(
-        name="--docker-env", help="Steps with an image: ignore it, docker or podman if there, or require one."
-    ),
+    CommandParameter(name="--docker-env", help="Images of steps: ignore, docker, podman or require."),
 ]
 FileSystems = Annotated[
     list[str] | None,
-    CommandParameter(name=["-f", "--fs"], help="What a file system is: NAME=FOLDER, or NAME=URL of fsspec."),
+    CommandParameter(name=["-f", "--fs"], help="Define a file system: NAME=FOLDER, or NAME=URL of fsspec."),
 ]
-NoCache = Annotated[bool, CommandParameter(name="--no-cache", help="Use no earlier result, and keep none.")]
+NoCache = Annotated[bool, CommandParameter(name="--no-cache", help="Neither read nor write the cache.")]
 Refresh = Annotated[
-    list[str] | None, CommandParameter(name="--refresh", help="Run this step whatever is known, and keep its result.")
+    list[str] | None,
+    CommandParameter(name="--refresh", help="Run this step even if the cache has its result, and keep the new result."),
 ]
-Start = Annotated[str, CommandParameter(name="--from", help="Run this step and all that depends on it.")]
-Only = Annotated[str, CommandParameter(name="--only", help="Run nothing but this step and what it needs.")]
-EntryKey = Annotated[str, CommandParameter(help="The key of a kept result, or its beginning.")]
+Start = Annotated[str, CommandParameter(name="--from", help="Run this step and all steps that depend on it.")]
+Only = Annotated[str, CommandParameter(name="--only", help="Run only this step and the steps that it needs.")]
+EntryKey = Annotated[str, CommandParameter(help="The key of a result, or a unique prefix of one.")]
 Detach = Annotated[
-    bool, CommandParameter(name=["-d", "--detach"], help="Run in the background: print the id once it has begun.")
+    bool, CommandParameter(name=["-d", "--detach"], help="Run in the background, and print the id of the run.")
 ]
 ParamFile = Annotated[Path | None, CommandParameter(name="--param-file", help="Parameters in a JSON or TOML file.")]
 
 
 def not_from_stdin(file: Path, what: str) -> None:
-    """See that a pipeline lies in a file. UsageError: it is `-`, and `what` has no standard input to read."""
+    """Require that a pipeline is a file. UsageError: it is `-`, and `what` has no standard input to read."""
     if str(file) == "-":
         raise UsageError(
             f"{what} cannot read a pipeline from standard input", hint="Write it to a file, and name that."
@@ -73,7 +75,7 @@ def not_from_stdin(file: Path, what: str) -> None:
 
 
 def settings_of(context: CommandContext, base: Path, flags: Mapping[str, object]) -> Settings:
-    """Return the settings in force for work that begins in a folder; `flags` are those of the command line."""
+    """Return the settings for work that begins in folder `base`; `flags` are the options of the command line."""
     from weft.admin.settings import load_settings
 
     settings = load_settings(flags, start=base, environ=context.environ)
@@ -82,7 +84,7 @@ def settings_of(context: CommandContext, base: Path, flags: Mapping[str, object]
 
 
 def caching_of(context: CommandContext, off: bool, refresh: list[str] | None, start: str, only: str) -> dict[str, Any]:
-    """Return the argument that tells what was asked about the cache, if anything was."""
+    """Return the `caching` argument for the cache options, or nothing if none is given."""
     if not (off or refresh or start or only):
         return {}
     if off and (refresh or start):
@@ -92,19 +94,19 @@ def caching_of(context: CommandContext, off: bool, refresh: list[str] | None, st
 
 
 def around_of(context: CommandContext, settings: Settings, base: Path, fs: list[str] | None) -> dict[str, Any]:
-    """Return the argument that tells what steps are to find round them, if that is not what they find anyway."""
+    """Return the `around` argument for mounts, images and file systems, or nothing if all have their defaults."""
     from weft.store.filesystems import STAGE, parse_given
 
     if (settings.mounts, settings.docker_env, settings.state_dir) == ("auto", "ignore", None) and not fs:
         return {}
     stage = settings.state_root(base).path / STAGE
     given = parse_given(fs or [])
-    said = {"mounts": settings.mounts != "off", "docker_env": settings.docker_env}
-    return {"around": context.wiring().Surroundings(**said, file_systems=given, stage=stage)}
+    features = {"mounts": settings.mounts != "off", "docker_env": settings.docker_env}
+    return {"around": context.wiring().Surroundings(**features, file_systems=given, stage=stage)}
 
 
 def root_of(context: CommandContext, project: Path | None, state_dir: Path | None) -> StateRoot:
-    """Return the state folder that is meant. NotFoundError: there is no such project."""
+    """Return the state folder of the options. NotFoundError: the project does not exist."""
     base = context.cwd / (project or "")
     if not base.is_dir():
         raise NotFoundError(f"there is no folder {base}", hint="Give -C the folder of a project.")
@@ -112,7 +114,7 @@ def root_of(context: CommandContext, project: Path | None, state_dir: Path | Non
 
 
 def find_record(context: CommandContext, name: str, project: Path | None, state_dir: Path | None) -> RunRecord:
-    """Return the run that a name means. UsageError: it names a step of one."""
+    """Return the run of a name. UsageError: the name contains a step."""
     from weft.runs.listing import find_run
     from weft.runs.reading import read_run
 
@@ -127,7 +129,7 @@ def find_record(context: CommandContext, name: str, project: Path | None, state_
 
 
 def split_target(target: str) -> tuple[str, str, int | None]:
-    """Take `RUN/STEP@ATTEMPT` apart; the attempt is None where none is named."""
+    """Split `RUN/STEP@ATTEMPT`; the attempt is None if it is not named."""
     run, _, step = target.partition("/")
     head, at, last = step.rpartition("@")
     if at and last.isascii() and last.isdigit() and len(last) < 10:
@@ -136,7 +138,7 @@ def split_target(target: str) -> tuple[str, str, int | None]:
 
 
 def seconds_of(text: str, option: str) -> float:
-    """Return the seconds that a time such as 30d, 12h or 90m has. UsageError, naming the option: it is none."""
+    """Return the seconds of a duration such as 30d, 12h or 90m. UsageError names the option: no duration."""
     units = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
     number, unit = text[:-1], units.get(text[-1:])
     if unit is None or not number.isascii() or not number.isdigit() or len(number) > 9:
@@ -146,7 +148,7 @@ def seconds_of(text: str, option: str) -> float:
 
 
 def read_overrides(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
-    """Return the parameters that were given: pairs `NAME=VALUE`, and before them those in a file."""
+    """Return the parameters of the command line: those of the file, overridden by pairs `NAME=VALUE`."""
     found = {} if file is None else _read_parameters(file)
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -157,7 +159,7 @@ def read_overrides(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
 
 
 def _read_parameters(file: Path) -> dict[str, str]:
-    """Read parameters from a JSON file (by its name) or a TOML file; tables become `step.name`."""
+    """Read parameters from a JSON file (suffix .json) or a TOML file; tables become `step.name`."""
     import json
     import tomllib
 
@@ -193,7 +195,7 @@ def _as_text(value: object) -> str:
 
 @contextmanager
 def open_results(context: CommandContext, project: Path | None, state_dir: Path | None) -> Iterator[ResultCache]:
-    """Open the cache of the state folder that is meant."""
+    """Open the cache of the state folder of the options."""
     from weft.store.entries import cache_place
     from weft.store.results import close_cache, open_cache
 

@@ -1,4 +1,4 @@
-"""What a process in the background runs: a pipe to tell that its run has begun, and a command line."""
+"""The main module of a background process. Its arguments: a pipe for the start message, and a command line."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import sys
 from collections.abc import Sequence
 
 from weft.cli.context import CommandContext
-from weft.cli.detached import DetachedRun, DetachedStart, said_so_far
+from weft.cli.detached import DetachedRun, DetachedStart, output_so_far
 from weft.cli.main import main
 
 
 def run(words: Sequence[str]) -> int:
-    """Carry a command line out, and return its exit code."""
+    """Run a command line and return its exit code."""
     detached = DetachedRun(int(words[0]))
     os.set_inheritable(detached.pipe, False)
     context = CommandContext(out=io.StringIO(), err=io.StringIO(), begun=detached.begun)
     code = main(words[1:], context)
-    detached.tell(DetachedStart("", *said_so_far(context), code))
+    detached.send(DetachedStart("", *output_so_far(context), code))
     return code
 
 

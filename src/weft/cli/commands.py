@@ -11,23 +11,23 @@ from weft.runs.verbs import VERBS
 if TYPE_CHECKING:
     from weft.cli.context import CommandContext
 
-app = CommandGroup("weft", help="One engine for the graphs that data and machine-learning teams run.")
-config_app = CommandGroup("config", help="Show settings and where each comes from.")
+app = CommandGroup("weft", help="One engine for graphs of data and machine-learning work.")
+config_app = CommandGroup("config", help="Show settings and their origins.")
 app.command(config_app)
 for _target, _help in {
     "running:run": "Run a pipeline and wait for its end.",
     "running:resume": "Continue a failed, cancelled, suspended or killed run; finished steps do not run again.",
     "listing:ls": "List the runs, newest first.",
-    "listing:show": "Show one run, or one step of it: times, parameters, outputs and where its logs lie.",
-    "history:logs": "Print the logs of a run, or of one step; of each task its latest attempt, unless one is named.",
-    "history:why": "Say why a step ran, or where its result was taken from.",
+    "listing:show": "Show one run, or one step of it: times, parameters, outputs and paths of logs.",
+    "history:logs": "Print the logs of a run or of one step: the latest attempt of each task, or the named attempt.",
+    "history:why": "Explain why a step ran, or which result of the cache it used.",
     "planning:graph": "Draw the graph of a pipeline without running it.",
-    "planning:plan": "Say for each step of a pipeline whether it will run, and why; nothing is started.",
-    "diagnosis:doctor": "See whether what Weft keeps on disk is whole, and say what to do where it is not.",
+    "planning:plan": "Print for each step of a pipeline whether it will run, and why. Nothing is started.",
+    "diagnosis:doctor": "Check the files of Weft on disk, and print the next step for each problem.",
     "diagnosis:errors": "Explain an error code.",
-    "schedules:schedule_app": "Have pipelines run again and again.",
-    "up:up": "Fire the schedules of a project, and run what `weft run -d` asks for, until Ctrl-C.",
-    "results:cache_app": "Look at the results that are kept, and remove some.",
+    "schedules:schedule_app": "Run pipelines at regular times.",
+    "up:up": "Fire the schedules of a project and start the runs of `weft run -d`, until Ctrl-C.",
+    "results:cache_app": "List, show and remove results of the cache.",
     **{f"lifecycle:{name}": VERBS[name].help for name in ("cancel", "suspend", "delete", "prune")},
     **{f"history:{name}": VERBS[name].help for name in ("story", "explain")},
 }.items():
@@ -42,7 +42,7 @@ def _version() -> str:
 
 
 def dispatch(words: Sequence[str], context: CommandContext) -> int:
-    """Parse the words of a command line, run the command, and return its exit code. UsageError: they make no sense."""
+    """Parse the words of a command line, run the command and return its exit code. UsageError: no valid command."""
     context.words = words
     if words[:1] in (["--version"], ["-V"]):
         context.out.write(f"{_version()}\n")

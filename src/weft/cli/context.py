@@ -1,4 +1,4 @@
-"""What the commands are given of the world, so that a test can give them another one."""
+"""The environment of commands: streams, folder, clock and wiring. Tests replace it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _wiring() -> ModuleType:
 
 
 class CommandContext(Struct):
-    """What the commands are given of the world."""
+    """The environment of a command."""
 
     out: TextIO = field(default_factory=lambda: sys.stdout)
     err: TextIO = field(default_factory=lambda: sys.stderr)
@@ -38,28 +38,28 @@ class CommandContext(Struct):
     pause: Callable[[float], None] = time.sleep
     color: str = "auto"
     hint: str = ""
-    """What to type after an interrupt."""
+    """The next command to type after an interrupt."""
     words: Sequence[str] = ()
     """The words of the command line."""
     begun: Callable[[CommandContext, Path], None] | None = None
-    """Of a process in the background: is told the folder of its run once that has begun."""
+    """The callback of a background process, called with the folder of its run when the run has begun."""
 
     def console(self, stream: TextIO | None = None) -> Console:
-        """Return a console for stdout, or another stream."""
+        """Return a console for stdout, or for another stream."""
         return console(stream or self.out, self.environ, self.color)
 
     def page(self) -> Console:
-        """Return a console for running text on stdout: never wider than people like to read."""
+        """Return a console for running text on stdout, with a bounded width for easy reading."""
         page = self.console()
         page.width = min(page.width, 100)
         return page
 
     def say(self, text: str) -> None:
-        """Write a message for people."""
-        with suppress(OSError):  # whoever closed it does not want to know
+        """Write a message to stderr."""
+        with suppress(OSError):  # stderr is closed: its reader wants no more messages
             self.err.write(text + "\n")
 
 
 def drop_output() -> None:
-    """Let go of what cannot be written to stdout; Python would complain about it once more on its way out."""
+    """Discard the buffered stdout that cannot be written; otherwise Python reports the error again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,8 +1,7 @@
-"""Runs in the background: a process of its own, in a session of its own, that the terminal does not take along.
+"""Background runs: processes in a session of their own, so that the end of the terminal does not end them.
 
-Who asks for one waits until the run has begun, since until then something can be wrong that a person should see at
-once. What the new process has printed up to then comes back through a pipe and is printed here; from then on it goes
-to `output.log` in the folder of the run.
+The starter waits until the run has begun, because errors before that must reach the terminal. The output of the new
+process up to then comes back through a pipe and is printed; later output goes to `output.log` in the folder of the run.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from weft.model.errors import InternalError
 from weft.model.records import as_dict
 
 OUTPUT: Final = "output.log"
-"""The file in a run's folder that has what the process said after the run had begun."""
+"""The file in a run's folder with the output of the process after the start of the run."""
 
 
 PATIENCE_S: Final = 300.0
-"""How long a run may take to begin, in seconds."""
+"""The maximum time until a run begins, in seconds."""
 _LOOK_S: Final = 0.5
 
 
 class DetachedStart(Struct, frozen=True):
-    """How a start went: the id of the run ("" if it did not begin), what was printed, and the exit code."""
+    """The result of a start: the id of the run ("" if it did not begin), the output, and the exit code."""
 
     run: str
     out: str = ""
@@ -47,16 +46,15 @@ class DetachedStart(Struct, frozen=True):
 def start(
     words: Sequence[str], cwd: Path, environ: Mapping[str, str], on_wait: Callable[[], None] = lambda: None
 ) -> DetachedStart:
-    """Start a command line in the background, and return once its run has begun, or it has ended.
+    """Start a command line in the background, and return when its run has begun or the process has ended.
 
-    `on_wait` is called now and then until it has.
-    InternalError: the process died without a word, or said nothing for five minutes. KeyboardInterrupt: it is told to
-    end.
+    `on_wait` is called repeatedly until then. InternalError: the process died without a message, or sent none for five
+    minutes. KeyboardInterrupt: the process is ended.
     """
-    told, tell = os.pipe()
-    with open(told, "rb") as pipe, tempfile.TemporaryFile() as noise:
-        # -P: a `json.py` in the folder of the project is none of ours.
-        argv = [sys.executable, "-P", "-m", "weft.cli.background", str(tell), *words]
+    receiver, sender = os.pipe()
+    with open(receiver, "rb") as pipe, tempfile.TemporaryFile() as noise:
+        # -P: a `json.py` in the project's folder must not replace that of Python.
+        argv = [sys.executable, "-P", "-m", "weft.cli.background", str(sender), *words]
         try:
             process = subprocess.Popen(
                 argv,
@@ -65,29 +63,29 @@ def start(
                 stdin=subprocess.DEVNULL,
                 stdout=noise,
                 stderr=noise,
-                pass_fds=(tell,),
+                pass_fds=(sender,),
                 start_new_session=True,
             )
         finally:
-            os.close(tell)
+            os.close(sender)
         try:
-            said = b""
+            line = b""
             for _ in range(int(PATIENCE_S / _LOOK_S)):
                 if select.select([pipe], [], [], _LOOK_S)[0]:
-                    said = pipe.readline()
+                    line = pipe.readline()
                     break
                 on_wait()
         except KeyboardInterrupt:
             process.send_signal(signal.SIGTERM)
             process.wait()
             raise
-        if not said:
-            process.kill()  # if it still lives
+        if not line:
+            process.kill()  # the process may have ended
             code = process.wait()
             noise.seek(0)
             last = noise.read()[-2_000:].decode(errors="replace").strip()
             raise InternalError(f"the background process ended with {code} before its run began: {last}")
-    found = DetachedStart(**json.loads(said))
+    found = DetachedStart(**json.loads(line))
     if not found.run:
         process.wait()
     else:
@@ -99,27 +97,27 @@ _left: list[subprocess.Popen[bytes]] = []
 
 
 def reap() -> None:
-    """Let the system forget runs that were started here and have ended; who lives long calls this now and then."""
+    """Reap processes that were started here and have ended. Long-lived processes call this regularly."""
     _left[:] = [process for process in _left if process.poll() is None]
 
 
 class DetachedRun(Struct):
-    """The side of the new process: it tells through `pipe` when its run has begun."""
+    """The side of the new process: it sends the result of the start through `pipe`."""
 
     pipe: int
 
     def begun(self, context: CommandContext, folder: Path) -> None:
-        """Tell that the run in `folder` has begun, and write to its folder from now on."""
+        """Send that the run in `folder` has begun, and write later output to its folder."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(folder / OUTPUT, flags, 0o600), "ab") as file:
             for number in (1, 2):
                 os.dup2(file.fileno(), number)
-        said = said_so_far(context)
+        line = output_so_far(context)
         context.out, context.err = sys.stdout, sys.stderr
-        self.tell(DetachedStart(folder.name, *said))
+        self.send(DetachedStart(folder.name, *line))
 
-    def tell(self, started: DetachedStart) -> None:
-        """Tell how the start went, once."""
+    def send(self, started: DetachedStart) -> None:
+        """Send the result of the start, once."""
         fd, self.pipe = self.pipe, -1
         if fd < 0:
             return
@@ -127,7 +125,7 @@ class DetachedRun(Struct):
             pipe.write(json.dumps(as_dict(started)).encode() + b"\n")
 
 
-def said_so_far(context: CommandContext) -> tuple[str, str]:
-    """Return what was printed before the run began."""
+def output_so_far(context: CommandContext) -> tuple[str, str]:
+    """Return the output before the run began."""
     out, err = (stream.getvalue() if isinstance(stream, io.StringIO) else "" for stream in (context.out, context.err))
     return out, err

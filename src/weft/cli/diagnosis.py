@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 def doctor(
     *,
-    full: Annotated[bool, CommandParameter(help="Read every kept file again.")] = False,
+    full: Annotated[bool, CommandParameter(help="Read each file of the cache again.")] = False,
     as_json: AsJson = False,
     project: Project = None,
     state_dir: StateDir = None,
     context: Given,
 ) -> int:
-    """See whether what Weft keeps on disk is whole, and say what to do where it is not."""
+    """Check the files of Weft on disk, and print the next step for each problem."""
     from weft.runs.health import examine
 
     root = root_of(context, project, state_dir)
@@ -50,7 +50,7 @@ def doctor(
 
 def config_show(
     *,
-    origin: Annotated[bool, CommandParameter(name="--origin", help="Say where each value comes from.")] = False,
+    origin: Annotated[bool, CommandParameter(name="--origin", help="Show the origin of each value.")] = False,
     as_json: AsJson = False,
     project: Project = None,
     context: Given,
@@ -80,7 +80,7 @@ def _shown(value: object) -> str:
 
 
 def errors(
-    code: Annotated[str | None, CommandParameter(help="Such as WEFT202; without one: the list.")] = None,
+    code: Annotated[str | None, CommandParameter(help="A code such as WEFT202; without one, print the list.")] = None,
     /,
     *,
     as_json: AsJson = False,
@@ -90,8 +90,8 @@ def errors(
     from weft.cli.explain import document, explain, kind_of, kinds, list_codes
 
     if as_json:
-        told = [document(kind) for kind in ([kind_of(code)] if code is not None else kinds())]
+        documents = [document(kind) for kind in ([kind_of(code)] if code is not None else kinds())]
         text = {} if code is None else {"text": explain(code)}
-        print_json(context.out, "weft.errors/1", errors=[{**one, **text} for one in told])
+        print_json(context.out, "weft.errors/1", errors=[{**one, **text} for one in documents])
         return
     context.out.write(list_codes() if code is None else explain(code))

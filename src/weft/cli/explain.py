@@ -1,4 +1,4 @@
-"""What `weft errors` says: a section of `docs/errors.md`, or what the error says of itself where there is no page."""
+"""The texts of `weft errors`: sections of `docs/errors.md`, or the docstring of an error without a section."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.model.errors import NotFoundError, WeftError
 
 
 def kinds() -> Iterator[type[WeftError]]:
-    """Yield all errors, by code."""
+    """Yield all error classes, by code."""
     found = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, WeftError)]
     return iter(sorted(found, key=lambda kind: kind.code))
 
@@ -24,17 +24,17 @@ def list_codes() -> str:
 
 
 def explain(code: str) -> str:
-    """Return what is known of a code. NotFoundError: there is no such code."""
+    """Return the explanation of a code. NotFoundError: the code does not exist."""
     return _section(kind_of(code))
 
 
 def document(kind: type[WeftError]) -> dict[str, Any]:
-    """Return what `--json` tells of an error."""
+    """Return the JSON document of an error class."""
     return {"code": kind.code, "name": kind.__name__, "exit_code": kind.exit_code, "about": _first(kind)}
 
 
 def kind_of(code: str) -> type[WeftError]:
-    """Return the error of a code, or of a name. NotFoundError: there is no such code."""
+    """Return the error class of a code or a name. NotFoundError: it does not exist."""
     wanted = code.strip().upper()
     wanted = f"WEFT{wanted}" if wanted.isdigit() else wanted
     for kind in kinds():

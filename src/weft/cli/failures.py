@@ -1,4 +1,4 @@
-"""How what went wrong is told: one message with code and next step, or one JSON document."""
+"""Reports of errors: one message with code and next step, or one JSON document."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def error_document(error: WeftError) -> dict[str, Any]:
-    """Return what `--json` tells of an error."""
+    """Return the JSON document of an error."""
     return {"code": error.code, "message": error.message, "hint": error.hint}
 
 
 def report(error: WeftError, context: CommandContext, *, as_json: bool) -> int:
-    """Tell an error on stderr, or on stdout as JSON; return its exit code."""
+    """Print an error on stderr, or as JSON on stdout; return its exit code."""
     if as_json:
         context.out.write(json.dumps({"error": error_document(error)}, ensure_ascii=False) + "\n")
         return error.exit_code
@@ -33,21 +33,21 @@ def report(error: WeftError, context: CommandContext, *, as_json: bool) -> int:
         lines.append(f"  {clean(error.hint)}")
     if isinstance(error, InvalidTransition):
         lines += [f"  {clean(line)}" for line in error.story]
-    with suppress(OSError):  # the exit code tells it too
+    with suppress(OSError):  # the exit code reports the error too
         context.err.write("\n".join(lines) + "\n")
     return error.exit_code
 
 
 def report_crash(error: Exception, context: CommandContext, *, as_json: bool) -> int:
-    """Tell a fault of Weft in one sentence, with its traceback in a file; return its exit code."""
+    """Print a fault of Weft in one sentence, write its traceback to a file, and return its exit code."""
     what = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
     try:
         file = _keep(error, context)
         hint = f"Please report it; the traceback is in {file}"
     except OSError as failure:
         hint = f"Please report it; its traceback could not be kept: {failure}"
-    said = InternalError(f"a fault of Weft, not of your input: {what}", hint=hint)
-    return report(said, context, as_json=as_json)
+    fault = InternalError(f"a fault of Weft, not of your input: {what}", hint=hint)
+    return report(fault, context, as_json=as_json)
 
 
 def _keep(error: Exception, context: CommandContext) -> Path:

@@ -33,16 +33,18 @@ def logs(
     target: Target,
     /,
     *,
-    follow: Annotated[bool, CommandParameter(name=["-f", "--follow"], help="Go on until the run has ended.")] = False,
+    follow: Annotated[
+        bool, CommandParameter(name=["-f", "--follow"], help="Follow the logs until the run has ended.")
+    ] = False,
     tail: Annotated[
-        int | None, CommandParameter(name="--tail", help="Only the last lines, so many of each log.")
+        int | None, CommandParameter(name="--tail", help="Print only this many lines at the end of each log.")
     ] = None,
-    as_json: Annotated[bool, CommandParameter(name="--json", help="Print a JSON document for each line.")] = False,
+    as_json: Annotated[bool, CommandParameter(name="--json", help="Print one JSON document for each line.")] = False,
     project: Project = None,
     state_dir: StateDir = None,
     context: Given,
 ) -> None:
-    """Print the logs of a run, or of one step; of each task its latest attempt, unless one is named."""
+    """Print the logs of a run or of one step: the latest attempt of each task, or the named attempt."""
     from weft.cli.logs import print_logs
     from weft.runs.reading import read_run
     from weft.runs.records import ACTIVE
@@ -78,7 +80,7 @@ def logs(
 
 
 def _print_taken(context: CommandContext, found: RunRecord, step: str, *, tail: int | None, as_json: bool) -> bool:
-    """Print what was printed where the results were made that a step took; of a run say how to see that."""
+    """Print the logs of the attempts that made the cached results of a step; for a run, print how to see them."""
     from weft.cli.logs import print_logs
     from weft.runs.reasons import taken
 
@@ -114,7 +116,7 @@ def story(
     state_dir: StateDir = None,
     context: Given,
 ) -> None:
-    """Tell what happened to a run or a step, and why."""
+    """Print the history of a run or a step, with reasons."""
     from weft.admin.control import send
     from weft.runs.reading import item_name
     from weft.runs.records import read_records
@@ -133,31 +135,31 @@ def story(
         return
     if owned(found.folder):
         try:
-            asked = subject if attempt is None else f"{subject}@{attempt}"
-            for line in send(found.folder, {"do": "story", "subject": asked}):
+            selected = subject if attempt is None else f"{subject}@{attempt}"
+            for line in send(found.folder, {"do": "story", "subject": selected}):
                 context.out.write(clean(str(line)) + "\n")
-        except ConflictError:  # it ended meanwhile, or is just starting: its records tell
+        except ConflictError:  # the run has ended meanwhile, or is starting
             pass
         else:
             return
     elif lines := context.wiring().story_run(found.folder, subject):
         context.out.write("".join(f"{clean(line)}\n" for line in lines))
         return
-    told: dict[tuple[str, int | None], str] = {}
+    last: dict[tuple[str, int | None], str] = {}
     begin = None
     for record in read_records(found.folder):
         begin = record.time if begin is None else begin
         if not about(record):
             continue
         who = clean(record.step if record.index is None else item_name(record.step, record.index)) or found.id
-        known = told.get((record.step, record.index)) == record.message
+        known = last.get((record.step, record.index)) == record.message
         message = "" if known or not record.message else f": {one_line(record.message, 2000)}"
-        told[record.step, record.index] = record.message or told.get((record.step, record.index), "")
+        last[record.step, record.index] = record.message or last.get((record.step, record.index), "")
         context.out.write(f"{record.time - begin:10.3f}s  {who}: {clean(record.state)}{message}\n")
 
 
 def _print_story(context: CommandContext, found: RunRecord, records: Sequence[Record]) -> None:
-    told = [
+    events = [
         {
             "at": iso(record.time),
             "step": record.step,
@@ -169,7 +171,7 @@ def _print_story(context: CommandContext, found: RunRecord, records: Sequence[Re
         }
         for record in records
     ]
-    print_json(context.out, "weft.story/1", run=found.id, events=told)
+    print_json(context.out, "weft.story/1", run=found.id, events=events)
 
 
 def explain(
@@ -181,17 +183,17 @@ def explain(
     state_dir: StateDir = None,
     context: Given,
 ) -> None:
-    """Set what was planned and what was executed side by side, with every change and what it was made from."""
+    """Compare the planned and the executed graph, and print each change with its cause."""
     found = find_record(context, run, project, state_dir)
-    told = _explained(context, found)
+    explained = _explained(context, found)
     if as_json:
-        print_json(context.out, "weft.explain/1", run=found.id, **told.to_json())
+        print_json(context.out, "weft.explain/1", run=found.id, **explained.to_json())
         return
-    context.out.write("".join(f"{clean(line)}\n" for line in told.lines()))
+    context.out.write("".join(f"{clean(line)}\n" for line in explained.lines()))
 
 
 def _explained(context: CommandContext, found: RunRecord) -> Explained:
-    """Ask the owner of a live run; of one that has ended its folder tells."""
+    """Return the explanation from the owner of a live run, or from the folder of an ended one."""
     from weft.admin.control import send
     from weft.engine.explain import Explained
     from weft.store.state import owned
@@ -209,15 +211,13 @@ def why(
     target: Target,
     /,
     *,
-    against: Annotated[
-        str | None, CommandParameter(help="Compare with this run instead of the nearest result.")
-    ] = None,
+    against: Annotated[str | None, CommandParameter(help="Compare with this run, not with the nearest result.")] = None,
     as_json: AsJson = False,
     project: Project = None,
     state_dir: StateDir = None,
     context: Given,
 ) -> None:
-    """Say why a step ran, or where its result was taken from."""
+    """Explain why a step ran, or which result of the cache it used."""
     from weft.runs.reasons import reasons
 
     run, step, _ = split_target(target)
@@ -226,11 +226,11 @@ def why(
     found = find_record(context, run, project, state_dir)
     other = None if against is None else find_record(context, against, project, state_dir)
     with open_results(context, project, state_dir) as cache:
-        told = reasons(cache, found, step, other)
+        found_reasons = reasons(cache, found, step, other)
     if as_json:
-        document = as_dict(told)
+        document = as_dict(found_reasons)
         print_json(context.out, "weft.why/1", run=found.id, against=document.pop("run"), **document)
         return
-    context.out.write(f"{clean(told.line())}\n")
-    for difference in told.differences[1:] if told.differences else ():
+    context.out.write(f"{clean(found_reasons.line())}\n")
+    for difference in found_reasons.differences[1:] if found_reasons.differences else ():
         context.out.write(f"  also {clean(difference)}\n")

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first asks for a clean end, the second leaves at once."""
+"""Ctrl-C and SIGTERM: the first signal requests a clean end, the second ends the process at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHOW_CURSOR = "\x1b[?25h"
 
 
 class Interrupts:
-    """Counts signals. The first raises KeyboardInterrupt where the program is, the second ends the process."""
+    """A counter of signals. The first raises KeyboardInterrupt, the second ends the process."""
 
     def __init__(self, err: TextIO) -> None:
         self.signal = 0
@@ -23,21 +23,21 @@ class Interrupts:
 
     @property
     def exit_code(self) -> int:
-        """128 and the number of the first signal: 130 for Ctrl-C, 143 for SIGTERM."""
+        """128 plus the number of the first signal: 130 for Ctrl-C, 143 for SIGTERM."""
         return 128 + (self.signal or signal.SIGINT)
 
     def __call__(self, number: int, _: FrameType | None) -> None:
-        """Take one signal."""
+        """Handle one signal."""
         if self.signal:
             self.leave()
         self.signal = number
         raise KeyboardInterrupt
 
     def leave(self) -> NoReturn:
-        """End the process at once. What it runs has guardians, which end it."""
+        """End the process at once. Guardians end its child processes."""
         with suppress(OSError, ValueError, RuntimeError):
             if self._err.isatty():
-                self._err.write(SHOW_CURSOR)  # a live display may have hidden it
+                self._err.write(SHOW_CURSOR)  # a live display may have hidden the cursor
             self._err.flush()
             sys.stdout.flush()
         os._exit(self.exit_code)
@@ -45,7 +45,7 @@ class Interrupts:
 
 @contextmanager
 def interruptible(err: TextIO) -> Iterator[Interrupts]:
-    """Handle SIGINT and SIGTERM while the block runs. Does nothing on other threads than the main one."""
+    """Handle SIGINT and SIGTERM while the block runs. Do nothing outside the main thread."""
     interrupts = Interrupts(err)
     if threading.current_thread() is not threading.main_thread():
         yield interrupts

@@ -1,4 +1,4 @@
-"""The commands that end and remove runs."""
+"""The commands that end and remove runs: `weft cancel`, `weft suspend`, `weft delete` and `weft prune`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def cancel(
     state_dir: StateDir = None,
     context: Given,
 ) -> None:
-    """Ask a run to stop; what runs is ended in order, and what post_process says is done."""
+    """Cancel a run: stop its tasks in order, then run its post_process."""
     from weft.runs.removing import cancel_run
 
     found = find_record(context, run, project, state_dir)
@@ -42,7 +42,7 @@ def suspend(
     state_dir: StateDir = None,
     context: Given,
 ) -> None:
-    """Give a run up once all that runs has ended, and start nothing more; `weft resume` goes on with it."""
+    """Suspend a run: start no more tasks, and release it when its running tasks have ended."""
     from weft.runs.removing import suspend_run
 
     found = find_record(context, run, project, state_dir)
@@ -56,7 +56,7 @@ def suspend(
 def delete(
     *runs: RunName, as_json: AsJson = False, project: Project = None, state_dir: StateDir = None, context: Given
 ) -> None:
-    """Delete runs that have ended: their outputs, logs and records. Results in the cache stay."""
+    """Delete ended runs: their outputs, logs and records. Results in the cache stay."""
     from weft.runs.listing import find_run
     from weft.runs.removing import delete_all
 
@@ -82,7 +82,7 @@ def prune(
     state_dir: StateDir = None,
     context: Given,
 ) -> None:
-    """Delete the runs that are old or many: those that have ended and that no option spares."""
+    """Delete old runs: all ended runs that no option keeps."""
     from pathlib import Path
 
     from weft.admin.deleting import delete_runs

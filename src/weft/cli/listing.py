@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 def ls(
     *,
-    state: Annotated[str | None, CommandParameter(help="Only runs in this state.")] = None,
-    name: Annotated[str | None, CommandParameter(help="Only runs of this name.")] = None,
-    number: Annotated[int, CommandParameter(name=["-n", "--number"], help="At most so many; 0: all.")] = 20,
-    quiet: Annotated[bool, CommandParameter(name=["-q", "--quiet"], help="Print ids alone.")] = False,
+    state: Annotated[str | None, CommandParameter(help="List only runs in this state.")] = None,
+    name: Annotated[str | None, CommandParameter(help="List only runs of this name.")] = None,
+    number: Annotated[int, CommandParameter(name=["-n", "--number"], help="List at most this many; 0: all.")] = 20,
+    quiet: Annotated[bool, CommandParameter(name=["-q", "--quiet"], help="Print only ids.")] = False,
     as_json: AsJson = False,
     project: Project = None,
     state_dir: StateDir = None,
@@ -74,7 +74,7 @@ def ls(
 
 
 def show(
-    run: Annotated[str, CommandParameter(help="RUN, or RUN/STEP; RUN/STEP-2 or RUN/STEP[2] for an item of a loop.")],
+    run: Annotated[str, CommandParameter(help="RUN or RUN/STEP; RUN/STEP-2 or RUN/STEP[2] is an item of a loop.")],
     /,
     *,
     as_json: AsJson = False,
@@ -82,7 +82,7 @@ def show(
     state_dir: StateDir = None,
     context: Given,
 ) -> None:
-    """Show one run, or one step of it: times, parameters, outputs and where its logs lie."""
+    """Show one run, or one step of it: times, parameters, outputs and paths of logs."""
     name, step, _ = split_target(run)
     found = find_record(context, name, project, state_dir)
     if step:

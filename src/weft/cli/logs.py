@@ -1,4 +1,4 @@
-"""Printing logs, and following them while they grow and are compacted in place."""
+"""The printer of logs, which follows them while they grow and while their writer compacts them in place."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _GAP: Final = b"\n[weft] output was dropped here\n"
 
 
 class Follower:
-    """Reads what is new in a growing file.
+    """A reader of the new bytes of a growing file.
 
-    The writer of a log may drop its middle: it moves the end forward, in place, and cuts the file. Then the last bytes
-    that were read are looked for, and reading goes on behind them; where they are gone themselves, behind the gap.
+    The writer of a log may drop the middle of the file: it moves the end forward in place and truncates the file. The
+    follower then searches the last bytes that it read and continues after them, or after the gap if they are gone too.
     """
 
     def __init__(self, path: Path, start: int = 0) -> None:
@@ -36,7 +36,7 @@ class Follower:
         self._anchor = b""
 
     def read(self) -> bytes:
-        """Return what is new, at most 1 MiB of it; empty if there is nothing (yet)."""
+        """Return new bytes, at most 1 MiB; empty if there are none yet."""
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -44,7 +44,7 @@ class Follower:
         try:
             gap = b"" if self._steady(fd) else self._find_again(fd)
             data = os.pread(fd, BLOCK, self._at)
-            if not self._steady(fd):  # it was cut between the two steps: what was read may be anything
+            if not self._steady(fd):  # the file was truncated between the two steps: the bytes read may be anything
                 return gap
             self._at += len(data)
             self._anchor = (self._anchor + data)[-ANCHOR:]
@@ -53,12 +53,12 @@ class Follower:
             os.close(fd)
 
     def _steady(self, fd: int) -> bool:
-        """Whether what was read last still stands where it was read."""
+        """Whether the last bytes read still stand at their offset."""
         size = len(self._anchor)
         return os.pread(fd, size, self._at - size) == self._anchor
 
     def _find_again(self, fd: int) -> bytes:
-        """Go to where reading must go on in a file that was compacted; return what to print for what is lost."""
+        """Move to the position where reading continues in a compacted file; return the text that marks the loss."""
         end = os.fstat(fd).st_size
         stop = end
         while stop > 0:
@@ -81,7 +81,7 @@ class Follower:
 
 
 def tail_start(path: Path, lines: int) -> int:
-    """Return the offset at which the last `lines` lines of a file begin."""
+    """Return the offset of the last `lines` lines of a file."""
     try:
         with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
@@ -115,13 +115,13 @@ class _Stream:
 
     @property
     def title(self) -> str:
-        """What stands above the lines of this log."""
+        """The title above the lines of this log."""
         task = "" if self.log.index is None else f"[{self.log.index}]"
         return f"==> {clean(self.log.step)}{task} <==\n"
 
     @property
     def head(self) -> dict[str, Any]:
-        """What `--json` tells of each line of this log beside its text."""
+        """The JSON fields of each line of this log, without its text."""
         return {"step": self.log.step, "index": self.log.index, "attempt": self.log.attempt}
 
     def lines(self) -> bytes:
@@ -143,16 +143,16 @@ def print_logs(
     pause: Callable[[float], None],
     as_json: bool = False,
 ) -> bool:
-    """Print logs, with a title above each where there is more than one; tell whether there was anything.
+    """Print logs, each with a title if there are several; return whether any line was printed.
 
-    `look` returns the logs there are by now and whether the run goes on. With `follow` this ends when it does not. On
-    a terminal control characters are taken out; elsewhere bytes stay as they are. With `as_json` each line becomes a
-    document of its own, on a line of its own.
+    `look` returns the current logs and whether the run is still active. With `follow`, printing continues until it is
+    not. Control characters are removed on a terminal, and kept elsewhere. With `as_json` each line becomes one JSON
+    document on a line of its own.
     """
     streams: dict[Path, _Stream] = {}
     printer = _Documents(out) if as_json else _Printer(out)
     while True:
-        logs, alive = look()  # asked before reading: what comes after the last look is read after it
+        logs, alive = look()  # checked before reading, so that the last read follows the last check
         for log in logs:
             if log.path not in streams:
                 start = tail_start(log.path, tail) if tail is not None and not printer.again else 0
@@ -178,7 +178,7 @@ def print_logs(
 
 
 class _Printer:
-    """Writes lines of several logs."""
+    """A writer of the lines of several logs."""
 
     def __init__(self, out: TextIO) -> None:
         self.any = False
@@ -189,7 +189,7 @@ class _Printer:
         self._raw = None if out.isatty() else getattr(out, "buffer", None)
 
     def put(self, data: bytes, stream: _Stream, *, alone: bool) -> None:
-        """Write lines of a log; of several they stand below their title if the last lines were of another one."""
+        """Write lines of a log, below its title if the last lines were of another log."""
         self.any = True
         whole = data.endswith(b"\n")
         if not alone and stream.title != self._title:
@@ -201,16 +201,16 @@ class _Printer:
             self._out.write(clean(data.decode("utf-8", "replace")))
 
     def end(self) -> None:
-        """Leave a terminal at the beginning of a line."""
+        """Leave the cursor of a terminal at the beginning of a line."""
         if self._raw is None and not self._whole:
             self._out.write("\n")
 
 
 class _Documents(_Printer):
-    """Writes each line of several logs as a document."""
+    """A writer of each line of several logs as a JSON document."""
 
     def put(self, data: bytes, stream: _Stream, *, alone: bool) -> None:
-        """Write lines of a log; bytes that are no UTF-8 are replaced."""
+        """Write lines of a log; bytes that are not UTF-8 are replaced."""
         self.any = True
         head = stream.head
         for line in data.decode("utf-8", "replace").removesuffix("\n").split("\n"):

@@ -1,4 +1,6 @@
-"""The entry point: loads what is asked for and no more; what goes wrong becomes one message and an exit code."""
+"""The entry point: imports only the modules that a command needs, and turns errors into one message and an exit
+code.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +16,17 @@ if TYPE_CHECKING:
 BROKEN_PIPE = 141
 CANNOT_WRITE = 74
 GARBAGE = 100_000
-"""So many new objects make the collector look for cycles among them; loading modules alone makes half as many."""
+"""The number of new objects that starts a collection of cycles; loading modules alone makes half as many."""
 
 
 def command() -> NoReturn:
-    """Be the command `weft`: end with the code of `main`, without taking the interpreter apart, which takes 40 ms."""
+    """Run the command `weft` and exit with the code of `main`. Skipping the interpreter's clean-up saves 40 ms."""
     import atexit
     import os
 
     code = 0
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass  # whoever closes one of the first three would have what is opened next in its place
+        pass  # a closed standard stream would otherwise give its descriptor to the next file that is opened
     os.close(fd)
     sys.stdout, sys.stderr = _written_to(sys.stdout, 1), _written_to(sys.stderr, 2)
 
@@ -34,11 +36,11 @@ def command() -> NoReturn:
             try:
                 stream.flush()
             except OSError as error:
-                if stream is sys.stdout:  # what could not be said on stderr changes nothing
+                if stream is sys.stdout:  # a message lost on stderr does not change the exit code
                     failed = BROKEN_PIPE if isinstance(error, BrokenPipeError) else CANNOT_WRITE
         os._exit(code or failed)
 
-    atexit.register(leave)  # what is registered first is called last: threads have ended by then, and all is undone
+    atexit.register(leave)  # the first function registered is called last, after threads and other clean-up
     try:
         code = main()
     except BaseException:
@@ -48,16 +50,17 @@ def command() -> NoReturn:
 
 
 def _written_to(stream: TextIO | None, fd: int) -> TextIO:
-    """Return a stream that is there and has a buffer, so that its errors come when it is flushed."""
+    """Return a stream with a buffer, so that write errors appear at the flush; a missing stream is opened."""
     if stream is None:
         return open(fd, "w", closefd=False, encoding="utf-8", errors="backslashreplace")
     if stream.buffer.__class__.__name__ != "FileIO":
         return stream
-    return open(fd, "w", closefd=False, encoding=stream.encoding, errors=stream.errors)  # as of PYTHONUNBUFFERED
+    # PYTHONUNBUFFERED makes a stream without a buffer.
+    return open(fd, "w", closefd=False, encoding=stream.encoding, errors=stream.errors)
 
 
 def main(argv: Sequence[str] | None = None, context: CommandContext | None = None) -> int:
-    """Run the command line in `argv` (default: that of the process) and return its exit code."""
+    """Run the command line `argv` (default: that of the process) and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words in (["--version"], ["-V"]):
         from weft._version import __version__
@@ -74,7 +77,7 @@ def main(argv: Sequence[str] | None = None, context: CommandContext | None = Non
         try:
             return _run(words, context)
         except KeyboardInterrupt:
-            if context is None:  # nor wait for a thread that does not end
+            if context is None:  # without waiting for threads that do not end
                 interrupts.leave()
             return interrupts.exit_code
 
@@ -102,10 +105,10 @@ def _run(words: list[str], context: CommandContext | None) -> int:
         report(RunCancelledError("interrupted", hint=context.hint), context, as_json=as_json)
         raise
     except BrokenPipeError:
-        drop_output()  # whoever read it has had enough
+        drop_output()  # the reader of stdout has closed it
         code = BROKEN_PIPE
     except OSError as error:
-        # Of a file that is open already the system does not know the name; all others are opened by name.
+        # Errors of an open file have no name; all other files are opened by name.
         if error.filename is not None or not _cannot_write(context.out):
             code = report_crash(error, context, as_json=as_json)
         else:
@@ -118,7 +121,7 @@ def _run(words: list[str], context: CommandContext | None) -> int:
 
 
 def _cannot_write(out: TextIO) -> bool:
-    """Whether what was printed cannot be written, such as to a full disk."""
+    """Whether the output cannot be written, for example to a full disk."""
     try:
         out.flush()
     except OSError:

@@ -1,15 +1,14 @@
-"""What the words of a command line mean, and the help that tells it.
+"""The parser of command lines, and the help texts.
 
-A command is a function. Its positional parameters are arguments, its keyword-only ones options, with the types `str`,
-`int`, `bool` and `Path` (each also with `| None`) or `list[str]`, and with a `CommandParameter` in `Annotated` that
-says more:
+A command is a function. Its positional parameters are arguments, its keyword-only parameters options. Types are `str`,
+`int`, `bool` and `Path` (each also with `| None`) or `list[str]`; a `CommandParameter` in `Annotated` has the help:
 
-    app = App("weft", help="...")
+    app = CommandGroup("weft", help="...")
 
     @app.command
-    def run(file: Annotated[Path, Parameter(help="The pipeline.")], /, *, quiet: Quiet = False) -> int: ...
+    def run(file: Annotated[Path, CommandParameter(help="The pipeline.")], /, *, quiet: Quiet = False) -> int: ...
 
-A library for this takes longer to load than a run of a hundred cached steps takes.
+A parser library takes longer to load than a run of a hundred cached steps takes.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ _METAVARS: Final = {str: "STR", int: "INT", Path: "PATH"}
 
 
 class CommandParameter:
-    """What a parameter of a command is called on the command line, and what the help says of it.
+    """The names and the help of a parameter of a command.
 
-    `name` is by default that of the parameter, with hyphens. One that is not to `parse` is given by who calls the
-    command; one that is not to `show` is left out of the help.
+    `names` are by default the name of the parameter, with hyphens. A parameter without `parse` is passed by the caller
+    of the command; one without `show` is absent from the help.
     """
 
     __slots__ = ("help", "names", "parse", "show")
@@ -48,7 +47,7 @@ class CommandParameter:
 
 
 class Invocation(NamedTuple):
-    """A command and what it was given. `wants` names the parameters that are not on the command line."""
+    """A command with its arguments. `wants` names the parameters that are not on the command line."""
 
     function: Callable[..., Any]
     args: list[Any]
@@ -70,7 +69,7 @@ class _Given(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What words name: a command or an app, the words after that, how it is called, and what is said of it."""
+    """The target of words: a command or a group, the remaining words, its path and its help."""
 
     target: CommandGroup | Callable[..., Any]
     words: Sequence[str]
@@ -79,7 +78,7 @@ class _Found(NamedTuple):
 
 
 class CommandGroup:
-    """Commands by name, which may be apps themselves."""
+    """Commands by name, which may be groups themselves."""
 
     def __init__(self, name: str, *, help: str = "") -> None:
         self.name, self.help = name, help
@@ -95,9 +94,9 @@ class CommandGroup:
     def command(self, *, name: str) -> Callable[[F], F]: ...
 
     def command(self, target: Any = None, *, name: str = "", help: str = "") -> Any:
-        """Add a function, an app, or the text `module:attribute` of one that is loaded when it is asked for.
+        """Add a function, a group, or the text `module:attribute` of one that is loaded at its first use.
 
-        Without a target it returns a decorator. The help of a function is the first sentence of its docstring.
+        Without a target, return a decorator. The help of a function is the first paragraph of its docstring.
         """
         if target is None:
             return lambda function: self.command(function, name=name)
@@ -108,7 +107,7 @@ class CommandGroup:
         return iter(self._commands)
 
     def _find(self, words: Sequence[str], path: str, about: str = "") -> _Found:
-        """Return the command that words begin with; `about` is what is said of this app elsewhere."""
+        """Return the command that words begin with; `about` is the help of this group in its parent."""
         if not words or words[0].startswith("-"):
             return _Found(self, words, path, self.help or about)
         name = words[0]
@@ -126,7 +125,7 @@ class CommandGroup:
         )
 
     def parse(self, words: Sequence[str]) -> Invocation | str:
-        """Return what to call, or the help that was asked for. UsageError: the words make no sense."""
+        """Return the command to call, or the requested help. UsageError: no valid command line."""
         found, rest, path, about = self._find(words, self.name)
         own = rest[: rest.index("--")] if "--" in rest else rest
         if any(word in HELP for word in own) or (isinstance(found, CommandGroup) and not rest):
@@ -139,7 +138,7 @@ class CommandGroup:
 
 
 class _Reader:
-    """Reads the words of one command."""
+    """The parser of the words of one command."""
 
     def __init__(self, function: Callable[..., Any], path: str) -> None:
         self.function, self.path = function, path
@@ -148,7 +147,7 @@ class _Reader:
         self.values: dict[str, Any] = {}
 
     def read(self, words: Sequence[str]) -> Invocation:
-        places = [one for one in self.given if one.by_place]
+        positional = [one for one in self.given if one.by_place]
         args: list[Any] = []
         rest = list(words)
         while rest:
@@ -156,12 +155,12 @@ class _Reader:
             if word == "--":
                 rest, more = [], rest
                 for each in more:
-                    self._place(places, args, each)
+                    self._positional(positional, args, each)
             elif word.startswith("-") and word != "-":
                 rest = self._option(word, rest)
             else:
-                self._place(places, args, word)
-        for at, place in enumerate(places):
+                self._positional(positional, args, word)
+        for at, place in enumerate(positional):
             if place.required and at >= len(args):
                 about = f" ({place.help.rstrip('.')})" if place.help else ""
                 raise self._wrong(f"{place.names[0]} is missing{about}")
@@ -170,14 +169,14 @@ class _Reader:
                 raise self._wrong(f"{one.names[-1]} is missing")
         return Invocation(self.function, args, self.values, self.wants)
 
-    def _place(self, places: list[_Given], args: list[Any], word: str) -> None:
-        place = next((one for at, one in enumerate(places) if one.many or at == len(args)), None)
+    def _positional(self, positional: list[_Given], args: list[Any], word: str) -> None:
+        place = next((one for at, one in enumerate(positional) if one.many or at == len(args)), None)
         if place is None:
             raise self._wrong(f"{word[:100]!r} is one word too many")
         args.append(self._value(place, place.names[0], word))
 
     def _option(self, word: str, rest: list[str]) -> list[str]:
-        """Take an option; return the words that are still to be read."""
+        """Parse an option; return the remaining words."""
         name, equals, value = word.partition("=")
         one = self.options.get(name)
         if one is None and not word.startswith("--") and word[:2] in self.options:  # -n5, -qd
@@ -220,7 +219,9 @@ class _Reader:
 
 
 def _given(function: Callable[..., Any]) -> tuple[list[_Given], frozenset[str]]:
-    """Return what a command takes, and which parameters are not on the command line. TypeError: it cannot be told."""
+    """Return the parameters of a command, and those that are not on the command line. TypeError: an unsupported
+    type.
+    """
     hints = typing.get_type_hints(function, include_extras=True)
     found, wants = [], set()
     for key, parameter in inspect.signature(function).parameters.items():
@@ -251,12 +252,12 @@ def _near(word: str, known: Iterable[str]) -> str:
 
 
 def _wrong(path: str, what: str, near: str, known: Iterable[str]) -> UsageError:
-    said = f"{what[0].upper()}{what[1:]}"
+    message = f"{what[0].upper()}{what[1:]}"
     if near:
-        said += f". Did you mean {near}?"
+        message += f". Did you mean {near}?"
     elif names := ", ".join(sorted(known)):
-        said += f". There are: {names}"
-    return UsageError(said, hint=f"See: {path} --help")
+        message += f". There are: {names}"
+    return UsageError(message, hint=f"See: {path} --help")
 
 
 # --------------------------------------------------------------------------------------------------------------- help
@@ -271,7 +272,7 @@ def _help_of_app(app: CommandGroup, path: str, about: str) -> str:
         (name, help or (target.help if isinstance(target, CommandGroup) else _summary(target)))
         for name, (target, help) in sorted(app._commands.items())
     ]
-    options = [(", ".join(HELP), "Print this, or the help of a command.")]
+    options = [(", ".join(HELP), "Print this help, or the help of a command.")]
     if " " not in path:
         options.append(("--version, -V", "Print the version."))
     return _page(f"Usage: {path} COMMAND", about, {"Commands": rows, "Options": options})
@@ -279,17 +280,17 @@ def _help_of_app(app: CommandGroup, path: str, about: str) -> str:
 
 def _help_of_command(function: Callable[..., Any], path: str) -> str:
     given, _ = _given(function)
-    places = [one for one in given if one.by_place]
+    positional = [one for one in given if one.by_place]
     options = [one for one in given if not one.by_place and one.show]
     usage = [f"Usage: {path}", *(["[OPTIONS]"] if options else [])]
-    for one in places:
+    for one in positional:
         shown = one.names[0] + ("..." if one.many else "")
         usage.append(shown if one.required else f"[{shown}]")
     rows = [(", ".join(one.names) + _takes(one), one.help) for one in options]
     return _page(
         " ".join(usage),
         _summary(function),
-        {"Arguments": [(one.names[0], one.help) for one in places], "Options": rows},
+        {"Arguments": [(one.names[0], one.help) for one in positional], "Options": rows},
     )
 
 

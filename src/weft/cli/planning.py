@@ -41,7 +41,7 @@ def graph(
     params: Params = None,
     param_file: ParamFile = None,
     fs: FileSystems = None,
-    dot: Annotated[bool, CommandParameter(name="--dot", help="For Graphviz.")] = False,
+    dot: Annotated[bool, CommandParameter(name="--dot", help="Print the graph in the language of Graphviz.")] = False,
     as_json: AsJson = False,
     context: Given,
 ) -> None:
@@ -70,7 +70,7 @@ def plan(
     params: Params = None,
     param_file: ParamFile = None,
     fs: FileSystems = None,
-    name: Annotated[str | None, CommandParameter(name=["-n", "--name"], help="Call the run this.")] = None,
+    name: Annotated[str | None, CommandParameter(name=["-n", "--name"], help="The name of the run.")] = None,
     user: User = None,
     no_cache: NoCache = False,
     refresh: Refresh = None,
@@ -81,7 +81,7 @@ def plan(
     state_dir: StateDir = None,
     context: Given,
 ) -> None:
-    """Say for each step of a pipeline whether it will run, and why; nothing is started."""
+    """Print for each step of a pipeline whether it will run, and why. Nothing is started."""
     flags = {"state_dir": state_dir, "user": user, "docker_env": docker_env}
     settings = settings_of(context, context.cwd / file.parent, flags)
     wiring = context.wiring()
@@ -98,7 +98,7 @@ def plan(
 
 
 def warn(context: CommandContext, warnings: Sequence[str]) -> None:
-    """Say what a person should know before a run."""
+    """Print warnings before a run."""
     for warning in warnings:
         context.say(f"warning: {clean(warning)}")
 

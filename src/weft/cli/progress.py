@@ -1,6 +1,6 @@
-"""How a run goes on, told while it does: a live board on a terminal, a line for each change elsewhere, or nothing.
+"""The progress of a run: a live board on a terminal, one line for each change elsewhere, or no output.
 
-All three are fed with the same records, from any thread, and know nothing of sessions.
+All three displays take the same records, from any thread.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 _OVER: Final = frozenset({"succeeded", "failed", "terminated", "cancelled", "skipped", "interrupted", "suspended"})
 _REST: Final = 4
-"""Lines of the screen that are not for steps."""
+"""The lines of the screen that are not for steps."""
 
 
 class ProgressDisplay(Protocol):
-    """Shows records while it is entered."""
+    """A context manager that shows records while it is entered."""
 
     def expect(self, steps: Sequence[str]) -> None:
         """Take the names of the steps of the run, in order."""
@@ -39,7 +39,7 @@ class ProgressDisplay(Protocol):
         ...
 
     def say(self, text: str) -> None:
-        """Show one line, between what is shown of records."""
+        """Show one line, between the lines of records."""
         ...
 
     def __enter__(self) -> ProgressDisplay: ...
@@ -52,7 +52,7 @@ class ProgressDisplay(Protocol):
 def make_progress(
     steps: Sequence[str], stream: TextIO, console: Callable[[], Console], clock: Callable[[], float], *, quiet: bool
 ) -> ProgressDisplay:
-    """Return what suits: nothing if `quiet`, a board on a terminal, else lines. `clock` tells seconds since 1970."""
+    """Return the display: silent if `quiet`, a board on a terminal, else lines. `clock` returns seconds since 1970."""
     if quiet:
         return SilentDisplay()
     if not stream.isatty():
@@ -61,16 +61,16 @@ def make_progress(
 
 
 class SilentDisplay:
-    """Shows nothing."""
+    """A display without output."""
 
     def expect(self, steps: Sequence[str]) -> None:
-        """Forget the names."""
+        """Ignore the names."""
 
     def add(self, record: Record) -> None:
-        """Forget the record."""
+        """Ignore the record."""
 
     def say(self, text: str) -> None:
-        """Show nothing."""
+        """Ignore the line."""
 
     def __enter__(self) -> SilentDisplay:
         return self
@@ -91,10 +91,10 @@ class LineDisplay:
         self._lock = threading.Lock()
 
     def expect(self, steps: Sequence[str]) -> None:
-        """Write nothing: lines are of steps that have begun."""
+        """Do nothing: lines are only for steps that have begun."""
 
     def add(self, record: Record) -> None:
-        """Write the record's line."""
+        """Write the line of a record."""
         with self._lock:
             self._board.add(record)
             self._stream.write(f"{moment(record.time, self._zone, '%H:%M:%S')} {self._what(record)}\n")
@@ -121,15 +121,15 @@ class LineDisplay:
         if record.state == "running" and not record.message:
             return f"{who} started" + (f": {message}" if message else "")
         took = f" in {duration(row.seconds(record.time))}" if record.ended and row.started is not None else ""
-        told = f"{who} {clean(record.state)}{took}"
-        return f"{told}: {message}" if message else told
+        line = f"{who} {clean(record.state)}{took}"
+        return f"{line}: {message}" if message else line
 
 
 # --------------------------------------------------------------------------------------------------------------- board
 
 
 class StepRow(Struct):
-    """One step as it stands."""
+    """The current state of one step."""
 
     name: str
     state: str = "pending"
@@ -139,12 +139,12 @@ class StepRow(Struct):
     width: int = 1
 
     def seconds(self, now: float) -> float | None:
-        """How long it has taken, in seconds; None if it has not started."""
+        """The duration so far, in seconds; None before the start."""
         return None if self.started is None else (now if self.ended is None else self.ended) - self.started
 
 
 class StepTable:
-    """All steps of a run as they stand."""
+    """The current state of all steps of a run."""
 
     def __init__(self, steps: Sequence[str]) -> None:
         self.run = StepRow("")
@@ -157,15 +157,15 @@ class StepTable:
         self.rows = {name: self.rows.get(name) or StepRow(name) for name in (*steps, *self.rows)}
 
     def row(self, step: str) -> StepRow:
-        """Return the row of a step, made if it is new; of the run if `step` is empty."""
+        """Return the row of a step, or of the run if `step` is empty; a missing row is made."""
         return self.rows.setdefault(step, StepRow(step)) if step else self.run
 
     def item(self, record: Record) -> StepRow:
-        """Return the row of an item of a loop; it is counted in that of its step."""
+        """Return the row of an item of a loop; the row of its step counts it."""
         return self._items.setdefault((record.step, record.index or 0), StepRow(record.step))
 
     def add(self, record: Record) -> None:
-        """Take what a record says."""
+        """Apply a record."""
         row = self.row(record.step)
         if record.index is not None:
             item = self.item(record)
@@ -186,7 +186,9 @@ class StepTable:
             row.ended = record.time
 
     def shown(self, limit: int) -> tuple[list[StepRow], int]:
-        """Return at most `limit` rows, in order, and how many are left out: the dullest go first."""
+        """Return at most `limit` rows, in order, and the number of hidden rows: pending and finished rows are hidden
+        first.
+        """
         rows = list(self.rows.values())
         if len(rows) <= limit:
             return rows, 0
@@ -205,7 +207,7 @@ class StepTable:
 
 
 class LiveDisplay:
-    """A board on a terminal, redrawn some times a second; gone at the end."""
+    """A board on a terminal, redrawn several times a second and removed at the end."""
 
     def __init__(self, board: StepTable, console: Console, clock: Callable[[], float]) -> None:
         from rich.live import Live as Display
@@ -236,7 +238,7 @@ class LiveDisplay:
         self._console.print(text)
 
     def draw(self) -> Group:
-        """Return the board as it is now: one line for each step that has room, and the total."""
+        """Return the current board: one line for each step that fits, and the total."""
         from rich.console import Group
         from rich.text import Text
 

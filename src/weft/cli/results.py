@@ -21,14 +21,14 @@ cache_app = CommandGroup("cache")
 @cache_app.command(name="ls")
 def cache_ls(
     *,
-    number: Annotated[int, CommandParameter(name=["-n", "--number"], help="At most so many; 0: all.")] = 20,
-    quiet: Annotated[bool, CommandParameter(name=["-q", "--quiet"], help="Print keys alone.")] = False,
+    number: Annotated[int, CommandParameter(name=["-n", "--number"], help="List at most this many; 0: all.")] = 20,
+    quiet: Annotated[bool, CommandParameter(name=["-q", "--quiet"], help="Print only keys.")] = False,
     as_json: AsJson = False,
     project: Project = None,
     state_dir: StateDir = None,
     context: Given,
 ) -> None:
-    """List the results that are kept, the last used first."""
+    """List the results of the cache, the last used first."""
     from weft.cli.tables import size_text
 
     if number < 0:
@@ -71,7 +71,7 @@ def cache_show(
     state_dir: StateDir = None,
     context: Given,
 ) -> None:
-    """Show one kept result: what it was made of, what it holds, who used it."""
+    """Show one result: its inputs, its content and the runs that used it."""
     from weft.store.results import readable
 
     with open_results(context, project, state_dir) as cache:
@@ -109,7 +109,7 @@ def cache_rm(
     state_dir: StateDir = None,
     context: Given,
 ) -> None:
-    """Forget results; the steps run again. Their content goes with the next `weft cache gc`."""
+    """Remove results from the cache. The next `weft cache gc` removes their content."""
     if not keys:
         raise UsageError("which results? name their keys", hint="List them: weft cache ls")
     with open_results(context, project, state_dir) as cache:
@@ -124,16 +124,16 @@ def cache_rm(
 @cache_app.command(name="gc")
 def cache_gc(
     *,
-    max_size: Annotated[str | None, CommandParameter(help="Keep at most so much, such as 10GiB.")] = None,
+    max_size: Annotated[str | None, CommandParameter(help="Keep at most this many bytes, such as 10GiB.")] = None,
     max_age: Annotated[
-        str | None, CommandParameter(help="Keep what was used within this time, such as 30d or 12h.")
+        str | None, CommandParameter(help="Keep results used within this time, such as 30d or 12h.")
     ] = None,
     as_json: AsJson = False,
     project: Project = None,
     state_dir: StateDir = None,
     context: Given,
 ) -> None:
-    """Forget results that were used longest ago, and remove the content that nothing refers to."""
+    """Remove the results used longest ago, and all unreferenced content."""
     from weft.admin.settings import parse_size
     from weft.cli.tables import size_text
 
@@ -161,7 +161,7 @@ def cache_pin(
     state_dir: StateDir = None,
     context: Given,
 ) -> None:
-    """Keep a result whatever its age and size."""
+    """Keep a result regardless of age and size."""
     _pin(context, key, project, state_dir, pinned=True, as_json=as_json)
 
 
@@ -175,7 +175,7 @@ def cache_unpin(
     state_dir: StateDir = None,
     context: Given,
 ) -> None:
-    """Let a result go like any other."""
+    """Allow `weft cache gc` to remove a pinned result."""
     _pin(context, key, project, state_dir, pinned=False, as_json=as_json)
 
 

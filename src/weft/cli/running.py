@@ -57,7 +57,7 @@ def run(
     params: Params = None,
     param_file: ParamFile = None,
     fs: FileSystems = None,
-    name: Annotated[str | None, CommandParameter(name=["-n", "--name"], help="Call the run this.")] = None,
+    name: Annotated[str | None, CommandParameter(name=["-n", "--name"], help="The name of the run.")] = None,
     workers: Workers = None,
     backend: Backend = None,
     memory: Memory = None,
@@ -72,11 +72,13 @@ def run(
     start: Start = "",
     only: Only = "",
     dry_run: Annotated[
-        bool, CommandParameter(name="--dry-run", help="Say what would run, as `weft plan` does.")
+        bool, CommandParameter(name="--dry-run", help="Print the plan, as `weft plan` does, and run nothing.")
     ] = False,
-    quiet: Annotated[bool, CommandParameter(name=["-q", "--quiet"], help="Print the id of the run alone.")] = False,
+    quiet: Annotated[bool, CommandParameter(name=["-q", "--quiet"], help="Print only the id of the run.")] = False,
     detach: Detach = False,
-    firing: Annotated[str, CommandParameter(show=False, help="The due time of a schedule that this run is for.")] = "",
+    firing: Annotated[
+        str, CommandParameter(show=False, help="The due time of the schedule that started this run.")
+    ] = "",
     as_json: AsJson = False,
     context: Given,
 ) -> int:
@@ -142,20 +144,20 @@ def resume(
     run: RunName,
     /,
     *,
-    file: Annotated[Path | None, CommandParameter(help="Go on with this edited file.")] = None,
+    file: Annotated[Path | None, CommandParameter(help="Resume with this edited file.")] = None,
     params: Params = None,
     param_file: ParamFile = None,
     workers: Workers = None,
     backend: Backend = None,
     memory: Memory = None,
     gpus: Annotated[
-        str | None, CommandParameter(help="GPUs for the tasks of a Python graph that ask for them.")
+        str | None, CommandParameter(help="The number of GPUs for tasks of a Python graph that request them.")
     ] = None,
-    gpu_type: Annotated[str | None, CommandParameter(name="--gpu-type", help="The type of all of these.")] = None,
+    gpu_type: Annotated[str | None, CommandParameter(name="--gpu-type", help="The type of these GPUs.")] = None,
     eviction: Eviction = None,
     stream_window: StreamWindow = None,
     durability: Durability = None,
-    quiet: Annotated[bool, CommandParameter(name=["-q", "--quiet"], help="Print the id of the run alone.")] = False,
+    quiet: Annotated[bool, CommandParameter(name=["-q", "--quiet"], help="Print only the id of the run.")] = False,
     detach: Detach = False,
     as_json: AsJson = False,
     project: Project = None,
@@ -202,9 +204,9 @@ def resume(
 
 
 def _in_background(context: CommandContext, root: StateRoot | None) -> int:
-    """Have another process carry out this command line; say what it says until the run has begun.
+    """Let another process run this command line, and print its output until the run has begun.
 
-    That is `weft up` of a state folder where there is one, else a new process.
+    The process is `weft up` of the state folder if it runs, else a new one.
     """
     from weft.cli.detached import start
     from weft.cli.up import submit
@@ -216,7 +218,7 @@ def _in_background(context: CommandContext, root: StateRoot | None) -> int:
 
 
 def _begun(context: CommandContext, folder: Path, where: str, *, quiet: bool, as_json: bool) -> None:
-    """Tell, in the background, which run has begun."""
+    """Print, in the background, the id of the run that has begun."""
     if context.begun is None:
         return
     if as_json:
@@ -229,13 +231,13 @@ def _begun(context: CommandContext, folder: Path, where: str, *, quiet: bool, as
 
 
 def _interrupted(context: CommandContext, progress: ProgressDisplay) -> None:
-    """Say on a terminal that the first Ctrl-C was heard."""
+    """Confirm the first Ctrl-C on a terminal."""
     if context.err.isatty():
         progress.say("cancelling; press Ctrl-C again to leave at once")
 
 
 def _report(context: CommandContext, result: RunResult, settings: Settings, base: Path, *, as_json: bool) -> int:
-    """Tell how a run ended, and return the exit code: how the run ended is in it though nobody reads the rest."""
+    """Print the end of a run and return the exit code, which is valid even if the reader of stdout has gone."""
     code = _exit_code(result)
     try:
         if as_json:
@@ -245,7 +247,7 @@ def _report(context: CommandContext, result: RunResult, settings: Settings, base
             if result.error is not None:
                 context.say(f"error {result.error.code}: {clean(str(result.error))}")
         else:
-            _tell_result(context, result, settings, base)
+            _print_summary(context, result, settings, base)
         context.out.flush()
     except BrokenPipeError:
         if not code:
@@ -272,7 +274,7 @@ def _print_result(context: CommandContext, result: RunResult) -> None:
     print_json(context.out, "weft.run/1", run=document, **extra)
 
 
-def _tell_result(context: CommandContext, result: RunResult, settings: Settings, base: Path) -> None:
+def _print_summary(context: CommandContext, result: RunResult, settings: Settings, base: Path) -> None:
     from weft.runs.reading import read_run
 
     found = read_run(result.folder)
@@ -306,7 +308,7 @@ def _tell_result(context: CommandContext, result: RunResult, settings: Settings,
 
 
 def _where(context: CommandContext, settings: Settings, base: Path) -> str:
-    """Return what must follow a command typed here for it to find the runs of another folder."""
+    """Return the options that a command typed here needs to find the runs of another folder."""
     used = settings.state_root(base)
     if settings_of(context, context.cwd, {}).state_root(context.cwd) == used:
         return ""

@@ -65,20 +65,27 @@ def create(
     file: File,
     /,
     *,
-    cron: Annotated[str, CommandParameter(help="When: five fields as in cron, @daily, @every 90s, ...")],
+    cron: Annotated[str, CommandParameter(help="The times: five fields as in cron, @daily, @every 90s, ...")],
     name: Annotated[
-        str | None, CommandParameter(name=["-n", "--name"], help="Its name; by default the pipeline's.")
+        str | None,
+        CommandParameter(name=["-n", "--name"], help="The name of the schedule; by default, that of the pipeline."),
     ] = None,
-    tz: Annotated[str, CommandParameter(help="The time zone, such as Europe/Berlin; by default this machine's.")] = "",
-    start: Annotated[str | None, CommandParameter(help="Not before this time, such as 2030-01-31T08:00.")] = None,
-    end: Annotated[str | None, CommandParameter(help="Not after this time.")] = None,
-    concurrency: Annotated[int, CommandParameter(help="So many runs at a time; 0: any number.")] = 0,
-    policy: Annotated[str, CommandParameter(help="With no room for a run: suspend, replace or skip.")] = "suspend",
+    tz: Annotated[
+        str, CommandParameter(help="The time zone, such as Europe/Berlin; by default, that of this machine.")
+    ] = "",
+    start: Annotated[
+        str | None, CommandParameter(help="Start no run before this time, such as 2030-01-31T08:00.")
+    ] = None,
+    end: Annotated[str | None, CommandParameter(help="Start no run after this time.")] = None,
+    concurrency: Annotated[int, CommandParameter(help="The number of runs at a time; 0: unlimited.")] = 0,
+    policy: Annotated[
+        str, CommandParameter(help="The policy at the concurrency limit: suspend, replace or skip.")
+    ] = "suspend",
     expire: Annotated[
-        str | None, CommandParameter(help="Skip what could not begin within this time, such as 2h.")
+        str | None, CommandParameter(help="Skip a run that could not start within this time, such as 2h.")
     ] = None,
     no_catchup: Annotated[
-        bool, CommandParameter(name="--no-catchup", help="Skip times that pass while `up` is not.")
+        bool, CommandParameter(name="--no-catchup", help="Skip the times that pass while `weft up` is not running.")
     ] = False,
     params: Params = None,
     param_file: ParamFile = None,
@@ -99,7 +106,7 @@ def create(
     state_dir: StateDir = None,
     context: Given,
 ) -> None:
-    """Have a pipeline run again and again; `weft up` sees to it."""
+    """Create a schedule of a pipeline; `weft up` fires it."""
     from weft.admin.cron import parse
     from weft.admin.scheduling import POLICIES
     from weft.store.schedules import PipelineSchedule
@@ -201,13 +208,15 @@ def show(
     name: ScheduleName,
     /,
     *,
-    number: Annotated[int, CommandParameter(name=["-n", "--number"], help="So many of its last times; 0: all.")] = 20,
+    number: Annotated[
+        int, CommandParameter(name=["-n", "--number"], help="Show this many of its last times; 0: all.")
+    ] = 20,
     as_json: AsJson = False,
     project: Project = None,
     state_dir: StateDir = None,
     context: Given,
 ) -> None:
-    """Show one schedule: when it runs next, and what became of its last times."""
+    """Show one schedule: its next times, and the runs of its last times."""
     with _open(root_of(context, project, state_dir)) as schedules:
         schedule = schedules.find(name)
         firings = schedules.firings(name, limit=number or None)
@@ -248,7 +257,7 @@ def stop(
     state_dir: StateDir = None,
     context: Given,
 ) -> None:
-    """Stop a schedule for good; its runs go on."""
+    """Stop a schedule for ever; its runs continue."""
     from weft.admin.scheduling import stop_schedule
 
     with _open(root_of(context, project, state_dir)) as schedules:
@@ -269,7 +278,7 @@ def delete(
     state_dir: StateDir = None,
     context: Given,
 ) -> None:
-    """Forget a schedule that has ended; its runs stay."""
+    """Delete an ended schedule; its runs stay."""
     with _open(root_of(context, project, state_dir)) as schedules:
         if schedules.find(name).state == "running":
             raise ConflictError(f"{name} is still running", hint=f"Stop it first: weft schedule stop {name}")
@@ -289,18 +298,18 @@ def _open(root: StateRoot) -> Iterator[Schedules]:
 
 
 def _anywhere(pair: str, cwd: Path) -> str:
-    """Return `NAME=FOLDER` so that it means the same wherever it is read."""
+    """Return `NAME=FOLDER` with an absolute folder."""
     name, _, text = pair.partition("=")
     return pair if "://" in text else f"{name.strip()}={cwd / text.strip()}"
 
 
 def _parameters(schedule: PipelineSchedule) -> list[str]:
-    """Return the parameters that a schedule gives to its runs, `name=value`."""
+    """Return the parameters that a schedule passes to its runs, as `name=value`."""
     return list(schedule.words[1 : 2 * _pairs(schedule) : 2])
 
 
 def _options(schedule: PipelineSchedule) -> list[str]:
-    """Return the other words that it gives to `weft run`."""
+    """Return the other words that a schedule passes to `weft run`."""
     return list(schedule.words[2 * _pairs(schedule) :])
 
 
@@ -312,7 +321,7 @@ def _future(text: str | None, option: str, now: float) -> float | None:
     if text is None:
         return None
     try:
-        found = datetime.fromisoformat(text).timestamp()  # without a zone it is this machine's
+        found = datetime.fromisoformat(text).timestamp()  # a time without a zone is local
     except (ValueError, OverflowError, OSError):
         raise UsageError(f"{option} is {text[:40]!r}; it must be a time", hint="Such as 2030-01-31T08:00") from None
     if found <= now:

@@ -1,4 +1,4 @@
-"""How steps, items of loops and whole runs are shown."""
+"""The output of steps, items of loops and whole runs."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 MOST_OUTPUTS: Final = 10
-"""More outputs of a run than this are not printed."""
+"""The maximum number of outputs of a run that are printed."""
 
 
 def more_outputs(count: int, run: str, where: str = "") -> str:
-    """Say how many outputs are not printed, and what prints them; empty where all are."""
+    """Return a line with the number of outputs not printed and the command that prints them, or ""."""
     left = count - MOST_OUTPUTS
     return f"and {left:,} more: weft show {run} --json{where}" if left > 0 else ""
 
@@ -63,11 +63,11 @@ def print_steps(context: CommandContext, found: RunRecord) -> None:
 
 
 _ITEM_ROWS: Final = 10
-"""More items of a loop than this are not shown, but for those that went wrong."""
+"""The maximum number of items of a loop that are shown, besides failed ones."""
 
 
 def _rows(found: RunRecord) -> Iterator[tuple[int, StepRecord | ItemRecord]]:
-    """Yield the steps of a run with their dags, and the items of loops, as rows and how far they stand in."""
+    """Yield the steps of a run with their dags and the items of loops, as rows with their depths."""
     from weft.runs.reading import item_name
     from weft.runs.step_tree import tree
 
@@ -85,8 +85,8 @@ def _remark(step: StepRecord | ItemRecord) -> str:
     width, items = getattr(step, "width", None), getattr(step, "items", {})
     if width is not None:
         states = Counter(item.state for item in items.values())
-        told = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-        return f"{width} items: {told}" if told else f"{width} items"
+        counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+        return f"{width} items: {counts}" if counts else f"{width} items"
     parts = [f"{step.attempts} attempts"] if step.attempts > 1 and step.state != "skipped" else []
     if step.message:
         parts.append(one_line(short_paths(step.message), 120))
@@ -96,9 +96,9 @@ def _remark(step: StepRecord | ItemRecord) -> str:
 
 
 def took(started: float | None, ended: float | None, state: str, now: float, paused_s: float = 0.0) -> str:
-    """Return how long something took, or has taken until now, without a pause; empty if that is not known.
+    """Return the duration until the end or until now, without pauses; empty if it is not known.
 
-    What was interrupted may have gone on after the last sign of life of it.
+    An interrupted step may have run longer than its last sign of life.
     """
     from weft.runs.records import ACTIVE, INTERRUPTED
 
@@ -109,7 +109,7 @@ def took(started: float | None, ended: float | None, state: str, now: float, pau
 
 
 def show_step(context: CommandContext, found: RunRecord, name: str, *, as_json: bool) -> None:
-    """Show one step of a run, or one item of its loop (`step-2`, `step[2]`). NotFoundError: there is none."""
+    """Show one step of a run, or one item of its loop (`step-2`, `step[2]`). NotFoundError: it does not exist."""
     from weft.cli.tables import state_text
     from weft.runs.reading import ItemRecord, item_name
 
@@ -184,7 +184,7 @@ def _item_document(step: str, number: int, item: StepRecord | ItemRecord) -> dic
 
 
 def run_document(found: RunRecord) -> dict[str, Any]:
-    """Return what `--json` tells of a run."""
+    """Return the JSON document of a run."""
     from weft.runs.step_tree import tree
 
     document = as_dict(found)

@@ -1,4 +1,4 @@
-"""What people see: states with a symbol and a colour, times, tables, and text of users made harmless."""
+"""The style of output: states with symbol and colour, times, tables, and user text without control characters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONG_PATH: Final = re.compile(r"(?<![\w/])/[^\s;:,()]{39,}")
 
 
 class StateStyle(NamedTuple):
-    """How a state looks: never by colour alone."""
+    """The style of a state, never by colour alone."""
 
     symbol: str
     plain: str
@@ -46,14 +46,14 @@ _UNKNOWN: Final = StateStyle("?", "?", "")
 
 
 def look(state: str) -> StateStyle:
-    """Return how a state looks; words of other vocabularies get a question mark."""
+    """Return the style of a state; an unknown state gets a question mark."""
     return LOOKS.get(state, _UNKNOWN)
 
 
 def clean(text: str) -> str:
-    """Return text without escape sequences and control characters; lines and tabs stay.
+    """Return text without escape sequences and control characters; newlines and tabs stay.
 
-    Of a line that was overwritten with carriage returns the last state stays.
+    A line overwritten with carriage returns keeps only its last state.
     """
     lines = _ESCAPE.sub("", text).split("\n")
     return "\n".join(
@@ -65,18 +65,18 @@ def clean(text: str) -> str:
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """Return the first line of a text, clean and cut."""
+    """Return the first line of a text, cleaned and cut."""
     first = clean(text).strip().split("\n", 1)[0]
     return first if len(first) <= limit else first[: limit - 1] + "…"
 
 
 def short_paths(text: str) -> str:
-    """Return a text in which of long paths only the ends are left: what is said of them is to be seen in a table."""
+    """Return a text with long paths cut to their ends, so that a table shows the rest of the text."""
     return _LONG_PATH.sub(lambda path: "…/" + "/".join(path[0].split("/")[-2:]), text)
 
 
 def duration(seconds: float | None) -> str:
-    """Write a time span the way people say it: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 04 min`."""
+    """Return a time span as text: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 04 min`."""
     if seconds is None:
         return ""
     if seconds < 10:
@@ -90,7 +90,7 @@ def duration(seconds: float | None) -> str:
 
 
 def size_text(nbytes: float) -> str:
-    """Return a number of bytes as people like to read it: 512 B, 1.5 MiB."""
+    """Return a number of bytes as text: 512 B, 1.5 MiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if nbytes < 1024:
             return f"{nbytes:.0f} {unit}" if unit == "B" or nbytes >= 100 else f"{nbytes:.1f} {unit}"
@@ -99,29 +99,29 @@ def size_text(nbytes: float) -> str:
 
 
 def moment(time: float | None, zone: tzinfo | None = None, form: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """Write a time (seconds since 1970) as people here read it; empty for None."""
+    """Return a time (seconds since 1970) as local text; empty for None."""
     return "" if time is None else datetime.fromtimestamp(time, UTC).astimezone(zone).strftime(form)
 
 
 def iso(time: float | None) -> str | None:
-    """Write a time (seconds since 1970) for programs: ISO 8601 in UTC."""
+    """Return a time (seconds since 1970) in ISO 8601, UTC."""
     return None if time is None else datetime.fromtimestamp(time, UTC).isoformat(timespec="milliseconds")
 
 
 def short_path(path: Path | str, cwd: Path) -> str:
-    """Return a path as it is typed in folder `cwd`: relative if it is below, quoted where a shell needs it."""
+    """Return a path as typed in folder `cwd`: relative if it is below, quoted where a shell needs it."""
     path = Path(path)
     shown = str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
     return shlex.quote(clean(shown).replace("\n", "?"))
 
 
 def output_path(path: Path | str, cwd: Path) -> str:
-    """Return the path of an output as `short_path` does, and say so where nothing is there."""
+    """Return the path of an output as `short_path` does, marked if the file is missing."""
     return short_path(path, cwd) if os.path.lexists(path) else f"{short_path(path, cwd)} (not there)"
 
 
 def console(stream: TextIO, environ: Mapping[str, str], color: str) -> Console:
-    """Return a console for `stream`; `color` is auto, always or never. What is no terminal has no width."""
+    """Return a console for `stream`; `color` is auto, always or never. A stream that is not a terminal has no width."""
     from rich.console import Console
 
     class Plain(Console):
@@ -146,7 +146,7 @@ def console(stream: TextIO, environ: Mapping[str, str], color: str) -> Console:
 
 
 def unicode_ok(stream: IO[str]) -> bool:
-    """Whether the symbols of `LOOKS` can be written to a stream."""
+    """Whether a stream can encode the symbols of `LOOKS`."""
     return (getattr(stream, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
 
 
@@ -159,9 +159,9 @@ def state_text(state: str, stream: TextIO) -> Text:
 
 
 def print_table(out: Console, heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:
-    """Print rows under their heads; text of users must be clean already. No rows: nothing.
+    """Print rows under their heads; user text must be clean already. Without rows, print nothing.
 
-    Messages are cut where the other columns leave so little room that words would have to be broken.
+    Messages are cut where the other columns leave less room than a word needs.
     """
     from rich.table import Table
 

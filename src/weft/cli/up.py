@@ -1,4 +1,4 @@
-"""`weft up`: the one process of a state folder that stays, fires its schedules and takes in runs for the background."""
+"""`weft up`: the long-lived process of a state folder, which fires its schedules and starts background runs."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _SHOWN: Final = 5
 
 
 def up(*, project: Project = None, state_dir: StateDir = None, context: Given) -> int:
-    """Fire the schedules of a project, and run what `weft run -d` asks for, until Ctrl-C."""
+    """Fire the schedules of a project and start the runs of `weft run -d`, until Ctrl-C."""
     from weft.admin.control import ControlServer
     from weft.admin.scheduling import Scheduler
     from weft.store.folders import OwnerLock
     from weft.store.schedules import SCHEDULES_NAME, Schedules
 
-    said = threading.Lock()
+    writing = threading.Lock()
 
     def say(text: str) -> None:
-        with said:
+        with writing:
             context.say(f"{moment(context.clock.wall(), form='%H:%M:%S')} {clean(text)}")
             context.err.flush()
 
-    with _told_to_end() as end:
+    with _end_signal() as end:
         root = root_of(context, project, state_dir)
         root.prepare()
         if is_up(root):
@@ -50,10 +50,10 @@ def up(*, project: Project = None, state_dir: StateDir = None, context: Given) -
             with closing(Schedules(root.path / SCHEDULES_NAME)) as schedules:
                 launcher = _Launcher(root, context, _once(end, say))
                 scheduler = Scheduler(schedules, launcher, context.clock, say, end.is_set)
-                with ControlServer(root.path / UP, {"run": lambda order: as_dict(_taken_in(order, say))}):
+                with ControlServer(root.path / UP, {"run": lambda order: as_dict(_start_run(order, say))}):
                     count = len(schedules.all(state="running"))
                     say(f"up for {root.path}: {count} {'schedule' if count == 1 else 'schedules'}; Ctrl-C ends it")
-                    _tell_interrupted(root, say, _option(context, project, state_dir))
+                    _print_interrupted(root, say, _option(context, project, state_dir))
                     while not end.is_set():
                         end.wait(scheduler.tick())
                         reap()
@@ -67,12 +67,12 @@ def up(*, project: Project = None, state_dir: StateDir = None, context: Given) -
 
 
 class _LeavingError(KeyboardInterrupt):
-    """A second signal has come."""
+    """A second signal was received."""
 
 
 @contextmanager
-def _told_to_end() -> Iterator[threading.Event]:
-    """Yield what is set by the first SIGINT or SIGTERM, so that none comes in between; a second one raises."""
+def _end_signal() -> Iterator[threading.Event]:
+    """Yield the event that the first SIGINT or SIGTERM sets; a second signal raises."""
     end = threading.Event()
     before: dict[int, Any] = {}
 
@@ -91,19 +91,19 @@ def _told_to_end() -> Iterator[threading.Event]:
 
 
 def _once(end: threading.Event, say: Callable[[str], None]) -> Callable[[], None]:
-    """Return what says, once, that an end was heard while a run is being started."""
-    told: list[str] = []
+    """Return a function that reports, once, that an end was requested during the start of a run."""
+    reported: list[str] = []
 
-    def tell() -> None:
-        if end.is_set() and not told:
-            told.append("ends once the run that is being started has begun; Ctrl-C again leaves at once")
-            say(told[0])
+    def report() -> None:
+        if end.is_set() and not reported:
+            reported.append("ends when the starting run has begun; Ctrl-C again leaves at once")
+            say(reported[0])
 
-    return tell
+    return report
 
 
-def _tell_interrupted(root: StateRoot, say: Callable[[str], None], option: str) -> None:
-    """Say which runs nobody goes on with: their process died, as all do when the machine goes down."""
+def _print_interrupted(root: StateRoot, say: Callable[[str], None], option: str) -> None:
+    """Print the interrupted runs: their processes died, as all do at a shutdown of the machine."""
     from weft.runs.listing import list_runs
 
     runs, _ = list_runs(root, limit=None, state="interrupted")
@@ -114,7 +114,7 @@ def _tell_interrupted(root: StateRoot, say: Callable[[str], None], option: str) 
 
 
 def _option(context: CommandContext, project: Path | None, state_dir: Path | None) -> str:
-    """Return what a command that is typed here needs to find the same state folder."""
+    """Return the options that a command typed here needs to find the same state folder."""
     if state_dir is not None:
         return f" --state-dir {short_path(state_dir, context.cwd)}"
     return "" if project is None else f" -C {short_path(project, context.cwd)}"
@@ -128,7 +128,7 @@ def is_up(root: StateRoot) -> bool:
 
 
 def submit(root: StateRoot, context: CommandContext) -> DetachedStart | None:
-    """Have `weft up` start a command line; None if there is none, or it cannot take this one."""
+    """Let `weft up` start a command line; None if it does not run, or cannot take this command line."""
     from weft.admin.control import send
 
     order = {"do": "run", "words": list(context.words), "cwd": str(context.cwd), "environ": dict(context.environ)}
@@ -136,22 +136,22 @@ def submit(root: StateRoot, context: CommandContext) -> DetachedStart | None:
         return None
     try:
         return DetachedStart(**send(root.path / UP, order, timeout=PATIENCE_S))
-    except (ConflictError, UsageError):  # it is just ending, or the environment is too large for an order
+    except (ConflictError, UsageError):  # `weft up` is ending, or the environment is too large for a request
         return None
 
 
-def _taken_in(order: Mapping[str, Any], say: Any) -> DetachedStart:
+def _start_run(order: Mapping[str, Any], say: Any) -> DetachedStart:
     words, cwd, environ = order.get("words"), order.get("cwd"), order.get("environ")
     if not (isinstance(words, list) and isinstance(cwd, str) and isinstance(environ, dict)):
-        raise UsageError("a run is asked for by words, cwd and environ")
+        raise UsageError("a request for a run needs words, cwd and environ")
     started = start([str(word) for word in words], Path(cwd), {str(k): str(v) for k, v in environ.items()})
     if started.run:
-        say(f"{started.run} was taken in")
+        say(f"{started.run} was accepted")
     return started
 
 
 class _Launcher:
-    """Starts runs of schedules as processes of their own, which outlive this one."""
+    """A launcher that starts the runs of schedules as processes of their own, which outlive this process."""
 
     def __init__(self, root: StateRoot, context: CommandContext, on_wait: Callable[[], None]) -> None:
         self.root, self.context, self.on_wait = root, context, on_wait
@@ -173,7 +173,7 @@ class _Launcher:
 
         try:
             return read_run(self.root.folder(run)).state in ACTIVE
-        except WeftError:  # it was deleted
+        except WeftError:  # the run was deleted
             return False
 
     def stop(self, run: str) -> None:

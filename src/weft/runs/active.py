@@ -1,4 +1,4 @@
-"""`ActiveRun`: a run whose folder this process owns: its records, its journal, its control socket, its end."""
+"""`ActiveRun`: a run whose folder this process owns, with its records, its journal, its control socket and its end."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
     from weft.store.state import RunFolder
 
 JOURNAL_S: Final = 30.0
-"""Seconds that a run waits at its end for its journal to be written."""
+"""The seconds that the end of a run waits for its journal."""
 
 
 class RunMessage(Struct, frozen=True):
-    """A line about a run that people should read."""
+    """A note about a run for the user."""
 
     text: str
 
 
 class RunAnnounced(Struct, frozen=True):
-    """The id of a run that is about to begin, its steps in order, and warnings that people should read."""
+    """The id of a run that is about to begin, its steps in order, and warnings for the user."""
 
     run_id: str
     steps: Sequence[str]
@@ -70,9 +70,9 @@ RunEvent: TypeAlias = Record | RunMessage | RunAnnounced
 
 
 class Stack(Struct):
-    """The parts of a run on disk, closed with it in the opposite order of their making: `undo` does that.
+    """The parts of a run on disk; `undo` closes them in the opposite order of their making.
 
-    `values` is None where steps exchange files. With `strict` nothing follows from the end of a task before it is
+    `values` is None if steps exchange files. With `strict`, nothing follows from the end of a task before the end is
     durable.
     """
 
@@ -89,9 +89,9 @@ class Stack(Struct):
 
 
 class ActiveRun:
-    """A run that goes on in this process. `wait` for it, `cancel` it, take its `events`, read its `result`.
+    """A run in this process: `wait` for it, `cancel` it, take its `events`, read its `result`.
 
-    `settled` is set when its end is on disk and its folder is given up.
+    `settled` is set when its end is on disk and its folder is released.
     """
 
     def __init__(self, spec: RunSpec, stack: Stack, plan: Plan | None, events: RunEvents) -> None:
@@ -102,13 +102,13 @@ class ActiveRun:
         self.stack = stack
         self.plan = plan
         self.gone: Mapping[str, Sequence[int]] = {}
-        """Finished tasks, by vertex, whose values are not there any more."""
+        """Finished tasks, by vertex, whose values are gone."""
         if plan is not None and stack.values is not None:
             self.gone = {vertex: [n for v, n in plan.gone if v == vertex] for vertex, _ in plan.gone}
         self.events = events
         self._suspended = False
         self.run: Run
-        """Its job, once it has been started."""
+        """Its job, after the start."""
         self._result: RunResult | None = None
         self._control: ControlServer | None = None
 
@@ -116,22 +116,22 @@ class ActiveRun:
 
     @property
     def notes(self) -> list[str]:
-        """The lines for people so far."""
+        """The notes for the user so far."""
         return self.events.notes
 
     @property
     def again(self) -> str:
-        """The command that goes on with a run of a Python program; "" of any other, whose commands say it."""
+        """The command that resumes a run of a Python program; "" for other runs."""
         if self.stack.values is None:
             return ""
         return f"weft resume {self.name} --state-dir {shlex.quote(str(self.folder.parent.parent))}"
 
     def managers(self, factories: Mapping[str, ManagerFactory]) -> Mapping[str, ManagerFactory]:
-        """Return factories of managers whose answers are written down."""
+        """Return factories of managers whose answers are written to the journal."""
         return self.stack.journal.managers(factories)
 
     def join(self, job: JobRun) -> None:
-        """Give the job its files and its recorder, before it begins."""
+        """Give the job its files and its recorder, before the job begins."""
         if self.stack.values is not None:
             job.outputs = self.stack.values
             job.answers = {} if self.plan is None else self.plan.answers
@@ -170,7 +170,7 @@ class ActiveRun:
         return run
 
     def orders(self) -> dict[str, Handler]:
-        """Return the verbs that other processes may send to it, and the functions that answer."""
+        """Return the verbs that other processes may send, with their handlers."""
         run = self.run
         word = self.spec.projection.run
         handlers: dict[str, Handler] = {
@@ -182,16 +182,16 @@ class ActiveRun:
         return protocol(handlers)
 
     def cancel(self, reason: str = "cancelled", *, force: bool = False) -> None:
-        """Cancel it; with `force` its final vertices too. ConflictError: only these go on."""
+        """Cancel the run; with `force` its final vertices too. ConflictError: only final vertices still run."""
         if self._ending and not force:
             words = self.spec.projection.final
             raise ConflictError(f"only {words} runs, which a cancel does not end", hint="Add --force to end it.")
         self.run.cancel(reason, force=force)
 
     def suspend(self, *, now: bool = False) -> None:
-        """Start nothing more of it, and give it up once all that runs has ended; with `now` that is stopped.
+        """Start no more tasks, and release the run when all running tasks have ended; with `now` they are stopped.
 
-        A resume goes on where it was. ConflictError: it has ended, or only that goes on which runs at the end.
+        A resume continues the run. ConflictError: the run has ended, or only final vertices still run.
         """
         if self._ending or self.run.job.outcome is not None:
             raise ConflictError(f"{self.name} is just ending", hint=f"Look at it: weft show {self.name}")
@@ -199,7 +199,7 @@ class ActiveRun:
         self.run.suspend(drain=not now)
 
     def interrupt(self, reason: str) -> None:
-        """Cancel it, whatever of it goes on."""
+        """Cancel the run, with its final vertices."""
         self.run.cancel(reason, force=self._ending)
 
     @property
@@ -207,11 +207,11 @@ class ActiveRun:
         return self.run.status == JobState.ENDING.value
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until its end is on disk; False if `timeout_s` seconds were not enough."""
+        """Wait until the end is on disk; False if `timeout_s` seconds were not enough."""
         return self.settled.wait(timeout_s)
 
     def result(self) -> RunResult:
-        """Wait for its end, and return it."""
+        """Wait for the end, and return the result."""
         self.settled.wait()
         assert self._result is not None
         return self._result
@@ -227,7 +227,7 @@ class ActiveRun:
             self.close()
 
     def _conclude(self, run: Run) -> None:
-        """Write the end of it."""
+        """Write the end of the run."""
         recorder, spec = self.stack.recorder, self.spec
         if self._suspended and run.job.draining:
             self._conclude_suspended(run.job)
@@ -246,7 +246,7 @@ class ActiveRun:
             copy.give_back(self.events.note)
 
     def _conclude_suspended(self, job: JobRun) -> None:
-        """Say that it was suspended, once nothing of it runs."""
+        """Record the suspension when nothing runs any more."""
         job.listeners.remove(self.stack.recorder)
         if self._control is not None:
             self._control.close()
@@ -258,7 +258,7 @@ class ActiveRun:
         self._result = RunResult(self.name, SUSPENDED, self.folder, self._made_outputs(), None)
 
     def _free(self, job: JobRun) -> None:
-        """Remove the values of a run that succeeded, but for its results."""
+        """Remove the values of a succeeded run, except its results."""
         values = self.stack.values
         if values is not None and job.crash is None and job.inspector.status is JobState.SUCCEEDED:
             for stage in job.inspector.vertices:
@@ -266,7 +266,7 @@ class ActiveRun:
                     values.free(stage.id, 0, max(stage.n, 0))
 
     def _made_outputs(self) -> dict[str, str]:
-        """Return the outputs that are there, by `step.artifact`."""
+        """Return the outputs that exist, by `step.artifact`."""
         paths, found = self.spec.paths, {}
         if paths is None:
             return {}
@@ -277,7 +277,7 @@ class ActiveRun:
         return {name: path for name, path in found.items() if os.path.lexists(path)}
 
     def close(self) -> None:
-        """Give it up; what is written stays. A second time does nothing."""
+        """Release the run; its files stay. A second call does nothing."""
         if self.settled.is_set():
             return
         stack = self.stack
@@ -300,7 +300,7 @@ class ActiveRun:
             self.events.end()
 
     def discard(self) -> None:
-        """Remove a run that was never started, so that nothing of it is left."""
+        """Remove a run that was never started, with all its files."""
         folder, catalog = self.folder, self.stack.catalog
         self.close()
         shutil.rmtree(folder, ignore_errors=True)
@@ -310,7 +310,7 @@ class ActiveRun:
 
 
 class RunEvents:
-    """The events of one run, in order: every `RunMessage`, a `RunAnnounced`, and every `Record` if they are wanted."""
+    """The events of one run, in order: every `RunMessage`, a `RunAnnounced`, and every `Record` if requested."""
 
     def __init__(self, on_record: Callable[[Record], None] | None = None, *, records: bool = True) -> None:
         self.notes: list[str] = []
@@ -321,16 +321,16 @@ class RunEvents:
         self._queue.put(record)
 
     def note(self, text: str) -> None:
-        """Add a line for people."""
+        """Add a note for the user."""
         self.notes.append(text)
         self._queue.put(RunMessage(text))
 
     def announce(self, run_id: str, spec: RunSpec) -> None:
-        """Say which run it is."""
+        """Add the announcement of the run."""
         self._queue.put(RunAnnounced(run_id, spec.steps, spec.warnings))
 
     def end(self) -> None:
-        """Say that no more come."""
+        """Mark the end of the events."""
         self._queue.put(None)
 
     def take(self, timeout_s: float | None = None) -> RunEvent | None:
@@ -342,7 +342,7 @@ class RunEvents:
 
 
 def error_of(run: Run) -> WeftError | None:
-    """Return what went wrong; of a failed step its own words, which name it already."""
+    """Return the error of a run; the message of a failed step names the step already."""
     error = run.error()
     if isinstance(error, TaskError):
         own = error.message.removeprefix(f"{error.task} failed: ")
@@ -353,14 +353,16 @@ def error_of(run: Run) -> WeftError | None:
 
 
 class LeftBySteps:
-    """Tells where the tasks of a run leave files, once it has begun; see `weft.durability.left`."""
+    """The side outputs of the tasks of a run, after its start; see `weft.durability.left`."""
 
     def __init__(self, spec: RunSpec) -> None:
         self._spec = spec
         self.run: Run | None = None
 
     def of(self, vertex: str, index: int) -> Sequence[str] | None:
-        """Return the paths of a task's outputs; None for a step that names none, and may have left anything."""
+        """Return the paths of the outputs of a task; None for a step without named outputs, which may have left any
+        file.
+        """
         stage = None if self.run is None else self.run.job.inspector.vertex(vertex)
         paths = self._spec.paths
         if stage is None or paths is None:
@@ -369,7 +371,7 @@ class LeftBySteps:
 
 
 def unforeseen_outputs(spec: RunSpec, planned: Iterable[str]) -> Callable[[Vertex, int], dict[str, str]]:
-    """Return what tells where the outputs of a task lie, by name, but for those `planned` before the run."""
+    """Return a function that returns the outputs of a task by name, except those `planned` before the run."""
     known, paths = frozenset(planned), spec.paths
 
     def outputs(vertex: Vertex, index: int) -> dict[str, str]:

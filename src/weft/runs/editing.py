@@ -1,7 +1,7 @@
-"""A run that goes on with an edited pipeline: what is put down about it before anything runs.
+"""The edit of a run: the changes to its folder before the edited pipeline runs.
 
-First the records say which steps are no longer done, then the description tells the new text. Killed in between, the
-run goes on as it was: its journal still knows what had finished. Killed afterwards, it goes on with the edit.
+The records change first, then the description. Killed in between, the run continues unedited: its journal still has the
+finished tasks. Killed afterwards, it continues with the edit.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from weft.store.state import RunFolder
 
 KEPT: Final = "kept"
-"""What `run.json` calls the finished tasks that the newest edit leaves as they are, of vertices that came later."""
+"""The key of `run.json` for the finished tasks that the newest edit keeps, of vertices that came later."""
 EDITS: Final = "edits"
-"""What `run.json` calls the list of the edits: each with its time, its file, and why which step runs again."""
+"""The key of `run.json` for the edits: each with its time, its file, and the reasons of steps that run again."""
 
 
 def record_edit(
@@ -37,11 +37,11 @@ def record_edit(
     there: Collection[str],
     about: Mapping[str, Any],
 ) -> dict[str, str]:
-    """Put an edit down in the folder of a run that this process owns; return which steps run again, and why.
+    """Write an edit to the folder of a run that this process owns; return the steps that run again, with reasons.
 
-    `why` answers for a step as a whole, `items` for single items and `wider` for loops of another length; `removed` are
-    no longer there, and neither are those that earlier edits have removed, unless they are `there` again. `about` are
-    the fields of `run.json` that change.
+    `why` returns the reason for a whole step, `items` those for single items, `wider` those for loops of another
+    length. `removed` are the steps that no longer exist; those that earlier edits removed are absent too, unless they
+    are in `there`. `about` has the changed fields of `run.json`.
     """
     again: dict[str, str] = {}
     found = read_description(folder.path).get(EDITS)
@@ -55,19 +55,19 @@ def record_edit(
         elif step.name in gone:
             continue
         elif step.state == "cancelled" and step.started is None and not step.items:
-            continue  # it has done nothing that could be done again
+            continue  # no task of it has begun
         elif reason and step.state != "pending":
             again[step.name] = reason
             records.append(Record(time=time, step=step.name, state="pending", message=_again(reason), items=1))
-        elif step.state == "skipped":  # whether it still is will be seen
+        elif step.state == "skipped":  # checked again later
             records.append(Record(time=time, step=step.name, state="pending"))
         else:
-            changed = {n: told for (name, n), told in items.items() if name == step.name and n in step.items}
-            told = next(iter(changed.values()), wider.get(step.name, ""))
-            told += f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
-            if told and step.state != "pending":
-                again[step.name] = told
-                records.append(Record(time=time, step=step.name, state="pending", message=_again(told)))
+            changed = {n: text for (name, n), text in items.items() if name == step.name and n in step.items}
+            why_again = next(iter(changed.values()), wider.get(step.name, ""))
+            why_again += f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
+            if why_again and step.state != "pending":
+                again[step.name] = why_again
+                records.append(Record(time=time, step=step.name, state="pending", message=_again(why_again)))
             records += [
                 Record(time=time, step=step.name, index=n, state="pending", message=_again(one))
                 for n, one in changed.items()
@@ -79,7 +79,7 @@ def record_edit(
 
 
 def kept_by_edit(folder: Path) -> list[FinishedTask]:
-    """Return the tasks that the newest edit of a run has left as they are, where the graph itself cannot tell."""
+    """Return the finished tasks that the newest edit of a run keeps and that are not in the graph."""
     found = read_description(folder).get(KEPT)
     return (
         [FinishedTask(id, n, name, tuple(outputs)) for id, n, name, outputs in found] if isinstance(found, list) else []
@@ -87,7 +87,7 @@ def kept_by_edit(folder: Path) -> list[FinishedTask]:
 
 
 def edits_that_count(folder: Path) -> int:
-    """Return how many edits of a run had steps run again."""
+    """Return the number of edits of a run that had steps run again."""
     found = read_description(folder).get(EDITS)
     return sum(bool(one.get("again")) for one in found) if isinstance(found, list) else 0
 

@@ -1,4 +1,4 @@
-"""What became of the plan of a run that no process holds any more: from its journal, else from its records."""
+"""The explanation of a run without an owner: from its journal, else from its records."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def explain_run(
     *,
     why: str = "its folder does not tell what the plan was",
 ) -> Explained:
-    """Explain a run from its folder. `graph` is what was submitted, None where nobody knows any more, and `why` not.
+    """Explain a run from its folder. `graph` is the submitted graph, or None for the reason `why`.
 
-    With `digest`, by which its journal names it, its results are marked, and the journal may hold pickles.
+    With `digest`, the name of the graph in the journal, its results are marked, and the journal may hold pickles.
 
-    The journal is replayed, and the master that comes out is asked. Where that cannot be, the records tell what became
-    of each step, and the remark why that is all.
+    The journal is replayed, and the resulting master is inspected. If that is impossible, the records have the end of
+    each step, and a remark has the reason.
     """
     if graph is None:
         return _from_records(run, None, why)
@@ -46,7 +46,7 @@ def explain_run(
 
 
 def replayed(folder: Path, graph: LogicalGraph, managers: Mapping[str, ManagerFactory], digest: str = "") -> Inspector:
-    """Return what the master of a run was like at last, as its journal tells; arguments as for `explain_run`.
+    """Return the last state of the master of a run, replayed from its journal; arguments as for `explain_run`.
 
     Errors are those of `read_journal`, `recover` and `check_trusted`.
     """
@@ -54,11 +54,11 @@ def replayed(folder: Path, graph: LogicalGraph, managers: Mapping[str, ManagerFa
         check_trusted(folder, JOURNAL)
     recorded = read_journal(folder / JOURNAL, trusted=bool(digest))
     restored = {vertex for vertex, _ in recorded.header.restored}
-    asked = asking(graph, restored) if restored else graph
+    probed = asking(graph, restored) if restored else graph
     if not digest:
         digest = recorded.header.graph if same_graph(recorded.header.graph, graph) else ""
-        mark_results(asked)
-    return recover(asked, recorded, managers, digest).master.inspector
+        mark_results(probed)
+    return recover(probed, recorded, managers, digest).master.inspector
 
 
 def _from_records(run: RunRecord, graph: LogicalGraph | None, remark: str) -> Explained:

@@ -1,4 +1,4 @@
-"""Durable runs of graphs that a program has built."""
+"""Durable runs of graphs built by programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.graph.spec import RunSpec
 from weft.graph.validate import mark_results
 from weft.model.errors import ConflictError
 from weft.runs.listing import open_catalog
-from weft.runs.reading import read_run, tell_interruption
+from weft.runs.reading import read_run, record_interruption
 from weft.runs.reopening import reopen_run
 from weft.store.state import GRAPH_DIGEST, RunFolder
 
@@ -41,18 +41,18 @@ class GraphSource(Struct):
     data: bytes = b""
 
     def prepare(self, note: Callable[[str], None]) -> Self:
-        """Return it with its pickle. ProgramError: a function or an item cannot be pickled."""
+        """Return the source with the pickle of its graph. ProgramError: a function or an item cannot be pickled."""
         mark_results(self.graph)
-        self.graph = self.graph.copy()  # no builder, which has more
+        self.graph = self.graph.copy()  # without its builder, which has more fields
         self.data = pickle_graph(self.graph)
         return self
 
     def copies(self, undo: ExitStack, note: Callable[[str], None], *, fetch: bool = True) -> list[Copy]:
-        """Return nothing: its tasks work in no file system that Weft holds."""
+        """Do nothing: its tasks use no file system of Weft."""
         return []
 
     def claim(self, run_id: str, folder: Path, copies: Sequence[Copy]) -> RunSpec | None:
-        """Return the run; None where an index that was lost has known a run of this id."""
+        """Return the run; None if a lost index has already used the id."""
         if (folder / PROGRAM).exists():
             return None
         script = Path(sys.argv[0]) if sys.argv and sys.argv[0] else Path()
@@ -81,10 +81,11 @@ def reopen_graph(
     managers: Managers,
     events: RunEvents,
 ) -> ActiveRun:
-    """Take up a run of a Python program that this or another process began; `words` returns the words of a front end.
+    """Take over a run of a Python program that any process began; `words` returns the projection of a front end.
 
-    ConflictError: it still goes on somewhere, or is no durable run of a graph. NotFoundError: no such run.
-    ForbiddenError: others may write to what would be unpickled. ProgramError: its functions cannot be loaded.
+    ConflictError: the run is active elsewhere, or is no durable run of a graph. NotFoundError: no such run.
+    ForbiddenError: other users may write the files that would be unpickled. ProgramError: its functions cannot be
+    loaded.
     """
     path = state.folder(run_id)
     before = read_run(path)
@@ -97,7 +98,7 @@ def reopen_graph(
         folder = undo.enter_context(RunFolder.create(state, run_id))
         catalog = open_catalog(state)
         undo.callback(catalog.close)
-        tell_interruption(folder)
+        record_interruption(folder)
         before = read_run(path)
         graph, digest = load_graph(path)
         spec = RunSpec(graph, words(graph.frontend), "", steps=[step.name for step in before.steps], digest=digest)

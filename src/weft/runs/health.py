@@ -1,4 +1,4 @@
-"""What `weft doctor` looks at: whether what Weft keeps on disk is whole, and what to do where it is not."""
+"""The checks of `weft doctor`: whether the files of Weft are intact, and the next step if they are not."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _LEAST_ROOM: Final = 1 << 20
 
 
 class Finding(Struct, frozen=True):
-    """One thing that was looked at; `problem` is "" if it is well, `hint` the next step where it is not.
+    """The result of one check; `problem` is "" if all is well, `hint` is the next step.
 
-    With a hint and no problem it is something to know, and nothing is broken.
+    A finding with a hint and no problem is only for information.
     """
 
     what: str
@@ -43,9 +43,9 @@ class Finding(Struct, frozen=True):
 
 
 def examine(root: StateRoot, cache: ResultCache, *, full: bool = False) -> Iterator[Finding]:
-    """Look at a state folder and the cache in it; with `full` every kept file is read again.
+    """Check a state folder and its cache; with `full` every file of the cache is read again.
 
-    Nothing is changed, except that results which are not whole are forgotten.
+    Nothing changes, except that damaged results are removed from the cache.
     """
     yield _mounts()
     if not root.path.is_dir():
@@ -94,20 +94,20 @@ except OSError as error:
 
 
 def _mounts() -> Finding:
-    """Try whether a step could have its own view of the file system here."""
+    """Test whether a step can have its own view of the file system here."""
     argv = [sys.executable, "-I", "-c", _PROBE, mounting.__file__]
     try:
-        told = subprocess.run(argv, capture_output=True, text=True, timeout=_PATIENCE_S, check=False).stdout.strip()
+        answer = subprocess.run(argv, capture_output=True, text=True, timeout=_PATIENCE_S, check=False).stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
-        told = str(errno.EIO)
-    if not told:
+        answer = str(errno.EIO)
+    if not answer:
         return Finding("steps can have mounts")
     hint = "Only steps with extra_fs, and commands that name a mount_path, need them."
-    return Finding(f"steps cannot have mounts: {why_not_mounted(int(told))}", "", hint)
+    return Finding(f"steps cannot have mounts: {why_not_mounted(int(answer))}", "", hint)
 
 
 def _room(folder: Path) -> Finding:
-    """Look whether the disk of the state folder can take what a run writes beside its outputs."""
+    """Check the free space of the disk for the files that a run writes besides its outputs."""
     free = shutil.disk_usage(folder).free
     if free >= _LEAST_ROOM:
         return Finding("the disk of the state folder")
@@ -124,10 +124,10 @@ def _some_of(broken: dict[str, str]) -> str:
 
 
 def _descriptions(root: StateRoot) -> Finding:
-    """Read what each run is; of one that cannot be read no other command can tell anything."""
+    """Read the description of each run; no other command can show a run without one."""
     broken = {}
     for folder in sorted(root.runs.iterdir()) if root.runs.is_dir() else ():
-        if folder.name.startswith(".") or not (folder / DESCRIPTION).exists():  # it is just being made, or removed
+        if folder.name.startswith(".") or not (folder / DESCRIPTION).exists():  # the run is being made or removed
             continue
         try:
             read_description(folder)

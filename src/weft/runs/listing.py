@@ -1,4 +1,4 @@
-"""The runs of a state folder: what the index says of them, put right by their own folders, which are the truth."""
+"""The runs of a state folder: the index, corrected by the folders of the runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def describe(folder: Path) -> RunRow | None:
-    """Return what the index should say of the run in a folder; None if nothing can be read there."""
+    """Return the row of the index for the run in a folder; None if the folder cannot be read."""
     from weft.store.catalog import RunRow
 
     try:
@@ -50,7 +50,7 @@ def describe(folder: Path) -> RunRow | None:
 
 
 def open_catalog(root: StateRoot) -> Catalog:
-    """Return the index of a state folder, made again from the folders of the runs where it is missing."""
+    """Return the index of a state folder, rebuilt from the folders of the runs if it is missing."""
     catalog = root.catalog()
     if not catalog.exists() and root.runs.is_dir() and any(root.runs.iterdir()):
         catalog.rebuild(root.runs, describe)
@@ -60,10 +60,10 @@ def open_catalog(root: StateRoot) -> Catalog:
 def list_runs(
     root: StateRoot, *, limit: int | None = 20, state: str | None = None, name: str | None = None
 ) -> tuple[Sequence[RunRow], int]:
-    """Return the newest runs of a state folder, newest first, and how many there are in all.
+    """Return the newest runs of a state folder, newest first, and the number of all runs.
 
-    The folders are the truth: what the index believes to be going on or interrupted is read there, and so are runs that
-    the index could not be told of.
+    Runs that the index shows as active or interrupted are read from their folders, and so are runs that are missing in
+    the index.
     """
     catalog = open_catalog(root)
     unsure = [as_it_is(row) for row in catalog.list(limit=None, state=ACTIVE | {INTERRUPTED}, name=name)]
@@ -80,15 +80,15 @@ def list_runs(
 
 
 def find_run(root: StateRoot, name: str) -> Path:
-    """Return the folder of the run that a name means: an id, its unique beginning, a number, @last or @failed.
+    """Return the folder of a run by its id, a unique prefix of it, its number, @last or @failed.
 
-    NotFoundError: there is none.
+    NotFoundError: no run has this name.
     """
     direct = root.runs / name
     if name.isascii() and name.replace("-", "").isalnum() and direct.is_dir():
         return direct  # the usual case needs no database
     rows: Sequence[RunRow] = ()
-    if name in ("@last", "@failed"):  # as the folders of the runs tell it
+    if name in ("@last", "@failed"):  # as the folders of the runs have it
         rows, _ = list_runs(root, limit=1, state="failed" if name == "@failed" else None)
     try:
         row = rows[0] if rows else open_catalog(root).find(name)
@@ -99,7 +99,7 @@ def find_run(root: StateRoot, name: str) -> Path:
 
 
 def as_it_is(row: RunRow) -> RunRow:
-    """Return a row that says it goes on, or was interrupted, as its folder tells it."""
+    """Return the row of an active or interrupted run, updated from its folder."""
     if not row.folder or row.state not in ACTIVE | {INTERRUPTED}:
         return row
     found = describe(Path(row.folder))
@@ -112,7 +112,7 @@ _TOLD_BY_RECORDS: Final = ("started_at", "ended_at", "paused_s", "error_code", "
 
 
 def _unlisted(root: StateRoot, catalog: Catalog) -> list[RunRow]:
-    """Return the runs whose folders the index does not know."""
+    """Return the runs whose folders are missing in the index."""
     try:
         names = {
             entry.name
@@ -128,9 +128,9 @@ def _unlisted(root: StateRoot, catalog: Catalog) -> list[RunRow]:
 
 
 def mark_interrupted(root: StateRoot) -> list[str]:
-    """Write into the index which runs were interrupted; return their ids. A start calls this.
+    """Mark interrupted runs in the index and return their ids; called at a start.
 
-    Runs whose end the index could not be told of are mended too.
+    Ended runs whose end is missing in the index are corrected too.
     """
     catalog = open_catalog(root)
     rows = [row for row in map(as_it_is, catalog.list(limit=None, state=ACTIVE)) if row.state not in ACTIVE]

@@ -1,4 +1,4 @@
-"""The opening of a run: its folder, its description, its journal and its records, made or taken up again."""
+"""The opening of a run: its folder, description, journal and records, new or existing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from weft.store.state import StateRoot
 
 DURABILITY: Final = "durability"
-"""The key of `run.json` for the setting that says what a told end of a step survives."""
+"""The key of `run.json` for the durability setting."""
 Managers = Mapping[str, "ManagerFactory"]
 
 
@@ -54,8 +54,8 @@ def open_run(
 ) -> ActiveRun:
     """Make a run: an id, a folder that this process owns, a row in the index. `ActiveRun.start` starts it.
 
-    `wanted` is called with the id before anything is written: its WeftError ends the run. Errors of the source, and
-    ForbiddenError, DiskFullError: the folder cannot be made.
+    `wanted` is called with the id before anything is written; a WeftError of it cancels the opening. Errors of the
+    source are raised. ForbiddenError, DiskFullError: the folder cannot be made.
     """
     state.prepare()
     undo = ExitStack()
@@ -86,7 +86,7 @@ def open_run(
         stack.recorder.run_state("pending")
         return ActiveRun(spec, stack, None, events)
     except KeyboardInterrupt:
-        undo.pop_all()  # whoever asks twice does not want to wait; guardians and the next start clean up
+        undo.pop_all()  # a second signal leaves at once; guardians and the next start clean up
         raise
     except BaseException:
         undo.close()
@@ -94,10 +94,10 @@ def open_run(
 
 
 def _describe(catalog: Catalog, folder: RunFolder, spec: RunSpec, number: int, durability: str) -> None:
-    """Write what the run is into its folder and into the index."""
+    """Write the description of the run to its folder and to the index."""
     from weft.store.catalog import RunRow
 
-    told: dict[str, Any] = {
+    common: dict[str, Any] = {
         "number": number,
         "name": spec.graph.name,
         "frontend": spec.graph.frontend,
@@ -111,12 +111,12 @@ def _describe(catalog: Catalog, folder: RunFolder, spec: RunSpec, number: int, d
         from weft.durability.programs import PROGRAM, write_file  # few runs have one
 
         write_file(folder.path / PROGRAM, spec.program)
-    folder.describe(**{"steps": list(spec.steps), **told, **spec.about, DURABILITY: durability})
-    catalog.add_run(RunRow(id=folder.run_id, folder=str(folder.path), parameters=spec.parameters, **told))
+    folder.describe(**{"steps": list(spec.steps), **common, **spec.about, DURABILITY: durability})
+    catalog.add_run(RunRow(id=folder.run_id, folder=str(folder.path), parameters=spec.parameters, **common))
 
 
 def final_steps(graph: LogicalGraph) -> frozenset[str]:
-    """Return the names of the steps that run whatever happened."""
+    """Return the names of the steps that run at the end of any run."""
     return frozenset(vertex.step for vertex in graph.vertices.values() if vertex.final)
 
 
@@ -124,7 +124,7 @@ def final_steps(graph: LogicalGraph) -> frozenset[str]:
 
 
 def open_values(spec: RunSpec, folder: RunFolder, undo: ExitStack) -> Outputs | None:
-    """Return the files of the values of a run; None where its steps leave files themselves."""
+    """Return the files of the values of a run; None if its steps leave files themselves."""
     if spec.paths is not None:
         return None
     from weft.store.outputs import FOLDER, Outputs  # steps of pipelines leave files
@@ -146,7 +146,7 @@ def make_stack(
     values: Outputs | None,
     over: Collection[str] = (),
 ) -> Stack:
-    """Return the parts of a run on disk; `make` makes its journal. `over` names steps of which everything is told."""
+    """Return the parts of a run on disk; `make` makes its journal. `over` names the steps with complete records."""
     cache = None
     if spec.cache is not None:
         cache = _open_cache(spec, folder, undo, events, lambda step, message: recorder.say(step, message))
@@ -179,20 +179,20 @@ def make_stack(
 def with_values(
     make: Callable[..., FileJournal], values: Outputs | None, graph: LogicalGraph, managers: Managers
 ) -> Callable[..., FileJournal]:
-    """Return what makes a journal that writes the values of tasks too, and is cut by snapshots."""
+    """Return a factory of journals that write the values of tasks too and are truncated at snapshots."""
     if values is None:
         return make
     return partial(make, outputs=values, cutter=partial(_snapshot, graph, managers))
 
 
 def _snapshot(graph: LogicalGraph, managers: Managers, recorded: Recorded) -> bytes:
-    from weft.durability import snapshot  # only long journals are cut
+    from weft.durability import snapshot  # only long journals are truncated
 
     return snapshot.dump(graph, replay_journal(graph, recorded, managers))
 
 
 def _file_systems(spec: RunSpec, folder: RunFolder, undo: ExitStack) -> FileSystems:
-    """Return the file systems of a run's folder and of its outputs, with what is there by now made durable."""
+    """Return the file systems of the folder of a run and of its outputs, with their present content made durable."""
     from weft.store.disk import FileSystems
 
     try:
@@ -208,7 +208,7 @@ def _file_systems(spec: RunSpec, folder: RunFolder, undo: ExitStack) -> FileSyst
 def _open_cache(
     spec: RunSpec, folder: RunFolder, undo: ExitStack, events: RunEvents, say: Callable[[str, str], None]
 ) -> StepCache | None:
-    """Return the cache of a run, None where it cannot be used. `say` notes something about a step."""
+    """Return the cache of a run, or None if it is unusable. `say` adds a note about a step."""
     from weft.runtime.cache import DECISIONS, StepCache
 
     use = spec.cache

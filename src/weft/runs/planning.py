@@ -1,7 +1,7 @@
-"""What the cache will answer: said before anything runs.
+"""The plan of a pipeline: the answers of the cache, before anything runs.
 
-A step whose inputs are made by steps above it can be foreseen as long as those are hits, since their results say what
-they hold. Below a step that will run nobody knows yet: it may make what it made before.
+A step whose inputs come from other steps can be foreseen as long as those are hits, because their results have the
+content of the inputs. After a step that will run, the content is unknown: it may be the same as before.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ SKIPPED: Final = "skipped"
 class PlannedTask(Struct, frozen=True, kw_only=True):
     """A task to be foreseen: `recipe` is None if it has no cache, `makes` are the paths of its outputs.
 
-    `skipped` says why it will not run, `refresh`: it is not looked up. `depends` says on what it depends that nobody
-    knows yet. `uncached` says why it has no cache.
+    `skipped` is the reason why it will not run. With `refresh`, it is not looked up. `depends` is the unknown that it
+    depends on. `uncached` is the reason why it has no cache.
     """
 
     step: str
@@ -40,39 +40,39 @@ class PlannedTask(Struct, frozen=True, kw_only=True):
 
 
 class Foreseen(Struct, frozen=True):
-    """What will become of a step: `hit`, `run`, `depends` (on a step above) or `skipped`, and why."""
+    """The plan of a step: `hit`, `run`, `depends` (on an earlier step) or `skipped`, with a reason."""
 
     step: str
     outcome: str
     reason: str
 
 
-def foresee(results: ResultCache, asked: Sequence[PlannedTask]) -> list[Foreseen]:
-    """Return what will become of the steps, which come in an order in which they could run; nothing is written."""
+def foresee(results: ResultCache, tasks: Sequence[PlannedTask]) -> list[Foreseen]:
+    """Return the plan of steps in an order of dependency; nothing is written."""
     known: dict[str, CachedOutput] = {}
     unknown: dict[str, str] = {}
-    return [_foresee(results, one, known, unknown) for one in asked]
+    return [_foresee(results, one, known, unknown) for one in tasks]
 
 
 def _foresee(
-    results: ResultCache, asked: PlannedTask, known: dict[str, CachedOutput], unknown: dict[str, str]
+    results: ResultCache, task: PlannedTask, known: dict[str, CachedOutput], unknown: dict[str, str]
 ) -> Foreseen:
-    recipe = asked.recipe
-    if asked.skipped:
-        return Foreseen(asked.step, SKIPPED, asked.skipped)
-    if asked.depends:
-        return Foreseen(asked.step, DEPENDS, asked.depends)
-    answer = Foreseen(asked.step, RUN, asked.uncached)
+    recipe = task.recipe
+    if task.skipped:
+        return Foreseen(task.step, SKIPPED, task.skipped)
+    if task.depends:
+        return Foreseen(task.step, DEPENDS, task.depends)
+    answer = Foreseen(task.step, RUN, task.uncached)
     if recipe is not None:
         above = next((unknown[path] for paths in recipe.inputs.values() for path in paths if path in unknown), None)
-        if asked.refresh:
-            answer = Foreseen(asked.step, RUN, "it was asked to run again")
+        if task.refresh:
+            answer = Foreseen(task.step, RUN, "it was asked to run again")
         elif above is not None:
-            answer = Foreseen(asked.step, DEPENDS, f"on what {above} makes")
+            answer = Foreseen(task.step, DEPENDS, f"on what {above} makes")
         else:
-            answer = _look(results, asked.step, recipe, known)
+            answer = _look(results, task.step, recipe, known)
     if answer.outcome != HIT:
-        unknown.update(dict.fromkeys(asked.makes, asked.step))
+        unknown.update(dict.fromkeys(task.makes, task.step))
     return answer
 
 

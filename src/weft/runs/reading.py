@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct, field
 
 from weft.model.errors import NotFoundError
-from weft.runs.records import INTERRUPTED, SUSPENDED, Going, Record, append_records, read_records
+from weft.runs.records import INTERRUPTED, SUSPENDED, Record, RunTimes, append_records, read_records
 from weft.store.state import GRAPH_DIGEST, LogFile, last_sign, list_logs, os_error, owned, read_description
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ItemRecord(Struct, kw_only=True):
-    """One item of a step that loops, as it stands; see `StepRecord`."""
+    """The current state of one item of a step that loops; see `StepRecord`."""
 
     name: str = ""
     state: str = "pending"
@@ -35,13 +35,13 @@ class ItemRecord(Struct, kw_only=True):
 
 
 class StepRecord(Struct, kw_only=True):
-    """One step of a run as it stands. Times in seconds since 1970; `attempts` counts those that began.
+    """The current state of one step. Times are in seconds since 1970; `attempts` counts those that began.
 
-    Where several owners of the run have run it, `started` is when it began under the last of them. `paused_s` is for
-    how long nobody ran the run between its start and its end, which only a dag can tell of.
+    If several owners of the run have run the step, `started` is its start under the last of them. `paused_s` is the
+    time without an owner between start and end; only dags have one.
 
-    `items` are those of a step that loops which have begun, by number; `width` is how many there are in all. `outputs`
-    are those that the description of the run could not name.
+    `items` are the items of a loop that have begun, by number; `width` is the number of all items. `outputs` are those
+    that are not in the description of the run.
     """
 
     name: str
@@ -59,9 +59,10 @@ class StepRecord(Struct, kw_only=True):
 
 
 class RunRecord(Struct, kw_only=True):
-    """One run as it stands, read from its folder. Times in seconds since 1970; in its `pauses` nobody ran it.
+    """The current state of one run, read from its folder. Times are in seconds since 1970.
 
-    `of_session`: a session of a program began it, and its folder has the graph itself.
+    `pauses` are the times without an owner. `of_session`: a session of a program began the run, and its folder has the
+    graph.
     """
 
     id: str
@@ -87,11 +88,11 @@ class RunRecord(Struct, kw_only=True):
 
     @property
     def paused_s(self) -> float:
-        """For how long nobody ran it since it began, in seconds."""
+        """The time without an owner since the start, in seconds."""
         return sum(end - begin for begin, end in self.pauses)
 
     def step(self, name: str) -> StepRecord:
-        """Return one step; NotFoundError: the run has none of that name."""
+        """Return one step. NotFoundError: no step has this name."""
         for step in self.steps:
             if step.name == name:
                 return step
@@ -101,9 +102,9 @@ class RunRecord(Struct, kw_only=True):
         )
 
     def task(self, name: str) -> tuple[StepRecord, int | None]:
-        """Return a step and which item of its loop is meant: `step-2` or `step[2]`; None: all of it.
+        """Return a step and the number of the named item (`step-2` or `step[2]`), None for the whole step.
 
-        NotFoundError: the run has no such step, or that no such item.
+        NotFoundError: the run has no such step, or the step has no such item.
         """
         if any(step.name == name for step in self.steps):
             return self.step(name), None
@@ -113,7 +114,9 @@ class RunRecord(Struct, kw_only=True):
             return self.step(name), None
         number = int(match["dash"] or match["bracket"])
         width = step.width or 1
-        if number >= width and (step.width or not self.of_session):  # a session tells widths at the end only
+        if number >= width and (
+            step.width or not self.of_session
+        ):  # the records of a session have widths only at the end
             last = f" to {item_name(step.name, width - 1)}" if width > 1 else ""
             hint = f"It has {width}: {step.name}{last}"
             raise NotFoundError(f"{step.name} of {self.id} has no item {number}", hint=hint)
@@ -124,23 +127,23 @@ _ITEM: Final = re.compile(r"(?P<step>.+?)(?:-(?P<dash>[0-9]{1,9})|\[(?P<bracket>
 
 
 def item_name(step: str, number: int) -> str:
-    """Return what an item of a step is called: the first as the step, each later one with its number."""
+    """Return the name of an item of a step: the first item has that of the step, others end with their number."""
     return f"{step}-{number}" if number else step
 
 
 def read_run(folder: Path, *, alive: bool | None = None) -> RunRecord:
-    """Return a run as its folder tells it, be it live, ended or interrupted.
+    """Return a run read from its folder: live, ended or interrupted.
 
-    `alive` says whether an owner of the run lives that goes on with it (default: ask). One that was interrupted ended
-    when there was a last sign of life of it: it may have gone on for longer.
-    NotFoundError: no run there. ConflictError: its description is damaged, or of a newer version.
+    `alive` is whether the run has a live owner (default: checked here). An interrupted run ended at its last sign of
+    life, but may have run longer. NotFoundError: no run is there. ConflictError: its description is damaged, or of a
+    newer version.
     """
     try:
-        said = read_description(folder)
+        description = read_description(folder)
     except (NotFoundError, FileNotFoundError):
         if not folder.is_dir():
             raise NotFoundError(f"there is no run in {folder}", hint="List the runs: weft ls") from None
-        said = {}  # it died before it was described, or is about to be
+        description = {}  # its owner died before the description, or has yet to write it
     except NotADirectoryError:
         raise NotFoundError(f"{folder} is not the folder of a run") from None
     except PermissionError as error:
@@ -148,32 +151,32 @@ def read_run(folder: Path, *, alive: bool | None = None) -> RunRecord:
     run = RunRecord(
         id=folder.name,
         folder=folder,
-        number=_of(said, "number", int, 0),
-        created=float(_of(said, "created_at", (int, float), 0.0)),
-        pid=_of(said, "pid", int, 0),
-        of_session=bool(_of(said, GRAPH_DIGEST, str, "")),
-        parameters=_of(said, "parameters", dict, {}),
-        outputs=_of(said, "outputs", dict, {}),
-        **{name: _of(said, name, str, "") for name in ("name", "frontend", "file", "user", "host")},
+        number=_of(description, "number", int, 0),
+        created=float(_of(description, "created_at", (int, float), 0.0)),
+        pid=_of(description, "pid", int, 0),
+        of_session=bool(_of(description, GRAPH_DIGEST, str, "")),
+        parameters=_of(description, "parameters", dict, {}),
+        outputs=_of(description, "outputs", dict, {}),
+        **{name: _of(description, name, str, "") for name in ("name", "frontend", "file", "user", "host")},
     )
     if alive is None:
-        alive = owned(folder)  # asked first: what ends in between has then told so
-    steps = {name: StepRecord(name=name) for name in _of(said, "steps", list, []) if isinstance(name, str)}
+        alive = owned(folder)  # checked first: an end in between is then in the records
+    steps = {name: StepRecord(name=name) for name in _of(description, "steps", list, []) if isinstance(name, str)}
     over = False
-    going = Going()
+    times = RunTimes()
     for record in read_records(folder):
-        going.add(record)
+        times.add(record)
         if record.step:
-            _apply(steps.setdefault(record.step, StepRecord(name=record.step)), record, going.since)
+            _apply(steps.setdefault(record.step, StepRecord(name=record.step)), record, times.since)
             continue
         run.state = record.state or run.state
         if record.ended:
             over, run.ended, run.error_code, run.message = True, record.time, record.error, record.message
-        else:  # of a later owner, who goes on with it
+        else:  # the record of a later owner, who resumed the run
             over, run.ended, run.error_code, run.message = False, None, "", ""
-    run.started, run.pauses = going.started, going.pauses
+    run.started, run.pauses = times.started, times.pauses
     if not over and not alive:
-        run.ended = going.last if run.state == INTERRUPTED else max(going.last, last_sign(folder))
+        run.ended = times.last if run.state == INTERRUPTED else max(times.last, last_sign(folder))
         run.state = INTERRUPTED
     if not alive and run.state in (INTERRUPTED, SUSPENDED):
         for step in steps.values():
@@ -189,15 +192,15 @@ def read_run(folder: Path, *, alive: bool | None = None) -> RunRecord:
     return run
 
 
-def tell_interruption(folder: RunFolder) -> None:
-    """Write down, as the new owner of a run, when there was a last sign of life of one that was killed."""
+def record_interruption(folder: RunFolder) -> None:
+    """Record, as the new owner of a run, the last sign of life of a killed owner."""
     found = read_run(folder.path, alive=False)
     if found.state == INTERRUPTED and found.ended is not None:
         append_records(folder, [Record(time=found.ended, state=INTERRUPTED)])
 
 
 def _outputs(steps: Iterable[StepRecord]) -> Iterator[tuple[str, str]]:
-    """Yield the outputs that records tell of, by `step.artifact`."""
+    """Yield the outputs in records, by `step.artifact`."""
     for step in steps:
         parts: list[tuple[int, StepRecord | ItemRecord]] = [(0, step), *sorted(step.items.items())]
         for number, part in parts:
@@ -211,7 +214,7 @@ def _apply(step: StepRecord, record: Record, since: float) -> None:
         part = step.items.get(record.index) or step.items.setdefault(record.index, ItemRecord())
     elif record.items is not None:
         step.width = record.items if record.items != 1 else None
-        if step.width is None:  # an edit has made another step of it
+        if step.width is None:  # an edit has changed the step
             step.items.clear()
     part.state = record.state or part.state
     if record.message or record.ended:
@@ -222,12 +225,15 @@ def _apply(step: StepRecord, record: Record, since: float) -> None:
         part.started = record.time if part.started is None or part.started < since else part.started
         part.ended = None
         part.attempts = max(part.attempts, record.attempt + 1)
-    elif record.state in ("pending", "skipped"):  # an owner that goes on with the run begins it again, or leaves it out
+    elif record.state in (
+        "pending",
+        "skipped",
+    ):  # an owner that resumes the run starts the step again, or leaves it out
         part.started = part.ended = part.exit = None
     if record.ended:
         part.ended = record.time
 
 
-def _of(said: Mapping[str, Any], key: str, kind: type | tuple[type, ...], default: Any) -> Any:
-    value = said.get(key, default)
+def _of(description: Mapping[str, Any], key: str, kind: type | tuple[type, ...], default: Any) -> Any:
+    value = description.get(key, default)
     return value if isinstance(value, kind) else default

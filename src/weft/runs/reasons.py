@@ -1,4 +1,4 @@
-"""Why a step of a run ran, or where its result came from, and what was printed there."""
+"""The reason why a step ran, the origin of a cached result, and the logs of its origin."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Reasons(Struct, frozen=True):
-    """`outcome` is hit, miss, or none if the cache was not asked; `run` is the run that it was compared with."""
+    """The answer of the cache: `outcome` is hit, miss, or none if it was not consulted; `run` is the compared run."""
 
     step: str
     outcome: str
@@ -29,7 +29,7 @@ class Reasons(Struct, frozen=True):
     differences: tuple[str, ...] = ()
 
     def line(self) -> str:
-        """Return all in one line."""
+        """Return the answer in one line."""
         what = {"hit": "was taken from the cache", "miss": "ran"}.get(self.outcome)
         return f"{self.step}: {self.reason}" if what is None else f"{self.step} {what}: {self.reason}"
 
@@ -37,14 +37,14 @@ class Reasons(Struct, frozen=True):
 def reasons(cache: ResultCache, run: RunRecord, step: str, other: RunRecord | None = None) -> Reasons:
     """Return why a step of a run (`step-2`: item 2 of it) ran, compared with the nearest result, or with `other`.
 
-    NotFoundError: there is no such step, or what is to be compared is not known any more.
+    NotFoundError: the step does not exist, or its inputs are no longer known.
     """
-    told, item = run.task(step)
-    name, index = told.name, item or 0
-    said = _decision(run, name, index)
-    if said is None:
-        if told.started is None:
-            return Reasons(step, "none", f"it did not run: it is {told.state}")
+    record, item = run.task(step)
+    name, index = record.name, item or 0
+    decision = _decision(run, name, index)
+    if decision is None:
+        if record.started is None:
+            return Reasons(step, "none", f"it did not run: it is {record.state}")
         return Reasons(
             step, "none", "the cache was not asked: it is not enabled for this step, or the run was without it"
         )
@@ -52,14 +52,16 @@ def reasons(cache: ResultCache, run: RunRecord, step: str, other: RunRecord | No
         other.step(name)
         differences = cache.differences(_leaves(cache, other, name, index), _leaves(cache, run, name, index))
         reason = f"{differences[0] if differences else 'nothing is different'}, compared with {other.id}"
-        return Reasons(step, said["outcome"], reason, other.id, tuple(differences))
-    return Reasons(step, said["outcome"], said["reason"], said.get("run", ""), tuple(said.get("differences", ())))
+        return Reasons(step, decision["outcome"], reason, other.id, tuple(differences))
+    return Reasons(
+        step, decision["outcome"], decision["reason"], decision.get("run", ""), tuple(decision.get("differences", ()))
+    )
 
 
 class Taken(Struct, frozen=True):
-    """A task whose result was taken from a task of another run; `logs` are those of the attempt that made it.
+    """A task whose result came from a task of another run; `logs` are those of the attempt that made it.
 
-    `gone` says that nothing is known of that run any more.
+    `gone`: the other run does not exist any more.
     """
 
     run: str
@@ -69,21 +71,21 @@ class Taken(Struct, frozen=True):
 
 
 def taken(run: RunRecord, step: str = "", item: int | None = None) -> list[Taken]:
-    """Return where what the cache gave to a run, to one step of it, or to one item, was made."""
+    """Return the origins of the cached results of a run, of one step of it, or of one item."""
     answers = {
-        (said["step"], said.get("task", 0)): said
-        for said in read_decisions(run.folder)
-        if step in ("", said["step"]) and item in (None, said.get("task", 0))
+        (decision["step"], decision.get("task", 0)): decision
+        for decision in read_decisions(run.folder)
+        if step in ("", decision["step"]) and item in (None, decision.get("task", 0))
     }
     made: dict[str, dict[str, dict[str, Any]]] = {}
     found = []
-    for said in answers.values():
-        if said["outcome"] != "hit":
+    for decision in answers.values():
+        if decision["outcome"] != "hit":
             continue
-        folder = run.folder.parent / str(said.get("run"))
+        folder = run.folder.parent / str(decision.get("run"))
         if folder.name not in made:
             made[folder.name] = {one.get("key", ""): one for one in read_decisions(folder) if one["outcome"] == "miss"}
-        by = made[folder.name].get(said.get("key", ""))
+        by = made[folder.name].get(decision.get("key", ""))
         try:
             found.append(Taken(folder.name, gone=True) if by is None else _maker(folder, by["step"], by.get("task", 0)))
         except WeftError:
@@ -98,19 +100,23 @@ def _maker(folder: Path, name: str, task: int) -> Taken:
 
 
 def _decision(run: RunRecord, step: str, index: int) -> dict[str, Any] | None:
-    """Return the last answer that a task got."""
-    answers = [said for said in read_decisions(run.folder) if said["step"] == step and said.get("task", 0) == index]
-    return next((said for said in reversed(answers) if said.get("outcome") != "waiting"), None)
+    """Return the last answer of the cache to a task."""
+    answers = [
+        decision
+        for decision in read_decisions(run.folder)
+        if decision["step"] == step and decision.get("task", 0) == index
+    ]
+    return next((decision for decision in reversed(answers) if decision.get("outcome") != "waiting"), None)
 
 
 def _leaves(cache: ResultCache, run: RunRecord, step: str, index: int) -> Mapping[str, str]:
-    said = _decision(run, step, index)
-    if said is None:
+    decision = _decision(run, step, index)
+    if decision is None:
         raise NotFoundError(f"the cache was not asked for {step} of {run.id}", hint="Compare with another run.")
-    if isinstance(said.get("leaves"), dict):
-        leaves: Mapping[str, str] = said["leaves"]
+    if isinstance(decision.get("leaves"), dict):
+        leaves: Mapping[str, str] = decision["leaves"]
         return leaves
-    entry = cache.index.entry(str(said.get("key", "")))
+    entry = cache.index.entry(str(decision.get("key", "")))
     if entry is None:
         raise NotFoundError(f"what {step} of {run.id} was made of is not known any more: its result was removed")
     return entry.leaves

@@ -23,7 +23,7 @@ from weft.engine.machines.vertex import ENDED, VertexState
 from weft.graph.logical import Role
 from weft.model.errors import RunCancelledError, WeftError
 from weft.model.failures import Failure, error_of
-from weft.runs.records import Going, Record, open_events, read_records
+from weft.runs.records import Record, RunTimes, open_events, read_records
 from weft.store.state import os_error
 
 if TYPE_CHECKING:
@@ -40,18 +40,18 @@ if TYPE_CHECKING:
 _MESSAGE_LIMIT: Final = 64 << 10
 _LAST_TICK_S: Final = 5.0
 _GATHER_S: Final = 0.01
-"""What the loop tells within this time is written at once, or sooner where somebody waits for it."""
+"""Ticks within this time are written together, or earlier if a caller waits for the write."""
 
 
 class _Known(NamedTuple):
-    """Something about a step that the records tell already."""
+    """The message of a step that is already in the records."""
 
     step: str
     message: str
 
 
 class _Tick:
-    """What the recorder takes from one tick of the loop."""
+    """The data of one tick of the loop."""
 
     __slots__ = ("commands", "events", "job", "stages", "time")
 
@@ -67,13 +67,13 @@ class _Tick:
 
 
 class RunRecorder:
-    """Writes down what happens to one run; add it to `JobRun.listeners` before the job is submitted.
+    """The writer of the records of one run; add it to `JobRun.listeners` before the job is submitted.
 
-    `over` names steps of which nothing is to be told any more. With `items` each task of a step that has several is
-    told of. `on_record` is called on the recorder's thread, with every record, in order. `outputs` returns where those
-    of a task lie, by name, as far as the description of the run does not tell.
-    Nothing here raises into the run: what goes wrong is kept in `problems`, and what could not be written is tried
-    again with what comes next. The index is never told what the folder does not know.
+    `over` names steps without further records. With `items`, each task of a step with several tasks has records.
+    `on_record` is called with every record, in order, on the recorder's thread. `outputs` returns the paths of the
+    outputs of a task by name, except those in the description of the run. Errors never reach the run: they are kept in
+    `problems`, and records that could not be written are written with the next ones. The index never has a record that
+    the folder lacks.
     """
 
     def __init__(
@@ -98,16 +98,16 @@ class RunRecorder:
         self._on_record = on_record
         self._outputs = outputs
         self._queue: queue.SimpleQueue[_Tick | _Known | Record | threading.Event | None] = queue.SimpleQueue()
-        self._known = 0  # stages that were told of
+        self._known = 0  # number of recorded stages
         self._job: JobState | None = None
         self._saw_end = threading.Event()
         self._awaited = threading.Event()
         self._journal: FileJournal | None = None
-        self._held = self._let_go = 0  # ticks for the journal: while some are held, so is what comes after them
+        self._held = self._released = 0  # ticks that wait for the journal; later ticks queue behind them
         self._fd = open_events(folder.events)
-        self._before = Going.of(read_records(folder.path))
+        self._before = RunTimes.of(read_records(folder.path))
         self._began = self._before.started is not None
-        self._goes_on_again = self._began
+        self._resumed = self._began
         # Owned by the thread from here on.
         self._unwritten: list[Record] = []
         self._full = False
@@ -116,7 +116,7 @@ class RunRecorder:
         self._state: dict[str, str] = {}
         self._started: set[str] = set()
         self._attempt: dict[str, int] = {}
-        self._said: dict[str, str] = {}
+        self._messages: dict[str, str] = {}
         self._exit: dict[str, int] = {}
         self._subjects: dict[str, tuple[str, bool]] = {}
         self._wide: dict[str, Vertex] = {}
@@ -128,16 +128,16 @@ class RunRecorder:
     # ----------------------------------------------------------------------------------------------- hot path
 
     def __call__(self, job: JobRun, events: Sequence[Event], commands: Sequence[Command]) -> None:
-        """Note what a tick has changed; the loop calls this under its lock."""
+        """Collect the changes of a tick; the loop calls this under its lock."""
         inspector = job.inspector
         rows, status = inspector.vertices, inspector.status
-        told = {row.index: row for row in inspector.moved if row.index < self._known}
-        stages = [(told[at].vertex, told[at].status, told[at].n) for at in sorted(told)]
+        known = {row.index: row for row in inspector.moved if row.index < self._known}
+        stages = [(known[at].vertex, known[at].status, known[at].n) for at in sorted(known)]
         stages += [(row.vertex, row.status, row.n) for row in rows[self._known :]]
         moved = status is not self._job
         self._known, self._job = len(rows), status
         ended = any(type(command) is Complete for command in commands)
-        if stages or moved or ended or any(type(event) in _TOLD for event in events) or any(map(_launch, commands)):
+        if stages or moved or ended or any(type(event) in _RECORDED for event in events) or any(map(_launch, commands)):
             tick = _Tick(self._clock.wall(), events, commands, stages, status)
             journal = self._journal
 
@@ -148,11 +148,11 @@ class RunRecorder:
                         self._saw_end.set()
 
             def pass_on_later() -> None:
-                tick.time = self._clock.wall()  # it counts from when it is durable
+                tick.time = self._clock.wall()  # its time is that of its durability
                 pass_on()
-                self._let_go += 1
+                self._released += 1
 
-            if journal is None or not (ended or self._held != self._let_go or ends_tasks(events)):
+            if journal is None or not (ended or self._held != self._released or ends_tasks(events)):
                 pass_on()
             else:
                 self._held += 1
@@ -161,30 +161,30 @@ class RunRecorder:
     # -------------------------------------------------------------------------------------------------- said by hand
 
     def wait_for(self, journal: FileJournal) -> None:
-        """Tell of no end that the journal has not made durable, and of nothing that could not be written down.
+        """Record no end that the journal has not made durable, and report nothing that could not be written.
 
-        Call it before the job is submitted.
+        Call this before the job is submitted.
         """
         self._journal = journal
 
     def say(self, step: str, message: str, *, exit: int | None = None) -> None:
-        """Note something about a step (`step` empty: the run), from any thread; its state stays as it is."""
+        """Add a message about a step (`step` empty: the run), from any thread; the state is unchanged."""
         self._queue.put(Record(time=self._clock.wall(), step=step, message=message, exit=exit))
 
-    def keep_saying(self, step: str, message: str) -> None:
-        """Have a step end with what the records tell of it already, if nothing else is said."""
+    def default_message(self, step: str, message: str) -> None:
+        """Set the message with which a step ends if no other message follows."""
         self._queue.put(_Known(step, message))
 
     def run_state(self, state: str, *, error: WeftError | None = None, ended: bool = False) -> None:
-        """Say what state the run is in where the loop cannot know: `pending` before it, a failure outside of it."""
+        """Record a state of the run that the loop cannot see: `pending` before it, a failure outside of it."""
         message, code = ("", "") if error is None else (str(error), error.code)
         self._queue.put(Record(time=self._clock.wall(), state=state, message=message, ended=ended, error=code))
 
     def finish(self, job: JobRun) -> None:
-        """See that the end of a job is told, once it has ended.
+        """Ensure that the end of an ended job is recorded.
 
-        The loop tells its listeners just after it lets go of those who wait, and not at all when the master broke
-        down; then what is known of the steps is told here.
+        The loop calls its listeners just after it releases waiting threads, and never after a crash of the master; the
+        known states of the steps are then recorded here.
         """
         lost = self._journal is not None and self._journal.error is not None
         if job.crash is None and not lost and self._saw_end.wait(_LAST_TICK_S):
@@ -194,7 +194,7 @@ class RunRecorder:
         self._queue.put(_Tick(self._clock.wall(), (), (ending,), stages, JobState.FAILED))
 
     def flush(self, timeout: float = 10.0) -> bool:
-        """Wait until all that was said so far is written; False if that took longer than `timeout` seconds."""
+        """Wait until all records so far are written; False if that took longer than `timeout` seconds."""
         done = threading.Event()
         self._queue.put(done)
         self._awaited.set()
@@ -202,11 +202,11 @@ class RunRecorder:
 
     @property
     def complete(self) -> bool:
-        """Whether the folder knows all that was said and written so far (ask after a `flush`)."""
+        """Whether the folder has all records so far (read after a `flush`)."""
         return not self._unwritten
 
     def close(self) -> None:
-        """Write what is left, and end the thread; a second time does nothing."""
+        """Write the remaining records, and end the thread; a second call does nothing."""
         if self._thread.is_alive():
             self._queue.put(None)
             self._awaited.set()
@@ -215,11 +215,11 @@ class RunRecorder:
     # ---------------------------------------------------------------------------------------------------- the thread
 
     def _write(self) -> None:
-        going = True
-        while going:
+        active = True
+        while active:
             items = [self._queue.get()]
             if isinstance(items[0], _Tick):
-                # Whoever starts the next step has the interpreter to itself meanwhile.
+                # Starting the next step must not wait for the interpreter lock.
                 self._awaited.wait(_GATHER_S)
             self._awaited.clear()
             with suppress(queue.Empty):
@@ -229,7 +229,7 @@ class RunRecorder:
             waiting: list[threading.Event] = []
             for item in items:
                 if item is None:
-                    going = False
+                    active = False
                 elif isinstance(item, threading.Event):
                     waiting.append(item)
                 else:
@@ -244,7 +244,7 @@ class RunRecorder:
             os.close(self._fd)
 
     def _keep(self, records: list[Record]) -> None:
-        """Write records, tell the index, and tell whoever watches."""
+        """Write records, update the index, and call `on_record`."""
         self._unwritten += records
         if self._unwritten and self._append(self._unwritten):
             for record in self._unwritten:
@@ -253,7 +253,7 @@ class RunRecorder:
             if self._journal is not None:
                 records = self._unwritten
             self._unwritten = []
-        elif self._journal is not None:  # nothing is told that is not written
+        elif self._journal is not None:  # records that are not written are not reported
             records = []
         for record in records:
             if self._on_record is not None:
@@ -264,7 +264,7 @@ class RunRecorder:
                     self._on_record = None
 
     def _append(self, records: Sequence[Record]) -> bool:
-        """Write records as they are, all or none of them."""
+        """Write records, all or none of them."""
         before = os.fstat(self._fd).st_size
         last = any(record.ended and not record.step for record in records)
         try:
@@ -288,8 +288,8 @@ class RunRecorder:
         if record.state == "running" and not self._began:
             self._began = True
             changes["started_at"] = record.time
-        if self._goes_on_again:
-            self._goes_on_again = False
+        if self._resumed:
+            self._resumed = False
             self._before.add(record)
             changes["paused_s"] = sum(end - begin for begin, end in self._before.pauses)
         if record.ended:
@@ -303,13 +303,13 @@ class RunRecorder:
         if isinstance(item, _Tick):
             return self._tick(item)
         if isinstance(item, _Known):
-            self._said[item.step] = item.message
+            self._messages[item.step] = item.message
             return []
         return self._by_hand(item)
 
     def _by_hand(self, record: Record) -> list[Record]:
         if record.step:
-            self._said[record.step] = _cut(record.message)
+            self._messages[record.step] = _cut(record.message)
             if record.exit is not None:
                 self._exit[record.step] = record.exit
             state = self._state.get(record.step, "pending")
@@ -328,7 +328,9 @@ class RunRecorder:
     def _tick(self, tick: _Tick) -> list[Record]:
         records: list[Record] = []
         outcome = next((command for command in tick.commands if type(command) is Complete), None)
-        if outcome is None and not (self._run and tick.job is JobState.ENDING):  # it is still running, or terminating
+        if outcome is None and not (
+            self._run and tick.job is JobState.ENDING
+        ):  # the run is still running, or terminating
             records += self._run_is(self._words.run(tick.job), tick.time, "", "", ended=False)
         for vertex, _, n in tick.stages:
             self._meet(vertex, n)
@@ -369,7 +371,7 @@ class RunRecorder:
         return records
 
     def _meet(self, vertex: Vertex, n: int) -> None:
-        """Learn whose a vertex is, and whether it has a task for each item of something."""
+        """Store the step of a vertex, and whether it has one task for each item."""
         if vertex.id not in self._subjects:
             self._subjects[vertex.id] = vertex.step, vertex.role is Role.OWN
         if n > 1 and self._per_item:
@@ -378,7 +380,7 @@ class RunRecorder:
     def _step_is(
         self, time: float, vertex: Vertex, name: str, status: VertexState, n: int, *, own: bool
     ) -> Record | None:
-        """Return the record of a new state of a vertex, if it is to be told."""
+        """Return the record of a new state of a vertex, if it needs one."""
         if not name or name in self._over or (not own and status is not VertexState.FAILED):
             return None
         if status in (VertexState.RUNNING, VertexState.DRAINING):
@@ -397,7 +399,7 @@ class RunRecorder:
             time=time,
             step=name,
             state=state,
-            message=self._said.get(name, "") if ended and ran else "",
+            message=self._messages.get(name, "") if ended and ran else "",
             attempt=self._attempt.get(name, 0),
             exit=self._exit.get(name) if ended else None,
             ended=ended,
@@ -406,7 +408,7 @@ class RunRecorder:
         )
 
     def _events(self, tick: _Tick) -> tuple[dict[str, Failed], list[Record]]:
-        """Note what steps said; return failures of steps, and the records of tasks of those that have many."""
+        """Store messages of steps; return failures of steps, and the records of tasks of steps with several tasks."""
         failures: dict[str, Failed] = {}
         items: list[Record] = []
 
@@ -438,7 +440,7 @@ class RunRecorder:
                 if event.name == self._words.not_run:
                     self._skipped.add((event.vertex, event.index))
                 elif event.name == self._words.warning:
-                    self._said[self._name(event.vertex)] = _cut(f"warning: {event.payload}")
+                    self._messages[self._name(event.vertex)] = _cut(f"warning: {event.payload}")
             elif isinstance(event, Done):
                 done(event.lease, event.hi)
                 self._leases.pop(event.lease, None)
@@ -448,7 +450,7 @@ class RunRecorder:
                 stopped = event.kind is Failure.STOPPED
                 message = "" if stopped else _cut(event.message)
                 if message:
-                    self._said[self._name(event.vertex)] = message
+                    self._messages[self._name(event.vertex)] = message
                 if launch is not None:
                     item(event.vertex, event.index, "terminated" if stopped else "failed", launch.attempt, message)
                 elif not stopped:
@@ -457,7 +459,7 @@ class RunRecorder:
                 if event.vertex in self._wide:
                     item(event.vertex, event.index, "succeeded", 0, "taken from the cache")
                 else:
-                    self._said[self._name(event.vertex)] = "taken from the cache"
+                    self._messages[self._name(event.vertex)] = "taken from the cache"
         return failures, items
 
     def _name(self, vertex: str) -> str:
@@ -478,7 +480,7 @@ class RunRecorder:
 
 
 _MADE: Final = frozenset({VertexState.DONE, VertexState.DONE_EARLY})
-_TOLD: Final = frozenset({Done, Failed, Hit, UserEvent})
+_RECORDED: Final = frozenset({Done, Failed, Hit, UserEvent})
 
 
 def _launch(command: Command) -> bool:

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from weft.store.state import RunFolder
 
 INTERRUPTED: Final = "interrupted"
-"""What a run (or step) is called whose owner died before it ended."""
+"""The state of a run (or step) whose owner died before its end."""
 SUSPENDED: Final = "suspended"
-"""The state of a run whose owner has left it in order, so that it can be resumed."""
+"""The state of a run that its owner has released for a resume."""
 ACTIVE: Final = frozenset({"initiating", "pending", "running", "terminating"})
-"""Words for runs that have not ended."""
+"""The states of runs that have not ended."""
 RUN_STATES: Final = ("pending", "running", "terminating", "succeeded", "failed", "terminated", INTERRUPTED, SUSPENDED)
 STEP_STATES: Final = (
     "pending",
@@ -42,11 +42,11 @@ _LINE_LIMIT: Final = 1 << 20
 
 
 class Record(Struct, frozen=True, kw_only=True):
-    """One thing that happened: the run (`step` empty), a step, or task `index` of one is in `state` since `time`.
+    """One event: the run (`step` empty), a step, or task `index` of a step is in `state` since `time`.
 
-    `time` is in seconds since 1970-01-01 UTC, `attempt` counts from 0, `exit` is the exit code of a command where it is
-    known, `ended` says that the state is final, `error` is the code of an error, `items` how many tasks a step has
-    that has not exactly one. `outputs` are the paths of outputs that nobody could name before the run, by name.
+    `time` is in seconds since 1970-01-01 UTC, `attempt` counts from 0, `exit` is the exit code of a command if known.
+    `ended`: the state is final. `error` is the code of an error. `items` is the number of tasks of a step, if not one.
+    `outputs` maps names to the paths of outputs that were unknown before the run.
     """
 
     time: float
@@ -62,12 +62,12 @@ class Record(Struct, frozen=True, kw_only=True):
     outputs: dict[str, str] = field(default_factory=dict)
 
     def to_line(self) -> bytes:
-        """Return the record as one line of JSON, without what is as usual."""
-        told = {"time": self.time}
+        """Return the record as one line of JSON, without default values."""
+        fields = {"time": self.time}
         for name, usual in _USUAL:
             if (value := getattr(self, name)) != usual:
-                told[name] = value
-        return _ENCODE(told).encode() + b"\n"
+                fields[name] = value
+        return _ENCODE(fields).encode() + b"\n"
 
 
 _USUAL: Final = [(name, getattr(Record(time=0.0), name)) for name in Record.__struct_fields__[1:]]
@@ -88,7 +88,7 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
 
 
 def parse_record(line: bytes) -> Record | None:
-    """Read one line; None if it is not a whole record (a torn one, or of something newer)."""
+    """Parse one line; None if it is no complete record (torn, or of a newer version)."""
     try:
         found = json.loads(line)
     except ValueError:
@@ -102,7 +102,7 @@ def parse_record(line: bytes) -> Record | None:
 
 
 def read_records(folder: Path) -> Iterator[Record]:
-    """Yield what happened to the run in `folder`, oldest first; a last line without its end is left out."""
+    """Yield the records of the run in `folder`, oldest first, without an incomplete last line."""
     try:
         with (folder / EVENTS).open("rb") as file:
             while line := file.readline(_LINE_LIMIT):
@@ -112,10 +112,10 @@ def read_records(folder: Path) -> Iterator[Record]:
         return
 
 
-class Going(Struct):
-    """When a run began, from when to when nobody ran it, and when it was last heard of: seconds since 1970.
+class RunTimes(Struct):
+    """The start of a run, its times without an owner, and its last sign of life, in seconds since 1970.
 
-    `since` is when its present owner took it on.
+    `since` is the time at which its present owner took over.
     """
 
     started: float | None = None
@@ -124,15 +124,15 @@ class Going(Struct):
     last: float = 0.0
 
     @classmethod
-    def of(cls, records: Iterable[Record]) -> Going:
-        """Return what records tell, oldest first."""
+    def of(cls, records: Iterable[Record]) -> RunTimes:
+        """Return the times of records, oldest first."""
         found = cls()
         for record in records:
             found.add(record)
         return found
 
     def add(self, record: Record) -> None:
-        """Take the next record. A run is pending again only where another owner goes on with it."""
+        """Add the next record. A run becomes pending again only when another owner resumes it."""
         if not record.step and self.started is None and record.state == "running":
             self.started = record.time
         elif not record.step and self.started is not None and record.state == "pending":
@@ -142,7 +142,7 @@ class Going(Struct):
 
 
 def open_events(path: Path) -> int:
-    """Open the file for appending; a torn last line, left by an owner that was killed, is cut off."""
+    """Open the file for appending, without an incomplete last line of a killed owner."""
     try:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(path, flags, 0o600)
@@ -162,7 +162,7 @@ def open_events(path: Path) -> int:
 
 
 def append_records(folder: RunFolder, records: Iterable[Record]) -> None:
-    """Write records into the folder of a run that this process owns, all of them or none."""
+    """Append records in the folder of a run that this process owns, all or none of them."""
     fd = open_events(folder.events)
     before = os.fstat(fd).st_size
     try:

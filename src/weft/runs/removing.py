@@ -1,4 +1,4 @@
-"""Runs that are ended and removed from outside: cancel, delete, prune."""
+"""Ending and removing runs from outside: cancel, suspend, delete, prune."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 RESUMABLE: Final = (INTERRUPTED, SUSPENDED)
 ENDED: Final = ("succeeded", "failed", "terminated", *RESUMABLE)
-"""The states in which a run may be pruned; the last two only by name, since such runs are there to be resumed."""
+"""The states of prunable runs; the last two only on request, because such runs can be resumed."""
 
 
 def cancel_run(folder: Path, *, force: bool = False) -> None:
-    """Ask the owner of a run to stop it. ConflictError: it has ended, or its owner does not answer."""
+    """Request the owner of a run to cancel it. ConflictError: the run has ended, or its owner does not answer."""
     found = read_run(folder)
     if found.state not in ACTIVE:
         raise ConflictError(f"{found.id} has ended already: {found.state}", hint=f"Look at it: weft show {found.id}")
@@ -32,7 +32,7 @@ def cancel_run(folder: Path, *, force: bool = False) -> None:
 
 
 def suspend_run(folder: Path, *, now: bool = False) -> None:
-    """Ask the owner of a run to give it up, so that a resume goes on where it was. ConflictError: it has ended."""
+    """Request the owner of a run to suspend it, for a later resume. ConflictError: the run has ended."""
     found = read_run(folder)
     if found.state not in ACTIVE:
         raise ConflictError(f"{found.id} has ended already: {found.state}", hint=f"Look at it: weft show {found.id}")
@@ -40,7 +40,7 @@ def suspend_run(folder: Path, *, now: bool = False) -> None:
 
 
 def delete_all(root: StateRoot, folders: Iterable[Path]) -> list[str]:
-    """Delete runs that have ended, and return their ids. ConflictError: one still goes on, and none is deleted."""
+    """Delete ended runs, and return their ids. ConflictError: one is active, and none is deleted."""
     wanted = list(dict.fromkeys(folders))
     for folder in wanted:
         refuse_live(folder)
@@ -50,10 +50,10 @@ def delete_all(root: StateRoot, folders: Iterable[Path]) -> list[str]:
 def prunable(
     root: StateRoot, now: float, *, older_than_s: float | None = None, keep: int | None = None, state: str | None = None
 ) -> list[RunRow]:
-    """Return the ended runs that may go, newest first: none of the newest `keep`, none that ended too lately.
+    """Return the prunable runs, newest first, without the newest `keep` and those that ended too lately.
 
-    `now` is in seconds since 1970. Runs that were interrupted are among them only where `state` asks for them. A run
-    that goes on is never among them. UsageError: nothing says which runs are too old or too many.
+    `now` is in seconds since 1970. Interrupted runs are included only if `state` requests them, active runs never.
+    UsageError: no option bounds age or number.
     """
     if older_than_s is None and keep is None:
         raise UsageError("which runs? say how old they are, or how many stay", hint="For example: --older-than 30d")
@@ -68,5 +68,5 @@ def prunable(
 
 
 def _end(row: RunRow) -> float:
-    """Return when a run ended, in seconds since 1970; of one that nobody ended, when it was made."""
+    """Return the end of a run, in seconds since 1970; for a run without an end, its creation."""
     return row.ended_at or row.started_at or row.created_at

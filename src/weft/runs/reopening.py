@@ -1,4 +1,4 @@
-"""Runs that go on: a run is taken up where its journal or its records leave it, edited or not."""
+"""The reopening of a run: from its journal or its records, edited or not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from weft.runs.active import ActiveRun, RunEvents, Stack
 from weft.runs.editing import KEPT, edits_that_count, kept_by_edit, record_edit
 from weft.runs.listing import open_catalog
 from weft.runs.opening import DURABILITY, final_steps, make_stack, open_values, with_values
-from weft.runs.reading import item_name, read_run, tell_interruption
+from weft.runs.reading import item_name, read_run, record_interruption
 from weft.runtime.clock import RealClock, ResumedClock
 from weft.store.state import RunFolder, StateRoot, read_description
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Host(Protocol):
-    """What a service gives to a run that goes on."""
+    """The parts of a service that a resumed run uses."""
 
     @property
     def settings(self) -> Settings:
@@ -58,7 +58,7 @@ class Host(Protocol):
         ...
 
     def source_again(self, frontend: str, folder: Path, file: str) -> ResumableSource:
-        """Return the work of a run as its folder tells it."""
+        """Return the source of a run, read from its folder."""
         ...
 
 
@@ -71,9 +71,9 @@ def resume_files(
     overrides: Mapping[str, str],
     host: Host,
 ) -> ActiveRun:
-    """Go on with a run whose steps leave files, on the workers of a host; see `RunService.resume`."""
+    """Resume a run whose steps leave files, on the workers of a host; see `RunService.resume`."""
     held = undo.enter_context(RunFolder.create(state, folder.name))
-    tell_interruption(held)
+    record_interruption(held)
     before = read_run(folder)
     refuse_resume(before, alive=False)
     _end_what_is_left(folder, events.note)
@@ -110,7 +110,7 @@ def resume_files(
 
 
 def refuse_resume(run: RunRecord, alive: bool) -> None:
-    """Refuse a resume that can do nothing. ConflictError: the run goes on, or has succeeded."""
+    """Refuse a resume without effect. ConflictError: the run is active, or has succeeded."""
     if alive:
         raise ConflictError(
             f"{run.id} still goes on", hint=f"Watch it: weft logs -f {run.id}. Stop it: weft cancel {run.id}"
@@ -124,7 +124,7 @@ def refuse_resume(run: RunRecord, alive: bool) -> None:
 
 
 def durability_again(folder: RunFolder, settings: Settings) -> str:
-    """Return what a run that goes on survives: as it was begun, unless a flag says otherwise, from then on."""
+    """Return the durability of a resumed run: that of its start, unless a flag overrides it from now on."""
     was = read_description(folder.path).get(DURABILITY, settings.durability)
     if settings.origin("durability").kind != "flag" or settings.durability == was:
         return str(was)
@@ -133,13 +133,13 @@ def durability_again(folder: RunFolder, settings: Settings) -> str:
 
 
 def _reach(session: EngineSession, plan: Plan | None) -> None:
-    """Have the clock of a session go on from the end of a journal."""
+    """Continue the clock of a session from the end of a journal."""
     if plan is not None and plan.recovered is not None and isinstance(session.loop.clock, ResumedClock):
         session.loop.clock.reach(plan.recovered.pending.now)
 
 
 def _done(before: RunRecord) -> frozenset[str]:
-    """Return the names of the steps of which at least one item has succeeded."""
+    """Return the names of the steps with at least one succeeded item."""
     return frozenset(
         step.name
         for step in before.steps
@@ -148,7 +148,7 @@ def _done(before: RunRecord) -> frozenset[str]:
 
 
 def _end_what_is_left(folder: Path, note: Callable[[str], None]) -> None:
-    """End processes and containers of an owner that was killed, and its guardians with it."""
+    """End the processes, containers and guardians of a killed owner."""
     for name in end_processes(folder):
         note(f"ended what was left of {name}")
     by = None
@@ -165,7 +165,7 @@ def _end_what_is_left(folder: Path, note: Callable[[str], None]) -> None:
 def _record_revision(
     folder: RunFolder, revised: Revised, before: RunRecord, catalog: Catalog, managers: Managers
 ) -> dict[str, str]:
-    """Write an edit down; return the finished steps that run again, and why."""
+    """Write an edit to the folder; return the finished steps that run again, with reasons."""
     plan = plan_files(folder.path, revised.before, Tuning(), managers, before)
     about = {**revised.about, KEPT: _kept(plan, kept_by_edit(folder.path), revised)}
     again = record_edit(
@@ -185,7 +185,7 @@ def _record_revision(
 
 
 def _kept(plan: Plan, earlier: Sequence[FinishedTask], revised: Revised) -> list[FinishedTask]:
-    """Return the finished tasks that an edit leaves as they are, of vertices that came while the run went on."""
+    """Return the finished tasks that an edit keeps, of vertices added during the run."""
     paths = revised.before.paths
     assert paths is not None
     known = [(id, n, vertex) for id, n in sorted(plan.restored) if (vertex := plan.vertices.get(id)) is not None]
@@ -212,9 +212,10 @@ def reopen_run(
     again: Mapping[str, str] = MappingProxyType({}),
     copies: Sequence[Copy] = (),
 ) -> ActiveRun:
-    """Take up a run whose folder this process owns; `before` is what its records tell of an earlier owner.
+    """Open an existing run whose folder this process owns; `before` is its record under an earlier owner.
 
-    `again` says why an edit has steps run again. `undo` closes what was opened, and is the run's from here on.
+    `again` has the reasons why an edit has steps run again. `undo` closes the open parts, and belongs to the run from
+    now on.
     """
     try:
         return _reopened(
@@ -266,14 +267,14 @@ def _reopened(
             catalog.update_run(folder.run_id, ended_at=None, error_code="", error_message="", pid=os.getpid())
         stack.recorder.run_state("pending")
         if values is None:
-            _tell_files(stack, plan, spec, before, events, over, again)
+            _report_files(stack, plan, spec, before, events, over, again)
         else:
-            _tell_values(stack, plan, events)
+            _report_values(stack, plan, events)
     return ActiveRun(spec, stack, plan, events)
 
 
 def plan_files(folder: Path, spec: RunSpec, tuning: Tuning, managers: Managers, before: RunRecord) -> Plan:
-    """Find out how a run whose steps leave files goes on; see `plan_resume`."""
+    """Plan the resume of a run whose steps leave files; see `plan_resume`."""
     paths = spec.paths
     assert paths is not None
     steps = {step.name: step for step in before.steps}
@@ -311,7 +312,7 @@ def _plan(
 
 
 def _over(plan: Plan, spec: RunSpec, before: RunRecord) -> frozenset[str]:
-    """Return the steps of which the records tell everything, so that nothing more is to be told."""
+    """Return the steps with complete records, which need no further ones."""
     if spec.paths is None:
         over = {step.name for step in before.steps if step.state in ("succeeded", "skipped")}
         over -= {vertex for vertex, _ in plan.gone}
@@ -327,15 +328,15 @@ def _over(plan: Plan, spec: RunSpec, before: RunRecord) -> frozenset[str]:
     return frozenset(over)
 
 
-def _tell_values(stack: Stack, plan: Plan, events: RunEvents) -> None:
-    """Say which tasks are run again though they had finished."""
+def _report_values(stack: Stack, plan: Plan, events: RunEvents) -> None:
+    """Report the finished tasks that are run again."""
     for vertex, count in Counter(vertex for vertex, _ in plan.gone).items():
         what = f"{count} finished {'task is' if count == 1 else 'tasks are'} run again: the output is gone"
         events.note(f"{vertex}: {what}")
         stack.recorder.say(vertex, what)
 
 
-def _tell_files(
+def _report_files(
     stack: Stack,
     plan: Plan,
     spec: RunSpec,
@@ -344,7 +345,7 @@ def _tell_files(
     over: Collection[str],
     again: Mapping[str, str],
 ) -> None:
-    """Say of each step that goes on why it is run again, or that it was resumed."""
+    """Report for each resumed step why it is run again, or that it was resumed."""
     gone = {}
     last = final_steps(spec.graph)
     for (vertex, index), output in plan.gone.items():
@@ -355,7 +356,7 @@ def _tell_files(
         if step.name in over or (step.name in last and step.state == "succeeded"):
             continue
         if step.name in again:
-            stack.recorder.keep_saying(step.name, f"run again: {again[step.name]}")
+            stack.recorder.default_message(step.name, f"run again: {again[step.name]}")
             events.note(f"{step.name} is run again: {again[step.name]}")
         elif step.name in gone:
             stack.recorder.say(step.name, f"run again: {gone[step.name]}")

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from weft.store.folders import RunFolders
 
 STEP_GRACE_S: Final = 30.0
-"""Seconds until a step that was told to stop is given up: its guardian needs its own grace, and time to see it end."""
+"""The seconds until a step that was asked to stop is abandoned: those of its guardian, and time to see the end."""
 
 
 class Concrete(Protocol):
-    """The concrete classes that a service is given: `weft.wiring.concrete` names them."""
+    """The concrete classes of a service; `weft.wiring.concrete` has them."""
 
     @property
     def MANAGERS(self) -> Mapping[str, ManagerFactory]:  # noqa: N802
@@ -52,12 +52,12 @@ class Concrete(Protocol):
         """Return a backend by its name."""
         ...
 
-    def eviction_key(self, asked: str | EvictionKey) -> EvictionKey | None:
-        """Return the key by which values are spilled."""
+    def eviction_key(self, choice: str | EvictionKey) -> EvictionKey | None:
+        """Return the key of an eviction order."""
         ...
 
     def session_folders(self, name: str, spill: Path | str | None) -> RunFolders:
-        """Make the folders of something that leaves nothing behind."""
+        """Make folders that are removed at the end."""
         ...
 
     def make_session(self, backend: str, **options: Any) -> Any:
@@ -65,14 +65,14 @@ class Concrete(Protocol):
         ...
 
     def source_again(self, frontend: str, folder: Path, file: str) -> ResumableSource:
-        """Return the work of a run as its folder tells it."""
+        """Return the source of a run, read from its folder."""
         ...
 
 
 class RunService:
-    """Submits, resumes, cancels and deletes runs. `close` it when all have ended, or use it as a context manager.
+    """Submits, resumes, cancels and deletes runs. A context manager, or call `close` when all runs have ended.
 
-    The store and the workers are made when the first run needs them, as the settings say, and shared by all.
+    The first run makes the store and the workers from the settings; all runs share them.
     """
 
     def __init__(self, concrete: Concrete, settings: Settings) -> None:
@@ -88,7 +88,7 @@ class RunService:
         return self._concrete.MANAGERS
 
     def source_again(self, frontend: str, folder: Path, file: str) -> ResumableSource:
-        """Return the work of a run as its folder tells it."""
+        """Return the source of a run, read from its folder."""
         return self._concrete.source_again(frontend, folder, file)
 
     # ---------------------------------------------------------------------------------------------- runs that go on
@@ -96,10 +96,10 @@ class RunService:
     def submit(
         self, source: RunSource, *, events: RunEvents | None = None, firing: str = "", durability: str = ""
     ) -> ActiveRun:
-        """Begin a run and return it: it has an id, a folder, a row in the index and a control socket.
+        """Begin a run and return it, with an id, a folder, a row in the index and a control socket.
 
-        `firing` is the due time of a schedule that it is for (`name@due@epoch`). Errors before it begins are raised,
-        later ones are in its result. ConflictError: the schedule does not want it any more.
+        `firing` is the due time of the schedule that started the run (`name@due@epoch`). Errors before the run begins
+        are raised, later errors are in its result. ConflictError: the schedule no longer wants the run.
         """
         state = self.settings.state_root(source.base)
         state.prepare()
@@ -125,12 +125,12 @@ class RunService:
         file: str | None = None,
         overrides: Mapping[str, str] | None = None,
     ) -> ActiveRun:
-        """Go on with a run that failed, was cancelled or suspended, or whose owner was killed, and return it.
+        """Resume a run that failed, was cancelled or suspended, or whose owner was killed, and return it.
 
-        Nothing that has finished is run again, unless an output of it is gone. With `file` or `overrides` it goes on
-        with an edited pipeline, or with other parameters: what they change is run again, with all that comes after it.
-        ConflictError: the run still goes on, or has succeeded, was made by a version that did not keep what is needed,
-        or cannot go on with this edit. PipelineError, UsageError: what is wrong with the edit.
+        Finished tasks are not run again unless an output of them is gone. With `file` or `overrides`, the run continues
+        with an edited pipeline or other parameters: changed steps run again, with all later steps. ConflictError: the
+        run is active, has succeeded, was made by a version that did not keep the necessary files, or cannot continue
+        with this edit. PipelineError, UsageError: the edit is invalid.
         """
         from weft.runs.reopening import refuse_resume, resume_files  # most runs are new
 
@@ -146,19 +146,19 @@ class RunService:
             try:
                 return resume_files(state, folder, undo, events, file, overrides or {}, self)
             except KeyboardInterrupt:
-                undo.pop_all()  # whoever asks twice does not want to wait; guardians and the next start clean up
+                undo.pop_all()  # a second signal leaves at once; guardians and the next start clean up
                 raise
 
     def _resume_graph(self, folder: Path, events: RunEvents) -> ActiveRun:
-        """Go on with a run that a session of a program began, in one like that unless a flag says otherwise."""
+        """Resume a run of a program's session, in a session with the same options unless a flag overrides one."""
         from weft.admin import opened
 
-        said, settings = read_description(folder), self.settings
+        description, settings = read_description(folder), self.settings
         backend: str = settings.backend
         if settings.origin("backend").kind != "flag":
-            began_on = said.get("backend")
+            began_on = description.get("backend")
             backend = str(began_on) if began_on in self._concrete.BACKENDS else backend
-        options = opened.options_of(said, settings)
+        options = opened.options_of(description, settings)
         state = folder.parent.parent
         session = self._concrete.make_session(backend, spill=settings.spill, durable=state, **options)
         self._undo.callback(session.close)
@@ -168,7 +168,7 @@ class RunService:
     # ---------------------------------------------------------------------------------------------------- workers
 
     def workers(self, state: StateRoot) -> EngineSession:
-        """Return the store and the workers that all runs share, made by the first of them."""
+        """Return the store and the workers that all runs share; the first call makes them."""
         with self._lock:
             if self._session is None:
                 self._session = self._make_workers(state)
@@ -195,7 +195,7 @@ class RunService:
         return self._undo.enter_context(EngineSession(executor, store, ResumedClock(), concrete.MANAGERS))
 
     def close(self) -> None:
-        """Cancel the runs that go on, and give up store and workers."""
+        """Cancel active runs, and close store and workers."""
         self._undo.close()
 
     def __enter__(self) -> RunService:
@@ -209,7 +209,7 @@ class RunService:
 
 
 def _claim(state: StateRoot, firing: str, run: str) -> None:
-    """Note that a run has taken the due time of a schedule: `name@due@epoch`. ConflictError: it is not wanted."""
+    """Record that a run has taken the due time of a schedule: `name@due@epoch`. ConflictError: it is not wanted."""
     from weft.store.schedules import SCHEDULES_NAME, Schedules
 
     name, due, epoch = firing.split("@")

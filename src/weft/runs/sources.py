@@ -1,4 +1,4 @@
-"""Ports of front ends: the source of a new run, and of one that goes on."""
+"""The ports of front ends: the source of a new run, and of a resumed one."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ class RunSource(Protocol):
 
     @property
     def base(self) -> Path:
-        """The folder from which the state folder is looked for."""
+        """The folder from which the state folder is looked up."""
         ...
 
     def prepare(self, note: Callable[[str], None]) -> Self:
-        """Return it with what its steps need around them; errors where that is not there."""
+        """Return the source with the environment of its steps. Errors: a part of the environment is missing."""
         ...
 
     def copies(self, undo: ExitStack, note: Callable[[str], None], *, fetch: bool = True) -> list[Copy]:
-        """Hold the copies of file systems that lie elsewhere until `undo` lets go of them."""
+        """Hold the copies of remote file systems until `undo` releases them."""
         ...
 
     def claim(self, run_id: str, folder: Path, copies: Sequence[Copy]) -> RunSpec | None:
-        """Return the run of that id in that folder, with a place for its outputs; None: the id is taken elsewhere."""
+        """Return the run with that id and folder, and a folder for its outputs; None: the id is used elsewhere."""
         ...
 
 
 class Revised(Protocol):
-    """A run with an edited pipeline in the place of the one that it began with."""
+    """A run with an edited pipeline in place of its original one."""
 
     @property
     def source(self) -> ResumableSource:
-        """The edited work."""
+        """The edited source."""
         ...
 
     @property
@@ -52,12 +52,12 @@ class Revised(Protocol):
 
     @property
     def before(self) -> RunSpec:
-        """The run as it was."""
+        """The run before the edit."""
         ...
 
     @property
     def why(self) -> Callable[[str], str]:
-        """The function that says why a step runs again; "" if it does not."""
+        """The function that returns the reason why a step runs again; "" if it does not."""
         ...
 
     @property
@@ -77,7 +77,7 @@ class Revised(Protocol):
 
     @property
     def there(self) -> Collection[str]:
-        """The names of all that is there."""
+        """The names of all existing steps."""
         ...
 
     @property
@@ -90,7 +90,7 @@ class ResumableSource(RunSource, Protocol):
     """The work of a front end whose runs go on from files."""
 
     def resume(self, folder: RunFolder, described: Mapping[str, Any], done: frozenset[str]) -> RunSpec:
-        """Return the run of a folder again; `done` names the steps and items that have finished."""
+        """Return the run of a folder again; `done` names the finished steps and items."""
         ...
 
     def revise(
@@ -101,5 +101,5 @@ class ResumableSource(RunSource, Protocol):
         overrides: Mapping[str, str],
         note: Note,
     ) -> Revised:
-        """Return the run with another file or other parameters. ConflictError: it cannot go on with that."""
+        """Return the run with another file or other parameters. ConflictError: it cannot continue with them."""
         ...

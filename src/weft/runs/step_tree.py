@@ -1,4 +1,4 @@
-"""The steps of a run in the dags that they lie in, as people look at them."""
+"""The tree of the steps of a run: dags with their steps."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _WORST: Final = ("failed", "terminated", "cancelled", INTERRUPTED)
 
 
 def tree(run: RunRecord) -> list[tuple[int, StepRecord]]:
-    """Return the steps of a run with the dags that they lie in, each before what is inside, and how deep each lies.
+    """Return the steps of a run with their dags, each dag before its steps, and the depth of each.
 
-    A step `dag.step` lies in `dag`. A dag has failed, or was terminated or cancelled, if something inside has; it goes
-    on as long as anything inside does.
+    A step `dag.step` is inside `dag`. A dag has failed, or was terminated or cancelled, if a step inside was; it is
+    active as long as a step inside is.
     """
     known = {step.name: step for step in run.steps}
     inside: dict[str, dict[str, None]] = {}
@@ -67,5 +67,5 @@ def _dag(
 
 
 def _paused(pauses: Iterable[tuple[float, float]], begin: float, end: float) -> float:
-    """Return how many seconds of those from `begin` to `end` lie in pauses."""
+    """Return the seconds between `begin` and `end` that lie in pauses."""
     return sum(max(0.0, min(last, end) - max(first, begin)) for first, last in pauses)

@@ -1,4 +1,4 @@
-"""The verbs of runs, as one table: the command line takes its help from it, and the control socket its protocol."""
+"""The table of the verbs of runs, with the help of the command line and the protocol of the control socket."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from weft.model.errors import UsageError
 
 Handler = Callable[[Mapping[str, Any]], Any]
 TYPES: Final[Mapping[str, type]] = {"run": str, "text": str, "flag": bool, "count": int, "seconds": float}
-"""The types that arguments may have, and how JSON has them; `run` is an id or another name of a run."""
+"""The types of arguments, and their types in JSON; `run` is an id or another name of a run."""
 
 
 class Argument(NamedTuple):
-    """One argument of a verb; with `many` it is a list of such values. `name` is a flag, if it is no run."""
+    """One argument of a verb; with `many` it is a list of such values. `name` is a flag, unless it is a run."""
 
     name: str
     type: str
@@ -23,7 +23,7 @@ class Argument(NamedTuple):
 
 
 class Verb(NamedTuple):
-    """One thing that is asked of runs. `returns` names the fields of the answer.
+    """One operation on runs. `returns` names the fields of the answer.
 
     `changes`: it changes state. `owner`: the process that owns the run answers it, by its control socket.
     """
@@ -40,7 +40,9 @@ class Verb(NamedTuple):
         return next(one.help for one in self.arguments if one.name == argument)
 
 
-_RUN: Final = Argument("run", "run", "The id of a run, a beginning of it, its number, @last or @failed.", required=True)
+_RUN: Final = Argument(
+    "run", "run", "The id of a run, a unique prefix of it, its number, @last or @failed.", required=True
+)
 _RUNS: Final = _RUN._replace(many=True)
 
 VERBS: Final[Mapping[str, Verb]] = {
@@ -48,11 +50,11 @@ VERBS: Final[Mapping[str, Verb]] = {
     for verb in (
         Verb(
             "cancel",
-            "Ask a run to stop; what runs is ended in order, and what post_process says is done.",
+            "Cancel a run: stop its tasks in order, then run its post_process.",
             (
                 _RUN,
-                Argument("force", "flag", "End its post_process too, or do not begin it."),
-                Argument("reason", "text", "The reason that the run tells."),
+                Argument("force", "flag", "Stop its post_process too."),
+                Argument("reason", "text", "The reason, for the records of the run."),
             ),
             ("run",),
             changes=True,
@@ -60,38 +62,40 @@ VERBS: Final[Mapping[str, Verb]] = {
         ),
         Verb(
             "suspend",
-            "Give a run up once all that runs has ended, and start nothing more; `weft resume` goes on with it.",
-            (_RUN, Argument("now", "flag", "Stop what runs; it runs again when the run is resumed.")),
+            "Suspend a run: start no more tasks, and release it when its running tasks have ended.",
+            (_RUN, Argument("now", "flag", "Stop running tasks; a resume runs them again.")),
             ("run",),
             changes=True,
             owner=True,
         ),
         Verb(
             "delete",
-            "Delete runs that have ended: their outputs, logs and records. Results in the cache stay.",
+            "Delete ended runs: their outputs, logs and records. Results in the cache stay.",
             (_RUNS,),
             ("runs",),
             changes=True,
         ),
         Verb(
             "prune",
-            "Delete the runs that are old or many: those that have ended and that no option spares.",
+            "Delete old runs: all ended runs that no option keeps.",
             (
-                Argument("older_than", "seconds", "Delete runs that ended longer ago than this, such as 30d or 12h."),
-                Argument("keep", "count", "Spare the newest of them, as many as this."),
+                Argument(
+                    "older_than", "seconds", "Delete only runs that ended longer ago than this, such as 30d or 12h."
+                ),
+                Argument("keep", "count", "Keep this many of the newest."),
                 Argument(
                     "state",
                     "text",
                     "Delete only runs in this state: succeeded, failed, terminated, interrupted or suspended.",
                 ),
-                Argument("dry_run", "flag", "Name the runs, and delete none."),
+                Argument("dry_run", "flag", "Print the runs, and delete none."),
             ),
             ("runs", "deleted"),
             changes=True,
         ),
         Verb(
             "story",
-            "Tell what happened to a run or a step, and why.",
+            "Print the history of a run or a step, with reasons.",
             (_RUN, Argument("subject", "text", "A vertex, or one task of it: `vertex[3]`; without it the run.")),
             ("lines",),
             changes=False,
@@ -99,7 +103,7 @@ VERBS: Final[Mapping[str, Verb]] = {
         ),
         Verb(
             "explain",
-            "Set what was planned and what was executed side by side, with every change and what it was made from.",
+            "Compare the planned and the executed graph, and print each change with its cause.",
             (_RUN,),
             ("graph", "changes"),
             changes=False,
@@ -107,13 +111,13 @@ VERBS: Final[Mapping[str, Verb]] = {
         ),
     )
 }
-"""All of them by name. The owner of a run knows which run is meant, and is sent the other arguments."""
+"""All verbs by name. The owner of a run needs no name of it, and receives the other arguments."""
 
 
 def protocol(handlers: Mapping[str, Handler]) -> dict[str, Handler]:
-    """Return what a control socket answers: a handler for each verb of an owner, which refuses other arguments.
+    """Return the handlers of a control socket: one for each verb of an owner, which refuses unknown arguments.
 
-    KeyError: one of these verbs has no handler.
+    KeyError: a verb has no handler.
     """
     return {verb.name: _checked(verb, handlers[verb.name]) for verb in VERBS.values() if verb.owner}
 

@@ -1,8 +1,8 @@
-"""The composition root: the one package that names concrete classes.
+"""The composition root: the only package that names concrete classes.
 
-`Session` is what programs use: a backend, a store and their folders, made together and closed together. `load_pipeline`
-and `run_pipeline` are what the command line uses: a file in, a run with its folder, its records and its end out.
-Names are loaded when they are first asked for: programs without pipelines do not wait for these.
+Programs use `Session`: a backend, a store and their folders, made and closed together. The command line uses
+`load_pipeline` and `run_pipeline`. Names are loaded at their first use, so that programs without pipelines start
+sooner.
 """
 
 from importlib import import_module

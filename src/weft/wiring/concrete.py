@@ -1,4 +1,4 @@
-"""The choices there are: what graphs, pipelines and settings may name, and how each is made."""
+"""The concrete classes by the names of graphs, pipelines and settings, and their factories."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ MANAGERS: Final[dict[str, ManagerFactory]] = {
     STRAGGLERS: Stragglers,
     BLAME: NodeExclusion,
 }
-"""The vertex managers that a graph may name, and the policies of whole jobs."""
+"""The vertex managers and job policies, by the names in graphs."""
 FRONTENDS: Final[Mapping[str, str]] = {"pipelines": "weft.frontends.pipelines.states:PROJECTION"}
-"""The front ends that have words of their own for what users see: from where their projections are imported."""
+"""The front ends with projections of their own, and the modules of these."""
 EVICTION: Final[Mapping[str, EvictionKey | None]] = {"furthest": furthest, "largest": largest, "lru": None}
-"""What a session may be told to spill first; None is the order that the store keeps by itself."""
+"""The eviction orders by name; None is the order of the store itself."""
 
 
 def straggler_managers(parameters: Mapping[str, Any]) -> dict[str, ManagerFactory]:
-    """Return the managers with other parameters of the straggler policy; UsageError if it does not take them."""
+    """Return the managers with other parameters of the straggler policy. UsageError: an unknown parameter."""
     factory = partial(Stragglers, **parameters)
     try:
         factory()
     except (TypeError, GraphError) as error:
-        from inspect import signature  # which takes long to load
+        from inspect import signature  # inspect takes long to load
 
         raise UsageError(
             f"backups is {dict(parameters)!r}, which the policy of stragglers does not take: {error}",
@@ -62,7 +62,7 @@ def straggler_managers(parameters: Mapping[str, Any]) -> dict[str, ManagerFactor
 
 
 def looks_of(looks_s: object) -> tuple[float, float]:
-    """Check the shortest and longest seconds between two looks at what runs."""
+    """Check the shortest and the longest seconds between two checks of running tasks."""
     if isinstance(looks_s, (list, tuple)) and len(looks_s) == 2:
         shortest, longest = looks_s
         if isinstance(shortest, (int, float)) and isinstance(longest, (int, float)) and 0 < shortest <= longest:
@@ -71,7 +71,7 @@ def looks_of(looks_s: object) -> tuple[float, float]:
 
 
 def projection_of(frontend: str) -> Projection:
-    """Return the words for runs whose graphs a front end has made."""
+    """Return the projection of a front end."""
     module, _, name = FRONTENDS.get(frontend, "").partition(":")
     if not module:
         return GRAPHS
@@ -80,9 +80,9 @@ def projection_of(frontend: str) -> Projection:
 
 
 def session_folders(name: str, spill: Path | str | None) -> RunFolders:
-    """Make the folders of something that leaves nothing behind, and sweep what killed ones left.
+    """Make folders that are removed at the end, and sweep those of killed processes.
 
-    They lie in the folder `spill`; where that is a URL or None, in the folder for temporary files.
+    The folders lie in `spill`, or in the folder for temporary files if `spill` is a URL or None.
     """
     base = Path(tempfile.gettempdir() if spill is None or is_url(spill) else spill)
     try:
@@ -122,11 +122,11 @@ def _simulator(at: BackendPlace) -> Executor:
 
 
 BACKENDS: Final = {"threads": _threads, "processes": _processes, "simulator": _simulator}
-"""What settings and `Session` may name; each is loaded when it is first asked for."""
+"""The backends by the names of settings and `Session`; each is loaded at its first use."""
 
 
 def make_backend(name: str, place: BackendPlace) -> Executor:
-    """Return a backend by its name. UsageError: there is none. MissingExtraError: it needs what is not installed."""
+    """Return a backend by its name. UsageError: an unknown name. MissingExtraError: a package is not installed."""
     if name not in BACKENDS:
         raise UsageError(f"there is no backend {name!r}", hint=f"There are: {', '.join(BACKENDS)}")
     try:
@@ -137,17 +137,17 @@ def make_backend(name: str, place: BackendPlace) -> Executor:
 
 
 def make_ready(backend: str) -> None:
-    """Begin to start what a run of commands will need, so that it is there once all else is loaded."""
+    """Begin to start the processes for a run of commands, so that they are ready when the other modules are loaded."""
     if backend == "threads":
         from weft.operators.guardians import open_guardian_pool
 
         open_guardian_pool()
 
 
-def eviction_key(asked: str | EvictionKey) -> EvictionKey | None:
-    """Return what says which value is spilled first, None for the order of the store. UsageError: there is no such."""
-    if callable(asked):
-        return asked
-    if not isinstance(asked, str) or asked not in EVICTION:
-        raise UsageError(f"there is no eviction policy {asked!r}", hint=f"There are: {', '.join(EVICTION)}")
-    return EVICTION[asked]
+def eviction_key(choice: str | EvictionKey) -> EvictionKey | None:
+    """Return the key of an eviction order, None for the order of the store. UsageError: an unknown name."""
+    if callable(choice):
+        return choice
+    if not isinstance(choice, str) or choice not in EVICTION:
+        raise UsageError(f"there is no eviction policy {choice!r}", hint=f"There are: {', '.join(EVICTION)}")
+    return EVICTION[choice]

@@ -1,4 +1,4 @@
-"""Runs in the foreground: a run of the service, waited for in this thread, which a signal cancels."""
+"""Runs in the foreground: runs of the service that this thread waits for and that a signal cancels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.runs.active import ActiveRun, RunAnnounced, RunEvents, RunMessage, Run
 from weft.runs.reading import read_run
 from weft.runs.service import RunService
 from weft.wiring import runs as concrete
-from weft.wiring.waiting import noted_signals, wait_for_end
+from weft.wiring.waiting import recorded_signals, wait_for_end
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,18 +37,22 @@ def run_pipeline(
     firing: str = "",
     quiet: bool = False,
 ) -> RunResult:
-    """Run a pipeline to its end in this process, and say how it ended.
+    """Run a pipeline to its end in this process, and return its result.
 
-    On a thread of its own `on_record` is told of every change, unless `quiet`, `on_announced` of the id before the run
-    begins, and `on_note` of what else a person should know. `on_begin` is told of the run's folder, once the run takes
-    orders. The first SIGINT or SIGTERM calls `on_interrupt` and cancels, which the result says when nothing runs any
-    more; a second one raises KeyboardInterrupt at once. Errors before the first step starts are raised, later ones are
-    in the result. `firing` is the due time of a schedule that the run is for.
+    A thread of its own calls `on_record` with each record unless `quiet`, `on_announced` with the id before the run
+    begins, and `on_note` with notes for the user. `on_begin` is called with the folder of the run when the run accepts
+    orders. The first SIGINT or SIGTERM calls `on_interrupt` and cancels the run; the result says so when nothing runs
+    any more. A second signal raises KeyboardInterrupt at once. Errors before the first step starts are raised, later
+    errors are in the result. `firing` is the due time of the schedule that started the run.
     """
     events = RunEvents(records=on_record is not None and not quiet)
-    heard = _Heard(events, on_record, on_note, on_announced)
+    callbacks = _EventThread(events, on_record, on_note, on_announced)
     return _to_end(
-        settings, heard, on_interrupt, on_begin, lambda service: service.submit(loaded, events=events, firing=firing)
+        settings,
+        callbacks,
+        on_interrupt,
+        on_begin,
+        lambda service: service.submit(loaded, events=events, firing=firing),
     )
 
 
@@ -64,21 +68,21 @@ def resume_run(
     on_begin: Callable[[Path], None] = lambda _: None,
     quiet: bool = False,
 ) -> RunResult:
-    """Go on with a run to its end, as `RunService.resume` does; otherwise as `run_pipeline`."""
+    """Resume a run to its end, as `RunService.resume` does; otherwise as `run_pipeline`."""
     events = RunEvents(records=on_record is not None and not quiet)
-    heard = _Heard(events, on_record, on_note, lambda _: None)
+    callbacks = _EventThread(events, on_record, on_note, lambda _: None)
 
     def begin(service: RunService) -> ActiveRun:
         return service.resume(folder, events=events, file=file, overrides=overrides)
 
     if not read_run(folder).of_session:
-        return _to_end(settings, heard, on_interrupt, on_begin, begin)
-    with _printing_aside():
-        return _to_end(settings, heard, on_interrupt, on_begin, begin)
+        return _to_end(settings, callbacks, on_interrupt, on_begin, begin)
+    with _output_to_stderr():
+        return _to_end(settings, callbacks, on_interrupt, on_begin, begin)
 
 
-class _Heard:
-    """The thread that hands the events of a run to whoever asked for them."""
+class _EventThread:
+    """The thread that passes the events of a run to the callbacks."""
 
     def __init__(
         self,
@@ -111,7 +115,7 @@ class _Heard:
 
 def _to_end(
     settings: Settings,
-    heard: _Heard,
+    callbacks: _EventThread,
     on_interrupt: Callable[[], None],
     on_begin: Callable[[Path], None],
     begin: Callable[[RunService], ActiveRun],
@@ -122,31 +126,31 @@ def _to_end(
         on_interrupt()
         run.interrupt(reason)
 
-    with noted_signals(signal.SIGINT, signal.SIGTERM) as signals:
+    with recorded_signals(signal.SIGINT, signal.SIGTERM) as signals:
         try:
-            with heard:
+            with callbacks:
                 run = begin(service)
                 on_begin(run.folder)
                 wait_for_end(run, signals, interrupt)
         except KeyboardInterrupt:
-            raise  # whoever asks twice does not want to wait; guardians and the next start clean up
+            raise  # a second signal leaves at once; guardians and the next start clean up
         except BaseException:
             service.close()
             raise
         service.close()
     result = run.result()
     if not isinstance(result.error, RunCancelledError):
-        signals.hand_on()
+        signals.pass_on()
     return result
 
 
 @contextmanager
-def _printing_aside() -> Iterator[None]:
-    """Have what tasks print, and processes that they start, go to stderr: stdout is for what the command answers."""
+def _output_to_stderr() -> Iterator[None]:
+    """Redirect the output of tasks and their processes to stderr: stdout has only the answer of the command."""
     try:
         sys.stdout.flush()
         out = os.dup(1)
-    except (OSError, ValueError):  # it is closed
+    except (OSError, ValueError):  # stdout is closed
         yield
         return
     try:

@@ -1,4 +1,4 @@
-"""Looking at runs without running: what would become of each step, what was planned, what the journal tells."""
+"""Queries that run nothing: the plan of a pipeline, the explanation of a run, and the history in its journal."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 def plan_pipeline(loaded: Loaded, settings: Settings) -> list[Foreseen]:
-    """Say for each step what will become of it: a hit, a run, or what depends on a step above. No run is made.
+    """Return the plan of each step: a hit, a run, or dependent on an earlier step. No run is made.
 
-    Of file systems that lie elsewhere the copies are brought up to date, since that is what steps would find.
-    DefinitionError: a step can never have its mounts.
+    Copies of remote file systems are updated, because steps would read them. DefinitionError: the mounts of a step are
+    impossible.
     """
     from weft.runs.planning import PlannedTask, foresee
     from weft.runs.reading import item_name
@@ -40,12 +40,12 @@ def plan_pipeline(loaded: Loaded, settings: Settings) -> list[Foreseen]:
     compiled = compile_loaded(loaded, FIRST_RUN, place_of(loaded, state.runs / FIRST_RUN))
     check_run(loaded, compiled, mounted=False)
     refreshed = refreshed_vertices(compiled.graph, loaded.caching)
-    asked = []
+    planned = []
     for node in compiled.nodes:
         if not isinstance(node, ResolvedStep) or node.id not in compiled.graph.vertices:
             continue
         vertex = compiled.graph.vertices[node.id]
-        if vertex.final:  # it runs in any case
+        if vertex.final:  # the step runs in any case
             continue
         depends = "on the list that it loops over" if node.lister else "on a loop above" if node.delivered else ""
         items = vertex.program.items or (None,)
@@ -60,16 +60,16 @@ def plan_pipeline(loaded: Loaded, settings: Settings) -> list[Foreseen]:
                 depends=depends,
                 **off,
             )
-            asked.append(one)
+            planned.append(one)
     results = open_cache(cache_place(state.path), RealClock().wall)
     with ExitStack() as undo:
         undo.callback(results.index.database.close)
         hold_copies(loaded, undo, lambda _: None)
-        return foresee(results, asked)
+        return foresee(results, planned)
 
 
 def explain_run(folder: Path) -> Explained:
-    """Return what was planned and what was executed of the run in a folder, whose owner is gone.
+    """Return the explanation of the run in a folder whose owner is gone.
 
     NotFoundError: there is no run. ConflictError: its description is damaged, or of a newer version.
     """
@@ -93,9 +93,9 @@ def explain_run(folder: Path) -> Explained:
 
 
 def story_run(folder: Path, subject: str = "") -> tuple[str, ...]:
-    """Return what the journal of a session's run tells of a vertex, a task or (with "") the run; nothing if it cannot.
+    """Return the history of a vertex, a task or (with "") the run, from the journal of a session; [] if it has none.
 
-    The owner of the run is gone. ForbiddenError: others could have written to what would be loaded.
+    The owner of the run must be gone. ForbiddenError: other users could have written the files that would be loaded.
     """
     from weft.durability.programs import load_graph
     from weft.runs.explaining import replayed

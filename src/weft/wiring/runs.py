@@ -1,4 +1,4 @@
-"""The concrete classes that a `RunService` is given, under the names that it asks for."""
+"""The concrete classes of a `RunService`, under the names of its protocol."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def make_session(backend: str, **options: Any) -> Any:
 
 
 def source_again(frontend: str, folder: Path, file: str) -> ResumableSource:
-    """Return the work of a run as its folder tells it. ConflictError: no front end here can read it."""
+    """Return the source of a run, read from its folder. ConflictError: no front end can read it."""
     if frontend != "pipelines":
         raise ConflictError(f"{folder.name} is a run of {frontend or 'something'} that cannot be resumed here")
     from weft.frontends.pipelines.loading import loaded_again

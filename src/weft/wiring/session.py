@@ -1,4 +1,4 @@
-"""`Session`: what programs use. A backend, a store and their folders, made together and closed together."""
+"""`Session`, the interface of programs: a backend, a store and their folders, made and closed together."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from weft.wiring.concrete import (
     session_folders,
     straggler_managers,
 )
-from weft.wiring.waiting import noted_signals, picture, wait_for_end
+from weft.wiring.waiting import picture, recorded_signals, wait_for_end
 
 if TYPE_CHECKING:
     import os
@@ -51,44 +51,42 @@ if TYPE_CHECKING:
 
 
 GRACE_S: Final = 3.0
-"""How long a task that was told to stop may take before it is given up, in seconds."""
+"""The seconds until a task that was asked to stop is abandoned."""
 _OWN: Final = 32 << 20
-"""What a session adds to the memory of its process beside values: threads, modules, tiles that tasks work in."""
+"""The bytes that a session adds to its process besides values: threads, modules, work areas of tasks."""
 _SETTLE_S: Final = 60.0
-"""How long a session that is closed waits until the ends of its durable runs are on disk, in seconds."""
+"""The seconds that `close` waits until the ends of durable runs are on disk."""
 
 
 class Session(runtime.EngineSession):
-    """Workers and a store of this machine, and the jobs that share them. A context manager, or `close` it.
+    """Workers and a store on this machine, shared by jobs. A context manager, or call `close`.
 
-    `backend` is "threads" (work that releases the GIL, the default), "processes", "simulator" (tasks compute one after
-    another, and take a virtual second each), or an executor made elsewhere.
-    `workers` tasks run at a time (default: one for each core). `memory` bounds the values held in memory and shared
-    memory, in bytes or as "4GiB" (default: half of what the machine has); the rest goes to `spill`, a folder or a URL
-    such as "s3://bucket/prefix" (default: the folder for temporary files). `name` is for people. A task that was told
-    to stop is given up after `grace_s` seconds. `eviction` says what goes to disk first: "furthest" (what will be read
-    last, the default), "lru" (what was not touched for longest), "largest", or a key function of
-    `weft.store.api.ChunkInfo`. `stream_window` is how many bytes an edge between tasks that stream may hold (default:
-    64 MiB, or a sixteenth of the memory if that is less). `gpus` of this machine, all of `gpu_type`, are handed out to
-    tasks that ask for them. With `backups` what takes far too long is run a second time on an idle worker, and the
-    first to end counts (default: with "processes", where what a process was at when it died is run again in any case);
-    a mapping gives the parameters of `weft.policies.stragglers.Stragglers`, and with `looks_s` the shortest and longest
-    seconds between two looks. Nothing of a session is left when it is closed, and what a killed one leaves is swept by
-    the next.
+    `backend` is "threads" (for work that releases the GIL; the default), "processes", "simulator" (tasks compute one
+    after another, and take one virtual second each), or an executor. `workers` is the number of tasks that run at a
+    time (default: the number of cores). `memory` bounds the values in memory and shared memory, in bytes or as "4GiB"
+    (default: half of the machine's memory); further values go to `spill`, a folder or a URL such as
+    "s3://bucket/prefix" (default: the folder for temporary files). `name` is a label. A task that was asked to stop is
+    abandoned after `grace_s` seconds. `eviction` is the order of spilling: "furthest" (the last to be read first; the
+    default), "lru" (least recently used), "largest", or a key function of `weft.store.api.ChunkInfo`. `stream_window`
+    is the number of bytes that an edge between streaming tasks may hold (default: 64 MiB, or a sixteenth of the memory
+    if that is less). `gpus` of this machine, all of `gpu_type`, are assigned to tasks that request them. With
+    `backups`, a task that takes far too long gets a speculative attempt on an idle worker, and the first attempt to end
+    counts (default: only with "processes", where the tasks of a dead process are run again in any case). A mapping has
+    the parameters of `weft.policies.stragglers.Stragglers`, and `looks_s`, the shortest and longest seconds between two
+    checks. A closed session leaves no files; the next session sweeps those of a killed one.
 
-    With `whole_process` the `memory` that is given bounds all that this process holds, as far as the tasks say what
-    they work in: what it holds already is taken off, but for half of the memory. Workers that are processes of their
-    own are not counted.
+    With `whole_process`, `memory` bounds the whole process, as far as tasks declare their memory: the memory in use at
+    the start is subtracted, but at most half of the bound. Workers in other processes are not counted.
 
-    With `durable` each run has a folder as those of the command line have, under the state folder that is named, or
-    with True the one that `weft` would use from here. Its values are written to files there and its decisions to a
-    journal, so that `weft resume RUN`, or `resume` of another session, goes on with it after the process was killed.
+    With `durable`, each run has a folder like a run of the command line, in the named state folder, or with True in the
+    one that `weft` would use here. Its values are files in that folder, and its decisions are in a journal, so that
+    `weft resume RUN`, or `resume` of another session, continues the run after the process was killed.
 
-    With `history` what the vertices of a run that succeeds took is kept in a state folder, for control vertices of
-    later runs of the same graph: in the one that is named, or with True in that of the durable session, else in the one
-    that `weft` would use from here. Without it nothing is read or kept, durable or not.
+    With `history`, the durations of the vertices of a succeeded run are kept in a state folder, for control vertices of
+    later runs of the same graph: in the named one, or with True in that of the durable session, else in the one that
+    `weft` would use here. Without it, no history is read or kept.
 
-    UsageError: a wrong argument. MissingExtraError: the backend needs something that is not installed.
+    UsageError: an invalid argument. MissingExtraError: a package of the backend is not installed.
     """
 
     def __init__(
@@ -175,11 +173,11 @@ class Session(runtime.EngineSession):
         listeners: Sequence[runtime.Listener] = (),
         given: Mapping[str, KeptValues] | None = None,
     ) -> Run:
-        """Check a graph and start it; GraphError or CapacityError if it cannot run here.
+        """Check a graph and start it. GraphError, CapacityError: it cannot run here.
 
-        In a durable session the run's folder is made first. ProgramError: something of the graph cannot be pickled.
-        `listeners` are called as by `Run.listen`, from the first tick on. `given` has the values of vertices, by id,
-        that were kept by this session before: their tasks are not run. UsageError: a durable session was given some.
+        A durable session makes the folder of the run first. ProgramError: a part of the graph cannot be pickled.
+        `listeners` are called as by `Run.listen`, from the first tick on. `given` maps vertex ids to values that this
+        session kept earlier: the tasks of these vertices are not run. UsageError: `given` in a durable session.
         """
         if self._state is None:
             return super().submit(graph, listeners=listeners, given=given)
@@ -206,13 +204,12 @@ class Session(runtime.EngineSession):
             raise
 
     def resume(self, run: str, *, on_record: Callable[[Record], None] | None = None) -> Run:
-        """Go on with a durable run that failed, was cancelled, or whose process was killed; return it.
+        """Resume a durable run that failed, was cancelled, or whose process was killed; return it.
 
-        `run` is an id or whatever else names one for `weft resume`. What has finished is not run again, unless its
-        output is gone, which `Run.notes` says. Of a run that has succeeded, the results are read and nothing is run.
-        `on_record` is told of every change, on a thread of its own.
-        UsageError: this session keeps no journal. ConflictError: the run still goes on elsewhere, or is a pipeline.
-        ProgramError: its functions cannot be loaded here.
+        `run` is an id or another name for `weft resume`. Finished tasks are not run again unless their output is gone;
+        `Run.notes` lists these. Of a succeeded run, the results are read and nothing runs. `on_record` is called with
+        each record, on a thread of its own. UsageError: this session keeps no journal. ConflictError: the run is active
+        elsewhere, or is a pipeline. ProgramError: its functions cannot be loaded here.
         """
         if self._state is None:
             raise UsageError(
@@ -234,7 +231,7 @@ class Session(runtime.EngineSession):
         return self.reopen(run_id, RunEvents(on_record, records=False)).run
 
     def reopen(self, run_id: str, events: RunEvents) -> ActiveRun:
-        """Go on with a durable run of an id, as `resume`; `events` are told of it."""
+        """Resume the durable run of an id, as `resume`; `events` takes its records and notes."""
         from weft.runs.graphs import reopen_graph
 
         assert self._state is not None
@@ -260,30 +257,30 @@ class Session(runtime.EngineSession):
         return run
 
     def run(self, graph: LogicalGraph, *, timeout_s: float | None = None, progress: bool = True) -> Results:
-        """Run a graph to its end and return its results. Ctrl-C cancels and waits; a second one leaves at once.
+        """Run a graph to its end and return its results. Ctrl-C cancels and waits; a second Ctrl-C leaves at once.
 
-        `progress` shows bars on a terminal while it takes. TaskError, RunFailedError or RunCancelledError say what went
-        wrong, TimeoutError that `timeout_s` seconds were not enough (the run is then cancelled).
+        `progress` shows bars on a terminal. TaskError, RunFailedError, RunCancelledError: the run did not succeed.
+        TimeoutError: `timeout_s` seconds have passed; the run is cancelled.
         """
         arguments.graph("run", graph)
         timeout_s = arguments.patience("timeout_s", timeout_s)
         arguments.truth("progress", progress)
-        with noted_signals(signal.SIGINT) as signals, ExitStack() as shown:
+        with recorded_signals(signal.SIGINT) as signals, ExitStack() as shown:
             run = self.submit(graph)
             look = picture(run, graph.name, shown) if progress else lambda: None
             try:
                 ended = wait_for_end(run, signals, run.cancel, timeout_s, look)
             except KeyboardInterrupt as interrupt:
                 self.leaving = True
-                _tell_how_to_go_on(interrupt, run)
+                _add_resume_command(interrupt, run)
                 raise
             if not ended:
                 run.cancel(f"took longer than {timeout_s:g} s")
                 raise TimeoutError(f"{graph.name} did not end within {timeout_s:g} s")
         try:
-            signals.hand_on()
+            signals.pass_on()
         except KeyboardInterrupt as interrupt:
-            _tell_how_to_go_on(interrupt, run)
+            _add_resume_command(interrupt, run)
             raise
         return run.result()
 
@@ -291,17 +288,17 @@ class Session(runtime.EngineSession):
         return self
 
 
-def _state(name: str, asked: bool | str | os.PathLike[str]) -> StateRoot | None:
-    """Return the state folder that an argument asks for; None: it asks for none."""
-    if asked is False:
+def _state(name: str, value: bool | str | os.PathLike[str]) -> StateRoot | None:
+    """Return the state folder of an argument, or None."""
+    if value is False:
         return None
-    if asked is True:
+    if value is True:
         return Settings().state_root(Path.cwd())
-    return StateRoot(arguments.folder(name, asked, "True, False or the path of a state folder"))
+    return StateRoot(arguments.folder(name, value, "True, False or the path of a state folder"))
 
 
-def _tell_how_to_go_on(interrupt: KeyboardInterrupt, run: Run) -> None:
-    """Add to the traceback of a Ctrl-C how a durable run is gone on with."""
+def _add_resume_command(interrupt: KeyboardInterrupt, run: Run) -> None:
+    """Add the command that resumes a durable run to the traceback of a Ctrl-C."""
     if run.again and run.status != "succeeded":
         interrupt.add_note(f"{run.id} can be resumed: {run.again}")
 
@@ -321,15 +318,15 @@ def _session_name(name: str | None) -> str:
     return name
 
 
-def _size(name: str, asked: int | str | None) -> int | None:
-    if asked is None:
+def _size(name: str, value: int | str | None) -> int | None:
+    if value is None:
         return None
     try:
-        size = parse_size(asked) if isinstance(asked, str) else asked
+        size = parse_size(value) if isinstance(value, str) else value
     except (ValueError, OverflowError):
         size = 0
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise arguments.wrong(name, asked, "a number of bytes, such as 512MiB or 4GiB")
+        raise arguments.wrong(name, value, "a number of bytes, such as 512MiB or 4GiB")
     if size >= 1 << 63:
-        raise arguments.wrong(name, asked, "less than 8 EiB, which is more than any machine has")
+        raise arguments.wrong(name, value, "less than 8 EiB, which is more than any machine has")
     return size

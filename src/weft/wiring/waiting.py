@@ -1,4 +1,4 @@
-"""Waiting for a run: signals that come meanwhile, what it can be told, and the picture of how far it is."""
+"""Waiting for a run: the signals received meanwhile, and the display of progress."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _POLL_S: Final = 0.1
 
 
 class Signals:
-    """Signals that came. The first is for whoever waits, a second goes to the handler that was there before."""
+    """Received signals. The first is for the waiting thread; a second goes to the previous handler."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
         self.before: dict[int, Any] = {}
 
     def __call__(self, number: int, frame: Any) -> None:
-        """Note a signal; the second one is handed on at once."""
+        """Record a signal; the second one is passed on at once."""
         self.numbers.append(number)
         if len(self.numbers) > 1:
-            self.hand_on()
+            self.pass_on()
 
-    def hand_on(self) -> None:
-        """Give the last signal to the handler that was there before, which raises KeyboardInterrupt; none: return."""
+    def pass_on(self) -> None:
+        """Call the previous handler of the last signal, which raises KeyboardInterrupt. Without one, return."""
         if self.numbers:
             before = self.before.get(self.numbers[-1])
             if callable(before):
@@ -42,8 +42,8 @@ class Signals:
 
 
 @contextmanager
-def noted_signals(*numbers: signal.Signals) -> Iterator[Signals]:
-    """Note signals instead of raising in the middle of a tick; other threads than the main one get none anyway."""
+def recorded_signals(*numbers: signal.Signals) -> Iterator[Signals]:
+    """Record signals, so that none raises in the middle of a tick. Other threads than the main one receive none."""
     signals = Signals()
     if threading.current_thread() is threading.main_thread():
         wanted = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
@@ -56,7 +56,7 @@ def noted_signals(*numbers: signal.Signals) -> Iterator[Signals]:
 
 
 class Waited(Protocol):
-    """A run that somebody waits for."""
+    """A run that can be waited for."""
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for the end; False if `timeout_s` seconds were not enough."""
@@ -70,25 +70,25 @@ def wait_for_end(
     timeout_s: float | None = None,
     look: Callable[[], None] = lambda: None,
 ) -> bool:
-    """Wait for the end of a run and `look` at it meanwhile; the first signal is told to `interrupt`, as a reason.
+    """Wait for the end of a run and call `look` meanwhile; the first signal calls `interrupt` with a reason.
 
-    So is one that came while the run was made. False: `timeout_s` seconds were not enough.
+    A signal from the start of the run counts too. False: `timeout_s` seconds were not enough.
     """
     clock = RealClock()
     end = None if timeout_s is None else clock.now() + timeout_s
-    asked = False
+    requested = False
     while not run.wait(_POLL_S if end is None else min(_POLL_S, max(end - clock.now(), 0))):
-        if signals.numbers and not asked:
-            asked = True
+        if signals.numbers and not requested:
+            requested = True
             interrupt(f"interrupted by {signal.Signals(signals.numbers[0]).name}")
-        if end is not None and clock.now() >= end and not asked:
+        if end is not None and clock.now() >= end and not requested:
             return run.wait(0)
         look()
     return True
 
 
 def picture(run: Run, name: str, undo: ExitStack) -> Callable[[], None]:
-    """Return what shows how far a run is, once it takes long; on a terminal only."""
+    """Return the progress display of a long run; on a terminal only."""
     clock = RealClock()
     begin = clock.now() + PATIENCE_S
     shown: list[Bars | None] = []

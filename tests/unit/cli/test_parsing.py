@@ -135,7 +135,7 @@ def test_help(app, monkeypatch):
     assert app.parse([]) == (
         "Usage: tool COMMAND\n\nA tool.\n\nCommands:\n  below                   More.\n"
         "  later                   Loaded when asked for.\n  one                     Do one thing.\n\n"
-        "Options:\n  --help, -h              Print this, or the help of a command.\n"
+        "Options:\n  --help, -h              Print this help, or the help of a command.\n"
         "  --version, -V           Print the version.\n"
     )
     assert app.parse(["one", "x", "--help"]) == (

@@ -20,7 +20,7 @@ from weft.model.errors import ConflictError, DiskFullError, NotFoundError, Usage
 from weft.model.failures import Failure
 from weft.runs import records
 from weft.runs.listing import as_it_is, describe, list_runs, mark_interrupted, open_catalog
-from weft.runs.reading import read_run, tell_interruption
+from weft.runs.reading import read_run, record_interruption
 from weft.runs.recorder import RunRecorder
 from weft.runs.records import Record, parse_record
 from weft.runs.step_tree import tree
@@ -191,7 +191,7 @@ def test_a_run_that_was_killed_ran_until_the_last_sign_of_life(start, clock, roo
     clock.advance(500.0)
     with RunFolder.create(root, run.id) as folder:
         for _ in range(2):  # it may be killed between the two
-            tell_interruption(folder)
+            record_interruption(folder)
             os.utime(log, (1300.0, 1300.0))
         again = RunRecorder(folder, clock, catalog=run.catalog, projection=PROJECTION, over={"prepare"})
         again.run_state("pending")
