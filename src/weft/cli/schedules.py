@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import datetime
 from itertools import islice
@@ -50,6 +50,7 @@ from weft.model.records import as_dict
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from weft.cli.context import CommandContext
     from weft.store.schedules import Firing, PipelineSchedule, Schedules
     from weft.store.state import StateRoot
 
@@ -108,7 +109,6 @@ def create(
 ) -> None:
     """Create a schedule of a pipeline; `weft up` fires it."""
     from weft.admin.cron import parse
-    from weft.admin.scheduling import POLICIES
     from weft.store.schedules import PipelineSchedule
 
     now = context.clock.wall()
@@ -135,13 +135,7 @@ def create(
     for warning in loaded.warnings:
         context.say(f"warning: {clean(warning)}")
     called = loaded.graph.name if name is None else name
-    if not _NAME.fullmatch(called):
-        hint = "Name it with -n: 2 to 50 letters, digits and _, beginning with a letter or _."
-        raise UsageError(f"{called[:60]!r} cannot name a schedule", hint=hint)
-    if policy not in POLICIES:
-        raise UsageError(f"--policy is {policy[:40]!r}", hint=f"There are: {', '.join(POLICIES)}")
-    if concurrency < 0:
-        raise UsageError(f"--concurrency is {concurrency}; it must be 0 or more")
+    _check(called, policy, concurrency)
     times = parse(cron, tz)
     begin, over = _future(start, "--start", now), _future(end, "--end", now)
     schedule = PipelineSchedule(
@@ -156,15 +150,7 @@ def create(
         policy=policy,
         catchup=not no_catchup,
         expire_s=0.0 if expire is None else seconds_of(expire, "--expire"),
-        words=[
-            *(word for key, value in overrides.items() for word in ("-p", f"{key}={value}")),
-            *(word for pair in fs or () for word in ("-f", _anywhere(pair, context.cwd))),
-            *(w for key, value in flags.items() if value is not None for w in (f"--{key.replace('_', '-')}", value)),
-            *(["--no-cache"] if no_cache else []),
-            *(word for step in refresh or () for word in ("--refresh", step)),
-            *(["--from", start_with] if start_with else []),
-            *(["--only", only] if only else []),
-        ],
+        words=[*_run_words(context, overrides, fs, flags), *_cache_words(no_cache, refresh, start_with, only)],
         seen=now if begin is None else begin - 0.5,
     )
     first = next(times.since(schedule.seen))
@@ -180,6 +166,44 @@ def create(
     context.say(f"{called} runs first at {moment(first)}")
     if not is_up(root):
         context.say("nothing fires it yet: start `weft up`")
+
+
+def _check(name: str, policy: str, concurrency: int) -> None:
+    """Check options of `weft schedule create`. UsageError: an invalid one."""
+    from weft.admin.scheduling import POLICIES
+
+    if not _NAME.fullmatch(name):
+        hint = "Name it with -n: 2 to 50 letters, digits and _, beginning with a letter or _."
+        raise UsageError(f"{name[:60]!r} cannot name a schedule", hint=hint)
+    if policy not in POLICIES:
+        raise UsageError(f"--policy is {policy[:40]!r}", hint=f"There are: {', '.join(POLICIES)}")
+    if concurrency < 0:
+        raise UsageError(f"--concurrency is {concurrency}; it must be 0 or more")
+
+
+def _run_words(
+    context: CommandContext, overrides: Mapping[str, str], fs: list[str] | None, flags: Mapping[str, str | None]
+) -> Iterator[str]:
+    """Yield the words that pass parameters, file systems and settings to `weft run`."""
+    for key, value in overrides.items():
+        yield from ("-p", f"{key}={value}")
+    for pair in fs or ():
+        yield from ("-f", _anywhere(pair, context.cwd))
+    for key, setting in flags.items():
+        if setting is not None:
+            yield from (f"--{key.replace('_', '-')}", setting)
+
+
+def _cache_words(no_cache: bool, refresh: list[str] | None, start: str, only: str) -> Iterator[str]:
+    """Yield the words that pass cache options to `weft run`."""
+    if no_cache:
+        yield "--no-cache"
+    for step in refresh or ():
+        yield from ("--refresh", step)
+    if start:
+        yield from ("--from", start)
+    if only:
+        yield from ("--only", only)
 
 
 @schedule_app.command
