@@ -140,7 +140,7 @@ class RemoteLease(WorkerLease):
         with self.conn.lock:
             return int(self.conn.page.pos) if self.conn.current is self else self.lo
 
-    def tell_to_stop(self) -> None:
+    def raise_stop(self) -> None:
         """Raise the stop flag."""
         self.stop = True
         with self.conn.lock:

@@ -252,7 +252,7 @@ class Processes(LocalBackend):
     def ask_to_stop(self, lease: WorkerLease) -> None:
         """Ask a task to stop, wherever it runs."""
         if isinstance(lease, RemoteLease):
-            lease.tell_to_stop()
+            lease.raise_stop()
         else:
             super().ask_to_stop(lease)
 
@@ -624,7 +624,7 @@ class Processes(LocalBackend):
                 lease.local.commit(lease, outcome, lease.reservation, ends=False)
             except Exception as error:  # noqa: BLE001
                 lease.error = error
-                lease.tell_to_stop()
+                lease.raise_stop()
                 return
         if outcome.hi > lease.lo:
             lease.local.over(lease, lease.lo, outcome.hi)
@@ -644,7 +644,7 @@ class Processes(LocalBackend):
                 continue
             except CapacityError as error:
                 lease.error = lease.error or error
-                lease.tell_to_stop()
+                lease.raise_stop()
                 continue
             written.append((edge, index, part))
         self._acknowledge(lease, number, written)
