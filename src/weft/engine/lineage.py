@@ -8,7 +8,7 @@ from weft.engine.agenda import Phase
 from weft.engine.commands import Free
 from weft.engine.failures import spread_again
 from weft.engine.leases import stop, stop_both
-from weft.engine.machines.job import GOING
+from weft.engine.machines.job import GOING, JobState
 from weft.engine.machines.lease import ACTIVE
 from weft.engine.machines.vertex import ENDED
 from weft.engine.notes import NoteKind
@@ -28,7 +28,7 @@ AGAIN = "what it reads is made again"
 def lose(core: Core, stage: Stage, indices: Iterable[int], reason: str) -> None:
     """The outputs of these tasks are gone: mark them LOST, make again what is needed, drop the rest."""
     gone = [i for i in indices if stage.state[i] == FINISHED]
-    if core.status not in GOING:  # it is ending: nothing is made again
+    if core.status not in GOING or _settled(core, stage):  # it is ending: nothing is made again
         for i in gone:
             write(core, stage, i, i + 1, FINISHED, FREED)
         return
@@ -42,6 +42,11 @@ def lose(core: Core, stage: Stage, indices: Iterable[int], reason: str) -> None:
     if gone:
         core.note(stage.id, NoteKind.OUTPUTS_LOST, len(gone), gone[0], reason)
         remake(core)
+
+
+def _settled(core: Core, stage: Stage) -> bool:
+    """Whether a stage has ended with a job that failed or was cancelled, of which only final vertices run."""
+    return core.verdict is not None and core.verdict is not JobState.SUCCEEDED and not stage.vertex.final
 
 
 def missing_inputs(stage: Stage, lo: int, hi: int) -> bool:
@@ -71,7 +76,7 @@ def remake(core: Core, again: Stage | None = None) -> None:
     """
     touched: set[int] = set() if again is None else {again.index}
     for stage in reversed(core.order):
-        if stage.n <= 0 or stage is again:
+        if stage.n <= 0 or stage is again or _settled(core, stage):
             continue
         state = stage.state
         lost = state.count(LOST)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.engine.hand import Hand, body
-from weft.engine.events import CancelRequested
+from weft.engine.events import CancelRequested, OutputLost
 from weft.graph.builder import Graph, after, gather
 from weft.graph.logical import (
     AFTER_ANY,
@@ -308,3 +308,21 @@ def test_what_is_patched_in_by_one_is_final_too():
     check_patch(g, Patch((Vertex("clean/x", Program(body), final=True),)), "clean")
     with pytest.raises(GraphError, match="which is final"):
         check_patch(g, Patch((Vertex("clean/x", Program(body)),)), "clean")
+
+
+def test_what_a_failed_job_has_made_is_not_made_again(hand):
+    g = Graph("g")
+    a = g.add(body, n=3, name="a")
+    g.add(body, gather(a), name="report", final=True)
+    h = hand(g, workers=3, cones=False)
+    h(h.idle(0, 1, 2))
+    h.skip("launch")
+    h(h.done("a[0]"), h.failed("a[1]"))
+    h.expect("stop a[2]: a[1] failed")
+    h(h.stopped("a[2]"), h.idle(0))
+    h.expect("launch report[0] on 0")
+    h(OutputLost(h.now, "a", 0, 1, "its node is gone"))
+    h.expect()
+    assert (h.job, h.state("a"), h.rows("a")[0]) == ("ending", "failed", "freed")
+    h(h.done("report[0]"))
+    h.expect("complete failed: a[1] bad")
