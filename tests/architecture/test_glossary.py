@@ -1,9 +1,11 @@
-"""Each public class name of Weft exists once, and the glossary names only classes that exist."""
+"""Each public class name exists once, the glossary names only classes that exist, and retired words are gone."""
 
 import ast
 import re
 from collections import Counter
 from pathlib import Path
+
+import pytest
 
 import weft
 
@@ -11,10 +13,14 @@ SOURCE = Path(weft.__file__).parent
 GLOSSARY = Path(__file__).parents[2] / "docs" / "glossary.md"
 
 
+TREES = {
+    path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in SOURCE.rglob("*.py")
+}
+
+
 def public_classes() -> Counter[str]:
     """Count the public classes at the top level of each module, by name."""
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in SOURCE.rglob("*.py")]
-    named = [node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
+    named = [node.name for tree in TREES.values() for node in tree.body if isinstance(node, ast.ClassDef)]
     return Counter(name for name in named if not name.startswith("_"))
 
 
@@ -26,3 +32,33 @@ def test_the_glossary_names_classes_that_exist() -> None:
     named = re.findall(r"\| `(\w+)` \|$", GLOSSARY.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(named) > 20
     assert set(named) <= set(public_classes())
+
+
+def retired() -> list[str]:
+    """Return the words of the glossary's last table, first column."""
+    table = GLOSSARY.read_text(encoding="utf-8").partition("## Retired words")[2]
+    rows = re.findall(r"^\| ([a-z, ]+) \|", table, re.MULTILINE)
+    return [word for row in rows for word in row.split(", ") if word != "word"]
+
+
+def defined_names(tree: ast.Module) -> set[str]:
+    """Return the names of functions, classes, arguments, variables and attributes that a module defines."""
+    found = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                found.add(name)
+            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                found.add(name)
+    return found
+
+
+NAMES = {path: defined_names(tree) for path, tree in TREES.items()}
+
+
+@pytest.mark.parametrize("word", retired())
+def test_a_retired_word_is_part_of_no_name(word: str) -> None:
+    pattern = re.compile(
+        rf"(?<![a-zA-Z]){word}(?![a-z])|{word.capitalize()}(?![a-z])|(?<![A-Z]){word.upper()}(?![A-Z])"
+    )
+    assert {f"{path}: {name}" for path, names in NAMES.items() for name in names if pattern.search(name)} == set()
