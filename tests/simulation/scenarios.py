@@ -17,7 +17,7 @@ from weft.engine.decisions import (
     Emit,
     Fail,
     Finish,
-    Forgive,
+    Readmit,
     Remake,
     Schedule,
     SetEdge,
@@ -484,7 +484,7 @@ class Suspicious(Reckless):
     """A policy that blames whom it likes."""
 
     def decide(self, view: Any, memo: Any) -> tuple[list[Decision], Any]:
-        """Avoid some, forgive some, even all and those that are gone; have outputs made again on the word of one."""
+        """Avoid some, readmit some, even all and those that are gone; have outputs made again on the word of one."""
         decisions: list[Decision] = []
         workers = [*(each.worker for each in view.workers), *(fault.worker for fault in view.faults)]
         for worker in workers:
@@ -492,7 +492,7 @@ class Suspicious(Reckless):
             if dice < 0.3:
                 decisions.append(Avoid(worker, self.rng.choice([0.1, 5.0, 1000.0]), "chaos"))
             elif dice < 0.4:
-                decisions.append(Forgive(worker, "chaos"))
+                decisions.append(Readmit(worker, "chaos"))
         unread = [fault.unread or fault.task for fault in view.faults if self.rng.random() < 0.5]
         decisions += [Remake(vertex, index, "chaos") for vertex, index in unread]
         return decisions, (memo or 0) + 1

@@ -55,7 +55,7 @@ def test_without_blame_it_uses_up_the_retries_of_a_task():
 def test_a_third_may_be_bad():
     trial = run(spread(retries=3), workers=9, bad={0: 1.0, 4: 0.5, 8: 0.5})
     assert took(trial) <= took(run(spread(), workers=6)) + TASK_S
-    assert len(trial.job.master.core.forgiven.keys() | trial.job.master.core.avoided.keys()) == 3
+    assert len(trial.job.master.core.readmitted.keys() | trial.job.master.core.avoided.keys()) == 3
 
 
 def test_more_than_a_third_only_cost_time():

@@ -17,7 +17,7 @@ from msgspec import Struct, field
 
 from weft.engine.agenda import PHASES, Phase
 from weft.engine.commands import SetTimer
-from weft.engine.decisions import ApplyPatch, Avoid, BackUp, Emit, Forgive, WeighTasks
+from weft.engine.decisions import ApplyPatch, Avoid, BackUp, Emit, Readmit, WeighTasks
 from weft.engine.machines.bubble import BubbleState
 from weft.engine.machines.job import JobState
 from weft.engine.machines.lease import LeaseState
@@ -45,7 +45,7 @@ _OWN = (Moment.STARTED, Moment.FINISHED)
 _SENT = LeaseState.SENT
 _LEASED = int(TaskState.LEASED)
 
-LIGHT_LANE = -1
+UNSLOTTED = -1
 """The worker that light tasks are launched on: no core is held, so there is no slot to wait for."""
 FAULTS = 256
 """How many of the latest faults are remembered."""
@@ -245,7 +245,7 @@ class Core:
         "queues",
         "offered",
         "served",
-        "thirsty",
+        "token_waiters",
         "moved",
         "tokens",
         "emitted",
@@ -275,8 +275,8 @@ class Core:
         "faults",
         "restarts",
         "avoided",
-        "forgiven",
-        "shy",
+        "readmitted",
+        "elsewhere",
         "ring",
     )
     """The fields that a snapshot holds; a field that a snapshot of an older version lacks is as in a new job."""
@@ -312,7 +312,7 @@ class Core:
         self.offered: Sequence[int] = ()  # workers, in this tick
         self.served = False  # whether these were given leases before in this tick
         self.queues: list[list[Any]] = [[] for _ in range(PHASES)]
-        self.thirsty: dict[int, Stage] = {}  # those that lacked tokens for a request, until some come back
+        self.token_waiters: dict[int, Stage] = {}  # those that lacked tokens for a request, until some come back
         self.moved: list[Stage] = []  # what has another status since `handle` was last called
         self.tokens: dict[str, int] = dict(graph.limits)
         self.emitted: set[tuple[str, str]] = set()
@@ -347,8 +347,8 @@ class Core:
         self.restarts = 0
         """How often failures of their code have had tasks of the job started again."""
         self.avoided: dict[int, int] = {}
-        self.forgiven: dict[int, tuple[int, float]] = {}
-        self.shy: dict[tuple[int, int], float] = {}
+        self.readmitted: dict[int, tuple[int, float]] = {}
+        self.elsewhere: dict[tuple[int, int], float] = {}
         self.ring: deque[Note] = deque(maxlen=ring)
 
     @property
@@ -386,7 +386,7 @@ class Core:
         """Note who decides what in this tick; GraphError if another policy has decided the same before."""
         if self._claimed_in is not self.out:
             self._claimed_in, self.claims = self.out, {}
-        if isinstance(decision, (ApplyPatch, Emit, BackUp, WeighTasks, Avoid, Forgive)):
+        if isinstance(decision, (ApplyPatch, Emit, BackUp, WeighTasks, Avoid, Readmit)):
             return
         first = self.claims.setdefault((type(decision).__name__, decision[0]), who)
         if first != who:

@@ -107,7 +107,7 @@ class Avoid(NamedTuple):
     seen: str = ""
 
 
-class Forgive(NamedTuple):
+class Readmit(NamedTuple):
     """Avoid a worker no longer."""
 
     worker: int
@@ -135,7 +135,7 @@ Decision = (
     | BackUp
     | WeighTasks
     | Avoid
-    | Forgive
+    | Readmit
     | Remake
 )
 Decisions = Sequence[Decision]

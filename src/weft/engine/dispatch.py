@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from weft.engine.commands import Launch
 from weft.engine.cones import climb, siblings_ready, template
-from weft.engine.core import ANYWHERE, FEW, LIGHT_LANE, LeaseRow
+from weft.engine.core import ANYWHERE, FEW, UNSLOTTED, LeaseRow
 from weft.engine.describe import describe, specs_of
 from weft.engine.leases import ALONE, alone
 from weft.engine.machines.job import GOING
@@ -352,4 +352,4 @@ def start_unslotted(core: Core) -> None:
         take_tokens(core, wants)
         lo, hi = stage.ready.take(1)
         write(core, stage, lo, hi, READY, LEASED)
-        give(core, LeaseRow(core.fresh(), stage, lo, hi, None, alone(stage), ALONE, LIGHT_LANE))
+        give(core, LeaseRow(core.fresh(), stage, lo, hi, None, alone(stage), ALONE, UNSLOTTED))

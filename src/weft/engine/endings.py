@@ -9,7 +9,7 @@ from weft.engine.commands import Free
 from weft.engine.core import ANYWHERE, FEW
 from weft.engine.events import Done, Failed, GaveBack, Progress, Started
 from weft.engine.extensions import exclusion
-from weft.engine.failures import delay_of, fatal, lease_stopped, may_retry, spread_again
+from weft.engine.failures import delay_of, fatal, lease_stopped, may_retry, propagate_again
 from weft.engine.leases import attempt_ended, close, hold, lost_one, move, narrow, won, write_rows
 from weft.engine.lineage import lose, missing_inputs, remake
 from weft.engine.machines.job import GOING
@@ -17,7 +17,7 @@ from weft.engine.machines.lease import ACTIVE, GIVEN_UP, LeaseState
 from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
 from weft.engine.notes import NoteKind
 from weft.engine.policy import BLAME
-from weft.engine.readiness import advance, end, ended, finish, let_go, make_ready, recount, recount_readers
+from weft.engine.readiness import advance, end, ended, finish, make_ready, recount, recount_readers, release_inputs
 from weft.engine.rows import (
     CANCELLED,
     FATAL,
@@ -178,7 +178,7 @@ def _commit_units(core: Core, lease: LeaseRow, lo: int, hi: int, event: Done | P
                 core.unended -= 1
                 continue
         elif stage.inputs:
-            let_go(core, stage, ((a, b),))
+            release_inputs(core, stage, ((a, b),))
         if stage.over == stage.n:
             end(core, stage)
     _commit_root(core, lease, lo, hi, event)
@@ -239,7 +239,7 @@ def _chain_stopped(core: Core, lease: LeaseRow, event: Done) -> None:
             write(core, stage, unit, unit + 1, live, FREED)
             stage.finished += 1
             stage.over += 1
-            let_go(core, stage, ((unit, unit + 1),))
+            release_inputs(core, stage, ((unit, unit + 1),))
             if stage.over == stage.n:
                 end(core, stage)
         elif at > reached:
@@ -254,7 +254,7 @@ def _chain_stopped(core: Core, lease: LeaseRow, event: Done) -> None:
         if missing_inputs(later, unit, unit + 1):
             remake(core, later)
             recount(core, later)
-        spread_again(core, later)
+        propagate_again(core, later)
 
 
 def on_progress(core: Core, event: Progress) -> None:
@@ -306,7 +306,7 @@ def put_back(core: Core, lease: LeaseRow, lo: int, hi: int, *, delayed: int = -1
             remake(core, stage)
             recount(core, stage)
     for stage, _ in lease.members:
-        spread_again(core, stage)
+        propagate_again(core, stage)
 
 
 def _stopped(core: Core, lease: LeaseRow, hi: int) -> None:
@@ -336,7 +336,7 @@ def _skip_rest(core: Core, lease: LeaseRow) -> None:
         for a, b in list(runs_of(stage.state, lease.live, lo, hi)):
             write(core, stage, a, b, lease.live, SKIPPED)
         stage.over += hi - lo
-        let_go(core, stage, ((lo, hi),))
+        release_inputs(core, stage, ((lo, hi),))
         if stage.over == stage.n and stage.status not in ENDED:
             advance(core, stage, "satisfied")
             ended(core, stage)
@@ -479,7 +479,7 @@ def _fail_unit(core: Core, lease: LeaseRow, event: Failed, kind: Failure) -> Non
                 write(core, member, i, i + 1, lease.live, FREED)
                 member.finished += 1
                 member.over += 1
-                let_go(core, member, ((i, i + 1),))
+                release_inputs(core, member, ((i, i + 1),))
             else:
                 write(core, member, i, i + 1, lease.live, UNSCHEDULED)
                 if member is not stage or i != index:
@@ -492,6 +492,6 @@ def _fail_unit(core: Core, lease: LeaseRow, event: Failed, kind: Failure) -> Non
         gangs.goes_on(core, lease.stage)
         for member in redo.values():
             recount(core, member)
-            spread_again(core, member)
+            propagate_again(core, member)
             if member.over == member.n:
                 end(core, member)

@@ -22,10 +22,10 @@ from weft.engine.readiness import (
     ended,
     free,
     gate_opens,
-    let_go,
     one_success_group,
     recount,
     recount_readers,
+    release_inputs,
     unqueue,
 )
 from weft.engine.rows import (
@@ -155,8 +155,8 @@ def fatal(
     stage.over += 1
     if stage.listeners:
         core.tell(stage, Moment.FINISHED)
-    let_go(core, stage, ((index, index + 1),))
-    spread(core, stage, index, index + 1)
+    release_inputs(core, stage, ((index, index + 1),))
+    propagate_failure(core, stage, index, index + 1)
     if stage.over == stage.n:
         end(core, stage)
     if (spent or core.graph.on_failure is OnFailure.FAIL_FAST) and core.status is JobState.RUNNING:
@@ -164,7 +164,7 @@ def fatal(
         stop_everything(core, f"{name} failed")
 
 
-def spread(core: Core, stage: Stage, lo: int, hi: int) -> None:
+def propagate_failure(core: Core, stage: Stage, lo: int, hi: int) -> None:
     """Give up what needs tasks `lo:hi` of `stage` to succeed, and so on downwards."""
     work = [(stage, lo, hi)]
     while work:
@@ -189,7 +189,7 @@ def spread(core: Core, stage: Stage, lo: int, hi: int) -> None:
             for a, b in spans:
                 for d in range(a, b):
                     if dst.state[d] in NOT_STARTED:
-                        give_up(core, dst, d, FATAL)
+                        skip_task(core, dst, d, FATAL)
                         core.note(task_name(dst.id, d), NoteKind.CANNOT_RUN, stage.id, "")
                         work.append((dst, d, d + 1))
             if link.edge.storage is Storage.EPHEMERAL and dst.executing:
@@ -213,14 +213,14 @@ def _cut_off(core: Core, link: PhysicalEdge, spans: Iterable[tuple[int, int]]) -
     return [(member, lease.lo * mult, lease.hi * mult) for lease in lost for member, mult in lease.members]
 
 
-def starve(core: Core) -> None:
+def fail_blocked(core: Core) -> None:
     """Give up what waits for something that can no longer come: an event, an answer, the success of what has failed."""
     for what in core.taken(Phase.BLOCKED):
         if isinstance(what, ChoiceRow):
-            _starve_choice(core, what)
+            _fail_blocked_choice(core, what)
             continue
         if isinstance(what, Stage):
-            _starve_unanswered(core, what)
+            _fail_blocked_by_expander(core, what)
             continue
         dst, src = what.dst, what.src
         if what.opened or dst.status in ENDED or gate_opens(core, what):
@@ -230,12 +230,12 @@ def starve(core: Core) -> None:
             continue  # another source may still succeed
         if src.status in SUCCESS:
             event = what.edge.scheduling.event
-            _starve(core, dst, f"{src.id} has ended without the event {event!r} that {dst.id} waits for")
+            _fail_blocked(core, dst, f"{src.id} has ended without the event {event!r} that {dst.id} waits for")
         else:
             _give_up_all(core, dst, NoteKind.CANNOT_RUN, src.id, "")
 
 
-def _starve_unanswered(core: Core, expander: Stage) -> None:
+def _fail_blocked_by_expander(core: Core, expander: Stage) -> None:
     """An expander has ended: whoever still waits for the width that it would have answered gets none."""
     waiting = deque(core.sized.get(expander.id, ()))
     while waiting:
@@ -245,13 +245,13 @@ def _starve_unanswered(core: Core, expander: Stage) -> None:
         waiting.extend(core.sized.get(stage.id, ()))
         if expander.status in SUCCESS:
             core.note(stage.id, NoteKind.UNANSWERED, expander.id)
-            give_up_rest(core, stage, SKIPPED)
+            skip_remaining_tasks(core, stage, SKIPPED)
             recount_readers(core, stage)
         else:
             _give_up_all(core, stage, NoteKind.CANNOT_RUN, expander.id, "width")
 
 
-def _starve_choice(core: Core, row: ChoiceRow) -> None:
+def _fail_blocked_choice(core: Core, row: ChoiceRow) -> None:
     """The decider of a choice has ended and there is no answer: no branch is taken."""
     decider = core.by_id[row.choice.decider]
     skipped = decider.status is VertexState.SKIPPED
@@ -259,7 +259,7 @@ def _starve_choice(core: Core, row: ChoiceRow) -> None:
     for branch in row.choice.branches.values():
         for vertex in branch:
             if skipped:
-                give_up_rest(core, core.by_id[vertex], SKIPPED)
+                skip_remaining_tasks(core, core.by_id[vertex], SKIPPED)
                 recount_readers(core, core.by_id[vertex])
             else:
                 _give_up_all(core, core.by_id[vertex], NoteKind.CANNOT_RUN, decider.id, "branch")
@@ -267,11 +267,11 @@ def _starve_choice(core: Core, row: ChoiceRow) -> None:
 
 def _give_up_all(core: Core, stage: Stage, why: NoteKind, *data: str) -> None:
     core.note(stage.id, why, *data)
-    give_up_rest(core, stage, FATAL)
-    spread(core, stage, 0, max(stage.n, 0))
+    skip_remaining_tasks(core, stage, FATAL)
+    propagate_failure(core, stage, 0, max(stage.n, 0))
 
 
-def _starve(core: Core, stage: Stage, message: str) -> None:
+def _fail_blocked(core: Core, stage: Stage, message: str) -> None:
     """A vertex can never start, and that is the first thing that went wrong."""
     if core.cause is None:
         core.cause = Cause(stage.id, message, kind=Failure.USER.value)
@@ -281,7 +281,7 @@ def _starve(core: Core, stage: Stage, message: str) -> None:
         stop_everything(core, message)
 
 
-def spread_again(core: Core, stage: Stage) -> None:
+def propagate_again(core: Core, stage: Stage) -> None:
     """Tasks of `stage` are to run again: give them up if something they need has failed meanwhile."""
     for link in stage.inputs:
         src = link.src
@@ -289,10 +289,10 @@ def spread_again(core: Core, stage: Stage) -> None:
             core.later(Phase.BLOCKED, link)
         if src.n > 0 and src.state.count(FATAL):
             for index in [i for i in range(src.n) if src.state[i] == FATAL]:
-                spread(core, src, index, index + 1)
+                propagate_failure(core, src, index, index + 1)
 
 
-def give_up(core: Core, stage: Stage, index: int, state: int) -> None:
+def skip_task(core: Core, stage: Stage, index: int, state: int) -> None:
     """End a task that has not started, as FATAL, CANCELLED or SKIPPED."""
     if stage.state[index] == READY:
         unqueue(stage, index, index + 1)
@@ -302,10 +302,10 @@ def give_up(core: Core, stage: Stage, index: int, state: int) -> None:
     stage.over += 1
     if stage.listeners:
         core.tell(stage, Moment.FINISHED)
-    let_go(core, stage, ((index, index + 1),))
+    release_inputs(core, stage, ((index, index + 1),))
 
 
-def give_up_rest(core: Core, stage: Stage, state: int) -> None:
+def skip_remaining_tasks(core: Core, stage: Stage, state: int) -> None:
     """End every task of a stage that has not started, and the stage if none is left."""
     if stage.status in ENDED:
         return
@@ -317,7 +317,7 @@ def give_up_rest(core: Core, stage: Stage, state: int) -> None:
         if stage.state.count(old):
             for i in range(stage.n):
                 if stage.state[i] == old:
-                    give_up(core, stage, i, state)
+                    skip_task(core, stage, i, state)
     if stage.over == stage.n:
         if state == SKIPPED and stage.state.count(SKIPPED) == stage.n and stage.status is VertexState.CONFIGURED:
             advance(core, stage, "skip")
@@ -342,7 +342,7 @@ def lease_stopped(core: Core, lease: LeaseRow, state: int) -> None:
     for stage, lo, hi in lease.spans():
         stage.executing -= hi - lo
         stage.over += hi - lo
-        let_go(core, stage, ((lo, hi),))
+        release_inputs(core, stage, ((lo, hi),))
         if stage.over == stage.n:
             end(core, stage)
 
@@ -359,7 +359,7 @@ def stop_everything(core: Core, reason: str) -> None:
         del core.requests[request.id]
     for stage in core.order:
         if not (core.held and stage.vertex.final):
-            give_up_rest(core, stage, CANCELLED)
+            skip_remaining_tasks(core, stage, CANCELLED)
     for lease in core.leases.values():
         stop_lease(core, lease, reason)
     core.timers.clear()
@@ -383,7 +383,7 @@ def cancel(core: Core, reason: str, *, force: bool = False) -> None:
         core.held = 0
         for stage in core.order:
             if stage.vertex.final:
-                give_up_rest(core, stage, CANCELLED)
+                skip_remaining_tasks(core, stage, CANCELLED)
     if was in (JobState.RUNNING, JobState.ENDING) and core.status is JobState.CANCELLING:
         stop_everything(core, reason)
 
@@ -455,7 +455,7 @@ def finish_early(core: Core, stage: Stage, reason: str) -> None:
     if stage.n >= 0:
         for i in range(stage.n):
             if stage.state[i] in NOT_STARTED:
-                give_up(core, stage, i, SKIPPED)
+                skip_task(core, stage, i, SKIPPED)
     for lease in list(core.leases.values()):
         if any(member is stage for member, _ in lease.members) and lease.state in _MAY_END_EARLY:
             stop_both(core, lease, "satisfied", reason)

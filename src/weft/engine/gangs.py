@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from weft.engine.agenda import Phase
 from weft.engine.commands import Acquire, Release, Restart, Withdraw
-from weft.engine.core import LIGHT_LANE, BubbleRow, LeaseRow, RequestRow
+from weft.engine.core import UNSLOTTED, BubbleRow, LeaseRow, RequestRow
 from weft.engine.describe import forget_specs
 from weft.engine.dispatch import give
 from weft.engine.failures import fatal
@@ -253,7 +253,7 @@ def _serve_stage(core: Core, stage: Stage) -> None:
         special = [i for i in sorted(stage.memory) if stage.state[i] == READY and i not in asked]
     while stage.ready.count > stage.request and stage.request < MOST_REQUESTS:
         if not take_tokens(core, stage.resources[0]):
-            core.thirsty[stage.index] = stage
+            core.token_waiters[stage.index] = stage
             return
         index = special.pop(0) if special else -1
         alternatives = stage.resources
@@ -328,9 +328,9 @@ def _start_members(core: Core, row: BubbleRow) -> None:
         slots = row.slots.get(stage.index, [])
         while stage.ready.count and (slots or stage.light):
             if not (take_tokens(core, stage.resources[0]) or _take_from_requests(core, stage.resources[0])):
-                core.thirsty[stage.index] = stage
+                core.token_waiters[stage.index] = stage
                 break
-            idle = slots.pop() if slots and not stage.light else (LIGHT_LANE, 0, row.request)
+            idle = slots.pop() if slots and not stage.light else (UNSLOTTED, 0, row.request)
             worker, alternative, request = idle
             lo, hi = stage.ready.take(1)
             write(core, stage, lo, hi, READY, LEASED)
@@ -402,7 +402,7 @@ def slot_over(core: Core, lease: LeaseRow, *, worker_alive: bool) -> None:
         if stage.ready.count:
             core.later(Phase.REQUESTS, stage)
         return
-    if lease.worker == LIGHT_LANE or not worker_alive:
+    if lease.worker == UNSLOTTED or not worker_alive:
         return
     bubble = core.bubbles[row.bubble]
     if stage.over < stage.n and bubble.state is BubbleState.HELD and core.status in GOING:
@@ -561,7 +561,7 @@ def goes_on(core: Core, stage: Stage) -> None:
         region_quiet(core, stage.region)
 
 
-def mend(core: Core) -> None:
+def restart_needed(core: Core) -> None:
     """Restart the regions of which something is to be made again: what was streamed to make it is gone."""
     for stage in core.taken(Phase.RESTARTS):
         if not stage.restarting:

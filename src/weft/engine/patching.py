@@ -26,7 +26,7 @@ from weft.engine.decisions import (
     SetParallelism,
     SetResources,
 )
-from weft.engine.failures import fatal, finish_early, give_up_rest, spread
+from weft.engine.failures import fatal, finish_early, propagate_failure, skip_remaining_tasks
 from weft.engine.gangs import derive_regions, form
 from weft.engine.lineage import remake
 from weft.engine.machines.bubble import BubbleState
@@ -379,8 +379,8 @@ def _fail(core: Core, decision: Fail) -> None:
     stage = _stage(core, decision.vertex)
     core.note(stage.id, NoteKind.DECIDED_TO_FAIL, decision.reason)
     if stage.n < 0:
-        give_up_rest(core, stage, FATAL)
-        spread(core, stage, 0, 0)
+        skip_remaining_tasks(core, stage, FATAL)
+        propagate_failure(core, stage, 0, 0)
     for index in range(max(stage.n, 0)):
         if stage.state[index] in (UNSCHEDULED, READY):
             fatal(core, stage, index, Failure.USER, decision.reason)
@@ -561,7 +561,7 @@ def choose(core: Core, decision: Choose) -> None:
         for vertex in branch:
             if vertex not in chosen:
                 core.note(vertex, NoteKind.BRANCH_SKIPPED, decision.choice, decision.branch)
-                give_up_rest(core, core.by_id[vertex], SKIPPED)
+                skip_remaining_tasks(core, core.by_id[vertex], SKIPPED)
                 recount_readers(core, core.by_id[vertex])
     core.later(Phase.CONES)
     for vertex in row.choice.branches[decision.branch]:
@@ -622,10 +622,10 @@ def patch(core: Core, decision: ApplyPatch) -> None:
     for edge in change.edges:
         link = core.links[edge.id]
         if link.src.n < 0 and link.src.status in (VertexState.FAILED, VertexState.CANCELLED):
-            spread(core, link.src, 0, 0)
+            propagate_failure(core, link.src, 0, 0)
         if link.src.n > 0 and link.src.state.count(FATAL):
             for index in [i for i in range(link.src.n) if link.src.state[i] == FATAL]:
-                spread(core, link.src, index, index + 1)
+                propagate_failure(core, link.src, index, index + 1)
         if link.data and link.dst.n > 0 and link.src.n > 0 and link.src.state.count(FREED):
             remake(core, link.dst)
 

@@ -13,7 +13,7 @@ from weft.engine.agenda import Phase
 from weft.engine.consulting import consult
 from weft.engine.dispatch import start_unslotted, unserved
 from weft.engine.extensions import control, exclusion, speculation
-from weft.engine.failures import starve
+from weft.engine.failures import fail_blocked
 from weft.engine.leases import attempt_of, stop
 from weft.engine.machines.job import GOING
 from weft.engine.machines.lease import ACTIVE
@@ -65,8 +65,8 @@ EXTENSIONS: Final = (speculation.EXTENSION, exclusion.EXTENSION, control.EXTENSI
 """What few jobs need."""
 RUN: Final[dict[Phase, Callable[[Core], None]]] = {
     Phase.MANAGERS: _managers,
-    Phase.RESTARTS: gangs.mend,
-    Phase.BLOCKED: starve,
+    Phase.RESTARTS: gangs.restart_needed,
+    Phase.BLOCKED: fail_blocked,
     Phase.CONES: cones.plan,
     Phase.REQUESTS: _requests,
     Phase.UNSLOTTED: _unslotted,

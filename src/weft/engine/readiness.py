@@ -331,7 +331,7 @@ def finish(core: Core, stage: Stage, spans: Sequence[tuple[int, int]]) -> None:
         if stage.early:
             check_gates(core, stage)
     if stage.inputs:
-        let_go(core, stage, spans)
+        release_inputs(core, stage, spans)
     if stage.over == stage.n:
         end(core, stage)
     if stage.outputs and stage.status is VertexState.DONE and not stage.keep and stage.refs is None:
@@ -421,7 +421,7 @@ def drain(core: Core, service: Stage) -> None:
 # ------------------------------------------------------------------------------------------- letting go of inputs
 
 
-def let_go(core: Core, stage: Stage, spans: Sequence[tuple[int, int]]) -> None:
+def release_inputs(core: Core, stage: Stage, spans: Sequence[tuple[int, int]]) -> None:
     """Tasks, as ranges `lo:hi`, will never read their inputs again: free what nobody else needs."""
     count = sum([hi - lo for lo, hi in spans])
     for link in stage.inputs:

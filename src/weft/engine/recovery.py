@@ -89,7 +89,12 @@ def digest(core: Core) -> str:
         [(lease.id, lease.lo, lease.hi, lease.worker, lease.live, lease.state.value) for lease in core.leases.values()],
         sorted((id, other.id, other.worker, other.state.value) for id, other in core.speculative.items()),
         sorted((id, lease.worker, lease.state.value) for id, lease in core.cancelled.items()),
-        (list(core.faults), sorted(core.avoided.items()), sorted(core.forgiven.items()), list(core.shy.items())),
+        (
+            list(core.faults),
+            sorted(core.avoided.items()),
+            sorted(core.readmitted.items()),
+            list(core.elsewhere.items()),
+        ),
         (core.backups_wanted, sorted(core.weights.items()), sorted(core.shrunk.items()), sorted(core.memos.items())),
     ]
     known.extend(

@@ -31,6 +31,6 @@ def return_tokens(core: Core, wants: Resources) -> None:
         core.tokens[name] += count
     if core.unslotted and wants.tokens:
         core.later(Phase.UNSLOTTED)
-    if core.thirsty and wants.tokens:
-        core.later(Phase.REQUESTS, *(core.thirsty[index] for index in sorted(core.thirsty)))
-        core.thirsty.clear()
+    if core.token_waiters and wants.tokens:
+        core.later(Phase.REQUESTS, *(core.token_waiters[index] for index in sorted(core.token_waiters)))
+        core.token_waiters.clear()

@@ -784,8 +784,8 @@ def _check_bubble_order(graph: LogicalGraph, bubble_of: Mapping[str, str]) -> No
             if not waiting[dst]:
                 free.append(dst)
     if seen != len(set(node.values())):
-        stuck = sorted(name for name, left in waiting.items() if left and name.startswith("bubble "))
-        bubble = stuck[0].removeprefix("bubble ")
+        blocked = sorted(name for name, left in waiting.items() if left and name.startswith("bubble "))
+        bubble = blocked[0].removeprefix("bubble ")
         raise GraphError(
             f"bubble {bubble!r} would wait for itself: a path leaves it and comes back",
             subject=bubble,

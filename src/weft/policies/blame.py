@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from weft.engine.decisions import Avoid, Forgive, Remake
+from weft.engine.decisions import Avoid, Readmit, Remake
 from weft.model.errors import GraphError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class NodeExclusion:
         self.forget_s = forget_s
 
     def decide(self, view: BlameView, memo: Any) -> tuple[Sequence[Decision], Any]:
-        """Have outputs made again that are at fault, avoid workers that are, forgive whom it would be too many with.
+        """Have outputs made again that are at fault, avoid workers that are, readmit workers beyond the limit.
 
         There is no memo: the master remembers the latest faults.
         """
@@ -111,7 +111,7 @@ class NodeExclusion:
             least_bad = sorted(
                 (each for each in view.workers if each.avoided), key=lambda each: len(workers.get(each.worker, ()))
             )
-            return [Forgive(each.worker, "too many are avoided") for each in least_bad[:-room]]
+            return [Readmit(each.worker, "too many are avoided") for each in least_bad[:-room]]
         bad = [*self._bad_nodes(view, nodes, faults), *self._bad_workers(view, workers, faults)]
         bad.sort(key=lambda each: (-each[0], each[1].worker))
         decisions: dict[int, Decision] = {}

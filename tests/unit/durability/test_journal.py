@@ -153,7 +153,7 @@ class TestEncoding:
             d.BackUp(3, "r"),
             d.WeighTasks(3),
             d.Avoid(3, 60.0, "r"),
-            d.Forgive(3, "r"),
+            d.Readmit(3, "r"),
             d.Remake("v", 3, "r"),
             d.SetEdge("e", movement=scatter_gather(4)),
         )

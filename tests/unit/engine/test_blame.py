@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.engine.hand import Hand, body
 from weft.engine.agenda import Phase
-from weft.engine.decisions import Avoid, Forgive, Remake
+from weft.engine.decisions import Avoid, Readmit, Remake
 from weft.engine.explain import explain
 from weft.engine.policy import BLAME
 from weft.engine.recovery import digest
@@ -96,7 +96,7 @@ def test_its_time_is_over(hand):
     h(h.timer(60.0), h.idle(0))
     h.expect("launch a[1] on 0")
     assert h.core.avoided == {}
-    assert h.core.forgiven == {0: (1, 60.0)}
+    assert h.core.readmitted == {0: (1, 60.0)}
 
 
 def test_who_is_the_last_one_left_is_not_avoided(hand):
@@ -121,7 +121,7 @@ def test_the_last_one_cannot_be_avoided(hand):
 
 
 def test_to_forgive_ends_the_timer(hand):
-    h, _ = avoiding(hand, flat(3), [Forgive(0, "enough"), Forgive(0, "twice"), Forgive(5, "who?")])
+    h, _ = avoiding(hand, flat(3), [Readmit(0, "enough"), Readmit(0, "twice"), Readmit(5, "who?")])
     h(h.idle(1))
     h.expect("launch a[0] on 1, attempt 1")
     h(h.failed("a[0]", Failure.INFRASTRUCTURE), h.idle(0, 2))
@@ -164,7 +164,7 @@ def test_another_worker_is_offered_first_when_jobs_share(hand):
     assert list(h.master.choice([1, 2, 0])) == [2, 1]
     assert list(h.master.choice([0])) == [0]
     h(h.timer(60.0))
-    h.core.shy.clear()
+    h.core.elsewhere.clear()
     assert list(h.master.choice([1, 2, 0])) == [0]
 
 
@@ -228,7 +228,7 @@ def test_what_failed_is_tried_on_another_worker(hand):
     assert h.rows("a")[0] == "ready"
     h(h.done("a[1]", seconds=9.0), h.done("a[2]", seconds=9.0), h.idle(0, 1))
     h.expect("launch a[0] on 1, attempt 1", "launch a[3] on 0")
-    assert h.core.shy == {}
+    assert h.core.elsewhere == {}
 
 
 def test_it_does_not_wait_for_ever(hand):

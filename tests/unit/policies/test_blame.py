@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from weft.engine.decisions import Avoid, Forgive, Remake
+from weft.engine.decisions import Avoid, Readmit, Remake
 from weft.engine.policy import BlameView, Fault, WorkerView
 from weft.model.errors import GraphError
 from weft.policies.blame import NodeExclusion
@@ -138,7 +138,7 @@ def test_who_is_avoided_already_counts():
 def test_too_many_of_those_that_are_left_are_avoided():
     some: dict[str, Any] = {"w0": {"avoided": True}, "w1": {"avoided": True}}
     assert decided([*failed(0, 1, 2, 3, 4), *failed(1, 5, 6)], workers=4, **some) == [
-        Forgive(1, "too many are avoided")
+        Readmit(1, "too many are avoided")
     ]
     assert decided([], workers=6, **some) == []
 

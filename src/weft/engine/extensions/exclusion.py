@@ -2,13 +2,11 @@
 
 A *fault* is a failure that is not the program's: of the infrastructure, or an input that is there and could not be
 read. The latest are kept, and the job's policy (`policies.blame`) is asked at each; what it decides holds for plain
-leases, offers, gangs and second attempts. An avoided worker gets nothing while another one will come, and is forgiven
+leases, offers, gangs and second attempts. An avoided worker gets nothing while another one will come, and is readmitted
 when its time is over, or when nobody else is left.
 
-What has just failed on a worker is *shy*: it is tried on another one, if there is one soon. The worker takes what else
-is ready meanwhile.
-
-As long as nothing fails none of this is looked at.
+A task that has failed on a worker is tried *elsewhere* for a while: on another worker, if one comes soon. The worker
+takes other ready tasks meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from weft.engine.agenda import Phase
-from weft.engine.decisions import Avoid, Forgive, Remake
+from weft.engine.decisions import Avoid, Readmit, Remake
 from weft.engine.dispatch import dispatch, launch
 from weft.engine.events import WorkerJoined, WorkerLost
 from weft.engine.extensions.registry import Extension
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
     from weft.engine.core import Core, LeaseRow
     from weft.engine.physical import Stage
 
-SHY_S = (1.0, 10.0)
+ELSEWHERE_S = (1.0, 10.0)
 """The shortest and the longest time for which a task waits for another worker than the one it failed on (seconds)."""
 
 
@@ -60,8 +58,8 @@ def failed(core: Core, lease: LeaseRow, kind: Failure, task: tuple[str, int], lo
 def elsewhere(core: Core, stage: Stage, index: int, worker: int) -> None:
     """A task that has failed on a worker is to be tried on another one, if it is one for any worker."""
     if BLAME in core.policies and stage.plain and stage.bubble < 0 and not core.workers.keys() <= {worker}:
-        shortest, longest = SHY_S
-        core.shy[(stage.index, index)] = core.now + min(max(2 * stage.seconds, shortest), longest)
+        shortest, longest = ELSEWHERE_S
+        core.elsewhere[(stage.index, index)] = core.now + min(max(2 * stage.seconds, shortest), longest)
 
 
 # ------------------------------------------------------------------------------------------------------- judging
@@ -73,7 +71,7 @@ def judge(core: Core) -> None:
         return
     policy = core.policies[BLAME]
     workers = tuple(
-        WorkerView(worker, row.node, worker in core.avoided, *core.forgiven.get(worker, (0, -1.0)))
+        WorkerView(worker, row.node, worker in core.avoided, *core.readmitted.get(worker, (0, -1.0)))
         for worker, row in core.workers.items()
     )
     view = BlameView(core.now, workers, tuple(core.faults))
@@ -81,13 +79,13 @@ def judge(core: Core) -> None:
     for decision in decisions:
         if isinstance(decision, Avoid):
             _avoid(core, decision)
-        elif isinstance(decision, Forgive):
-            forgive(core, decision.worker, decision.reason)
+        elif isinstance(decision, Readmit):
+            readmit(core, decision.worker, decision.reason)
         elif isinstance(decision, Remake):
             _remake(core, decision)
     if core.workers and core.workers.keys() <= core.avoided.keys():
         for worker in list(core.workers):
-            forgive(core, worker, "nobody else is left")
+            readmit(core, worker, "nobody else is left")
 
 
 def _avoid(core: Core, decision: Avoid) -> None:
@@ -99,12 +97,12 @@ def _avoid(core: Core, decision: Avoid) -> None:
         core.note(f"worker {worker}", NoteKind.WORKER_EXCLUDED, decision.seconds, decision.reason, decision.seen)
 
 
-def forgive(core: Core, worker: int, reason: str) -> None:
+def readmit(core: Core, worker: int, reason: str) -> None:
     """Avoid a worker no longer, if it is avoided."""
     timer = core.avoided.pop(worker, None)
     if timer is not None:
         core.timers.pop(timer, None)
-        core.forgiven[worker] = (core.forgiven.get(worker, (0, 0.0))[0] + 1, core.now)
+        core.readmitted[worker] = (core.readmitted.get(worker, (0, 0.0))[0] + 1, core.now)
         core.note(f"worker {worker}", NoteKind.WORKER_READMITTED, reason)
 
 
@@ -122,25 +120,26 @@ def _remake(core: Core, decision: Remake) -> None:
 
 def choice(core: Core, idle: Sequence[int]) -> Sequence[int]:
     """Return which idle workers to offer one after another until one is taken: the last one, if nothing has failed."""
-    if not core.avoided and not core.shy:
+    if not core.avoided and not core.elsewhere:
         return idle[-1:]
     return [w for w in reversed(idle) if w not in core.avoided] or idle[::-1]
 
 
 def offer(core: Core, workers: Sequence[int]) -> None:
     """Give offered workers leases."""
-    if core.avoided or core.shy:
+    if core.avoided or core.elsewhere:
         _dispatch_with_care(core, workers)
     else:
         dispatch(core, workers)
 
 
 def _dispatch_with_care(core: Core, workers: Sequence[int]) -> None:
-    """Give offered workers leases as `dispatch` does: what is shy to others first, to those avoided if nobody else will
-    come.
+    """Lease tasks to offered workers as `dispatch` does: tasks to retry elsewhere first, to other workers.
+
+    An excluded worker gets tasks only if no other worker will come.
     """
     good = [w for w in workers if w not in core.avoided and w in core.workers]
-    hidden = _serve_shy(core, good) if core.shy and core.status in GOING else []
+    hidden = _serve_elsewhere(core, good) if core.elsewhere and core.status in GOING else []
     if not good and not _will_come(core, core.avoided):
         good = [w for w in workers if w in core.avoided]
     dispatch(core, good)
@@ -149,10 +148,10 @@ def _dispatch_with_care(core: Core, workers: Sequence[int]) -> None:
             enqueue(core, stage, index, index + 1)
 
 
-def _serve_shy(core: Core, good: list[int]) -> list[tuple[Stage, int]]:
-    """Give what is shy to workers that it has not failed on; take what waits for one out of the queue and return it."""
+def _serve_elsewhere(core: Core, good: list[int]) -> list[tuple[Stage, int]]:
+    """Lease tasks to workers on which they have not failed; remove waiting ones from the queue and return them."""
     hidden: list[tuple[Stage, int]] = []
-    for (number, index), until in list(core.shy.items()):
+    for (number, index), until in list(core.elsewhere.items()):
         stage = core.stages[number]
         state = stage.state[index]
         if state in (UNSCHEDULED, PROBING):
@@ -170,7 +169,7 @@ def _serve_shy(core: Core, good: list[int]) -> list[tuple[Stage, int]]:
                 unqueue(stage, index, index + 1)
                 hidden.append((stage, index))
                 continue
-        del core.shy[(number, index)]
+        del core.elsewhere[(number, index)]
     return hidden
 
 
@@ -207,7 +206,7 @@ def _worker_lost(core: Core, event: WorkerLost) -> None:
 
 
 def _time_is_over(core: Core, worker: int) -> None:
-    forgive(core, worker, "its time is over")
+    readmit(core, worker, "its time is over")
 
 
 EXTENSION: Final = Extension(
