@@ -609,7 +609,7 @@ class TestRefused:
         graph = weft.Graph("locked")
         lock = threading.Lock()
         graph.add(lambda: lock.locked(), name="uses-a-lock")
-        with opened(tmp_path) as session, pytest.raises(ProgramError, match="'uses-a-lock' cannot be written down"):
+        with opened(tmp_path) as session, pytest.raises(ProgramError, match="'uses-a-lock' cannot be pickled"):
             session.submit(graph)
         assert not (tmp_path / "state" / "runs").exists()
 
