@@ -7,9 +7,6 @@ BIN := .venv/bin
 FAST_TESTS = $(wildcard tests/unit tests/properties tests/conformance tests/architecture)
 SOAK_TESTS = $(wildcard tests/properties tests/simulation tests/integration/test_durable.py)
 
-# Tests start thousands of processes; without bytecode each of them would compile all that it imports.
-unexport PYTHONDONTWRITEBYTECODE
-
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test check bench soak states sizes clean python .venv tools

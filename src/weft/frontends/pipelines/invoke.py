@@ -9,6 +9,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
+
+YOUNG_S = 3.0
+"""No bytecode is written while a module beside the function's has changed within so many seconds."""
 
 TYPE_CHECKING = False  # `typing` takes time to load
 if TYPE_CHECKING:
@@ -39,6 +43,10 @@ def find(root: str, target: str) -> Callable[..., Any]:
 
     module, _, path = target.partition(":")
     sys.path.insert(0, root)
+    # Bytecode is matched to its source by size and whole seconds: after an edit within the second it would be stale.
+    with os.scandir(root) as entries:
+        if any(entry.name.endswith(".py") and time.time() - entry.stat().st_mtime < YOUNG_S for entry in entries):
+            sys.dont_write_bytecode = True
     loaded = importlib.import_module(module)
     file = getattr(loaded, "__file__", None) or ""
     sys.argv = [file]
