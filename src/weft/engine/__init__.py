@@ -1,1 +1,1 @@
-"""The Application Master's mind: a function from events to commands. No I/O, no clock, no threads."""
+"""The core of the Application Master: a function from events to commands. No I/O, no clock, no threads."""

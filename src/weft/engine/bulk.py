@@ -1,4 +1,4 @@
-"""The reports that come by the thousand: leases of one vertex that end as most do, counted together."""
+"""Bulk endings: consecutive reports of leases of one vertex with the usual end, counted together."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _ENDED = LEASE[_SENT]["ended"]
 
 
 def end_usual(core: Core, events: Sequence[Event], at: int) -> int:
-    """End the leases of the reports from `at` on, as long as they are of one vertex and ended as most do.
+    """End the leases of the reports from `at` on, while they are of one vertex and have the usual end.
 
-    Returns where it stopped: at a report that `Master._on_done` has to look at, or that is of something else.
+    Return the index of the first other report: of another vertex, or one that needs `Master._on_done`.
     """
     leases, speculative = core.leases, core.speculative
     first = leases.get(events[at].lease)  # type: ignore[union-attr]
@@ -34,7 +34,7 @@ def end_usual(core: Core, events: Sequence[Event], at: int) -> int:
     if root.n <= FEW or not root.plain or root.attempts or root.vertex.expands:
         return at
     seconds, nbytes = root.seconds, root.nbytes
-    spans: list[tuple[int, int]] = []  # neighbours whose rows are in one state are written together
+    spans: list[tuple[int, int]] = []  # rows of adjacent tasks in the same state take one write
     lives: list[int] = []
     first_lo = last_hi = live = -1
     ended = 0

@@ -1,7 +1,7 @@
-"""What the shell must do, in the order in which the master said it.
+"""The commands of the master to the loop, carried out in the order in which the master gives them.
 
-`DURABLE_FIRST` names the commands that may be carried out only when the journal record of their tick is durable;
-launches may go ahead of it, since every lease carries the master's incarnation.
+`DURABLE_FIRST` names the commands that wait until the journal record of their tick is durable. Launches need not wait,
+since every lease carries the incarnation of the master.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ if TYPE_CHECKING:
 
 
 class Launch(NamedTuple):
-    """Run units `lo:hi` of the root `vertex` on `worker`; `cone` is None when the lease is the root's tasks alone.
+    """Run units `lo:hi` of the root `vertex` on `worker`; `cone` is None for a lease of tasks of the root alone.
 
-    `worker` -1 is the node's light lane: work that takes no core. `attempt` counts from 0. `nbytes` is what the
-    outputs are expected to take, 0 if nothing is known. `backup_of` is the lease that already runs the same tasks: the
-    first of the two to commit wins. `specs` describe the members of the cone, the root last: with them a launch needs
-    nothing of the master to be carried out.
+    `worker` -1 is the helper pool of the node, for unslotted tasks. `attempt` counts from 0. `nbytes` is the expected
+    size of the outputs, 0 if unknown. `backup_of` is the lease that already runs the same tasks: the first of the two
+    to commit wins. `specs` describe the members of the cone, the root last: a launch needs no other data of the master.
     """
 
     worker: int
@@ -42,13 +41,13 @@ class Launch(NamedTuple):
 
 
 class Shrink(NamedTuple):
-    """Take back the second half of what a lease has not begun; answered by `GaveBack`."""
+    """Revoke the second half of the units of a lease that have not started; answered by `GaveBack`."""
 
     lease: int
 
 
 class Weigh(NamedTuple):
-    """Find out how many bytes the `tasks` of a lease (vertex, lo, hi) read; answered by `Weighed`."""
+    """Count the bytes that the `tasks` of a lease (vertex, lo, hi) read; answered by `Weighed`."""
 
     lease: int
     tasks: tuple[tuple[str, int, int], ...]
@@ -64,8 +63,8 @@ class Stop(NamedTuple):
 class Acquire(NamedTuple):
     """Ask the pool for one slot for each wanted task, all or nothing; answered by `Granted` or `Refused`.
 
-    `wants` has (vertex, tasks, alternatives, placement); `avoid` are workers not to be used, `bound` those that are not
-    given back before this was met: they run services of what asks.
+    `wants` has (vertex, tasks, alternatives, placement). `avoid` are excluded workers. `bound` are workers that stay
+    taken until the request is met, because they run services of the same bubble.
     """
 
     request: int
@@ -113,7 +112,7 @@ class Probe(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """Tell a control vertex what became of the request `token`: why it was rejected, "" if it was carried out."""
+    """Send a control vertex the result of the request `token`: the reason of the rejection, "" after success."""
 
     token: str
     text: str
@@ -127,7 +126,7 @@ class SetTimer(NamedTuple):
 
 
 class Publish(NamedTuple):
-    """Tell running tasks of `vertex` and its consumers of a user event (endpoints of services)."""
+    """Send a user event (endpoints of services) to the running tasks of `vertex` and of its consumers."""
 
     vertex: str
     index: int  # type: ignore[assignment]
@@ -136,7 +135,7 @@ class Publish(NamedTuple):
 
 
 class Restart(NamedTuple):
-    """Forget what these vertices have streamed so far, and how their edges were: they start again together."""
+    """Drop the streamed data and the edge state of these vertices, which restart together."""
 
     vertices: tuple[str, ...]
 

@@ -1,13 +1,13 @@
 """Cones: how much of the graph goes into one lease.
 
-A lease is a unit of a root vertex together with everything upstream that only it needs. *Depth is free, width costs
-parallelism*: going on down a chain takes nothing from anybody, taking 2^k leaves does. So a lease climbs as deep as the
-template stays small, and takes as many units as its width allows.
+A lease is a unit of a root vertex together with all upstream tasks that only this unit needs. *Depth is free, width
+costs parallelism*: a longer chain costs no parallelism, 2^k leaves do. So a lease climbs as deep as the template stays
+small, and takes as many units as its width allows.
 
 Two shapes are enough. A *tree cone* starts at stages whose inputs are wide or absent and climbs narrow, regular links
 (`group` k) of single consumers. A *linear cone* starts at any ready task and follows one-to-one links. `plan` marks
 once, in topological order, where cones can go; templates are built on first use and kept with their root. Programs of
-style TASK write edge by edge and stay outside.
+style TASK write edge by edge and are in no cone.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 
 
 _WHOLE = -1
-"""The key of a root's tree cone, which begins at its sources."""
+"""The key of the tree cone of a root, which begins at its sources."""
 
 
 def plan(core: Core) -> None:
-    """Mark for each stage whether it can be the root of a cone, how large, and where a cone goes on from it."""
+    """Mark for each stage whether it can be the root of a cone, the size of that cone, and the stage where a cone goes
+    on.
+    """
     if not core.tuning.cones:
         return
     most = core.tuning.cone_steps
@@ -76,7 +78,9 @@ def plan(core: Core) -> None:
 
 
 def _ordinary(stage: Stage) -> bool:
-    """Whether nothing needs the master between this task and its neighbours."""
+    """Return whether this task and its neighbours can run in one lease without a decision of the master between
+    them.
+    """
     vertex = stage.vertex
     return (
         stage.plain
@@ -93,7 +97,7 @@ def _ordinary(stage: Stage) -> bool:
 
 
 def _inner(stage: Stage) -> bool:
-    """Whether the outputs of an ordinary stage may live and die inside a lease."""
+    """Return whether the outputs of an ordinary stage may live and die inside a lease."""
     return (
         len(stage.outputs) == 1
         and not stage.vertex.keep
@@ -137,7 +141,7 @@ def climb(core: Core, stage: Stage, lo: int, room: int, width: int) -> tuple[Sta
 
 
 def siblings_ready(root: Stage, unit: int) -> bool:
-    """Whether everything upstream of one task of `root` is ready or can be made from what is."""
+    """Return whether every upstream task of one task of `root` is ready or can be computed from ready tasks."""
     work = [(link.src, link.group) for link in root.inputs if not link.gate]
     while work:
         stage, mult = work.pop()
@@ -185,14 +189,14 @@ def _chain(stages: list[Stage]) -> Cone:
 
 
 def _held(stages: list[Stage], height: int) -> int:
-    """Return how many bytes the values inside a cone take, beside those of its root, the last of `stages`."""
+    """Return the size in bytes of the values held inside a cone, without those of its root, the last of `stages`."""
     inner = [stage.vertex for stage in stages[:-1]]
     outputs = max([vertex.output_bytes or 0 for vertex in inner], default=0)
     return height * outputs + max([vertex.scratch_bytes for vertex in inner], default=0)
 
 
 _CHAINS: dict[int, tuple[ConeStep, ...]] = {}
-"""The steps of chains by length: all chains of a length have the same."""
+"""The steps of chains by length: all chains of one length have equal steps."""
 
 
 def _tree(root: Stage) -> Cone:

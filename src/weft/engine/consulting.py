@@ -1,4 +1,4 @@
-"""Asking vertex managers: who listens to whom, what they see, and what becomes of their answers."""
+"""Calls of vertex managers: which managers listen to which stages, their views, and the handling of their decisions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def make(managers: Mapping[str, ManagerFactory], vertex: Vertex) -> VertexManager:
-    """Make the manager of a vertex; GraphError if there is none of that name, or its parameters are wrong."""
+    """Make the manager of a vertex. GraphError: no manager has that name, or its parameters are wrong."""
     wanted = vertex.manager
     assert wanted is not None
     factory = managers.get(wanted.name)
@@ -47,7 +47,7 @@ def make(managers: Mapping[str, ManagerFactory], vertex: Vertex) -> VertexManage
 
 
 def install(core: Core, stages: Sequence[Stage]) -> None:
-    """Make the managers of new stages and tell their sources who listens."""
+    """Make the managers of new stages and register them with their sources."""
     for stage in stages:
         if stage.vertex.manager is None:
             continue
@@ -61,7 +61,7 @@ def install(core: Core, stages: Sequence[Stage]) -> None:
 
 
 def consult(core: Core, apply: Callable[[Core, Decision], None]) -> None:
-    """Ask each manager that something happened to, in the order of the graph, and `apply` what it answers."""
+    """Call the manager of each dirty vertex in graph order, and `apply` its decisions."""
     while core.dirty:
         index = min(core.dirty)
         core.dirty.discard(index)
@@ -92,13 +92,13 @@ def consult(core: Core, apply: Callable[[Core, Decision], None]) -> None:
 
 
 def _bytes_of(stage: Stage) -> int:
-    """Return all bytes that a stage wrote, -1 unless each of its tasks was counted."""
+    """Return the bytes that a stage wrote, -1 unless each of its tasks was counted."""
     counted = stage.counted.count(1) if stage.counted is not None else 0
     return stage.written if counted == stage.n else -1
 
 
 def view_of(core: Core, stage: Stage) -> View:
-    """Take the picture that a manager sees."""
+    """Return the view of a manager."""
     inputs = tuple(
         InputView(
             link.edge.id,

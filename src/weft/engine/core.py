@@ -1,9 +1,9 @@
-"""All that the master knows about one job: plain data, shared by the modules that act on it.
+"""The state of the master of one job: plain data, shared by the modules that act on it.
 
-The modules beside are lists of functions that take a `Core` and append to `core.out`: `readiness` (what may start),
-`cones` (how much goes into one lease), `dispatch` (who gets it), `failures` (what a bad end does), `lineage` (what
-must be made again), `gangs` (bubbles and requests), `patching` (choices and patches), `attempts` (what is run twice),
-`blame` (who is avoided), `bulk` (ends by the thousand). `master.Master` is the only way in.
+The other modules are lists of functions that take a `Core` and append to `core.out`: `readiness` (tasks that may
+start), `cones` (size of a lease), `dispatch` (assignment to workers), `failures` (consequences of failures), `lineage`
+(recomputation), `gangs` (bubbles and requests), `patching` (choices and patches), `bulk` (frequent endings), and the
+`extensions`: node exclusion, speculation and control. `master.Master` is the only entry.
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ _SENT = LeaseState.SENT
 _LEASED = int(TaskState.LEASED)
 
 UNSLOTTED = -1
-"""The worker that light tasks are launched on: no core is held, so there is no slot to wait for."""
+"""The worker number of unslotted tasks: they hold no core and wait for no slot."""
 FAULTS = 256
-"""How many of the latest faults are remembered."""
+"""The number of the latest faults that are kept."""
 ANYWHERE = -1
-"""The node of tasks that may run anywhere."""
+"""The node of tasks without a home node."""
 FEW = 64
-"""A vertex of so many tasks or fewer has each of them in its story; of more, they are seen to in bulk."""
+"""A vertex of at most this many tasks has history entries for each task; larger ones are handled in bulk."""
 
 
 class Tuning(Struct, frozen=True):
-    """How leases are sized, and what the backend can do. Set by the backend, constant for a job.
+    """The sizes of leases, and the abilities of the backend. Set by the backend, constant for a job.
 
-    `target_s` is how long a lease should take (seconds); `growth` how much wider the next lease of a vertex may be;
-    `cone_steps` bounds the template of a cone; `realign` is the width given where no cone fits; `shared_memory` says
-    that all workers read the same memory, so that placement by input bytes has nothing to win; `cones` may be off
-    where every task must be committed on its own; `stream_bytes` is what a
-    streamed edge may hold: memory that is asked for with the bubble; with `backups` what takes too long is run a second
-    time, as the job's policy says, which is asked every `looks_s` seconds, at the shortest and at the longest.
+    `target_s` is the intended duration of a lease in seconds; `growth` bounds the ratio of the widths of successive
+    leases of a vertex; `cone_steps` bounds the template of a cone; `realign` is the width of a lease where no cone
+    fits; with `shared_memory` all workers read the same memory, so that placement by input bytes gains nothing; `cones`
+    is off where every task must be committed alone; `stream_bytes` is the capacity of a streamed edge, a part of the
+    memory request of the bubble; with `backups` late leases get a second attempt by the policy of the job, which is
+    called at intervals between the two `looks_s` seconds.
     """
 
     target_s: float = 0.002
@@ -79,7 +79,7 @@ class Tuning(Struct, frozen=True):
 
 
 class WorkerRow(Struct):
-    """A worker as the master sees it."""
+    """A worker and its leases."""
 
     node: int
     node_name: str = ""
@@ -89,7 +89,7 @@ class WorkerRow(Struct):
 class LeaseRow:
     """A lease. `members` are (stage, tasks of it for each unit), in the order of the cone, the root last.
 
-    `live` is the state that the rows of its tasks are in.
+    `live` is the state of the rows of its tasks.
     """
 
     __slots__ = (
@@ -139,7 +139,7 @@ class LeaseRow:
 
     @property
     def name(self) -> str:
-        """What it is called in the history: its task, or its vertex if it has several."""
+        """The subject of the lease in the history: its task, or its vertex if it has several tasks."""
         return task_name(self.stage.id, self.lo) if self.hi - self.lo == 1 else self.stage.id
 
 
@@ -153,15 +153,15 @@ class BubbleRow(Struct):
     request: int = 0
     timer: int = 0
     slots: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
-    """Idle slots by stage: worker, alternative, and the request that they were granted to."""
+    """Idle slots by stage: worker, alternative, and the request that obtained them."""
 
 
 NO_BRANCH = "(none)"
-"""What a choice has taken whose decider ended without an answer."""
+"""The branch value of a choice whose decider ended without an answer."""
 
 
 class ChoiceRow(Struct):
-    """A choice and the branch taken, empty until it is known."""
+    """A choice and its branch, empty until decided."""
 
     choice: Choice
     taken: str = ""
@@ -179,7 +179,7 @@ class RequestRow(Struct):
 
 
 class Cause(Struct, frozen=True):
-    """The first thing that went wrong."""
+    """The first failure of the job."""
 
     task: str
     message: str
@@ -189,7 +189,8 @@ class Cause(Struct, frozen=True):
 
 
 class Unslotted:
-    """Stages with ready tasks that hold no slot: for each set of tokens the numbers of those that take it, as a heap.
+    """Stages with ready unslotted tasks: for each set of tokens a heap of the numbers of the stages that take these
+    tokens.
 
     No heap is empty.
     """
@@ -200,7 +201,7 @@ class Unslotted:
         self.heaps: dict[tuple[tuple[str, int], ...], list[int]] = {}
 
     def add(self, stage: Stage) -> None:
-        """Take a stage in; once more does no harm."""
+        """Add a stage; a repeated call has no effect."""
         heappush(self.heaps.setdefault(stage.resources[0].tokens, []), stage.index)
 
     def __bool__(self) -> bool:
@@ -208,7 +209,7 @@ class Unslotted:
 
 
 class Planned(NamedTuple):
-    """What was submitted, which patches do not change."""
+    """The submitted graph, which patches do not change."""
 
     vertices: tuple[Vertex, ...]
     edges: tuple[Edge, ...]
@@ -281,10 +282,10 @@ class Core:
     )
     """The fields that a snapshot holds; a field that a snapshot of an older version lacks is as in a new job."""
     MADE_ANEW: ClassVar = ("_links", "managers", "stages", "specs", "inner_specs", "cone_specs")
-    """The fields that are made anew when a snapshot is read, or are written apart."""
+    """The fields that are rebuilt when a snapshot is read, or are written apart."""
 
     def __init__(self, graph: LogicalGraph, job: str, tuning: Tuning, ring: int = 4096) -> None:
-        self.graph = graph.copy()  # a patch must not change what the user may run again
+        self.graph = graph.copy()  # a patch must not change the graph object of the user, who may run it again
         self.planned = Planned(tuple(graph.vertices.values()), tuple(graph.edges), tuple(graph.bubbles))
         self.job = job
         self.tuning = tuning
@@ -300,7 +301,7 @@ class Core:
         self.choices: dict[str, ChoiceRow] = {}
         self.decided: dict[str, list[ChoiceRow]] = {}  # by decider
         self.branched: dict[str, list[ChoiceRow]] = {}  # by vertex on a branch
-        self.sized: dict[str, list[Stage]] = {}  # by the vertex that says how many tasks they have
+        self.sized: dict[str, list[Stage]] = {}  # by the vertex that decides their parallelism
         self.services: list[Stage] = []
         self.workers: dict[int, WorkerRow] = {}
         self.leases: dict[int, LeaseRow] = {}
@@ -308,18 +309,18 @@ class Core:
         self.timers: dict[int, tuple[Any, ...]] = {}
         self.heaps: dict[int, list[tuple[float, float, int]]] = {ANYWHERE: []}
         self.unslotted = Unslotted()
-        self.due = 0  # the phases that have something to do, a bit each
+        self.due = 0  # phases with a non-empty queue, one bit each
         self.offered: Sequence[int] = ()  # workers, in this tick
-        self.served = False  # whether these were given leases before in this tick
+        self.served = False  # whether these workers were given leases earlier in this tick
         self.queues: list[list[Any]] = [[] for _ in range(PHASES)]
-        self.token_waiters: dict[int, Stage] = {}  # those that lacked tokens for a request, until some come back
-        self.moved: list[Stage] = []  # what has another status since `handle` was last called
+        self.token_waiters: dict[int, Stage] = {}  # stages whose requests lacked tokens, until tokens are returned
+        self.moved: list[Stage] = []  # stages whose status has changed since the last call of `handle`
         self.tokens: dict[str, int] = dict(graph.limits)
         self.emitted: set[tuple[str, str]] = set()
         self.answered: set[tuple[int, int]] = set()
         self.unended = 0
         self.held = 0  # final vertices that wait for all others to end
-        self.verdict: JobState | None = None  # how the others have ended, once the final ones run
+        self.verdict: JobState | None = None  # the outcome of the other vertices, once the final ones run
         self.cause: Cause | None = None
         self.cancel_reason = ""
         self.out: list[Command] = []
@@ -345,7 +346,7 @@ class Core:
         self.shrunk: dict[int, int] = {}
         self.faults: deque[Fault] = deque(maxlen=FAULTS)
         self.restarts = 0
-        """How often failures of their code have had tasks of the job started again."""
+        """The number of restarts of tasks after failures of their code."""
         self.avoided: dict[int, int] = {}
         self.readmitted: dict[int, tuple[int, float]] = {}
         self.elsewhere: dict[tuple[int, int], float] = {}
@@ -353,28 +354,28 @@ class Core:
 
     @property
     def links(self) -> dict[str, PhysicalEdge]:
-        """The links by edge id; made when they are first asked for."""
+        """The links by edge id, built on first use."""
         if not self._links:
             self._links = {link.edge.id: link for stage in self.stages for link in stage.outputs}
         return self._links
 
     def forget_links(self) -> None:
-        """Links were added or dropped."""
+        """Drop the links by edge id after links were added or removed."""
         self._links = {}
 
     def later(self, phase: Phase, *items: Any) -> None:
-        """Have a phase of this tick do something, with `items` in its queue."""
+        """Put `items` into the queue of a phase of this tick."""
         self.due |= 1 << phase
         if items:
             self.queues[phase].extend(items)
 
     def taken(self, phase: Phase) -> list[Any]:
-        """Return what is in the queue of a phase, and empty it."""
+        """Return the queue of a phase, and empty it."""
         items, self.queues[phase] = self.queues[phase], []
         return items
 
     def tell(self, stage: Stage, moment: Moment) -> None:
-        """Something happened to a stage: remember which managers want to be asked."""
+        """Record a moment of a stage for the managers that listen to it."""
         own = moment in _OWN
         for index in stage.listeners:
             manager = self.stages[index].manager
@@ -383,7 +384,9 @@ class Core:
                 self.due |= 1 << Phase.MANAGERS
 
     def claim(self, who: str, decision: Decision) -> None:
-        """Note who decides what in this tick; GraphError if another policy has decided the same before."""
+        """Record the decider of a subject for this tick. GraphError: another policy has decided the subject in this
+        tick.
+        """
         if self._claimed_in is not self.out:
             self._claimed_in, self.claims = self.out, {}
         if isinstance(decision, (ApplyPatch, Emit, BackUp, WeighTasks, Avoid, Readmit)):
@@ -393,7 +396,7 @@ class Core:
             raise GraphError(f"{first} has decided this in the same moment", subject=decision[0], rule="first-decision")
 
     def loads(self) -> Counter[int]:
-        """Count the leases that each worker has. Looks at all leases: not for every tick."""
+        """Return the number of leases of each worker. Scans all leases: not for every tick."""
         apart = [lease for lease in self.speculative.values() if lease.id not in self.leases]
         every = (*self.leases.values(), *apart, *self.cancelled.values())
         return Counter(lease.worker for lease in every)
@@ -404,11 +407,11 @@ class Core:
         return self.counter
 
     def note(self, subject: str, kind: NoteKind, *values: Any) -> None:
-        """Remember something out of the ordinary, with the values of the fields of its kind, for whoever asks later."""
+        """Add an entry to the history, with the values of the fields of its kind."""
         self.ring.append(Note(self.now, subject, kind, values))
 
     def set_timer(self, at: float, *what: Any) -> int:
-        """Ask for a `TimerFired` at time `at` and remember what it is for."""
+        """Request a `TimerFired` at time `at` and record its purpose."""
         timer = self.fresh()
         self.timers[timer] = what
         self.out.append(SetTimer(at, timer))

@@ -1,9 +1,9 @@
-"""Where back-pressure could stop a bubble for ever, so that a stream has to spill instead.
+"""Detection of streams where back-pressure could deadlock a bubble, so that the stream has to spill instead.
 
-A writer waits for its reader to take something; a reader waits for the writer whose turn it is. Tasks wait for one
-another in a circle only along an undirected cycle of *tasks*. With several tasks to a vertex there are more of these
-than the graph of vertices shows: two shuffles in a row join everybody to everybody. The rule here is on the safe side:
-who may wait does so because no circle can be closed through that edge.
+A writer waits for its reader to take a value; a reader waits for the next writer in its order. Tasks wait for one
+another in a circle only along an undirected cycle of *tasks*. Vertices with several tasks have more such cycles than
+the graph of vertices shows: two successive shuffles join all tasks with all. The rule is conservative: a writer may
+wait only if no circle can close through its edge.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def may_wait(link: PhysicalEdge) -> bool:
-    """Whether the writers of a stream may wait for its readers; False: what has no room is spilled.
+    """Return whether the writers of a stream may wait for its readers; False: values without room are spilled.
 
-    Removing the edge leaves two sides, unless it lies on a cycle of vertices. A circle of waiting tasks that passes
-    the edge has to turn round on both sides: at a task that has several neighbours along one edge. The turns at the two
-    ends of one and the same edge are harmless, since every reader takes its sources in the same order.
+    Removing the edge leaves two sides, unless the edge lies on a cycle of vertices. A circle of waiting tasks through
+    the edge has to turn round on both sides: at a task with several neighbours along one edge. Turns at the two ends of
+    the same edge are harmless, since every reader takes its sources in the same order.
     """
     here, links_here = _side(link, link.src)
     if link.dst.index in here:
@@ -34,7 +34,7 @@ def may_wait(link: PhysicalEdge) -> bool:
 
 
 def _side(link: PhysicalEdge, start: Stage) -> tuple[set[int], set[PhysicalEdge]]:
-    """Return the vertices that are joined to `start` other than by `link`, and what joins them."""
+    """Return the vertices that are joined to `start` without `link`, and the links that join them."""
     seen = {start.index}
     links: set[PhysicalEdge] = set()
     waiting = [start]
@@ -52,12 +52,12 @@ def _side(link: PhysicalEdge, start: Stage) -> tuple[set[int], set[PhysicalEdge]
 
 
 def _together(link: PhysicalEdge) -> bool:
-    """Whether both ends of a link may run, or wait for one another, at the same time."""
+    """Return whether both ends of a link may run, or wait for one another, at the same time."""
     return link.edge.storage is Storage.EPHEMERAL or 0 <= link.src.bubble == link.dst.bubble
 
 
 def _turns(link: PhysicalEdge) -> tuple[bool, bool]:
-    """Whether a source task has several readers, and whether a destination task has several sources."""
+    """Return whether a source task has several readers, and whether a destination task has several sources."""
     router = link.router
     if router is not None and router.group:
         return False, router.group > 1

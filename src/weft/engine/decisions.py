@@ -1,4 +1,4 @@
-"""What a policy or an expander may answer: plain data, validated, journaled, then applied."""
+"""The decisions of policies and expanders: plain data, validated, journaled, then applied."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 
 class SetParallelism(NamedTuple):
-    """Give a vertex that has not started `n` tasks; `routers` are those of some inputs (edge id to router), `items` one
-    for each task instead of what the graph says.
+    """Give a vertex that has not started `n` tasks.
+
+    `routers` are those of some inputs (edge id to router); `items`, one for each task, replace those of the graph.
     """
 
     vertex: str
@@ -25,8 +26,8 @@ class SetParallelism(NamedTuple):
 class SetEdge(NamedTuple):
     """Change scheduling, storage or movement of an edge none of whose destination tasks has started.
 
-    Readers of a shuffle that becomes a broadcast or one to one get the list of all pieces of the source tasks they
-    read. Only a source that has not started can be made to write pieces.
+    Readers of a shuffle that becomes a broadcast or one-to-one edge get the list of all pieces of the source tasks they
+    read. An edge becomes a shuffle only before its source has started.
     """
 
     edge: str
@@ -36,7 +37,7 @@ class SetEdge(NamedTuple):
 
 
 class SetResources(NamedTuple):
-    """Change what the tasks of a vertex that have not started ask for."""
+    """Change the requested resources of the tasks of a vertex that have not started."""
 
     vertex: str
     resources: tuple[Resources, ...]
@@ -50,7 +51,7 @@ class Schedule(NamedTuple):
 
 
 class Finish(NamedTuple):
-    """End a vertex early: what runs is stopped, what has not started never will."""
+    """End a vertex early: running tasks are stopped, the others are skipped."""
 
     vertex: str
     reason: str
@@ -71,7 +72,7 @@ class ApplyPatch(NamedTuple):
 
 
 class Emit(NamedTuple):
-    """Send a user event as if `vertex` had."""
+    """Send a user event in the name of `vertex`."""
 
     vertex: str
     name: str
@@ -79,27 +80,29 @@ class Emit(NamedTuple):
 
 
 class Fail(NamedTuple):
-    """Fail a vertex, with the reason."""
+    """Fail a vertex for the given reason."""
 
     vertex: str
     reason: str
 
 
 class BackUp(NamedTuple):
-    """Run the tasks of a lease a second time, on an idle worker, beside the first attempt."""
+    """Run the tasks of a lease a second time, on an idle worker, in parallel with the first attempt."""
 
     lease: int
     reason: str
 
 
 class WeighTasks(NamedTuple):
-    """Find out how many bytes the tasks of a lease read."""
+    """Count the bytes that the tasks of a lease read."""
 
     lease: int
 
 
 class Avoid(NamedTuple):
-    """Give a worker nothing for so many seconds, as long as there is another; `seen` has the figures behind it."""
+    """Exclude a worker for so many seconds, unless no other worker is left; `seen` has the figures behind the
+    decision.
+    """
 
     worker: int
     seconds: float
@@ -108,14 +111,14 @@ class Avoid(NamedTuple):
 
 
 class Readmit(NamedTuple):
-    """Avoid a worker no longer."""
+    """End the exclusion of a worker."""
 
     worker: int
     reason: str
 
 
 class Remake(NamedTuple):
-    """Make an output again that is there and cannot be read, if somebody is still to read it."""
+    """Recompute an output that exists and cannot be read, if a consumer still needs it."""
 
     vertex: str
     index: int  # type: ignore[assignment]

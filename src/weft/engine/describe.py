@@ -1,7 +1,7 @@
-"""From a stage to its `TaskSpec`: what a worker is told of a vertex, made once and again when something of it changes.
+"""The description of a stage as `TaskSpec`, made once and remade after changes of the vertex.
 
-A launch refers to the records of all members of its lease. Until the first of its tasks is launched, the edges of a
-vertex may change; a restart of its region and a patch beside it may change them later, and have it described anew.
+A launch refers to the records of all members of its lease. The edges of a vertex may change until the first of its
+tasks is launched; a restart of its region or a patch of a neighbour invalidates the record later.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def specs_of(core: Core, stage: Stage, cone: Cone | None) -> Specs:
 
 
 def describe(core: Core, stage: Stage) -> Specs:
-    """Return the record of a vertex, alone in a tuple; it is made if there is none or it was forgotten."""
+    """Return a tuple with the record of a vertex, which is made if there is none."""
     found = core.specs.get(stage.index)
     if found is None:
         found = core.specs[stage.index] = (spec_of(stage),)
@@ -50,7 +50,7 @@ def describe(core: Core, stage: Stage) -> Specs:
 
 
 def forget_specs(core: Core, stages: Iterable[Stage]) -> None:
-    """Something of these stages has changed: they are described anew at their next launch."""
+    """Drop the records of these changed stages; their next launch makes new ones."""
     for stage in stages:
         core.specs.pop(stage.index, None)
         core.inner_specs.pop(stage.index, None)
@@ -58,7 +58,7 @@ def forget_specs(core: Core, stages: Iterable[Stage]) -> None:
 
 
 def _inner(core: Core, stage: Stage) -> TaskSpec:
-    """Return the record of a vertex inside a cone, which needs no edges if it only takes the value before it."""
+    """Return the record of a vertex inside a cone, which has no edges if it reads only the preceding value."""
     spec = core.inner_specs.get(stage.index)
     if spec is None:
         spec = core.inner_specs[stage.index] = spec_of(stage, inner=True)
@@ -66,7 +66,7 @@ def _inner(core: Core, stage: Stage) -> TaskSpec:
 
 
 def spec_of(stage: Stage, *, inner: bool = False) -> TaskSpec:
-    """Return what a worker must know of a stage now. Changes nothing."""
+    """Return the present record of a stage. Changes nothing."""
     vertex = stage.vertex
     program = vertex.program
     links = stage.inputs

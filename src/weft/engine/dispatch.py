@@ -1,8 +1,8 @@
-"""Who gets what: from ready tasks and offered workers to leases.
+"""Assignment of ready tasks to offered workers, as leases.
 
-The order is the tensor seed's: deeper vertices first; among siblings the smaller relative position (what deeper tasks
-wait for); then smaller outputs. All of it is one number for each vertex, `-depth + first/n`. A worker takes what
-should run on its node before what may run anywhere, and helps the node with most work when it has neither.
+The order is the tensor seed's: deeper vertices first; among siblings the smaller relative position (the inputs of
+deeper tasks); then smaller outputs. One number for each vertex, `-depth + first/n`, expresses this order. A worker
+prefers tasks of its own node, then tasks without a node, then tasks of the node with most work.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def dispatch(core: Core, workers: Sequence[int]) -> None:
 
 
 def _one_by_one(core: Core, stage: Stage) -> bool:
-    """Whether each worker gets one task of this stage, alone, whatever the others get."""
+    """Return whether each worker gets exactly one task of this stage."""
     return (
         (stage.seconds < 0 or stage.seconds >= core.tuning.target_s)
         and stage.n > FEW
@@ -69,7 +69,7 @@ def _one_by_one(core: Core, stage: Stage) -> bool:
 
 
 def _launch_each(core: Core, stage: Stage, ready: Intervals, workers: list[int]) -> None:
-    """Give one task of `ready` to each of the workers, of which there are no more than tasks: `launch` for many."""
+    """Lease one task of `ready` to each of the workers, at most as many as tasks: `launch` for many."""
     if stage.status is VertexState.CONFIGURED:
         stage.status = _STARTED
         core.moved.append(stage)
@@ -98,13 +98,13 @@ def _launch_each(core: Core, stage: Stage, ready: Intervals, workers: list[int])
 
 
 def unserved(core: Core, workers: Iterable[int]) -> list[int]:
-    """Return those of the offered workers, which were idle, that this tick has given nothing yet."""
+    """Return the offered workers, idle before, that have no lease from this tick yet."""
     given = {command.worker for command in core.out if type(command) is Launch}
     return [worker for worker in workers if worker in core.workers and worker not in given]
 
 
 def has_ready(core: Core) -> bool:
-    """Whether an offered worker would get something. Changes nothing: the shell asks as often as it likes."""
+    """Return whether an offered worker would get a lease. Changes nothing: the loop may call it at any time."""
     if core.status not in GOING:
         return False
     stages = core.stages
@@ -118,7 +118,7 @@ def has_ready(core: Core) -> bool:
 
 
 def _best(core: Core, node: int) -> tuple[Stage, Intervals] | None:
-    """Return the stage to serve next and its ready set: the node's own or shared work by key, else somebody else's."""
+    """Return the stage to serve next and its ready set: of the node or shared work by key, else of another node."""
     heaps = core.heaps
     if len(heaps) == 1:
         return _peek(core, ANYWHERE)
@@ -148,7 +148,7 @@ def _key(found: tuple[Stage, Intervals]) -> float:
 
 
 def _peek(core: Core, node: int) -> tuple[Stage, Intervals] | None:
-    """Return the best stage of one heap, leaving it there; drop entries that are out of date."""
+    """Return the best stage of one heap without removing it; drop outdated entries."""
     heap = core.heaps[node]
     stages = core.stages
     while heap:
@@ -170,7 +170,7 @@ def _peek(core: Core, node: int) -> tuple[Stage, Intervals] | None:
             _queued(stage, node, INFINITE)
             continue
         if len(heap) == 1:
-            return stage, ready  # its key is put right when there is another to compare it with
+            return stage, ready  # the key is corrected when a second entry comes to compare it with
         actual = ready.spans[-1][0] / stage.n - stage.depth
         if actual != key or nbytes != stage.nbytes:
             heapreplace(heap, (actual, stage.nbytes, index))
@@ -189,16 +189,16 @@ def _queued(stage: Stage, node: int, key: float) -> None:
 
 
 def width(core: Core, stage: Stage, waiting: int) -> int:
-    """Return how many tasks one lease may take: by time, by growth, by fairness between workers, by bytes."""
+    """Return the number of tasks in one lease: by time, by growth, by fairness between workers, by bytes."""
     if stage.seconds < 0 or stage.vertex.timeout_s is not None:
-        return 1  # nothing is known: a probe; or every task has a clock of its own
+        return 1  # no estimate yet, so probe; or each task has its own timeout
     tuning = core.tuning
     if stage.seconds >= tuning.target_s:
         return 1
     guided = -(-waiting // (2 * max(1, len(core.workers))))
     if stage.seconds > 0:
         most = int(tuning.target_s / stage.seconds)
-        guided = min(max(guided, most // 10), most)  # leases far shorter than wanted cost more than they balance
+        guided = min(max(guided, most // 10), most)  # a short lease costs more than its balance gains
     wide = min(guided, tuning.growth * stage.last_width)
     if stage.nbytes > 0:
         wide = min(wide, int(tuning.lease_bytes / stage.nbytes))
@@ -233,7 +233,9 @@ def launch(core: Core, stage: Stage, ready: Intervals, worker: int) -> None:
 
 
 def _until_a_cone_fits(core: Core, stage: Stage, lo: int, wide: int) -> int:
-    """Return how many tasks from `lo` on to lease where no cone does: to where one may begin again, or a few."""
+    """Return the number of tasks from `lo` on to lease where no cone fits: to the next possible start of a cone, or a
+    few.
+    """
     if stage.cone_into is None or stage.narrow:
         return wide
     group = stage.cone_into.group
@@ -244,7 +246,7 @@ _STARTED = VERTEX[VertexState.CONFIGURED]["task_started"]
 
 
 def _uniform(core: Core, root: Stage, cone: Cone, lo: int, units: int) -> int:
-    """Return how many of `units` from `lo` on can really be taken: the root untouched, every sibling ready."""
+    """Return the number of `units` from `lo` on that can be leased: the root UNSCHEDULED, every sibling ready."""
     units = min(units, root.n - lo)
     if any(core.by_id[name].narrow > 1 for name in cone.members):
         good = 0
@@ -317,14 +319,14 @@ def give(core: Core, lease: LeaseRow, resources: Resources | None = None) -> Non
         )
 
 
-_new = tuple.__new__  # a third of what calling the class costs
+_new = tuple.__new__  # a third of the cost of calling the class
 
 
 def expected_bytes(stage: Stage, tasks: int) -> int:
-    """Return how much some tasks, one after another, will take beside their inputs.
+    """Return the expected bytes of some successive tasks, without their inputs.
 
-    That is their outputs, as measured, else as the vertex says, else 0; and what the vertex says that one of them holds
-    while it runs.
+    The sum of their outputs, as measured, else as declared by the vertex, else 0; and of the memory that the vertex
+    declares for one running task.
     """
     vertex = stage.vertex
     if stage.nbytes >= 0:
@@ -333,7 +335,7 @@ def expected_bytes(stage: Stage, tasks: int) -> int:
 
 
 def start_unslotted(core: Core) -> None:
-    """Start tasks that hold no slot: as many as their tokens allow."""
+    """Start unslotted tasks, as many as their tokens allow."""
     if core.status not in GOING:
         return
     heaps = core.unslotted.heaps
@@ -343,7 +345,7 @@ def start_unslotted(core: Core) -> None:
             return
         index, tokens = first
         stage, wants = core.stages[index], core.stages[index].resources[0]
-        # A decision may have made it ask for a core, or for other tokens.
+        # A decision may have changed their resources to a core, or to other tokens.
         if not stage.ready.count or not stage.light or wants.tokens != tokens:
             heappop(heaps[tokens])
             if not heaps[tokens]:

@@ -1,4 +1,4 @@
-"""Reports of leases: what is done is committed, the rest is put back, what failed is retried or given up."""
+"""Reports of leases: finished units are committed, the rest is put back, failed tasks are retried or fail for good."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _FINISHED = VERTEX[VertexState.RUNNING]["all_finished"]
 
 
 def on_started(core: Core, event: Started) -> None:
-    """A worker has begun with a lease, or with the other attempt at its tasks."""
+    """Record that a worker has begun with a lease, or with the other attempt at its tasks."""
     lease = core.leases.get(event.lease) or core.speculative.get(event.lease)
     if lease is None or lease.state is not LeaseState.SENT:
         return
@@ -53,7 +53,7 @@ def on_started(core: Core, event: Started) -> None:
 
 
 def on_done(core: Core, event: Done) -> None:
-    """A lease has ended well, as far as `event.hi`."""
+    """End a lease that has ended well up to `event.hi`."""
     lease = core.leases.get(event.lease) or attempt_ended(core, event)
     if lease is None:
         return
@@ -61,7 +61,7 @@ def on_done(core: Core, event: Done) -> None:
         won(core, lease)
         event = event._replace(hi=min(event.hi, lease.hi))
     if lease.state is LeaseState.TIMED_OUT:
-        # It had ended when it was told. In a restarting region the readers of its stream have been stopped meanwhile.
+        # It ended before the stop arrived. In a restarting region the readers of its stream are stopped already.
         move(core, lease, "region_restart" if lease.stage.restarting else "counts")
     if lease.state not in ACTIVE:
         _stopped(core, lease, event.hi)
@@ -70,7 +70,7 @@ def on_done(core: Core, event: Done) -> None:
         _restart_ended(core, lease, event)
         return
     close(core, lease)
-    hi = max(event.hi, lease.lo)  # the other attempt may have done more before it was lost
+    hi = max(event.hi, lease.lo)  # the other attempt may have finished more before its loss
     cone = lease.cone
     if cone is not None and 0 <= event.reached < len(cone.members) - 1:
         _chain_stopped(core, lease, event)
@@ -85,7 +85,7 @@ def on_done(core: Core, event: Done) -> None:
 
 
 def _restart_ended(core: Core, lease: LeaseRow, event: Done) -> None:
-    """A service that is to run always has ended by itself, and well: that counts as a failure of its code."""
+    """Count the end of a service with an ALWAYS restart rule as a failure of its code, though the end was good."""
     stage, at = lease.stage, lease.lo
     if event.hi > at:
         core.out.append(Free(stage.id, at, event.hi))
@@ -94,7 +94,7 @@ def _restart_ended(core: Core, lease: LeaseRow, event: Done) -> None:
 
 
 def _learn(core: Core, lease: LeaseRow, units: int, seconds: float, nbytes: int) -> None:
-    """Update estimates: seconds for each task that a lease starts from, bytes for each output of the root."""
+    """Update estimates: seconds for each task that starts a lease, bytes for each output of the root."""
     if units <= 0:
         return
     root = lease.stage
@@ -116,7 +116,7 @@ def _learn(core: Core, lease: LeaseRow, units: int, seconds: float, nbytes: int)
 
 
 def _not_counted(core: Core, lease: LeaseRow, hi: int) -> bool:
-    """Mark the tasks of a lease up to `hi` as counted; False if one was before, and is run again."""
+    """Mark the tasks of a lease up to `hi` as counted; False if one of them was counted before, and has run again."""
     stage = lease.stage
     if stage.counted is None:
         stage.counted = bytearray(stage.n)
@@ -127,7 +127,7 @@ def _not_counted(core: Core, lease: LeaseRow, hi: int) -> bool:
 
 
 def _count_stats(core: Core, lease: LeaseRow, event: Done) -> None:
-    """Add what a lease wrote, once for each task, however often it is run again."""
+    """Count the bytes that a lease wrote, once for each task, however often it runs again."""
     stage = lease.stage
     stage.rows += event.rows
     stage.written += event.nbytes
@@ -143,7 +143,7 @@ def _count_stats(core: Core, lease: LeaseRow, event: Done) -> None:
 
 
 def _commit(core: Core, lease: LeaseRow, lo: int, hi: int, event: Done | Progress) -> None:
-    """Units `lo:hi` of a lease are done."""
+    """Commit the units `lo:hi` of a lease."""
     if hi <= lo:
         return
     if lease.stage.vertex.expands:
@@ -153,13 +153,13 @@ def _commit(core: Core, lease: LeaseRow, lo: int, hi: int, event: Done | Progres
 
 
 def _commit_units(core: Core, lease: LeaseRow, lo: int, hi: int, event: Done | Progress) -> None:
-    """One slice write for each member, then the consequences."""
+    """Write one slice for each member, then apply the consequences."""
     root = lease.stage
     if lease.cone is None:
         root.executing -= hi - lo
         _commit_root(core, lease, lo, hi, event)
         return
-    wanted_since: list[Stage] = []  # a patch gave something inside the cone another consumer meanwhile
+    wanted_since: list[Stage] = []  # a patch added another consumer inside the cone meanwhile
     inside = {stage.index for stage, _ in lease.members} if core.patched else ()
     for stage, mult in lease.members:
         a, b = lo * mult, hi * mult
@@ -173,7 +173,7 @@ def _commit_units(core: Core, lease: LeaseRow, lo: int, hi: int, event: Done | P
             wanted_since.extend(link.dst for link in stage.outputs if link.dst.index not in inside)
         if stage.index not in lease.leaves and stage.narrow == len(stage.inputs):
             if stage.over == stage.n and stage.finished == stage.n:
-                stage.status = _FINISHED  # nobody but the next in the cone waits for it
+                stage.status = _FINISHED  # only the next member of the cone waits for it
                 core.moved.append(stage)
                 core.unended -= 1
                 continue
@@ -187,7 +187,7 @@ def _commit_units(core: Core, lease: LeaseRow, lo: int, hi: int, event: Done | P
 
 
 def _commit_root(core: Core, lease: LeaseRow, lo: int, hi: int, event: Done | Progress) -> None:
-    """The outputs of the root are made."""
+    """Commit the outputs of the root."""
     root = lease.stage
     if not core.tuning.shared_memory:
         _locate(core, root, lo, hi, lease.worker, event)
@@ -201,7 +201,7 @@ def _commit_root(core: Core, lease: LeaseRow, lo: int, hi: int, event: Done | Pr
 
 
 def _commit_answers(core: Core, lease: LeaseRow, lo: int, hi: int, event: Done | Progress) -> None:
-    """Units `lo:hi` of an expander are done: carry out each answer before its task counts as finished."""
+    """Apply each answer of the units `lo:hi` of an expander before its task counts as finished."""
     stage = lease.stage
     values = getattr(event, "values", None)
     for index in range(lo, hi):
@@ -215,7 +215,7 @@ def _commit_answers(core: Core, lease: LeaseRow, lo: int, hi: int, event: Done |
 
 
 def _locate(core: Core, stage: Stage, lo: int, hi: int, worker: int, event: Done | Progress) -> None:
-    """Note on which node outputs lie, and how many bytes each has."""
+    """Record the node and the size in bytes of outputs."""
     row = core.workers.get(worker)
     if stage.node_of is None:
         stage.node_of = [ANYWHERE] * stage.n
@@ -230,7 +230,9 @@ def _locate(core: Core, stage: Stage, lo: int, hi: int, worker: int, event: Done
 
 
 def _chain_stopped(core: Core, lease: LeaseRow, event: Done) -> None:
-    """A linear cone of one unit stopped after member `reached`: that one is the root, the rest starts again."""
+    """Commit a linear cone of one unit that stopped after member `reached`: that member is the root, the rest starts
+    again.
+    """
     unit = lease.lo
     reached, live = event.reached, lease.live
     for at, (stage, _) in enumerate(lease.members):
@@ -258,7 +260,7 @@ def _chain_stopped(core: Core, lease: LeaseRow, event: Done) -> None:
 
 
 def on_progress(core: Core, event: Progress) -> None:
-    """A lease has finished its units up to `event.hi` and goes on with the rest."""
+    """Commit the finished units of a lease up to `event.hi`; the lease goes on with the rest."""
     lease = core.leases.get(event.lease)
     if lease is None and event.lease in core.speculative and core.speculative[event.lease].state in ACTIVE:
         lease = core.speculative[core.speculative[event.lease].id]
@@ -275,7 +277,7 @@ def on_progress(core: Core, event: Progress) -> None:
 
 
 def on_gave_back(core: Core, event: GaveBack) -> None:
-    """A worker has not begun with the units from `event.hi` on, and leaves them to others."""
+    """Put back the units from `event.hi` on, which a worker has not begun, for other workers."""
     lease = core.leases.get(event.lease)
     if lease is None or lease.state not in ACTIVE or event.hi >= lease.hi:
         return
@@ -286,7 +288,7 @@ def on_gave_back(core: Core, event: GaveBack) -> None:
 
 
 def put_back(core: Core, lease: LeaseRow, lo: int, hi: int, *, delayed: int = -1) -> None:
-    """Units `lo:hi` did not run: what they start from is ready again, the rest of the cone waits for it.
+    """Put back units `lo:hi`, which did not run: the first tasks are ready again, the rest of the cone waits for them.
 
     `delayed` is a task of the root that must wait for its retry timer.
     """
@@ -310,7 +312,7 @@ def put_back(core: Core, lease: LeaseRow, lo: int, hi: int, *, delayed: int = -1
 
 
 def _stopped(core: Core, lease: LeaseRow, hi: int) -> None:
-    """A lease that was told to stop is over, one way or the other; what it still brought is not wanted."""
+    """End a lease that was stopped, whatever end it reports; its later outputs are freed."""
     if hi > lease.lo and lease.stage.vertex.kind is not VertexKind.SERVICE:
         core.out.append(Free(lease.stage.id, lease.lo, hi))
     state, stage = lease.state, lease.stage
@@ -330,7 +332,7 @@ def _stopped(core: Core, lease: LeaseRow, hi: int) -> None:
 
 
 def _skip_rest(core: Core, lease: LeaseRow) -> None:
-    """The consumers have all that they can use: what is done counts, the rest is never made."""
+    """End a vertex early, whose consumers need no more: finished tasks count, the rest is skipped."""
     for stage, lo, hi in lease.spans():
         stage.executing -= hi - lo
         for a, b in list(runs_of(stage.state, lease.live, lo, hi)):
@@ -344,22 +346,22 @@ def _skip_rest(core: Core, lease: LeaseRow) -> None:
 
 
 def _give_slot_back(core: Core, lease: LeaseRow) -> None:
-    """A lease on a granted slot is over: its slot is for others."""
+    """Return the slot of an ended lease that ran on a granted slot."""
     if lease.request:
         gangs.slot_over(core, lease, worker_alive=lease.worker in core.workers)
 
 
 def _put_back_region(core: Core, lease: LeaseRow) -> None:
-    """Put the tasks of a lease back to the start; the region restart makes them ready."""
+    """Reset the tasks of a lease; the restart of the region makes them ready."""
     for stage, lo, hi in lease.spans():
         write_mixed(core, stage, lo, hi, UNSCHEDULED)
         stage.executing -= hi - lo
         if stage.restarting:
-            recount(core, stage)  # what it reads may have been lost meanwhile
+            recount(core, stage)  # its inputs may have been lost meanwhile
 
 
 def on_failed(core: Core, event: Failed) -> None:
-    """A lease has ended badly, at one task of unit `event.hi`; the units before that are done."""
+    """Handle the failure of a lease at one task of unit `event.hi`; the units before are finished."""
     lease = core.leases.get(event.lease) or attempt_ended(core, event)
     if lease is None:
         return
@@ -370,7 +372,7 @@ def on_failed(core: Core, event: Failed) -> None:
         won(core, lease)
     kind = event.kind
     root = lease.stage
-    if root.status is VertexState.DRAINING:  # however it ends: nobody needs it any more
+    if root.status is VertexState.DRAINING:  # ignored whatever its end: its tasks are not needed any more
         on_done(core, Done(event.now, lease.id, lease.hi))
         return
     if lease.state is LeaseState.TIMED_OUT:
@@ -383,10 +385,10 @@ def on_failed(core: Core, event: Failed) -> None:
     elif kind is Failure.STOPPED:
         kind = Failure.INFRASTRUCTURE
     close(core, lease)
-    if lease.lo >= lease.hi:  # all of it was reported as done before
+    if lease.lo >= lease.hi:  # all of its units were reported as finished before
         _give_slot_back(core, lease)
         return
-    if event.hi < lease.lo:  # it failed at what the other attempt had done before it was lost
+    if event.hi < lease.lo:  # it failed at a unit that the other attempt had finished before its loss
         put_back(core, lease, lease.lo, lease.hi)
         return
     _commit_part(core, lease, event.hi, event)
@@ -395,14 +397,14 @@ def on_failed(core: Core, event: Failed) -> None:
 
 
 def _commit_part(core: Core, lease: LeaseRow, hi: int, event: Failed) -> None:
-    """Commit what a lease has done before it failed."""
+    """Commit the units that a lease finished before its failure."""
     if hi > lease.lo:
         _learn(core, lease, hi - lease.lo, event.seconds, event.nbytes)
         _commit(core, lease, lease.lo, hi, Done(event.now, lease.id, hi, event.seconds, event.nbytes))
 
 
 def _attempt_failed(core: Core, lease: LeaseRow, event: Failed) -> None:
-    """One of two attempts has failed: what it has done counts, the other one goes on with the rest."""
+    """Handle the failure of one of two attempts: its finished units count, the other attempt goes on with the rest."""
     hi = min(event.hi, lease.hi)
     _commit_part(core, lease, hi, event)
     lease.lo = max(lease.lo, hi)
@@ -415,19 +417,19 @@ def _attempt_failed(core: Core, lease: LeaseRow, event: Failed) -> None:
 
 
 def _lose_unread(core: Core, event: Failed, name: str) -> None:
-    """Take what a task could not read, if that is why it failed, for gone."""
+    """Mark the input that a task could not read, the cause of its failure, as lost."""
     if event.lost is not None:
         source, index = event.lost
         lose(core, core.by_id[source], [index], f"{name} could not read it: {event.message}")
 
 
 def _is_gone(core: Core, kind: Failure) -> bool:
-    """Whether an input that was not read is gone; where nobody asks whose fault it was, it is taken for gone."""
+    """Return whether an unread input is lost; without a node exclusion policy it always counts as lost."""
     return kind is not Failure.READ or BLAME not in core.policies
 
 
 def _failed_unit(core: Core, lease: LeaseRow, event: Failed, kind: Failure) -> None:
-    """One unit of a lease has failed: run it again, or give it up; what was to come after it goes back."""
+    """Handle a failed unit: retry it, or fail its task; the units after it are put back."""
     stage = core.by_id[event.vertex]
     index = event.index
     name = task_name(stage.id, index)
@@ -457,7 +459,7 @@ def _failed_unit(core: Core, lease: LeaseRow, event: Failed, kind: Failure) -> N
 
 
 def _fail_unit(core: Core, lease: LeaseRow, event: Failed, kind: Failure) -> None:
-    """A task of a unit has failed for good: what ran before it in the cone counts, the rest of the unit goes back."""
+    """Fail a task of a unit for good: tasks before it in the cone count, the rest of the unit is put back."""
     stage, index = core.by_id[event.vertex], event.index
     unit = index // next(mult for member, mult in lease.members if member is stage)
     put_back(core, lease, event.hi, unit)

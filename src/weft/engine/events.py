@@ -1,7 +1,4 @@
-"""What can happen to a job, grouped by who says it. All times are seconds on the loop's clock.
-
-Events are named tuples: the cheapest records to make, to compare and to journal. The master takes them in batches.
-"""
+"""The events of a job, grouped by source. All times are seconds on the clock of the loop."""
 
 from __future__ import annotations
 
@@ -16,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class JobSubmitted(NamedTuple):
-    """The graph passed validation and may start; the outputs of the vertices in `given` are there already."""
+    """The graph passed validation and may start; the outputs of the vertices in `given` exist already."""
 
     now: float
     given: tuple[str, ...] = ()
 
 
 class CancelRequested(NamedTuple):
-    """Somebody asked for the whole job to stop; with `force` its final vertices do not run either."""
+    """A user requests the stop of the whole job; with `force` its final vertices do not run either."""
 
     now: float
     reason: str
@@ -34,7 +31,7 @@ class CancelRequested(NamedTuple):
 
 
 class WorkerJoined(NamedTuple):
-    """A worker can be given leases. `node` says whose memory it shares."""
+    """A worker can be given leases. `node` identifies the memory that the worker shares."""
 
     now: float
     worker: int
@@ -44,7 +41,7 @@ class WorkerJoined(NamedTuple):
 
 
 class WorkerLost(NamedTuple):
-    """A worker is gone; `node_lost` says that what its node held is gone too, `unit` what it was at (-1: not known)."""
+    """A worker is lost; `node_lost`: with the contents of its node. `unit` was its running unit (-1: unknown)."""
 
     now: float
     worker: int
@@ -65,7 +62,7 @@ class NodeJoined(NamedTuple):
 
 
 class NodeDraining(NamedTuple):
-    """A node takes no new work; each of its workers is lost when its work is done, then the node."""
+    """A node takes no new work; each of its workers leaves at the end of its work, then the node."""
 
     now: float
     node: int
@@ -73,7 +70,7 @@ class NodeDraining(NamedTuple):
 
 
 class NodeLost(NamedTuple):
-    """A node is gone, and the outputs that it held; its workers were lost before."""
+    """A node is lost with its outputs; its workers were lost before."""
 
     now: float
     node: int
@@ -81,7 +78,9 @@ class NodeLost(NamedTuple):
 
 
 class Offered(NamedTuple):
-    """These idle workers are this job's, for this batch, the last one first; unused ones go back to the pool."""
+    """These idle workers are assigned to this job for this batch, the last one first; unused ones return to the
+    pool.
+    """
 
     now: float
     workers: Sequence[int]
@@ -96,7 +95,7 @@ class Granted(NamedTuple):
 
 
 class Deferred(NamedTuple):
-    """A request does not fit the nodes that are there: it waits for others to join; `reason` names what is missing."""
+    """A request does not fit the present nodes: it waits for others to join; `reason` names the lacking resource."""
 
     now: float
     request: int
@@ -104,7 +103,7 @@ class Deferred(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A request can never be met: `reason` names what is missing; there can be `slots` slots at a time at most."""
+    """A request can never be met: `reason` names the lacking resource; at most `slots` slots are possible at a time."""
 
     now: float
     request: int
@@ -116,7 +115,7 @@ class Refused(NamedTuple):
 
 
 class Started(NamedTuple):
-    """A worker began with a lease (said for long work only; a `Done` implies it)."""
+    """A worker began with a lease (reported for long work only; a `Done` implies it)."""
 
     now: float
     lease: int
@@ -125,10 +124,10 @@ class Started(NamedTuple):
 class Done(NamedTuple):
     """A lease ended well: its units below `hi` are done.
 
-    `seconds` is the time spent in the tasks, `nbytes` the bytes of the root's outputs in all, `sizes` the bytes of
-    each unit where they differ enough to matter (None: even). `reached` < the last step says that a linear cone
-    stopped after that member. `values` are the small return values of an expander's tasks. `stats` are (edge id,
-    bytes for each partition) sums.
+    `seconds` is the time spent in the tasks, `nbytes` the bytes of the root's outputs in all, `sizes` the bytes of each
+    unit where they differ enough to matter (None: even). `reached` < the last step: a linear cone stopped after that
+    member. `values` are the small return values of an expander's tasks. `stats` are (edge id, bytes for each partition)
+    sums.
     """
 
     now: float
@@ -146,8 +145,8 @@ class Done(NamedTuple):
 class Failed(NamedTuple):
     """A lease ended badly: units below `hi` are done, task `index` of `vertex` failed, the rest never started.
 
-    `lost` names an input that is gone or could not be read, `raised` is the class of what the code of the task raised,
-    as `module:qualname`, `status` the exit code of its process, if one has ended (128 and the signal).
+    `lost` names a lost or unreadable input, `raised` is the class of the exception of the task's code as
+    `module:qualname`, `status` the exit code of its process, if one has ended (128 and the signal).
     """
 
     now: float
@@ -166,7 +165,7 @@ class Failed(NamedTuple):
 
 
 class GaveBack(NamedTuple):
-    """The units of a lease from `hi` on were taken back before they started."""
+    """The units of a lease from `hi` on were revoked before their start."""
 
     now: float
     lease: int
@@ -191,7 +190,7 @@ class Weighed(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """A backend has something to note about a subject; nothing follows from it. `kind` is the word of a `NoteKind`."""
+    """A backend adds an entry to the history of a subject, without other effect. `kind` is the word of a `NoteKind`."""
 
     now: float
     subject: str
@@ -213,7 +212,7 @@ class UserEvent(NamedTuple):
 
 
 class OutputLost(NamedTuple):
-    """The outputs of tasks `lo:hi` of a vertex cannot be read any more."""
+    """The outputs of tasks `lo:hi` of a vertex are lost."""
 
     now: float
     vertex: str
@@ -226,7 +225,7 @@ class OutputLost(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """The output of a probed task is there: the cache has put it in the store, or the task had finished `before`."""
+    """The output of a probed task exists: the cache has put it in the store, or the task had finished `before`."""
 
     now: float
     vertex: str
@@ -236,7 +235,7 @@ class Hit(NamedTuple):
 
 
 class Miss(NamedTuple):
-    """The cache has nothing: the task must run."""
+    """The cache has no result: the task must run."""
 
     now: float
     vertex: str
@@ -245,7 +244,7 @@ class Miss(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """Somebody else is making the same output; a `Hit` or `Miss` follows."""
+    """Another job is making the same output; a `Hit` or `Miss` follows."""
 
     now: float
     vertex: str
@@ -254,7 +253,7 @@ class Waiting(NamedTuple):
 
 
 class Unanswered(NamedTuple):
-    """What the cache has answered is no longer so: tasks that have not ended ask it again before they run."""
+    """The answers of the cache have expired: tasks that have not ended probe the cache again before they run."""
 
     now: float
 
@@ -308,5 +307,5 @@ _ENDING: Final = frozenset({Done, Failed, Progress, Hit})
 
 
 def ends_tasks(events: Iterable[Event]) -> bool:
-    """Whether some task came to an end with one of these."""
+    """Return whether one of these events ends a task."""
     return any(type(event) in _ENDING for event in events)

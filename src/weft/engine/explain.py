@@ -1,7 +1,7 @@
-"""`explain`: the graph as it was submitted beside the graph as it was executed, and every change with its reason.
+"""`explain`: the submitted graph beside the executed graph, and every change with its reason.
 
-Derived like a story: what was planned is in the submitted graph, what was executed in the stages and links, and why in
-the ring of what was out of the ordinary, in which a manager's decision stands with the figures that it was made from.
+All is derived: the plan from the submitted graph, the execution from the stages and links, and the reasons from the
+ring of history entries, in which a manager's decision stands with the figures behind it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ CHANGES: Final = frozenset(
         NoteKind.WORKER_READMITTED,
     }
 )
-"""The notes that tell of a change of the graph; the rest of a history is about tasks and workers."""
+"""The kinds of history entries about changes of the graph; all others are about tasks and workers."""
 
 _MOVES = {
     MovementKind.NONE: "order only",
@@ -65,7 +65,7 @@ _MOVES = {
 
 
 class ExplainedItem(NamedTuple):
-    """A vertex, edge, bubble or choice, as it was planned and as it was executed."""
+    """A vertex, edge, bubble or choice, as planned and as executed."""
 
     subject: str
     planned: str
@@ -73,9 +73,10 @@ class ExplainedItem(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A change of the graph, `at` seconds after the job began: to what, why, and the figures `seen` by who decided.
+    """A change of the graph, `at` seconds after the start of the job: subject, reason, and the figures `seen` by its
+    decider.
 
-    `kind` is the word of a `NoteKind`, for programs; `what` and `seen` are for people.
+    `kind` is the word of a `NoteKind`, for programs; `what` and `seen` are text.
     """
 
     at: float
@@ -86,7 +87,7 @@ class Change(NamedTuple):
 
 
 class Explained(NamedTuple):
-    """What became of a plan. `remark` says what is not known, if anything is not."""
+    """A plan beside its execution. `remark` names missing information, if any."""
 
     name: str
     state: str
@@ -95,7 +96,7 @@ class Explained(NamedTuple):
     remark: str = ""
 
     def lines(self) -> list[str]:
-        """Return lines for people."""
+        """Return lines of text."""
         lines = [f"{self.name}: {self.state}", *_table([ExplainedItem("", "planned", "executed"), *self.rows])]
         if self.changes:
             lines.append("changes, and what they were made from:")
@@ -116,7 +117,7 @@ class Explained(NamedTuple):
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> Explained:
-        """Return what `to_json` was made of. KeyError, TypeError: it was made of something else."""
+        """Return the object that `to_json` wrote. KeyError, TypeError: `values` is no such object."""
         return cls(
             said["name"],
             said["state"],
@@ -170,14 +171,14 @@ def explain(core: Core) -> Explained:
 
 
 def shown(core: Core, subject: str) -> str:
-    """Return what people call a vertex, or a task of one; another subject as it is."""
+    """Return the display name of a vertex or task; any other subject unchanged."""
     id, bracket, rest = subject.partition("[")
     stage = core.by_id.get(id)
     return subject if stage is None else f"{stage.vertex.shown}{bracket}{rest}"
 
 
 def edge_name(edge: Edge, vertices: Mapping[str, Vertex]) -> str:
-    """Return what people call an edge: its name, else those of its ends."""
+    """Return the display name of an edge: its name, else the names of its ends."""
     return edge.name or "->".join(vertices[id].shown if id in vertices else id for id in (edge.src, edge.dst))
 
 
@@ -191,7 +192,7 @@ def _table(rows: list[ExplainedItem]) -> list[str]:
 
 
 def planned_width(vertex: Vertex) -> str:
-    """Write how many tasks a vertex was planned to have."""
+    """Render the planned number of tasks of a vertex."""
     text = width_text(vertex.parallelism)
     text = _tasks(int(text)) if text.isdigit() else f"{text} tasks" if text[0].isdigit() else text
     if vertex.kind is VertexKind.SERVICE:
@@ -223,7 +224,7 @@ def _adder(id: str, known: Collection[str]) -> str:
 
 
 def planned_edge(edge: Edge) -> str:
-    """Write how an edge moves what, when, and where it lies meanwhile."""
+    """Render the movement, the scheduling and the storage of a planned edge."""
     scheduling = edge.scheduling
     movement = edge.movement
     if movement.move is MovementKind.SCATTER_GATHER:

@@ -1,4 +1,4 @@
-"""What a bad end does: try again, give up, spread, cancel."""
+"""Consequences of failures: retry, skip, propagate, cancel."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def move_job(core: Core, cause: str) -> None:
 
 
 def may_retry(core: Core, stage: Stage, index: int, kind: Failure, worker: int, status: int | None = None) -> bool:
-    """Count a failure of one kind against the vertex and the job, and tell whether the task may run again.
+    """Count a failure of one kind against the vertex and the job, and return whether the task may run again.
 
-    `status` is the exit code of the attempt's process, if it had one.
+    `status` is the exit code of the attempt's process, if any.
     """
     if stage.attempts is None:
         stage.attempts = {}
-        core.later(Phase.CONES)  # no cone may hide a task that is being retried
+        core.later(Phase.CONES)  # a retried task must not be inside a cone
     counts = stage.attempts.setdefault(index, [0] * len(RetryClass))
     column = FAILURES[kind].retry
     if column is None:
@@ -96,20 +96,20 @@ def may_retry(core: Core, stage: Stage, index: int, kind: Failure, worker: int, 
 
 
 def restarts(rule: RestartPolicy, kind: Failure, status: int | None) -> bool:
-    """Whether a failure of the code of a task has it started again."""
+    """Return whether a failure of the code of a task restarts the task."""
     if rule is RestartPolicy.EXIT_CODE:
         return (FAILURES[kind].exit_code if status is None else status) >= SIGNALLED
     return rule is not RestartPolicy.NEVER
 
 
 def is_spent(core: Core) -> bool:
-    """Whether the job has been restarted more often than its backoff allows, so that it must fail."""
+    """Return whether the job has restarted more often than its backoff allows, so that it must fail."""
     limit = core.graph.backoff.limit
     return limit is not None and core.restarts > limit
 
 
 def _ask_from_now_on(core: Core, stage: Stage) -> None:
-    """Some task needs a grant of memory: all of the stage go to the pool with a request, none by an offer."""
+    """Send all tasks of a stage to the pool with requests instead of offers, because a task needs a memory grant."""
     stage.plain = False
     for held in (stage.local or {}).values():
         for lo, hi in list(held):
@@ -123,7 +123,7 @@ def _ask_from_now_on(core: Core, stage: Stage) -> None:
 def delay_of(core: Core, stage: Stage, index: int, kind: Failure) -> float:
     """Return the pause in seconds before the next attempt: doubled at each retry of that kind, up to 64 times.
 
-    With a restart rule it is the pause of the job's backoff. What a lost worker was at goes elsewhere at once.
+    With a restart rule it is the pause of the job's backoff. Tasks of a lost worker are retried at once.
     """
     pause, column = stage.vertex.retry.delay_s, FAILURES[kind].retry
     if stage.vertex.restart is not None and column is not RetryClass.INFRASTRUCTURE and stage.attempts is not None:
@@ -137,7 +137,7 @@ def delay_of(core: Core, stage: Stage, index: int, kind: Failure) -> float:
 def fatal(
     core: Core, stage: Stage, index: int, kind: Failure, message: str, traceback: str = "", raised: str = ""
 ) -> None:
-    """A task has failed for good; its row must already be out of every live state."""
+    """End a task as FATAL, with the consequences; its row must already be out of every live state."""
     name = task_name(stage.id, index)
     counts = (stage.attempts or {}).get(index)
     tries = counts[RetryClass.INFRASTRUCTURE] if counts is not None and kind is Failure.INFRASTRUCTURE else 0
@@ -165,7 +165,7 @@ def fatal(
 
 
 def propagate_failure(core: Core, stage: Stage, lo: int, hi: int) -> None:
-    """Give up what needs tasks `lo:hi` of `stage` to succeed, and so on downwards."""
+    """Skip all tasks that need tasks `lo:hi` of `stage` to succeed, and their dependents in turn."""
     work = [(stage, lo, hi)]
     while work:
         stage, lo, hi = work.pop()
@@ -199,7 +199,7 @@ def propagate_failure(core: Core, stage: Stage, lo: int, hi: int) -> None:
 
 
 def _cut_off(core: Core, link: PhysicalEdge, spans: Iterable[tuple[int, int]]) -> list[tuple[Stage, int, int]]:
-    """Stop who is reading a stream that will never be whole; return the tasks that have failed with it."""
+    """Stop the readers of a stream that will never be complete; return the tasks that have failed with the stream."""
     lost = [
         lease
         for lease in core.leases.values()
@@ -214,7 +214,7 @@ def _cut_off(core: Core, link: PhysicalEdge, spans: Iterable[tuple[int, int]]) -
 
 
 def fail_blocked(core: Core) -> None:
-    """Give up what waits for something that can no longer come: an event, an answer, the success of what has failed."""
+    """Fail the dependents of an event, an answer or a success that can no longer come."""
     for what in core.taken(Phase.BLOCKED):
         if isinstance(what, ChoiceRow):
             _fail_blocked_choice(core, what)
@@ -236,7 +236,7 @@ def fail_blocked(core: Core) -> None:
 
 
 def _fail_blocked_by_expander(core: Core, expander: Stage) -> None:
-    """An expander has ended: whoever still waits for the width that it would have answered gets none."""
+    """Fail the vertices that still wait for a parallelism from an expander that has ended."""
     waiting = deque(core.sized.get(expander.id, ()))
     while waiting:
         stage = waiting.popleft()
@@ -252,7 +252,7 @@ def _fail_blocked_by_expander(core: Core, expander: Stage) -> None:
 
 
 def _fail_blocked_choice(core: Core, row: ChoiceRow) -> None:
-    """The decider of a choice has ended and there is no answer: no branch is taken."""
+    """Take no branch of a choice whose decider has ended without an answer."""
     decider = core.by_id[row.choice.decider]
     skipped = decider.status is VertexState.SKIPPED
     row.taken = NO_BRANCH
@@ -272,7 +272,7 @@ def _give_up_all(core: Core, stage: Stage, why: NoteKind, *data: str) -> None:
 
 
 def _fail_blocked(core: Core, stage: Stage, message: str) -> None:
-    """A vertex can never start, and that is the first thing that went wrong."""
+    """Fail a vertex that can never start, as the first failure of the job."""
     if core.cause is None:
         core.cause = Cause(stage.id, message, kind=Failure.USER.value)
     _give_up_all(core, stage, NoteKind.VERTEX_FAILED, message)
@@ -282,7 +282,7 @@ def _fail_blocked(core: Core, stage: Stage, message: str) -> None:
 
 
 def propagate_again(core: Core, stage: Stage) -> None:
-    """Tasks of `stage` are to run again: give them up if something they need has failed meanwhile."""
+    """Skip tasks of `stage` that are to run again, if one of their dependencies has failed meanwhile."""
     for link in stage.inputs:
         src = link.src
         if link.gate and not link.opened and src.status in ENDED:
@@ -327,9 +327,9 @@ def skip_remaining_tasks(core: Core, stage: Stage, state: int) -> None:
 
 
 def stop_lease(core: Core, lease: LeaseRow, reason: str, cause: str = "cancel") -> None:
-    """Tell a lease to stop for good; its tasks are CANCELLING until the worker says that they have.
+    """Stop a lease for good; its tasks are CANCELLING until the worker reports the stop.
 
-    What is "cut_off" from a stream has failed with its source, anything else is cancelled.
+    With cause "cut_off" the tasks fail with the source of their stream, otherwise they are cancelled.
     """
     if lease.live != CANCELLING:
         write_rows(core, lease, CANCELLING)
@@ -337,7 +337,7 @@ def stop_lease(core: Core, lease: LeaseRow, reason: str, cause: str = "cancel") 
 
 
 def lease_stopped(core: Core, lease: LeaseRow, state: int) -> None:
-    """A lease that was told to stop for good is over: its tasks are CANCELLED, or FATAL where a stream broke off."""
+    """End a lease that was stopped for good: its tasks are CANCELLED, or FATAL where their stream failed."""
     write_rows(core, lease, state)
     for stage, lo, hi in lease.spans():
         stage.executing -= hi - lo
@@ -348,9 +348,9 @@ def lease_stopped(core: Core, lease: LeaseRow, state: int) -> None:
 
 
 def stop_everything(core: Core, reason: str) -> None:
-    """Start nothing more, stop what runs. The job ends when the last worker has said so.
+    """Start nothing more and stop all running tasks. The job ends after the report of the last worker.
 
-    Final vertices that wait for the others to end are left to run then.
+    Final vertices that wait for the others to end run afterwards.
     """
     for request in [row for row in core.requests.values() if not row.granted]:
         core.out.append(Withdraw(request.id))
@@ -366,7 +366,7 @@ def stop_everything(core: Core, reason: str) -> None:
 
 
 def cancel(core: Core, reason: str, *, force: bool = False) -> None:
-    """The user asked for the job to stop; final vertices run all the same, unless by `force` or a second cancel."""
+    """Cancel the job by request of the user; final vertices run all the same, unless by `force` or a second cancel."""
     if core.status in OVER:
         return
     was, again = core.status, bool(core.cancel_reason)
@@ -389,13 +389,13 @@ def cancel(core: Core, reason: str, *, force: bool = False) -> None:
 
 
 def begin_ending(core: Core) -> None:
-    """All but the final vertices have ended: let these run."""
+    """Start the final vertices after all others have ended."""
     if core.status is JobState.RUNNING:
         core.verdict = JobState.FAILED if _any_failed(core.stages) else JobState.SUCCEEDED
     else:
         core.verdict = JobState.FAILED if core.status is JobState.FAILING else JobState.CANCELLED
     if core.verdict is not JobState.FAILED:
-        core.cause = None  # what failed was not needed in the end; what fails from here on is
+        core.cause = None  # the failed outputs were not needed in the end; failures from here on count
     move_job(core, "finally")
     core.held = 0
     for stage in core.order:
@@ -406,7 +406,7 @@ def begin_ending(core: Core) -> None:
 
 
 def conclude(core: Core) -> None:
-    """Nothing of the job runs any more: say how it has ended."""
+    """End a job without running tasks: determine its outcome."""
     if core.status is JobState.RUNNING:
         move_job(core, "ended_with_failures" if _any_failed(core.stages) else "all_ended")
     elif core.status is JobState.ENDING:
@@ -422,7 +422,7 @@ def conclude(core: Core) -> None:
         core.out.append(Complete("cancelled", message=core.cancel_reason))
         return
     free_leftovers(core)
-    if cause is None or core.status is JobState.SUCCEEDED:  # what failed was not needed in the end
+    if cause is None or core.status is JobState.SUCCEEDED:  # the failed outputs were not needed in the end
         core.out.append(Complete(core.status.value))
     else:
         told = (cause.task, cause.message, cause.traceback, cause.kind, cause.raised)
@@ -434,21 +434,21 @@ def _any_failed(stages: Iterable[Stage]) -> bool:
 
 
 def free_everything(core: Core) -> None:
-    """Drop every output that is still there."""
+    """Drop every output that still exists."""
     for stage in core.stages:
         if stage.n > 0:
             free(core, stage, 0, stage.n)
 
 
 def free_leftovers(core: Core) -> None:
-    """At the end of a job drop the outputs that are no results."""
+    """At the end of a job, drop the outputs that are no results."""
     for stage in core.stages:
         if stage.state.count(FINISHED) and not stage.vertex.keep and not any(link.durable for link in stage.outputs):
             free(core, stage, 0, stage.n)
 
 
 def finish_early(core: Core, stage: Stage, reason: str) -> None:
-    """A consumer has all it can use: end a vertex; what runs is stopped, what has not started never will."""
+    """End a vertex early, whose consumers need no more: running tasks are stopped, the others are skipped."""
     if stage.status in ENDED:
         return
     core.note(stage.id, NoteKind.ENDED_EARLY, reason)

@@ -1,4 +1,4 @@
-"""When an output will be read next, in the order in which dispatch gives tasks out."""
+"""The next read of an output, in the order in which dispatch leases tasks."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from weft.engine.physical import PhysicalEdge, Stage
 
 NEVER: Final = float("inf")
-"""No task is known that will read it: somebody only keeps it."""
+"""No known task will read the output: it is only kept."""
 
 LATER: Final = 1e7
-"""What is added for a task that also waits for something else: more than any depth, so that tasks which can run come
-first."""
+"""The surcharge for a reader that also waits for other inputs: more than any depth, so that runnable tasks come
+first.
+"""
 
 _DONE: Final = frozenset(
     int(state)
@@ -25,15 +26,15 @@ _DONE: Final = frozenset(
 
 
 Passed = Callable[[str], Sequence[tuple[int, int]]]
-"""The tasks `lo:hi` of a vertex that running leases are done with and have not reported."""
+"""The tasks `lo:hi` of a vertex that running leases have finished and not reported."""
 
 
 def next_use(stage: Stage, passed: Passed, index: int) -> float:
-    """Return the priority of the task that will read an output next, the lower the sooner; NEVER if there is none.
+    """Return the priority of the next task that will read an output, lower is sooner; NEVER without a reader.
 
-    It is the number that dispatch orders tasks by, deeper vertices first, then those that are further on, and LATER
-    more where the task also waits for what is not made yet. Safe to call while the master is at work: what comes out
-    may then be a moment old.
+    The number is the order of dispatch, deeper vertices first, then tasks of smaller relative position, and LATER more
+    where the task also waits for unmade outputs. Safe to call while the master runs; the result may then be slightly
+    outdated.
     """
     return min((_next_reader(link, passed, index) for link in stage.outputs if link.data), default=NEVER)
 
@@ -45,7 +46,7 @@ def _next_reader(link: PhysicalEdge, passed: Passed, index: int) -> float:
     if router is None or dst.n < 1:
         return float(-dst.depth)
     done = passed(dst.id) if dst.executing else ()
-    if router.wide:  # every task reads it: the next of them does
+    if router.wide:  # every task reads it: the next task of the stage counts
         next_one = (dst.over + sum(hi - lo for lo, hi in done)) / dst.n - dst.depth
         return next_one + (LATER if _shut(link) else 0.0)
     for first, last in router.consumers(index):
@@ -56,12 +57,12 @@ def _next_reader(link: PhysicalEdge, passed: Passed, index: int) -> float:
 
 
 def _shut(known: PhysicalEdge) -> bool:
-    """Whether no task of a stage can start yet because of other stages than the one that is asked about."""
+    """Return whether stages other than the given one prevent all tasks of a stage from starting."""
     return any(link.gate and not link.opened for link in known.dst.inputs if link is not known)
 
 
 def _lacks(known: PhysicalEdge, reader: int) -> bool:
-    """Whether a task reads something that is not made, of other stages than the one that is asked about."""
+    """Return whether a task reads an unmade output of a stage other than the given one."""
     return any(
         link.src.state[source] not in _DONE
         for link in known.dst.inputs

@@ -1,7 +1,7 @@
-"""Bubbles and everything else that asks the pool for more than one plain slot.
+"""Bubbles, and all other requests to the pool for more than one plain slot.
 
-A bubble waits until all its members could start, asks for all its slots at once, and holds them. One that cannot be
-had in time *shrinks*: the last vertex leaves, what streamed to it is kept on the node instead, and what remains asks
+A bubble waits until all its members could start, asks for all its slots at once, and holds them. A bubble that is not
+granted in time *shrinks*: the last vertex leaves, its streamed inputs are kept on the node instead, and the rest asks
 again. A restart region (vertices joined by streams) restarts together, inside its bubble.
 """
 
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     from weft.engine.physical import PhysicalEdge, Stage
 
 MOST_REQUESTS = 64
-"""How many single-task requests of one stage may be open at once."""
+"""The largest number of open single-task requests of one stage."""
 
 
 def form(core: Core, bubbles: tuple[Bubble, ...] | list[Bubble], known: Collection[Stage] = ()) -> None:
     """Make rows of the declared bubbles, and one around each SERVICE with its concurrent consumers.
 
-    What was `known` before a patch stays as it is: its services may be running.
+    Bubbles `known` before a patch are unchanged: their services may be running.
     """
     before = len(core.bubbles)
     for row in core.bubbles if known else ():
@@ -60,7 +60,7 @@ def form(core: Core, bubbles: tuple[Bubble, ...] | list[Bubble], known: Collecti
     branches = {name for row in core.choices.values() for branch in row.choice.branches.values() for name in branch}
     for stage in core.order:
         if stage.vertex.kind is not VertexKind.SERVICE or stage.light or stage.bubble >= 0 or stage in known:
-            continue  # a light one holds no slot, so that there is nothing to have together
+            continue  # an unslotted service has no slot to allocate together
         members = [stage]
         for link in sorted(stage.outputs, key=lambda link: (link.dst.depth, link.dst.index)):
             dst = link.dst
@@ -77,14 +77,16 @@ def form(core: Core, bubbles: tuple[Bubble, ...] | list[Bubble], known: Collecti
         if len(members) > 1:
             _row(core, Bubble(f"{stage.id}.bubble", tuple(member.id for member in members)), members)
     for row in core.bubbles[before:] if known else ():
-        for stage in row.stages:  # a patch sizes its vertices first: what is ready by itself now waits for the rest
+        for stage in row.stages:  # tasks that a patch made ready now wait for the other members
             stage.key = INFINITE
             recount(core, stage)
     derive_regions(core)
 
 
 def _loosen(core: Core, row: BubbleRow) -> None:
-    """Take out of a bubble around a service what has to wait for the bubble: a patch may have led a path back."""
+    """Remove from the bubble of a service the vertices that must wait for the bubble: a patch may have closed a
+    path.
+    """
     if row.stages[0].bubble != row.index or any(row.bubble.id == bubble.id for bubble in core.graph.bubbles):
         return
     while row.stages[0].bubble >= 0 and not _orderly(core, row.stages):
@@ -104,7 +106,9 @@ def _row(core: Core, bubble: Bubble, stages: list[Stage]) -> None:
 
 
 def _orderly(core: Core, members: list[Stage]) -> bool:
-    """Whether `members` would not wait for themselves as one bubble: with bubbles as nodes no path leads back."""
+    """Return whether `members` as one bubble would not wait for themselves: with bubbles as nodes no path leads
+    back.
+    """
     together = {stage.index for stage in members}
     node = {s.index: -1 if s.index in together else (-2 - s.bubble if s.bubble >= 0 else s.index) for s in core.stages}
     below: dict[int, set[int]] = {}
@@ -125,7 +129,7 @@ def _orderly(core: Core, members: list[Stage]) -> bool:
 
 
 def derive_regions(core: Core) -> None:
-    """Join what EPHEMERAL edges from FINITE sources connect: these restart together."""
+    """Join the stages connected by EPHEMERAL edges from FINITE sources: they restart together."""
     group: dict[int, list[Stage]] = {}
     for stage in core.stages:
         stage.region = -1
@@ -152,21 +156,21 @@ def _move(core: Core, row: BubbleRow, cause: str) -> None:
 
 
 def _form_again(core: Core, row: BubbleRow, cause: str) -> None:
-    """A bubble is to ask again, perhaps after a patch that came while it held its slots."""
+    """Let a bubble ask again, perhaps after a patch that came while it held its slots."""
     _move(core, row, cause)
     _loosen(core, row)
     core.later(Phase.REQUESTS, *(stage for stage in row.stages if stage.bubble >= 0))
 
 
 def serve(core: Core) -> None:
-    """Ask for what stages with special needs could use now."""
+    """Request slots for the tasks of stages that need more than a plain slot."""
     asking = {stage.index: stage for stage in core.taken(Phase.REQUESTS)}
     if core.status not in GOING:
         return
     for stage in asking.values():
         if stage.bubble >= 0:
             _serve_bubble(core, core.bubbles[stage.bubble], stage)
-        elif not stage.plain:  # else it has left its bubble just now
+        elif not stage.plain:  # otherwise it has just left its bubble
             _serve_stage(core, stage)
 
 
@@ -174,7 +178,7 @@ def _serve_bubble(core: Core, row: BubbleRow, stage: Stage) -> None:
     if stage.status in ENDED:
         member_ended(core, stage)
     if row.state is BubbleState.DONE and stage.ready.count:
-        _form_again(core, row, "output_lost")  # something of it is made again: only that is asked for
+        _form_again(core, row, "output_lost")  # only the recomputed tasks ask for slots
     if row.state is BubbleState.HELD:
         _start_members(core, row)
         _lend_back(core, row)
@@ -198,14 +202,14 @@ def _serve_bubble(core: Core, row: BubbleRow, stage: Stage) -> None:
 
 
 def _with_windows(core: Core, stage: Stage) -> tuple[Resources, ...]:
-    """Return what a task asks for, with its share of the windows of what it streams to."""
+    """Return the resources of a task, with its share of the windows of its output streams."""
     streamed = sum(link.edge.storage is Storage.EPHEMERAL for link in stage.outputs)
     share = streamed * core.tuning.stream_bytes // stage.n if stage.n > 0 else 0
     return tuple(replace(r, memory=r.memory + share) for r in stage.resources) if share else stage.resources
 
 
 def _complete(row: BubbleRow) -> bool:
-    """Whether every member could start, apart from what other members must do first."""
+    """Return whether every member could start, apart from waits for other members."""
     for stage in row.stages:
         if stage.status in ENDED:
             continue
@@ -221,7 +225,7 @@ def _complete(row: BubbleRow) -> bool:
 
 
 def _waits(link: PhysicalEdge) -> bool:
-    """Whether the destination waits for something that the source must do first, even if both have their slots."""
+    """Return whether the destination waits for an action of the source even after both have their slots."""
     scheduling = link.edge.scheduling
     return not scheduling.concurrent or (scheduling.when is Trigger.EVENT and not link.opened)
 
@@ -232,14 +236,14 @@ def _give_back(core: Core, slots: list[tuple[int, int, int]]) -> None:
 
 
 def _lend_back(core: Core, row: BubbleRow) -> None:
-    """Members whose inputs from outside were lost give their slots back: what makes these again may need them."""
+    """Release the slots of members whose inputs from outside were lost: the recomputation may need these slots."""
     for stage in row.stages:
         if row.slots.get(stage.index) and any(not _there(k) for k in stage.inputs if k.src.bubble != stage.bubble):
             _give_back(core, row.slots.pop(stage.index))
 
 
 def _there(link: PhysicalEdge) -> bool:
-    """Whether an input has all that its destination may wait for; where one success is enough, it may have failed."""
+    """Return whether the destination need not wait for an input any more; a ONE_SUCCESS input may have failed."""
     ended = link.src.status in ENDED
     if link.gate and not (ended and link.edge.scheduling.outcome is Outcome.ONE_SUCCESS):
         return link.opened
@@ -276,7 +280,7 @@ def _serve_stage(core: Core, stage: Stage) -> None:
 
 
 def _bound(core: Core, stages: list[Stage]) -> tuple[int, ...]:
-    """Return the workers that services hold which go on until `stages` have ended."""
+    """Return the workers held by services that run until `stages` have ended."""
     if not core.services:
         return ()
     below = {stage.index for stage in stages}
@@ -296,12 +300,12 @@ def _bound(core: Core, stages: list[Stage]) -> tuple[int, ...]:
 
 
 def avoided(core: Core) -> tuple[int, ...]:
-    """Return the workers that are avoided, in order."""
+    """Return the excluded workers, in order."""
     return tuple(sorted(core.avoided.keys() & core.workers.keys())) if core.avoided else ()
 
 
 def granted(core: Core, event: Granted) -> None:
-    """The pool gave what was asked for: start, or give it back if nobody needs it any more."""
+    """Start the tasks of a granted request, or release slots that are not needed any more."""
     row = core.requests.get(event.request)
     if row is None or core.status not in GOING:
         if core.requests.pop(event.request, None) is not None and row is not None and row.stage is not None:
@@ -320,7 +324,7 @@ def granted(core: Core, event: Granted) -> None:
         bubble.slots.setdefault(core.by_id[name].index, []).append((worker, alternative, event.request))
     _start_members(core, bubble)
     _lend_back(core, bubble)
-    core.later(Phase.REQUESTS, *bubble.stages)  # what was made ready again meanwhile was not asked for
+    core.later(Phase.REQUESTS, *bubble.stages)  # the request did not count tasks that became ready meanwhile
 
 
 def _start_members(core: Core, row: BubbleRow) -> None:
@@ -339,7 +343,9 @@ def _start_members(core: Core, row: BubbleRow) -> None:
 
 
 def _take_from_requests(core: Core, wants: Resources) -> bool:
-    """Take tokens that requests hold, the youngest first, if that is enough: they may wait for the bubble's slots."""
+    """Take tokens from open requests, the youngest first, if these suffice: the requests may wait for the bubble's
+    slots.
+    """
     short = {name: count - core.tokens[name] for name, count in wants.tokens}
     withdrawn: list[RequestRow] = []
     for row in reversed(core.requests.values()):
@@ -384,13 +390,13 @@ def _granted_stage(core: Core, row: RequestRow, event: Granted) -> None:
 
 
 def ordinary_task(stage: Stage) -> int:
-    """Return the first ready task that asks for no more than its vertex does, -1 if there is none."""
+    """Return the first ready task with the resources of its vertex, -1 if there is none."""
     special = stage.memory or ()
     return next((i for lo, hi in stage.ready for i in range(lo, hi) if i not in special), -1)
 
 
 def slot_over(core: Core, lease: LeaseRow, *, worker_alive: bool) -> None:
-    """A lease on a granted slot ended: use the slot again inside its bubble, or give it back."""
+    """Reuse the slot of an ended lease inside its bubble, or release it."""
     row = core.requests.get(lease.request)
     if row is None:
         return
@@ -413,7 +419,7 @@ def slot_over(core: Core, lease: LeaseRow, *, worker_alive: bool) -> None:
 
 
 def slot_lost(core: Core, worker: int) -> None:
-    """A worker is gone: a bubble that held it for later asks for another when it needs one."""
+    """Remove a lost worker from the slots of its bubble, which asks for another one when needed."""
     for row in core.bubbles:
         for index, slots in row.slots.items():
             if any(slot[0] == worker for slot in slots):
@@ -422,7 +428,7 @@ def slot_lost(core: Core, worker: int) -> None:
 
 
 def member_ended(core: Core, stage: Stage) -> None:
-    """A member of a bubble ended: give back its idle slots, and the bubble when all have."""
+    """Release the idle slots of an ended member, and the bubble when all members have ended."""
     row = core.bubbles[stage.bubble]
     _give_back(core, row.slots.pop(stage.index, []))
     if row.state is not BubbleState.DONE and all(member.status in ENDED for member in row.stages):
@@ -433,7 +439,7 @@ def member_ended(core: Core, stage: Stage) -> None:
 
 
 def deferred(core: Core, event: Deferred) -> None:
-    """A request waits for nodes that are not there: say so of its bubble, or of its task."""
+    """Record in the history of the bubble or task that its request waits for nodes to join."""
     row = core.requests.get(event.request)
     if row is None:
         return
@@ -444,7 +450,7 @@ def deferred(core: Core, event: Deferred) -> None:
 
 
 def refused(core: Core, event: Refused) -> str:
-    """A request can never be met: shrink the bubble; for a single task return the reason it must fail with."""
+    """Shrink the bubble of a request that can never be met; for a single task return the reason of its failure."""
     row = core.requests.pop(event.request, None)
     if row is None:
         return ""
@@ -473,12 +479,12 @@ def refused(core: Core, event: Refused) -> str:
 
 
 def _cores(stage: Stage) -> int:
-    """Return how many workers a task takes at least: one for each of its cores."""
+    """Return the minimal number of workers for a task: one for each of its cores."""
     return min(max(1, ceil(resources.cpu)) for resources in stage.resources)
 
 
 def timed_out(core: Core, index: int) -> None:
-    """A bubble waited too long."""
+    """Shrink a bubble that was not granted in time."""
     row = core.bubbles[index]
     if row.state is not BubbleState.WAITING:
         return
@@ -489,7 +495,9 @@ def timed_out(core: Core, index: int) -> None:
 
 
 def shrink(core: Core, row: BubbleRow, cause: str) -> None:
-    """Let the last vertex leave; what streamed to it stays on the node. One vertex alone is no bubble any more."""
+    """Remove the last vertex of a bubble; its streamed inputs are kept on the node. A rest of one vertex is no
+    bubble.
+    """
     _move(core, row, cause)
     gone = row.stages.pop()
     leaving = [gone]
@@ -534,12 +542,12 @@ def shrink(core: Core, row: BubbleRow, cause: str) -> None:
 
 
 def keep_on_node(link: PhysicalEdge) -> None:
-    """Store what an edge would have streamed; its destination starts when the source has ended."""
+    """Store the data of a streamed edge; its destination starts after the end of the source."""
     link.set_edge(replace(link.edge, scheduling=SEQUENTIAL, storage=Storage.LOCAL))
 
 
 def restart_region(core: Core, stage: Stage, why: str) -> bool:
-    """Stop what runs in the region of `stage`, to start it again when all is quiet; False if it has none."""
+    """Stop all leases in the region of `stage` for a common restart; False if it has no region."""
     if stage.region < 0 or core.status not in GOING:
         return False
     members = core.regions[stage.region]
@@ -556,20 +564,20 @@ def restart_region(core: Core, stage: Stage, why: str) -> bool:
 
 
 def goes_on(core: Core, stage: Stage) -> None:
-    """A lease of `stage` is over that was not stopped for its region, which may wait for that to start again."""
+    """Restart the region of `stage` if it waits for the end of this lease, which was not stopped for the region."""
     if core.status in GOING and stage.region >= 0 and any(member.restarting for member in core.regions[stage.region]):
         region_quiet(core, stage.region)
 
 
 def restart_needed(core: Core) -> None:
-    """Restart the regions of which something is to be made again: what was streamed to make it is gone."""
+    """Restart the regions with outputs to recompute: their streamed inputs are not stored."""
     for stage in core.taken(Phase.RESTARTS):
         if not stage.restarting:
             restart_region(core, stage, "what was streamed to make its outputs is gone")
 
 
 def region_quiet(core: Core, region: int) -> None:
-    """If nothing of a restarting region runs any more, put all of it back to the start."""
+    """Put a restarting region back to the start if none of its leases runs any more."""
     members = core.regions[region]
     if any(lease.stage in members for lease in core.leases.values()):
         return
@@ -606,7 +614,7 @@ def region_quiet(core: Core, region: int) -> None:
 
 
 def _back_to_start(core: Core, stage: Stage) -> bool:
-    """Put what a stage of a restarting region did or was doing back to the start; False if it has nothing to do."""
+    """Reset a stage of a restarting region; False if it has no task to run."""
     anew = 0
     there = [i for i in range(stage.n) if stage.state[i] == FINISHED]
     for i in range(stage.n):

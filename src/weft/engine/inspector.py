@@ -1,7 +1,7 @@
-"""What others may look at of a job while it runs: a read-only door to the master's state.
+"""The read-only view of a running job for all code outside of the engine.
 
-The shell, backends, recorders and explanations ask here; nothing outside of the engine holds a master's state, and
-only `Master.handle` changes it. Answers may be a moment old when another thread asks. `JobView` is a copy.
+The loop, backends, recorders and explanations read from an `Inspector`; only `Master.handle` changes the state of a
+master. Answers to other threads may be slightly outdated. `JobView` is a copy.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class VertexRow(Protocol):
-    """A vertex and what is known of its tasks. `n` is -1 while its parallelism is not known, as are seconds and bytes.
+    """A vertex with the known facts of its tasks. `n` is -1 while its parallelism is unknown, as are seconds and bytes.
 
     `state` has a `TaskState` for each task, `node_of` the node of each output where nodes share no memory.
     """
@@ -72,7 +72,7 @@ class VertexRow(Protocol):
 
 
 class Inspector:
-    """Looks into one job. Changes nothing."""
+    """Reads the state of one job. Changes nothing."""
 
     __slots__ = ("_core",)
 
@@ -93,7 +93,7 @@ class Inspector:
 
     @property
     def may_go_on(self) -> bool:
-        """Whether the job runs and nothing of it has failed, so that it may simply go on."""
+        """Whether the job runs without any failure, so that a resume continues it."""
         return may_go_on(self._core)
 
     @property
@@ -102,20 +102,20 @@ class Inspector:
         return [row.bubble.id for row in self._core.bubbles]
 
     def view(self) -> JobView:
-        """Take a picture of the job."""
+        """Return a view of the job."""
         return view(self._core)
 
     def story(self, subject: str = "") -> tuple[str, ...]:
-        """Tell everything that happened to a vertex, a task or (with "") the job, and why."""
+        """Return the history of a vertex, a task or (with "") the job, as text."""
         return story(self._core, subject)
 
     def notes(self, subject: str = "") -> tuple[Note, ...]:
-        """Return what was noted about a vertex, a task or (with "") the job, as data, oldest first."""
+        """Return the log entries about a vertex, a task or (with "") the job, as data, oldest first."""
         return notes(self._core, subject)
 
     def explain(self) -> Explained:
-        """Set what was planned and what was executed side by side, with every change and its reason."""
-        from weft.engine.explain import explain  # few ask
+        """Return the plan beside the execution, with every change and its reason."""
+        from weft.engine.explain import explain  # rarely called
 
         return explain(self._core)
 
@@ -124,7 +124,7 @@ class Inspector:
         return digest(self._core)
 
     def losses(self, now: float) -> list[Event]:
-        """Return the events that tell, at `now`, that all workers and what they were at are gone."""
+        """Return the events that report, at `now`, the loss of all workers and of their work."""
         return losses(self._core, now)
 
     def finished_tasks(self) -> set[tuple[str, int]]:
@@ -135,27 +135,27 @@ class Inspector:
     def restorable(
         self, has: Callable[[str], Collection[int]], answered: Collection[str], *, known: bool = True
     ) -> tuple[Tasks, Tasks]:
-        """Return the tasks that need not run again, and those whose outputs are gone: see `restorable.restorable`."""
+        """Return the tasks that need not run again, and those with lost outputs: see `restorable.restorable`."""
         return restorable(self._core, has, answered, known=known)
 
     # --------------------------------------------------------------------------------------------- its vertices
 
     @property
     def vertices(self) -> Sequence[VertexRow]:
-        """The vertices that have rows, in the order in which they came; `VertexRow.index` is the place of each."""
+        """The vertices that have rows, in order of addition; `VertexRow.index` is the position of each."""
         return self._core.stages
 
     @property
     def moved(self) -> Sequence[VertexRow]:
-        """The vertices whose state the last call of `handle` has changed."""
+        """The vertices whose state changed in the last call of `handle`."""
         return self._core.moved
 
     def vertex(self, id: str) -> VertexRow | None:
-        """Return a vertex, None if there is none of that name, or not yet."""
+        """Return a vertex, None if there is none of that name with rows."""
         return self._core.by_id.get(id)
 
     def row(self, id: str) -> VertexRow:
-        """Return a vertex that has rows. KeyError: there is none of that name."""
+        """Return a vertex that has rows. KeyError: no vertex with rows has that name."""
         return self._core.by_id[id]
 
     @property
@@ -164,32 +164,32 @@ class Inspector:
         return list(self._core.by_id)
 
     def plans(self, id: str) -> bool:
-        """Whether the graph has a vertex, be it one that has no rows yet."""
+        """Return whether the graph has a vertex, with or without rows."""
         return id in self._core.graph.vertices or id in self._core.by_id
 
     def ended(self, id: str) -> bool:
-        """Whether a vertex has ended in any way: nothing more comes of it, for now."""
+        """Return whether a vertex has ended in any way and makes no outputs for now."""
         return self._core.by_id[id].status in ENDED
 
     def spec(self, id: str) -> TaskSpec:
-        """Describe a vertex as it would be launched now. KeyError: there is none."""
+        """Return the record that a launch of a vertex would carry now. KeyError: no such vertex."""
         return spec_of(self._core.by_id[id])
 
     def column(self, id: str) -> tuple[int, int]:
-        """Return how many cells the output of a vertex has, and how many partitions. KeyError: there is none."""
+        """Return the numbers of cells and of partitions of the output of a vertex. KeyError: no such vertex."""
         stage = self._core.by_id[id]
         return stage.n, parts_of(stage)
 
     def foresee(self, id: str, passed: Passed) -> Callable[[int], float]:
-        """Return what tells when an output of a vertex will be read next: see `foresight.next_use`."""
+        """Return a function for the next read of an output of a vertex: see `foresight.next_use`."""
         return partial(next_use, self._core.by_id[id], passed)
 
     def usage(self, id: str) -> Mapping[str, float]:
-        """Return the most that tasks of a vertex have said that they use of something."""
+        """Return the largest usage that tasks of a vertex have reported."""
         return self._core.usage.get(id, {})
 
     def stopping(self, lease: int) -> bool:
-        """Whether a lease was told to stop and has not answered."""
+        """Return whether a lease was ordered to stop and has not answered."""
         row = self._core.leases.get(lease)
         return row is not None and row.state not in ACTIVE
 
@@ -204,5 +204,5 @@ def _controls(link: PhysicalEdge) -> bool:
 
 
 def _conforms(stage: Stage) -> VertexRow:
-    """Have the type checker see that a stage is a row."""
+    """Let the type checker verify that a stage is a row."""
     return stage

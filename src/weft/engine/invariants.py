@@ -1,6 +1,6 @@
-"""What must hold after every event: checked in tests and in the simulator, never on the hot path.
+"""Invariants that hold after every event: checked in tests and in the simulator, never on the hot path.
 
-`docs/invariants.md` lists them with who is responsible for each.
+`docs/invariants.md` lists them with the responsible modules.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OVER = (TaskState.FINISHED, TaskState.FREED, TaskState.FATAL, TaskState.CANCELL
 
 
 def check(core: Core) -> None:
-    """Raise InternalError, with the story of the vertex, for the first invariant that does not hold."""
+    """Check all invariants. InternalError, with the history of the vertex: the first that does not hold."""
     leased: dict[int, int] = {}
     for lease in core.leases.values():
         for stage, mult in lease.members:
@@ -48,7 +48,7 @@ def check(core: Core) -> None:
 
 
 def _check_attempts(core: Core) -> None:
-    """Two leases of the same tasks know each other, and one of them holds the rows."""
+    """Check that two leases of the same tasks refer to each other, and that one of them holds the rows."""
     for id, other in core.speculative.items():
         lease = core.speculative[other.id]
         _must(core, "", lease.id == id, f"lease {id} and lease {other.id} are each other's attempts")
@@ -104,11 +104,13 @@ def _check_ready(core: Core, stage: Stage) -> None:
 
 
 def _check_inputs(core: Core, stage: Stage) -> None:
-    """A task that is READY or live has all its inputs; counters agree with the states that they summarise."""
+    """Check that a READY or live task has all its inputs, and that counters agree with the states that they
+    summarise.
+    """
     if stage.status in ENDED or core.status not in GOING:
         return
     for link in stage.inputs:
-        if link.gate and link.router is not None and not link.edge.scheduling.concurrent:  # those never shut
+        if link.gate and link.router is not None and not link.edge.scheduling.concurrent:  # these gates never shut
             _must(
                 core,
                 stage.id,

@@ -1,10 +1,10 @@
-"""Leases: how one is sent, stopped and ended, and which of two attempts holds the rows of the tasks.
+"""Leases: start, stop and end, and the holder of the task rows among two attempts.
 
-A *backup* is a speculative lease of the same tasks as another one. The rows of the tasks are live once, whoever works
-on them: the lease in `core.leases`, the *holder*, has them; `core.speculative` knows both attempts, each by the id of
-the other. A good end of either makes it the holder, and the other attempt is told to stop. A bad end of either changes
-nothing while the other attempt goes on. A cancelled attempt is in `core.cancelled` until its worker says that it has
-stopped; no job waits for that.
+A *backup* is a speculative lease of the same tasks as another one. The rows of the tasks are live once, for any number
+of attempts: the lease in `core.leases`, the *holder*, has them; `core.speculative` has both attempts, each by the id of
+the other. A good end of either makes it the holder, and the other attempt is stopped. A bad end of either changes
+nothing while the other attempt goes on. A cancelled attempt is in `core.cancelled` until its worker reports its end;
+the job does not wait for that.
 
 Backends let at most one of two attempts commit (`ports.Executor`), so there is at most one report of a good end.
 """
@@ -31,21 +31,21 @@ ALONE: frozenset[int] = frozenset()
 
 
 def alone(stage: Stage) -> tuple[tuple[Stage, int], ...]:
-    """Return the members of a lease of one stage."""
+    """Return the members of a lease of a single stage."""
     if not stage.alone:
         stage.alone = ((stage, 1),)
     return stage.alone
 
 
 def lost_task(lease: LeaseRow, event: WorkerLost) -> tuple[str, int]:
-    """Return the vertex and the index of the task that a lost worker was at."""
+    """Return the vertex and the index of the running task of a lost worker."""
     stage, mult = lease.members[0]
     unit = event.unit if lease.lo <= event.unit < lease.hi else lease.lo
     return stage.id, unit * mult
 
 
 def move(core: Core, lease: LeaseRow, cause: str) -> None:
-    """Move a lease along its table; InvalidTransition with the history of its vertex."""
+    """Move a lease along its table. InvalidTransition, with the history of its vertex: the table has no such step."""
     lease.state = step(LEASE, lease.state, cause, f"lease {lease.id}", lambda _: story(core, lease.stage.id))
 
 
@@ -57,7 +57,7 @@ def write_rows(core: Core, lease: LeaseRow, new: int) -> None:
 
 
 def stop(core: Core, lease: LeaseRow, cause: str, reason: str) -> None:
-    """Tell a lease to stop; one that was told before stops for another cause now."""
+    """Order a lease to stop; a lease that is stopping already gets another cause."""
     told = lease.state not in ACTIVE
     move(core, lease, cause)
     if not told:
@@ -65,7 +65,7 @@ def stop(core: Core, lease: LeaseRow, cause: str, reason: str) -> None:
 
 
 def stop_both(core: Core, lease: LeaseRow, cause: str, reason: str) -> None:
-    """The tasks of a lease are not wanted as they are any more: stop it, and the other attempt at them."""
+    """Stop a lease whose tasks are not needed in their present form, and the other attempt at them."""
     other = core.speculative.get(lease.id)
     if other is not None:
         stop(core, other, "cancel" if cause == "cut_off" else cause, reason)
@@ -73,10 +73,10 @@ def stop_both(core: Core, lease: LeaseRow, cause: str, reason: str) -> None:
 
 
 def close(core: Core, lease: LeaseRow) -> None:
-    """A lease is over: forget it, and give back its tokens and its timer."""
+    """Remove an ended lease, and return its tokens and its timer."""
     core.leases.pop(lease.id, None)
     _forget(core, lease)
-    if not lease.stage.plain:  # others take no tokens
+    if not lease.stage.plain:  # plain stages take no tokens
         return_tokens(core, lease.stage.resources[0])
 
 
@@ -90,7 +90,7 @@ def _forget(core: Core, lease: LeaseRow) -> None:
 
 
 def attempt_of(core: Core, id: int) -> LeaseRow | None:
-    """Return a lease that works on live tasks, be it the holder of their rows or the other attempt."""
+    """Return a lease of live tasks, the holder of their rows or the other attempt."""
     lease = core.leases.get(id)
     if lease is None and id in core.speculative:
         lease = core.speculative[core.speculative[id].id]
@@ -98,23 +98,23 @@ def attempt_of(core: Core, id: int) -> LeaseRow | None:
 
 
 def hold(core: Core, lease: LeaseRow) -> None:
-    """Have a speculative lease hold the rows of the tasks."""
+    """Make a speculative lease the holder of the rows of the tasks."""
     other = core.speculative[lease.id]
     if core.leases.pop(other.id, None) is None:
-        return  # it does already
+        return  # it is the holder already
     lease.live, lease.lo, lease.hi = other.live, other.lo, other.hi
     core.leases[lease.id] = lease
 
 
 def separate(core: Core, lease: LeaseRow) -> LeaseRow:
-    """There are no two attempts any more; return the other one."""
+    """Dissolve a pair of attempts; return the other one."""
     other = core.speculative.pop(lease.id)
     del core.speculative[other.id]
     return other
 
 
 def attempt_ended(core: Core, event: Done | Failed) -> LeaseRow | None:
-    """A lease that holds no rows has ended: return it if it still counts, now with the rows."""
+    """Return a lease without rows that has ended if its end still counts, now as holder of the rows."""
     lease = core.cancelled.pop(event.lease, None)
     if lease is None:
         holder = core.speculative.get(event.lease)
@@ -132,7 +132,7 @@ def attempt_ended(core: Core, event: Done | Failed) -> LeaseRow | None:
 
 
 def won(core: Core, lease: LeaseRow) -> None:
-    """One of two attempts has ended well, or both were given up: the other one does not count any more."""
+    """Cancel the other attempt after one of two has ended well, or after both were skipped."""
     other = separate(core, lease)
     if lease.state in GIVEN_UP:
         core.cancelled[other.id] = other
@@ -143,7 +143,7 @@ def won(core: Core, lease: LeaseRow) -> None:
 
 
 def lost_one(core: Core, lease: LeaseRow) -> LeaseRow:
-    """One of two attempts has failed at what is left: the other one holds the rows; return it."""
+    """Make the other attempt the holder of the rows after one of two failed at the remaining units; return it."""
     other = core.speculative[lease.id]
     hold(core, other)
     other.lo = lease.lo
@@ -158,7 +158,7 @@ def lost_one(core: Core, lease: LeaseRow) -> LeaseRow:
 
 
 def count_again(core: Core, lease: LeaseRow) -> None:
-    """A lease was told to stop; the end that it reports counts nevertheless."""
+    """Let the reported end of a lease count although the lease was stopped."""
     if lease.state not in ACTIVE:
         move(core, lease, "counts")
 
@@ -169,7 +169,7 @@ def _cancel_attempt(core: Core, lease: LeaseRow) -> None:
 
 
 def narrow(core: Core, lease: LeaseRow) -> None:
-    """Part of a lease was given back, which the other attempt cannot be asked for: stop that one."""
+    """Stop the other attempt of a lease that gave back units: the attempt cannot give back the same ones."""
     other = core.speculative.get(lease.id)
     if other is not None:
         other.hi = lease.hi
@@ -178,6 +178,6 @@ def narrow(core: Core, lease: LeaseRow) -> None:
 
 
 def attempts_on(core: Core, worker: int) -> list[LeaseRow]:
-    """Return what runs on a worker and holds no rows."""
+    """Return the leases on a worker that hold no rows."""
     backups = [lease for lease in core.speculative.values() if lease.id not in core.leases]
     return [lease for lease in (*backups, *core.cancelled.values()) if lease.worker == worker]

@@ -1,4 +1,4 @@
-"""What must be made again when outputs are lost: only what is needed, found backwards from who still wants it."""
+"""Recomputation of lost outputs: the minimal set of tasks, found backwards from the remaining consumers."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ AGAIN = "what it reads is made again"
 
 
 def lose(core: Core, stage: Stage, indices: Iterable[int], reason: str) -> None:
-    """The outputs of these tasks are gone: mark them LOST, make again what is needed, drop the rest."""
+    """Mark the lost outputs of these tasks as LOST, recompute the needed ones, drop the rest."""
     gone = [i for i in indices if stage.state[i] == FINISHED]
-    if core.status not in GOING or _settled(core, stage):  # it is ending: nothing is made again
+    if core.status not in GOING or _settled(core, stage):  # the job is ending: no recomputation
         for i in gone:
             write(core, stage, i, i + 1, FINISHED, FREED)
         return
     for i in gone:
         write(core, stage, i, i + 1, FINISHED, LOST)
-    if core.faults:  # what could not be read is being made again
+    if core.faults:  # an unreadable input is being recomputed
         was = {(stage.id, i) for i in gone}
         kept = [fault for fault in core.faults if fault.unread not in was]
         core.faults.clear()
@@ -45,12 +45,12 @@ def lose(core: Core, stage: Stage, indices: Iterable[int], reason: str) -> None:
 
 
 def _settled(core: Core, stage: Stage) -> bool:
-    """Whether a stage has ended with a job that failed or was cancelled, of which only final vertices run."""
+    """Return whether a stage has ended with a failed or cancelled job, of which only final vertices run."""
     return core.verdict is not None and core.verdict is not JobState.SUCCEEDED and not stage.vertex.final
 
 
 def missing_inputs(stage: Stage, lo: int, hi: int) -> bool:
-    """Whether some output that tasks `lo:hi` read is gone, so that they cannot simply run again."""
+    """Return whether an output that tasks `lo:hi` read is lost, so that they cannot simply run again."""
     for link in stage.inputs:
         router = link.router
         if router is None or link.src.n <= 0:
@@ -69,10 +69,10 @@ def missing_inputs(stage: Stage, lo: int, hi: int) -> bool:
 
 
 def remake(core: Core, again: Stage | None = None) -> None:
-    """Walk the graph against the edges and put back to UNSCHEDULED every task whose output is gone and still wanted.
+    """Walk the graph against the edges and put back to UNSCHEDULED every task whose lost output is still needed.
 
-    `again` is a stage some of whose tasks went back to UNSCHEDULED and may want outputs that were dropped meanwhile.
-    What is in a restart region cannot be made again alone, since nobody streams to it any more: all of it starts again.
+    `again` is a stage some of whose tasks went back to UNSCHEDULED and may need outputs that were dropped meanwhile. A
+    task in a restart region cannot be recomputed alone, since its input streams have ended: the region restarts.
     """
     touched: set[int] = set() if again is None else {again.index}
     for stage in reversed(core.order):
@@ -97,7 +97,7 @@ def remake(core: Core, again: Stage | None = None) -> None:
                 anew += 1
         partial = [link for link in stage.outputs if link.freed_parts]
         if any(link.dst.state[p] in NOT_STARTED for link in partial for p in link.freed_parts or ()):
-            # A piece that was freed is wanted again: outputs are written whole, so all of them are made again.
+            # A freed piece is needed again: outputs are written whole, so all pieces are recomputed.
             there = [i for i in range(stage.n) if state[i] == FINISHED]
             for i in there:
                 write(core, stage, i, i + 1, FINISHED, UNSCHEDULED)
@@ -133,9 +133,9 @@ def remake(core: Core, again: Stage | None = None) -> None:
 
 
 def drop(core: Core, stage: Stage, indices: Sequence[int]) -> None:
-    """Outputs that are there are to be made again: free them, and have those start again that read them now.
+    """Free outputs that exist and are to be recomputed, and restart the tasks that read them now.
 
-    Who reads while others write (a concurrent edge) waits for what it has not read, and a service is left alone.
+    Readers of a concurrent edge wait for the unread rest; services are unaffected.
     """
     for lease in list(core.leases.values()):
         if (
@@ -160,16 +160,16 @@ def _reads_now(lease: LeaseRow, stage: Stage, indices: Sequence[int]) -> bool:
 
 
 def _start_again(core: Core, lease: LeaseRow) -> None:
-    """What a lease reads is made again, so its tasks run again after that: with their region, if they have one."""
+    """Stop a lease whose inputs are recomputed; its tasks run again afterwards, with their region, if they have one."""
     if lease.stage.region >= 0:
-        stop(core, lease, "region_restart", "region restart")  # before the rest of its region: what it reads is freed
+        stop(core, lease, "region_restart", "region restart")  # before the rest of its region: its inputs are freed
         core.later(Phase.RESTARTS, lease.stage)
     else:
         stop_both(core, lease, "inputs_lost", AGAIN)
 
 
 def wanted(stage: Stage, index: int) -> bool:
-    """Whether output `index` is a result, or some consumer that has not started reads it."""
+    """Return whether output `index` is a result, or is read by a consumer that has not started."""
     if stage.vertex.keep:
         return True
     return any(_reads(link, index) for link in stage.outputs if link.data)
@@ -178,7 +178,7 @@ def wanted(stage: Stage, index: int) -> bool:
 def _reads(link: PhysicalEdge, index: int) -> bool:
     router = link.router
     if router is None:
-        return True  # a consumer whose parallelism is not known yet
+        return True  # a consumer of unknown parallelism
     state = link.dst.state
     for a, b in router.consumers(index):
         for wanted in NOT_STARTED:

@@ -1,8 +1,8 @@
-"""The Application Master of one job: `handle(events) -> commands`, the one way in.
+"""The Application Master of one job: `handle(events) -> commands`, the only entry to the engine.
 
-Pure: the same events give the same commands. Time arrives inside events, numbers come from a counter. `handle` takes a
-batch: it drains the events through the lifecycles, then serves special requests, then gives the offered workers leases,
-deepest work first, and at last sees whether the job is over.
+Pure: the same events give the same commands. Times are in the events, numbers come from a counter. `handle` takes a
+batch: it drains the events through the lifecycles, then serves special requests, then leases tasks to the offered
+workers, deepest first, and at last checks for the end of the job.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ _CAN_END = (JobState.RUNNING, JobState.FAILING, JobState.CANCELLING, JobState.EN
 
 
 class Master:
-    """Decides for one job. Not a scheduler of machines: the pool says which workers are this job's."""
+    """Decides for one job. The pool, not the master, assigns workers to jobs."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Master:
         self.core.managers = managers or {}
         for vertex in graph.vertices.values():
             if vertex.manager is not None:
-                make(self.core.managers, vertex)  # a wrong one is told when the job is submitted
+                make(self.core.managers, vertex)  # a bad policy is reported at the submission of the job
         self.core.policies = {
             name: factory() for name, factory in self.core.managers.items() if name.startswith(JOB_POLICY)
         }
@@ -143,13 +143,15 @@ class Master:
         self._on = on
 
     def handle(self, events: Iterable[Event]) -> list[Command]:
-        """Take what happened, return what to do. Late and repeated reports are ignored; an illegal step raises."""
+        """Take events, return commands. Late and repeated reports are ignored; an illegal step raises
+        InvalidTransition.
+        """
         core = self.core
         core.out = []
         core.moved = []
         on = self._on
         told = events if isinstance(events, list) else list(events)
-        bulk = core.tuning.shared_memory  # else it is kept for each task where its output lies
+        bulk = core.tuning.shared_memory  # otherwise each task has the location of its output
         at = 0
         while at < len(told):
             event = told[at]
@@ -177,7 +179,9 @@ class Master:
         return has_ready(self.core) or bool(self.core.backups_wanted)
 
     def choice(self, idle: Sequence[int]) -> Sequence[int]:
-        """Return which of the idle workers, the first one last, to offer one after another until the job takes one."""
+        """Return the idle workers to offer, one after another until the job takes one; the last one is offered
+        first.
+        """
         return exclusion.choice(self.core, idle)
 
     @property
@@ -190,7 +194,7 @@ class Master:
     def _on_job_submitted(self, event: JobSubmitted) -> None:
         core = self.core
         if core.status is not JobState.NEW:
-            return  # it was cancelled before it began
+            return  # the job was cancelled before its start
         core.started_at = event.now
         move_job(core, "started")
         graph = core.graph
@@ -208,7 +212,7 @@ class Master:
         cancel(self.core, event.reason, force=event.force)
 
     def _see_end(self) -> None:
-        """All vertices that do not wait for the others have ended: let those begin, or end the job."""
+        """Start the final vertices once all others have ended, or end the job."""
         core = self.core
         if core.leases:
             return
@@ -279,7 +283,7 @@ class Master:
             unqueue(stage, index, index + 1)
             fatal(core, stage, index, Failure.CAPACITY, reason)
         if stage.ready.count:
-            core.later(Phase.REQUESTS, stage)  # the tokens of this one are free for the next
+            core.later(Phase.REQUESTS, stage)  # its tokens are free for the next lease
 
     def _on_output_lost(self, event: OutputLost) -> None:
         core = self.core
@@ -347,9 +351,9 @@ class Master:
             TIMERS[what[0]](core, *what[1:])
 
     def _on_idle_tick(self, event: IdleTick) -> None:
-        """Workers are idle and nothing is ready: take back half of the longest lease, by count.
+        """Revoke half of the longest lease, by count, while workers are idle and no task is ready.
 
-        Estimates are no help here: a lease that is late is one whose estimate was wrong.
+        Estimates do not help here: a late lease is one with a wrong estimate.
         """
         core = self.core
         if has_ready(core):

@@ -1,7 +1,7 @@
-"""Notes: out-of-the-ordinary moments of a job as data. `weft.engine.text` alone has the words.
+"""Log entries of the history as data. `weft.engine.text` alone renders them.
 
-A note has a time, a subject, a kind and the data of its kind: plain values by name. History, explanations and pages
-read kinds and data; nothing reads the text that is made of them.
+A `Note` has a time, a subject, a kind and the data of its kind: plain values by name. History, explanations and pages
+read kinds and data; no code parses the rendered text.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _LONGEST: Final = 200
 
 
 class NoteKind(Enum):
-    """The moments that are noted: a word for programs, and the names of the data of each."""
+    """The kinds of log entries: a word for programs, and the names of the data of each."""
 
     def __init__(self, word: str, *fields: str) -> None:
         self.word = word
         self.fields = fields
 
     JOB_STATE = "job_state", "state"
-    ONLY_FINAL = "only_final", "reason"  # a first cancel came when nothing but final vertices was left
+    ONLY_FINAL = "only_final", "reason"  # a first cancel while only final vertices were left
 
     # Tasks.
-    LEASED = "leased", "lo", "hi", "worker"  # worker -1: beside the workers
+    LEASED = "leased", "lo", "hi", "worker"  # worker -1: the helper pool
     FINISHED = "finished", "lo", "hi"
     FINISHED_AGAIN = "finished_again", "attempt"
     # `other` is the worker that goes on with the task, or None.
@@ -69,14 +69,14 @@ class NoteKind(Enum):
     NODE_JOINED = "node_joined", "name", "slots", "memory", "gpu"
     NODE_DRAINING = "node_draining", "reason"
     NODE_LOST = "node_lost", "reason"
-    NODES_AWAITED = "nodes_awaited", "reason"  # a bubble or task waits for nodes that could join
+    NODES_AWAITED = "nodes_awaited", "reason"  # a bubble or task waits for nodes to join
     WORKER_EXCLUDED = "worker_excluded", "seconds", "reason", "seen"
     WORKER_READMITTED = "worker_readmitted", "reason"
     LAST_WORKER = ("last_worker",)  # a worker was to be excluded, and is the last one
 
     # Changes of the graph.
     CONFIGURED = "configured", "n"
-    # Of managers `decision` is made by `data_of` and `seen` by `figures_of`; elsewhere `seen` is text of who decided.
+    # For managers `data_of` makes `decision` and `figures_of` makes `seen`; elsewhere `seen` is a text.
     MANAGER_DECIDED = "manager_decided", "decision", "seen"
     MANAGER_FAILED = "manager_failed", "message"
     MANAGER_SILENT = "manager_silent", "n"
@@ -86,9 +86,9 @@ class NoteKind(Enum):
     ENDED_EARLY = "ended_early", "reason"
     SERVICE_UNUSED = ("service_unused",)
     BRANCH_TAKEN = "branch_taken", "choice", "branch"
-    BRANCH_SKIPPED = "branch_skipped", "choice", "branch"  # branch: the one that was taken
+    BRANCH_SKIPPED = "branch_skipped", "choice", "branch"  # branch: the chosen one
     UNANSWERED = "unanswered", "expander"
-    PATCHED = "patched", "vertices", "edges"  # how many were added
+    PATCHED = "patched", "vertices", "edges"  # the numbers of additions
     REGION_RESTARTS = "region_restarts", "reason"
 
     # Bubbles.
@@ -104,9 +104,9 @@ NOTE_KINDS: Final = {kind.word: kind for kind in NoteKind}
 
 
 class Note(Struct, frozen=True, gc=False):
-    """One moment, `at` seconds on the loop's clock. `subject` is a vertex, task, worker or bubble; "" is the job.
+    """One log entry, `at` seconds on the loop's clock. `subject` is a vertex, task, worker or bubble; "" is the job.
 
-    `values` are the data of the kind in the order of its fields: many notes are made, and few are ever read.
+    `values` are the data of the kind in the order of its fields: many entries are made, and few are ever read.
     """
 
     at: float
@@ -121,7 +121,7 @@ class Note(Struct, frozen=True, gc=False):
 
 
 def data_of(decision: Decision, subject: str) -> dict[str, Any]:
-    """Return a decision as data of a note about `subject`; nobody has checked yet whether the decision makes sense."""
+    """Return a decision as data of an entry about `subject`; the decision is not validated yet."""
     return {
         "decision": type(decision).__name__,
         "vertex": getattr(decision, "vertex", subject),
@@ -182,7 +182,7 @@ def _short(value: Any) -> str:
 
 
 def figures_of(view: View) -> dict[str, Any]:
-    """Return the figures that a manager has seen, for whoever asks why it decided as it did."""
+    """Return the figures that a manager saw for its decision."""
     return {
         "n": view.n,
         "finished": view.finished,

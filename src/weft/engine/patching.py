@@ -1,8 +1,7 @@
-"""The graph while it grows: parallelism that becomes known, choices, patches, and decisions applied.
+"""The growth of the graph: late parallelism, choices, patches, and the application of decisions.
 
 Expanders answer with a small value: an int or a list (parallelism of the vertices that name it as their `Source`), a
-string (the branch of the choices it decides), a `Patch`, or decisions. Everything is checked before anything is
-changed.
+string (the branch of the choices it decides), a `Patch`, or decisions. Validation precedes every change.
 """
 
 from __future__ import annotations
@@ -146,7 +145,7 @@ def configure_known(core: Core, stages: Sequence[Stage], *, fresh: bool) -> None
     """Give task rows to every stage whose parallelism is settled; `fresh` while nothing of the job has started."""
     waiting = [stage for stage in stages if stage.n < 0 and stage.status is VertexState.CONFIGURING]
     settled = True
-    while waiting and settled:  # what is the same as another may be named before it
+    while waiting and settled:  # a vertex may come before the one whose parallelism it shares
         settled = False
         for stage in waiting:
             parallelism = stage.vertex.parallelism
@@ -160,7 +159,7 @@ def configure_known(core: Core, stages: Sequence[Stage], *, fresh: bool) -> None
 
 
 def _starts_with_a_source(stage: Stage) -> bool:
-    """Whether its bubble holds one of its sources: a manager that waits for what that does would wait for ever."""
+    """Return whether a source of a stage is in its bubble: a manager that waits for that source would wait for ever."""
     return stage.bubble >= 0 and any(link.src.bubble == stage.bubble for link in stage.inputs)
 
 
@@ -204,7 +203,9 @@ def configure(
 
 
 def start(core: Core, given: Collection[str] = ()) -> None:
-    """Make what needs nothing ready, all at once at the beginning; the outputs of `given` vertices are there."""
+    """Make stages without dependencies ready, all at once at the start; the outputs of `given` vertices exist
+    already.
+    """
     for stage in reversed(core.order):
         if stage.vertex.lazy:
             _leave_out_unread(core, stage)
@@ -237,12 +238,12 @@ def start(core: Core, given: Collection[str] = ()) -> None:
 
 
 def _leave_out_unread(core: Core, stage: Stage) -> None:
-    """Skip the tasks whose output no task reads that will run; the readers have been looked at before."""
+    """Skip the tasks whose output no later task reads; readers are handled before their sources."""
     links = [link for link in stage.outputs if link.data]
     if stage.keep or stage.n < 1 or not links:
         return
     if any((link.wide or link.group) and not link.dst.over for link in links):
-        return  # each of them is read
+        return  # all of its outputs are read
     unread = [index for index, refs in enumerate(count_refs(stage)) if not refs]
     for index in unread:
         write(core, stage, index, index + 1, UNSCHEDULED, SKIPPED)
@@ -254,7 +255,7 @@ def _leave_out_unread(core: Core, stage: Stage) -> None:
 
 
 def _start_without_inputs(core: Core, stage: Stage) -> None:
-    """Some maps leave a task with nothing to read: it waits for nothing."""
+    """Make tasks ready for which the map of an input selects no source task."""
     missing = stage.missing = count_missing(stage, fresh=True)
     for index in range(stage.n):
         if missing[index] == 0 and stage.state[index] == UNSCHEDULED:
@@ -262,9 +263,9 @@ def _start_without_inputs(core: Core, stage: Stage) -> None:
 
 
 def expanded(core: Core, stage: Stage, index: int, value: Any) -> str:
-    """Carry out what task `index` of an expander answered; return why the answer is rejected, "" if it is not.
+    """Apply the answer of task `index` of an expander; return the reason of a rejection, "" if accepted.
 
-    An answer counts once: a task that is run again, because its output was lost, is not asked again.
+    An answer counts once: the answer of a recomputed task is ignored.
     """
     if (stage.index, index) in core.answered:
         return ""
@@ -330,7 +331,7 @@ def _decisions(core: Core, stage: Stage, value: Any) -> list[Any]:
 
 
 def _settles(value: Any, deciding: list[ChoiceRow]) -> bool:
-    """Whether an answer is decisions that settle every choice which waits for it."""
+    """Return whether an answer consists of decisions that settle every waiting choice."""
     if type(value) is Choose:
         value = [value]
     if not isinstance(value, (list, tuple)):
@@ -348,7 +349,7 @@ def _wanted(waiting: list[Stage], deciding: list[ChoiceRow]) -> str:
 
 
 def apply(core: Core, decision: Any) -> None:
-    """Validate one decision and carry it out; GraphError if it is not allowed now, or is none about the graph."""
+    """Validate one decision and apply it. GraphError: it is not allowed now, or does not concern the graph."""
     carry_out = _DECISIONS.get(type(decision))
     if carry_out is None:
         raise GraphError(
@@ -499,7 +500,7 @@ def _set_edge(core: Core, decision: SetEdge) -> None:
 
 
 def _movement_after(link: PhysicalEdge, edge: Edge, wanted: Movement) -> Movement:
-    """Return the movement that a decision gives to an edge; GraphError if it cannot have it any more."""
+    """Return the movement of an edge after a decision. GraphError: the movement is not possible any more."""
     src, dst, move, was = link.src, link.dst, wanted.move, link.edge.movement
     why = ""
     if MovementKind.NONE in (move, was.move):
@@ -528,7 +529,7 @@ def _movement_after(link: PhysicalEdge, edge: Edge, wanted: Movement) -> Movemen
 
 
 def _set_movement(link: PhysicalEdge, edge: Edge) -> None:
-    """Join both ends of a link anew; GraphError if the movement does not allow their numbers of tasks."""
+    """Bind a link anew to its movement. GraphError: the movement does not allow the numbers of tasks."""
     src, dst = link.src, link.dst
     router = bind(edge, src.n, dst.n) if src.n >= 0 and dst.n >= 0 else None
     move = edge.movement.move
@@ -631,7 +632,7 @@ def patch(core: Core, decision: ApplyPatch) -> None:
 
 
 def emitted(core: Core, vertex: str, name: str) -> None:
-    """A user event was emitted: open the gates that wait for it."""
+    """Open the gates that wait for a user event."""
     if (vertex, name) in core.emitted:
         return
     core.emitted.add((vertex, name))
@@ -651,4 +652,4 @@ _DECISIONS: Final[dict[type, Callable[[Core, Any], None]]] = {
     Emit: _emit,
     Fail: _fail,
 }
-"""What checks and carries out each decision about the graph; other named tuples are values of the user's."""
+"""The functions that validate and apply each decision about the graph; other named tuples are plain values."""

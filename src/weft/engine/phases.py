@@ -1,4 +1,4 @@
-"""What the phases of a tick do, and what timers are for: the one table of each, with what extensions bring.
+"""The functions of the phases and timers: one table of each, with those of the extensions.
 
 `Master.handle` walks the table and names none of them.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def walk(core: Core) -> None:
-    """Run the first phase that has something to do, until none has."""
+    """Run the first phase with a non-empty queue until all queues are empty."""
     while core.due:
         first = core.due & -core.due
         core.due ^= first
@@ -48,7 +48,7 @@ def _unslotted(core: Core) -> None:
 
 
 def _offer_again(core: Core) -> None:
-    """What has started may have opened gates, behind which there is something for workers that got nothing."""
+    """Open gates may have made tasks ready for workers without a lease."""
     if core.offered and core.served:
         core.later(Phase.OFFERS)
 
@@ -62,7 +62,7 @@ def _offers(core: Core) -> None:
 
 
 EXTENSIONS: Final = (speculation.EXTENSION, exclusion.EXTENSION, control.EXTENSION)
-"""What few jobs need."""
+"""The extensions, each used by few jobs."""
 RUN: Final[dict[Phase, Callable[[Core], None]]] = {
     Phase.MANAGERS: _managers,
     Phase.RESTARTS: gangs.restart_needed,
@@ -72,7 +72,7 @@ RUN: Final[dict[Phase, Callable[[Core], None]]] = {
     Phase.UNSLOTTED: _unslotted,
     Phase.OFFERS: _offers,
 }
-"""What each phase does."""
+"""The function of each phase."""
 
 
 def _lease_timed_out(core: Core, id: int) -> None:
@@ -94,7 +94,7 @@ TIMERS: Final[dict[str, Callable[..., Any]]] = {
     "retry": _retry_is_due,
     "bubble": gangs.timed_out,
 }
-"""What a timer is for, by the name that it was set with: the other values of it are given after the core."""
+"""The handler of a timer, by the name of the timer; its other values are the arguments after the core."""
 for _extension in EXTENSIONS:
     RUN.update(_extension.phases)
     TIMERS.update(_extension.timers)
@@ -108,11 +108,11 @@ HEARD: Final = {
     for extension in EXTENSIONS
     for kind in (*extension.before, *extension.after)
 }
-"""The events that extensions hear, and the handlers that are called before and after that of the core."""
+"""The events of the extensions, with the handlers before and after that of the core."""
 
 
 def hearing(core: Core, kind: type, own: Callable[[Any], None] | None) -> Callable[[Any], None]:
-    """Return what takes an event of a kind in `HEARD`: the core's `own` handler, with those before and after it."""
+    """Return the handler of a kind of events in `HEARD`: the core's `own`, with those before and after it."""
     before, after = HEARD[kind]
 
     def take(event: Any) -> None:

@@ -1,4 +1,4 @@
-"""The physical graph: stages, links and rows of task state. Data only; what happens to it is in the modules beside.
+"""The physical graph: stages, links and rows of task state. Data only; the functions are in other modules.
 
 A `Stage` is the physical side of a vertex, a `PhysicalEdge` that of an edge. Task states are one byte each in
 `Stage.state`; ready tasks are intervals of indices; a wide input is one counter for the whole stage (a *gate*); only
@@ -47,7 +47,7 @@ class Intervals:
 
     @property
     def first(self) -> int:
-        """The smallest index; there must be one."""
+        """The smallest index; the set must not be empty."""
         return self.spans[-1][0]
 
     def add(self, lo: int, hi: int) -> None:
@@ -85,7 +85,7 @@ class Intervals:
         return lo, hi
 
     def discard(self, lo: int, hi: int) -> None:
-        """Remove what of `lo:hi` is in the set."""
+        """Remove all indices of `lo:hi` from the set."""
         kept = []
         for a, b in self.spans:
             if b <= lo or a >= hi:
@@ -110,9 +110,9 @@ NOTHING = Intervals()
 
 
 def _by_task(edge: Edge) -> bool:
-    """Whether a destination task waits for the source tasks that it reads, not for the source vertex."""
+    """Return whether a destination task waits for the source tasks that it reads, not for the source vertex."""
     scheduling = edge.scheduling
-    return scheduling is SEQUENTIAL or (  # of most edges it is that object
+    return scheduling is SEQUENTIAL or (  # most edges have that object
         not scheduling.concurrent and scheduling.when is Trigger.ALL_DONE and scheduling.outcome is Outcome.SUCCESS
     )
 
@@ -120,8 +120,8 @@ def _by_task(edge: Edge) -> bool:
 class PhysicalEdge:
     """The physical side of an edge.
 
-    `gate`: readiness through it is a matter of the whole destination stage (wide, order-only, concurrent, triggered),
-    `opened` says that it lets tasks through. `left` counts destination tasks that may still read it.
+    `gate`: the input holds the whole destination stage (wide, order-only, concurrent, triggered); `opened`: the gate
+    lets tasks through. `left` counts destination tasks that may still read it.
     """
 
     KEPT: ClassVar = (
@@ -160,7 +160,7 @@ class PhysicalEdge:
         self.gate = self.wide or move is MovementKind.NONE or not _by_task(edge)
 
     def bound(self, router: Router | None) -> None:
-        """Take the router, now that both ends have task rows."""
+        """Set the router, once both ends have task rows."""
         self.router = router
         self.left = self.dst.n
         if router is not None and (router.group != self.group or router.wide != self.wide):
@@ -169,24 +169,23 @@ class PhysicalEdge:
             self.set_edge(self.edge)
 
     def set_edge(self, edge: Edge) -> None:
-        """Take other properties of the edge."""
+        """Replace the properties of the edge."""
         self.edge = edge
         self.gate = self.wide or not self.data or not _by_task(edge)
 
     @property
     def durable(self) -> bool:
-        """Whether the engine never frees what flows here."""
+        """Whether the engine never frees the data of this edge."""
         return self.edge.storage is Storage.DURABLE
 
 
 class Stage:
     """The physical side of a vertex: its rows, counters and links.
 
-    `n` is -1 until the parallelism is known. `finished` counts tasks whose output was made (FINISHED, FREED), `over`
-    those that ended in any way. `closed` counts gates that are shut. `missing[i]` counts narrow inputs of task i that
-    are not there, None where one one-to-one input says it all. `refs[i]` counts consumers that have not read output i,
-    None where the only consumer is narrow and reads it once. `again` says that it had ended before, and was to make
-    again what was lost.
+    `n` is -1 until the parallelism is known. `finished` counts tasks with an output (FINISHED, FREED), `over` tasks
+    that ended in any way. `closed` counts shut gates. `missing[i]` counts unavailable narrow inputs of task i, None for
+    a single one-to-one input. `refs[i]` counts consumers that have not read output i, None where the only consumer is
+    narrow and reads it once. `again`: the vertex had ended before, and recomputes lost outputs.
     """
 
     __slots__ = (
@@ -246,7 +245,7 @@ class Stage:
         "written",
     )
     MADE_ANEW: ClassVar = ("manager",)
-    """The fields that are made anew when a snapshot is read."""
+    """The fields that are rebuilt when a snapshot is read."""
     KEPT: ClassVar = tuple(name for name in __slots__ if name != "manager")
     """The fields that a snapshot holds."""
 
@@ -309,7 +308,7 @@ class Stage:
             self.ask(vertex.resources)
 
     def ask(self, resources: tuple[Resources, ...]) -> None:
-        """Set what the tasks ask for."""
+        """Set the resources of the tasks."""
         self.resources = resources
         first = resources[0]
         self.plain = first.plain and self.vertex.placement is None and not first.tokens

@@ -1,9 +1,9 @@
-"""Where tasks should run, when workers do not share memory.
+"""Nodes for tasks, when workers do not share memory.
 
 Sources: the tensor seed's heuristic. Take the first source task without a worker and a worker without tasks, walk the
-undirected task graph depth-first from it, give that worker every source task met, stop when it has its share; next
-worker. Shuffle and broadcast edges are not walked. Above `WALK_LIMIT` tasks each connected component is cut into
-contiguous blocks instead. Everything else: where most of the bytes of its inputs lie, ties to the freest node.
+undirected task graph depth-first from it, give that worker every source task met, stop at its share; next worker.
+Shuffle and broadcast edges are not walked. Above `WALK_LIMIT` tasks each connected component is cut into contiguous
+blocks instead. All other tasks: the node with most bytes of their inputs, ties to the node with most free slots.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _home(task: tuple[Stage, int]) -> int:
 
 
 def _neighbours(stage: Stage, index: int) -> list[tuple[Stage, int]]:
-    """Return what a task reads, then what reads it: siblings are met before the walk goes on down."""
+    """Return the inputs of a task, then its readers: siblings are visited before the walk goes deeper."""
     found: list[tuple[Stage, int]] = []
     for link in stage.inputs:
         if link.router is not None and not link.wide:
@@ -100,7 +100,7 @@ def _neighbours(stage: Stage, index: int) -> list[tuple[Stage, int]]:
 
 
 def assign_by_bytes(core: Core, stage: Stage, lo: int, hi: int) -> None:
-    """Give tasks `lo:hi`, whose narrow inputs are all there, the node that holds most of their bytes."""
+    """Assign tasks `lo:hi`, whose narrow inputs all exist, to the node that holds most of their bytes."""
     if stage.home is None:
         stage.home = [ANYWHERE] * stage.n
     busy: dict[int, int] = {}

@@ -1,9 +1,9 @@
-"""Policies as the master knows them: pure functions from a view to decisions.
+"""Policies as seen by the master: pure functions from a view to decisions.
 
-A `VertexManager` decides for one vertex. It is asked when one of its `moments` has come, sees a `View`, and answers
-with decisions and a memo, which it is given back the next time. It reads no clock, waits for nothing and changes
-nothing: the master validates what it answers, journals it and applies it. A decision that is not allowed is rejected,
-noted in the story of the vertex, and the job goes on.
+A `VertexManager` decides for one vertex. The master calls it at each of its `moments` with a `View`; it answers with
+decisions and a memo, which the next call receives. It reads no clock, waits for no result and changes no state: the
+master validates, journals and applies its decisions. A decision that is not allowed is rejected and noted in the
+history of the vertex, and the job goes on.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 class Moment(Enum):
-    """When a manager is asked."""
+    """A moment at which a manager decides."""
 
     STARTED = "started"  # once, when the job begins or the vertex is added
-    SOURCE_ENDED = "source_ended"  # a vertex that it reads, or waits for, has ended
+    SOURCE_ENDED = "source_ended"  # a vertex that it reads or waits for has ended
     FINISHED = "finished"  # tasks of its own have finished
-    EVENT = "event"  # a vertex that it reads, or waits for, has emitted a user event
+    EVENT = "event"  # a vertex that it reads or waits for has emitted a user event
 
 
 class InputView(NamedTuple):
-    """One input edge: its source, how far that is, what it wrote for each partition (bytes; None if not counted), the
-    rows it wrote, and `nbytes`, all bytes of its outputs (-1 unless every one of its tasks was counted).
+    """One input edge: its source, the progress of the source, its bytes for each partition (None if not counted), its
+    rows, and `nbytes`, all bytes of its outputs (-1 unless every one of its tasks was counted).
     """
 
     edge: str
@@ -42,10 +42,10 @@ class InputView(NamedTuple):
 
 
 class View(NamedTuple):
-    """All that a manager may see; `over` counts tasks that ended in any way.
+    """The input of a manager; `over` counts tasks that ended in any way.
 
-    `rows` counts each task once, when it first finishes; `lost` of those are being made again, their output is gone.
-    `events` are the payloads of user events, by (vertex, name), in order of arrival.
+    `rows` counts each task once, when it first finishes; `lost` of those are being recomputed after the loss of their
+    output. `events` are the payloads of user events, by (vertex, name), in order of arrival.
     """
 
     now: float
@@ -65,20 +65,20 @@ class View(NamedTuple):
 
 
 JOB_POLICY = "job."
-"""How the names of policies for a whole job begin. Whichever are registered are made once for each job."""
+"""The prefix of the names of policies for a whole job. Each registered one is made once for each job."""
 STRAGGLERS = "job.stragglers"
-"""The name of the policy that says which leases are run a second time. It decides for a job, not for a vertex, and is
-asked with a `WatchView`."""
+"""The name of the speculation policy, which selects leases for a second attempt. It decides for a job, not for a
+vertex, and receives a `WatchView`.
+"""
 BLAME = "job.blame"
-"""The name of the policy that says whose fault failures are. It decides for a job, and is asked with a `BlameView`."""
+"""The name of the node exclusion policy. It decides for a job, and receives a `BlameView`."""
 
 
 class AttemptView(NamedTuple):
     """A lease of units `lo:hi` of a vertex, `finished` of whose `n` tasks are done.
 
-    `seconds` is how long as many tasks take by the latest estimate (-1: not known); `weight` how many times the usual
-    number of bytes these read (0: not asked for yet); `backed` says that a second attempt runs, `backups` how many
-    there were.
+    `seconds` is the latest estimate for as many tasks (-1: unknown); `weight` the ratio of its input bytes to the usual
+    number (0: not requested yet); `backed`: a second attempt runs; `backups` counts the second attempts so far.
     """
 
     lease: int
@@ -95,7 +95,7 @@ class AttemptView(NamedTuple):
 
 
 class WatchView(NamedTuple):
-    """What runs and may be run twice at a time, and how many second attempts there are."""
+    """The leases that run and may have a second attempt, and the number of running second attempts."""
 
     now: float
     workers: int
@@ -105,7 +105,9 @@ class WatchView(NamedTuple):
 
 
 class WorkerView(NamedTuple):
-    """A worker of a node: whether it is avoided, how often it was, and `since` when it is not any more (seconds)."""
+    """A worker of a node: whether it is excluded, the number of its exclusions, and `since`, the end of the last one
+    (seconds).
+    """
 
     worker: int
     node: int
@@ -115,8 +117,8 @@ class WorkerView(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """A task failed on a worker, by no fault of its program; `unread` is the output (vertex, index) that it could not
-    read although it is there, if that was why. A worker that died was at `task`.
+    """A failure of a task on a worker that its program did not cause; `unread` is the existing output (vertex, index)
+    that it could not read, if any. `task` of a dead worker is its running task.
     """
 
     at: float
@@ -127,7 +129,7 @@ class Fault(NamedTuple):
 
 
 class BlameView(NamedTuple):
-    """The workers there are, and the latest faults, oldest first."""
+    """The present workers, and the latest faults, oldest first."""
 
     now: float
     workers: tuple[WorkerView, ...]
@@ -136,9 +138,9 @@ class BlameView(NamedTuple):
 
 
 class VertexManager(Protocol):
-    """Decides for one vertex. `holds`: none of its tasks starts before `Schedule` lets it; `counts`: it looks at
-    sizes or rows, which are counted only for those who do. A policy for a whole job is one that no vertex names: it has
-    no moments, and a view of its own.
+    """Decides for one vertex. `holds`: no task starts before a `Schedule` allows it; `counts`: the manager needs sizes
+    or rows, which are counted only on demand. A policy for a whole job is named by no vertex: it has no moments, and a
+    view of its own.
     """
 
     moments: frozenset[Moment]
@@ -146,9 +148,9 @@ class VertexManager(Protocol):
     counts: bool
 
     def decide(self, view: Any, memo: Any) -> tuple[Sequence[Decision], Any]:
-        """Return decisions (none: nothing to say now) and the memo for next time."""
+        """Return the decisions (none: no change now) and the memo for the next call."""
         ...
 
 
 ManagerFactory = Callable[..., VertexManager]
-"""Makes a manager from the parameters in the graph, given as keywords; raises GraphError for wrong ones."""
+"""Makes a manager from the parameters in the graph, given as keywords. GraphError: wrong parameters."""

@@ -1,4 +1,4 @@
-"""What stands between the master and the world: clock, journal, the loop as backends see it, and the backend itself."""
+"""The ports of the engine: clock, journal, the loop as seen by backends, and the backend."""
 
 from __future__ import annotations
 
@@ -25,47 +25,47 @@ class Clock(Protocol):
 
 
 class ManualClock:
-    """A clock that stands still until it is told to go on: for tests and the simulator."""
+    """A clock that moves only by `advance`: for tests and the simulator."""
 
     def __init__(self, start: float = 0.0) -> None:
         self.time = start
 
     def now(self) -> float:
-        """Return the time it was set to."""
+        """Return the set time."""
         return self.time
 
     def wall(self) -> float:
-        """Return the same: there is no other time here."""
+        """Return the set time: there is no other time here."""
         return self.time
 
     def advance(self, seconds: float) -> None:
-        """Go on by `seconds`."""
+        """Advance the time by `seconds`."""
         self.time += seconds
 
 
 WhenDurable = Callable[[Callable[[], None]], None]
-"""Takes what to call, on any thread, as soon as a record is durable."""
+"""A function that runs a callback, on any thread, as soon as a record is durable."""
 
 
 class Journal(Protocol):
-    """Where ticks are written before their consequences are seen. One record is one tick. No method waits.
+    """The store of ticks, written before their consequences are visible. One record is one tick. No method waits.
 
-    `error` says why nothing more can be written.
+    `error` is the reason why no further record can be written.
     """
 
     error: WeftError | None
 
     def append(self, events: Sequence[Event], commands: Sequence[Command]) -> WhenDurable | None:
-        """Take one record; None if it is durable already. `DURABLE_FIRST` commands wait for that."""
+        """Append one record; return None if it is durable already. `DURABLE_FIRST` commands wait for durability."""
         ...
 
     def close(self) -> None:
-        """Take no more; what was taken is still written."""
+        """Accept no more records; appended ones are still written."""
         ...
 
 
 class WorkerSpec(NamedTuple):
-    """A worker and where it is. All workers of a `node` share memory."""
+    """A worker and its node. All workers of a `node` share memory."""
 
     worker: int
     node: int = 0
@@ -74,15 +74,14 @@ class WorkerSpec(NamedTuple):
 
 
 class Job(Protocol):
-    """A job as a backend sees it. `backend` is the backend's own; `leases` are those that the loop still waits for.
+    """A job as seen by a backend. `backend` belongs to the backend; `leases` are those that the loop still waits for.
 
-    `inspector` looks at the job and changes nothing: all that a worker needs to run a lease is in its `Launch`.
+    `inspector` reads the state of the job; the `Launch` of a lease carries all data that its worker needs.
 
-    `outputs` keeps the values of a durable job in files (`weft.store.outputs`), None for any other. `history` is what
-    earlier runs of its graph took, where somebody kept it; `recorded` says that what this one takes will be kept.
-    `given` are values that were there before the job, by vertex, in columns of its store: they are not the job's to
-    free. `gates` has the gates of leases that are about to be launched behind one. `cache` is asked for tasks
-    that have a cache key.
+    `outputs` keeps the values of a durable job in files (`weft.store.outputs`), None for any other. `history` has the
+    measurements of earlier runs of its graph, if recorded; `recorded`: those of this run will be recorded. `given` are
+    values from before the job, by vertex, in columns of its store: the job does not free them. `gates` has the commit
+    barriers of leases that are about to be launched behind one. `cache` serves tasks that have a cache key.
     """
 
     id: str
@@ -100,7 +99,7 @@ class Job(Protocol):
 
 
 class Shell(Protocol):
-    """The loop as a backend sees it."""
+    """The loop as seen by a backend."""
 
     clock: Clock
 
@@ -110,61 +109,62 @@ class Shell(Protocol):
         ...
 
     def post(self, job: str, event: Event) -> None:
-        """Say that something happened, and see to it."""
+        """Queue an event and process the queue."""
         ...
 
     def post_later(self, job: str, *events: Event) -> None:
-        """Say that something happened without seeing to it; a `drain` follows."""
+        """Queue events without processing them; a `drain` follows."""
         ...
 
     def drain(self, going_on: Callable[[], None] | None = None) -> None:
-        """See to what was said; `going_on` is called whenever there is more to see to than at first."""
+        """Process the queue; `going_on` is called whenever new events join during the processing."""
         ...
 
     def settle(self) -> None:
-        """Wait until nobody is at it."""
+        """Wait until no thread processes the queue."""
         ...
 
     def worker_joined(self, spec: WorkerSpec) -> None:
-        """A worker came."""
+        """Report a new worker."""
         ...
 
     def worker_lost(
         self, worker: int, reason: str, *, node_lost: bool = False, unit: int = -1, replaced: bool = False
     ) -> None:
-        """A worker is gone; `replaced` says that the executor will bring another one to its node."""
+        """Report a lost worker; `replaced`: the executor will bring another one to its node."""
         ...
 
     def node_joined(self, spec: NodeSpec) -> None:
-        """A node came, with its workers, memory and GPUs."""
+        """Report a new node, with its workers, memory and GPUs."""
         ...
 
     def node_draining(self, node: int, reason: str) -> None:
-        """A node is to be given back: it takes no new work, and `Provider.drained` follows when nothing runs there."""
+        """Report a node that leaves: it takes no new work, and `Provider.drained` follows when no task runs there."""
         ...
 
     def node_lost(self, node: int, reason: str) -> None:
-        """A node is gone, with its workers and the outputs that it held."""
+        """Report a lost node, with its workers and outputs."""
         ...
 
     def cancel(self, job: Any, reason: str) -> None:
-        """Ask a job to stop."""
+        """Order a job to stop."""
         ...
 
     def idle_tick(self) -> None:
-        """Nothing came for a while."""
+        """Report that no event came for a while."""
         ...
 
 
 class Cache(Protocol):
-    """What knows earlier results of tasks that have a cache key."""
+    """The store of earlier results of tasks that have a cache key."""
 
     def probe(self, shell: Shell, job: Job, probe: Probe) -> None:
-        """Take a question on and return at once; later post `Hit` or `Miss`, perhaps after `Waiting`."""
+        """Accept a probe and return at once; later post `Hit` or `Miss`, perhaps after `Waiting`."""
         ...
 
     def keep(self, recipe: Any, started: float, spoilt: str) -> str:
-        """Keep the result of a task that has succeeded; return why it is not kept, or "". Called from any thread.
+        """Keep the result of a task that has succeeded; return the reason if it is not kept, else "". Called from any
+        thread.
 
         See `TaskContext.keep_result`.
         """
@@ -172,17 +172,16 @@ class Cache(Protocol):
 
 
 class Executor(Protocol):
-    """A backend: what runs leases. All methods return at once; what happens later is posted to the loop.
+    """A backend: runs leases. All methods return at once; later results are posted to the loop.
 
     `launch` of a lease is answered by exactly one `Done` or `Failed`. `stop` asks a lease to end; the answer is still
-    one of these. Reports of a lease that the loop has forgotten are dropped.
+    one of these. Reports of a lease that the loop has removed are dropped.
 
-    Two leases may have the same tasks (`Launch.backup_of`). Their outputs are committed once: units that one of them
-    has committed are not committed by the other, nor are those that one has said with `GaveBack` that it will not do;
-    when one has ended with a `Done`, the other ends with `Failed(STOPPED)` and what it made is thrown away where it is.
+    Two leases may have the same tasks (`Launch.backup_of`). Each unit is committed at most once: a lease does not
+    commit units that the other has committed, nor units that it has given up with `GaveBack`. After the `Done` of one
+    lease the other ends with `Failed(STOPPED)`, and its outputs are discarded where they lie.
 
-    `gated` says whether leases of the light lane may begin behind a gate (`Job.gates`). `provider` is where the workers
-    come from. `name` is what a run on it is said to have begun on.
+    `gated` says whether leases of unslotted tasks may begin behind a commit barrier (`Job.gates`).
     """
 
     tuning: Tuning
@@ -195,11 +194,11 @@ class Executor(Protocol):
 
     @property
     def clock(self) -> Clock | None:
-        """The clock that its time passes on, None if it is that of the machine."""
+        """The clock of the backend's time, None for the clock of the machine."""
         ...
 
     def hurry(self) -> None:
-        """Wait for no task any more that is told to stop."""
+        """Wait no longer for tasks that are ordered to stop."""
         ...
 
     @property
@@ -208,11 +207,11 @@ class Executor(Protocol):
         ...
 
     def attach(self, loop: Shell) -> None:
-        """Begin to work for `loop`."""
+        """Start working for `loop`."""
         ...
 
     def open_job(self, job: Job) -> None:
-        """A job is about to be submitted."""
+        """Prepare for a job that is about to be submitted."""
         ...
 
     def launch(self, job: Job, lease: Launch) -> None:
@@ -220,11 +219,11 @@ class Executor(Protocol):
         ...
 
     def shrink(self, job: Job, lease: int) -> None:
-        """Take back the half of a lease that has not begun."""
+        """Revoke the second half of the units of a lease that have not started."""
         ...
 
     def weigh(self, job: Job, weigh: Weigh) -> None:
-        """Count what tasks read, and post `Weighed`."""
+        """Count the bytes that tasks read, and post `Weighed`."""
         ...
 
     def stop(self, job: Job, lease: int, reason: str) -> None:
@@ -240,19 +239,19 @@ class Executor(Protocol):
         ...
 
     def publish(self, job: Job, event: Publish) -> None:
-        """Tell running tasks of a user event."""
+        """Send a user event to running tasks."""
         ...
 
     def restart(self, job: Job, command: Restart) -> None:
-        """Forget what vertices have streamed."""
+        """Drop the streamed data of vertices."""
         ...
 
     def reply(self, job: Job, reply: Reply) -> None:
-        """Tell a control vertex what became of its request."""
+        """Send a control vertex the result of its request."""
         ...
 
     def restore(self, job: Job, vertex: str, lo: int, hi: int) -> None:
-        """Put what an earlier process found out in tasks `lo:hi` where those who read them look."""
+        """Make the outputs that an earlier process computed in tasks `lo:hi` readable for their consumers."""
         ...
 
     def set_timer(self, job: Job, at: float, timer: int) -> None:
@@ -260,9 +259,9 @@ class Executor(Protocol):
         ...
 
     def close_job(self, job: Job) -> None:
-        """A job is over and its results are not wanted any more."""
+        """Drop a job that has ended and whose results are not needed any more."""
         ...
 
     def close(self) -> None:
-        """End everything; no process, thread or file is left."""
+        """Stop all work; no process, thread or file is left."""
         ...

@@ -1,8 +1,8 @@
-"""The provider of slots: the port behind which nodes come from, whether this machine, a cluster or a simulation.
+"""The provider of slots: the port to the source of nodes, which is this machine, a cluster or a simulation.
 
-The provider says which nodes are there and which could still join, hears of requests that wait, and tells the loop of
-nodes that join with their capacity, drain and are lost (`Shell.node_joined`, `node_draining`, `node_lost`). Who gets
-the slots is decided by the pool (`weft.runtime.pool`) alone.
+The provider lists the present nodes and those that could still join, receives the waiting requests, and reports to the
+loop nodes that join with their capacity, drain and are lost (`Shell.node_joined`, `node_draining`, `node_lost`). The
+pool (`weft.runtime.pool`) alone assigns the slots.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import NamedTuple, Protocol
 from weft.model.resources import Placement, Resources
 
 Wants = tuple[tuple[str, int, tuple[Resources, ...], Placement | None], ...]
-"""Slots that are wanted together: vertex, number of tasks, resources of one task in order of preference, placement."""
+"""Slots requested together: vertex, number of tasks, resources of one task in order of preference, placement."""
 
 
 class NodeSpec(NamedTuple):
-    """A node that is there. Its `workers` share its memory; `resources` has the memory and GPUs, its `cpu` is not read.
+    """A present node. Its `workers` share its memory; `resources` has the memory and GPUs, its `cpu` is ignored.
 
-    A node with 0 bytes of memory has its memory not counted.
+    The memory of a node with 0 bytes is not accounted.
     """
 
     node: int = 0
@@ -40,7 +40,7 @@ class NodeKind(NamedTuple):
 
 
 class SlotRequest(NamedTuple):
-    """A request that waits, for all its slots at once. `request` is -1 for one slot for plain work, if none is idle."""
+    """A waiting request for all its slots at once. `request` is -1 for one slot of plain work, if none is idle."""
 
     job: str
     request: int
@@ -48,36 +48,36 @@ class SlotRequest(NamedTuple):
 
 
 class Provider(Protocol):
-    """A source of slots. All methods return at once and post nothing before they have returned.
+    """A source of slots. All methods return at once and post no event before they have returned.
 
-    `grows` says whether nodes may join: then it hears of plain work that waits, too.
+    `grows` says whether nodes may join: then the provider receives requests of waiting plain work, too.
     """
 
     grows: bool
 
     def nodes(self) -> Sequence[NodeSpec]:
-        """Return the nodes there are at the start."""
+        """Return the nodes present at the start."""
         ...
 
     def possible(self) -> Sequence[NodeKind]:
-        """Return what could ever be had beside the nodes that are there; a request beyond that is refused for good."""
+        """Return the nodes that could join the present ones; a request beyond these is refused for good."""
         ...
 
     def acquire(self, request: SlotRequest) -> None:
-        """Take note of a request that waits; nodes may be brought for it. Asked once for each request."""
+        """Register a waiting request, for which nodes may be brought. Called once for each request."""
         ...
 
     def release(self, job: str, request: int) -> None:
-        """Forget a request of `acquire`: it was withdrawn, or its slots have been given back."""
+        """Remove a request of `acquire`: it was withdrawn, or its slots were released."""
         ...
 
     def drained(self, node: int) -> None:
-        """Take away a node that was said to drain: no task is on it any more. The answer is `Shell.node_lost`."""
+        """Take away a draining node without running tasks. The answer is `Shell.node_lost`."""
         ...
 
 
 class FixedProvider:
-    """A provider of nodes that are there from start to end: threads, processes."""
+    """A provider of a constant set of nodes: threads, processes."""
 
     grows = False
 
@@ -93,7 +93,7 @@ class FixedProvider:
         return ()
 
     def acquire(self, request: SlotRequest) -> None:
-        """Do nothing: what waits is served from the nodes that are there."""
+        """Do nothing: the present nodes serve all requests."""
 
     def release(self, job: str, request: int) -> None:
         """Do nothing."""

@@ -1,8 +1,8 @@
-"""What may start: from the end of one task to the readiness of others, in range arithmetic.
+"""Readiness: from the end of one task to the readiness of others, in range arithmetic.
 
 Narrow inputs are counted for each task, wide and order-only ones for the stage (gates). The counters are a cache:
-`recount` makes them afresh from task states, which is how losses, patches and late parallelism are handled, and how
-the invariants check that the fast path never drifts.
+`recount` rebuilds them from task states after losses, patches and late parallelism, and lets the invariants check that
+the fast path never drifts.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from weft.engine.physical import PhysicalEdge, Stage
 
 FREE_BYTES = 4 * 2**20
-"""How many bytes of partitions must have been read before they are dropped one by one."""
+"""The bytes of read partitions from which on these are dropped one by one."""
 
 
 def advance(core: Core, stage: Stage, cause: str) -> None:
@@ -61,7 +61,7 @@ def advance(core: Core, stage: Stage, cause: str) -> None:
 
 
 def make_ready(core: Core, stage: Stage, lo: int, hi: int) -> None:
-    """Let tasks `lo:hi`, all UNSCHEDULED, be leased, as far as the vertex's manager has let them."""
+    """Make UNSCHEDULED tasks `lo:hi` READY, as far as the manager of the vertex has scheduled them."""
     if 0 <= stage.released < hi:
         hi = stage.released
         if hi <= lo:
@@ -71,7 +71,7 @@ def make_ready(core: Core, stage: Stage, lo: int, hi: int) -> None:
 
 
 def enqueue(core: Core, stage: Stage, lo: int, hi: int) -> None:
-    """Put READY tasks where dispatch finds them; those with a cache key ask the cache first."""
+    """Add READY tasks to the ready sets of dispatch; tasks with a cache key probe the cache first."""
     if stage.vertex.cache_key is not None:
         lo = _probe(core, stage, lo, hi)
         if lo == hi:
@@ -106,7 +106,9 @@ def _enqueue_anywhere(core: Core, stage: Stage, lo: int, hi: int) -> None:
 
 
 def _probe(core: Core, stage: Stage, lo: int, hi: int) -> int:
-    """Send probes for the tasks that were not probed before; return where those that were begin, `hi` if nowhere."""
+    """Send probes for tasks without a probe so far; return the start of the tasks already probed, `hi` if there are
+    none.
+    """
     key = stage.vertex.cache_key
     assert key is not None
     for index in range(lo, hi):
@@ -146,7 +148,7 @@ def _enqueue_at_home(core: Core, stage: Stage, lo: int, hi: int) -> None:
 
 
 def unqueue(stage: Stage, lo: int, hi: int) -> None:
-    """Take tasks out of the ready sets, wherever they are."""
+    """Remove tasks from all ready sets."""
     stage.ready.discard(lo, hi)
     if stage.local:
         for held in stage.local.values():
@@ -157,18 +159,18 @@ def unqueue(stage: Stage, lo: int, hi: int) -> None:
 
 
 def gate_opens(core: Core, link: PhysicalEdge) -> bool:
-    """Tell whether the condition of a gate holds now."""
+    """Return whether the condition of a gate holds now."""
     scheduling = link.edge.scheduling
     src = link.src
     when = scheduling.when
     if src.status is VertexState.SKIPPED:
         return True
     if src.again and src.status not in ENDED and not scheduling.concurrent:
-        return False  # enough of it was there, and some of that is being made again
+        return False  # it opened before, and some outputs are being recomputed
     if when is Trigger.EVENT:
         return (src.id, scheduling.event) in core.emitted
     if scheduling.concurrent and src.bubble >= 0 and src.bubble == link.dst.bubble:
-        return True  # they are granted, and start, together
+        return True  # both are granted, and start, together
     if when is Trigger.SOURCE_CONFIGURED:
         return src.n >= 0
     if when is Trigger.SOURCE_RUNNING:
@@ -188,12 +190,12 @@ def gate_opens(core: Core, link: PhysicalEdge) -> bool:
 
 
 def one_success_group(stage: Stage) -> list[PhysicalEdge]:
-    """Return the inputs of a stage of which one success is enough."""
+    """Return the inputs of a stage of which one success suffices."""
     return [link for link in stage.inputs if link.edge.scheduling.outcome is Outcome.ONE_SUCCESS]
 
 
 def open_gate(core: Core, link: PhysicalEdge) -> None:
-    """Let the destination's tasks through this link."""
+    """Open a link for the tasks of its destination."""
     if link.opened:
         return
     link.opened = True
@@ -206,7 +208,7 @@ def open_gate(core: Core, link: PhysicalEdge) -> None:
 
 
 def release(core: Core, stage: Stage) -> None:
-    """All gates are open: let the tasks whose narrow inputs are there begin."""
+    """Make tasks ready whose narrow inputs exist, after the last gate has opened."""
     if stage.status in ENDED:
         return
     if stage.narrow == 0 and stage.state.count(UNSCHEDULED) == stage.n and stage.retry_at is None:
@@ -217,7 +219,7 @@ def release(core: Core, stage: Stage) -> None:
 
 
 def check_gates(core: Core, stage: Stage) -> None:
-    """Look at the gates behind a stage that started, progressed or ended."""
+    """Check the gates behind a stage that started, progressed or ended."""
     for link in stage.outputs:
         if link.gate and not link.opened and gate_opens(core, link):
             if link.edge.scheduling.outcome is Outcome.ONE_SUCCESS:
@@ -232,7 +234,7 @@ def check_gates(core: Core, stage: Stage) -> None:
 
 
 def arrived(core: Core, stage: Stage, lo: int, hi: int) -> None:
-    """Outputs `lo:hi` of `stage` are there: count them at the consumers."""
+    """Count the new outputs `lo:hi` of `stage` at its consumers."""
     for link in stage.outputs:
         if link.gate or link.router is None:
             continue
@@ -242,7 +244,7 @@ def arrived(core: Core, stage: Stage, lo: int, hi: int) -> None:
                 if dst.state.count(UNSCHEDULED, lo, hi) == hi - lo:
                     make_ready(core, dst, lo, hi)
                 else:
-                    for i in range(lo, hi):  # some ran before: their source was made again
+                    for i in range(lo, hi):  # some ran before: their source was recomputed
                         if dst.state[i] == UNSCHEDULED:
                             make_ready(core, dst, i, i + 1)
             continue
@@ -282,9 +284,9 @@ def arrived(core: Core, stage: Stage, lo: int, hi: int) -> None:
 
 
 def count_missing(stage: Stage, *, fresh: bool = False) -> bytearray | list[int]:
-    """Return for each task how many outputs that it reads through narrow links are not there.
+    """Return for each task the number of missing outputs among those that it reads through narrow links.
 
-    `fresh` says that no output is there yet, so that nothing needs to be looked at.
+    `fresh`: no output exists yet, so that no state needs to be read.
     """
     n = stage.n
     missing = [0] * n
@@ -316,7 +318,7 @@ def count_missing(stage: Stage, *, fresh: bool = False) -> bytearray | list[int]
 
 
 def finish(core: Core, stage: Stage, spans: Sequence[tuple[int, int]]) -> None:
-    """Tasks, as ranges `lo:hi`, are FINISHED: count them, tell the consumers, let go of what they read."""
+    """Finish tasks in ranges `lo:hi`: count them, notify their consumers, release their inputs."""
     count = sum([hi - lo for lo, hi in spans])
     stage.finished += count
     stage.over += count
@@ -339,14 +341,14 @@ def finish(core: Core, stage: Stage, spans: Sequence[tuple[int, int]]) -> None:
 
 
 def drop_unread(core: Core, stage: Stage) -> None:
-    """Free the outputs of a stage all of whose data links are exhausted already (their readers were given up)."""
+    """Free the outputs of a stage whose data links are all exhausted already (their readers were skipped)."""
     data = [link for link in stage.outputs if link.data]
     if data and all(link.router is not None and link.left == 0 for link in data):
         free(core, stage, 0, stage.n)
 
 
 def end(core: Core, stage: Stage) -> None:
-    """Every task of a stage is over: move the vertex to its end and tell everybody who waits for that."""
+    """End a vertex whose tasks are all over, and notify its dependents."""
     if stage.status in ENDED:
         return
     state = stage.state
@@ -362,7 +364,7 @@ def end(core: Core, stage: Stage) -> None:
 
 
 def ended(core: Core, stage: Stage) -> None:
-    """A vertex has come to its end: gates, services, bubbles, the job."""
+    """Apply the consequences of the end of a vertex: gates, services, bubbles, the job."""
     core.unended -= 1
     if core.held and stage.vertex.final:
         core.held -= 1
@@ -374,7 +376,7 @@ def ended(core: Core, stage: Stage) -> None:
         core.later(Phase.REQUESTS, stage)  # its bubble may be complete without it, or over
     for link in stage.outputs:
         if link.dst.bubble >= 0:
-            core.later(Phase.REQUESTS, link.dst)  # its bubble may have waited for this
+            core.later(Phase.REQUESTS, link.dst)  # its bubble may have waited for it
         if link.gate and not link.opened and gate_opens(core, link):
             if link.edge.scheduling.outcome is Outcome.ONE_SUCCESS:
                 check_gates(core, stage)
@@ -399,7 +401,7 @@ def drain(core: Core, service: Stage) -> None:
     if any(link.dst.status not in ENDED for link in service.outputs if link.edge.scheduling.concurrent):
         return
     if any(stage.vertex.expands and stage.status not in ENDED for stage in core.stages):
-        return  # a patch may still bring a new consumer
+        return  # a patch may still add a consumer
     live = [lease for lease in core.leases.values() if lease.stage is service]
     if service.status is VertexState.RUNNING:
         advance(core, service, "consumers_ended")
@@ -422,7 +424,7 @@ def drain(core: Core, service: Stage) -> None:
 
 
 def release_inputs(core: Core, stage: Stage, spans: Sequence[tuple[int, int]]) -> None:
-    """Tasks, as ranges `lo:hi`, will never read their inputs again: free what nobody else needs."""
+    """Release the inputs of ended tasks in ranges `lo:hi`: free outputs without other readers."""
     count = sum([hi - lo for lo, hi in spans])
     for link in stage.inputs:
         router = link.router
@@ -460,7 +462,7 @@ def release_inputs(core: Core, stage: Stage, spans: Sequence[tuple[int, int]]) -
 
 
 def _free_parts(core: Core, link: PhysicalEdge, spans: Sequence[tuple[int, int]]) -> None:
-    """Partitions have been read: drop them, many at once, for it costs a visit to every source task."""
+    """Drop partitions that were read, many at once, since each call visits every source task."""
     if link.read_parts is None:
         link.read_parts = []
     link.read_parts.extend(spans)
@@ -482,7 +484,7 @@ def _free_parts(core: Core, link: PhysicalEdge, spans: Sequence[tuple[int, int]]
 
 
 def _asks_no_more(core: Core, expander: Stage) -> None:
-    """An expander has ended: it asks for nothing more of what its order-only inputs have made."""
+    """Release the order-only inputs of an ended expander, which can ask for their outputs no more."""
     for link in expander.inputs:
         if link.router is None and not link.data and link.src.refs is not None and not link.src.vertex.keep:
             _drop_one_reader(core, link.src)
@@ -498,7 +500,9 @@ def _drop_one_reader(core: Core, src: Stage) -> None:
 
 
 def _only_reader(stage: Stage) -> bool:
-    """Whether a stage has exactly one output link that carries data, and no expander may still ask for it."""
+    """Return whether a stage has exactly one output link that carries data, and no expander may still ask for its
+    data.
+    """
     data = 0
     for link in stage.outputs:
         if link.data:
@@ -509,9 +513,9 @@ def _only_reader(stage: Stage) -> bool:
 
 
 def count_refs(stage: Stage, *, except_for: tuple[Stage, Sequence[tuple[int, int]]] | None = None) -> list[int]:
-    """Return how many reads of each output are still to come: one for each narrow reader, one for each wide link.
+    """Return the number of future reads of each output: one for each narrow reader, one for each wide link.
 
-    `except_for` names tasks of a reader that are over but not let go of yet.
+    `except_for` names ended tasks of a reader whose inputs are not released yet.
     """
     refs = [0] * stage.n
     for link in stage.outputs:
@@ -550,7 +554,7 @@ def free(core: Core, stage: Stage, lo: int, hi: int) -> None:
     spans = [(lo, hi)] if count == hi - lo else list(runs_of(state, FINISHED, lo, hi))
     for a, b in spans:
         write(core, stage, a, b, FINISHED, FREED)
-        if stage.vertex.kind is not VertexKind.SERVICE:  # which has no outputs
+        if stage.vertex.kind is not VertexKind.SERVICE:  # services have no outputs
             core.out.append(Free(stage.id, a, b))
 
 
@@ -558,7 +562,7 @@ def free(core: Core, stage: Stage, lo: int, hi: int) -> None:
 
 
 def recount(core: Core, stage: Stage) -> None:
-    """Make every counter of a stage afresh from task states, and move tasks between UNSCHEDULED and READY to match."""
+    """Rebuild every counter of a stage from task states, and move tasks between UNSCHEDULED and READY to match."""
     if stage.n < 0 or stage.status is VertexState.SKIPPED:
         return
     state = stage.state
@@ -593,7 +597,7 @@ def recount(core: Core, stage: Stage) -> None:
 
 
 def recount_readers(core: Core, stage: Stage) -> None:
-    """Tasks of a stage were skipped, which counts as success: its narrow readers wait for nothing from them."""
+    """Recount the narrow readers of skipped tasks, which count as successes."""
     for link in stage.outputs:
         if not link.gate and link.dst.n >= 0 and link.dst.status not in ENDED:
             recount(core, link.dst)
@@ -604,7 +608,7 @@ def _delayed(stage: Stage, index: int) -> bool:
 
 
 def settle_links(core: Core, stage: Stage) -> None:
-    """Work out gates, narrow inputs and readers of the input links of a stage."""
+    """Determine gates, narrow inputs and readers of the input links of a stage."""
     closed = int(stage.restarting)
     if core.held and stage.vertex.final:
         closed += 1

@@ -1,4 +1,4 @@
-"""What another process has to say to a master that it takes over, and what it asks about the state it finds."""
+"""The events of a process that takes over a job, and its queries of the restored state."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from weft.engine.core import Core, Tuning
 
 _IDS = 40
-"""Bits of the numbers that one incarnation may hand out: leases of two incarnations never share one."""
+"""The bits for the numbers of one incarnation: leases of two incarnations never share a number."""
 
 
 class Epoch(NamedTuple):
-    """From here on another process goes on with the job, with another tuning if one is named.
+    """The start of another process that continues the job, with another tuning if one is given.
 
-    The first one is incarnation 0.
+    The first process is incarnation 0.
     """
 
     incarnation: int
@@ -29,17 +29,17 @@ class Epoch(NamedTuple):
 
 
 def begin(core: Core, epoch: Epoch) -> None:
-    """A new incarnation begins: its leases, requests and timers have other numbers than any before."""
+    """Begin a new incarnation: its leases, requests and timers have new numbers."""
     core.counter = max(core.counter, epoch.incarnation << _IDS)
     if epoch.tuning is not None:
         core.tuning = epoch.tuning
 
 
 def losses(core: Core, now: float, reason: str = "the process that ran it is gone") -> list[Event]:
-    """Return the events that tell a master, at `now`, that all workers and all that they were at are gone.
+    """Return the events that report, at `now`, the loss of all workers and of their work.
 
-    What was at work goes back as if it had never begun, and no failure is counted; what streams begins again with its
-    whole region. What it had claimed of the cache others may have made meanwhile, so that is asked again.
+    Running tasks are put back without a counted failure; streaming tasks restart with their whole region. Other jobs
+    may have computed the claimed cache entries meanwhile, so these are probed again.
     """
     events: list[Event] = [Unanswered(now)] if any(stage.probed for stage in core.stages) else []
     events += [
@@ -49,7 +49,7 @@ def losses(core: Core, now: float, reason: str = "the process that ran it is gon
     ]
     for lease in core.leases.values():
         stage, mult = lease.members[0]
-        if lease.state not in ACTIVE or stage.status is VertexState.DRAINING:  # nobody waits for it any more
+        if lease.state not in ACTIVE or stage.status is VertexState.DRAINING:  # no task waits for it any more
             events.append(Failed(now, lease.id, lease.lo, stage.id, lease.lo * mult, Failure.STOPPED, reason))
         elif any(member.region >= 0 for member, _ in lease.members):
             events.append(Failed(now, lease.id, lease.lo, stage.id, lease.lo * mult, Failure.INFRASTRUCTURE, reason))
@@ -60,7 +60,7 @@ def losses(core: Core, now: float, reason: str = "the process that ran it is gon
 
 
 def may_go_on(core: Core) -> bool:
-    """Whether a job runs and nothing of it has failed, so that it may simply go on."""
+    """Return whether a job runs without any failure, so that a resume continues it."""
     bad = (VertexState.FAILED, VertexState.CANCELLED)
     return core.status in GOING and core.cause is None and all(stage.status not in bad for stage in core.stages)
 

@@ -1,8 +1,8 @@
-"""Recovery: the recorded ticks of a job bring a new master to the state that the old one was in.
+"""Recovery: the recorded ticks of a job bring a new master to the state of the old one.
 
-A `Tape` stands between the master and its vertex managers. While a job runs it notes what they answer; at a replay it
-answers in their place, so that a decision that was taken once stays taken. The commands of a replay are not carried
-out; those that somebody still waits for (timers, requests, probes) are returned, to be given again.
+A `Tape` stands between the master and its vertex managers. While a job runs, it records their answers; during a replay
+it answers in their place, so that a decision is made only once. The commands of a replay are not carried out; those
+that are still unanswered (timers, requests, probes) are returned, to be given again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Answer(NamedTuple):
-    """What a vertex manager answered: decisions and its memo, or why it could not decide."""
+    """The answer of a vertex manager: decisions and its memo, or the reason why it could not decide."""
 
     vertex: str
     decisions: tuple[Any, ...]
@@ -35,10 +35,10 @@ class Answer(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """One record: the events that one call of `Master.handle` took, and what managers answered meanwhile.
+    """One record: the events of one call of `Master.handle`, and the answers of managers during it.
 
-    `commands` counts the commands that it answered, -1 if that is not known: a version of Weft that decides otherwise
-    is found out by it.
+    `commands` is the number of returned commands, -1 if unknown: a difference reveals a version of Weft that decides
+    otherwise.
     """
 
     events: tuple[Event, ...]
@@ -47,28 +47,28 @@ class Tick(NamedTuple):
 
 
 class Tape:
-    """Notes what managers answer, or answers in their place."""
+    """Records the answers of managers, or answers in their place."""
 
     def __init__(self) -> None:
         self._noted: list[Answer] = []
         self._given: deque[Answer] | None = None
 
     def managers(self, factories: Mapping[str, ManagerFactory]) -> dict[str, ManagerFactory]:
-        """Return factories whose managers speak through this tape."""
+        """Return factories whose managers answer through this tape."""
         return {name: self._factory(factory) for name, factory in factories.items()}
 
     def _factory(self, factory: ManagerFactory) -> ManagerFactory:
         return lambda **params: _Taped(factory(**params), self)
 
     def take(self) -> tuple[Answer, ...]:
-        """Return what was answered since the last call."""
+        """Return the answers since the last call."""
         if not self._noted:
             return ()
         noted, self._noted = tuple(self._noted), []
         return noted
 
     def play(self, handle: Callable[[Iterable[Event]], list[Command]], tick: Tick) -> list[Command]:
-        """Return what `handle` answers to a recorded tick. InternalError: it does not go as it went."""
+        """Return the commands of `handle` for a recorded tick. InternalError: the replay differs from the record."""
         self._given = deque(tick.answers)
         try:
             commands = handle(tick.events)
@@ -86,7 +86,7 @@ class Tape:
         return commands
 
     def decide(self, manager: VertexManager, view: View, memo: Any) -> tuple[Sequence[Any], Any]:
-        """Ask a manager and note the answer, or give the recorded one."""
+        """Call a manager and record the answer, or return the recorded one."""
         if self._given is not None:
             if not self._given or self._given[0].vertex != view.vertex:
                 raise InternalError(f"the journal has no answer of the manager of {view.vertex} where one is due")
@@ -104,7 +104,7 @@ class Tape:
 
 
 class _Taped:
-    """A manager that speaks through a tape."""
+    """A manager behind a tape."""
 
     def __init__(self, manager: VertexManager, tape: Tape) -> None:
         self.moments: frozenset[Moment] = manager.moments
@@ -119,9 +119,9 @@ class _Taped:
 
 
 class Pending(NamedTuple):
-    """What a replay leaves to do: `commands` that somebody waits for, and the time of the last event in seconds.
+    """The rest of a replay: unanswered `commands`, and the time of the last event in seconds.
 
-    `taken` are the leases whose reports were taken: what others have made does not count.
+    `taken` are the leases whose reports were handled: outputs of any other lease do not count.
     """
 
     commands: tuple[Command, ...]
@@ -131,7 +131,9 @@ class Pending(NamedTuple):
 
 
 class Replay:
-    """Feeds a new master what was recorded, and collects what is left to do. Go on with it as long as records come."""
+    """Feeds recorded ticks to a new master, and collects the commands to give again. `feed` may be called many
+    times.
+    """
 
     def __init__(self, master: Master, tape: Tape) -> None:
         self.master = master
@@ -143,7 +145,7 @@ class Replay:
         self._completed = False
 
     def feed(self, records: Iterable[Tick | Epoch]) -> None:
-        """Take more records. Raises what `handle` raises, and InternalError where the two differ."""
+        """Feed more records. Raises all errors of `handle`, and InternalError where record and replay differ."""
         master, core = self.master, self.master.core
         for record in records:
             if isinstance(record, Epoch):
@@ -164,21 +166,21 @@ class Replay:
 
     @property
     def whole_state(self) -> Core:
-        """All that the master knows, to be written down or filled in: for snapshots, which are that state as bytes."""
+        """All state of the master, to be written or restored: snapshots are this state as bytes."""
         return self.master.core
 
     def begin(self, epoch: Epoch) -> None:
-        """Another incarnation goes on from here."""
+        """Begin another incarnation here."""
         begin(self.master.core, epoch)
 
     def pending(self) -> Pending:
-        """Return what is left to do."""
+        """Return the commands to give again."""
         self._forget()
         commands: list[Command] = [*self._requests.values(), *self._timers.values(), *self._probes.values()]
         return Pending(tuple(commands), self.master.core.now, self._completed, frozenset(self._taken))
 
     def _forget(self) -> None:
-        """Drop what nobody waits for any more."""
+        """Drop commands that are answered."""
         core = self.master.core
         rows, stages = core.requests, core.by_id
         self._requests = {n: c for n, c in self._requests.items() if (row := rows.get(n)) and not row.granted}
@@ -190,17 +192,17 @@ class Replay:
         }
 
     def collected(self) -> tuple[Any, ...]:
-        """Return what was collected, for `collect` of another replay."""
+        """Return the collected state, for `collect` of another replay."""
         self._forget()
         return self._timers, self._requests, self._probes, self._taken, self._completed
 
     def collect(self, collected: tuple[Any, ...]) -> None:
-        """Go on from what another replay has collected."""
+        """Continue from the collected state of another replay."""
         self._timers, self._requests, self._probes, self._taken, self._completed = collected
 
 
 def replay(master: Master, tape: Tape, records: Iterable[Tick | Epoch]) -> Pending:
-    """Feed a new master what was recorded, and return what is left to do; errors as `Replay.feed`."""
+    """Feed recorded ticks to a new master, and return the commands to give again; errors as `Replay.feed`."""
     replayed = Replay(master, tape)
     replayed.feed(records)
     return replayed.pending()

@@ -1,7 +1,6 @@
-"""Which tasks of a job that begins again need not run again: a pure function of its state and of what lies in files.
+"""The tasks of a restarted job that need not run again: a pure function of its state and of the stored outputs.
 
-Whatever a vertex manager had decided, it decides again; so the tasks of such a vertex run again, since their number may
-be another one.
+Vertex managers decide anew after a restart; so all tasks of their vertices run again, since their number may change.
 """
 
 from __future__ import annotations
@@ -24,12 +23,11 @@ Tasks = dict[str, set[int]]
 def restorable(
     core: Core, has: Callable[[str], Collection[int]], answered: Collection[str], *, known: bool = True
 ) -> tuple[Tasks, Tasks]:
-    """Return the tasks that need not run again, and those that must though they had finished: their outputs are gone.
+    """Return the tasks that need not run again, and finished tasks that must run again because their outputs are lost.
 
-    `core` is as an earlier process left it, `has` says of which tasks of a vertex the outputs are there, `answered`
-    are expanders whose answers are known. A task without an output need not run again if it had finished and no task
-    that will run reads what it has made. Where the core is a new one (not `known`), a task that others read counts as
-    finished if all of these have.
+    `core` is the state left by an earlier process, `has` returns which outputs of a vertex exist, `answered` are
+    expanders with known answers. A task without an output need not run again if it had finished and no task that will
+    run reads its output. For a new core (not `known`), a task with consumers counts as finished if all of these have.
     """
     fixed = _fixed(core, answered)
     whole = {stage.index for region in core.regions for stage in region if not all(map(_over, region))}
@@ -67,7 +65,7 @@ def _over(stage: Stage) -> bool:
 
 
 def _read(stage: Stage, tasks: set[int], runs: Tasks) -> set[int]:
-    """Return which of these tasks are read by some that will run."""
+    """Return which of these tasks are read by tasks that will run."""
     wanted: set[int] = set()
     for link in stage.outputs:
         if link.data and link.dst.id in runs:
@@ -83,7 +81,7 @@ def _read_through(link: PhysicalEdge, tasks: set[int], readers: set[int]) -> set
 
 
 def _fixed(core: Core, answered: Collection[str]) -> set[str]:
-    """Return the vertices that will have the same number of tasks, reading the same, when the job begins again."""
+    """Return the vertices that keep their number of tasks and their inputs after a restart of the job."""
     fixed: set[str] = set()
     planned = {vertex.id for vertex in core.planned.vertices}
     for stage in core.order:

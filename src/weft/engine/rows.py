@@ -1,8 +1,8 @@
 """The one writer of task states: each write is checked against the table of tasks.
 
-`TASK` and `COMPOSITES` are compiled to a table of bytes, one for each pair of states. A state that the table does not
-lead to is not written: InvalidTransition is raised with the history of the task. Both functions take ranges, since a
-range of a thousand tasks costs one count and one slice write.
+`TASK` and `COMPOSITES` are compiled to a table of bytes, one for each pair of states. A state outside the table is not
+written: InvalidTransition is raised with the history of the task. Both functions take ranges, since a range of a
+thousand tasks costs one count and one slice write.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SKIPPED = int(TaskState.SKIPPED)
 LOST = int(TaskState.LOST)
 
 NOT_STARTED = (UNSCHEDULED, READY, PROBING)
-"""States of tasks that no worker has."""
+"""States of tasks without a worker."""
 OVER = frozenset({FINISHED, FREED, FATAL, CANCELLED, SKIPPED})
 """States of tasks that have ended in some way."""
 
@@ -75,9 +75,9 @@ def write(core: Core, stage: Stage, lo: int, hi: int, old: int, new: int) -> Non
 
 
 def write_mixed(core: Core, stage: Stage, lo: int, hi: int, new: int) -> None:
-    """Move tasks `lo:hi` to `new`, each from the state that it is in.
+    """Move tasks `lo:hi` to `new`, each from its present state.
 
-    InvalidTransition with the history if the table does not lead there from one of these states.
+    InvalidTransition with the history if the table has no such arc for one of these states.
     """
     state = stage.state
     legal = state[lo:hi].translate(_FROM[new])
@@ -88,7 +88,7 @@ def write_mixed(core: Core, stage: Stage, lo: int, hi: int, new: int) -> None:
 
 
 def runs_of(rows: bytearray, state: int, lo: int, hi: int) -> Iterator[tuple[int, int]]:
-    """Yield those of `lo:hi` that are in a state, as ranges. Rows that are written meanwhile may be yielded or not."""
+    """Yield the tasks of `lo:hi` in a state, as ranges. Rows that are written meanwhile may be yielded or not."""
     one = _BYTES[state]
     while (lo := rows.find(one, lo, hi)) >= 0:
         end = lo + 1

@@ -1,7 +1,7 @@
-"""`story(id)`: everything that happened to anything, and why.
+"""The history of a subject, as text.
 
-Derived, not kept: the present from the arrays, the past from a bounded ring of what was out of the ordinary (and from
-the whole journal where there is one). A story is a tuple of lines, oldest first.
+The text is derived: the present from the arrays, the past from a bounded ring of log entries (and from the whole
+journal where there is one). A history is a tuple of lines, oldest first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 def story(core: Core, subject: str) -> tuple[str, ...]:
-    """Tell the story of a vertex, a task (`vertex[3]`), a worker (`worker 2`), a bubble, or "" for the whole job."""
+    """Return the history of a vertex, a task (`vertex[3]`), a worker (`worker 2`), a bubble, or "" for the whole
+    job.
+    """
     lines = [
         f"{note.at - core.started_at:10.6f}s  {shown(core, note.subject)}: {text_of(note)}"
         for note in notes(core, subject)
@@ -41,19 +43,19 @@ def story(core: Core, subject: str) -> tuple[str, ...]:
 
 
 def notes(core: Core, subject: str) -> tuple[Note, ...]:
-    """Return what was noted about a subject, oldest first; "" is the whole job."""
+    """Return the log entries about a subject, oldest first; "" is the whole job."""
     asked = _subjects(core, subject)
     return tuple(note for note in core.ring if any(_about(note.subject, one) for one in asked))
 
 
 def _subjects(core: Core, subject: str) -> list[str]:
-    """Return a subject, or, where it is the label of vertices or a task of one, those: the step itself first."""
+    """Return a subject, or, for a label of vertices or a task of one, those subjects: the step itself first."""
     label, bracket, rest = subject.partition("[")
     if not label or label in core.by_id:
         return [subject]
     named = [stage for stage in core.stages if stage.vertex.label == label]
     named.sort(key=lambda stage: stage.vertex.role is not Role.OWN)
-    if bracket:  # only the step itself has tasks for people
+    if bracket:  # only the step itself has tasks in its text
         named = [stage for stage in named if stage.vertex.role is Role.OWN]
     return [f"{stage.id}{bracket}{rest}" for stage in named] or [subject]
 

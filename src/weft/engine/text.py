@@ -1,4 +1,4 @@
-"""The words of notes: the one place where what is noted becomes text. Nothing reads this text but people."""
+"""The text of log entries. No code parses this text."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 
 def text_of(note: Note) -> str:
-    """Write a note as a clause about its subject, with the figures that a decision was made from."""
+    """Render an entry as a clause about its subject, with the figures behind a decision."""
     seen = seen_by(note)
     return f"{change_of(note)} (seen: {seen})" if seen else change_of(note)
 
 
 def change_of(note: Note) -> str:
-    """Write a note as a clause about its subject, without the figures of a decision."""
+    """Render an entry as a clause about its subject, without the figures of a decision."""
     form = _FORMS[note.kind]
     return form.format_map(note.data) if isinstance(form, str) else form(note)
 
 
 def seen_by(note: Note) -> str:
-    """Write the figures that a decision was made from, "" if there are none or nobody has named them."""
+    """Render the figures behind a decision, "" if there are none."""
     if note.kind is NoteKind.MANAGER_DECIDED:
         return _figures(note.data["seen"])
     return str(note.data["seen"]) if "seen" in note.kind.fields else ""
@@ -121,7 +121,7 @@ _FORMS: Final[Mapping[NoteKind, str | Callable[[Note], str]]] = {
 
 
 def tasks(n: int | str) -> str:
-    """Write a number of tasks."""
+    """Render a number of tasks."""
     return "1 task" if n == 1 else f"{n} tasks" if isinstance(n, str) else f"{n:,} tasks"
 
 

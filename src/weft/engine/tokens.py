@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def has_tokens(core: Core, tokens: tuple[tuple[str, int], ...]) -> bool:
-    """Tell whether so many tokens are there."""
+    """Return whether so many tokens are free."""
     return all(core.tokens.get(name, 0) >= count for name, count in tokens)
 
 
 def take_tokens(core: Core, wants: Resources) -> bool:
-    """Take the tokens of one task, all or none."""
+    """Take the tokens of one task, all or none. False: too few are free."""
     if not has_tokens(core, wants.tokens):
         return False
     for name, count in wants.tokens:
@@ -26,7 +26,7 @@ def take_tokens(core: Core, wants: Resources) -> bool:
 
 
 def return_tokens(core: Core, wants: Resources) -> None:
-    """Give the tokens of one task back; who lacked some is served again."""
+    """Return the tokens of one task, and serve the token waiters."""
     for name, count in wants.tokens:
         core.tokens[name] += count
     if core.unslotted and wants.tokens:

@@ -1,4 +1,4 @@
-"""What others may see of a job: read-only, cheap to make, safe to hand to a user interface or a policy."""
+"""The public view of a job: read-only, cheap to make, safe to pass to a user interface or a policy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class VertexView(NamedTuple):
-    """One vertex: counts of its tasks, and what is known of them. `n` is -1 while its parallelism is not known."""
+    """One vertex: counts of its tasks, and measurements. `n` is -1 while its parallelism is unknown."""
 
     id: str
     state: str
@@ -35,7 +35,7 @@ class JobView(NamedTuple):
 
 
 def view(core: Core) -> JobView:
-    """Take a picture of a job."""
+    """Return a view of a job."""
     return JobView(
         core.job,
         core.status.value,

@@ -1,14 +1,14 @@
-"""Blame: who is at fault when tasks fail by no fault of their programs, and what to do about it.
+"""The node exclusion policy: the cause of failures that programs did not cause, and the remedy.
 
-An output that readers on several workers (on several nodes, where there are several) could not read is made again. A
-worker on which many tasks could not read what others can is no witness against any output. Where nobody else can
-try, an output is made again after a few errors of one task.
+An output that readers on several workers (on several nodes, if there are several) could not read is recomputed. A
+worker on which many tasks failed to read outputs that others can read is no evidence against an output. Without other
+readers an output is recomputed after a few errors of one task.
 
-A worker is bad on which several different tasks failed, and several times as many as on the others: what fails
-everywhere is nobody's fault, nor is what fails wherever it runs. A node is bad if that holds for it, and several of
-its workers had a part in it. What is bad is avoided for a while, twice as long each time; never more than a share of
-the workers. The thresholds are those of the field: Spark excludes an executor after two tasks for an hour, Tez a node
-after ten failures and never more than a third of them; Tez blames a source by the share of readers that complain.
+A worker is bad if several different tasks failed on it, and several times as many as on the others. A task that fails
+everywhere is no evidence against a worker. A node is bad by the same rule, if several of its workers had failures. Bad
+workers are excluded for a while, twice as long each time; never more than a share of the workers. The thresholds are
+those of the field: Spark excludes an executor after two tasks for an hour, Tez a node after ten failures and never more
+than a third of them; Tez blames a source by the share of readers that complain.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _EVERYWHERE = 3
 
 
 class NodeExclusion:
-    """The policy of a job that finds out who is at fault; asked with a `BlameView`.
+    """Excludes failing workers and recomputes unreadable outputs of a job; its input is a `BlameView`.
 
-    A worker is avoided from `least` failed tasks on, if those are `times` as many as on the others on average, for
-    `avoid_s` seconds, twice as long each time it is avoided again; at most a `share` of the workers at a time. An
-    output is made again when `readers` could not read it, or one task could not, `errors` times. What happened longer
-    than `forget_s` seconds ago does not count.
+    A worker is excluded from `least` failed tasks on, if those are `times` as many as the average of the others, for
+    `avoid_s` seconds, twice as long each further time; at most a `share` of the workers at a time. An output is
+    recomputed when `readers` could not read it, or one task could not, `errors` times. Faults older than `forget_s`
+    seconds do not count.
     """
 
     moments: frozenset[Moment] = frozenset()
@@ -67,9 +67,9 @@ class NodeExclusion:
         self.forget_s = forget_s
 
     def decide(self, view: BlameView, memo: Any) -> tuple[Sequence[Decision], Any]:
-        """Have outputs made again that are at fault, avoid workers that are, readmit workers beyond the limit.
+        """Return decisions to recompute bad outputs, to exclude bad workers, and to readmit workers beyond the limit.
 
-        There is no memo: the master remembers the latest faults.
+        There is no memo: the master keeps the latest faults.
         """
         faults = [fault for fault in view.faults if view.now - fault.at <= self.forget_s]
         again = self._outputs(view, faults)
@@ -88,7 +88,7 @@ class NodeExclusion:
                 alone.setdefault(fault.worker, set()).add(fault.task)
         blind = {worker for worker, tasks in alone.items() if len(tasks) >= self.least}
         if all(each.worker in blind for each in view.workers):
-            blind = set()  # nobody sees better
+            blind = set()  # no worker reads better
         seen = [(output, fault) for output, fault in failed if fault.worker not in blind]
         witnesses: dict[_Task, set[int]] = {}
         for output, fault in seen:
@@ -156,7 +156,7 @@ class NodeExclusion:
 
 
 def _counted(faults: Iterable[Fault]) -> tuple[_Counts, _Counts]:
-    """Return who failed at what, by worker and by node: each task once for each worker, none that fails everywhere."""
+    """Return the failed tasks by worker and by node: each task once for each worker, none that fails everywhere."""
     tried: dict[_Task, set[int]] = {}
     for fault in faults:
         tried.setdefault(fault.task, set()).add(fault.worker)

@@ -1,11 +1,11 @@
-"""Stragglers: what takes far longer than what it reads would explain is run a second time on an idle worker.
+"""The speculation policy: tasks far slower than their input bytes explain run a second time on an idle worker.
 
 A lease is late when it has taken `times` as long as its vertex usually needs for as many tasks and as many bytes: bytes
-count, so that a task with ten times the input is not taken for one on a slow machine. What is usual is the median of
-the estimates at the last looks, since one late report spoils the latest. Only where most of the vertex's other tasks
-are done (`done`) is there anything to compare with. At most `share` of the workers, and two, run second attempts at a
-time, and no task gets more than `most`. The thresholds are those of the field: Spark's quantile and multiplier, Flink's
-weighting by input bytes, Tez's bound on the number of copies.
+count, so that a task with ten times the input is not mistaken for a slow one. The usual time is the median of the
+latest estimates, since one late report distorts a single estimate. A comparison needs most of the vertex's other tasks
+to be done (`done`). At most `share` of the workers, and two, run second attempts at a time, and no task gets more than
+`most`. The thresholds are those of the field: Spark's quantile and multiplier, Flink's weighting by input bytes, Tez's
+bound on the number of copies.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _SAMPLES = 9
 
 
 class Stragglers:
-    """The policy of a job that gives second attempts to what is late; asked with a `WatchView`.
+    """Gives second attempts to late leases of a job; its input is a `WatchView`.
 
-    `floor_s` is how many seconds a lease must have taken at least.
+    `floor_s` is the minimal duration of a late lease in seconds.
     """
 
     moments: frozenset[Moment] = frozenset()
@@ -50,10 +50,10 @@ class Stragglers:
         self.most = most
 
     def decide(self, view: Any, memo: Any) -> tuple[Sequence[Decision], Any]:
-        """Back up what is late, the latest first; have what seems late weighed before.
+        """Return decisions to back up late leases, the latest first, and to weigh leases that seem late.
 
-        The memo has when each lease was first `seen`, and the latest estimates of a task's `seconds` by vertex, each
-        with the number of finished tasks that it was made from.
+        The memo has the first time that each lease was `seen`, and the latest estimates of a task's `seconds` by
+        vertex, each with the number of finished tasks behind it.
         """
         return self._decide(view, memo or {"seen": {}, "seconds": {}})
 
@@ -71,7 +71,7 @@ class Stragglers:
             others = a.n - (a.hi - a.lo)
             if a.backed or a.backups >= self.most or a.finished < self.done * others or not seconds.get(a.vertex):
                 continue
-            from statistics import median  # which few jobs need, and takes long to load
+            from statistics import median  # needed by few jobs, and slow to load
 
             usual = median(each for _, each in seconds[a.vertex]) * (a.hi - a.lo)
             taken = view.now - seen[a.lease]

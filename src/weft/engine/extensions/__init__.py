@@ -1,1 +1,1 @@
-"""What few jobs need: each extension registers its events, timers and phases (`registry`), and the core names none."""
+"""Extensions for few jobs: each registers its events, timers and phases (`registry`), and the core names none."""

@@ -1,7 +1,7 @@
-"""Control vertices: services that change the vertices which they have an order-only edge to.
+"""Control vertices: services that change the vertices at the end of their order-only edges.
 
-What one asks for arrives as a user event of a reserved name and is taken like any decision, at once: so it comes before
-what vertex managers, bubbles and stragglers decide in the same tick. What is not allowed is rejected and noted, and the
+A request arrives as a user event of a reserved name and is applied like any decision, at once: before the decisions of
+vertex managers, bubbles and speculation in the same tick. A request that is not allowed is rejected and noted, and the
 job goes on.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def heard(core: Core, event: UserEvent) -> None:
-    """Take an event of a reserved name; whoever asks for a change is replied to."""
+    """Handle an event of a reserved name; a requested change is answered with a `Reply`."""
     stage = core.by_id.get(event.vertex)
     if stage is None or not event.name.startswith(RESERVED):
         return
@@ -41,7 +41,7 @@ def heard(core: Core, event: UserEvent) -> None:
 
 
 def _decide(core: Core, stage: Stage, what: str, vertex: str, value: Any, because: str) -> str:
-    """Carry out what a control vertex asks for; return why not, "" if it was done."""
+    """Carry out the request of a control vertex; return the reason of a rejection, "" after success."""
     if core.status not in GOING:
         return f"the job is {core.status.value}"
     decision: Decision
@@ -77,7 +77,7 @@ def _may(core: Core, stage: Stage, vertex: str) -> None:
 
 
 def _within(stage: Stage, n: int) -> None:
-    """Raise GraphError unless whoever made the graph has left it open whether a stage has `n` tasks."""
+    """Raise GraphError unless the graph allows a manager to give a stage `n` tasks."""
     width = stage.vertex.parallelism
     if isinstance(width, Range) and not width.lo <= n <= width.hi:
         raise GraphError(

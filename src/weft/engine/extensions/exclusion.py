@@ -1,11 +1,11 @@
-"""Whose fault failures are: workers that fail much are avoided, outputs that nobody can read are made again.
+"""Node exclusion: workers with many failures are excluded for a while, and unreadable outputs are recomputed.
 
-A *fault* is a failure that is not the program's: of the infrastructure, or an input that is there and could not be
-read. The latest are kept, and the job's policy (`policies.blame`) is asked at each; what it decides holds for plain
-leases, offers, gangs and second attempts. An avoided worker gets nothing while another one will come, and is readmitted
-when its time is over, or when nobody else is left.
+A *fault* is a failure that the program did not cause: of the infrastructure, or of reading an existing input. The
+latest faults are kept, and the job's policy (`policies.blame`) decides after each; its decisions hold for plain leases,
+offers, gangs and second attempts. An excluded worker gets no task while another worker will become idle. The exclusion
+ends when it expires, or when no other worker is left.
 
-A task that has failed on a worker is tried *elsewhere* for a while: on another worker, if one comes soon. The worker
+A task that has failed on a worker is retried *elsewhere*: on another worker, if one becomes idle soon. The first worker
 takes other ready tasks meanwhile.
 """
 
@@ -38,25 +38,25 @@ if TYPE_CHECKING:
     from weft.engine.physical import Stage
 
 ELSEWHERE_S = (1.0, 10.0)
-"""The shortest and the longest time for which a task waits for another worker than the one it failed on (seconds)."""
+"""The shortest and the longest wait of a failed task for another worker (seconds)."""
 
 
 def fault(core: Core, worker: int, node: int, task: tuple[str, int], unread: tuple[str, int] | None = None) -> None:
-    """A task has failed on a worker, or with it: the policy is asked at the end of the events."""
+    """Record a failure of a task on a worker, or with the worker; the policy decides at the end of the events."""
     if BLAME in core.policies:
         core.faults.append(Fault(core.now, worker, node, task, unread))
         core.later(Phase.EXCLUSION)
 
 
 def failed(core: Core, lease: LeaseRow, kind: Failure, task: tuple[str, int], lost: tuple[str, int] | None) -> None:
-    """An attempt has ended badly: note it if the worker may be at fault."""
+    """Record a failed attempt as a fault if the worker may have caused it."""
     row = core.workers.get(lease.worker)
     if row is not None and FAILURES[kind].excludes:
         fault(core, lease.worker, row.node, task, lost if kind is Failure.READ else None)
 
 
 def elsewhere(core: Core, stage: Stage, index: int, worker: int) -> None:
-    """A task that has failed on a worker is to be tried on another one, if it is one for any worker."""
+    """Reserve a failed task for another worker, if any worker may run it."""
     if BLAME in core.policies and stage.plain and stage.bubble < 0 and not core.workers.keys() <= {worker}:
         shortest, longest = ELSEWHERE_S
         core.elsewhere[(stage.index, index)] = core.now + min(max(2 * stage.seconds, shortest), longest)
@@ -66,7 +66,7 @@ def elsewhere(core: Core, stage: Stage, index: int, worker: int) -> None:
 
 
 def judge(core: Core) -> None:
-    """Ask the policy who is to be avoided, and do what it says."""
+    """Call the policy, and apply its decisions."""
     if core.status not in GOING:
         return
     policy = core.policies[BLAME]
@@ -98,7 +98,7 @@ def _avoid(core: Core, decision: Avoid) -> None:
 
 
 def readmit(core: Core, worker: int, reason: str) -> None:
-    """Avoid a worker no longer, if it is avoided."""
+    """End the exclusion of a worker, if it is excluded."""
     timer = core.avoided.pop(worker, None)
     if timer is not None:
         core.timers.pop(timer, None)
@@ -109,7 +109,7 @@ def readmit(core: Core, worker: int, reason: str) -> None:
 def _remake(core: Core, decision: Remake) -> None:
     stage, index = core.by_id.get(decision.vertex), decision.index
     if stage is None or not 0 <= index < stage.n or stage.state[index] != FINISHED:
-        return  # it was made again, or dropped, meanwhile
+        return  # it was recomputed or dropped meanwhile
     if stage.vertex.kind is VertexKind.FINITE and wanted(stage, index):
         drop(core, stage, [index])
         lose(core, stage, [index], decision.reason)
@@ -119,14 +119,16 @@ def _remake(core: Core, decision: Remake) -> None:
 
 
 def choice(core: Core, idle: Sequence[int]) -> Sequence[int]:
-    """Return which idle workers to offer one after another until one is taken: the last one, if nothing has failed."""
+    """Return the idle workers to offer, one after another until one is taken: only the last, if there was no
+    failure.
+    """
     if not core.avoided and not core.elsewhere:
         return idle[-1:]
     return [w for w in reversed(idle) if w not in core.avoided] or idle[::-1]
 
 
 def offer(core: Core, workers: Sequence[int]) -> None:
-    """Give offered workers leases."""
+    """Lease tasks to offered workers."""
     if core.avoided or core.elsewhere:
         _dispatch_with_care(core, workers)
     else:
@@ -174,7 +176,7 @@ def _serve_elsewhere(core: Core, good: list[int]) -> list[tuple[Stage, int]]:
 
 
 def _will_come(core: Core, but: Collection[int]) -> bool:
-    """Whether some other worker is at a plain task of this job that waits for no other task, so that it will end."""
+    """Return whether another worker runs a plain task of this job that waits for no other task, so that it will end."""
     return any(
         lease.worker >= 0
         and lease.worker not in but
@@ -191,7 +193,7 @@ def _will_come(core: Core, but: Collection[int]) -> bool:
 
 def _worker_joined(core: Core, _: WorkerJoined) -> None:
     if core.faults:
-        core.later(Phase.EXCLUSION)  # it may be on a bad node
+        core.later(Phase.EXCLUSION)  # it may be on a failing node
 
 
 def _worker_lost(core: Core, event: WorkerLost) -> None:
@@ -199,7 +201,7 @@ def _worker_lost(core: Core, event: WorkerLost) -> None:
     if row is None:
         return
     if core.avoided:
-        core.later(Phase.EXCLUSION)  # too many of those that are left may be avoided
+        core.later(Phase.EXCLUSION)  # the share of excluded workers may be too large now
     for lease in core.leases.values():
         if lease.worker == event.worker and lease.state in ACTIVE:
             fault(core, event.worker, row.node, lost_task(lease, event))

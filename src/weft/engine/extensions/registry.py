@@ -1,4 +1,4 @@
-"""What an extension registers: events that it hears, timers that it sets, phases that it runs."""
+"""The record of an extension: its events, timers and phases."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from weft.engine.core import Core
 
 Handler = Callable[["Core", Any], None]
-"""Takes an event."""
+"""A handler of an event."""
 
 
 class Extension(NamedTuple):
-    """An extension: `before` and `after` take events before and after the core does; `timers` are by the name that
-    each is set with, `phases` are those of the agenda that it runs.
+    """An extension: `before` and `after` handle events before and after the core; `timers` are by the name of the
+    timer, `phases` by the phase of the agenda.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Speculative execution: what takes too long is run again on another worker, and the first attempt to commit wins.
+"""Speculative execution: late tasks run again on another worker, and the first attempt to commit wins.
 
-The job's policy (`policies.stragglers`) says which leases get a backup; it is asked now and then while the job runs.
-Both attempts of a lease, and how they end, are in `leases`.
+The job's policy (`policies.stragglers`) selects the leases to back up; it is called at intervals while the job runs.
+Both attempts of a lease, and their ends, are in `leases`.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _SAMPLE = 16
 
 
 def watch(core: Core, _: JobSubmitted) -> None:
-    """Begin to look at what runs, if the job has a policy for that and it is on."""
+    """Set the first timer of the speculation policy, if the job has one and it is on."""
     if core.tuning.backups and STRAGGLERS in core.policies and core.status in GOING:
         core.set_timer(core.now + core.tuning.looks_s[0], "look")
 
 
 def look_again(core: Core) -> None:
-    """Look at what runs, and say when to do so again: four times while a lease takes as long as it should."""
+    """Call the policy, and set its next timer: four calls in the expected time of a lease."""
     if not core.tuning.backups:
-        return  # the job was resumed without
+        return  # the job was resumed without backups
     usual = [attempt.seconds for attempt in look(core).attempts if attempt.seconds >= 0]
     pause = min(usual) / 4 if usual else (core.now - core.started_at) / 8
     shortest, longest = core.tuning.looks_s
@@ -50,7 +50,7 @@ def look_again(core: Core) -> None:
 
 
 def look(core: Core) -> WatchView:
-    """Ask the policy which leases are to be run a second time; return what it saw."""
+    """Call the policy and apply its decisions; return its view."""
     live = [lease for lease in core.leases.values() if may_back_up(core, lease)]
     if core.weights:
         core.weights = {id: weight for id, weight in core.weights.items() if id in core.leases}
@@ -65,7 +65,7 @@ def look(core: Core) -> WatchView:
             continue
         if isinstance(decision, WeighTasks):
             if lease.id in core.weights:
-                continue  # the answer is on its way
+                continue  # the command was sent before
             core.weights[lease.id] = 0.0
             core.out.append(Weigh(lease.id, tuple((s.id, lo, hi) for s, lo, hi in _starts(lease))))
         elif isinstance(decision, BackUp) and not _taken_back(core, lease):
@@ -74,9 +74,9 @@ def look(core: Core) -> WatchView:
 
 
 def may_back_up(core: Core, lease: LeaseRow) -> bool:
-    """Whether the tasks of a lease may be run twice at a time: all idempotent, on a plain slot, in no bubble.
+    """Return whether the tasks of a lease may run twice at a time: all idempotent, on a plain slot, in no bubble.
 
-    What a task emits is heard at once: vertices that have emitted something are left alone.
+    Events of a task take effect at once: vertices that have emitted an event get no backup.
     """
     loud = {vertex for vertex, _ in core.emitted}
     return (
@@ -116,14 +116,14 @@ def _attempt(core: Core, lease: LeaseRow) -> AttemptView:
 
 
 def _starts(lease: LeaseRow) -> list[tuple[Stage, int, int]]:
-    """Return the tasks that a lease starts from."""
+    """Return the first tasks of a lease."""
     if lease.cone is None:
         return [(lease.stage, lease.lo, lease.hi)]
     return [(s, lease.lo * mult, lease.hi * mult) for s, mult in lease.members if s.index in lease.leaves]
 
 
 def _usual_bytes(lease: LeaseRow) -> float:
-    """Return how many bytes as many tasks of these vertices read on average, 0 if that is not known."""
+    """Return the average input bytes of as many tasks of these vertices, 0 if unknown."""
     return sum((hi - lo) * _mean(link) for stage, lo, hi in _starts(lease) for link in stage.inputs)
 
 
@@ -139,7 +139,7 @@ def _mean(link: PhysicalEdge) -> float:
 
 
 def weighed(core: Core, event: Weighed) -> None:
-    """The tasks of a lease read so much: remember how many times the usual that is, and look again."""
+    """Record the ratio of the input bytes of a lease to the usual number, and call the policy again."""
     lease = core.leases.get(event.lease)
     usual = _usual_bytes(lease) if lease is not None else 0.0
     if not usual or STRAGGLERS not in core.policies:
@@ -149,7 +149,7 @@ def weighed(core: Core, event: Weighed) -> None:
 
 
 def _taken_back(core: Core, lease: LeaseRow) -> bool:
-    """Take back the tail of a late lease first; False if there is none, so that the rest is for a backup."""
+    """Revoke the tail of a late lease first; False if it has none, so that the rest needs a backup."""
     if any(type(command) is Shrink and command.lease == lease.id for command in core.out):
         return True
     if lease.hi - lease.lo < 2 or core.shrunk.get(lease.id) == lease.hi:
@@ -164,7 +164,7 @@ def _taken_back(core: Core, lease: LeaseRow) -> bool:
 
 
 def launch(core: Core) -> None:
-    """Give idle workers the leases that are to be run a second time, on another node where there is one."""
+    """Lease backups to idle workers, on another node where possible."""
     if core.status not in GOING:
         core.backups_wanted = []
         return
@@ -187,7 +187,7 @@ def launch(core: Core) -> None:
 
 
 def _can_start(lease: LeaseRow) -> bool:
-    """Whether a lease has something left to do, and all that it reads is still there."""
+    """Return whether a lease has unfinished units whose inputs all still exist."""
     inside = {stage.index for stage, _ in lease.members}
     return lease.lo < lease.hi and all(
         _is_there(link, lease.lo * mult, lease.hi * mult)

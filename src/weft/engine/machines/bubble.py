@@ -10,15 +10,15 @@ if TYPE_CHECKING:
 
 
 class BubbleState(Enum):
-    """Where a bubble is."""
+    """The state of a bubble."""
 
     __hash__ = object.__hash__  # members are single objects; the default goes through Python code
 
     FORMING = "forming"  # some member is not configured, or an input from outside is missing
-    WAITING = "waiting"  # asked for; the pool has not granted it yet
+    WAITING = "waiting"  # requested; the pool has not granted it yet
     HELD = "held"  # granted, all members start
-    DONE = "done"  # every member has ended, the grant is given back
-    SHRUNK = "shrunk"  # could not be had in time: its last vertex left, what remains asks again
+    DONE = "done"  # every member has ended, the slots are released
+    SHRUNK = "shrunk"  # not granted in time: its last vertex left, the rest asks again
 
 
 BUBBLE: Table[BubbleState] = {

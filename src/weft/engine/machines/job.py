@@ -10,18 +10,20 @@ if TYPE_CHECKING:
 
 
 class JobState(Enum):
-    """Where a job is."""
+    """The state of a job."""
 
     __hash__ = object.__hash__  # members are single objects; the default goes through Python code
 
-    NEW = "new"  # accepted, nothing set up
+    NEW = "new"  # accepted, not set up
     RUNNING = "running"  # tasks may start
-    FAILING = "failing"  # a task is fatal and the graph says fail_fast: nothing starts, what runs is being cancelled
-    CANCELLING = "cancelling"  # the user asked: nothing starts, what runs is being cancelled
-    ENDING = "ending"  # all but the final vertices have ended, in whatever way; these run
+    FAILING = (
+        "failing"  # a task is fatal and the graph says fail_fast: no task starts, running ones are being cancelled
+    )
+    CANCELLING = "cancelling"  # cancelled by the user: no task starts, running ones are being cancelled
+    ENDING = "ending"  # all but the final vertices have ended, in any way; the final ones run
     SUCCEEDED = "succeeded"  # every vertex done or skipped
-    FAILED = "failed"  # something was fatal, nothing runs any more
-    CANCELLED = "cancelled"  # ended by the user, nothing runs any more
+    FAILED = "failed"  # some task was fatal, no task runs any more
+    CANCELLED = "cancelled"  # cancelled by the user, no task runs any more
 
 
 JOB: Table[JobState] = {

@@ -1,6 +1,6 @@
-"""The lifecycle of a lease: tasks of one worker, and the reason why it was told to stop.
+"""The lifecycle of a lease: tasks of one worker, and the cause of a stop.
 
-Two leases may be for the same tasks, of which one holds their rows; the other one is a speculative attempt.
+Two leases may have the same tasks. One of them holds the rows; the other one is a speculative attempt.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 
 
 class LeaseState(Enum):
-    """Where a lease is; each reason to stop is a state of its own."""
+    """The state of a lease; each cause of a stop is a state of its own."""
 
     __hash__ = object.__hash__  # members are single objects; the default goes through Python code
 
-    SENT = "sent"  # launched; the worker has not said that it began
-    RUNNING = "running"  # the worker said that it began, or what it does counts again
-    TIMED_OUT = "timed out"  # told to stop: took longer than its timeout, which is a failure of the task
-    RESTARTING = "restarting"  # told to stop: its restart region starts again
-    REVOKED = "revoked"  # told to stop: what it reads is made again, and its tasks run after that
-    SATISFIED = "satisfied"  # told to stop: the consumers have all that they can use
-    NARROWED = "narrowed"  # speculative, told to stop: part of the work was given back by the other attempt
-    OUTRUN = "outrun"  # speculative, told to stop: the other attempt has committed
-    CUT_OFF = "cut off"  # told to stop for good: the stream that it reads has failed
-    CANCELLED = "cancelled"  # told to stop for good: the job is cancelled, or is failing
+    SENT = "sent"  # launched; the worker has not reported the start
+    RUNNING = "running"  # the worker has reported the start, or its end counts again
+    TIMED_OUT = "timed out"  # stopping: took longer than its timeout, which is a failure of the task
+    RESTARTING = "restarting"  # stopping: its restart region starts again
+    REVOKED = "revoked"  # stopping: its inputs are recomputed, and its tasks run after that
+    SATISFIED = "satisfied"  # stopping: the consumers need no more outputs
+    NARROWED = "narrowed"  # speculative, stopping: part of the work was given back by the other attempt
+    OUTRUN = "outrun"  # speculative, stopping: the other attempt has committed
+    CUT_OFF = "cut off"  # stopping for good: its input stream has failed
+    CANCELLED = "cancelled"  # stopping for good: the job is cancelled, or is failing
     ENDED = "ended"  # its worker has reported the end, or is lost
 
 
@@ -70,6 +70,6 @@ LEASE: Table[LeaseState] = {
 }
 
 ACTIVE = frozenset({_S.SENT, _S.RUNNING})
-"""Nobody has told it to stop."""
+"""States without an order to stop."""
 GIVEN_UP = frozenset({_S.CANCELLED, _S.CUT_OFF, _S.SATISFIED, _S.REVOKED})
-"""Nothing is wanted of its tasks any more, nor of those of the other attempt."""
+"""States in which neither its tasks nor those of the other attempt are needed any more."""

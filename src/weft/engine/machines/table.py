@@ -1,8 +1,7 @@
-"""Lifecycle tables: the one helper that all machines use.
+"""Lifecycle tables: the one helper of all machines.
 
-A table maps a state to the causes that may move it, and each cause to the state it leads to. What is not in the table
-does not happen: `step` raises `InvalidTransition` with the story of the subject. Diagrams and the test that every arc
-is exercised are drawn from `arcs`.
+A table maps a state to the causes that may move it, and each cause to the next state. For any other cause `step` raises
+`InvalidTransition` with the history of the subject. Diagrams, and the test that every arc is exercised, use `arcs`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ Table = Mapping[S, Mapping[str, S]]
 
 
 def step(table: Table[S], state: S, cause: str, subject: str, story: Callable[[str], tuple[str, ...]]) -> S:
-    """Return the state that `cause` leads to; InvalidTransition, with the subject's story, if the table has none."""
+    """Return the next state for `cause`. InvalidTransition, with the history of the subject: the table has none."""
     try:
         return table[state][cause]
     except KeyError:
@@ -35,5 +34,5 @@ def arcs(table: Table[S]) -> Iterator[tuple[str, str, str]]:
 
 
 def final(table: Table[S]) -> frozenset[S]:
-    """Return the states that nothing leaves."""
+    """Return the states without exit."""
     return frozenset(state for state, causes in table.items() if not causes)

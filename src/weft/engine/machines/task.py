@@ -1,9 +1,9 @@
 """The lifecycle of a task, compiled for rows in arrays.
 
 Task states are bytes in one table for the whole job; a vertex is a range of its rows. A transition of a range is a
-slice write after one count, so that a lease of a thousand tasks costs what a lease of one does. The table below is what
-people read and what the diagrams show; `COMPOSITES` are paths through it that the hot path takes in one write, checked
-against the table when this module is imported.
+slice write after one count, so that a lease of a thousand tasks costs as much as a lease of one. The table below is the
+source of the diagrams; `COMPOSITES` are paths through it that the hot path takes in one write, checked against the
+table when this module is imported.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 class TaskState(IntEnum):
-    """Where a task is; the byte in the table."""
+    """The state of a task; the byte in the table."""
 
-    UNSCHEDULED = 0  # something it needs is missing
+    UNSCHEDULED = 0  # a dependency is missing
     READY = 1  # may be leased
-    PROBING = 2  # a cache is being asked; holds no slot and no quota
-    LEASED = 3  # given to a worker
-    RUNNING = 4  # the worker said that it began
+    PROBING = 2  # a cache is being probed; holds no slot and no quota
+    LEASED = 3  # leased to a worker
+    RUNNING = 4  # the worker has reported the start
     COMMITTING = 5  # its output is being made final
     FINISHED = 6  # its output can be read
-    FREED = 7  # finished, and the output was dropped because nobody needs it
-    FATAL = 8  # failed for good, or cannot run because something it needs did
-    CANCELLING = 9  # told to stop
+    FREED = 7  # finished, and the output was dropped because no consumer needs it
+    FATAL = 8  # failed for good, or cannot run because a dependency failed
+    CANCELLING = 9  # ordered to stop
     CANCELLED = 10  # stopped, or never started
     SKIPPED = 11  # not chosen; counts as success
-    LOST = 12  # finished, but the output is gone
+    LOST = 12  # finished, but the output is lost
 
 
 _S = TaskState
@@ -61,7 +61,7 @@ TASK: Table[TaskState] = {
     },
     _S.LEASED: {
         "started": _S.RUNNING,
-        "put_back": _S.UNSCHEDULED,  # given back, or lost with its worker or its inputs; ready at once if it can
+        "put_back": _S.UNSCHEDULED,  # given back, or lost with its worker or its inputs; ready at once if possible
         "cancel": _S.CANCELLING,
         "satisfied": _S.SKIPPED,
     },
@@ -104,7 +104,7 @@ COMPOSITES: dict[str, tuple[TaskState, ...]] = {
 
 
 def check_composites() -> None:
-    """Raise AssertionError if a composite path uses an arc that the table does not have."""
+    """Check that composite paths use only arcs of the table. AssertionError: a path has another arc."""
     for name, path in COMPOSITES.items():
         for here, there in itertools.pairwise(path):
             if there not in TASK[here].values():
@@ -114,5 +114,5 @@ def check_composites() -> None:
 check_composites()
 
 LIVE = frozenset({_S.LEASED, _S.RUNNING, _S.COMMITTING, _S.CANCELLING})
-"""States in which a worker is busy with the task."""
+"""States in which the task occupies a worker."""
 ENDED = frozenset({_S.FINISHED, _S.FREED, _S.FATAL, _S.CANCELLED, _S.SKIPPED})

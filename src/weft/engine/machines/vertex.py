@@ -10,19 +10,19 @@ if TYPE_CHECKING:
 
 
 class VertexState(Enum):
-    """Where a vertex is."""
+    """The state of a vertex."""
 
     __hash__ = object.__hash__  # members are single objects; the default goes through Python code
 
-    CONFIGURING = "configuring"  # its parallelism is not known yet
+    CONFIGURING = "configuring"  # its parallelism is unknown
     CONFIGURED = "configured"  # it has task rows; none has started
     RUNNING = "running"  # at least one task has started
     DRAINING = "draining"  # SERVICE: the last consumer has ended, its tasks are being stopped
     DONE = "done"  # every task finished
-    DONE_EARLY = "done_early"  # a consumer has all it can use: the rest was never made
+    DONE_EARLY = "done_early"  # its consumers need no more outputs: the rest was skipped
     SKIPPED = "skipped"  # on a branch that was not chosen, or disabled
-    FAILED = "failed"  # a task is fatal, or something it needs is
-    CANCELLED = "cancelled"  # given up before it was done
+    FAILED = "failed"  # a task is fatal, or a dependency is
+    CANCELLED = "cancelled"  # cancelled before its end
 
 
 _GIVE_UP = {"fatal": VertexState.FAILED, "cancelled": VertexState.CANCELLED}
