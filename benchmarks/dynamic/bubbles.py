@@ -25,8 +25,8 @@ from benchmarks.dynamic.tpch import QUERIES, STORED, graph_of
 from benchmarks.harness import expect
 from weft import shuffle
 from weft.backends.simulator import Simulator
-from weft.engine.core import Tuning
 from weft.engine.master import Master
+from weft.engine.tuning import Tuning
 from weft.graph.logical import Storage
 from weft.graph.validate import mark_results, validate
 from weft.policies.bubbles import apply_cut, batch, gang, greedy

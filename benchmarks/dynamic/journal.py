@@ -10,8 +10,8 @@ from pathlib import Path
 
 from benchmarks.harness import expect
 from weft.durability.journal import GROUP_EVENTS, JOURNAL, FileJournal, Header, read_journal
-from weft.engine.core import Tuning
 from weft.engine.events import Done, Event, Offered
+from weft.engine.tuning import Tuning
 
 EVENTS = 200_000
 TICK = 2

@@ -27,9 +27,9 @@ from benchmarks.harness import expect
 from weft import Range, Trigger, after, gather, shuffle
 from weft.backends.processes import Processes
 from weft.backends.simulator import Faults
-from weft.engine.core import Tuning
 from weft.engine.decisions import SetParallelism
 from weft.engine.policy import STRAGGLERS, InputView, View
+from weft.engine.tuning import Tuning
 from weft.graph.logical import Manager
 from weft.policies.shuffle import ShuffleManager, even
 from weft.policies.stragglers import Stragglers

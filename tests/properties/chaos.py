@@ -23,7 +23,6 @@ from weft.engine.commands import (
     Weigh,
     Withdraw,
 )
-from weft.engine.core import Tuning
 from weft.engine.events import (
     CancelRequested,
     Done,
@@ -50,6 +49,7 @@ from weft.engine.invariants import check
 from weft.engine.machines.job import JobState
 from weft.engine.machines.task import TaskState
 from weft.engine.master import Master
+from weft.engine.tuning import Tuning
 from weft.graph.logical import Outcome, Trigger, VertexKind
 from weft.graph.validate import mark_results
 from weft.model.failures import Failure

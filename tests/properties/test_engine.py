@@ -14,11 +14,11 @@ from tests.simulation.scenarios import MANAGERS, WORDS, Scenario, random_scenari
 from tests.simulation.world import random_session
 from weft.backends.simulator import Simulator
 from weft.engine.commands import Launch
-from weft.engine.core import Tuning
 from weft.engine.events import Failed
 from weft.engine.machines.task import TaskState
 from weft.engine.master import Master
 from weft.engine.ports import Job
+from weft.engine.tuning import Tuning
 from weft.graph.builder import Graph, after, gather, one_to_one
 from weft.graph.logical import OnFailure, Outcome, Retry
 from weft.graph.validate import mark_results

@@ -14,8 +14,8 @@ from tests.simulation.scenarios import Scenario
 from tests.simulation.world import PATIENCE_S, World, live, random_hardship
 from weft.backends.simulated_bodies import SimulatedBodies
 from weft.backends.simulator import Faults
-from weft.engine.core import Tuning
 from weft.engine.invariants import check
+from weft.engine.tuning import Tuning
 from weft.graph.builder import Graph
 from weft.model.failures import Failure
 from weft.runtime.loop import JobRun

@@ -9,11 +9,11 @@ import msgspec
 from weft.durability.encoding import encode
 from weft.durability.journal import _MAGIC, Header, Recorded, _frame, graph_digest, read_journal
 from weft.engine.commands import Command
-from weft.engine.core import Tuning
 from weft.engine.events import Event
 from weft.engine.ports import WhenDurable
 from weft.engine.recovery import Epoch, digest
 from weft.engine.replay import Tape, Tick
+from weft.engine.tuning import Tuning
 from weft.graph.logical import LogicalGraph
 from weft.model.records import as_dict
 

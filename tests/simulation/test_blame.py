@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.simulation.scenarios import work
-from weft.engine.core import Tuning
 from weft.engine.policy import BLAME
+from weft.engine.tuning import Tuning
 from weft.graph.builder import Graph, gather
 from weft.graph.logical import Retry
 from weft.policies.blame import NodeExclusion

@@ -12,9 +12,9 @@ from tests.simulation.scenarios import Scenario, random_scenario, work
 from tests.simulation.world import World, loop_of, random_hardship, run_scenarios
 from weft.backends.simulator import Faults, Simulator
 from weft.engine.commands import Reply
-from weft.engine.core import Tuning
 from weft.engine.events import UserEvent
 from weft.engine.master import Master
+from weft.engine.tuning import Tuning
 from weft.graph.builder import Graph, controlled
 from weft.graph.logical import CONCURRENT, NONE, Edge, Patch, Scheduling, Storage, Trigger, Vertex, VertexKind
 from weft.graph.task import DECIDE, USAGE, VertexHistory

@@ -20,11 +20,12 @@ from tests.simulation.test_jobs import exchange, served, stream, tree
 from tests.simulation.world import Killed, World, _WatchedLoop, expect_clean, expect_idle, tasks_of
 from weft import wiring
 from weft.engine.commands import Command
-from weft.engine.core import Core, Tuning
+from weft.engine.core import Core
 from weft.engine.events import Event
 from weft.engine.invariants import check
 from weft.engine.master import Master
 from weft.engine.rows import FREED, READY
+from weft.engine.tuning import Tuning
 from weft.graph.builder import Graph, after, gather, shuffle
 from weft.graph.logical import Edge, Patch, Source, Vertex, VertexKind
 from weft.model.program import Program

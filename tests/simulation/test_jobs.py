@@ -10,11 +10,11 @@ from tests.simulation.scenarios import Scenario, work
 from tests.simulation.world import World, _WatchedLoop, expect_clean, expect_idle, loop_of, run_scenarios
 from weft.backends.simulated_cluster import Network
 from weft.backends.simulator import Faults
-from weft.engine.core import Tuning
 from weft.engine.events import Failed, OutputLost
 from weft.engine.invariants import check
 from weft.engine.machines.task import TaskState
 from weft.engine.master import Master
+from weft.engine.tuning import Tuning
 from weft.graph.builder import Graph, after, gather, one_to_one, shuffle
 from weft.graph.logical import Edge, OnFailure, Patch, Source, Storage, Vertex, VertexKind
 from weft.model.failures import Failure

@@ -7,11 +7,11 @@ import pytest
 from tests.simulation.world import expect_idle, random_session
 from weft.backends.simulated_cluster import Network, SimulatedCluster
 from weft.backends.simulated_nodes import Elastic, ElasticProvider
-from weft.engine.core import Tuning
 from weft.engine.events import Failed, NodeDraining, NodeLost
 from weft.engine.explain import explain
 from weft.engine.master import Master
 from weft.engine.provider import NodeKind
+from weft.engine.tuning import Tuning
 from weft.graph.builder import Graph, gather
 from weft.graph.logical import Retry
 from weft.graph.validate import mark_results, validate

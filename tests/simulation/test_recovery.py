@@ -16,12 +16,12 @@ from weft.durability.journal import (
     recover,
     replay_journal,
 )
-from weft.engine.core import Tuning
 from weft.engine.events import Done
 from weft.engine.invariants import check
 from weft.engine.master import Master
 from weft.engine.recovery import Epoch, digest, may_go_on
 from weft.engine.replay import Tape, Tick, replay
+from weft.engine.tuning import Tuning
 from weft.graph.validate import mark_results
 from weft.policies.shuffle import ShuffleManager
 from weft.policies.waves import WaveManager

@@ -12,8 +12,8 @@ import pytest
 
 from tests.simulation.scenarios import WORDS, Scenario, work
 from tests.simulation.world import random_session, run_scenarios
-from weft.engine.core import Tuning
 from weft.engine.master import Master
+from weft.engine.tuning import Tuning
 from weft.graph.builder import Graph
 
 ROOT = Path(__file__).parents[2]

@@ -20,7 +20,7 @@ from weft.backends.simulated_nodes import Elastic
 from weft.backends.simulator import Faults
 from weft.durability.journal import Recorded, recover
 from weft.engine.commands import Complete, Launch, Probe
-from weft.engine.core import Core, Tuning
+from weft.engine.core import Core
 from weft.engine.events import Done, Event, Failed, GaveBack, Hit, Miss, OutputLost, UserEvent, Waiting
 from weft.engine.invariants import check
 from weft.engine.leases import attempt_of
@@ -34,6 +34,7 @@ from weft.engine.ports import Job
 from weft.engine.provider import NodeKind
 from weft.engine.recovery import digest
 from weft.engine.replay import Tape, Tick, replay
+from weft.engine.tuning import Tuning
 from weft.graph.draw import to_text
 from weft.graph.logical import Outcome, Source, Trigger, VertexKind
 from weft.graph.validate import mark_results

@@ -13,11 +13,11 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.backends.streams import END, Streams
-from weft.engine.core import Tuning
 from weft.engine.events import Done, Failed, GaveBack, Noted, TimerFired, UserEvent, Weighed
 from weft.engine.machines.job import GOING, JobState
 from weft.engine.notes import NoteKind
 from weft.engine.provider import FixedProvider, NodeSpec
+from weft.engine.tuning import Tuning
 from weft.graph.task import WatchedVertex
 from weft.model.chunks import OUTSIDE, ChunkRef
 from weft.model.errors import NotFoundError, RunCancelledError, WeftError

@@ -39,9 +39,9 @@ from weft.backends.process_jobs import (
     pickled,
 )
 from weft.backends.streams import END
-from weft.engine.core import Tuning
 from weft.engine.events import Progress, Started, UserEvent
 from weft.engine.ports import WorkerSpec
+from weft.engine.tuning import Tuning
 from weft.graph.task import USAGE
 from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import CapacityError, NotFoundError, ProgramError, RunCancelledError

@@ -16,9 +16,9 @@ from weft.backends.local import GRACE_S, LocalJob, stream_bytes
 from weft.backends.simulated_cluster import SimulatedCluster
 from weft.backends.simulator import _Running
 from weft.engine.commands import Publish, Reply
-from weft.engine.core import Tuning
 from weft.engine.events import Done, Failed, UserEvent
 from weft.engine.machines.task import TaskState
+from weft.engine.tuning import Tuning
 from weft.model.failures import Failure
 from weft.store.api import ABSENT
 from weft.worker.lease import LeaseResult

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from weft.backends.simulated_nodes import ElasticProvider, fixed_nodes
-from weft.engine.core import Tuning
 from weft.engine.events import (
     Done,
     Failed,
@@ -30,6 +29,7 @@ from weft.engine.events import (
 )
 from weft.engine.ports import ManualClock, WorkerSpec
 from weft.engine.provider import FixedProvider
+from weft.engine.tuning import Tuning
 from weft.model.failures import Failure
 from weft.model.records import as_dict
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from weft.backends.local import GRACE_S, LocalBackend, LocalJob, abandon, lease_bytes, run_here
-from weft.engine.core import Tuning
+from weft.engine.tuning import Tuning
 from weft.model.errors import CapacityError
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ import msgspec
 from msgspec import Struct
 
 from weft.engine import decisions, events
-from weft.engine.core import Tuning  # noqa: TC001 - msgspec reads it at run time
 from weft.engine.recovery import Epoch
 from weft.engine.replay import Answer, Tick
+from weft.engine.tuning import Tuning  # noqa: TC001 - msgspec reads it at run time
 from weft.graph import logical
 from weft.graph.axes import Axis, AxisOperation, GridMap
 from weft.graph.grid import OneToAll

@@ -29,10 +29,10 @@ from weft._version import __version__
 from weft.durability import snapshot
 from weft.durability.encoding import SCHEMAS, Reader, Schema, encode, read_mapping
 from weft.durability.pickles import to_pickle
-from weft.engine.core import Tuning  # noqa: TC001 - msgspec reads it at run time
 from weft.engine.master import Master
 from weft.engine.recovery import Epoch
 from weft.engine.replay import Pending, Replay, Tape, Tick
+from weft.engine.tuning import Tuning  # noqa: TC001 - msgspec reads it at run time
 from weft.graph.wire import dumps
 from weft.model.errors import ConflictError, NotFoundError
 from weft.model.records import as_dict

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from weft.durability.journal import Recorded
-    from weft.engine.core import Tuning
     from weft.engine.policy import ManagerFactory
+    from weft.engine.tuning import Tuning
     from weft.graph.logical import LogicalGraph, Vertex
 
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from weft.durability.pickles import by_name, known_fields
 from weft.engine.consulting import make
-from weft.engine.core import Tuning
 from weft.engine.master import Master
 from weft.engine.physical import NOTHING, PhysicalEdge, Stage
 from weft.engine.replay import Replay
+from weft.engine.tuning import Tuning
 from weft.model.errors import ConflictError
 
 if TYPE_CHECKING:

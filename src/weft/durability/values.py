@@ -23,9 +23,9 @@ from weft.store.state import check_trusted
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from weft.engine.core import Tuning
     from weft.engine.inspector import Inspector
     from weft.engine.policy import ManagerFactory
+    from weft.engine.tuning import Tuning
     from weft.graph.logical import LogicalGraph
     from weft.store.outputs import Outputs
 

@@ -16,7 +16,7 @@ from weft.engine.agenda import Phase
 from weft.engine.bulk import end_usual
 from weft.engine.commands import Command, Publish, Shrink
 from weft.engine.consulting import make
-from weft.engine.core import Core, Tuning, WorkerRow
+from weft.engine.core import Core, WorkerRow
 from weft.engine.dispatch import has_ready
 from weft.engine.endings import on_done, on_failed, on_gave_back, on_progress, on_started
 from weft.engine.events import (
@@ -78,6 +78,7 @@ from weft.engine.rows import (
     READY,
     write,
 )
+from weft.engine.tuning import Tuning
 from weft.graph.task import RESERVED
 from weft.model.failures import Failure
 from weft.model.ids import task_name

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from weft.engine.commands import Command, Complete, Launch, Probe, Publish, Reply, Restart, Weigh
-    from weft.engine.core import Tuning
     from weft.engine.events import Event
     from weft.engine.inspector import Inspector
     from weft.engine.provider import NodeSpec, Provider
+    from weft.engine.tuning import Tuning
     from weft.graph.logical import LogicalGraph
     from weft.graph.task import CommitBarrier, VertexHistory
     from weft.model.errors import WeftError

@@ -12,7 +12,8 @@ from weft.engine.machines.vertex import VertexState
 from weft.model.failures import Failure
 
 if TYPE_CHECKING:
-    from weft.engine.core import Core, Tuning
+    from weft.engine.core import Core
+    from weft.engine.tuning import Tuning
 
 _IDS = 40
 """The bits for the numbers of one incarnation: leases of two incarnations never share a number."""

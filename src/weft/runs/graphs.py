@@ -21,7 +21,7 @@ from weft.runs.reopening import reopen_run
 from weft.store.state import GRAPH_DIGEST, RunFolder
 
 if TYPE_CHECKING:
-    from weft.engine.core import Tuning
+    from weft.engine.tuning import Tuning
     from weft.graph.logical import LogicalGraph
     from weft.graph.projection import Projection
     from weft.runs.active import ActiveRun, RunEvents

@@ -23,8 +23,8 @@ from weft.store.state import RunFolder, os_error, read_description
 
 if TYPE_CHECKING:
     from weft.durability.journal import Recorded
-    from weft.engine.core import Tuning
     from weft.engine.policy import ManagerFactory
+    from weft.engine.tuning import Tuning
     from weft.graph.logical import LogicalGraph
     from weft.graph.spec import RunSpec
     from weft.runs.sources import RunSource

@@ -17,7 +17,7 @@ from weft.admin.deleting import end_processes
 from weft.durability.journal import JOURNAL, FileJournal
 from weft.durability.resume import FinishedTask, Plan, plan_resume
 from weft.durability.values import plan_values
-from weft.engine.core import Tuning
+from weft.engine.tuning import Tuning
 from weft.model.errors import ConflictError, NotFoundError
 from weft.runs.active import ActiveRun, RunEvents, Stack
 from weft.runs.editing import KEPT, edits_that_count, kept_by_edit, record_edit

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from weft.engine.core import Tuning
 from weft.engine.events import Done, Event, Failed, GaveBack, TimerFired
 from weft.engine.ports import ManualClock
 from weft.engine.provider import FixedProvider, NodeSpec
+from weft.engine.tuning import Tuning
 from weft.model.failures import Failure
 
 if TYPE_CHECKING:

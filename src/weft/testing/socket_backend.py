@@ -29,7 +29,7 @@ import msgspec
 
 from weft.backends.local import GRACE_S, LocalBackend, LocalJob, abandon, crashed
 from weft.backends.process_jobs import needed
-from weft.engine.core import Tuning
+from weft.engine.tuning import Tuning
 from weft.model.errors import NotFoundError, ProgramError
 from weft.store import codec
 from weft.store.api import ABSENT, Column

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from weft.backends.simulator import Faults, Simulator
-from weft.engine.core import Tuning
 from weft.engine.machines.task import TaskState
 from weft.engine.master import Master
+from weft.engine.tuning import Tuning
 from weft.graph.validate import mark_results, validate
 from weft.runtime.loop import JobRun, Loop
 from weft.testing.graphs import random_graph

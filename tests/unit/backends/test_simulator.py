@@ -5,8 +5,8 @@ from functools import partial
 import pytest
 
 from weft.backends.simulator import Faults, Simulator
-from weft.engine.core import Tuning
 from weft.engine.master import Master
+from weft.engine.tuning import Tuning
 from weft.graph.builder import Graph, gather
 from weft.graph.logical import OnFailure, Retry
 from weft.runtime.loop import JobRun, Loop

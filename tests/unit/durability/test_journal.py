@@ -27,12 +27,12 @@ from weft.durability.left import LeftFiles
 from weft.engine import commands as c
 from weft.engine import decisions as d
 from weft.engine import events as e
-from weft.engine.core import Tuning
 from weft.engine.master import Master
 from weft.engine.policy import Moment
 from weft.engine.ports import ManualClock
 from weft.engine.recovery import Epoch, digest
 from weft.engine.replay import Answer, Tape, Tick, replay
+from weft.engine.tuning import Tuning
 from weft.graph.builder import Graph, gather
 from weft.graph.logical import SEQUENTIAL, Edge, Patch, Scheduling, Storage, Trigger, Vertex, scatter_gather
 from weft.graph.rectangles import Rectangles

@@ -5,13 +5,14 @@ import pickle
 import pytest
 
 from weft.durability import pickles, snapshot
-from weft.engine.core import Core, Tuning, WorkerRow
+from weft.engine.core import Core, WorkerRow
 from weft.engine.events import JobSubmitted
 from weft.engine.machines.job import JobState
 from weft.engine.master import Master
 from weft.engine.physical import PhysicalEdge, Stage
 from weft.engine.recovery import digest
 from weft.engine.replay import Replay, Tape, Tick
+from weft.engine.tuning import Tuning
 from weft.graph.builder import Graph, gather
 from weft.model.errors import ConflictError
 

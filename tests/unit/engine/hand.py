@@ -32,7 +32,7 @@ from weft.engine.commands import (
     Weigh,
     Withdraw,
 )
-from weft.engine.core import Core, Tuning
+from weft.engine.core import Core
 from weft.engine.events import (
     CancelRequested,
     Done,
@@ -59,6 +59,7 @@ from weft.engine.invariants import check
 from weft.engine.machines.task import TaskState
 from weft.engine.master import Master
 from weft.engine.policy import ManagerFactory
+from weft.engine.tuning import Tuning
 from weft.graph.logical import LogicalGraph
 from weft.graph.validate import mark_results, validate
 from weft.model.failures import Failure

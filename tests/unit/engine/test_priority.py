@@ -7,9 +7,9 @@ import pytest
 
 from tests.unit.engine.hand import body
 from weft.backends.simulator import Simulator
-from weft.engine.core import Tuning
 from weft.engine.master import Master
 from weft.engine.recovery import digest
+from weft.engine.tuning import Tuning
 from weft.graph.builder import Graph, after, gather
 from weft.runtime.loop import JobRun, Loop
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from weft.durability.journal import JOURNAL, FileJournal, Header, graph_digest
-from weft.engine.core import Tuning
+from weft.engine.tuning import Tuning
 from weft.graph.builder import Graph, shuffle
 from weft.graph.logical import LogicalGraph, Manager, Range
 from weft.runs.explaining import explain_run

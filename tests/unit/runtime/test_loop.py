@@ -8,13 +8,13 @@ import pytest
 
 from weft.backends.simulator import Simulator
 from weft.engine.commands import Complete, Launch
-from weft.engine.core import Tuning
 from weft.engine.decisions import Avoid, BackUp
 from weft.engine.events import Done, Failed, IdleTick, TimerFired
 from weft.engine.master import Master
 from weft.engine.policy import BLAME, STRAGGLERS
 from weft.engine.ports import ManualClock, WorkerSpec
 from weft.engine.provider import FixedProvider, NodeSpec
+from weft.engine.tuning import Tuning
 from weft.graph.builder import Graph, gather
 from weft.graph.logical import Retry
 from weft.model.failures import Failure
