@@ -431,7 +431,7 @@ class Graph(LogicalGraph):
             n = _count(n)
         vertices = self.vertices
         if id in vertices:
-            raise GraphError(f"vertex {id!r} is there twice", subject=id, rule="unique-vertex")
+            raise GraphError(f"vertex {id!r} exists already", subject=id, rule="unique-vertex")
         program = Program(fn, params, items, style)
         vertex = _vertex(id, program, n, fields) if fields else Vertex(id, program, n)
         if inputs:

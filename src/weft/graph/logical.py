@@ -395,7 +395,7 @@ class LogicalGraph:
     def add_vertex(self, vertex: Vertex) -> Vertex:
         """Add a vertex; GraphError if the id is taken."""
         if vertex.id in self.vertices:
-            raise GraphError(f"vertex {vertex.id!r} is there twice", subject=vertex.id, rule="unique-vertex")
+            raise GraphError(f"vertex {vertex.id!r} exists already", subject=vertex.id, rule="unique-vertex")
         self.vertices[vertex.id] = vertex
         return vertex
 

@@ -19,7 +19,7 @@ def parse(text: str | bytes, *, max_bytes: int = MAX_BYTES) -> Any:
     """Read strict JSON: no duplicate keys, no NaN, no number over 64 bits, at most `max_bytes` bytes and 50 levels."""
     size = len(text) if isinstance(text, bytes) or text.isascii() else len(text.encode("utf-8", "surrogatepass"))
     if size > max_bytes:
-        raise InputLimitError(f"the graph is {size:,} bytes of JSON, and {max_bytes:,} is the limit")
+        raise InputLimitError(f"the graph is {size:,} bytes of JSON; the limit is {max_bytes:,}")
     try:
         found = json.loads(
             text,
@@ -41,7 +41,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> Json:
     if len(made) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"key {twice[:100]!r} is there twice")
+        raise ValueError(f"key {twice[:100]!r} occurs twice")
     return made
 
 

@@ -1,8 +1,8 @@
-"""What makes a graph legal: one function for each rule, and one fast pass that calls those whose field is set.
+"""The rules of a legal graph: one function for each rule, and one fast pass that calls those whose field is set.
 
 Every submission goes through `validate`, so the common vertex (all defaults) and the common edge (one to one,
-sequential, local) are told by identity and cost a few comparisons. A broken rule raises a GraphError that names the
-vertex or edge (`subject`) and the rule (`rule`).
+sequential, local) are recognised by identity and cost a few comparisons. A broken rule raises a GraphError that names
+the vertex or edge (`subject`) and the rule (`rule`).
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ from weft.model.resources import ONE_SLOT, ONE_SLOT_ONLY, Resources
 MAX_VERTICES = 100_000
 MAX_EDGES = 1_000_000
 MAX_TASKS = 100_000_000
-"""Tasks of one vertex: what the master keeps for each is some bytes."""
+"""The most tasks of one vertex: the master keeps some bytes for each."""
 _MOST_SHOWN = 10_000
 
 
 def validate(graph: LogicalGraph, capacity: Sequence[Resources] | None = None) -> None:
-    """Raise GraphError for the first rule that `graph` breaks; InputLimitError if it is too large.
+    """Raise GraphError for the first rule that `graph` breaks; InputLimitError if the graph is too large.
 
-    `capacity` is what each worker has: CapacityError for a vertex that none can ever run. An order-only edge that was
-    left at the default storage is set to none.
+    `capacity` lists the resources of each worker: CapacityError for a vertex that fits no worker. An order-only edge
+    with the default storage gets the storage none.
     """
     _check_size(graph)
     if not is_name(graph.name):
@@ -80,9 +80,9 @@ def validate(graph: LogicalGraph, capacity: Sequence[Resources] | None = None) -
 
 
 def mark_results(graph: LogicalGraph) -> None:
-    """Set `keep` on every finite vertex that does not say it and whose values nothing reads.
+    """Set `keep` on every finite vertex with undecided `keep` whose values no edge reads.
 
-    A vertex that `expands` is read by the master and is no result.
+    The master reads a vertex that `expands`, so such a vertex is no result.
     """
     read = {edge.src for edge in graph.edges if edge.movement.move is not MovementKind.NONE}
     for id, vertex in graph.vertices.items():
@@ -94,7 +94,7 @@ def mark_results(graph: LogicalGraph) -> None:
 
 
 def _check_vertices(graph: LogicalGraph, vertices: Iterable[Vertex], capacity: Sequence[Resources] | None) -> list[str]:
-    """Check each vertex by itself; return the services."""
+    """Check each vertex by itself; return the ids of the services."""
     services: list[str] = []
     slot_fits = capacity is None or any(ONE_SLOT.fits(worker) for worker in capacity)
     table, limits = graph.vertices, graph.limits
@@ -103,7 +103,9 @@ def _check_vertices(graph: LogicalGraph, vertices: Iterable[Vertex], capacity: S
         if not is_name(id):
             raise _bad_name("vertex", id)
         if table.get(id) is not vertex:
-            raise GraphError(f"vertex {id!r} is filed under another name", subject=id, rule="unique-vertex")
+            raise GraphError(
+                f"vertex {id!r} stands under another id in graph.vertices", subject=id, rule="unique-vertex"
+            )
         n, items = vertex.parallelism, vertex.program.items
         if type(n) is not int or not 0 <= n <= MAX_TASKS:
             _check_parallelism(vertex)
@@ -121,9 +123,10 @@ def _check_vertices(graph: LogicalGraph, vertices: Iterable[Vertex], capacity: S
             _check_restart(vertex)
         if vertex.expands and vertex.cache_key is not None:
             raise GraphError(
-                f"vertex {id!r} expands the graph and has a cache key: a cache keeps values, not answers",
+                f"vertex {id!r} expands the graph and has a cache key; decisions cannot be cached",
                 subject=id,
                 rule="expander-cache",
+                hint="Remove the cache key, or set expands=False.",
             )
         if vertex.timeout_s is not None:
             _check_timeout(f"vertex {id!r}", id, vertex.timeout_s)
@@ -131,7 +134,7 @@ def _check_vertices(graph: LogicalGraph, vertices: Iterable[Vertex], capacity: S
             raise GraphError(f"vertex {id!r} has an output of {vertex.output_bytes!r} bytes", subject=id, rule="output")
         scratch = vertex.scratch_bytes
         if (type(scratch) is not int or scratch < 0) and not (_whole(scratch) and scratch >= 0):
-            raise GraphError(f"vertex {id!r} takes {vertex.scratch_bytes!r} bytes", subject=id, rule="scratch")
+            raise GraphError(f"vertex {id!r} needs scratch space of {scratch!r} bytes", subject=id, rule="scratch")
         if vertex.kind is VertexKind.SERVICE:
             _check_service(vertex)
             services.append(id)
@@ -141,22 +144,25 @@ def _check_vertices(graph: LogicalGraph, vertices: Iterable[Vertex], capacity: S
 
 
 def _check_shown(vertex: Vertex) -> None:
-    """Check what users are told of a vertex: its label and the names of its files."""
-    for what, name in (("label", vertex.label), *(("output", name) for name in vertex.outputs or ())):
+    """Check the texts for users: the label and the names of the output files."""
+    for field, name in (("label", vertex.label), *(("output", name) for name in vertex.outputs or ())):
         if not isinstance(name, str) or len(name) > _MOST_SHOWN or not name.isprintable():
             raise GraphError(
-                f"{what} {str(name)[:60]!r} of vertex {vertex.id!r} is not a text of at most {_MOST_SHOWN} characters "
-                "that can be printed",
+                f"{field} {str(name)[:60]!r} of vertex {vertex.id!r} is not a printable text of at most "
+                f"{_MOST_SHOWN} characters",
                 subject=vertex.id,
-                rule=what,
+                rule=field,
             )
 
 
 def _check_size(graph: LogicalGraph) -> None:
-    for what, count, limit in (("vertices", len(graph.vertices), MAX_VERTICES), ("edges", len(graph.edges), MAX_EDGES)):
+    for parts, count, limit in (
+        ("vertices", len(graph.vertices), MAX_VERTICES),
+        ("edges", len(graph.edges), MAX_EDGES),
+    ):
         if count > limit:
             raise InputLimitError(
-                f"graph {graph.name!r} has {count:,} {what}, and {limit:,} is the limit",
+                f"graph {graph.name!r} has {count:,} {parts}; the limit is {limit:,}",
                 hint="Give a vertex more tasks instead of adding vertices: one vertex may have millions.",
             )
 
@@ -193,10 +199,10 @@ def _check_parallelism(vertex: Vertex) -> None:
 
 
 def check_count(id: str, n: int) -> None:
-    """Raise InputLimitError if a vertex is to have more tasks than the master can hold."""
+    """Raise InputLimitError if `n` tasks of one vertex are more than the master can hold."""
     if n > MAX_TASKS:
         raise InputLimitError(
-            f"vertex {id!r} has {n:,} tasks, and {MAX_TASKS:,} is the limit", hint="Give each task more to do."
+            f"vertex {id!r} has {n:,} tasks; the limit is {MAX_TASKS:,}", hint="Give each task more work."
         )
 
 
@@ -209,9 +215,14 @@ def _number(n: object) -> bool:
 
 
 def check_resources(id: str, resources: Sequence[Resources], limits: Mapping[str, int]) -> None:
-    """Raise GraphError unless a vertex may ask for these alternatives, with tokens of those that `limits` counts."""
+    """Raise GraphError unless `resources` are sound alternatives whose tokens `limits` counts."""
     if not resources or not isinstance(resources, (tuple, list)):
-        raise GraphError(f"vertex {id!r} has no alternative of resources", subject=id, rule="resources")
+        raise GraphError(
+            f"vertex {id!r} has no resources",
+            subject=id,
+            rule="resources",
+            hint="Give a tuple of at least one Resources(...).",
+        )
     for needs in resources:
         if not _sane(needs):
             raise GraphError(
@@ -241,10 +252,10 @@ def _check_token(id: str, token: str, count: int, limits: Mapping[str, int]) -> 
     limit = limits.get(token)
     if limit is None:
         raise GraphError(
-            f"vertex {id!r} takes tokens {token!r}, which the graph does not limit",
+            f"vertex {id!r} takes tokens {token!r}, but the graph has no limit of that name",
             subject=id,
             rule="tokens",
-            hint=_nearest(token, limits) or f"Say how many there are: limits={{{token!r}: ...}}.",
+            hint=_nearest(token, limits) or f"Set the number of tokens: limits={{{token!r}: ...}}.",
         )
     if not (_whole(count) and 1 <= count <= limit):
         raise GraphError(f"vertex {id!r} takes {count!r} of the {limit} tokens {token!r}", subject=id, rule="tokens")
@@ -252,14 +263,16 @@ def _check_token(id: str, token: str, count: int, limits: Mapping[str, int]) -> 
 
 def _check_limit(token: str, count: int) -> None:
     if not _whole(count) or count < 1:
-        raise GraphError(f"limit {token!r} is {count!r}, and must be at least 1", subject=token, rule="tokens")
+        raise GraphError(
+            f"limit {token!r} is {count!r}; it must be a whole number of at least 1", subject=token, rule="tokens"
+        )
 
 
 def _never_fits(vertex: Vertex, capacity: Sequence[Resources] | None) -> CapacityError:
     wants = " or ".join(f"({needs})" for needs in vertex.resources)
     has = "; ".join(dict.fromkeys(f"({worker})" for worker in capacity or ())) or "none"
     return CapacityError(
-        f"vertex {vertex.id!r} asks for {wants}, which no worker can ever give: {has}",
+        f"vertex {vertex.id!r} asks for {wants}, more than any worker has: {has}",
         hint="Ask for less, or start the session with larger workers.",
     )
 
@@ -267,10 +280,10 @@ def _never_fits(vertex: Vertex, capacity: Sequence[Resources] | None) -> Capacit
 def _check_restart(vertex: Vertex) -> None:
     if vertex.restart is RestartPolicy.ALWAYS and vertex.kind is not VertexKind.SERVICE:
         raise GraphError(
-            f"vertex {vertex.id!r} restarts always, so its tasks would never be done",
+            f"vertex {vertex.id!r} has restart=always, so its tasks would never end",
             subject=vertex.id,
             rule="restart",
-            hint="Make it a SERVICE, which ends with its last consumer, or restart it on_failure.",
+            hint="Use restart=on_failure, or make it a SERVICE, which ends with its last consumer.",
         )
 
 
@@ -279,7 +292,7 @@ def _check_backoff(backoff: Backoff) -> None:
     counted = backoff.limit is None or (_whole(backoff.limit) and backoff.limit >= 0)
     if not (counted and numbers and 0 <= backoff.delay_s <= backoff.max_s < inf and 1 <= backoff.factor < inf):
         raise GraphError(
-            f"the graph has the impossible {backoff}",
+            f"the graph has an impossible backoff: {backoff}",
             rule="backoff",
             hint="The limit is None or at least 0, the factor at least 1, and delay_s from 0 to max_s.",
         )
@@ -290,7 +303,7 @@ def _check_retry(vertex: Vertex, retry: Retry) -> None:
     numbers = all(map(_whole, counts)) and _number(retry.delay_s) and _number(retry.memory_factor)
     if not (numbers and min(counts) >= 0 and 0 <= retry.delay_s < inf and 1 <= retry.memory_factor < inf):
         raise GraphError(
-            f"vertex {vertex.id!r} has the impossible {retry}",
+            f"vertex {vertex.id!r} has an impossible retry: {retry}",
             subject=vertex.id,
             rule="retry",
             hint="Counts and the delay are at least 0, the memory factor at least 1.",
@@ -300,16 +313,17 @@ def _check_retry(vertex: Vertex, retry: Retry) -> None:
 def _check_timeout(what: str, subject: str, seconds: float) -> None:
     if not (_number(seconds) and 0 < seconds < inf):
         raise GraphError(
-            f"{what} has a timeout of {seconds!r} seconds, and must have more than 0", subject=subject, rule="timeout"
+            f"{what} has a timeout of {seconds!r} seconds; it must be a number above 0", subject=subject, rule="timeout"
         )
 
 
 def _check_service(vertex: Vertex) -> None:
     if vertex.expands:
         raise GraphError(
-            f"vertex {vertex.id!r} expands the graph and is a SERVICE, which has no value",
+            f"vertex {vertex.id!r} expands the graph and is a SERVICE, which has no value to expand it with",
             subject=vertex.id,
             rule="expander-finite",
+            hint="Make it finite, or set expands=False.",
         )
 
 
@@ -317,7 +331,7 @@ def _check_service(vertex: Vertex) -> None:
 
 
 def _check_edges(graph: LogicalGraph, edges: Sequence[Edge]) -> set[str]:
-    """Check each edge and its end points; return the services that have a consumer."""
+    """Check each edge and its end points; return the ids of the services that have a consumer."""
     vertices = graph.vertices
     seen: set[str | tuple[str, str]] = set()
     served: set[str] = set()
@@ -359,7 +373,7 @@ def _check_edges(graph: LogicalGraph, edges: Sequence[Edge]) -> set[str]:
 def _unknown_end(graph: LogicalGraph, edge: Edge) -> GraphError:
     end = edge.dst if edge.src in graph.vertices else edge.src
     return GraphError(
-        f"edge {edge.id} names {end!r}, and there is no such vertex",
+        f"edge {edge.id} names the unknown vertex {end!r}",
         subject=edge.id,
         rule="unknown-vertex",
         hint=_nearest(end, graph.vertices),
@@ -372,12 +386,12 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _duplicate(edge: Edge) -> GraphError:
-    what = f"two edges are called {edge.name!r}" if edge.name else f"two edges join {edge.src!r} to {edge.dst!r}"
-    return GraphError(what, subject=edge.id, rule="duplicate-edge", hint="Give each a name of its own with name=.")
+    message = f"two edges have the name {edge.name!r}" if edge.name else f"two edges join {edge.src!r} to {edge.dst!r}"
+    return GraphError(message, subject=edge.id, rule="duplicate-edge", hint="Give each a name of its own with name=.")
 
 
 def _check_shadowed(edges: Iterable[Edge], named: set[str]) -> None:
-    """A name may look like another edge's default id."""
+    """Raise GraphError if the name of one edge equals the default id of another."""
     for edge in edges:
         if not edge.name and edge.id in named:
             raise _duplicate(Edge(edge.src, edge.dst, name=edge.id))
@@ -395,7 +409,7 @@ def _check_edge_name(edge: Edge) -> None:
 
 
 def fixed(graph: LogicalGraph, n: Parallelism) -> int | None:
-    """Return the number of tasks if it is known before the job runs (SameAs is followed), else None."""
+    """Return the number of tasks if it is known before the job runs, else None. SameAs is followed."""
     seen = 0
     while isinstance(n, SameAs) and n.vertex in graph.vertices and seen <= len(graph.vertices):
         n = graph.vertices[n.vertex].parallelism
@@ -450,9 +464,10 @@ def _check_scheduling(edge: Edge) -> None:
         )
     if not (_number(scheduling.fraction) and 0 < scheduling.fraction <= 1):
         raise GraphError(
-            f"edge {edge.id} waits for the fraction {scheduling.fraction!r}, which is not above 0 and at most 1",
+            f"edge {edge.id} waits for the fraction {scheduling.fraction!r} of its source",
             subject=edge.id,
             rule="fraction",
+            hint="Give a number above 0 and at most 1.",
         )
     if (when is Trigger.EVENT) != bool(scheduling.event):
         raise GraphError(
@@ -464,7 +479,7 @@ def _check_scheduling(edge: Edge) -> None:
         )
     if scheduling.outcome is not Outcome.SUCCESS and (concurrent or when is not Trigger.ALL_DONE):
         raise GraphError(
-            f"edge {edge.id} waits for the outcome {scheduling.outcome.value}, and only the end of its source has one",
+            f"edge {edge.id} waits for the outcome {scheduling.outcome.value}, but not for the end of its source",
             subject=edge.id,
             rule="outcome",
             hint="Make the edge sequential and let it wait for all_done.",
@@ -476,14 +491,14 @@ def _check_storage(edge: Edge, src: Vertex, bubble_of: Mapping[str, str]) -> Non
     if edge.movement.move is MovementKind.NONE:
         if storage in (Storage.EPHEMERAL, Storage.DURABLE):
             raise GraphError(
-                f"edge {edge.id} moves nothing and cannot store it as {storage.value}",
+                f"edge {edge.id} moves no data, but has {storage.value} storage",
                 subject=edge.id,
                 rule="storage-of-nothing",
             )
         edge.storage = Storage.NONE
     elif storage is Storage.NONE:
         raise GraphError(
-            f"edge {edge.id} moves data and stores it nowhere",
+            f"edge {edge.id} moves data, but has no storage",
             subject=edge.id,
             rule="storage-missing",
             hint="Choose ephemeral, local or durable storage.",
@@ -491,7 +506,7 @@ def _check_storage(edge: Edge, src: Vertex, bubble_of: Mapping[str, str]) -> Non
     elif storage is Storage.EPHEMERAL:
         if not edge.scheduling.concurrent:
             raise GraphError(
-                f"edge {edge.id} is sequential and ephemeral: the data would be gone before it is read",
+                f"edge {edge.id} is sequential and ephemeral: its data would be lost before they are read",
                 subject=edge.id,
                 rule="sequential-ephemeral",
                 hint="Make the edge concurrent, or its storage local.",
@@ -499,7 +514,7 @@ def _check_storage(edge: Edge, src: Vertex, bubble_of: Mapping[str, str]) -> Non
         bubble = bubble_of.get(edge.src)
         if src.kind is not VertexKind.SERVICE and (bubble is None or bubble != bubble_of.get(edge.dst)):
             raise GraphError(
-                f"edge {edge.id} is ephemeral, and {edge.src!r} and {edge.dst!r} share no bubble",
+                f"edge {edge.id} is ephemeral, but {edge.src!r} and {edge.dst!r} are not in one bubble",
                 subject=edge.id,
                 rule="ephemeral-bubble",
                 hint="Put both into one bubble, or make the storage local.",
@@ -531,7 +546,7 @@ def _check_served(services: Iterable[str], served: set[str]) -> None:
 
 
 def _forward(graph: LogicalGraph) -> list[str] | None:
-    """Return the order of addition if every edge goes forward in it: the proof that there is no cycle."""
+    """Return the order of addition if every edge goes forward in it, which proves that there is no cycle; else None."""
     order = list(graph.vertices)
     position = dict(zip(order, range(len(order)), strict=True))
     for edge in graph.edges:
@@ -541,10 +556,10 @@ def _forward(graph: LogicalGraph) -> list[str] | None:
 
 
 def topological(graph: LogicalGraph) -> list[str]:
-    """Return the vertex ids so that every edge goes forward, ties in the order of addition.
+    """Return the vertex ids in an order in which every edge goes forward; ties keep the order of addition.
 
-    Raises GraphError that names a cycle; sequential and concurrent edges alike must not form one. Every edge must join
-    known vertices.
+    Every edge must join known vertices. GraphError: the edges, sequential and concurrent, form a cycle, which the error
+    names.
     """
     order = _forward(graph)
     if order is not None:
@@ -573,7 +588,10 @@ def topological(graph: LogicalGraph) -> list[str]:
 
 
 def _cycle(graph: LogicalGraph, left: set[str]) -> GraphError:
-    """Walk backwards among the vertices that never became ready, each of which has a predecessor there."""
+    """Return the error that names a cycle among `left`, the vertices that never became ready.
+
+    Each of them has a predecessor in `left`, so a walk backwards must meet a vertex twice.
+    """
     before = {edge.dst: edge.src for edge in graph.edges if edge.src in left and edge.dst in left}
     at = next(id for id in graph.vertices if id in left)
     trail: dict[str, int] = {}
@@ -591,7 +609,7 @@ def _cycle(graph: LogicalGraph, left: set[str]) -> GraphError:
 
 
 def depths(graph: LogicalGraph) -> dict[str, int]:
-    """Return for each vertex the length of the longest path that leads to it; 0 for sources."""
+    """Return for each vertex the length in edges of the longest path to it; 0 for sources."""
     before: dict[str, list[str]] = {}
     for edge in graph.edges:
         before.setdefault(edge.dst, []).append(edge.src)
@@ -602,7 +620,7 @@ def depths(graph: LogicalGraph) -> dict[str, int]:
 
 
 def _after(edges: Iterable[Edge]) -> dict[str, list[str]]:
-    """Return for each vertex those that an edge leads to from it."""
+    """Return for each vertex its direct successors."""
     after: dict[str, list[str]] = {}
     for edge in edges:
         after.setdefault(edge.src, []).append(edge.dst)
@@ -610,7 +628,7 @@ def _after(edges: Iterable[Edge]) -> dict[str, list[str]]:
 
 
 def _reached(after: Mapping[str, list[str]], start: str, wanted: Collection[str] = ()) -> set[str]:
-    """Return all that `start` leads to, itself excepted; only until all that is wanted is found, where anything is."""
+    """Return the descendants of `start`; if `wanted` is given, stop as soon as all of `wanted` are found."""
     found: set[str] = set()
     missing = len(wanted) or -1
     queue = deque([start])
@@ -660,10 +678,10 @@ def _check_source(graph: LogicalGraph, vertex: Vertex, expander: str, leads: Cal
         )
     if not leads(expander, vertex.id):
         raise GraphError(
-            f"vertex {vertex.id!r} takes its parallelism from {expander!r}, and no edge leads from there to it",
+            f"vertex {vertex.id!r} takes its parallelism from {expander!r}, but no path of edges leads from there",
             subject=vertex.id,
             rule="expander-path",
-            hint="Add an order-only edge.",
+            hint=f"Add an order-only edge from {expander!r}.",
         )
 
 
@@ -673,9 +691,10 @@ def _check_same_as(graph: LogicalGraph, vertex: Vertex, other: str, leads: Calla
     while True:
         if isinstance(at, str) and at in seen:
             raise GraphError(
-                f"vertex {vertex.id!r} has as many tasks as itself, by way of {other!r}",
+                f"vertex {vertex.id!r} takes its parallelism from itself, by way of {other!r}",
                 subject=vertex.id,
                 rule="same-as",
+                hint="Give one of these vertices a parallelism of its own.",
             )
         target = graph.vertices.get(at) if isinstance(at, str) else None
         if target is None:
@@ -686,7 +705,7 @@ def _check_same_as(graph: LogicalGraph, vertex: Vertex, other: str, leads: Calla
         at = target.parallelism.vertex
     if not isinstance(target.parallelism, int) and leads(vertex.id, at):
         raise GraphError(
-            f"vertex {vertex.id!r} has as many tasks as {at!r}, which decides that only after {vertex.id!r} has run",
+            f"vertex {vertex.id!r} takes its parallelism from {at!r}, which is known only after {vertex.id!r} has run",
             subject=vertex.id,
             rule="same-as",
             hint=f"Fix the parallelism of {at!r}, or let it have as many tasks as {vertex.id!r}.",
@@ -697,13 +716,13 @@ def _unknown_reference(graph: LogicalGraph, vertex: Vertex, name: object) -> Gra
     if not isinstance(name, str):
         id = getattr(name, "id", None)
         return GraphError(
-            f"vertex {vertex.id!r} takes its parallelism from {name!r}, which is no id of a vertex",
+            f"vertex {vertex.id!r} takes its parallelism from {name!r}, which is not the id of a vertex",
             subject=vertex.id,
             rule="unknown-vertex",
-            hint=f"Give the id of the node: {id!r}" if isinstance(id, str) else "Give the id of a vertex, as text.",
+            hint=f"Give the id of the node: {id!r}." if isinstance(id, str) else "Give the id of a vertex, a string.",
         )
     return GraphError(
-        f"vertex {vertex.id!r} takes its parallelism from {name!r}, and there is no such vertex",
+        f"vertex {vertex.id!r} takes its parallelism from the unknown vertex {name!r}",
         subject=vertex.id,
         rule="unknown-vertex",
         hint=_nearest(name, graph.vertices),
@@ -719,21 +738,22 @@ def _check_bubbles(graph: LogicalGraph) -> None:
     for bubble in graph.bubbles:
         _check_group("bubble", bubble, ids)
         if not bubble.vertices:
-            raise GraphError(f"bubble {bubble.id!r} holds no vertex", subject=bubble.id, rule="bubble")
+            raise GraphError(f"bubble {bubble.id!r} has no vertices", subject=bubble.id, rule="bubble")
         _check_timeout(f"bubble {bubble.id!r}", bubble.id, bubble.timeout_s)
         for id in bubble.vertices:
             if id not in graph.vertices:
                 raise GraphError(
-                    f"bubble {bubble.id!r} names {id!r}, and there is no such vertex",
+                    f"bubble {bubble.id!r} names the unknown vertex {id!r}",
                     subject=bubble.id,
                     rule="unknown-vertex",
                     hint=_nearest(id, graph.vertices),
                 )
             if id in bubble_of:
                 raise GraphError(
-                    f"vertex {id!r} is in bubble {bubble_of[id]!r} and again in {bubble.id!r}",
+                    f"vertex {id!r} is in two bubbles, {bubble_of[id]!r} and {bubble.id!r}",
                     subject=id,
                     rule="two-bubbles",
+                    hint="Remove it from one of them.",
                 )
             bubble_of[id] = bubble.id
     if bubble_of:
@@ -742,7 +762,10 @@ def _check_bubbles(graph: LogicalGraph) -> None:
 
 
 def _check_bubble_answers(graph: LogicalGraph, bubble_of: Mapping[str, str]) -> None:
-    """A bubble asks for all its slots before anything of it runs: no member may wait for a member's answer."""
+    """Raise GraphError if a member of a bubble waits for the decision of another member.
+
+    A bubble acquires all its slots before any member runs, so such a bubble would never start.
+    """
     answers: dict[str, set[str]] = {}
     for choice in graph.choices:
         for branch in choice.branches.values():
@@ -758,15 +781,18 @@ def _check_bubble_answers(graph: LogicalGraph, bubble_of: Mapping[str, str]) -> 
         for expander in sorted(expanders):
             if bubble_of.get(expander) == bubble:
                 raise GraphError(
-                    f"bubble {bubble!r} holds {id!r} and {expander!r}, whose answer {id!r} waits for",
+                    f"bubble {bubble!r} has {id!r} and {expander!r}, but {id!r} waits for {expander!r} to decide",
                     subject=bubble,
                     rule="bubble-answer",
-                    hint=f"Leave {expander!r} out of the bubble.",
+                    hint=f"Remove {expander!r} from the bubble.",
                 )
 
 
 def _check_bubble_order(graph: LogicalGraph, bubble_of: Mapping[str, str]) -> None:
-    """A bubble starts as one, so no path may leave it and come back: with bubbles as nodes the graph has no cycle."""
+    """Raise GraphError if a path leaves a bubble and comes back.
+
+    A bubble starts as a whole: the graph with each bubble as one node must have no cycle.
+    """
     below: dict[str, set[str]] = {}
     waiting: dict[str, int] = {}
     node = {id: f"bubble {bubble_of[id]}" if id in bubble_of else id for id in graph.vertices}
@@ -798,7 +824,7 @@ def _check_group(what: str, group: Bubble | Choice, ids: set[str]) -> None:
     if not is_name(group.id):
         raise _bad_name(what, group.id)
     if group.id in ids:
-        raise GraphError(f"{what} {group.id!r} is there twice", subject=group.id, rule=f"unique-{what}")
+        raise GraphError(f"two {what}s have the id {group.id!r}", subject=group.id, rule=f"unique-{what}")
     ids.add(group.id)
 
 
@@ -817,13 +843,13 @@ def _check_choice(graph: LogicalGraph, choice: Choice, after: Mapping[str, list[
     decider = graph.vertices.get(choice.decider)
     if decider is None:
         raise wrong(
-            f"is decided by {choice.decider!r}, and there is no such vertex",
+            f"has the unknown decider {choice.decider!r}",
             _nearest(choice.decider, graph.vertices),
             "unknown-vertex",
         )
     if not decider.expands:
         raise wrong(
-            f"is decided by {choice.decider!r}, which does not expand", "Set expands=True on the decider.", "expander"
+            f"has the decider {choice.decider!r}, which does not expand", "Set expands=True on the decider.", "expander"
         )
     if not choice.branches:
         raise wrong("has no branches")
@@ -833,16 +859,16 @@ def _check_choice(graph: LogicalGraph, choice: Choice, after: Mapping[str, list[
         for id in vertices:
             if id not in graph.vertices:
                 raise wrong(
-                    f"names {id!r} in branch {branch!r}, and there is no such vertex",
+                    f"names the unknown vertex {id!r} in branch {branch!r}",
                     _nearest(id, graph.vertices),
                     "unknown-vertex",
                 )
             if id in branch_of:
-                raise wrong(f"has vertex {id!r} in branch {branch_of[id]!r} and again in {branch!r}", rule="branches")
+                raise wrong(f"has vertex {id!r} in two branches, {branch_of[id]!r} and {branch!r}", rule="branches")
             branch_of[id] = branch
             if id not in reached:
                 raise wrong(
-                    f"has vertex {id!r} in branch {branch!r}, and no edge leads from {choice.decider!r} to it",
+                    f"has vertex {id!r} in branch {branch!r}, but no path leads from {choice.decider!r} to it",
                     "Add an order-only edge from the decider.",
                     "branch-path",
                 )
@@ -854,13 +880,13 @@ def _check_choice(graph: LogicalGraph, choice: Choice, after: Mapping[str, list[
 def check_patch(graph: LogicalGraph, patch: Patch, expander_id: str) -> None:
     """Raise GraphError if `patch`, returned by the vertex `expander_id`, would make the live `graph` illegal.
 
-    Whether what it touches has started, only the engine knows; here it may not touch what the expander came after.
-    A patch whose edges all lead to its own vertices and have no names costs time for itself, not for the graph's edges.
+    The engine checks which vertices have started; this function refuses changes to ancestors of the expander. The cost
+    of a patch with nameless edges that all lead to its own vertices does not depend on the size of the graph.
     """
     expander = graph.vertices.get(expander_id)
     if expander is None or not (expander.expands or expander.kind is VertexKind.SERVICE):
         raise GraphError(
-            f"a patch came from {expander_id!r}, which does not expand", subject=expander_id, rule="expander"
+            f"vertex {expander_id!r} returned a patch, but does not expand", subject=expander_id, rule="expander"
         )
     _check_patch_parts(patch, expander_id)
     new = {vertex.id: vertex for vertex in patch.vertices}
@@ -885,12 +911,14 @@ def check_patch(graph: LogicalGraph, patch: Patch, expander_id: str) -> None:
         services += [id for id, vertex in graph.vertices.items() if vertex.kind is VertexKind.SERVICE]
         topological(merged)
     else:
-        # Nothing old is reached from anything new, so a cycle could only lie among the new vertices.
+        # No old vertex can be reached from a new one, so only the new vertices could form a cycle.
         topological(LogicalGraph(graph.name, new, [edge for edge in patch.edges if edge.src in new]))
     _check_served(services, served)
     if expander.final and not all(vertex.final for vertex in patch.vertices):
         raise GraphError(
-            f"the patch of {expander_id!r}, which is final, has a vertex that is not", subject=expander_id, rule="final"
+            f"patch of the final vertex {expander_id!r} has a vertex that is not final",
+            subject=expander_id,
+            rule="final",
         )
     check_final(merged, [vertex for vertex in merged.vertices.values() if vertex.final])
     whole = merged if kept else LogicalGraph(merged.name, merged.vertices, graph.edges)
@@ -912,7 +940,7 @@ def _check_patch_parts(patch: Patch, expander_id: str) -> None:
         for part in parts if whole else (parts,):
             if not whole or not isinstance(part, kind):
                 raise GraphError(
-                    f"patch of {expander_id!r} has among its {name} a {type(part).__name__}, not a {kind.__name__}",
+                    f"patch of {expander_id!r} has a {type(part).__name__} in {name}, not a {kind.__name__}",
                     subject=expander_id,
                     rule="patch",
                     hint="Give a tuple for each field of a Patch.",
@@ -931,15 +959,17 @@ def _check_patch_names(graph: LogicalGraph, patch: Patch, expander_id: str, new:
     for id in new:
         if not id.startswith(prefix):
             raise GraphError(
-                f"patch of {expander_id!r} adds vertex {id!r}, whose name must begin with {prefix!r}",
+                f"patch of {expander_id!r} adds vertex {id!r}, whose id must begin with {prefix!r}",
                 subject=id,
                 rule="patch-name",
             )
         if id in graph.vertices:
-            raise GraphError(f"patch of {expander_id!r} adds vertex {id!r} again", subject=id, rule="unique-vertex")
+            raise GraphError(
+                f"patch of {expander_id!r} adds vertex {id!r}, which exists", subject=id, rule="unique-vertex"
+            )
     if len(new) != len(patch.vertices):
         raise GraphError(
-            f"patch of {expander_id!r} has two vertices of one name", subject=expander_id, rule="unique-vertex"
+            f"patch of {expander_id!r} has two vertices with one id", subject=expander_id, rule="unique-vertex"
         )
 
 
@@ -948,7 +978,7 @@ def _kept_edges(graph: LogicalGraph, patch: Patch, expander_id: str) -> list[Edg
     for name in patch.drop_edges:
         if name not in known:
             raise GraphError(
-                f"patch of {expander_id!r} drops edge {name!r}, which is not there",
+                f"patch of {expander_id!r} drops the unknown edge {name!r}",
                 subject=name,
                 rule="unknown-edge",
                 hint=_nearest(name, known),
@@ -958,7 +988,7 @@ def _kept_edges(graph: LogicalGraph, patch: Patch, expander_id: str) -> list[Edg
 
 
 def _check_untouched(graph: LogicalGraph, patch: Patch, expander_id: str) -> None:
-    """What the expander came after has started: its inputs cannot change any more."""
+    """Raise GraphError if `patch` changes the inputs of an ancestor of the expander: all of these have started."""
     before: dict[str, list[str]] = {}
     by_id: dict[str, Edge] = {}
     for edge in graph.edges:

@@ -356,7 +356,7 @@ def from_json(obj: Any) -> LogicalGraph:
     vertices: dict[str, Vertex] = {}
     for at, vertex in enumerate(given.vertices):
         if vertex.id in vertices:
-            raise GraphError(f"vertex {vertex.id!r} is there twice", subject=vertex.id, rule="unique-vertex")
+            raise GraphError(f"vertex {vertex.id!r} exists already", subject=vertex.id, rule="unique-vertex")
         vertices[vertex.id] = _vertex_in(vertex, f"vertices[{at}]")
     edges = [_edge_in(edge, f"edges[{at}]") for at, edge in enumerate(given.edges)]
     return LogicalGraph(
@@ -400,7 +400,7 @@ def _read(obj: Any, kind: type[S], root: str) -> S:
         )
     for key, most in _MOST.items():
         if isinstance(fields.get(key), list) and len(fields[key]) > most:
-            raise InputLimitError(f"{root}.{key} has {len(fields[key]):,} entries, and {most:,} is the limit")
+            raise InputLimitError(f"{root}.{key} has {len(fields[key]):,} entries; the limit is {most:,}")
     try:
         return convert(fields, kind)
     except ValidationError as error:

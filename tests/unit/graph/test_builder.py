@@ -58,7 +58,7 @@ def test_counting_steps_over_a_name_that_is_taken():
 def test_a_name_is_taken_as_it_is_or_refused():
     g = Graph()
     assert g.add(f, name="read").id == "read"
-    with pytest.raises(GraphError, match="'read' is there twice") as caught:
+    with pytest.raises(GraphError, match="'read' exists already") as caught:
         g.add(f, name="read")
     assert caught.value.rule == "unique-vertex"
     assert list(g.vertices) == ["read"]

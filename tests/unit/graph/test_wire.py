@@ -160,7 +160,7 @@ REFUSED = {
     "limits": ({**SMALL, "limits": {"slots": 1.5}}, "limits.slots", "a number, not a whole number"),
     "vertices": ({"weft": 1, "vertices": {}}, "graph.vertices", "a mapping, not a list"),
     "vertex": ({"weft": 1, "vertices": ["a"]}, "vertices[0]", "text, not a mapping"),
-    "vertex twice": ({"weft": 1, "vertices": SMALL["vertices"] * 2}, "a", "there twice"),
+    "vertex twice": ({"weft": 1, "vertices": SMALL["vertices"] * 2}, "a", "exists already"),
     "no id": ({"weft": 1, "vertices": [{"program": {"target": "m:f"}}]}, "vertices[0]", "lacks the field 'id'"),
     "no program": ({"weft": 1, "vertices": [{"id": "a"}]}, "vertices[0]", "lacks the field 'program'"),
     "no target": (vertex(program={}), "vertices[0].program", "lacks the field 'target'"),
