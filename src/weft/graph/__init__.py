@@ -1,1 +1,1 @@
-"""The narrow waist: the logical graph and how to build, check, draw and serialise it; routers; the task contract."""
+"""The logical graph, shared by front ends and engine: build, check, draw, serialise; routers; the task contract."""

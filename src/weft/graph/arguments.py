@@ -1,4 +1,4 @@
-"""Keywords that the builder's methods take, and what each may be: a mistake is told where the call stands."""
+"""Keywords of the builder's methods and their types: a mistake raises at the call, not when the graph runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.model.resources import Placement, Resources
 
 
 class VertexFields(TypedDict, total=False):
-    """Fields of `Vertex` that every method that adds one takes as keywords."""
+    """The fields of `Vertex` that every method which adds a vertex takes as keywords."""
 
     kind: VertexKind
     resources: Resources | tuple[Resources, ...]
@@ -35,11 +35,11 @@ class VertexFields(TypedDict, total=False):
 
 
 class LinkOptions(TypedDict, total=False):
-    """What every wrapper takes as keywords.
+    """The keywords of every wrapper.
 
-    `concurrent`: source and destination run at the same time (default for a SERVICE). `when`, `fraction`, `event`: at
-    which moment the destination may be scheduled. `outcome`: which end of the source is waited for. `storage`: where
-    the data lives. `blocking`: the input is consumed whole before anything is yielded. `name`: the edge's id.
+    `concurrent`: source and destination run at the same time (default for a SERVICE). `when`, `fraction`, `event`: the
+    moment at which the destination may start. `outcome`: the end of the source that the edge waits for. `storage`: the
+    place of the data. `blocking`: the destination reads the whole input before it yields. `name`: the id of the edge.
     """
 
     concurrent: bool
@@ -53,7 +53,7 @@ class LinkOptions(TypedDict, total=False):
 
 
 Wanted = Mapping[str, tuple[tuple[type, ...], str]]
-"""For each keyword the types it may have, and how people call them."""
+"""For each keyword the allowed types, and their name in messages."""
 
 _FLAG = (bool,), "True or False"
 _TEXT = (str,), "text"
@@ -93,7 +93,7 @@ OPTIONS: Wanted = {
 
 
 def check_keywords(owner: str, subject: str, given: Mapping[str, Any], wanted: Wanted) -> None:
-    """Raise GraphError for a keyword that is not `wanted`, or a value of another type; `owner` is who takes them."""
+    """Raise GraphError for a keyword that is not in `wanted`, or a value of another type. Messages name `owner`."""
     for name, value in given.items():
         if name not in wanted:
             raise GraphError(
@@ -109,8 +109,8 @@ def check_keywords(owner: str, subject: str, given: Mapping[str, Any], wanted: W
 
 
 def check_params(owner: str, subject: str, params: Any) -> None:
-    """Raise GraphError if `params` is not a mapping with text keys."""
-    if not isinstance(params, (dict, Mapping)):  # a dict is told at once
+    """Raise GraphError if `params` is not a mapping with string keys."""
+    if not isinstance(params, (dict, Mapping)):  # a dict is recognised fast
         raise wrong_type(f"params of {owner}", params, "a mapping", subject)
     for key in params:
         if not isinstance(key, str):

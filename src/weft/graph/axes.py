@@ -1,15 +1,15 @@
-"""Words for maps between chunk grids: what each axis of the destination reads of an axis of the source.
+"""Axis operations of maps between chunk grids: the coordinates of a source axis that a destination axis reads.
 
 ==================  =================================================================================================
 `copy(a)`           coordinate i reads i; with `offset` and `step`: `offset + step*i` (slices, flips, shifted parts)
 `group(a, k)`       i reads the k neighbours from `k*i` on, fewer at the end; a smaller `step` makes windows overlap
 `ungroup(a, k)`     i reads `i // k`: one source chunk feeds k destinations
-`broadcast()`       i reads no source axis: what the other axes say goes to all
+`broadcast()`       i reads no source axis: all coordinates read the same chunks
 `whole(a)`          i reads all of the axis
 `ranges(a, ...)`    i reads the i-th of the given ranges, which rise or fall: any change of chunk sizes
 ==================  =================================================================================================
 
-Axes are permuted by naming source axes in another order.
+A map permutes axes by naming the source axes in another order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Span = tuple[int, int]
 
 
 class AxisOperation(Enum):
-    """What a destination axis does with its source axis."""
+    """The relation of a destination axis to its source axis."""
 
     COPY = "copy"
     GROUP = "group"
@@ -38,7 +38,7 @@ class AxisOperation(Enum):
 
 
 GATHERS = frozenset((AxisOperation.GROUP, AxisOperation.WHOLE, AxisOperation.RANGES))
-"""Operations after which an input is a list of values, even if it has one."""
+"""Operations whose input is a list of values, even of length 1."""
 
 
 class Axis(Struct, frozen=True):
@@ -52,7 +52,7 @@ class Axis(Struct, frozen=True):
     spans: tuple[Span, ...] = ()
 
     def most(self, n: int) -> int:
-        """Return how many of the `n` coordinates of its source axis one coordinate reads at most."""
+        """Return the maximum number of coordinates, of the `n` of its source axis, that one coordinate reads."""
         if self.op is AxisOperation.WHOLE:
             return n
         if self.op is AxisOperation.RANGES:
@@ -61,7 +61,7 @@ class Axis(Struct, frozen=True):
 
 
 def whole_number(value: object, what: str) -> int:
-    """Return `value` as an int, whatever library made the number; GraphError if it is no whole number."""
+    """Return `value` as an int, also from a number of another library. GraphError: it is no whole number."""
     try:
         if not isinstance(value, bool):
             return index(value)  # type: ignore[arg-type]
@@ -116,13 +116,13 @@ def ranges(source: int, spans: Sequence[Span]) -> Axis:
 
 
 class GridMap(Struct, frozen=True):
-    """A map from the source's chunk grid to the destination's: its shapes, and one `Axis` for each destination axis.
+    """A map from the source's chunk grid to the destination's: both shapes, and one `Axis` for each destination axis.
 
-    One size of a shape may be -1: whatever the vertex's parallelism makes it. An input is a single value if no axis
+    One size of a shape may be -1: it follows from the parallelism of the vertex. An input is a single value if no axis
     gathers and every source axis is named, else a list in row-major order of the source. `partial` allows destinations
     that read nothing (one part of a concatenation); their input is an empty list. With `pieces` a value of the source
-    is a list with a piece for each destination that reads it, in their order, and None behind them up to the most that
-    any source has: a destination gets its pieces.
+    is a list with one piece for each destination that reads it, in their order, padded with None to the length of the
+    longest list. A destination reads its own pieces.
     """
 
     src: Shape
@@ -143,4 +143,4 @@ class GridMap(Struct, frozen=True):
 
 
 TO_ALL = GridMap((), (-1,), (broadcast(),))
-"""The value of the only source task for every destination task."""
+"""The map from the only source task to every destination task."""

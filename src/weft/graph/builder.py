@@ -1,4 +1,4 @@
-"""How to write a graph in few lines: `Graph`, the public low-level API.
+"""`Graph`: the public low-level API, which builds graphs in few lines.
 
 ::
 
@@ -7,9 +7,9 @@
     counts = g.add(count, shuffle(parts, partitions=8))  # 8 tasks, each gets its piece of every part
     total = g.reduce(add, counts)                      # a tree
 
-Functions stay plain: one positional argument an input, the return value is the output. A plain node as input is read
-one to one where both sides have as many tasks, and by all tasks where it has a single one; everything else is said with
-a wrapper: `one_to_one`, `gather`, `shuffle`, `grid`, `after`.
+Functions stay plain: one positional argument per input; the return value is the output. A plain node as input is read
+one to one if both sides have equally many tasks, and by all tasks if it has one task. For everything else there is a
+wrapper: `one_to_one`, `gather`, `shuffle`, `grid`, `after`.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ if TYPE_CHECKING:
     from weft.graph.arguments import LinkOptions, VertexFields, Wanted
 
 Target = str | Callable[..., Any]
-"""A function, or the name of one: `"package.module:function"`."""
+"""A function, or its name: `"package.module:function"`."""
 
 
 class VertexHandle:
-    """A vertex of a graph under construction: what other vertices take as input."""
+    """A vertex of a graph under construction; the input of other vertices."""
 
     __slots__ = ("graph", "id", "parallelism")
 
@@ -78,11 +78,11 @@ class VertexHandle:
 
     @property
     def vertex(self) -> Vertex:
-        """The vertex itself, to set rarer fields on."""
+        """The vertex itself, for rarely used fields."""
         return self.graph.vertices[self.id]
 
     def keep(self) -> VertexHandle:
-        """Say that the session wants the values of this vertex, though others read them too."""
+        """Keep the values of this vertex for the session, even if other vertices read them."""
         self.vertex.keep = True
         return self
 
@@ -91,7 +91,7 @@ class VertexHandle:
 
 
 class InputSpec:
-    """A node and how it is read: what the wrappers make."""
+    """A node and the way in which it is read; made by the wrappers."""
 
     __slots__ = ("blocking", "movement", "name", "node", "scheduling", "storage")
 
@@ -113,24 +113,24 @@ class InputSpec:
 
 
 def one_to_one(node: VertexHandle, **options: Unpack[LinkOptions]) -> InputSpec:
-    """Task i reads task i."""
+    """Let task i read task i."""
     return _link(node, ONE_TO_ONE, options)
 
 
 def controlled(node: VertexHandle, event: str = "ready") -> InputSpec:
-    """Wait until the control vertex `node` emits `event`: by then it has decided what the reader is to be."""
+    """Wait until the control vertex `node` emits `event`, after its decisions about the reader."""
     return after(node, concurrent=True, when=Trigger.EVENT, event=event)
 
 
 def gather(node: VertexHandle, **options: Unpack[LinkOptions]) -> InputSpec:
-    """Every task gets the list of all values of `node`."""
+    """Give every task the list of all values of `node`."""
     return _link(node, BROADCAST, options)
 
 
 def shuffle(node: VertexHandle, partitions: int | None = None, **options: Unpack[LinkOptions]) -> InputSpec:
-    """Task p gets the list of piece p of every value: the function of `node` returns one piece a partition.
+    """Give task p the list of piece p of every value: the function of `node` returns one piece per partition.
 
-    Without `partitions` there are as many as the reading vertex has tasks.
+    The default for `partitions` is the number of tasks of the reading vertex.
     """
     if partitions is None:
         return _link(node, scatter_gather(), options)
@@ -155,12 +155,12 @@ def grid(
 ) -> InputSpec:
     """Map the chunk grid `src` of `node` to the grid `dst`: one `Axis` of `weft.graph.grid` for each axis of `dst`.
 
-    With `partial` there may be tasks that read nothing of `node`; every task gets a list. With `pieces` the function of
-    `node` returns a list with a piece for each task that reads it, and every task gets the list of its own.
+    With `partial` some tasks may read nothing of `node`; every task gets a list. With `pieces` the function of `node`
+    returns a list with one piece for each task that reads it, and every task gets the list of its own pieces.
     """
     for axis in axes:
         if not isinstance(axis, Axis):
-            raise wrong_type("an axis of grid", axis, "one that copy, group, ... of weft.graph.grid has made")
+            raise wrong_type("an axis of grid", axis, "an Axis made by copy, group, ... of weft.graph.grid")
     return _link(
         node,
         Movement(MovementKind.GRID, grid=GridMap(_shape(src, "src"), _shape(dst, "dst"), axes, partial, pieces)),
@@ -182,7 +182,7 @@ def custom(
 
 
 def after(node: VertexHandle, **options: Unpack[LinkOptions]) -> InputSpec:
-    """Start after `node` (whatever its end with `outcome=Outcome.ANY`) and read nothing of it."""
+    """Start after `node` (after any end of it with `outcome=Outcome.ANY`) and read none of its values."""
     return _link(node, NONE, options)
 
 
@@ -195,7 +195,9 @@ def _shape(shape: Sequence[int], what: str) -> tuple[int, ...]:
 def _link(node: VertexHandle, movement: Movement, options: LinkOptions) -> InputSpec:
     if not isinstance(node, VertexHandle):
         raise GraphError(
-            f"a wrapper takes a node, not a {type(node).__name__}", rule="input", hint="Pass what `add` has returned."
+            f"a wrapper takes a node, not a {type(node).__name__}",
+            rule="input",
+            hint="Pass a node that `add` returned.",
         )
     storage = Storage.NONE if movement.move is MovementKind.NONE else Storage.LOCAL
     concurrent = node.vertex.kind is VertexKind.SERVICE
@@ -233,7 +235,7 @@ Reads = VertexHandle | InputSpec
 
 
 class Graph(LogicalGraph):
-    """A `LogicalGraph` with methods that add vertices and the edges into them together."""
+    """A `LogicalGraph` with methods that add vertices together with their input edges."""
 
     def __init__(
         self,
@@ -270,8 +272,8 @@ class Graph(LogicalGraph):
         """Add a vertex that calls `fn(item, *inputs, **params)` in each of its tasks.
 
         `items` gives each task its own first argument. `n` is the number of tasks: by default the number of items, else
-        what the inputs say, else 1. The id is `name`, or the function's name made unique.
-        Raises GraphError if the name is taken or an input does not fit.
+        the width of the inputs, else 1. The id is `name`, or the function's name made unique. GraphError: the name is
+        taken or an input does not fit.
         """
         return self._add(fn, inputs, n, items, name, params, Style.FUNCTION, fields)
 
@@ -299,8 +301,8 @@ class Graph(LogicalGraph):
     ) -> VertexHandle:
         """Add a SERVICE vertex, called `fn(ctx, inputs)`: it lives until its last live consumer has ended.
 
-        A plain service node as input of another vertex is an order-only concurrent edge: the consumer is scheduled when
-        all tasks of the service run, and finds them with `ctx.endpoints`.
+        A plain service node as input of another vertex is an order-only concurrent edge: the consumer starts when all
+        tasks of the service run, and reaches them with `ctx.endpoints`.
         """
         fields["kind"] = VertexKind.SERVICE
         return self._add(fn, inputs, n, None, name, params, Style.TASK, fields)
@@ -315,17 +317,17 @@ class Graph(LogicalGraph):
     ) -> VertexHandle:
         """Add a control vertex, called `fn(ctx, inputs)`: a service that takes no core and changes other vertices.
 
-        It may change those that read it (`controlled`, or it as a plain input), through `ctx.set_resources`,
-        `ctx.set_parallelism` and `ctx.patch`, and ends when the last of them has.
+        It may change its readers (`controlled`, or itself as a plain input), through `ctx.set_resources`,
+        `ctx.set_parallelism` and `ctx.patch`, and ends with the last of them.
         """
-        of_others = {"resources": "asks for resources, and takes no core", "n": "is one task, and takes no number"}
-        for field, what in of_others.items():
+        refused = {"resources": "takes no core and so no resources", "n": "has one task and so no n"}
+        for field, reason in refused.items():
             if field in fields:
                 raise GraphError(
-                    f"control vertex {name or _base_name(fn)!r} {what}",
+                    f"control vertex {name or _base_name(fn)!r} {reason}",
                     subject=name or "",
                     rule="control",
-                    hint="Use graph.service for one that computes.",
+                    hint=f"Leave out {field}=, or use graph.service for a service that computes.",
                 )
         fields["resources"] = _LIGHT
         return self.service(fn, n=1, name=name, params=params, **fields)
@@ -344,7 +346,10 @@ class Graph(LogicalGraph):
             return self._add(fn, (one_to_one(over), *inputs), None, None, name, params, Style.FUNCTION, fields)
         if not isinstance(over, Iterable):
             raise wrong_type(
-                "what map goes over", over, "a node or items", hint="Other inputs, as gather(x), follow it; or use add."
+                "the second argument of map",
+                over,
+                "a node or an iterable of items",
+                hint="Further inputs, such as gather(x), follow it; or use add.",
             )
         items = over if isinstance(over, Sequence) else list(over)
         return self._add(fn, inputs, None, items, name, params, Style.FUNCTION, fields)
@@ -359,9 +364,9 @@ class Graph(LogicalGraph):
         params: Mapping[str, Any] | None = None,
         **fields: Unpack[VertexFields],
     ) -> VertexHandle:
-        """Combine all values of `node` by a tree; `fn` gets a list of up to `arity` values and returns their like.
+        """Combine all values of `node` by a tree; `fn` gets a list of up to `arity` values and returns one such value.
 
-        Neighbours are combined, in order. The last level has one task and is what is returned.
+        Neighbours are combined, in order. Returns the last level, which has one task.
         """
         id = self._own(node, "what reduce combines")
         arity = whole_number(arity, "arity of reduce")
@@ -370,7 +375,7 @@ class Graph(LogicalGraph):
         width = self._root(node.parallelism, id)
         if not isinstance(width, int):
             raise GraphError(
-                f"a tree over {node.id!r} needs to know how many tasks it has",
+                f"reduce needs the number of tasks of {node.id!r}, which is known only during the run",
                 subject=node.id,
                 rule="fixed-parallelism",
                 hint="Use gather(node) and one task, or a shuffle.",
@@ -403,13 +408,15 @@ class Graph(LogicalGraph):
         if isinstance(fn, str):
             if not is_named(fn):
                 raise GraphError(
-                    f"{fn[:100]!r} names no function", rule="program", hint="Write 'package.module:function'."
+                    f"{fn[:100]!r} is not the name of a function",
+                    rule="program",
+                    hint="Write 'package.module:function'.",
                 )
         elif not callable(fn):
-            raise wrong_type("what a vertex calls", fn, "a function or 'module:function'")
+            raise wrong_type("the function of a vertex", fn, "a function or 'module:function'")
         elif getattr(getattr(fn, "__code__", None), "co_flags", 0) & _LATER:
             raise GraphError(
-                f"{fn.__name__!r} is a generator or `async def`: its call gives nothing that others could read",
+                f"{fn.__name__!r} is a generator or `async def`, whose call returns no value that others could read",
                 rule="program",
                 hint="Return a list instead of yielding; inside a plain function use asyncio.run(...).",
             )
@@ -445,7 +452,7 @@ class Graph(LogicalGraph):
         return VertexHandle(self, id, n)
 
     def _whatever_the_end(self, edge: Edge) -> Edge:
-        """Have an edge into a final vertex wait for any end of its source, if nothing else was said."""
+        """Let an edge into a final vertex wait for any end of its source, unless its scheduling was given."""
         if edge.scheduling is SEQUENTIAL and not self.vertices[edge.src].final:
             edge.scheduling = AFTER_ANY
         return edge
@@ -470,7 +477,7 @@ class Graph(LogicalGraph):
         return Edge(node.id, id, reads.movement, reads.scheduling, reads.storage, reads.blocking, reads.name)
 
     def _plain(self, node: VertexHandle, id: str, n: Parallelism) -> InputSpec:
-        """Say what a bare node means."""
+        """Return the input that a bare node stands for."""
         if self.vertices[node.id].kind is VertexKind.SERVICE:
             return after(node)
         theirs, ours = self._root(node.parallelism, node.id), self._root(n, "")
@@ -479,14 +486,14 @@ class Graph(LogicalGraph):
         if theirs == 1:
             return InputSpec(node, Movement(MovementKind.GRID, grid=TO_ALL), SEQUENTIAL, Storage.LOCAL, False, "")
         raise GraphError(
-            f"{id!r} has {width_text(n)} tasks and its input {node.id!r} has {width_text(node.parallelism)}",
+            f"vertex {id!r} has {width_text(n)} tasks, but its input {node.id!r} has {width_text(node.parallelism)}",
             subject=f"{node.id}->{id}",
             rule="plain-input",
-            hint=f"Say gather({node.id}) for all values, shuffle({node.id}) for a piece of each, or grid(...).",
+            hint=f"Use gather({node.id}) for all values, shuffle({node.id}) for a piece of each, or grid(...).",
         )
 
     def _root(self, n: Parallelism, id: str) -> int | str | Parallelism:
-        """Follow SameAs: a number where it is fixed, else the vertex that decides (`id` is the owner of `n`)."""
+        """Follow SameAs to a fixed number, else to the id of the vertex that decides (`id` is the owner of `n`)."""
         for _ in range(len(self.vertices) + 1):
             if isinstance(n, int):
                 return n
@@ -497,7 +504,7 @@ class Graph(LogicalGraph):
         return id or n
 
     def _width(self, inputs: tuple[Reads, ...]) -> Parallelism:
-        """Return the parallelism that the inputs ask for: of a one-to-one input, a grid, a shuffle, a plain node."""
+        """Return the parallelism that the inputs imply: of a one-to-one input, a grid, a shuffle, or a plain node."""
         plain: Parallelism = 1
         for reads in inputs:
             if isinstance(reads, VertexHandle):
@@ -528,9 +535,9 @@ class Graph(LogicalGraph):
                 return id
 
     def _own(self, node: VertexHandle, what: str) -> str:
-        """Return the id of a node of this graph."""
+        """Return the id of a node of this graph. GraphError: another graph's node, or no node."""
         if not isinstance(node, VertexHandle):
-            raise wrong_type(what, node, "a node", hint="Pass what `add` has returned.")
+            raise wrong_type(what, node, "a node", hint="Pass a node that `add` returned.")
         if node.graph is not self:
             raise self._foreign(node)
         return node.id
@@ -561,7 +568,7 @@ class Graph(LogicalGraph):
     ) -> Choice:
         """Run only the branch that the value of `decider` (a string) names; the others are SKIPPED.
 
-        A branch is a node or several. Those of its vertices that no other of the branch leads to wait for the decider.
+        A branch is one node or several. Vertices without a predecessor in their own branch wait for the decider.
         """
         id = _group_name("choice", name, self.choices)
         made = Choice(
@@ -584,7 +591,7 @@ class Graph(LogicalGraph):
         return made
 
     def finish(self) -> Graph:
-        """Keep the values of the vertices that nothing reads, check the graph, and return it."""
+        """Keep the values of the vertices that no edge reads, check the graph, and return it."""
         mark_results(self)
         validate(self)
         return self
@@ -597,7 +604,7 @@ _BUBBLE: Wanted = {"prewarmed": ((bool,), "True or False"), "timeout_s": ((int, 
 
 
 def _group_name(what: str, name: str | None, groups: Sequence[Bubble | Choice]) -> str:
-    """Return the given name, or `what` with the next number that is free."""
+    """Return the given name, or `what` with the next free number."""
     if name is None:
         taken = {made.id for made in groups}
         return next(id for at in count(len(groups) + 1) if (id := f"{what}-{at}") not in taken)
@@ -608,9 +615,7 @@ def _group_name(what: str, name: str | None, groups: Sequence[Bubble | Choice]) 
 
 def _check_items(id: str, items: Sequence[Any]) -> None:
     if not isinstance(items, (list, tuple)) and (isinstance(items, Mapping) or not hasattr(items, "__getitem__")):
-        raise wrong_type(
-            f"items of vertex {id!r}", items, "a sequence", id, "Pass a list; map takes whatever can be iterated."
-        )
+        raise wrong_type(f"items of vertex {id!r}", items, "a sequence", id, "Pass a list; map takes any iterable.")
 
 
 def _same(node: VertexHandle) -> Parallelism:
@@ -619,7 +624,7 @@ def _same(node: VertexHandle) -> Parallelism:
 
 
 def width_text(n: Parallelism) -> str:
-    """Write a parallelism for people: `8`, `1 to 8`, `as x says`, `as many as x`."""
+    """Return a parallelism as text: `8`, `1 to 8`, `as x says`, `as many as x`."""
     if isinstance(n, Range):
         return f"{n.lo} to {n.hi}"
     if isinstance(n, Source):
@@ -647,7 +652,7 @@ def _vertex(id: str, program: Program, n: Parallelism, fields: VertexFields) -> 
 
 
 def _tell_apart(edges: list[Edge]) -> None:
-    """Name the second and later edges from one source, which would otherwise have one id."""
+    """Name the second and later edges from one source, whose default ids would be equal."""
     seen: dict[str, int] = {}
     for edge in edges:
         count = seen[edge.src] = seen.get(edge.src, 0) + 1

@@ -1,4 +1,4 @@
-"""Graphs as pictures: DOT for Graphviz, text for a terminal, and what both tell as plain data."""
+"""Pictures of graphs: DOT for Graphviz, text for a terminal, and the same content as plain data."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _SYMBOLS = {
 
 
 def to_text(graph: LogicalGraph, *, columns: int = 80) -> str:
-    """Draw `graph` top down: a line for each vertex, in topological order, with its width and inputs.
+    """Draw `graph` from top to bottom: a line for each vertex, in topological order, with its width and inputs.
 
-    Longer lines are wrapped at `columns`. A letter in the margin says which bubble a vertex is in; a legend explains
-    the symbols that occur. Raises GraphError if the graph has a cycle.
+    Longer lines are wrapped at `columns`. A letter in the margin names the bubble of a vertex; a legend explains the
+    symbols that occur. GraphError: the graph has a cycle.
     """
     margin = {id: chr(ord("a") + at % 26) for at, bubble in enumerate(graph.bubbles) for id in bubble.vertices}
     names = {id: vertex.shown for id, vertex in graph.vertices.items()}
@@ -173,9 +173,9 @@ def to_dot(graph: LogicalGraph) -> str:
 
 
 def to_plain(graph: LogicalGraph) -> dict[str, Any]:
-    """Return what a drawing of `graph` tells as data for JSON: its name, vertices, edges, bubbles and choices.
+    """Return the content of a drawing of `graph` as data for JSON: its name, vertices, edges, bubbles and choices.
 
-    The `name` of a vertex is for people. `tasks` is a number where it is known before the run, else the words of the
+    The `name` of a vertex is for users. `tasks` is a number if it is known before the run, else the text of the
     drawing; `moves` names the movement.
     """
     return {

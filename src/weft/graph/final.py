@@ -1,6 +1,6 @@
-"""The rules of final vertices, which run whatever happened, once all others have ended.
+"""The rules of final vertices, which run after all others have ended, whatever their outcome.
 
-Nothing else may depend on one of them, and none of them on the success of anything else.
+No other vertex may depend on a final vertex, and no final vertex on the success of another.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def check_final(graph: LogicalGraph, vertices: Sequence[Vertex]) -> None:
 
 
 def _check_width(graph: LogicalGraph, vertex: Vertex) -> None:
-    """The number of its tasks must be known whatever happens to others."""
+    """Raise GraphError if the number of tasks of a final vertex depends on the outcome of other vertices."""
     width = vertex.parallelism
     other = width.expander if isinstance(width, Source) else width.vertex if isinstance(width, SameAs) else ""
     if other and other in graph.vertices and not graph.vertices[other].final:

@@ -1,7 +1,7 @@
-"""Which graphs are the same work: a digest of programs, parameters and shape, equal in every process.
+"""Fingerprints of graphs: a digest of programs, parameters and shape, equal in every process for the same work.
 
-What may differ between two runs of the same work is left out: how many tasks a vertex has, the items they are given,
-and the resources they ask for. A function counts by its name, so that an edited one keeps its history.
+The number of tasks, their items and their resources may differ between two runs of the same work, so they are left out.
+A function counts by its name, so that an edited function keeps its history.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def fingerprint(graph: LogicalGraph) -> str:
-    """Return the fingerprint of a graph: 64 hexadecimal digits. The order in which it was built does not count."""
+    """Return the fingerprint of a graph: 64 hexadecimal digits. The order of addition does not count."""
     vertices = sorted(map(vertex_fingerprint, graph.vertices.values()))
     edges = sorted(map(_edge, graph.edges))
     return sha256(json.dumps([graph.name, vertices, edges]).encode()).hexdigest()
@@ -36,7 +36,7 @@ def _edge(edge: Edge) -> list[Any]:
 
 
 def _named(target: str | Callable[..., Any]) -> str:
-    """Return the name of what a program calls: an address in memory would be another one in each process."""
+    """Return a name of a program that is equal in all processes; an address in memory would not be."""
     if isinstance(target, str):
         return target
     while isinstance(target, partial):
@@ -47,7 +47,7 @@ def _named(target: str | Callable[..., Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return parameters as JSON takes them; what is no plain value counts by its type."""
+    """Return parameters in a form of JSON; a value that JSON lacks counts by its type."""
     if isinstance(value, (str, int, float, bool)) or value is None:
         return value
     if isinstance(value, (list, tuple)):

@@ -1,9 +1,9 @@
-"""Chunk grids: which chunks of an n-dimensional source feed which chunks of an n-dimensional destination.
+"""Chunk grids: routers from the chunks of an n-dimensional source to the chunks of an n-dimensional destination.
 
-The tasks of both vertices are cells of a grid, numbered in row-major order. A `GridMap` says, for each destination
-axis, what a coordinate on it reads of one source axis; a source axis that no destination axis names is read whole. Each
-axis is closed-form arithmetic (or two sorted lists), so that a task's inputs are a product of ranges and so are a
-chunk's consumers; nothing is stored for a cell. `weft.graph.axes` has the words, which are handed on from here.
+The tasks of both vertices are cells of a grid, numbered in row-major order. A `GridMap` gives for each destination axis
+the coordinates that it reads of one source axis; a source axis without a destination axis is read whole. Each axis is
+closed-form arithmetic (or two sorted lists), so that the inputs of a task and the consumers of a chunk are products of
+ranges; nothing is stored for a cell. `weft.graph.axes` defines the axis operations; this module exports them too.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ __all__ = [
 
 
 class _Linear:
-    """Coordinate d reads `offset + step*(d // repeat)` and the `width` - 1 next to it."""
+    """Coordinate d reads the `width` coordinates from `offset + step*(d // repeat)` on."""
 
     def __init__(self, offset: int, step: int, width: int, repeat: int, n_src: int, n_dst: int) -> None:
         self.offset, self.step, self.width, self.repeat = offset, step, width, repeat
@@ -152,14 +152,14 @@ class OneToAll(Broadcast):
 
 
 class Grid(Router):
-    """A bound `GridMap`: closed forms in both directions, one task at a time or many at once."""
+    """A `GridMap` for known shapes: closed forms in both directions, for one task or for many."""
 
     def __init__(self, grid: GridMap, n_src: int, n_dst: int) -> None:
         super().__init__(n_src, n_dst)
         self.src = _resolve(grid.src, n_src)
         self.dst = _resolve(grid.dst, n_dst)
         self.single = grid.single
-        # For each source axis its destination axis and arithmetic, and the same from the other side.
+        # For each source axis its destination axis and arithmetic; then the same for each destination axis.
         self._of_src: list[tuple[int, _Linear | _Table] | None] = [None] * len(self.src)
         self._of_dst: list[tuple[int, _Linear | _Table] | None] = [None] * len(self.dst)
         for at, axis in enumerate(grid.axes):
@@ -200,7 +200,7 @@ class Grid(Router):
         return prod([max(0, hi - lo) for lo, hi in self._read_by(src)])
 
     def sources(self, dst: Indices) -> tuple[Indices, Indices]:
-        """Return what many destinations read: flat source indices, and offsets into them (one more than `dst` has).
+        """Return the inputs of many destinations: flat source indices, and offsets into them (one more than `dst` has).
 
         `dst` is an int64 array; the sources of `dst[i]` are `flat[offsets[i]:offsets[i + 1]]`, ascending.
         """
@@ -213,7 +213,7 @@ class Grid(Router):
         return _runs_many(self.src, bounds, len(dst))
 
     def destinations(self, src: Indices) -> tuple[Indices, Indices]:
-        """Return who reads many sources: flat destination indices and offsets, in the form of `sources`."""
+        """Return the consumers of many sources: flat destination indices and offsets, in the form of `sources`."""
         import numpy as np
 
         at = np.unravel_index(src, self.src) if self.src else ()
@@ -224,7 +224,7 @@ class Grid(Router):
 
 
 class GridPieces(Grid):
-    """A grid map of pieces: of each source that a destination reads, it reads the piece that is its own."""
+    """A grid map of pieces: a destination reads its own piece of each of its sources."""
 
     def __init__(self, grid: GridMap, n_src: int, n_dst: int) -> None:
         super().__init__(grid, n_src, n_dst)
@@ -254,7 +254,7 @@ def _width(span: Span) -> int:
 
 
 def _reads_all(rule: tuple[int, _Linear | _Table] | None, size: int) -> bool:
-    """Whether every coordinate reads all of a source axis; ranges are monotone, so both ends tell for all."""
+    """Whether every coordinate reads all of a source axis; ranges are monotone, so both ends are enough to check."""
     if rule is None:
         return True
     last = rule[1].n_dst - 1
@@ -269,7 +269,7 @@ def _unravel(index: int, shape: Shape) -> list[int]:
 
 
 def _runs(shape: Shape, spans: list[Span]) -> list[Span]:
-    """Return the flat ranges of a box in a grid, as few and long as can be, ascending."""
+    """Return the flat ranges of a box in a grid, ascending, merged where they touch."""
     if any(lo >= hi for lo, hi in spans):
         return []
     axis, block = len(shape) - 1, 1
@@ -287,7 +287,7 @@ def _runs(shape: Shape, spans: list[Span]) -> list[Span]:
 
 
 def _runs_many(shape: Shape, bounds: Sequence[tuple[Indices, Indices] | None], count: int) -> tuple[Indices, Indices]:
-    """Return the flat indices of `count` boxes and where each box begins; None is all of an axis."""
+    """Return the flat indices of `count` boxes and the start of each box; None stands for a whole axis."""
     import numpy as np
 
     widths: list[Indices] = []
@@ -321,7 +321,7 @@ def _resolve(shape: Shape, n: int) -> Shape:
 
 
 def check_grid(edge: Edge, n_src: int | None = None, n_dst: int | None = None) -> None:
-    """Raise GraphError if the map of a GRID edge makes no sense, or does not fit the parallelisms that are known."""
+    """Raise GraphError if the map of a GRID edge is malformed or does not fit the known parallelisms."""
     grid = edge.movement.grid
     if grid is None:
         raise _wrong(edge, "has movement grid but no grid map", "grid-map")
@@ -334,7 +334,7 @@ def check_grid(edge: Edge, n_src: int | None = None, n_dst: int | None = None) -
         raise _wrong(edge, "reads one source axis from two destination axes", "grid-axes")
     for shape, n, end in ((grid.src, n_src, edge.src), (grid.dst, n_dst, edge.dst)):
         if any(size < -1 for size in shape) or shape.count(-1) > 1:
-            raise _wrong(edge, f"has the impossible grid {shape}", "grid-shape")
+            raise _wrong(edge, f"has an impossible grid {shape}", "grid-shape")
         if n is not None and prod(_resolve(shape, n)) != n:
             raise _wrong(edge, f"has a grid {shape} for the {n} tasks of {end!r}", "grid-shape")
     src = grid.src if n_src is None else _resolve(grid.src, n_src)
@@ -351,7 +351,7 @@ def _check_axis(edge: Edge, axis: Axis, n_src: int, n_dst: int, partial: bool) -
         pairs = list(pairwise(spans))
         rises = all(a[0] <= b[0] and a[1] <= b[1] for a, b in pairs)
         if not rises and not all(a[0] >= b[0] and a[1] >= b[1] for a, b in pairs):
-            raise _wrong(edge, "has ranges that neither rise nor fall", "grid-ranges")
+            raise _wrong(edge, "has ranges that are not in order", "grid-ranges")
         if n_dst not in (-1, len(spans)):
             raise _wrong(edge, f"has {len(spans)} ranges for {n_dst} chunks", "grid-ranges")
         if any(not 0 <= lo <= hi or (n_src >= 0 and hi > n_src) for lo, hi in spans):
@@ -359,7 +359,7 @@ def _check_axis(edge: Edge, axis: Axis, n_src: int, n_dst: int, partial: bool) -
     if partial or n_src < 0 or n_dst < 1 or axis.op is AxisOperation.BROADCAST:
         return
     rule = _compile(axis, n_src, n_dst)
-    # The ends move one way only, so a coordinate that reads nothing shows at the first or the last, or in the list.
+    # Both ends are monotone, so only the first or last coordinate, or a listed range, can be empty.
     for d in range(n_dst) if isinstance(rule, _Table) else (0, n_dst - 1):
         lo, hi = rule.forward(d)
         if lo >= hi:
@@ -367,7 +367,7 @@ def _check_axis(edge: Edge, axis: Axis, n_src: int, n_dst: int, partial: bool) -
                 edge,
                 f"lets coordinate {d} of {n_dst} read nothing from a source axis of {n_src} chunks",
                 "grid-reads-nothing",
-                "Check the shapes; say partial=True where this is meant, as in a concatenation.",
+                "Check the shapes, or set partial=True if this is intended, as in a concatenation.",
             )
 
 
@@ -376,9 +376,9 @@ def _wrong(edge: Edge, what: str, rule: str, hint: str = "") -> GraphError:
 
 
 def bind_grid(edge: Edge, n_src: int, n_dst: int) -> Router:
-    """Return the router of a GRID edge: a closed form that cones are built on where the map is one, else Grid.
+    """Return the router of a GRID edge: a regular closed form, on which cones are built, if the map has one, else Grid.
 
-    Raises GraphError where the shapes do not multiply to the parallelisms.
+    GraphError: the shapes do not multiply to the parallelisms.
     """
     check_grid(edge, n_src, n_dst)
     grid = edge.movement.grid
@@ -402,7 +402,7 @@ def bind_grid(edge: Edge, n_src: int, n_dst: int) -> Router:
 def _group_size(grid: GridMap, src: Shape, dst: Shape) -> int:
     """Return k if destination d reads exactly the flat sources `k*d : k*(d+1)`, cut at the end, else 0.
 
-    True where leading axes are copied as they are, then at most one is grouped, and all that follow are read whole.
+    This holds if leading axes are copied, at most one axis is grouped, and all later axes are read whole.
     """
     if 0 in src or 0 in dst or grid.partial:
         return 0

@@ -1,8 +1,7 @@
-"""The logical graph: every word that front ends and the engine share.
+"""The logical graph: vertices, edges, bubbles and choices, shared by all front ends and the engine.
 
-A `Vertex` says what runs; an `Edge` has three independent properties (how data moves, when the destination may be
-scheduled, where the data lives); nothing else about two vertices is coupled. Parallelism, routing, transport and
-resources are questions that the engine answers while the job runs.
+A `Vertex` names the program; an `Edge` has three independent properties (movement, scheduling, storage). The engine
+decides parallelism, routing, transport and resources while the job runs.
 
 `weft.graph.builder` builds graphs in fewer lines; `weft.graph.validate` holds the rules.
 """
@@ -26,26 +25,26 @@ GRAPH: Final = "graph"
 
 
 class VertexKind(Enum):
-    """When a vertex is done."""
+    """The kinds of vertices, by the moment at which a vertex ends."""
 
     FINITE = "finite"
-    """When all its tasks are committed."""
+    """Ends when all its tasks are committed."""
     SERVICE = "service"
-    """When its last live consumer has ended: parameter servers, coordinators."""
+    """Ends with its last live consumer: parameter servers, coordinators."""
 
 
 # ---------------------------------------------------------------------------------------------------- parallelism
 
 
 class Range(Struct, frozen=True):
-    """Between `lo` and `hi` tasks: the vertex's manager decides, `hi` if it has none."""
+    """Between `lo` and `hi` tasks: the vertex manager decides; `hi` without a manager."""
 
     lo: int
     hi: int
 
 
 class Source(Struct, frozen=True):
-    """As many tasks as the value of the vertex `expander` says (an int, or a sequence with one item for each task)."""
+    """The number of tasks that the value of `expander` gives: an int, or a sequence with one item for each task."""
 
     expander: str
 
@@ -63,11 +62,12 @@ Parallelism = int | Range | Source | SameAs
 
 
 class Retry(Struct, frozen=True, forbid_unknown_fields=True):
-    """How often a task is tried again, by kind of failure, and the pause in seconds before the first retry.
+    """The number of retries of a task by kind of failure, and the pause in seconds before the first retry.
 
-    `user` counts errors raised by the user's code, `memory` out-of-memory (asked again with `memory_factor` times as
-    much), `infrastructure` lost workers and broken transports: these never count against the other two and are retried
-    at once. The pause doubles at each retry, up to 64 times. `retry[RetryClass.USER]` is the count of a class.
+    `user` counts errors raised by the user's code. `memory` counts out-of-memory failures; the retry asks for
+    `memory_factor` times as much. `infrastructure` counts lost workers and broken transports, which never count against
+    the other two and are retried at once. The pause doubles at each retry, up to 64 times. `retry[RetryClass.USER]` is
+    the count of a class.
     """
 
     user: int = 0
@@ -77,7 +77,7 @@ class Retry(Struct, frozen=True, forbid_unknown_fields=True):
     memory_factor: float = 2.0
 
     def __getitem__(self, of: RetryClass) -> int:
-        """Return how often a task is tried again after failures of a class."""
+        """Return the number of retries after failures of a class."""
         count: int = getattr(self, of.field)
         return count
 
@@ -86,30 +86,30 @@ DEFAULT_RETRY = Retry()
 
 
 class RestartPolicy(Enum):
-    """Which ends of the code of a task have it started again, in place of the counts `user` and `memory` of `Retry`.
+    """The ends of a task's code after which the task starts again; replaces the counts `user` and `memory` of `Retry`.
 
-    Lost workers are counted by `Retry.infrastructure` under every rule. How long and how often is the `Backoff` of the
-    job.
+    `Retry.infrastructure` counts lost workers under every rule. The `Backoff` of the job sets pauses and number of
+    restarts.
     """
 
     ALWAYS = "always"
-    """Every end, success too, as long as the vertex is needed: for a SERVICE."""
+    """Restart after every end, even a success, as long as the vertex is needed; for a SERVICE."""
     ON_FAILURE = "on_failure"
-    """Every failure."""
+    """Restart after every failure."""
     NEVER = "never"
-    """None."""
+    """Never restart."""
     EXIT_CODE = "exit_code"
-    """A failure with an exit code above 127 (a signal, such as a kill for memory); 1 to 127 are for good.
+    """Restart after an exit code above 127 (a signal, such as a kill for memory); codes 1 to 127 are final.
 
     An exception counts as exit code 1.
     """
 
 
 class Backoff(Struct, frozen=True):
-    """How often tasks of a job may start again after failures of their code, and the pauses of vertices with `restart`.
+    """The limit of restarts after failures of code in a job, and the pauses of vertices with `restart`.
 
     `limit` counts over all tasks of all vertices; the failure after that fails the job (None: no limit). The first
-    restart of a task waits `delay_s` seconds, each further one `factor` times as long, up to `max_s`.
+    restart of a task waits `delay_s` seconds, each further restart `factor` times as long, up to `max_s`.
     """
 
     limit: int | None = None
@@ -118,7 +118,7 @@ class Backoff(Struct, frozen=True):
     max_s: float = 300.0
 
     def pause(self, restart: int) -> float:
-        """Return the seconds before a restart of a task, of which 1 is the first."""
+        """Return the pause in seconds before restart `count` of a task, counted from 1."""
         return float(min(self.delay_s * self.factor ** min(restart - 1, 64), self.max_s))
 
 
@@ -129,7 +129,7 @@ DEFAULT_BACKOFF = Backoff()
 
 
 class MovementKind(Enum):
-    """Names of the movements."""
+    """The names of the movements."""
 
     NONE = "none"
     ONE_TO_ONE = "one_to_one"
@@ -140,7 +140,7 @@ class MovementKind(Enum):
 
 
 class Movement(Struct, frozen=True):
-    """How data moves along an edge.
+    """The distribution of an edge's values over the tasks of the destination.
 
     NONE: order only. ONE_TO_ONE: task i reads task i. BROADCAST: every task reads every source task. SCATTER_GATHER:
     each source task writes `partitions` pieces, destination task p reads piece p of all (0: as many as destination
@@ -165,7 +165,7 @@ def scatter_gather(partitions: int = 0) -> Movement:
 
 
 class Trigger(Enum):
-    """Names of the moments at which a destination may be scheduled."""
+    """The names of the moments at which a destination may start."""
 
     ALL_DONE = "all_done"
     FRACTION = "fraction"
@@ -175,22 +175,22 @@ class Trigger(Enum):
 
 
 class Outcome(Enum):
-    """Which end of the source an edge waits for."""
+    """The end of a source that an edge waits for."""
 
     SUCCESS = "success"
-    """Every task finished (a skipped source counts); failure and cancellation spread along the edge."""
+    """Every task finished (a skipped source counts); failure and cancellation propagate along the edge."""
     ANY = "any"
-    """Whatever the end was."""
+    """Any end."""
     ONE_SUCCESS = "one_success"
-    """At least one of all sources with this outcome on the same destination finished."""
+    """At least one source with this outcome on the same destination finished."""
 
 
 class Scheduling(Struct, frozen=True):
-    """When the destination of an edge may be scheduled.
+    """The moment at which the destination of an edge may start.
 
-    Sequential (`concurrent=False`): ALL_DONE, FRACTION (`fraction` of the source's tasks finished) or EVENT (a user
-    event called `event` was emitted by the source). Concurrent: SOURCE_CONFIGURED, SOURCE_RUNNING (`fraction` of its
-    tasks running) or EVENT; source and destination run at the same time.
+    Sequential (`concurrent=False`): ALL_DONE, FRACTION (`fraction` of the source's tasks finished) or EVENT (the source
+    emitted the user event `event`). Concurrent: SOURCE_CONFIGURED, SOURCE_RUNNING (`fraction` of its tasks running) or
+    EVENT; source and destination run at the same time.
     """
 
     concurrent: bool = False
@@ -207,20 +207,20 @@ CONCURRENT = Scheduling(concurrent=True, when=Trigger.SOURCE_RUNNING)
 
 
 class Storage(Enum):
-    """Where the data of an edge lives."""
+    """The place where the data of an edge lies."""
 
     NONE = "none"
     """No data: order-only edges."""
     EPHEMERAL = "ephemeral"
-    """Streamed; dies with the producer."""
+    """Streamed; lost with the producer."""
     LOCAL = "local"
-    """Kept on the node; dies with it."""
+    """Kept on the node; lost with the node."""
     DURABLE = "durable"
-    """Outlives the node; never freed by the engine."""
+    """Outlives the node; the engine never frees it."""
 
 
 class Edge(Struct):
-    """From `src` to `dst`. `blocking`: the destination consumes this input whole before it yields (a sort)."""
+    """An edge from `src` to `dst`. With `blocking` the destination reads this whole input before it yields (a sort)."""
 
     src: str
     dst: str
@@ -232,7 +232,7 @@ class Edge(Struct):
 
     @property
     def id(self) -> str:
-        """The edge's name, or `src->dst`."""
+        """The name of the edge, or `src->dst`."""
         return self.name or f"{self.src}->{self.dst}"
 
     @property
@@ -245,7 +245,7 @@ class Edge(Struct):
 
 
 class Manager(Struct, frozen=True, forbid_unknown_fields=True):
-    """The vertex manager that decides for a vertex while the job runs: its registered name, and JSON parameters."""
+    """The vertex manager of a vertex: its registered name, and JSON parameters."""
 
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -255,29 +255,28 @@ class Manager(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Role(Enum):
-    """Whose step a vertex is, for people."""
+    """The relation of a vertex to the step that users see."""
 
     OWN = "own"
-    """A step by itself."""
+    """The step itself."""
     HELPER = "helper"
-    """A part of the step that its label names: it decides, lists or joins. People are told of it where it fails."""
+    """A helper of the step in `label`: it decides, lists or joins. Users see it only if it fails."""
 
 
 class Vertex(Struct):
-    """One logical step: a program, how wide, with what, and what to do when it fails.
+    """One logical step: a program, its number of tasks, its resources, and its rules for failures.
 
-    `resources` are ordered alternatives; `restart` stands for the counts `user` and `memory` of `retry`; `timeout_s` is
-    per attempt; `keep` says that the session wants the values,
-    or that it does not (None: it wants those that nothing reads);
-    `output_bytes` estimates the output of one task, `scratch_bytes` what it holds beside that and its inputs; `expands`
-    marks a vertex whose small return value the master reads: a parallelism, the answer of a choice, or a `Patch`;
-    `manager` decides for it while the job runs. Of a `lazy` vertex only the tasks run whose output is read.
+    `resources` are ordered alternatives; `restart` replaces the counts `user` and `memory` of `retry`; `timeout_s` is
+    in seconds per attempt. `keep` says whether the session keeps the values (None: only if no edge reads them).
+    `output_bytes` estimates the output of one task, `scratch_bytes` its further memory besides output and inputs.
+    `expands` marks a vertex whose small return value the master reads: a parallelism, the branch of a choice, or a
+    `Patch`. `manager` decides for it while the job runs. A `lazy` vertex runs only the tasks whose output is read.
 
-    `label` is the name by which users know it (default: its id, none for a HELPER), and `role` says whether it is that
-    step itself. `outputs` names the files that each task leaves beside its value; None: no task leaves any.
+    `label` is its name for users (default: its id; none for a HELPER), and `role` its relation to that step. `outputs`
+    names the files that each task leaves beside its value; None: none.
 
-    A `final` vertex runs whatever happened, once all others have ended: after a success, a failure and a cancel. Its
-    inputs from others may be missing. Its failure fails the job; a second cancel ends it.
+    A `final` vertex runs after all others have ended, whether by success, failure or cancellation. Its inputs from
+    others may be missing. Its failure fails the job; a second cancellation ends it.
     """
 
     id: str
@@ -304,21 +303,22 @@ class Vertex(Struct):
 
     @property
     def step(self) -> str:
-        """The name of the step that it belongs to; "" for a helper of none."""
+        """The name of its step; "" for a helper of no step."""
         return self.label or (self.id if self.role is Role.OWN else "")
 
     @property
     def shown(self) -> str:
-        """Its name in pictures and explanations: that of its step, with a remark where it is a helper of that."""
+        """The name in pictures and explanations: its step, with a remark for a helper."""
         if not self.label:
             return self.id
         return self.label if self.role is Role.OWN else f"{self.label} (helper)"
 
 
 class Bubble(Struct, frozen=True, forbid_unknown_fields=True):
-    """Vertices that are allocated together, all or nothing; after `timeout_s` without a grant it shrinks.
+    """Vertices whose slots are allocated together, all or nothing.
 
-    A vertex in no bubble is a bubble of one. `prewarmed` asks for workers that are already running.
+    The bubble shrinks after `timeout_s` seconds without slots. A vertex in no bubble is a bubble of one. `prewarmed`
+    asks for workers that already run.
     """
 
     id: str
@@ -328,7 +328,7 @@ class Bubble(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Choice(Struct, frozen=True, forbid_unknown_fields=True):
-    """Alternative subgraphs; the value of the vertex `decider` names the one that runs, the rest is SKIPPED."""
+    """Alternative subgraphs; the value of the vertex `decider` names the branch that runs, all others are SKIPPED."""
 
     id: str
     decider: str
@@ -339,21 +339,21 @@ class Choice(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OnFailure(Enum):
-    """What a failed task does to the rest of the job."""
+    """The effect of a failed task on the rest of the job."""
 
     FAIL_FAST = "fail_fast"
-    """Everything that still runs is cancelled."""
+    """Cancel everything that still runs."""
     CONTINUE = "continue"
-    """Only what depends on the failed vertex is given up; the job still ends failed."""
+    """Skip only the descendants of the failed vertex; the job still ends failed."""
 
 
 class LogicalGraph:
-    """A job as written: vertices, edges, bubbles, choices, and what failure means.
+    """A job as written: vertices, edges, bubbles, choices, and the effect of failures.
 
-    `limits` are tokens that tasks of this job share (name to count). `frontend` names the front end that made it, whose
-    words users see for its states. `backoff` bounds how often tasks start again. The order in which vertices and edges
-    were added is the order of inputs and of ties in scheduling, so that equal graphs run alike. The containers are kept
-    as given.
+    `limits` are tokens that tasks of this job share (name to count). `frontend` names the front end that made the
+    graph; its projection has the users' words for states. `backoff` limits restarts. The order of addition of vertices
+    and edges is the order of inputs and of ties in scheduling, so that equal graphs run alike. The containers are not
+    copied.
     """
 
     def __init__(
@@ -400,13 +400,13 @@ class LogicalGraph:
         return vertex
 
     def add_edge(self, edge: Edge) -> Edge:
-        """Add an edge; its end points are checked by validation."""
+        """Add an edge; `weft.graph.validate` checks its end points."""
         self.edges.append(edge)
         return edge
 
 
 class Patch(Struct, frozen=True):
-    """An edit of the part of a live graph that has not started: what an expander may return.
+    """A change to the part of a live graph that has not started, returned by an expander.
 
     New vertex ids begin with the expander's id and a slash. `drop_edges` names edges by id.
     """
@@ -419,7 +419,7 @@ class Patch(Struct, frozen=True):
 
     @classmethod
     def of(cls, graph: LogicalGraph, edges: Iterable[Edge] = ()) -> Patch:
-        """Make a patch that adds all of `graph`, and `edges` that join it to the live one."""
+        """Return the patch that adds all of `graph`, and `edges` that join it to the live graph."""
         return cls(
             tuple(graph.vertices.values()), (*graph.edges, *edges), (), tuple(graph.bubbles), tuple(graph.choices)
         )

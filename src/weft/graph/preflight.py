@@ -1,4 +1,4 @@
-"""The checks of a document before a schema reads it: size, depth, duplicate keys, and numbers that JSON has not."""
+"""Checks of a document before a schema reads it: size, depth, duplicate keys, and numbers that JSON does not have."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ class _Place(NamedTuple):
     parent: _Place | None = None
 
     def path(self) -> str:
-        """Write the keys that lead here as msgspec does: `$.vertices[0]`."""
+        """Return the path of this value in the form of msgspec: `$.vertices[0]`."""
         if self.parent is None:
             return "$"
         return self.parent.path() + (f"[{self.key}]" if isinstance(self.key, int) else f".{self.key}")
 
 
 def check_values(obj: Any, root: str = "graph") -> None:
-    """Refuse nesting over 50 levels, numbers that are not finite, and keys that are not text. Never recurses."""
+    """Refuse nesting over 50 levels, infinite numbers and NaN, and keys that are not strings; without recursion."""
     level = [_Place(obj)]
     for _ in range(MAX_DEPTH):
         level = [child for place in level for child in _children(place, root)]
@@ -92,7 +92,7 @@ def _children(place: _Place, root: str) -> Iterator[_Place]:
     for key, each in keyed:
         if isinstance(value, dict) and not isinstance(key, str):
             path = shown(place.path(), root)
-            raise GraphError(f"{path} has the key {key!r:.100}, and keys are text", subject=path, rule="wire-type")
+            raise GraphError(f"{path} has the key {key!r:.100}; keys must be strings", subject=path, rule="wire-type")
         if isinstance(each, dict | list):
             yield _Place(each, key, place)
         elif isinstance(each, float) and not isfinite(each):
@@ -101,5 +101,5 @@ def _children(place: _Place, root: str) -> Iterator[_Place]:
 
 
 def shown(path: str, root: str) -> str:
-    """Write a path of msgspec as users read it: fields of the document itself begin with its name."""
+    """Return a path of msgspec in the form for users: fields of the document itself begin with its name."""
     return root + path[1:] if path.count(".") + path.count("[") < 2 else path.removeprefix("$.")

@@ -1,7 +1,7 @@
-"""Words that users see for the states of the engine: each front end has a projection of them, as one table.
+"""Projections: the users' words for the states of the engine, one table for each front end.
 
-There is no state machine here: whatever the engine says, one look into the table answers. A step that never began is
-`cancelled` where one that did is `terminated` or `failed`.
+A projection is no state machine: a word is one look into the table. A step that never began is `cancelled` in states
+for which a step that began is `terminated` or `failed`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class StateWords(NamedTuple):
-    """The words for one state of the engine: of a run, of a step that began, of one that never did."""
+    """The words for one state of the engine: of a run, of a step that began, of a step that never began."""
 
     run: str = ""
     began: str = ""
@@ -24,7 +24,7 @@ class StateWords(NamedTuple):
 
 
 STATES: Final[Mapping[str, StateWords]] = {
-    #  state of the engine   a run                a step that began   one that never did
+    #  state of the engine   a run                a step that began   a step that never began
     "new":            StateWords("pending"),
     "running":        StateWords("running",     "running",          "running"),
     "failing":        StateWords("running"),
@@ -40,31 +40,31 @@ STATES: Final[Mapping[str, StateWords]] = {
     "failed":         StateWords("failed",      "failed",           "cancelled"),
     "cancelled":      StateWords("terminated",  "terminated",       "cancelled"),
 }  # fmt: skip
-"""Keys are the values of the engine's job and vertex states, which share no word with two meanings."""
+"""The keys are the values of the engine's job and vertex states; a value that both have means the same in both."""
 
 
 class Projection(Struct, frozen=True):
     """The words of one front end for `states`.
 
-    `warning` names the user event whose payload becomes the message of its step, if that succeeds; `not_run` the one by
-    which a task says that it was skipped; `final` stands for all final vertices in sentences.
+    `warning` names the user event whose payload becomes the message of its step, if the step succeeds. `not_run` names
+    the event of a task that was skipped. `final` stands for all final vertices in sentences.
     """
 
     frontend: str
     states: Mapping[str, StateWords] = field(default_factory=lambda: STATES)
     warning: str = ""
     not_run: str = ""
-    final: str = "what is final"
+    final: str = "the final vertices"
 
     def run(self, state: Enum | str) -> str:
         """Return the word for a state of a job."""
         return self.states[state if isinstance(state, str) else state.value].run
 
     def step(self, state: Enum, *, started: bool) -> str:
-        """Return the word for a state of a vertex; `started`: a task of it was given to a worker once."""
+        """Return the word for a state of a vertex; `started`: a worker got a task of it at least once."""
         words = self.states[state.value]
         return words.began if started else words.never_began
 
 
 GRAPHS: Final = Projection("graph")
-"""The words for graphs that a program has built by hand, and for those of front ends without words of their own."""
+"""The words for graphs that a program has built by hand, and for front ends without words of their own."""

@@ -1,11 +1,11 @@
 """Routing by data: each destination task reads rectangles of source tasks by partitions.
 
-What a manager learns while a job runs it says in this one form:
+Vertex managers use this one form for decisions about a running job:
 
 - *merge* small partitions: one rectangle over all sources and several partitions (`even`, `from_groups`);
 - *split* a partition that is too large: several tasks, each over some of its sources (`from_splits`);
 - *replicate* the other side of a skewed join: the same rectangles for several tasks (`select` with repeated indices);
-- *prune*: leave out what cannot match (`select`, `from_groups` with gaps);
+- *prune*: leave out partitions that cannot match (`select`, `from_groups` with gaps);
 - *local read*: one source, all partitions (`local`).
 """
 
@@ -24,8 +24,8 @@ Span = tuple[int, int]
 class Rectangles(Router):
     """Destination d reads `pieces[d]`: rectangles (src_lo, src_hi, part_lo, part_hi), in the order of its input.
 
-    Sources write `partitions` pieces each. `inputs` is a look-up. `consumers` costs a bisection and what it returns:
-    destinations that read every source are kept as ranges, the others in an interval tree over their sources.
+    Sources write `partitions` pieces each. `inputs` is a look-up. `consumers` costs a bisection plus the size of its
+    result: destinations that read every source are kept as ranges, the others in an interval tree over their sources.
     """
 
     def __init__(self, n_src: int, partitions: int, pieces: Iterable[Sequence[Piece]]) -> None:
@@ -53,27 +53,27 @@ class Rectangles(Router):
 
     @classmethod
     def _of(cls, n_src: int, partitions: int, pieces: list[tuple[Piece, ...]]) -> Rectangles:
-        """Make a router of pieces that are known to be right."""
+        """Return a router of valid pieces, without checks."""
         router = cls.__new__(cls)
         router._set(n_src, partitions, pieces)
         return router
 
     @classmethod
     def even(cls, n_src: int, partitions: int, n_dst: int) -> Rectangles:
-        """Share `partitions` out to `n_dst` tasks, evenly and in order; with fewer partitions some read none."""
+        """Distribute `partitions` over `n_dst` tasks, evenly and in order; tasks may read none."""
         if n_dst < 0 or partitions < 0:
-            raise GraphError(f"cannot share {partitions} partitions out to {n_dst} tasks", rule="rectangle")
+            raise GraphError(f"cannot distribute {partitions} partitions over {n_dst} tasks", rule="rectangle")
         return cls.from_groups(n_src, [partitions * dst // n_dst for dst in range(n_dst + 1)] if n_dst else [0])
 
     @classmethod
     def from_groups(cls, n_src: int, bounds: Sequence[int], partitions: int | None = None) -> Rectangles:
         """Let task d read the partitions `bounds[d]:bounds[d + 1]` of every source; bounds never fall.
 
-        Sources write `partitions` pieces, by default as many as the last bound says; others are pruned.
+        Sources write `partitions` pieces, by default the last bound; partitions outside of the bounds are pruned.
         """
         total = bounds[-1] if partitions is None else partitions
         if bounds[0] < 0 or bounds[-1] > total or any(hi < lo for lo, hi in pairwise(bounds)):
-            raise GraphError(f"groups of {total} partitions have bounds that fall or lie outside", rule="rectangle")
+            raise GraphError(f"bounds of groups must rise from 0 to the {total} partitions at most", rule="rectangle")
         pieces: list[tuple[Piece, ...]] = [
             ((0, n_src, lo, hi),) if lo < hi and n_src else () for lo, hi in pairwise(bounds)
         ]
@@ -81,9 +81,9 @@ class Rectangles(Router):
 
     @classmethod
     def from_splits(cls, n_src: int, partitions: int, groups: Iterable[tuple[int, int, Sequence[int]]]) -> Rectangles:
-        """Make tasks of groups `(part_lo, part_hi, cuts)`: one for each range between two neighbours of `cuts`.
+        """Return the router with one task for each range between adjacent `cuts` of a group `(part_lo, part_hi, cuts)`.
 
-        `cuts` are source indices that rise from 0 to `n_src`; no cuts mean one task over all sources.
+        `cuts` are source indices that rise from 0 to `n_src`; without cuts one task reads all sources.
         """
         pieces = [
             [(lo, hi, part_lo, part_hi)] for part_lo, part_hi, cuts in groups for lo, hi in pairwise(cuts or (0, n_src))
@@ -96,7 +96,10 @@ class Rectangles(Router):
         return cls._of(n_src, partitions, [((at, at + 1, 0, partitions),) if partitions else () for at in range(n_src)])
 
     def select(self, destinations: Iterable[int]) -> Rectangles:
-        """Return a router whose task i reads what `destinations[i]` reads here: leaving out prunes, repeats copy."""
+        """Return a router whose task i reads the input of task `destinations[i]` of this one.
+
+        Omit a destination to prune it, repeat it to copy it.
+        """
         return self._of(self.n_src, self.partitions, [self._pieces[dst] for dst in destinations])
 
     def rows(self) -> list[list[int]]:
@@ -109,7 +112,7 @@ class Rectangles(Router):
         pieces: list[list[Piece]] = [[] for _ in range(n_dst)]
         for row in rows:
             if len(row) != 5 or not 0 <= row[0] < n_dst:
-                raise GraphError(f"rectangle {list(row)} is not of one of {n_dst} tasks", rule="rectangle")
+                raise GraphError(f"rectangle {list(row)} does not belong to one of the {n_dst} tasks", rule="rectangle")
             pieces[row[0]].append((row[1], row[2], row[3], row[4]))
         return cls(n_src, partitions, pieces)
 
@@ -118,7 +121,7 @@ class Rectangles(Router):
         return self._pieces[dst]
 
     def fan_in(self, dst: int) -> int:
-        """See `Router.fan_in`; a source of which two rectangles are read counts once."""
+        """See `Router.fan_in`; a source counts once even if two rectangles read it."""
         own = self._pieces[dst]
         if len(own) == 1:
             return own[0][1] - own[0][0]
@@ -163,7 +166,7 @@ def _by_source(n_src: int, pieces: Sequence[Sequence[Piece]]) -> tuple[list[Span
 
 
 def _union(spans: list[Span]) -> list[Span]:
-    """Return disjoint ascending ranges that cover the same numbers; ranges that touch become one."""
+    """Return disjoint ascending ranges of the same numbers; adjacent ranges are merged."""
     merged: list[Span] = []
     for lo, hi in sorted(spans):
         if merged and lo <= merged[-1][1]:
@@ -174,7 +177,7 @@ def _union(spans: list[Span]) -> list[Span]:
 
 
 class _Intervals:
-    """A static interval tree: sorted by lower end; the middle of each half knows the highest upper end in it."""
+    """A static interval tree, sorted by lower end; the middle of each half has the highest upper end of that half."""
 
     def __init__(self, intervals: Iterable[tuple[int, int, int]]) -> None:
         ordered = sorted(intervals)
@@ -183,7 +186,7 @@ class _Intervals:
         self.names = [name for _, _, name in ordered]
         self.tops = list(self.his)
         self.cuts = sorted({*self.los, *self.his})
-        # In post-order, so that both halves are known before the node in the middle.
+        # post-order, so that both halves are known before their middle element
         stack = [(0, len(ordered), False)]
         while stack:
             left, right, ready = stack.pop()
@@ -198,13 +201,13 @@ class _Intervals:
                     self.tops[middle] = max(self.tops[middle], self.tops[(lo + hi) // 2])
 
     def segment(self, at: int) -> Span:
-        """Return the range around `at` in which every number has the same intervals."""
+        """Return the range around `at` in which every number lies in the same intervals."""
         after = bisect_right(self.cuts, at)
         lo = self.cuts[after - 1] if after else -1
         return lo, self.cuts[after] if after < len(self.cuts) else at + 1
 
     def stab(self, at: int) -> list[int]:
-        """Return the names of all intervals that hold `at`."""
+        """Return the names of all intervals that contain `at`."""
         found: list[int] = []
         stack = [(0, len(self.los))]
         while stack:

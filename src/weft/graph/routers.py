@@ -1,21 +1,21 @@
-"""Routers: which source tasks feed which destination tasks, as arithmetic on index ranges.
+"""Routers: arithmetic on index ranges that maps source tasks to destination tasks.
 
-No physical edge is ever materialised: a router answers `inputs(dst)` and `consumers(src)` in closed form, so that an
-edge of 10^5 by 10^5 tasks costs two numbers. Here are the base and the simplest shapes; `Grid` (chunk grids) and
-`Rectangles` (any assignment of source and partition ranges) live in modules of their own.
+No physical edge is ever made: a router answers `inputs(dst)` and `consumers(src)` in closed form, so that an edge of
+10^5 by 10^5 tasks costs two numbers. This module has the base class and the simplest shapes; `Grid` (chunk grids) and
+`Rectangles` (any assignment of source and partition ranges) have modules of their own.
 """
 
 from __future__ import annotations
 
 Piece = tuple[int, int, int, int]
-"""Source tasks `src_lo:src_hi`, of each the partitions `part_lo:part_hi`: (0, 1) if the movement has no partitions."""
+"""Source tasks `src_lo:src_hi` and partitions `part_lo:part_hi` of each: (0, 1) if the movement has no partitions."""
 
 
 class Router:
-    """Base of all routers. `wide` routers give every source to every destination.
+    """Base of all routers. A `wide` router gives every source to every destination.
 
-    `group` is k where destination d reads exactly the sources `k*d : min(k*(d+1), n_src)`, and 0 for every other shape:
-    the regular narrow case, on which cones are built. `single` says that an input is one value, not a list of values.
+    `group` is k if destination d reads exactly the sources `k*d : min(k*(d+1), n_src)`, and 0 for every other shape.
+    Cones are built on such regular narrow edges. With `single` an input is one value, not a list of values.
     """
 
     wide = False
@@ -28,19 +28,19 @@ class Router:
         self.n_dst = n_dst
 
     def inputs(self, dst: int) -> tuple[Piece, ...]:
-        """Return what destination task `dst` reads, in the order in which it sees the values."""
+        """Return the pieces that destination task `dst` reads, in the order of its input."""
         raise NotImplementedError
 
     def consumers(self, src: int) -> tuple[tuple[int, int], ...]:
-        """Return the ranges of destination tasks that read anything of source task `src`; disjoint, ascending."""
+        """Return the ranges of destination tasks that read any part of source task `src`; disjoint, ascending."""
         raise NotImplementedError
 
     def fan_in(self, dst: int) -> int:
-        """Return how many distinct source tasks `dst` reads."""
+        """Return the number of distinct source tasks that `dst` reads."""
         return sum(hi - lo for lo, hi, _, _ in self.inputs(dst))
 
     def fan_out(self, src: int) -> int:
-        """Return how many destination tasks read `src`."""
+        """Return the number of destination tasks that read `src`."""
         return sum(hi - lo for lo, hi in self.consumers(src))
 
 

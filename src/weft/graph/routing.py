@@ -1,4 +1,4 @@
-"""From an edge to its router, once both parallelisms are known; and the register of routers of your own."""
+"""Routers of edges, made when both parallelisms are known, and the register of custom routers."""
 
 from __future__ import annotations
 
@@ -19,24 +19,22 @@ if TYPE_CHECKING:
 __all__ = ["CUSTOM", "Broadcast", "Group", "OneToOne", "Piece", "Router", "ScatterGather", "bind"]
 
 CUSTOM: dict[str, Callable[[int, int, Mapping[str, Any]], Router]] = {}
-"""Routers by name, for movement CUSTOM: `factory(n_src, n_dst, params)`. Register at import time."""
+"""Routers of the movement CUSTOM by name: `factory(n_src, n_dst, params)`. Register at import time."""
 
 
 def bind(edge: Edge, n_src: int, n_dst: int) -> Router | None:
     """Return the router of an edge between `n_src` and `n_dst` tasks; None for an order-only edge.
 
-    Raises GraphError where the movement does not allow these numbers.
+    GraphError: the movement does not allow these numbers.
     """
     movement = edge.movement
     move = movement.move
     if move is MovementKind.ONE_TO_ONE and n_src == n_dst and not movement.partitions:
-        return OneToOne(n_src, n_dst)  # most edges of a graph of many vertices
+        return OneToOne(n_src, n_dst)  # the most frequent case in a graph of many vertices
     if move is MovementKind.NONE:
         return None
-    if movement.partitions and move in (
-        MovementKind.ONE_TO_ONE,
-        MovementKind.BROADCAST,
-    ):  # it was a shuffle: see `SetEdge`
+    if movement.partitions and move in (MovementKind.ONE_TO_ONE, MovementKind.BROADCAST):
+        # The edge was a shuffle before `SetEdge` changed it.
         whole = bind(replace(edge, movement=Movement(move)), n_src, n_dst)
         assert whole is not None
         parts = movement.partitions

@@ -1,4 +1,4 @@
-"""`RunSpec`: one run as a front end hands it over: its graph, its words, and where its steps leave files."""
+"""`RunSpec`: one compiled run with its graph, its texts for users and the places of its files."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class CacheSpec(Struct, frozen=True):
-    """The use that a run makes of the cache: `recipe_of` says on which inputs the result of a task depends.
+    """The use of the cache by one run: `recipe_of` returns the inputs that the result of a task depends on.
 
-    The tasks of `refresh` (ids of vertices) are not looked up; `placed` is called with the paths of outputs that the
-    cache has put in place.
+    Tasks of the vertices `refresh` are not looked up. `placed` is called with the paths of outputs that came from the
+    cache.
     """
 
     recipe_of: Callable[..., Any]
@@ -29,10 +29,10 @@ class CacheSpec(Struct, frozen=True):
 class RunSpec(Struct, frozen=True):
     """One run, compiled for its id and its folder.
 
-    `parameters` are shown by `weft ls`, `about` is added to the description of the run, `steps` are in order, and
-    `warnings` are lines for people. `paths` returns the paths of the outputs of a task, by name; without it the values
-    of tasks are kept by the store, `program` is the pickled graph and `digest` tells it from others. `roots` are the
-    folders below which outputs lie.
+    `user` is the user's name. `weft ls` shows `parameters`; `about` is added to the description of the run; `steps` are
+    in order; `warnings` are lines for users. `paths` returns the paths of the outputs of a task by name; without it the
+    store keeps the values of tasks. `program` is the pickled graph and `digest` identifies it. `roots` are the folders
+    that contain the outputs.
     """
 
     graph: LogicalGraph

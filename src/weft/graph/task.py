@@ -1,8 +1,8 @@
-"""The contract of a task: what a program is given and what it may do.
+"""The contract of a task: the inputs of a program and the methods of its context.
 
-A plain function is the common case and needs nothing from here: `f(*inputs, **params)`. A program of style TASK is
-called as `run(ctx, inputs)`: `inputs` maps each input edge's id to an `TaskInput`, an iterator of batches with
-`.all()`; results leave through `ctx.out(edge).write(partition, value)` or as the return value, which goes to every
+A plain function is the common case and needs nothing from this module: `f(*inputs, **params)`. A program of style TASK
+is called as `run(ctx, inputs)`: `inputs` maps the id of each input edge to a `TaskInput`, an iterator of batches with
+`.all()`. Results leave through `ctx.out(edge).write(partition, value)`, or as the return value, which goes to every
 output edge.
 """
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 AnyProgram = TypeVar("AnyProgram", bound=Callable[..., Any])
 
 RESERVED = "weft."
-"""How the names of events begin that users do not emit themselves."""
+"""The prefix of events that only Weft emits, not users."""
 DECIDE = "weft.decide"
-"""The event of a control vertex that asks for a change."""
+"""The event of a control vertex that asks for a change of the graph."""
 USAGE = "weft.usage"
-"""The event of a task that says what it used."""
+"""The event of a task that reports its usage."""
 
 
 class VertexHistory(NamedTuple):
-    """What a vertex took in an earlier run of the same graph.
+    """The costs of a vertex in an earlier run of the same graph.
 
-    `ended_at` is in seconds since 1970; `seconds` and `nbytes` are means for a task (-1: not known), `rows` is the sum
-    where rows were counted, `resources` what its tasks asked for, `usage` the most that any of them said it used.
+    `ended_at` is in seconds since 1970; `seconds` and `nbytes` are means for a task (-1: unknown), `rows` is the sum if
+    rows were counted. `resources` are those that its tasks asked for, `usage` the maximum that its tasks reported.
     """
 
     vertex: str
@@ -48,10 +48,10 @@ class VertexHistory(NamedTuple):
 
 
 class WatchedVertex(NamedTuple):
-    """A vertex as its control vertex sees it; the fields are those of `weft.engine.view.VertexView`.
+    """The state of a vertex for its control vertex; the fields are those of `weft.engine.view.VertexView`.
 
-    `events` are (name, index, payload) of what its tasks emitted, oldest first, the last 1,000 of them; `usage` is the
-    most that any task said it used.
+    `events` are the last 1,000 events of its tasks as (name, index, payload), oldest first; `usage` is the maximum that
+    its tasks reported.
     """
 
     state: str
@@ -64,10 +64,10 @@ class WatchedVertex(NamedTuple):
 
 
 class TaskInput(Protocol):
-    """One input edge as a task sees it."""
+    """One input edge of a running task."""
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the values in the order of the source tasks, as they come."""
+        """Yield the values in the order of the source tasks, as they arrive."""
         ...
 
     def all(self) -> list[Any]:
@@ -76,10 +76,10 @@ class TaskInput(Protocol):
 
 
 class TaskOutput(Protocol):
-    """One output edge as a task sees it."""
+    """One output edge of a running task."""
 
     def write(self, partition: int, value: Any) -> None:
-        """Append `value` to `partition` (0 where the movement has none). Blocks while a stream's buffer is full.
+        """Append `value` to `partition` (0 without partitions). Blocks while the buffer of a stream is full.
 
         TaskError: the edge has no such partition.
         """
@@ -87,22 +87,22 @@ class TaskOutput(Protocol):
 
 
 class CommitBarrier(Protocol):
-    """What a task passes before it does anything that others could notice: what it follows from is durable then."""
+    """The wait of a task before its first visible effect, until the records of its inputs are durable."""
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody need wait, and all may pass."""
+        """Whether the records are durable, so that no task need wait."""
         ...
 
     def wait(self) -> bool:
-        """Wait until it is open; False: it is not to be passed, since what the task follows from cannot be durable."""
+        """Wait until the barrier is open. False: the records cannot become durable, and the task must not go on."""
         ...
 
 
 class TaskContext(Protocol):
-    """What a running task may ask and say. All of it is safe to call from the task's own thread.
+    """The context of a running task. All methods may be called from the thread of the task.
 
-    `gate` is None, or there for a program that is marked with `prepares`.
+    `gate` is the commit barrier of a program that is marked with `prepares`, else None.
     """
 
     vertex: str
@@ -115,7 +115,7 @@ class TaskContext(Protocol):
     gate: CommitBarrier | None
 
     def out(self, edge: str) -> TaskOutput:
-        """Return the writer of the output edge with this id."""
+        """Return the writer of the output edge with the id `edge`."""
         ...
 
     def emit(self, name: str, payload: Any = None) -> None:
@@ -123,62 +123,65 @@ class TaskContext(Protocol):
         ...
 
     def progress(self, rows: int) -> None:
-        """Say that `rows` more rows were produced."""
+        """Report that `rows` more rows were produced."""
         ...
 
     def cancelled(self) -> bool:
-        """Whether the task should stop; long loops ask this."""
+        """Whether the task should stop; a long loop checks this now and then."""
         ...
 
     def on_cancel(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called (from another thread) when the task is cancelled; at once if it already is."""
+        """Register `callback`, called from another thread when the task is cancelled; at once if it already is."""
         ...
 
     def endpoints(self, service: str) -> list[Any]:
-        """Wait until every task of a SERVICE vertex has said `emit("endpoint", payload)`; return these by index."""
+        """Wait until every task of a SERVICE vertex has emitted `"endpoint"`; return the payloads by index."""
         ...
 
     def usage(self, **most: float) -> None:
-        """Say the most that this task used, such as `memory=` in bytes, to control vertices of this and later runs."""
-        ...
+        """Report the maximum that this task used, such as `memory=` in bytes.
 
-    def keep_result(self, recipe: Any, started: float, spoilt: str = "") -> str:
-        """Have the cache of the job keep the outputs of this task, which has a cache key; return why not, or "".
-
-        `recipe` says what the result depends on and where its outputs lie, as the cache of the job reads it; it must be
-        picklable. `started` is when the task began, in seconds since 1970, `spoilt` a reason known here not to keep it.
-        A job without a cache keeps nothing and returns "".
+        Control vertices of this and later runs read it.
         """
         ...
 
-    # What follows is for control vertices: services with an order-only edge to the vertices that they control.
+    def keep_result(self, recipe: Any, started: float, spoilt: str = "") -> str:
+        """Keep the outputs of this task in the cache of the job, by its cache key. Return why that failed, or "".
+
+        `recipe` lists what the result depends on and where its outputs lie, in the form of the cache of the job; it
+        must be picklable. `started` is the start of the task in seconds since 1970, `spoilt` a known reason against
+        keeping the outputs. A job without a cache keeps nothing and returns "".
+        """
+        ...
+
+    # The methods below are for control vertices: services with an order-only edge to the vertices that they control.
 
     def history(self, vertex: str) -> Sequence[VertexHistory]:
-        """Return what a vertex took in earlier runs of the same graph, newest first; empty where no session kept it."""
+        """Return the costs of a vertex in earlier runs of the same graph, newest first; empty without records."""
         ...
 
     def watch(self, vertex: str) -> WatchedVertex:
-        """Look at a vertex that this one controls, or has patched in. NotFoundError: there is none of that name."""
+        """Return the state of a vertex that this one controls or has added. NotFoundError: no such vertex."""
         ...
 
     def set_resources(self, vertex: str, *alternatives: Resources, because: str = "") -> str:
-        """Have tasks of a vertex that have not started take the first of `alternatives` that can be had.
+        """Give the tasks of a vertex that have not started the first of `alternatives` that a worker can provide.
 
-        This and the next two return "" when it was done, else why it was rejected; `because` is kept for `explain`.
+        This and the next two methods return "" on success, else the reason of the rejection. `explain` shows `because`.
         """
         ...
 
     def set_parallelism(self, vertex: str, n: int, because: str = "") -> str:
-        """Have a vertex that has not started have `n` tasks."""
+        """Set the number of tasks of a vertex that has not started to `n`."""
         ...
 
     def patch(self, change: Patch, because: str = "") -> str:
-        """Add vertices, whose ids begin with this one's and a slash, and edges to the live graph."""
+        """Add vertices and edges to the live graph. New vertex ids begin with the id of this vertex and a slash."""
         ...
 
 
 def prepares(program: AnyProgram) -> AnyProgram:
-    """Mark a program of style TASK that passes `ctx.gate` by itself: what it does before is not to be noticed."""
+    """Mark a program of style TASK that passes `ctx.gate` by itself and has no visible effect before that."""
     program.prepares = True  # type: ignore[attr-defined]
     return program
 
@@ -189,13 +192,13 @@ def does_prepare(program: Callable[..., Any]) -> bool:
 
 
 def pass_gate(gate: CommitBarrier | None) -> None:
-    """Wait until a gate is open. RunCancelledError: it is not to be passed."""
+    """Wait until a commit barrier is open. RunCancelledError: the records of the inputs cannot become durable."""
     if gate is not None and not gate.wait():
-        raise RunCancelledError("it was not started: what it follows from cannot be made durable")
+        raise RunCancelledError("not started: the records of its inputs cannot be made durable")
 
 
 def resolve(program: Program) -> Callable[..., Any]:
-    """Return the callable of a program; ProgramError names what cannot be imported and why."""
+    """Return the callable of a program. ProgramError: the target cannot be imported; the error says why."""
     target = program.target
     if callable(target):
         return target
@@ -210,7 +213,7 @@ def resolve(program: Program) -> Callable[..., Any]:
             found = getattr(found, part)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # an import runs the user's code, which may raise anything, SystemExit too
+    except BaseException as error:  # An import runs code of the user, which may raise anything, even SystemExit.
         raise ProgramError(
             f"program {target!r} cannot be imported: {type(error).__name__}: {error}",
             hint="Check the name, and that the module can be imported where the workers run.",

@@ -1,8 +1,8 @@
-"""What a worker is told of a vertex: `TaskSpec`, a frozen record that needs nothing of the master to be carried out.
+"""`TaskSpec`: the frozen record of a vertex with all that a worker needs to run its tasks.
 
-The engine makes it (`engine/describe.py`) and puts it into every launch, as a reference: a launch is self-contained,
-and in one process the record costs nothing more. A changed vertex gets another record. Records are compared by
-identity, so that what a worker was told of one can be remembered by it.
+The engine makes it (`engine/describe.py`) and puts a reference to it into every launch. A launch is self-contained, and
+inside one process the record costs nothing more. A changed vertex gets another record. Records are compared by
+identity, so that data derived from a record can be cached with it.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from weft.model.resources import Resources
 
 UNSETTLED: Final = -1
-"""The partitions of an output edge whose reader's parallelism is not settled, or is 0: any may be written to."""
+"""The partitions of an output edge while its reader's parallelism is not settled, or is 0: any may be written."""
 
 
 class EdgeSpec(Struct, frozen=True, eq=False):
-    """One edge that carries data, seen from either end.
+    """One edge that carries data, for both ends.
 
-    The output of the source vertex is one column of `n_source` cells with `source_parts` partitions. `router` says
-    which of them a destination task reads; None while the parallelism of the destination is not settled. `parts` is how
-    many partitions the source may write to (0: not partitioned; or `UNSETTLED`). The writer of a `streamed` edge waits
-    for room if `waits`; else what has no room is spilled. `depth` is that of the destination in the graph.
+    The output of the source vertex is one column of `n_source` cells with `source_parts` partitions. `router` maps them
+    to destination tasks; None while the parallelism of the destination is not settled. `parts` is the number of
+    partitions that the source may write (0: not partitioned; or `UNSETTLED`). The writer of a `streamed` edge waits for
+    room if `waits`, else it spills. `depth` is that of the destination in the graph.
 
-    For the reader: `lenient` leaves out what was never made, `live` reads while the source still runs, `last` says
-    that nobody else reads the output.
+    For the reader: `lenient` leaves out values that were never made, `live` reads while the source still runs, `last`
+    marks the only remaining reader of the output.
     """
 
     id: str
@@ -49,15 +49,15 @@ class EdgeSpec(Struct, frozen=True, eq=False):
 
 
 class TaskSpec(Struct, frozen=True, eq=False):
-    """All that a worker needs to know of a vertex to run its tasks.
+    """All that a worker needs to run the tasks of a vertex.
 
     `n` is the number of tasks, `parts` the partitions of their output, `inputs` the edges that carry data, in the order
-    of the arguments. `only` is how a plain function with a single, narrow input reads it: -1 one value, k > 0 a list of
-    k values; 0 otherwise. `measured` are output edges of which somebody wants to know the bytes of each partition,
-    `counted` says that somebody wants to know how many rows come out. The value of a task that `expands` is told to the
-    master, that of a `kept` vertex is a result. `timeout_s` is in seconds.
+    of the arguments. `only` is the form of a plain function's single, narrow input: -1 one value, k > 0 a list of k
+    values; 0 otherwise. `measured` are the output edges whose bytes per partition are reported, `counted` asks for the
+    number of rows of the output. The value of a task that `expands` goes to the master, that of a `kept` vertex is a
+    result. `timeout_s` is in seconds.
 
-    Inside a cone a vertex that reads nothing but the value before it has neither `inputs` nor `outputs`.
+    In a cone, a vertex that reads only the value of the previous vertex has neither `inputs` nor `outputs`.
     """
 
     vertex: str
@@ -77,5 +77,5 @@ class TaskSpec(Struct, frozen=True, eq=False):
 
     @property
     def items(self) -> Any:
-        """The items of its tasks, None if it has none."""
+        """The items of the tasks, or None."""
         return self.program.items

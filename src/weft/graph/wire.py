@@ -1,10 +1,9 @@
 """Graphs and patches as JSON, versioned and strict.
 
-The records of `weft.graph.logical` are their own schema; the classes here describe only the parts that have another
-form in JSON. Fields at their default are left out, and equal graphs have equal text. Unknown fields, duplicate keys,
-wrong types, NaN and anything over the limits are refused with the path of the field. Programs are written as
-`"module:function"`: no code travels here. A graph that was read is well formed, not yet legal: `weft.graph.validate`
-checks that.
+The records of `weft.graph.logical` are their own schema; the classes of this module describe only the parts with
+another form in JSON. Fields at their default are left out, and equal graphs have equal text. Unknown fields, duplicate
+keys, wrong types, NaN and sizes over the limits are refused with the path of the field. Programs are written as
+`"module:function"`: no code travels. The result is well formed, but not yet legal: see `weft.graph.validate`.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class _Program(Struct, forbid_unknown_fields=True):
 
 
 class _Parallelism(Struct, forbid_unknown_fields=True):
-    """One of three ways; a fixed number of tasks is written as a plain number."""
+    """One of three ways to give a parallelism; a fixed number of tasks is written as a plain number."""
 
     range: list[int] | None = None
     source: str | None = None
@@ -79,7 +78,7 @@ class _Resources(Resources, frozen=True, forbid_unknown_fields=True):
 
 
 class _Vertex(Vertex, forbid_unknown_fields=True):
-    """A vertex with those fields replaced that have another form in JSON; all others are the vertex's own."""
+    """A vertex whose fields with another form in JSON are replaced; all other fields are those of `Vertex`."""
 
     program: _Program  # type: ignore[assignment]
     parallelism: int | _Parallelism = 1  # type: ignore[assignment]
@@ -95,7 +94,7 @@ class _Grid(GridMap, frozen=True, forbid_unknown_fields=True):
 
 
 class _Edge(Struct, forbid_unknown_fields=True):
-    """An edge with movement and scheduling spread out; the defaults of `when` and `storage` follow from these."""
+    """An edge with the fields of its movement and scheduling; the defaults of `when` and `storage` depend on these."""
 
     src: str
     dst: str
@@ -148,9 +147,9 @@ _MOST: Final = {"vertices": MAX_VERTICES, "edges": MAX_EDGES, "bubbles": MAX_VER
 
 
 def to_json(graph: LogicalGraph) -> Json:
-    """Return `graph` as JSON-able data.
+    """Return `graph` as data for JSON.
 
-    Raises ProgramError for a program that cannot be named, GraphError for parameters or items that are not JSON.
+    ProgramError: a program has no importable name. GraphError: parameters or items are not JSON.
     """
     out: Json = {"weft": VERSION, "name": graph.name}
     if graph.on_failure is not OnFailure.FAIL_FAST:
@@ -167,7 +166,7 @@ def to_json(graph: LogicalGraph) -> Json:
 
 
 def patch_to_json(patch: Patch) -> Json:
-    """Return `patch` as JSON-able data; errors as for `to_json`."""
+    """Return `patch` as data for JSON; errors as for `to_json`."""
     out: Json = {"weft": VERSION}
     if patch.vertices:
         out["vertices"] = [_vertex_out(vertex) for vertex in patch.vertices]
@@ -219,7 +218,7 @@ def _as_json(value: Any, default: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
-        return int(value)  # 2 and 2.0 are equal: so is their text
+        return int(value)  # 2 and 2.0 are equal, and so is their text
     if isinstance(value, Struct):
         return _sparse(value, default if type(default) is type(value) else type(value)())
     return list(value) if isinstance(value, tuple) else value
@@ -252,7 +251,7 @@ def _program_out(id: str, program: Program) -> Json:
 
 
 def target_name(target: str | Callable[..., Any]) -> str:
-    """Return `"module:function"` for a target; ProgramError if that name does not lead back to the same object."""
+    """Return `"module:function"` for a target. ProgramError: that name does not lead back to the same object."""
     if isinstance(target, str):
         return target
     module, path = getattr(target, "__module__", None), getattr(target, "__qualname__", None)
@@ -316,7 +315,7 @@ def _axis_out(axis: Axis) -> Json:
 
 
 def _plain(value: Any, where: str, depth: int = MAX_DEPTH - 10) -> Any:
-    """Return `value` if JSON gives back the same; GraphError names its place otherwise."""
+    """Return `value` if JSON preserves it. GraphError: it does not; the error names the place."""
     if value is None or isinstance(value, (str, bool)):
         return value
     if type(value) is int:
@@ -334,7 +333,7 @@ def _plain(value: Any, where: str, depth: int = MAX_DEPTH - 10) -> Any:
         f"{where} hold {shown}, which JSON does not carry unchanged",
         subject=where,
         rule="json",
-        hint="Use text, finite numbers of at most 64 bits, booleans, None, lists and mappings with text keys.",
+        hint="Use strings, finite numbers of at most 64 bits, booleans, None, lists and mappings with string keys.",
     )
 
 
@@ -342,15 +341,15 @@ def _plain(value: Any, where: str, depth: int = MAX_DEPTH - 10) -> Any:
 
 
 def loads(text: str | bytes, *, max_bytes: int = MAX_BYTES) -> LogicalGraph:
-    """Read JSON text of at most `max_bytes` bytes; errors as for `from_json`, InputLimitError if it is too large."""
+    """Read JSON text of at most `max_bytes` bytes; errors as for `from_json`, InputLimitError for longer text."""
     return from_json(parse(text, max_bytes=max_bytes))
 
 
 def from_json(obj: Any) -> LogicalGraph:
     """Return the graph that `obj` describes.
 
-    Raises GraphError that names the field for anything unknown, missing or of the wrong type; InputLimitError for too
-    many vertices or edges and for deep nesting.
+    GraphError: a field is unknown, missing or of the wrong type; the error names it. InputLimitError: too many
+    vertices, edges or levels.
     """
     given = _read(obj, _Graph, "graph")
     vertices: dict[str, Vertex] = {}
@@ -385,7 +384,7 @@ def patch_from_json(obj: Any) -> Patch:
 
 
 def _read(obj: Any, kind: type[S], root: str) -> S:
-    """Return the record of a whole document, after the checks that no schema states."""
+    """Return the record of a whole document, after the checks that no schema can express."""
     check_values(obj, root)
     if not isinstance(obj, dict):
         raise GraphError(f"{root} is {_name_of(obj)}, not a mapping", subject=root, rule="wire-type")
@@ -393,7 +392,7 @@ def _read(obj: Any, kind: type[S], root: str) -> S:
     found = fields.pop("weft", None)
     if type(found) is not int or found != VERSION:
         raise GraphError(
-            f"{root} is of version {str(found)[:20]}, and this is version {VERSION}",
+            f"{root} is of version {str(found)[:20]}; this Weft reads version {VERSION}",
             subject="weft",
             rule="wire-version",
             hint=f'The field "weft" must be {VERSION}.',
@@ -483,7 +482,7 @@ _WORDS: Final = {
     "object": "a mapping",
     "str": "text",
 }
-"""The types of msgspec's messages in the words of ours."""
+"""The types in messages of msgspec, in the words of Weft."""
 _KINDS_OF_JSON: Final = {bool: "bool", dict: "object", float: "float", int: "int", list: "array", str: "str"}
 _CHOICES: Final = {
     "kind": VertexKind,
@@ -503,7 +502,7 @@ _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 
 
 def _refuse(message: str, fields: Json, root: str) -> NoReturn:
-    """Raise the GraphError that tells in Weft's words which field msgspec refused, and how to mend it."""
+    """Raise the GraphError in Weft's words for a message of msgspec: the field, the fault and the remedy."""
     match = _MESSAGE.fullmatch(message)
     text, path = (match[1], match[2] or "$") if match is not None else (message, "$")
     wanted = re.findall(r"`([^`]*)`", text)
@@ -536,7 +535,7 @@ def _no_field(path: str, name: str, hint: str = "") -> GraphError:
 
 
 def _found(path: str, fields: Json, got: str) -> str:
-    """Return a path with the keys of mappings in the place of `[...]`, which msgspec writes for all of them."""
+    """Return a path with the keys of mappings in place of `[...]`, which msgspec writes for any key."""
 
     def follow(value: Any, steps: list[tuple[str, str]], walked: str) -> str | None:
         if not steps:

@@ -1,1 +1,1 @@
-"""The shared nouns: ids, resources, chunk references, programs, errors. Plain frozen data, standard library only."""
+"""Plain frozen data shared by all layers: ids, resources, chunk references, programs, errors; standard library only."""

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 
 class Tier(Enum):
-    """The kind of place where a chunk lies."""
+    """The tiers: kinds of places where a chunk lies."""
 
     MEMORY = "memory"
     """The value itself, in the memory of this process."""
@@ -20,21 +20,21 @@ class Tier(Enum):
     DISK = "disk"
     """A spill or output file."""
     OBJECT = "object"
-    """An object that fsspec reads, in a bucket say."""
+    """An object that fsspec reads, in a bucket for example."""
     INLINE = "inline"
-    """The bytes travel inside the ref."""
+    """The bytes travel inside the reference."""
     FOREIGN = "foreign"
-    """Shared memory of another owner: read, but neither counted, moved nor removed."""
+    """Shared memory of another owner: this process reads it, but neither counts, moves nor removes it."""
 
 
 OUTSIDE: Final = frozenset({Tier.DISK, Tier.OBJECT})
-"""Tiers whose chunks count in no memory until they are read."""
+"""Tiers whose chunks take no memory until they are read."""
 
 
 class ChunkRef(NamedTuple):
-    """An encoded chunk at a `location`: byte `offset` and `nbytes` in it, and how to read it.
+    """An encoded chunk at a `location`: the byte range from `offset`, of length `nbytes`, and the way to decode it.
 
-    Only the tier knows how to read its locations (a path, a URL); others compare them at most. `parts` is the number of
+    Only the tier interprets its locations (a path, a URL); all others only compare them. `parts` is the number of
     partitions that can be read one by one, 0 if the chunk is one value. `data` are the bytes of tier INLINE.
     """
 

@@ -1,30 +1,30 @@
-"""Every error that Weft raises on purpose, as one tree.
+"""The tree of all errors that Weft raises on purpose.
 
 ::
 
     WeftError                    code, message, hint; `exit_code` for the command line
     ├── UsageError               2   a flag, a setting or an argument is wrong
-    ├── DefinitionError          3   a graph or a file that cannot run
-    │   ├── GraphError               names vertex or edge, and the rule
-    │   ├── PipelineError            names file, line, column and the path of the field
-    │   ├── InputLimitError          a file or graph over one of the documented limits
-    │   └── ProgramError             a program that cannot be imported or sent to a worker
+    ├── DefinitionError          3   a graph or a file cannot run
+    │   ├── GraphError               a graph breaks a rule; names vertex or edge, and the rule
+    │   ├── PipelineError            a pipeline file breaks a rule; names file, line, column and field
+    │   ├── InputLimitError          a file or graph is over one of the documented limits
+    │   └── ProgramError             a program cannot be imported or sent to a worker
     ├── NotFoundError            4   no run, step or vertex of that name
-    │   └── UnreadableError          stored bytes that are there and cannot be read here
-    ├── ForbiddenError           5   a path or an action outside what is allowed
-    ├── ConflictError            7   already finished, already owned, stale version
-    ├── CapacityError            8   can never fit: worker, memory, disk
-    │   └── DiskFullError            the spill or state disk has no room
-    ├── RunFailedError           1   the run ended in failure
+    │   └── UnreadableError          stored bytes exist but cannot be read here
+    ├── ForbiddenError           5   a path or an action is outside what is allowed
+    ├── ConflictError            7   already finished, owned by another process, or of another version
+    ├── CapacityError            8   no worker, memory budget or disk can ever satisfy the request
+    │   └── DiskFullError            the spill or state disk is full
+    ├── RunFailedError           1   the run failed
     │   └── TaskError                the user's code raised; carries the remote traceback
-    │       └── OutOfMemoryError         the task had not enough memory, or was killed for want of it
+    │       └── OutOfMemoryError         the task ran out of memory, or was killed for it
     ├── RunCancelledError      130   the run was cancelled
     ├── MissingExtraError        2   an optional dependency is not installed
     └── InternalError           70   a fault of Weft itself
-        └── InvalidTransition        a lifecycle step that no table allows; carries the story
+        └── InvalidTransition        a state transition that no table allows; carries the history
 
-`code` is stable and names a page in `docs/errors.md`. A message says whose fault it is and names the field or
-file; `hint` is the next step to take.
+`code` is stable and names a section of `docs/errors.md`. A message says whose fault it is and names the field or file;
+`hint` is the next step to take.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class MissingExtraError(UsageError):
 
 
 class DefinitionError(WeftError):
-    """A graph or a file that cannot run as written."""
+    """A graph or a file cannot run as written."""
 
     code = "WEFT200"
     exit_code = 3
@@ -116,56 +116,56 @@ class ProgramError(DefinitionError):
 
 
 class NotFoundError(WeftError):
-    """No run, step or vertex of that name."""
+    """There is no run, step or vertex of that name."""
 
     code = "WEFT300"
     exit_code = 4
 
 
 class UnreadableError(NotFoundError):
-    """A stored chunk is there and cannot be read here; perhaps it can elsewhere."""
+    """A stored chunk exists but cannot be read here; another node may be able to read it."""
 
     code = "WEFT303"
 
 
 class ForbiddenError(WeftError):
-    """A path or an action outside what is allowed."""
+    """A path or an action is outside what is allowed."""
 
     code = "WEFT301"
     exit_code = 5
 
 
 class ConflictError(WeftError):
-    """The thing is already finished, owned by another process, or of another version."""
+    """The run is already finished, owned by another process, or of another version."""
 
     code = "WEFT302"
     exit_code = 7
 
 
 class CapacityError(WeftError):
-    """A request that no worker, memory budget or disk can ever satisfy."""
+    """No worker, memory budget or disk can ever satisfy the request."""
 
     code = "WEFT400"
     exit_code = 8
 
 
 class DiskFullError(CapacityError):
-    """The disk for spilled chunks or for state has no room."""
+    """The disk for spilled chunks or for state is full."""
 
     code = "WEFT401"
 
 
 class RunFailedError(WeftError):
-    """The run ended in failure."""
+    """The run failed."""
 
     code = "WEFT500"
 
 
 class TaskError(RunFailedError):
-    """The user's code raised. `task` names it as `vertex[index]`, `traceback_text` is the remote traceback.
+    """The user's code raised. `task` is `vertex[index]`, `traceback_text` the remote traceback.
 
-    `raised` is the class of what it raised, as `module:qualname`; "" where that is not known. `status` is the exit code
-    of its command, 128 and the signal where a signal has ended it; None where no process has ended.
+    `raised` is the class of the exception as `module:qualname`, or "" if it is unknown. `status` is the exit code of
+    the task's command, 128 plus the signal if a signal ended it; None if no process has ended.
     """
 
     code = "WEFT501"
@@ -188,7 +188,7 @@ class TaskError(RunFailedError):
 
 
 class OutOfMemoryError(TaskError):
-    """The task had not enough memory, or the system killed its command for want of memory."""
+    """The task ran out of memory, or the system killed its command for lack of memory."""
 
     code = "WEFT503"
 
@@ -201,14 +201,14 @@ class RunCancelledError(WeftError):
 
 
 class InternalError(WeftError):
-    """A fault of Weft itself; please report it with the story."""
+    """A fault of Weft itself; please report it with the output of `weft story`."""
 
     code = "WEFT900"
     exit_code = 70
 
 
 class InvalidTransition(InternalError):
-    """A lifecycle step that no table allows. `story` is what happened to the subject before."""
+    """A state transition that no table allows. `story` is the history of the subject."""
 
     code = "WEFT901"
 

@@ -1,7 +1,7 @@
-"""The kinds of failure, as one table: what each means for retries, for the worker, and for the error that users see.
+"""The table of failure kinds: the effect of each on retries and on the worker, and the error that users see.
 
-The worker names the kind of a failed attempt, the engine counts it against the vertex's `Retry`, and the run's error
-and its code follow from it. A new kind is a member of `Failure` and a row of `FAILURES`; a new class of retries is a
+The worker reports the kind of a failed attempt, the engine counts it against the vertex's `Retry`, and the error of the
+run and its code follow from it. A new kind is a member of `Failure` and a row of `FAILURES`; a new retry class is a
 member of `RetryClass` and a field of `weft.graph.logical.Retry`.
 """
 
@@ -24,7 +24,7 @@ from weft.model.errors import (
 
 
 class RetryClass(IntEnum):
-    """The classes of failures whose retries are counted apart; the value is the column of the class in the counts."""
+    """The classes of failures whose retries are counted separately; the value is the column in the counts."""
 
     USER = 0
     MEMORY = 1
@@ -37,26 +37,26 @@ class RetryClass(IntEnum):
 
 
 class Failure(Enum):
-    """The kind of a failed attempt: whose fault it was."""
+    """The kinds of failed attempts."""
 
     USER = "user"
-    """The code of the task."""
+    """The code of the task failed."""
     MEMORY = "memory"
-    """The task had not enough memory, or the system killed its command for want of memory."""
+    """The task ran out of memory, or the system killed its command for lack of memory."""
     INFRASTRUCTURE = "infrastructure"
-    """A lost worker, a broken transport."""
+    """A worker was lost, or a transport broke."""
     INPUT = "input"
     """An input is gone; the event names it."""
     READ = "read"
-    """An input is there and could not be read; the fault may be the reader's."""
+    """An input exists and could not be read; the fault may be the reader's."""
     CAPACITY = "capacity"
-    """The task can never have the resources it needs."""
+    """No worker can ever provide the resources of the task."""
     DISK = "disk"
     """A disk is full."""
     PROGRAM = "program"
-    """Code or a value that cannot be sent or imported."""
+    """Code or a value cannot be sent or imported."""
     STOPPED = "stopped"
-    """The attempt was told to stop, and did."""
+    """The attempt was cancelled and has stopped."""
     JOURNAL = "journal"
     """The journal of the job cannot be written; the whole job fails."""
     INTERNAL = "internal"
@@ -66,11 +66,11 @@ class Failure(Enum):
 class FailureRow(NamedTuple):
     """The properties of one kind of failure.
 
-    `retry` is the class that retries are counted in (None: no retry helps). `excludes` says that the failure counts
-    against the worker and its node (node exclusion). `error` is the class, and by its `code` the code, of the error
-    of a run that failed so. `exit_code` stands for the failure where a rule asks for the exit code of an attempt that
-    has none. `killed_by` are the signals of a command that mean this kind where the kernel has counted a kill for
-    memory meanwhile; an exit code of 128 and the signal, which a shell reports of its child, means the same.
+    `retry` is the retry class (None: a retry cannot help). `excludes` means that the failure counts against the worker
+    and its node (node exclusion). `error` is the error class of a run that failed this way, with its `code`.
+    `exit_code` stands for a failure without an exit code in rules that ask for one. `killed_by` are the signals of a
+    command that mean this kind if the kernel has killed a process for lack of memory meanwhile; an exit code of 128
+    plus the signal, as a shell reports it, means the same.
     """
 
     retry: RetryClass | None
@@ -82,7 +82,7 @@ class FailureRow(NamedTuple):
 
 SIGKILL: Final = 9
 SIGNALLED: Final = 128
-"""Exit codes above are those of a process that a signal has ended: this number and the signal."""
+"""Exit codes above this number mean that a signal ended the process: this number plus the signal."""
 
 FAILURES: Final = {
     Failure.USER: FailureRow(RetryClass.USER, error=TaskError),
@@ -111,20 +111,20 @@ _BY_ERROR: Final[dict[type, Failure]] = {
 
 
 def kind_of(error: BaseException, other: Failure = Failure.USER) -> Failure:
-    """Return the kind of failure that an exception tells of: `other` for one that is not Weft's own."""
+    """Return the kind of failure of an exception; `other` for an exception that is not Weft's own."""
     return next((_BY_ERROR[each] for each in type(error).__mro__ if each in _BY_ERROR), other)
 
 
 def kind_of_input(error: WeftError) -> Failure:
-    """Return the kind of failure that the store's error means for the task that reads the input."""
+    """Return the kind of failure of a task whose input raised this error of the store."""
     return Failure.READ if isinstance(error, UnreadableError) else Failure.INPUT
 
 
 def kind_of_exit(exit_code: int | None, signal: int | None, *, out_of_memory: bool) -> Failure:
     """Return the kind of failure of a command that ended by itself.
 
-    `signal` is the number of the signal that ended it, if one did; `out_of_memory` says that the kernel has killed
-    some process for want of memory while the command ran.
+    `signal` is the number of the signal that ended it, if any; `out_of_memory` says that the kernel killed some process
+    for lack of memory while the command ran.
     """
     number = signal if signal is not None else (exit_code or 0) - SIGNALLED
     if out_of_memory:
@@ -133,5 +133,5 @@ def kind_of_exit(exit_code: int | None, signal: int | None, *, out_of_memory: bo
 
 
 def error_of(kind: str) -> type[WeftError]:
-    """Return the class of error of a run that failed by a kind (a value of `Failure`, or "" for no kind)."""
+    """Return the error class of a run that failed by `kind`, a value of `Failure` or "" for none."""
     return FAILURES[Failure(kind)].error if kind else RunFailedError

@@ -1,6 +1,6 @@
-"""Names of things.
+"""Rules for names: vertex ids, task names, attempt names.
 
-A vertex id matches `NAME` (vertices that a patch adds carry the id of their expander and a slash in front). A task is
+A vertex id matches `NAME` (vertices that a patch adds begin with the id of their expander and a slash). A task is
 written `vertex[index]`, an attempt `vertex[index]@attempt`.
 """
 
@@ -9,15 +9,16 @@ from __future__ import annotations
 import re
 
 NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.\-/]{0,198}[A-Za-z0-9_\-])?")
-"""The characters that names are made of: 1 to 200 of them; `is_name` has the whole rule."""
+"""The characters of names: 1 to 200 of them; `is_name` has the whole rule."""
 
 _TASK = re.compile(r"(?P<vertex>[^\[\]@]+)(?:\[(?P<index>\d+)\])?(?:@(?P<attempt>\d+))?")
 
 
 def is_name(text: str) -> bool:
-    """Tell whether `text` may name a vertex, bubble, choice or graph.
+    """Return whether `text` may name a vertex, bubble, choice or graph.
 
-    1 to 200 characters, no blanks, no shell or path tricks: two names never lead to one file. Case matters.
+    1 to 200 characters, no blanks, no special characters of shells or paths: different names lead to different files.
+    Case matters.
     """
     return (
         isinstance(text, str)
@@ -29,12 +30,12 @@ def is_name(text: str) -> bool:
 
 
 def task_name(vertex: str, index: int, attempt: int | None = None) -> str:
-    """Write a task (or one attempt of it) the way every message and story does."""
+    """Return the name of a task, or of one attempt of it, as all messages and histories write it."""
     return f"{vertex}[{index}]" if attempt is None else f"{vertex}[{index}]@{attempt}"
 
 
 def parse_task(text: str) -> tuple[str, int | None, int | None]:
-    """Read `vertex`, `vertex[index]` or `vertex[index]@attempt`; raise ValueError for anything else."""
+    """Parse `vertex`, `vertex[index]` or `vertex[index]@attempt`. ValueError: any other form."""
     match = _TASK.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a task: write vertex, vertex[index] or vertex[index]@attempt")

@@ -1,8 +1,8 @@
-"""Programs: what a task runs.
+"""Programs: the target and parameters that a task runs.
 
-A program is data: a target and parameters. The target is an importable name `"module:function"`, or a callable for
-work that stays on one machine (it travels to local worker processes by reference where it can be imported, by value
-where not). `graph/task.py` says how a program is called.
+The target is an importable name `"module:function"`, or a callable for work that stays on one machine (it travels to
+local worker processes by reference if it can be imported, else by value). `graph/task.py` defines the call of a
+program.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ NO_PARAMS: Mapping[str, Any] = {}
 
 
 def is_named(target: str) -> bool:
-    """Tell whether text may name a function: `"package.module:function"`, with dots for what lies inside a class."""
+    """Return whether `text` may name a function: `"package.module:function"`, with dots for members of a class."""
     module, _, path = target.partition(":")
     return all(part.isidentifier() for part in (*module.split("."), *path.split(".")))
 
 
 class Style(Enum):
-    """How the target is called."""
+    """The ways to call a target."""
 
     FUNCTION = "function"
-    """`target(*inputs, **params)`: one positional argument an input edge, the return value goes to all output edges."""
+    """`target(*inputs, **params)`: one positional argument per input edge; all output edges get the return value."""
     TASK = "task"
     """`target(ctx, inputs)`: the full contract, `weft.graph.task.TaskContext`."""
 
 
 class Program(Struct):
-    """What a task runs: target, keyword parameters, and optionally one item for each task as first argument."""
+    """A target, keyword parameters, and optionally one item for each task as first argument."""
 
     target: str | Callable[..., Any]
     params: Mapping[str, Any] = field(default_factory=lambda: NO_PARAMS)  # shared, never written

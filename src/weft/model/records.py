@@ -1,7 +1,7 @@
-"""What records of fields have in common.
+"""Functions for records.
 
-All records are `msgspec.Struct`: a class of five fields is made in 0.02 ms, where a dataclass takes 0.65, and a command
-that takes a fifth of a second needs a hundred of them.
+All records are `msgspec.Struct`: the definition of a class of five fields takes 0.02 ms, that of a dataclass 0.65, and
+a command that takes a fifth of a second defines a hundred of them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 
 def as_dict(record: Struct) -> dict[str, Any]:
-    """Return the fields of a record by name; records in it, and in its lists, tuples and dicts, become dicts too."""
+    """Return the fields of a record by name; nested records, also in lists, tuples and dicts, become dicts too."""
     return {name: _plain(getattr(record, name)) for name in record.__struct_fields__}
 
 

@@ -1,6 +1,6 @@
-"""What a task needs and what a node has.
+"""The resources that a task needs and a node has.
 
-A vertex names its needs as an ordered tuple of alternatives; the first that some node can give is taken. CPU is
+A vertex lists its needs as an ordered tuple of alternatives; the first one that a node can provide is taken. CPU is
 counted in cores, memory in bytes. `tokens` are counted per job (a pipeline's `parallelism` is one): a step that only
 waits for a child process takes a token and no core.
 """
@@ -10,11 +10,11 @@ from __future__ import annotations
 from msgspec import Struct
 
 _ROUNDING = 1e-6
-"""Fractions of cores do not add up exactly: 1 - 0.1 - 0.2 + 0.1 + 0.2 is less than 1."""
+"""Tolerance for fractions of cores: 1 - 0.1 - 0.2 + 0.1 + 0.2 is less than 1 in floating point."""
 
 
 class Resources(Struct, frozen=True):
-    """One alternative: all of it, held while a task runs."""
+    """One alternative; a task holds all of it while it runs."""
 
     cpu: float = 1
     memory: int = 0
@@ -24,16 +24,16 @@ class Resources(Struct, frozen=True):
 
     @property
     def plain(self) -> bool:
-        """Whether one idle slot of a worker is all that is asked for."""
+        """Whether the alternative is one idle slot of a worker and nothing else."""
         return self.cpu == 1 and not self.memory and not self.gpu
 
     @property
     def light(self) -> bool:
-        """Whether no core, memory or GPU is asked for: the task only waits for something else."""
+        """Whether the alternative has no core, memory or GPU: the task only waits."""
         return not self.cpu and not self.memory and not self.gpu
 
     def fits(self, capacity: Resources) -> bool:
-        """Tell whether `capacity` (of one node) covers this alternative; tokens are counted elsewhere."""
+        """Return whether `capacity` (of one node) covers this alternative; tokens are not checked."""
         return (
             self.cpu <= capacity.cpu + _ROUNDING
             and self.memory <= capacity.memory
@@ -56,11 +56,11 @@ ONE_SLOT_ONLY = (ONE_SLOT,)
 
 
 class Placement(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where tasks of a vertex must run: a named node, a named party, or both."""
+    """The place where tasks of a vertex must run: a named node, a named party, or both."""
 
     node: str = ""
     party: str = ""
 
     def allows(self, node: str, party: str) -> bool:
-        """Tell whether a worker on `node`, belonging to `party`, may run the task."""
+        """Return whether a worker on `node`, belonging to `party`, may run the task."""
         return self.node in ("", node) and self.party in ("", party)

@@ -118,7 +118,7 @@ def test_a_bare_node_is_one_to_one_or_the_single_value():
 def test_a_bare_node_of_another_width_is_refused_with_a_way_out():
     g = Graph()
     a = g.add(f, n=4)
-    with pytest.raises(GraphError, match=r"'f-2' has 2 tasks and its input 'f' has 4") as caught:
+    with pytest.raises(GraphError, match=r"'f-2' has 2 tasks, but its input 'f' has 4") as caught:
         g.add(f, a, n=2)
     assert "gather(f)" in caught.value.hint
     assert len(g.vertices) == 1, "nothing is left of a call that failed"
@@ -217,7 +217,7 @@ def test_reduce_makes_a_tree(width, arity, levels):
 def test_reduce_needs_a_known_width():
     g = Graph()
     a = g.add(f, n=Range(1, 3))
-    with pytest.raises(GraphError, match="needs to know how many tasks"):
+    with pytest.raises(GraphError, match="needs the number of tasks"):
         g.reduce(f, a)
     with pytest.raises(GraphError, match="arity of at least 2"):
         g.reduce(f, g.add(f), 1)
@@ -294,17 +294,17 @@ async def awaits(x=0):
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda g, a: g.add(3), "what a vertex calls is a int"),
-        (lambda g, a: g.add(None), "what a vertex calls is a NoneType"),
+        (lambda g, a: g.add(3), "the function of a vertex is a int"),
+        (lambda g, a: g.add(None), "the function of a vertex is a NoneType"),
         (lambda g, a: g.add(yields), "'yields' is a generator or `async def`"),
         (lambda g, a: g.add(awaits), "'awaits' is a generator or `async def`"),
         (lambda g, a: g.task(yields), "'yields' is a generator or `async def`"),
-        (lambda g, a: g.add("nocolon"), "'nocolon' names no function"),
-        (lambda g, a: g.add("m:"), "'m:' names no function"),
-        (lambda g, a: g.add(":f"), "':f' names no function"),
-        (lambda g, a: g.add("m m:f"), "'m m:f' names no function"),
-        (lambda g, a: g.add("m:f:g"), "'m:f:g' names no function"),
-        (lambda g, a: g.control(f, n=3), "control vertex 'f' is one task"),
+        (lambda g, a: g.add("nocolon"), "'nocolon' is not the name of a function"),
+        (lambda g, a: g.add("m:"), "'m:' is not the name of a function"),
+        (lambda g, a: g.add(":f"), "':f' is not the name of a function"),
+        (lambda g, a: g.add("m m:f"), "'m m:f' is not the name of a function"),
+        (lambda g, a: g.add("m:f:g"), "'m:f:g' is not the name of a function"),
+        (lambda g, a: g.control(f, n=3), "control vertex 'f' has one task"),
         (lambda g, a: g.add(f, name=3), "name of a vertex is a int, not text"),
         (lambda g, a: g.add(f, name=["x"]), "name of a vertex is a list"),
         (lambda g, a: g.add(f, n="x"), "n is a str, not a whole number"),
@@ -320,8 +320,8 @@ async def awaits(x=0):
         (lambda g, a: g.add(f, keep="yes"), "keep of vertex 'f-2' is a str"),
         (lambda g, a: g.add(f, resources=[Resources()]), "resources of vertex 'f-2' is a list"),
         (lambda g, a: g.add(f, placement="node"), "placement of vertex 'f-2' is a str"),
-        (lambda g, a: g.map(f, 3), "what map goes over is a int"),
-        (lambda g, a: g.map(f, gather(a)), "what map goes over is a InputSpec"),
+        (lambda g, a: g.map(f, 3), "the second argument of map is a int"),
+        (lambda g, a: g.map(f, gather(a)), "the second argument of map is a InputSpec"),
         (lambda g, a: g.reduce(f, "a"), "what reduce combines is a str"),
         (lambda g, a: g.reduce(f, a, "2"), "arity of reduce is a str"),
         (lambda g, a: g.reduce(f, Graph("other").add(f)), "belongs to graph 'other'"),

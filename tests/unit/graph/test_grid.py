@@ -130,7 +130,7 @@ WRONG = [
     ((2,), (2,), (), "grid-axes", "maps 0 axes"),
     ((2, 2), (2, 2), (copy(0), copy(0)), "grid-axes", "from two destination axes"),
     ((2,), (2,), (group(0, 0),), "grid-axes", "groups by 0"),
-    ((4,), (3,), (ranges(0, [(0, 1), (2, 3), (1, 2)]),), "grid-ranges", "neither rise nor fall"),
+    ((4,), (3,), (ranges(0, [(0, 1), (2, 3), (1, 2)]),), "grid-ranges", "not in order"),
     ((4,), (2,), (ranges(0, [(0, 1)]),), "grid-ranges", "1 ranges for 2"),
     ((4,), (1,), (ranges(0, [(0, 5)]),), "grid-ranges", "outside the 4"),
     ((-2,), (2,), (copy(0),), "grid-shape", "impossible"),

@@ -202,7 +202,7 @@ REFUSED = {
         "vertices[0].program.params.x[1]",
         "inf, not a finite number",
     ),
-    "keys": ({**SMALL, "limits": {1: 2}}, "graph.limits", "the key 1, and keys are text"),
+    "keys": ({**SMALL, "limits": {1: 2}}, "graph.limits", "the key 1; keys must be strings"),
     "branches of numbers": (
         {**SMALL, "choices": [{"id": "c", "decider": "a", "branches": {"x": ["a"], "y": ["b", 3]}}]},
         "choices[0].branches.y[1]",
