@@ -25,7 +25,8 @@ from weft.graph.logical import (
     Storage,
     Vertex,
 )
-from weft.graph.validate import depths, topological, validate
+from weft.graph.order import depths, topological
+from weft.graph.validate import validate
 from weft.graph.wire import dumps, from_json, loads, patch_from_json, patch_to_json
 from weft.model.errors import CapacityError, DefinitionError, GraphError
 from weft.model.program import NO_PARAMS, Program

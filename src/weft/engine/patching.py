@@ -418,7 +418,7 @@ def _set_parallelism(core: Core, decision: SetParallelism) -> None:
         raise GraphError(
             f"vertex {stage.id!r}: parallelism {decision.n} is negative", subject=stage.id, rule="parallelism"
         )
-    from weft.graph.validate import check_count
+    from weft.graph.rules.size import check_count
 
     check_count(stage.id, decision.n)
     if decision.items is not None:
@@ -453,7 +453,7 @@ def _set_resources(core: Core, decision: SetResources) -> None:
             subject=stage.id,
             rule="not-started",
         )
-    from weft.graph.validate import check_resources
+    from weft.graph.rules.vertices import check_resources
 
     check_resources(stage.id, resources, core.graph.limits)
     before, plain, light = stage.resources, stage.plain, stage.light
@@ -571,7 +571,7 @@ def choose(core: Core, decision: Choose) -> None:
 
 def patch(core: Core, decision: ApplyPatch) -> None:
     """Edit the part of the graph that has not started."""
-    from weft.graph.validate import check_patch
+    from weft.graph.rules.patches import check_patch
 
     change = decision.patch
     check_patch(core.graph, change, decision.vertex)

@@ -18,7 +18,7 @@ from weft.graph.logical import (
     Vertex,
     VertexKind,
 )
-from weft.graph.validate import topological
+from weft.graph.order import topological
 from weft.model.resources import ONE_SLOT_ONLY
 
 _SYMBOLS = {

@@ -3,7 +3,7 @@
 A `Vertex` names the program; an `Edge` has three independent properties (movement, scheduling, storage). The engine
 decides parallelism, routing, transport and resources while the job runs.
 
-`weft.graph.builder` builds graphs in fewer lines; `weft.graph.validate` holds the rules.
+`weft.graph.builder` builds graphs in fewer lines; `weft.graph.rules` holds the rules.
 """
 
 from __future__ import annotations

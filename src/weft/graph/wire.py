@@ -46,7 +46,7 @@ from weft.graph.logical import (
     VertexKind,
 )
 from weft.graph.preflight import MAX_BYTES, MAX_DEPTH, Json, check_values, parse, shown
-from weft.graph.validate import MAX_EDGES, MAX_VERTICES
+from weft.graph.rules.size import MAX_EDGES, MAX_VERTICES
 from weft.model.errors import GraphError, InputLimitError, ProgramError
 from weft.model.program import NO_PARAMS, Program, Style
 from weft.model.resources import ONE_SLOT, ONE_SLOT_ONLY, Resources

@@ -33,7 +33,7 @@ from weft.graph.logical import (
     Trigger,
     VertexKind,
 )
-from weft.graph.validate import topological
+from weft.graph.order import topological
 from weft.model.errors import GraphError
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from weft.graph.logical import MovementKind
+from weft.graph.order import topological
 from weft.graph.routing import bind
 from weft.graph.task import resolve
-from weft.graph.validate import topological
 
 if TYPE_CHECKING:
     from weft.graph.logical import LogicalGraph

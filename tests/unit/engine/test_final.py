@@ -19,7 +19,8 @@ from weft.graph.logical import (
     Vertex,
     VertexKind,
 )
-from weft.graph.validate import check_patch, validate
+from weft.graph.rules.patches import check_patch
+from weft.graph.validate import validate
 from weft.model.errors import GraphError
 from weft.model.program import Program
 

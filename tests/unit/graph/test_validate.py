@@ -28,7 +28,11 @@ from weft.graph.logical import (
     Vertex,
     VertexKind,
 )
-from weft.graph.validate import MAX_EDGES, MAX_VERTICES, check_patch, depths, fixed, topological, validate
+from weft.graph.order import depths, topological
+from weft.graph.rules.edges import fixed
+from weft.graph.rules.patches import check_patch
+from weft.graph.rules.size import MAX_EDGES, MAX_VERTICES
+from weft.graph.validate import validate
 from weft.model.errors import CapacityError, GraphError, InputLimitError
 from weft.model.program import Program
 from weft.model.resources import Resources

@@ -29,7 +29,8 @@ from weft.frontends.pipelines.resolve import (
     resolve_nodes,
 )
 from weft.graph.logical import LogicalGraph, Patch, Role, Source, Vertex
-from weft.graph.validate import check_patch, mark_results, validate
+from weft.graph.rules.patches import check_patch
+from weft.graph.validate import mark_results, validate
 from weft.graph.wire import from_json, to_json
 from weft.model.errors import InputLimitError, PipelineError, UsageError
 

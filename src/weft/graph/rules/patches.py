@@ -1,0 +1,158 @@
+"""The rules of a patch, which changes the part of a live graph that has not started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from weft.graph.logical import (
+    Bubble,
+    Choice,
+    Edge,
+    LogicalGraph,
+    Patch,
+    SameAs,
+    Source,
+    Vertex,
+    VertexKind,
+)
+from weft.graph.order import topological
+from weft.graph.rules.edges import check_edges, check_served
+from weft.graph.rules.final import check_final
+from weft.graph.rules.groups import check_bubbles, check_choices, check_references
+from weft.graph.rules.size import MAX_EDGES, MAX_VERTICES, check_size
+from weft.graph.rules.vertices import check_vertices, nearest
+from weft.model.errors import GraphError
+from weft.model.program import Program
+
+
+def check_patch(graph: LogicalGraph, patch: Patch, expander_id: str) -> None:
+    """Raise GraphError if `patch`, returned by the vertex `expander_id`, would make the live `graph` illegal.
+
+    The engine checks which vertices have started; this function refuses changes to ancestors of the expander. The cost
+    of a patch with nameless edges that all lead to its own vertices does not depend on the size of the graph.
+    """
+    expander = graph.vertices.get(expander_id)
+    if expander is None or not (expander.expands or expander.kind is VertexKind.SERVICE):
+        raise GraphError(
+            f"vertex {expander_id!r} returned a patch, but does not expand", subject=expander_id, rule="expander"
+        )
+    _check_patch_parts(patch, expander_id)
+    new = {vertex.id: vertex for vertex in patch.vertices}
+    _check_patch_names(graph, patch, expander_id, new)
+    edits = bool(patch.drop_edges) or any(edge.dst not in new for edge in patch.edges)
+    kept = _kept_edges(graph, patch, expander_id) if edits or any(edge.name for edge in patch.edges) else []
+    merged = LogicalGraph(
+        graph.name,
+        {**graph.vertices, **new},
+        [*kept, *patch.edges],
+        [*graph.bubbles, *patch.bubbles],
+        [*graph.choices, *patch.choices],
+        graph.on_failure,
+        graph.limits,
+    )
+    if len(merged.vertices) > MAX_VERTICES or len(graph.edges) + len(patch.edges) > MAX_EDGES:
+        check_size(LogicalGraph(graph.name, merged.vertices, [*graph.edges, *patch.edges]))
+    services = check_vertices(merged, new.values(), None)
+    served = check_edges(merged, merged.edges)
+    if edits:
+        _check_untouched(graph, patch, expander_id)
+        services += [id for id, vertex in graph.vertices.items() if vertex.kind is VertexKind.SERVICE]
+        topological(merged)
+    else:
+        # No old vertex can be reached from a new one, so only the new vertices could form a cycle.
+        topological(LogicalGraph(graph.name, new, [edge for edge in patch.edges if edge.src in new]))
+    check_served(services, served)
+    if expander.final and not all(vertex.final for vertex in patch.vertices):
+        raise GraphError(
+            f"patch of the final vertex {expander_id!r} has a vertex that is not final",
+            subject=expander_id,
+            rule="final",
+        )
+    check_final(merged, [vertex for vertex in merged.vertices.values() if vertex.final])
+    whole = merged if kept else LogicalGraph(merged.name, merged.vertices, graph.edges)
+    if not kept and (patch.choices or any(isinstance(vertex.parallelism, (Source, SameAs)) for vertex in new.values())):
+        whole.edges = [*graph.edges, *patch.edges]
+    check_references(whole, new.values())
+    if merged.bubbles:
+        check_bubbles(merged)
+    if patch.choices:
+        whole.choices = merged.choices
+        check_choices(whole, merged.choices)
+
+
+def _check_patch_parts(patch: Patch, expander_id: str) -> None:
+    kinds = {"vertices": Vertex, "edges": Edge, "drop_edges": str, "bubbles": Bubble, "choices": Choice}
+    for name, kind in kinds.items():
+        parts = getattr(patch, name)
+        whole = isinstance(parts, (tuple, list))
+        for part in parts if whole else (parts,):
+            if not whole or not isinstance(part, kind):
+                raise GraphError(
+                    f"patch of {expander_id!r} has a {type(part).__name__} in {name}, not a {kind.__name__}",
+                    subject=expander_id,
+                    rule="patch",
+                    hint="Give a tuple for each field of a Patch.",
+                )
+    for vertex in patch.vertices:
+        if not isinstance(vertex.program, Program):
+            raise GraphError(
+                f"patch of {expander_id!r} has a {type(vertex.program).__name__}, not a Program, for {vertex.id!r}",
+                subject=expander_id,
+                rule="patch",
+            )
+
+
+def _check_patch_names(graph: LogicalGraph, patch: Patch, expander_id: str, new: Mapping[str, Vertex]) -> None:
+    prefix = f"{expander_id}/"
+    for id in new:
+        if not id.startswith(prefix):
+            raise GraphError(
+                f"patch of {expander_id!r} adds vertex {id!r}, whose id must begin with {prefix!r}",
+                subject=id,
+                rule="patch-name",
+            )
+        if id in graph.vertices:
+            raise GraphError(
+                f"patch of {expander_id!r} adds vertex {id!r}, which exists", subject=id, rule="unique-vertex"
+            )
+    if len(new) != len(patch.vertices):
+        raise GraphError(
+            f"patch of {expander_id!r} has two vertices with one id", subject=expander_id, rule="unique-vertex"
+        )
+
+
+def _kept_edges(graph: LogicalGraph, patch: Patch, expander_id: str) -> list[Edge]:
+    known = {edge.id for edge in graph.edges}
+    for name in patch.drop_edges:
+        if name not in known:
+            raise GraphError(
+                f"patch of {expander_id!r} drops the unknown edge {name!r}",
+                subject=name,
+                rule="unknown-edge",
+                hint=nearest(name, known),
+            )
+    dropped = set(patch.drop_edges)
+    return [edge for edge in graph.edges if edge.id not in dropped]
+
+
+def _check_untouched(graph: LogicalGraph, patch: Patch, expander_id: str) -> None:
+    """Raise GraphError if `patch` changes the inputs of an ancestor of the expander: all of these have started."""
+    before: dict[str, list[str]] = {}
+    by_id: dict[str, Edge] = {}
+    for edge in graph.edges:
+        before.setdefault(edge.dst, []).append(edge.src)
+        by_id[edge.id] = edge
+    started = {expander_id}
+    stack = [expander_id]
+    while stack:
+        for src in before.get(stack.pop(), ()):
+            if src not in started:
+                started.add(src)
+                stack.append(src)
+    for edge in (*patch.edges, *(by_id[name] for name in patch.drop_edges)):
+        if edge.dst in started:
+            raise GraphError(
+                f"patch of {expander_id!r} changes the inputs of {edge.dst!r}, which has already started",
+                subject=edge.id,
+                rule="patch-started",
+            )
