@@ -319,7 +319,7 @@ def _plain(value: Any, where: str, depth: int = MAX_DEPTH - 10) -> Any:
     if value is None or isinstance(value, (str, bool)):
         return value
     if type(value) is int:
-        if value.bit_length() < 64:
+        if -(1 << 63) <= value < 1 << 64:
             return value
     elif type(value) is float:
         if isfinite(value):

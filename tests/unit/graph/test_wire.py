@@ -126,7 +126,13 @@ def test_a_function_that_hides_behind_anothers_name_is_refused():
         target_name(join)
 
 
-@pytest.mark.parametrize("value", [{1, 2}, (1, 2), b"x", float("nan"), 1 << 64, {1: 2}, [object()]])
+@pytest.mark.parametrize("value", [-(1 << 63), (1 << 64) - 1])
+def test_whole_numbers_of_64_bits_survive(value: int):
+    graph = LogicalGraph(vertices={"a": Vertex("a", Program("m:f", {"n": value}))})
+    assert loads(dumps(graph)).vertices["a"].program.params == {"n": value}
+
+
+@pytest.mark.parametrize("value", [{1, 2}, (1, 2), b"x", float("nan"), 1 << 64, -(1 << 63) - 1, {1: 2}, [object()]])
 def test_values_that_json_would_change_are_refused(value):
     for program in (Program("m:f", {"x": value}), Program("m:f", items=[value])):
         with pytest.raises(GraphError, match="of vertex 'a'") as caught:
