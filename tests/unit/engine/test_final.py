@@ -307,7 +307,7 @@ def test_what_is_patched_in_by_one_is_final_too():
     g = graph()
     g.vertices["clean"].expands = True
     check_patch(g, Patch((Vertex("clean/x", Program(body), final=True),)), "clean")
-    with pytest.raises(GraphError, match="which is final"):
+    with pytest.raises(GraphError, match="of the final vertex"):
         check_patch(g, Patch((Vertex("clean/x", Program(body)),)), "clean")
 
 
