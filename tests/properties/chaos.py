@@ -74,7 +74,7 @@ class Lease:
         cone = self.launch.cone
         if cone is None:
             return [(self.launch.vertex, i) for i in range(lo, hi)]
-        return [(cone.members[s.member], unit * s.mult + s.offset) for unit in range(lo, hi) for s in cone.steps]
+        return [task for unit in range(lo, hi) for task in cone.tasks(unit)]
 
 
 class Chaos:

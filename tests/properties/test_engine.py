@@ -156,7 +156,7 @@ def plain(command: object) -> object:
     if command.cone is None:
         return command
     cone = command.cone
-    return command._replace(cone=(cone.members, cone.mult, cone.steps))  # type: ignore[arg-type]
+    return command._replace(cone=(cone.members, cone.mult, cone.inner))  # type: ignore[arg-type]
 
 
 def test_the_same_events_give_the_same_commands(seed):
@@ -203,10 +203,7 @@ class Failing(Simulator):
     def launch(self, job: Job, lease: Launch) -> None:
         """See `Simulator.launch`."""
         for unit in range(lease.lo, lease.hi):
-            steps = [(lease.vertex, unit)]
-            if lease.cone is not None:
-                steps = [(lease.cone.members[s.member], unit * s.mult + s.offset) for s in lease.cone.steps]
-            for vertex, index in steps:
+            for vertex, index in [(lease.vertex, unit)] if lease.cone is None else lease.cone.tasks(unit):
                 if (vertex, index) in self.bad:
                     self.leases += 1
                     event = Failed(0.0, lease.lease, unit, vertex, index, Failure.USER, "always")

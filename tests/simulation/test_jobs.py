@@ -198,8 +198,7 @@ def test_any_task_fails_for_good(make, on_failure):
             world._over(run)
             vertex, index = lease.vertex, lease.lo
             if lease.cone is not None:
-                step = lease.cone.steps[0]
-                vertex, index = lease.cone.members[step.member], lease.lo * step.mult + step.offset
+                vertex, index = next(lease.cone.tasks(lease.lo))
             loop_of(world).post(
                 job.id, Failed(world.clock.time, lease.lease, lease.lo, vertex, index, Failure.USER, "bad")
             )

@@ -67,8 +67,7 @@ class Counting(Simulator):
             self.runs[lease.vertex, index] += 1
         if lease.cone is not None:
             for unit in range(lease.lo, lease.hi):
-                for step in lease.cone.steps[:-1]:
-                    self.runs[lease.cone.members[step.member], unit * step.mult + step.offset] += 1
+                self.runs.update(list(lease.cone.tasks(unit))[:-1])
         super().launch(job, lease)
 
 

@@ -556,9 +556,7 @@ def tasks_of(lease: Launch) -> list[tuple[str, int]]:
     units = range(lease.lo, lease.hi)
     if lease.cone is None:
         return [(lease.vertex, i) for i in units]
-    return [
-        (lease.cone.members[step.member], unit * step.mult + step.offset) for unit in units for step in lease.cone.steps
-    ]
+    return [task for unit in units for task in lease.cone.tasks(unit)]
 
 
 def run_scenarios(

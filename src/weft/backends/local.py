@@ -535,19 +535,20 @@ def _read_back(lease: WorkerLease) -> int:
 
     Data read in pieces counts as working memory of its vertex.
     """
-    steps = [(0, 1, 0)] if lease.cone is None else [(step[0], step[1], step[2]) for step in lease.cone.steps]
+    mults = (1,) if lease.cone is None else lease.cone.mult
     inner = frozenset() if lease.cone is None else frozenset(lease.cone.members)
+    units = range(lease.lo, max(lease.lo + 1, lease.hi))
     return max(
         sum(
             cell.nbytes
-            for inp in lease.codes[member].inputs
+            for inp in code.inputs
             if inp.mode != PIECES and not inp.live and inp.source not in inner
-            for lo, hi, _, _ in inp.router.inputs(unit * mult + offset)
+            for lo, hi, _, _ in inp.router.inputs(index)
             for cell in inp.column.values[lo:hi]
             if type(cell) is ChunkRef and cell.tier in OUTSIDE
         )
-        for unit in range(lease.lo, max(lease.lo + 1, lease.hi))
-        for member, mult, offset in steps
+        for code, mult in zip(lease.codes, mults, strict=True)
+        for index in range(units.start * mult, units.stop * mult)
     )
 
 

@@ -301,12 +301,12 @@ class Simulator:
         speed = self._speeds[lease.worker % len(self._speeds)] if self._speeds else 1.0
         cone = lease.cone
         if self._each is not None:
-            return self._each * (hi - lo) * (len(cone.steps) if cone is not None else 1) / speed
+            return self._each * (hi - lo) * (cone.size if cone is not None else 1) / speed
         of, vertex = self._seconds, lease.vertex
         if cone is None:
             return sum([of(vertex, i) for i in range(lo, hi)]) / speed
-        names = cone.members
-        return sum([of(names[s.member], u * s.mult + s.offset) for u in range(lo, hi) for s in cone.steps]) / speed
+        members = zip(cone.members, cone.mult, strict=True)
+        return sum([of(name, i) for name, mult in members for i in range(lo * mult, hi * mult)]) / speed
 
     def shrink(self, job: Job, lease: int) -> None:
         """See `Executor.shrink`."""
@@ -536,8 +536,7 @@ class Simulator:
         launch = run.launch
         hi = self.random.randint(launch.lo, run.hi - 1)
         if launch.cone is not None:
-            step = self.random.choice(launch.cone.steps)
-            vertex, index = launch.cone.members[step.member], hi * step.mult + step.offset
+            vertex, index = self.random.choice(list(launch.cone.tasks(hi)))
         else:
             vertex, index = launch.vertex, hi
         self._over(run)

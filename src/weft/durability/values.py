@@ -82,6 +82,7 @@ def _fits(old: Tuning, new: Tuning) -> bool:
         target_s=new.target_s,
         growth=new.growth,
         cone_steps=new.cone_steps,
+        cone_tasks=new.cone_tasks,
         realign=new.realign,
         lease_bytes=new.lease_bytes,
         backups=new.backups,

@@ -7,14 +7,15 @@ small, and takes as many units as its width allows.
 Two shapes are enough. A *tree cone* starts at stages whose inputs are wide or absent and climbs narrow, regular links
 (`group` k) of single consumers. A *linear cone* starts at any ready task and follows one-to-one links. `plan` marks
 once, in topological order, where cones can go; templates are built on first use and kept with their root. Programs of
-style TASK write edge by edge and are in no cone.
+style TASK write edge by edge and are in no cone. `Tuning.cone_steps` bounds the length of a linear cone, and
+`Tuning.cone_tasks` the tasks in a unit of a tree cone.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.graph.lease import Cone, ConeStep
+from weft.graph.lease import Cone
 from weft.graph.logical import Storage, VertexKind
 from weft.model.program import Style
 
@@ -26,14 +27,17 @@ if TYPE_CHECKING:
 _WHOLE = -1
 """The key of the tree cone of a root, which begins at its sources."""
 
+_DEPTH = 64
+"""The most levels of a tree cone: a worker computes a tree by recursion, and functions of users need room too."""
+
 
 def plan(core: Core) -> None:
     """Mark for each stage whether it can be the root of a cone, the size of that cone, and the stage where a cone goes
     on.
     """
-    if not core.tuning.cones:
+    tuning = core.tuning
+    if not tuning.cones:
         return
-    most = core.tuning.cone_steps
     for stage in core.order:
         if stage.cone_ok:
             stage.cone_ok = False
@@ -47,7 +51,7 @@ def plan(core: Core) -> None:
             continue
         if stage.narrow == 0:
             stage.cone_ok = True
-            stage.cone_steps = 1
+            stage.cone_size = stage.cone_depth = 1
             continue
         inputs = stage.inputs
         if stage.narrow == 1 == len(inputs):
@@ -57,24 +61,23 @@ def plan(core: Core) -> None:
                 continue
             if link.group == 1:
                 src.chain_next = link
-            steps = 1 + link.group * src.cone_steps
-            if link.group and src.cone_ok and steps <= most:
-                stage.cone_ok = True
-                stage.cone_steps = steps
-                src.cone_into = link
-            continue
-        narrow = [link for link in inputs if not link.gate and link.router is not None]
-        if len(narrow) != stage.narrow:
-            continue
-        if len(narrow) == 1 and narrow[0].group == 1 and narrow[0].src in ordinary and _inner(narrow[0].src):
-            narrow[0].src.chain_next = narrow[0]
-        if all(link.group and link.src.cone_ok and _inner(link.src) for link in narrow):
-            steps = 1 + sum(link.group * link.src.cone_steps for link in narrow)
-            if steps <= most:
-                stage.cone_ok = True
-                stage.cone_steps = steps
-                for link in narrow:
-                    link.src.cone_into = link
+            size, depth, fits = 1 + link.group * src.cone_size, 1 + src.cone_depth, bool(link.group and src.cone_ok)
+        else:
+            inputs = [link for link in inputs if not link.gate and link.router is not None]
+            if len(inputs) != stage.narrow:
+                continue
+            if len(inputs) == 1 and inputs[0].group == 1 and inputs[0].src in ordinary and _inner(inputs[0].src):
+                inputs[0].src.chain_next = inputs[0]
+            fits = all(link.group and link.src.cone_ok and _inner(link.src) for link in inputs)
+            size = 1 + sum(link.group * link.src.cone_size for link in inputs)
+            depth = 1 + max(link.src.cone_depth for link in inputs)
+        linear = size == depth
+        if fits and size <= (tuning.cone_steps if linear else tuning.cone_tasks) and (linear or depth <= _DEPTH):
+            stage.cone_ok = True
+            stage.cone_size = size
+            stage.cone_depth = depth
+            for link in inputs:
+                link.src.cone_into = link
 
 
 def _ordinary(stage: Stage) -> bool:
@@ -179,13 +182,8 @@ def _before(stage: Stage) -> Stage:
 
 
 def _chain(stages: list[Stage]) -> Cone:
-    length = len(stages)
-    steps = _CHAINS.get(length)
-    if steps is None:
-        steps = _CHAINS[length] = tuple(ConeStep(i, 1, 0) for i in range(length))
-    return Cone(
-        tuple([stage.id for stage in stages]), (1,) * length, steps, 1, linear=True, held_bytes=_held(stages, 1)
-    )
+    members = tuple([stage.id for stage in stages])
+    return Cone(members, (1,) * len(members), linear=True, held_bytes=_held(stages, 1))
 
 
 def _held(stages: list[Stage], height: int) -> int:
@@ -195,46 +193,37 @@ def _held(stages: list[Stage], height: int) -> int:
     return height * outputs + max([vertex.scratch_bytes for vertex in inner], default=0)
 
 
-_CHAINS: dict[int, tuple[ConeStep, ...]] = {}
-"""The steps of chains by length: all chains of one length have equal steps."""
-
-
 def _tree(root: Stage) -> Cone:
-    """Walk upstream of one task of `root` in post-order, without recursion: chains may be long."""
-    single = [root]
-    while single[-1].narrow == 1 == len(single[-1].inputs) and single[-1].inputs[0].group == 1:
-        single.append(single[-1].inputs[0].src)
-    if single[-1].narrow == 0:
-        return _chain(single[::-1])
+    """Return the cone of one task of `root` and everything upstream; linear if each member has one task."""
+    if root.cone_size == root.cone_depth:
+        chain = [root]
+        while chain[-1].narrow:
+            chain.append(_before(chain[-1]))
+        return _chain(chain[::-1])
     members: list[Stage] = []
-    mults: dict[int, int] = {}
-    work: list[tuple[Stage, int]] = [(root, 1)]
-    while work:
-        stage, mult = work.pop()
+    mults: list[int] = []
+    todo = [(root, 1)]
+    while todo:
+        stage, mult = todo.pop()
         members.append(stage)
-        mults[stage.index] = mult
-        work.extend((link.src, mult * link.group) for link in stage.inputs if not link.gate)
+        mults.append(mult)
+        todo.extend((link.src, mult * link.group) for link in stage.inputs if not link.gate)
     members.reverse()
     place = {stage.index: at for at, stage in enumerate(members)}
-    steps: list[ConeStep] = []
-    todo: list[tuple[Stage, int, bool]] = [(root, 0, False)]
-    held = height = 0
-    while todo:
-        stage, offset, expanded = todo.pop()
-        inner = [link for link in stage.inputs if not link.gate]
-        if expanded or not inner:
-            held += 1 - sum(link.group for link in inner)
-            height = max(height, held + sum(link.group for link in inner))
-            steps.append(ConeStep(place[stage.index], mults[stage.index], offset))
-            continue
-        todo.append((stage, offset, True))
-        for link in reversed(inner):
-            todo.extend((link.src, offset * link.group + j, False) for j in reversed(range(link.group)))
+    inner: list[tuple[tuple[int, int], ...]] = []
+    heights: list[int] = []
+    for stage in members:
+        sources = tuple([(place[link.src.index], link.group) for link in stage.inputs if not link.gate])
+        held = most = 0
+        for source, group in sources:
+            held += group
+            most = max(most, held - 1 + heights[source])
+        inner.append(sources)
+        heights.append(max(most, held + 1))
     return Cone(
-        tuple(stage.id for stage in members),
-        tuple(mults[stage.index] for stage in members),
-        tuple(steps),
-        height,
-        linear=len(steps) == len(members) and all(stage.narrow <= 1 for stage in members),
-        held_bytes=_held(members, height),
+        tuple([stage.id for stage in members]),
+        tuple(reversed(mults)),
+        tuple(inner),
+        height=heights[-1],
+        held_bytes=_held(members, heights[-1]),
     )

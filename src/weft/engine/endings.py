@@ -109,7 +109,7 @@ def _learn(core: Core, lease: LeaseRow, units: int, seconds: float, nbytes: int)
                 if stage.last_width < units * mult:
                     stage.last_width = units * mult
         if root.seconds < 0:
-            root.seconds = seconds / (units * len(lease.cone.steps))
+            root.seconds = seconds / (units * lease.cone.size)
             root.last_width = units
     size = nbytes / units
     root.nbytes = size if root.nbytes < 0 else 0.5 * (root.nbytes + size)
@@ -464,20 +464,18 @@ def _fail_unit(core: Core, lease: LeaseRow, event: Failed, kind: Failure) -> Non
     unit = index // next(mult for member, mult in lease.members if member is stage)
     put_back(core, lease, event.hi, unit)
     put_back(core, lease, unit + 1, lease.hi)
-    executed: set[tuple[int, int]] = set()
-    for step in lease.cone.steps if lease.cone is not None else ():
-        member = lease.members[step.member][0]
-        task = unit * step.mult + step.offset
-        if member is stage and task == index:
+    executed: set[tuple[str, int]] = set()
+    for task in lease.cone.tasks(unit) if lease.cone is not None else ():
+        if task == (stage.id, index):
             break
-        executed.add((member.index, task))
+        executed.add(task)
     redo: dict[int, Stage] = {}
     for member, mult in lease.members:
         for i in range(unit * mult, (unit + 1) * mult):
             member.executing -= 1
             if member.state[i] != lease.live:
                 continue
-            if (member.index, i) in executed:
+            if (member.id, i) in executed:
                 write(core, member, i, i + 1, lease.live, FREED)
                 member.finished += 1
                 member.over += 1

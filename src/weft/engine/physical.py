@@ -196,9 +196,10 @@ class Stage:
         "bubble",
         "chain_next",
         "closed",
+        "cone_depth",
         "cone_into",
         "cone_ok",
-        "cone_steps",
+        "cone_size",
         "cones",
         "counted",
         "depth",
@@ -291,7 +292,8 @@ class Stage:
         self.early = False
         self.cones: dict[int, Cone] | None = None
         self.cone_ok = False
-        self.cone_steps = 1
+        self.cone_depth = 1
+        self.cone_size = 1
         self.cone_into: PhysicalEdge | None = None
         self.chain_next: PhysicalEdge | None = None
         self.plain = True

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from weft.graph.lease import Cone, ConeStep
+from weft.graph.lease import Cone
 from weft.graph.routers import Broadcast, Group, OneToOne, ScatterGather
 from weft.model.errors import DiskFullError, ProgramError, RunCancelledError
 from weft.model.program import Program, Style
@@ -204,8 +204,7 @@ def tree(values):
     router = Group(len(values), len(values) // 2, 2)
     never = InputCode("leaf->root", "leaf", router, lambda: pytest.fail("what stays in a cone is not looked up"))
     root = code(sum, never, vertex="root", n=len(values) // 2, only=2)
-    steps = (ConeStep(0, 2, 0), ConeStep(0, 2, 1), ConeStep(1, 1, 0))
-    return Cone(("leaf", "root"), (2, 1), steps, 2, linear=False), (leaf, root)
+    return Cone(("leaf", "root"), (2, 1), ((), ((0, 2),)), height=3), (leaf, root)
 
 
 def test_a_cone_keeps_its_inner_values_on_a_stack():
@@ -229,7 +228,7 @@ def test_a_long_chain_stops_at_the_task_it_is_at():
     for source, vertex in itertools.pairwise(members):
         edge = InputCode(f"{source}->{vertex}", source, router, lambda: column([ABSENT]))
         codes.append(code(lambda x: x + 1, edge, vertex=vertex, n=1, only=-1))
-    cone = Cone(tuple(members), (1, 1, 1), tuple(ConeStep(at, 1, 0) for at in range(3)), 1, linear=True)
+    cone = Cone(tuple(members), (1, 1, 1), linear=True)
     lease = WorkerLease(1, codes[-1], 0, 1, cone=cone, codes=tuple(codes))
     outcome = run(lease, RemoteStore(), target_s=-1.0)
     assert (outcome.reached, outcome.values, outcome.hi) == (0, [1], 1)

@@ -16,9 +16,7 @@ class JobState(Enum):
 
     NEW = "new"  # accepted, not set up
     RUNNING = "running"  # tasks may start
-    FAILING = (
-        "failing"  # a task is fatal and the graph says fail_fast: no task starts, running ones are being cancelled
-    )
+    FAILING = "failing"  # a task is fatal and the graph says fail_fast: no task starts, running ones are being stopped
     CANCELLING = "cancelling"  # cancelled by the user: no task starts, running ones are being cancelled
     ENDING = "ending"  # all but the final vertices have ended, in any way; the final ones run
     SUCCEEDED = "succeeded"  # every vertex done or skipped
