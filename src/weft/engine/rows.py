@@ -91,9 +91,13 @@ def runs_of(rows: bytearray, state: int, lo: int, hi: int) -> Iterator[tuple[int
     """Yield the tasks of `lo:hi` in a state, as ranges. Rows that are written meanwhile may be yielded or not."""
     one = _BYTES[state]
     while (lo := rows.find(one, lo, hi)) >= 0:
-        end = lo + 1
+        end, step = lo + 1, 1
         while end < hi and rows[end] == state:
-            end += 1
+            ahead = min(hi, end + step)
+            if rows.count(one, end, ahead) == ahead - end:
+                end, step = ahead, 2 * step
+            else:
+                step = 1
         yield lo, end
         lo = end
 
