@@ -4,19 +4,21 @@ import json
 import signal
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import psutil
 import pytest
 
 from tests.integration.places import DEADLINE_S, RUN, Project, until
+from weft.admin.control import send
 from weft.durability.journal import read_journal
 from weft.engine.events import Done
 from weft.engine.replay import Tick
-from weft.model.errors import NotFoundError
+from weft.model.errors import ConflictError, NotFoundError
 from weft.runs.reading import read_run
 
 
@@ -184,6 +186,77 @@ class TestKilled:
         assert code == 0, err
         assert place.counts() == Counter(["one", "two", "three", "four"])
         assert result(place) == "one\ntwo\nthree\nfour\n"
+
+
+class TestKilledInTheFinalStep:
+    """The owner is killed while `post_process` runs; the resume runs that once more, to its end."""
+
+    WAITS: ClassVar = {"command": f"echo x >> finals; {body('touch began; until test -e go; do sleep 0.02; done')}"}
+
+    def finals(self, place: Place) -> int:
+        """How often the final step has begun."""
+        return (place.folder / "finals").read_text().count("x")
+
+    @pytest.mark.parametrize("backend", ["threads", "processes"])
+    def test_after_a_success(self, place, backend):
+        place.write(chain(), post_process={"last": self.WAITS}, **FILES)
+        place.kill_when(place.began, "run", "run.yaml", "--backend", backend)
+        assert read_run(place.run).state == "interrupted"
+        assert place.counts() == Counter(["one", "two", "three", "four"])
+        (place.folder / "go").touch()
+        code, out, err = place.weft("resume", RUN)
+        assert code == 0, err
+        assert "succeeded" in out
+        assert place.counts() == Counter(["one", "two", "three", "four", "last"])
+        assert self.finals(place) == 2
+        assert set(place.states().values()) == {"succeeded"}
+        assert result(place) == "one\ntwo\nthree\nfour\n"
+
+    def test_again_and_again(self, place):
+        place.write({"a": {"command": body()}}, post_process={"last": self.WAITS})
+        place.kill_when(place.began)
+        for _ in range(2):
+            (place.folder / "began").unlink()
+            place.kill_when(place.began, "resume", RUN)
+        (place.folder / "go").touch()
+        assert place.weft("resume", RUN)[0] == 0
+        assert (place.counts(), self.finals(place)) == (Counter(["a", "last"]), 4)
+
+    def test_after_a_failure(self, place):
+        steps = {"good": {"command": body()}, "bad": {"command": "echo x >> tries; exit 3", "deps": "good"}}
+        place.write(steps, post_process={"last": self.WAITS})
+        place.kill_when(lambda: (place.folder / "began").exists() and place.states().get("bad") == "failed")
+        (place.folder / "go").touch()
+        code, _, err = place.weft("resume", RUN)
+        assert code == 1, err
+        assert place.counts() == Counter(["good", "last"])
+        assert self.finals(place) == 2
+        assert place.states() == {"good": "succeeded", "bad": "failed", "last": "succeeded"}
+        assert read_run(place.run).message.startswith("bad")
+        assert (place.folder / "tries").read_text() == "x\nx\n", "a resume tries again what failed"
+
+    def test_after_a_cancel(self, place):
+        place.write(
+            {
+                "good": {"command": body()},
+                "long": {"command": body("touch long; until test -e go; do sleep 0.02; done"), "deps": "good"},
+            },
+            post_process={"last": self.WAITS},
+        )
+
+        def in_the_final_step() -> bool:
+            if place.run.is_dir() and place.states().get("long") == "running":
+                with suppress(ConflictError):
+                    send(place.run, {"do": "cancel", "reason": "test"})
+            return (place.folder / "began").exists() and place.states().get("long") == "terminated"
+
+        place.kill_when(in_the_final_step)
+        assert place.counts() == Counter(["good"])
+        (place.folder / "go").touch()
+        code, _, err = place.weft("resume", RUN)
+        assert code == 0, err
+        assert place.counts() == Counter(["good", "long", "last"]), "what was cancelled is not finished"
+        assert self.finals(place) == 2
 
 
 class TestEnded:
