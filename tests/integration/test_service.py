@@ -1,5 +1,6 @@
 """Many runs of one service: pipelines and graphs in one process, on one store and one set of workers."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import weft
 from tests.integration.places import DEADLINE_S, until
 from weft.admin.settings import Settings
 from weft.model.errors import RunCancelledError
-from weft.runs.active import ActiveRun
+from weft.runs.active import ActiveRun, RunEvents
 from weft.runs.graphs import GraphSource
 from weft.runs.reading import read_run
 from weft.runs.removing import cancel_run, suspend_run
@@ -110,3 +111,16 @@ def test_a_suspended_run_goes_on_where_it_was(service, tmp_path, now):
     assert (again.result().state, again.result().error) == ("succeeded", None)
     assert (tmp_path / "ran").read_text().split() == ["a", "b", "c", "last"]
     assert read_run(run.folder).state == "succeeded"
+
+
+def test_no_thread_of_a_run_is_left_when_its_result_is_there(service, tmp_path, monkeypatch):
+    real = RunEvents.end
+
+    def late(self):
+        threading.Event().wait(0.2)
+        real(self)
+
+    monkeypatch.setattr(RunEvents, "end", late)
+    run = submit(service, tmp_path, "one", "name: one\nentry_points: {first: {command: 'true'}}\n")
+    assert run.result().state == "succeeded"
+    assert not [thread.name for thread in threading.enumerate() if run.name in thread.name]

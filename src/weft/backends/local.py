@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -51,6 +52,8 @@ EVENTS_KEPT = 1_000
 """The number of events of a vertex that are kept for its control vertex."""
 GRACE_S = 3.0
 """The seconds a stopped task may take before it is abandoned."""
+LAST_ACTION_S = 1.0
+"""The seconds that the end of a backend waits for the last actions of its helper threads."""
 
 
 def lease_bytes(budget: int, workers: int) -> int:
@@ -634,6 +637,7 @@ class HelperPool:
         self._name = name
         self._after = after
         self._lock = threading.Lock()
+        self._threads: set[threading.Thread] = set()
         self._idle: list[queue.SimpleQueue[Callable[[], None] | None]] = []
         self._closed = False
         self._own = threading.local()
@@ -651,7 +655,10 @@ class HelperPool:
             inbox = self._idle.pop() if self._idle else None
         if inbox is None:
             inbox = queue.SimpleQueue()
-            threading.Thread(target=self._run, args=(inbox,), name=self._name, daemon=True).start()
+            thread = threading.Thread(target=self._run, args=(inbox,), name=self._name, daemon=True)
+            with self._lock:
+                thread.start()
+                self._threads.add(thread)
         inbox.put(action)
 
     def _run(self, inbox: queue.SimpleQueue[Callable[[], None] | None]) -> None:
@@ -677,13 +684,20 @@ class HelperPool:
         if kept:
             self._give(kept.pop())
 
-    def close(self) -> None:
-        """End idle threads now, busy ones at the end of their action."""
+    def close(self, patience_s: float = LAST_ACTION_S) -> None:
+        """End idle threads now, busy ones at the end of their action. Wait `patience_s` seconds for all of them.
+
+        A thread with an abandoned task may never end.
+        """
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
+            threads, self._threads = self._threads - {threading.current_thread()}, set()
         for inbox in idle:
             inbox.put(None)
+        end = time.monotonic() + patience_s
+        for thread in threads:
+            thread.join(max(0.0, end - time.monotonic()))
 
 
 class LocalBackend(ABC):

@@ -28,7 +28,7 @@ from functools import partial
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.backends.local import GRACE_S, LocalBackend, LocalJob, abandon, crashed, lease_bytes, run_here
+from weft.backends.local import GRACE_S, LAST_ACTION_S, LocalBackend, LocalJob, abandon, crashed, lease_bytes, run_here
 from weft.backends.process_jobs import (
     NOT_SENT,
     NeedsHelperError,
@@ -304,7 +304,7 @@ class Processes(LocalBackend):
         self._closing = True
         if self._timers is not None:
             self._timers.close()
-        self._helpers.close()
+        self._helpers.close(min(self.grace_s, LAST_ACTION_S))
         self._wake()
         if self._driver.is_alive() and self._driver is not threading.current_thread():
             self._driver.join(timeout=_CLOSING_S)

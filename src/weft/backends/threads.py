@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from weft.backends.local import GRACE_S, LocalBackend, LocalJob, abandon, lease_bytes, run_here
+from weft.backends.local import GRACE_S, LAST_ACTION_S, LocalBackend, LocalJob, abandon, lease_bytes, run_here
 from weft.engine.tuning import Tuning
 from weft.model.errors import CapacityError
 
@@ -141,7 +141,7 @@ class Threads(LocalBackend):
         """See `Executor.close`."""
         if self._timers is not None:
             self._timers.close()
-        self._helpers.close()
+        self._helpers.close(min(self.grace_s, LAST_ACTION_S))
         for worker in self._workers.values():
             worker.queue.put(None)
         for worker in self._workers.values():

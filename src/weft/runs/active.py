@@ -110,6 +110,7 @@ class ActiveRun:
         self.run: Run
         """Its job, after the start."""
         self._result: RunResult | None = None
+        self._ender: threading.Thread | None = None
         self._control: ControlServer | None = None
 
     # ------------------------------------------------------------------------------- what a session is told of it
@@ -166,7 +167,8 @@ class ActiveRun:
                 stack.recorder.run_state("failed", error=error, ended=True)
             self.close()
             raise
-        threading.Thread(target=self._see_to_end, args=(run,), name=f"end of {self.name}", daemon=True).start()
+        self._ender = threading.Thread(target=self._see_to_end, args=(run,), name=f"end of {self.name}", daemon=True)
+        self._ender.start()
         return run
 
     def orders(self) -> dict[str, Handler]:
@@ -207,12 +209,16 @@ class ActiveRun:
         return self.run.status == JobState.ENDING.value
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the end is on disk; False if `timeout_s` seconds were not enough."""
-        return self.settled.wait(timeout_s)
+        """Wait until the end is on disk and no thread of the run is left; False after `timeout_s` seconds."""
+        if not self.settled.wait(timeout_s):
+            return False
+        if self._ender is not None and self._ender is not threading.current_thread():
+            self._ender.join()
+        return True
 
     def result(self) -> RunResult:
         """Wait for the end, and return the result."""
-        self.settled.wait()
+        self.wait()
         assert self._result is not None
         return self._result
 

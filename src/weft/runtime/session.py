@@ -105,6 +105,10 @@ class Durable(Protocol):
         """Attach to the job, which is about to begin."""
         ...
 
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the end is on disk and no thread of the run is left; False after `timeout_s` seconds."""
+        ...
+
     def close(self) -> None:
         """Release the run; its records stay."""
         ...
@@ -158,9 +162,9 @@ class Run:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for the end. Return False after `timeout_s` seconds without it."""
-        ended = self._job.finished if self._durable is None else self._durable.settled
-        if not ended.is_set():
+        if not self.done:
             self._session.check_process()
+        ended = self._job.finished if self._durable is None else self._durable
         return ended.wait(patience("timeout_s", timeout_s))
 
     def cancel(self, reason: str = "cancelled", *, force: bool = False) -> None:

@@ -82,3 +82,26 @@ def test_what_an_action_puts_while_it_goes_on_does_not_wait_for_its_end():
     rig.wait("outer")
     rig.lane.close()
     assert rig.threads["inner"] != rig.threads["outer"]
+
+
+def test_no_thread_is_left_after_the_end():
+    pool, begun, go = HelperPool("nobody left", lambda hand_on: None), threading.Event(), threading.Event()
+    idle = threading.Event()
+    pool.put(idle.set)
+    assert idle.wait(DEADLINE_S)
+    pool.put(lambda: (begun.set(), go.wait(DEADLINE_S)))
+    assert begun.wait(DEADLINE_S)
+    threading.Timer(0.05, go.set).start()
+    pool.close(DEADLINE_S)
+    assert not [thread for thread in threading.enumerate() if thread.name == "nobody left"]
+
+
+def test_the_end_does_not_wait_for_an_action_that_never_ends():
+    pool, begun, go = HelperPool("endless", lambda hand_on: None), threading.Event(), threading.Event()
+    pool.put(lambda: (begun.set(), go.wait(DEADLINE_S)))
+    assert begun.wait(DEADLINE_S)
+    pool.close(0.0)
+    (left,) = [thread for thread in threading.enumerate() if thread.name == "endless"]
+    go.set()
+    left.join(DEADLINE_S)
+    assert not left.is_alive()
