@@ -248,7 +248,7 @@ class TestKilledInTheFinalStep:
             if place.run.is_dir() and place.states().get("long") == "running":
                 with suppress(ConflictError):
                     send(place.run, {"do": "cancel", "reason": "test"})
-            return (place.folder / "began").exists() and place.states().get("long") == "terminated"
+            return (place.folder / "began").exists() and bool(place.states().get("long") == "terminated")
 
         place.kill_when(in_the_final_step)
         assert place.counts() == Counter(["good"])

@@ -84,24 +84,37 @@ def test_what_an_action_puts_while_it_goes_on_does_not_wait_for_its_end():
     assert rig.threads["inner"] != rig.threads["outer"]
 
 
+def blocked(pool: HelperPool) -> threading.Event:
+    """Occupy a thread of the pool until the returned event is set."""
+    begun, go = threading.Event(), threading.Event()
+
+    def action() -> None:
+        begun.set()
+        go.wait(DEADLINE_S)
+
+    pool.put(action)
+    assert begun.wait(DEADLINE_S)
+    return go
+
+
+def left(name: str) -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == name]
+
+
 def test_no_thread_is_left_after_the_end():
-    pool, begun, go = HelperPool("nobody left", lambda hand_on: None), threading.Event(), threading.Event()
-    idle = threading.Event()
+    pool, idle = HelperPool("nobody left", lambda hand_on: None), threading.Event()
     pool.put(idle.set)
     assert idle.wait(DEADLINE_S)
-    pool.put(lambda: (begun.set(), go.wait(DEADLINE_S)))
-    assert begun.wait(DEADLINE_S)
-    threading.Timer(0.05, go.set).start()
+    threading.Timer(0.05, blocked(pool).set).start()
     pool.close(DEADLINE_S)
-    assert not [thread for thread in threading.enumerate() if thread.name == "nobody left"]
+    assert not left("nobody left")
 
 
 def test_the_end_does_not_wait_for_an_action_that_never_ends():
-    pool, begun, go = HelperPool("endless", lambda hand_on: None), threading.Event(), threading.Event()
-    pool.put(lambda: (begun.set(), go.wait(DEADLINE_S)))
-    assert begun.wait(DEADLINE_S)
+    pool = HelperPool("endless", lambda hand_on: None)
+    go = blocked(pool)
     pool.close(0.0)
-    (left,) = [thread for thread in threading.enumerate() if thread.name == "endless"]
+    (thread,) = left("endless")
     go.set()
-    left.join(DEADLINE_S)
-    assert not left.is_alive()
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive()
