@@ -17,11 +17,14 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import weft
 from weft.graph.builder import Graph, gather
+from weft.model.chunks import Tier
 from weft.model.errors import CapacityError, NotFoundError, RunCancelledError, UnreadableError, UsageError
 from weft.store import codec, objects, tiers
 from weft.store.blocks import BlockManager
 from weft.store.folders import URL_FILE
 from weft.store.objects import ObjectTier
+from weft.store.spilling import AGAIN_S, SpillWriter
+from weft.store.tiers import as_tier
 
 MIB = 1 << 20
 DEADLINE_S = 120
@@ -262,6 +265,81 @@ def test_a_value_that_cannot_be_spilled_fails_its_task_and_the_others_stay(flaky
         store.put_range(column, 2, [np.full(25_000, 2)])
         assert [int(store.load(column, i)[0]) for i in range(3)] == [0, 1, 2]
     assert not [path for path in flaky.store if path.endswith(".chunks")]
+
+
+DOWN = [OSError("503 Slow Down")] * 4
+"""The failures of one write with all its retries."""
+
+
+def chunk(value):
+    return codec.encode(np.full(1000, value))
+
+
+def test_chunks_go_to_a_folder_while_the_objects_cannot_be_reached(flaky, tmp_path):
+    clock = [0.0]
+    (tmp_path / "aside").mkdir()
+    tier = ObjectTier("flaky://u:secret@host/p", "run", wait=lambda _: None)
+    writer = SpillWriter(tier, as_tier(tmp_path / "aside"), now=lambda: clock[0])
+    flaky.failures += DOWN
+    with pytest.warns(RuntimeWarning, match=r"flaky://...@host/p: it cannot be reached.* go to .*/aside/") as warned:
+        refs = writer.write([chunk(0)])
+    assert "secret" not in str(warned[0].message)
+    clock[0] = AGAIN_S - 1
+    refs += writer.write([chunk(1)])  # the objects can be reached again, but nobody has tried
+    clock[0] = AGAIN_S
+    flaky.failures += DOWN
+    refs += writer.write([chunk(2)])  # they are tried, and one warning is enough
+    clock[0] = 2 * AGAIN_S
+    refs += writer.write([chunk(3)])
+    assert [ref.tier for ref in refs] == [Tier.DISK] * 3 + [Tier.OBJECT]
+    assert [int(tiers.read_chunk(ref)[0]) for ref in refs] == [0, 1, 2, 3]
+    flaky.failures += DOWN
+    with pytest.warns(RuntimeWarning, match="it cannot be reached"):  # another outage
+        writer.write([chunk(4)])
+
+
+def test_a_task_fails_when_neither_can_be_written_to_and_both_are_named(flaky, tmp_path):
+    (tmp_path / "aside").touch()  # where a folder should be
+    writer = SpillWriter(ObjectTier("flaky://host/p", "run", wait=lambda _: None), as_tier(tmp_path / "aside"))
+    flaky.failures += DOWN
+    with (
+        pytest.warns(RuntimeWarning),
+        pytest.raises(CapacityError, match=r"flaky://host/p: it cannot be reached(.|\n)*aside/ cannot take"),
+    ):
+        writer.write([chunk(0)])
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_a_run_goes_on_though_the_objects_cannot_be_reached(flaky, backend, monkeypatch):
+    monkeypatch.setattr(objects, "_WAITS_S", (0.0,) * 3)
+    with weft.Session(backend, workers=2, memory=6 * MIB, spill="flaky://host/p") as session:
+        monkeypatch.setattr(Flaky, "_fails", lambda self: (_ for _ in ()).throw(ConnectionError("down")))
+        g = Graph("spills")
+        rows = g.map(big, range(16)).keep()
+        total = g.add(summed, gather(rows))
+        with pytest.warns(RuntimeWarning, match="flaky://host/p: it cannot be reached"):
+            assert session.run(g).value(total) == sum(range(16))
+        assert session.store.stats().spilled >= 8 * MIB
+        monkeypatch.undo()
+
+
+def test_a_value_stays_in_memory_if_there_is_room_when_the_objects_have_refused_it(flaky):
+    tier = ObjectTier("flaky://host/p", "run", wait=lambda _: None)
+    with BlockManager(300_000, spill=tier) as store:
+        column = store.column(("j", "v"), 4)
+        store.put_range(column, 0, [np.full(12_500, 0), np.full(12_500, 1)])
+
+        class FreesError(OSError):
+            """The last failure; the first value is freed while it happens."""
+
+            def __str__(self) -> str:
+                store.free_range(column, 0, 1)
+                return "503"
+
+        flaky.failures += [*DOWN[:3], FreesError()]
+        store.put_range(column, 2, [np.full(25_000, 2)])
+        assert [int(store.load(column, i)[0]) for i in (1, 2)] == [1, 2]
+        assert store.stats().used == 300_000
 
 
 def test_a_value_that_cannot_be_read_back_is_unreadable_and_not_lost(flaky, monkeypatch):

@@ -33,6 +33,7 @@ from weft.store.memory import MemoryManager
 from weft.store.owned import OwnedFiles
 from weft.store.recycling import FreeFiles
 from weft.store.segments import INLINE_MAX
+from weft.store.spilling import SpillWriter
 from weft.store.tiers import SharedMemoryTier, TierStore
 
 if TYPE_CHECKING:
@@ -51,9 +52,10 @@ class BlockManager:
 
     `budget` bytes are for memory and shared memory together (default: `default_budget`). `shm` is the run's folder
     under /dev/shm; `spill` is the folder or tier for chunks without room. `overflow` is a folder for chunks that find
-    shared memory full (default: the spill folder). Locations in these places belong to the store alone; others are read
-    but neither counted nor removed. Without `spill`, no chunk is evicted. `eviction` orders the chunks that may leave
-    (default: least recently used first). `ceiling`: see `MemoryManager`. Safe for any thread.
+    shared memory full or the spill tier out of order (default: the spill folder). Locations in these places belong to
+    the store alone; others are read but neither counted nor removed. Without `spill`, no chunk is evicted. `eviction`
+    orders the chunks that may leave (default: least recently used first). `ceiling`: see `MemoryManager`. Safe for any
+    thread.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class BlockManager:
         recycled = FreeFiles(f"{shm}/{segments.RECYCLED}", budget // _RECYCLED_SHARE) if shm else None
         self._spill = None if spill is None else tiers.as_tier(spill)
         disk = self._spill if overflow is None else tiers.as_tier(overflow)
+        self._writer = None if self._spill is None else SpillWriter(self._spill, disk)
         self.memory = MemoryManager(
             budget,
             ceiling=ceiling,
@@ -523,7 +526,7 @@ class BlockManager:
 
     def _spill_out(self, victims: list[tuple[ChunkEntry, Any]]) -> None:
         """Write chunks to the spill tier and put refs into their cells, unless they were pinned or freed meanwhile."""
-        assert self._spill is not None
+        assert self._writer is not None
         memory = self.memory
         written: list[tuple[ChunkEntry, ChunkRef]] = []
         unpicklable: list[ChunkEntry] = []
@@ -536,7 +539,7 @@ class BlockManager:
                     entries.append(entry)
                 except (ProgramError, NotFoundError):
                     unpicklable.append(entry)  # it has to stay
-            written = list(zip(entries, self._spill.write(chunks) if chunks else (), strict=True))
+            written = list(zip(entries, self._writer.write(chunks) if chunks else (), strict=True))
         finally:
             with self._lock:
                 for entry, _ in victims:

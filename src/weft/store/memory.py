@@ -200,7 +200,7 @@ class MemoryManager:
         """Evict until `need` more bytes fit, now or at the end of current spills. Return False if no more chunk can
         leave.
 
-        Errors of the spill tier: DiskFullError, CapacityError.
+        Errors of the spill tier, unless the bytes fit by then: DiskFullError, CapacityError.
         """
         while True:
             with self.lock:
@@ -210,7 +210,11 @@ class MemoryManager:
                 if self._evictor is None or not self.lru:
                     return False
                 spill = self._evictor.evict(self._choose(max(excess - self.leaving, self.budget // _SPILL_SHARE)))
-            spill()
+            try:
+                spill()
+            except CapacityError:
+                if self.room() < need:  # else others have freed enough meanwhile, and the chunks stay
+                    raise
 
     def _choose(self, nbytes: int) -> list[ChunkEntry]:
         """Take chunks of `nbytes` from the evictable ones, and return them (lock held)."""
