@@ -15,8 +15,9 @@ import pytest
 import weft
 from tests.simulation.world import random_session
 from tests.unit.engine.hand import Hand
-from weft.engine import failures, gangs, leases, patching, readiness, rows
+from weft.engine import failures, leases, patching, readiness, rows
 from weft.engine.core import BubbleRow, Core, LeaseRow
+from weft.engine.extensions import bubbles
 from weft.engine.machines.bubble import BUBBLE
 from weft.engine.machines.job import JOB
 from weft.engine.machines.lease import LEASE
@@ -40,7 +41,7 @@ class Watch:
         self.steps: Counter[tuple[str, str, str]] = Counter()
         self.changes: dict[str, Counter[Pair]] = {name: Counter() for name in ("job", "vertex", "bubble", "lease")}
         self.moves: Counter[Pair] = Counter()
-        for module in (failures, gangs, leases, readiness):
+        for module in (failures, bubbles, leases, readiness):
             monkeypatch.setattr(module, "step", self.step)
         for kind, name, what in (
             (Core, "status", "job"),

@@ -17,18 +17,18 @@ from weft.engine import (
     dispatch,
     endings,
     failures,
-    gangs,
     inspector,
     leases,
     lineage,
     patching,
     readiness,
     replay,
+    requests,
     tokens,
 )
 from weft.engine.commands import Acquire, Free, Probe
 from weft.engine.events import Done, GaveBack
-from weft.engine.extensions import exclusion, speculation
+from weft.engine.extensions import bubbles, exclusion, regions, speculation
 from weft.engine.master import Master
 from weft.engine.physical import Intervals
 from weft.engine.rows import FINISHED
@@ -202,7 +202,7 @@ BUGS = [
     Bug("tokens are not given back", tokens, "return_tokens", nothing, "resources,"),
     Bug("a worker is not free after its lease", Pool, "free", nothing),
     Bug("cores kept beside a task are not given back", Pool, "_release_slot", _frees_beside_nobody, "resources,"),
-    Bug("a granted slot is not given back", gangs, "slot_over", nothing, "bubbles,"),
+    Bug("a granted slot is not given back", requests, "slot_over", nothing, "bubbles,"),
     Bug("an order-only edge lets through after the first task", readiness, "gate_opens", _opens_for_order_only),
     Bug("what depends on a failed task is not given up", failures, "propagate_failure", nothing, "retries,"),
     Bug("a cancelled job leaves its outputs behind", failures, "free_everything", nothing),
@@ -216,8 +216,8 @@ BUGS = [
     Bug("readers of a vertex that ends early are not told", readiness, "recount_readers", nothing, "managers,"),
     Bug("a branch that is not taken is not skipped", failures, "skip_remaining_tasks", nothing, "choices,"),
     Bug("the answer of an expander is thrown away", patching, "expanded", answers(""), "expanders,"),
-    Bug("a refused gang waits on", gangs, "refused", answers(""), "bubbles,"),
-    Bug("a region that has stopped does not start again", gangs, "region_quiet", nothing, "streams,"),
+    Bug("a refused gang waits on", bubbles, "shrink", nothing, "bubbles,"),
+    Bug("a region that has stopped does not start again", regions, "region_quiet", nothing, "streams,"),
     Bug("of several missing inputs one is counted", readiness, "count_missing", _one_is_enough),
     Bug("outputs are freed before that is on disk", Loop, "_hold_back", _carries_out_at_once, hard=True),
     Bug("requests are forgotten in a recovery", replay.Replay, "pending", _pending_without(Acquire), "bubbles,", True),

@@ -8,8 +8,8 @@ part of it; an empty stream always takes a block, however large. Memory for the 
 first write of a source task, and returned when the task has ended and its blocks are read, so that streams within their
 windows never touch a disk.
 
-Where waiting could close a circle (`engine.cycles`) a writer never waits. Blocks over its share become ordinary chunks
-of the store, subject to spill; they leave the store once they are read.
+Where waiting could close a circle (`engine.extensions.stream_cycles`) a writer never waits. Blocks over its share
+become ordinary chunks of the store, subject to spill; they leave the store once they are read.
 
 Nothing here blocks: a waiting caller passes a `wake`, which is called once when a retry may succeed. One lock guards
 all state; bytes are moved and files removed without it.

@@ -2,14 +2,14 @@
 
 The other modules are lists of functions that take a `Core` and append to `core.out`: `readiness` (tasks that may
 start), `cones` (size of a lease), `dispatch` (assignment to workers), `failures` (consequences of failures), `lineage`
-(recomputation), `gangs` (bubbles and requests), `patching` (choices and patches), `bulk` (frequent endings), and the
-`extensions`: node exclusion, speculation and control. `master.Master` is the only entry.
+(recomputation), `requests` (slots from the pool), `patching` (choices and patches) and `bulk` (frequent endings). The
+`extensions` are called through `core.hooks`. `master.Master` is the only entry.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappush
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -28,10 +28,11 @@ from weft.model.errors import GraphError
 from weft.model.ids import task_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from weft.engine.commands import Command
     from weft.engine.decisions import Decision
+    from weft.engine.events import Failed, Granted, Refused
     from weft.engine.notes import NoteKind
     from weft.engine.physical import PhysicalEdge, Stage
     from weft.engine.policy import Fault, ManagerFactory, VertexManager
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from weft.graph.lease import Cone
     from weft.graph.logical import Bubble, Choice, Edge, LogicalGraph, Vertex
     from weft.graph.task_spec import TaskSpec
+    from weft.model.failures import Failure
     from weft.model.resources import Resources
 
 _OWN = (Moment.STARTED, Moment.FINISHED)
@@ -194,6 +196,61 @@ class Planned(NamedTuple):
     bubbles: tuple[Bubble, ...]
 
 
+class Growth(NamedTuple):
+    """A change of the graph: the new stages and links, the dropped links, and the declared bubbles.
+
+    At the start of the job all stages are new. `stages` are in topological order.
+    """
+
+    stages: Sequence[Stage]
+    links: Sequence[PhysicalEdge]
+    dropped: Sequence[PhysicalEdge] = ()
+    bubbles: Sequence[Bubble] = ()
+
+
+class Hooks(NamedTuple):
+    """The functions of the extensions, by the point at which the core calls them.
+
+    The core refers to no extension. It calls a hook only after a check of plain data (`stage.bubble`, `stage.region`,
+    `core.restricted`), so that a job without use for an extension does not pay for it.
+    """
+
+    graph_changed: tuple[Callable[[Core, Growth], None], ...] = ()
+    """Stages or links were added, before the number of tasks of new stages is settled."""
+    edge_changed: tuple[Callable[[Core], None], ...] = ()
+    """A decision has changed the scheduling or the storage of an edge."""
+    resources_change: tuple[Callable[[Core, Stage], None], ...] = ()
+    """A decision changes the resources of a stage; GraphError forbids it."""
+    bubble_due: tuple[Callable[[Core, Stage], None], ...] = ()
+    """A stage of a bubble may have to ask for slots, or may have given some free."""
+    bubble_granted: tuple[Callable[[Core, RequestRow, Granted], None], ...] = ()
+    """The request of a bubble is granted."""
+    bubble_refused: tuple[Callable[[Core, RequestRow, Refused], None], ...] = ()
+    """The request of a bubble can never be met; the row is removed."""
+    bubble_slot_over: tuple[Callable[[Core, LeaseRow, bool], None], ...] = ()
+    """A lease on a slot of a bubble has ended; the flag tells whether its worker is alive."""
+    region_failed: tuple[Callable[[Core, LeaseRow, Failed], None], ...] = ()
+    """A task of a restart region has failed and is to run again."""
+    region_stopped: tuple[Callable[[Core, LeaseRow], None], ...] = ()
+    """A lease that was stopped for the restart of its region has ended."""
+    region_goes_on: tuple[Callable[[Core, Stage], None], ...] = ()
+    """A lease of a stage of a region has ended for another reason."""
+    writer_may_wait: tuple[Callable[[PhysicalEdge], bool], ...] = ()
+    """Whether the writers of a stream may wait for its readers; without an answer they never wait."""
+    attempt_failed: tuple[Callable[[Core, LeaseRow, Failure, Failed], None], ...] = ()
+    """An attempt has failed by a failure of this kind; before its task is retried."""
+    task_retried: tuple[Callable[[Core, Stage, int, int], None], ...] = ()
+    """A task that failed on a present worker, perhaps because of it, is ready again."""
+    choose: tuple[Callable[[Core, Sequence[int]], Sequence[int]], ...] = ()
+    """Return the idle workers to offer; called while workers or tasks are restricted."""
+    offer: tuple[Callable[[Core, Sequence[int]], None], ...] = ()
+    """Lease tasks to offered workers instead of the core; called while workers or tasks are restricted."""
+
+
+NO_HOOKS = Hooks()
+"""The hooks of a core without extensions."""
+
+
 class Core:
     """The state of one job."""
 
@@ -259,7 +316,7 @@ class Core:
         "ring",
     )
     """The fields that a snapshot holds; a field that a snapshot of an older version lacks is as in a new job."""
-    MADE_ANEW: ClassVar = ("_links", "managers", "stages", "specs", "inner_specs", "cone_specs")
+    MADE_ANEW: ClassVar = ("_links", "hooks", "managers", "stages", "specs", "inner_specs", "cone_specs")
     """The fields that are rebuilt when a snapshot is read, or are written apart."""
 
     def __init__(self, graph: LogicalGraph, job: str, tuning: Tuning, ring: int = 4096) -> None:
@@ -309,6 +366,7 @@ class Core:
         self.cone_specs: dict[tuple[int, str], tuple[Cone, tuple[TaskSpec, ...]]] = {}
         self.stats: dict[str, Any] = {}
         self.managers: Mapping[str, ManagerFactory] = {}
+        self.hooks = NO_HOOKS
         self.dirty: set[int] = set()
         self.usage: dict[str, dict[str, float]] = {}
         self.claims: dict[tuple[str, str], str] = {}
@@ -340,6 +398,11 @@ class Core:
     def forget_links(self) -> None:
         """Drop the links by edge id after links were added or removed."""
         self._links = {}
+
+    @property
+    def restricted(self) -> bool:
+        """Whether a worker is excluded, or a task reserved for another worker."""
+        return bool(self.avoided or self.elsewhere)
 
     def later(self, phase: Phase, *items: Any) -> None:
         """Put `items` into the queue of a phase of this tick."""

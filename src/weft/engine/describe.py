@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.engine.cycles import may_wait
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.graph.logical import MovementKind, Outcome, Storage, Trigger, VertexKind
 from weft.graph.task_spec import UNSETTLED, EdgeSpec, TaskSpec
@@ -45,7 +44,7 @@ def describe(core: Core, stage: Stage) -> Specs:
     """Return a tuple with the record of a vertex, which is made if there is none."""
     found = core.specs.get(stage.index)
     if found is None:
-        found = core.specs[stage.index] = (spec_of(stage),)
+        found = core.specs[stage.index] = (spec_of(core, stage),)
     return found
 
 
@@ -61,11 +60,11 @@ def _inner(core: Core, stage: Stage) -> TaskSpec:
     """Return the record of a vertex inside a cone, which has no edges if it reads only the preceding value."""
     spec = core.inner_specs.get(stage.index)
     if spec is None:
-        spec = core.inner_specs[stage.index] = spec_of(stage, inner=True)
+        spec = core.inner_specs[stage.index] = spec_of(core, stage, inner=True)
     return spec
 
 
-def spec_of(stage: Stage, *, inner: bool = False) -> TaskSpec:
+def spec_of(core: Core, stage: Stage, *, inner: bool = False) -> TaskSpec:
     """Return the present record of a stage. Changes nothing."""
     vertex = stage.vertex
     program = vertex.program
@@ -94,8 +93,8 @@ def spec_of(stage: Stage, *, inner: bool = False) -> TaskSpec:
         stage.n,
         program,
         stage.resources[0],
-        () if bare else tuple([_edge(link) for link in links if link.data and link.router is not None]),
-        () if bare else tuple([_edge(link) for link in outputs if link.data]),
+        () if bare else tuple([_edge(core, link) for link in links if link.data and link.router is not None]),
+        () if bare else tuple([_edge(core, link) for link in outputs if link.data]),
         parts,
         only,
         measured,
@@ -112,7 +111,7 @@ def parts_of(stage: Stage) -> int:
     return max([_partitions(link) for link in stage.outputs], default=0)
 
 
-def _edge(link: PhysicalEdge) -> EdgeSpec:
+def _edge(core: Core, link: PhysicalEdge) -> EdgeSpec:
     src, dst, edge = link.src, link.dst, link.edge
     scheduling = edge.scheduling
     running = scheduling.when in _WHILE_RUNNING
@@ -131,7 +130,7 @@ def _edge(link: PhysicalEdge) -> EdgeSpec:
         router,
         parts if settled else UNSETTLED,
         streamed,
-        streamed and may_wait(link),
+        streamed and any(may_wait(link) for may_wait in core.hooks.writer_may_wait),
         scheduling.outcome is not Outcome.SUCCESS or running or src.status in _LEFT_OUT,
         scheduling.concurrent or (running and src.status not in ENDED),
         len(src.outputs) == 1 and link.group > 0 and not src.keep,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.engine import gangs, patching
+from weft.engine import patching
 from weft.engine.commands import Free
 from weft.engine.core import ANYWHERE, FEW
 from weft.engine.events import Done, Failed, GaveBack, Progress, Started
-from weft.engine.extensions import exclusion
 from weft.engine.failures import delay_of, fatal, lease_stopped, may_retry, propagate_again
 from weft.engine.leases import attempt_ended, close, hold, lost_one, move, narrow, won, write_rows
 from weft.engine.lineage import lose, missing_inputs, remake
@@ -18,6 +17,7 @@ from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
 from weft.engine.notes import NoteKind
 from weft.engine.policy import BLAME
 from weft.engine.readiness import advance, end, ended, finish, make_ready, recount, recount_readers, release_inputs
+from weft.engine.requests import slot_over
 from weft.engine.rows import (
     CANCELLED,
     FATAL,
@@ -29,7 +29,6 @@ from weft.engine.rows import (
     UNSCHEDULED,
     runs_of,
     write,
-    write_mixed,
 )
 from weft.graph.logical import RestartPolicy, VertexKind
 from weft.model.failures import FAILURES, Failure
@@ -320,14 +319,14 @@ def _stopped(core: Core, lease: LeaseRow, hi: int) -> None:
     if state in (LeaseState.CANCELLED, LeaseState.CUT_OFF):
         lease_stopped(core, lease, FATAL if state is LeaseState.CUT_OFF else CANCELLED)
     elif state is LeaseState.RESTARTING:
-        _put_back_region(core, lease)
-        gangs.region_quiet(core, stage.region)
+        for stopped in core.hooks.region_stopped:
+            stopped(core, lease)
     elif state is LeaseState.REVOKED:
         put_back(core, lease, lease.lo, lease.hi)
     else:
         _skip_rest(core, lease)
     if state is not LeaseState.RESTARTING:
-        gangs.goes_on(core, stage)
+        _region_goes_on(core, stage)
     _give_slot_back(core, lease)
 
 
@@ -348,16 +347,19 @@ def _skip_rest(core: Core, lease: LeaseRow) -> None:
 def _give_slot_back(core: Core, lease: LeaseRow) -> None:
     """Return the slot of an ended lease that ran on a granted slot."""
     if lease.request:
-        gangs.slot_over(core, lease, worker_alive=lease.worker in core.workers)
+        slot_over(core, lease, worker_alive=lease.worker in core.workers)
 
 
-def _put_back_region(core: Core, lease: LeaseRow) -> None:
-    """Reset the tasks of a lease; the restart of the region makes them ready."""
-    for stage, lo, hi in lease.spans():
-        write_mixed(core, stage, lo, hi, UNSCHEDULED)
-        stage.executing -= hi - lo
-        if stage.restarting:
-            recount(core, stage)  # its inputs may have been lost meanwhile
+def _region_goes_on(core: Core, stage: Stage) -> None:
+    """Let the restart region of a stage start again, if it waited for the end of this lease."""
+    if stage.region >= 0:
+        for goes_on in core.hooks.region_goes_on:
+            goes_on(core, stage)
+
+
+def _attempt_has_failed(core: Core, lease: LeaseRow, kind: Failure, event: Failed) -> None:
+    for failed in core.hooks.attempt_failed:
+        failed(core, lease, kind, event)
 
 
 def on_failed(core: Core, event: Failed) -> None:
@@ -410,13 +412,13 @@ def _attempt_failed(core: Core, lease: LeaseRow, event: Failed) -> None:
     lease.lo = max(lease.lo, hi)
     other = lost_one(core, lease)
     name = task_name(event.vertex, event.index)
-    exclusion.failed(core, lease, event.kind, (event.vertex, event.index), event.lost)
+    _attempt_has_failed(core, lease, event.kind, event)
     core.note(name, NoteKind.ATTEMPT_FAILED, lease.worker, event.kind.value, event.message, other.worker)
     if _is_gone(core, event.kind):
-        _lose_unread(core, event, name)
+        lose_unread(core, event, name)
 
 
-def _lose_unread(core: Core, event: Failed, name: str) -> None:
+def lose_unread(core: Core, event: Failed, name: str) -> None:
     """Mark the input that a task could not read, the cause of its failure, as lost."""
     if event.lost is not None:
         source, index = event.lost
@@ -434,16 +436,14 @@ def _failed_unit(core: Core, lease: LeaseRow, event: Failed, kind: Failure) -> N
     index = event.index
     name = task_name(stage.id, index)
     core.note(name, NoteKind.ATTEMPT_FAILED, lease.worker, kind.value, event.message, None)
-    exclusion.failed(core, lease, kind, (stage.id, index), event.lost)
+    _attempt_has_failed(core, lease, kind, event)
     if not _is_gone(core, kind):
         event = event._replace(lost=None)
     if not may_retry(core, stage, index, kind, lease.worker, event.status):
         _fail_unit(core, lease, event, kind)
     elif stage.region >= 0:
-        _put_back_region(core, lease)
-        if event.lost is not None and core.by_id[event.lost[0]].region != stage.region:
-            _lose_unread(core, event, name)
-        gangs.restart_region(core, stage, f"{name} failed")
+        for restart in core.hooks.region_failed:
+            restart(core, lease, event)
     else:
         pause = delay_of(core, stage, index, kind)
         delayed = pause > 0 and lease.cone is None
@@ -454,8 +454,9 @@ def _failed_unit(core: Core, lease: LeaseRow, event: Failed, kind: Failure) -> N
             core.set_timer(event.now + pause, "retry", stage.id, index)
         put_back(core, lease, event.hi, lease.hi, delayed=index if delayed else -1)
         if FAILURES[kind].excludes and lease.worker in core.workers:
-            exclusion.elsewhere(core, stage, index, lease.worker)
-        _lose_unread(core, event, name)
+            for retried in core.hooks.task_retried:
+                retried(core, stage, index, lease.worker)
+        lose_unread(core, event, name)
 
 
 def _fail_unit(core: Core, lease: LeaseRow, event: Failed, kind: Failure) -> None:
@@ -489,7 +490,7 @@ def _fail_unit(core: Core, lease: LeaseRow, event: Failed, kind: Failure) -> Non
             end(core, member)
     fatal(core, stage, index, kind, event.message, event.traceback, event.raised)
     if core.status in GOING:
-        gangs.goes_on(core, lease.stage)
+        _region_goes_on(core, lease.stage)
         for member in redo.values():
             recount(core, member)
             propagate_again(core, member)

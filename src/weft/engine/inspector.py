@@ -173,7 +173,7 @@ class Inspector:
 
     def spec(self, id: str) -> TaskSpec:
         """Return the record that a launch of a vertex would carry now. KeyError: no such vertex."""
-        return spec_of(self._core.by_id[id])
+        return spec_of(self._core, self._core.by_id[id])
 
     def column(self, id: str) -> tuple[int, int]:
         """Return the numbers of cells and of partitions of the output of a vertex. KeyError: no such vertex."""

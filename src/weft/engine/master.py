@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from weft.engine import cones, gangs, patching
+from weft.engine import cones, patching
 from weft.engine.agenda import Phase
 from weft.engine.bulk import end_usual
 from weft.engine.commands import Command, Publish, Shrink
 from weft.engine.consulting import make
-from weft.engine.core import Core, WorkerRow
+from weft.engine.core import Core, Growth, WorkerRow
 from weft.engine.dispatch import has_ready
 from weft.engine.endings import on_done, on_failed, on_gave_back, on_progress, on_started
 from weft.engine.events import (
@@ -47,12 +47,10 @@ from weft.engine.events import (
     WorkerJoined,
     WorkerLost,
 )
-from weft.engine.extensions import exclusion
 from weft.engine.failures import (
     begin_ending,
     cancel,
     conclude,
-    fatal,
     move_job,
 )
 from weft.engine.inspector import Inspector
@@ -62,7 +60,7 @@ from weft.engine.machines.job import GOING, OVER, JobState
 from weft.engine.machines.lease import ACTIVE
 from weft.engine.machines.vertex import VertexState
 from weft.engine.notes import NOTE_KINDS, NoteKind
-from weft.engine.phases import HEARD, TIMERS, hearing, walk
+from weft.engine.phases import HEARD, HOOKS, TIMERS, hearing, walk
 from weft.engine.placement import assign_sources
 from weft.engine.policy import JOB_POLICY, ManagerFactory, Moment
 from weft.engine.readiness import (
@@ -72,6 +70,7 @@ from weft.engine.readiness import (
     unqueue,
 )
 from weft.engine.recovery import Epoch, begin
+from weft.engine.requests import deferred, granted, refused
 from weft.engine.rows import (
     FINISHED,
     PROBING,
@@ -106,6 +105,7 @@ class Master:
         begin(self.core, Epoch(incarnation))
         self.inspector = Inspector(self.core)
         self.core.managers = managers or {}
+        self.core.hooks = HOOKS
         for vertex in graph.vertices.values():
             if vertex.manager is not None:
                 make(self.core.managers, vertex)  # a bad policy is reported at the submission of the job
@@ -120,13 +120,13 @@ class Master:
             Started: partial(on_started, self.core),
             Progress: partial(on_progress, self.core),
             GaveBack: partial(on_gave_back, self.core),
-            Granted: self._on_granted,
-            Refused: self._on_refused,
+            Granted: partial(granted, self.core),
+            Refused: partial(refused, self.core),
             WorkerLost: self._on_worker_lost,
             NodeJoined: self._on_node_joined,
             NodeDraining: self._on_node_draining,
             NodeLost: self._on_node_lost,
-            Deferred: lambda event: gangs.deferred(self.core, event),
+            Deferred: partial(deferred, self.core),
             OutputLost: self._on_output_lost,
             Noted: self._on_noted,
             Offered: self._on_offered,
@@ -183,7 +183,11 @@ class Master:
         """Return the idle workers to offer, one after another until the job takes one; the last one is offered
         first.
         """
-        return exclusion.choice(self.core, idle)
+        core = self.core
+        if core.restricted:
+            for choose in core.hooks.choose:
+                return choose(core, idle)
+        return idle[-1:]
 
     @property
     def over(self) -> bool:
@@ -202,7 +206,8 @@ class Master:
         patching.add(core, list(graph.vertices.values()), graph.edges, graph.choices)
         patching.configure_known(core, core.order, fresh=True)
         if graph.bubbles or core.services:
-            gangs.form(core, graph.bubbles)
+            for formed in core.hooks.graph_changed:
+                formed(core, Growth(core.order, list(core.links.values()), bubbles=graph.bubbles))
             patching.configure_known(core, core.order, fresh=True)
         if not core.tuning.shared_memory:
             assign_sources(core)
@@ -253,7 +258,6 @@ class Master:
         if row is None:
             return
         core.note(f"worker {event.worker}", NoteKind.WORKER_LOST, event.reason)
-        gangs.slot_lost(core, event.worker)
         for lease in [lease for lease in core.leases.values() if lease.worker == event.worker]:
             vertex, index = lost_task(lease, event)
             reason = f"worker {event.worker} was lost: {event.reason}"
@@ -268,23 +272,6 @@ class Master:
         core = self.core
         core.offered, core.served = event.workers, False
         core.due |= _OFFERS
-
-    def _on_granted(self, event: Granted) -> None:
-        gangs.granted(self.core, event)
-
-    def _on_refused(self, event: Refused) -> None:
-        core = self.core
-        row = core.requests.get(event.request)
-        stage = row.stage if row is not None else None
-        reason = gangs.refused(core, event)
-        if not reason or row is None or stage is None or core.status not in GOING:
-            return
-        index = row.index if row.index >= 0 else gangs.ordinary_task(stage)
-        if index >= 0 and stage.state[index] == READY:
-            unqueue(stage, index, index + 1)
-            fatal(core, stage, index, Failure.CAPACITY, reason)
-        if stage.ready.count:
-            core.later(Phase.REQUESTS, stage)  # its tokens are free for the next lease
 
     def _on_output_lost(self, event: OutputLost) -> None:
         core = self.core

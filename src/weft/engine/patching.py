@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from weft.engine.agenda import Phase
 from weft.engine.consulting import install
-from weft.engine.core import ChoiceRow
+from weft.engine.core import ChoiceRow, Growth
 from weft.engine.decisions import (
     ApplyPatch,
     Choose,
@@ -26,9 +26,7 @@ from weft.engine.decisions import (
     SetResources,
 )
 from weft.engine.failures import fatal, finish_early, propagate_failure, skip_remaining_tasks
-from weft.engine.gangs import derive_regions, form
 from weft.engine.lineage import remake
-from weft.engine.machines.bubble import BubbleState
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
 from weft.engine.notes import NoteKind
@@ -447,12 +445,8 @@ def _set_parallelism(core: Core, decision: SetParallelism) -> None:
 
 def _set_resources(core: Core, decision: SetResources) -> None:
     stage, resources = _stage(core, decision.vertex), decision.resources
-    if stage.bubble >= 0 and core.bubbles[stage.bubble].state in (BubbleState.WAITING, BubbleState.HELD):
-        raise GraphError(
-            f"the bubble of {stage.id!r} has asked for its slots: what its tasks take is settled",
-            subject=stage.id,
-            rule="not-started",
-        )
+    for check in core.hooks.resources_change:
+        check(core, stage)
     from weft.graph.rules.vertices import check_resources
 
     check_resources(stage.id, resources, core.graph.limits)
@@ -494,7 +488,8 @@ def _set_edge(core: Core, decision: SetEdge) -> None:
     else:
         _set_movement(link, replace(edge, movement=_movement_after(link, edge, decision.movement)))
     link.src.early = True
-    derive_regions(core)
+    for changed in core.hooks.edge_changed:
+        changed(core)
     core.later(Phase.CONES)
     recount(core, link.dst)
 
@@ -590,8 +585,8 @@ def patch(core: Core, decision: ApplyPatch) -> None:
             raise GraphError(
                 f"patch adds edge {edge.id}: {edge.dst!r} has started", subject=edge.id, rule="not-started"
             )
-    for name in change.drop_edges:
-        link = core.links[name]
+    dropped = [core.links[name] for name in change.drop_edges]
+    for name, link in zip(change.drop_edges, dropped, strict=True):
         link.src.outputs.remove(link)
         link.dst.inputs.remove(link)
         core.graph.edges = [edge for edge in core.graph.edges if edge.id != name]
@@ -602,7 +597,11 @@ def patch(core: Core, decision: ApplyPatch) -> None:
     core.graph.bubbles.extend(change.bubbles)
     new = add(core, change.vertices, change.edges, change.choices)
     configure_known(core, core.order, fresh=False)
-    form(core, change.bubbles, [stage for stage in core.stages if stage not in new])
+    links = [core.links[edge.id] for edge in change.edges]
+    fresh = {stage.index for stage in new}
+    growth = Growth([stage for stage in core.order if stage.index in fresh], links, dropped, change.bubbles)
+    for changed in core.hooks.graph_changed:
+        changed(core, growth)
     configure_known(core, core.order, fresh=False)
     for edge in change.edges:
         link = core.links[edge.id]

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.engine import cones, gangs, patching
+from weft.engine import cones, patching, requests
 from weft.engine.agenda import Phase
 from weft.engine.consulting import consult
-from weft.engine.dispatch import start_unslotted, unserved
-from weft.engine.extensions import control, exclusion, speculation
+from weft.engine.dispatch import dispatch, start_unslotted, unserved
+from weft.engine.extensions import bubbles, control, exclusion, regions, speculation, stream_cycles
+from weft.engine.extensions.registry import combine
 from weft.engine.failures import fail_blocked
 from weft.engine.leases import attempt_of, stop
 from weft.engine.machines.job import GOING
@@ -38,7 +39,7 @@ def _managers(core: Core) -> None:
 
 
 def _requests(core: Core) -> None:
-    gangs.serve(core)
+    requests.serve(core)
     _offer_again(core)
 
 
@@ -56,16 +57,22 @@ def _offer_again(core: Core) -> None:
 def _offers(core: Core) -> None:
     workers = unserved(core, core.offered) if core.served else core.offered
     core.served = True
-    exclusion.offer(core, workers)
+    if core.restricted:
+        for offer in core.hooks.offer:
+            offer(core, workers)
+    else:
+        dispatch(core, workers)
     if core.backups_wanted:
         core.later(Phase.BACKUPS)
 
 
-EXTENSIONS: Final = (speculation.EXTENSION, exclusion.EXTENSION, control.EXTENSION)
+EXTENSIONS: Final = tuple(
+    module.EXTENSION for module in (bubbles, regions, stream_cycles, speculation, exclusion, control)
+)
 """The extensions, each used by few jobs."""
+HOOKS: Final = combine(EXTENSIONS)
 RUN: Final[dict[Phase, Callable[[Core], None]]] = {
     Phase.MANAGERS: _managers,
-    Phase.RESTARTS: gangs.restart_needed,
     Phase.BLOCKED: fail_blocked,
     Phase.CONES: cones.plan,
     Phase.REQUESTS: _requests,
@@ -92,7 +99,6 @@ def _retry_is_due(core: Core, vertex: str, index: int) -> None:
 TIMERS: Final[dict[str, Callable[..., Any]]] = {
     "timeout": _lease_timed_out,
     "retry": _retry_is_due,
-    "bubble": gangs.timed_out,
 }
 """The handler of a timer, by the name of the timer; its other values are the arguments after the core."""
 for _extension in EXTENSIONS:

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.engine.hand import Hand, body
 from weft.backends.local import LocalJob
 from weft.backends.streams import END, Streams
-from weft.engine.gangs import keep_on_node
+from weft.engine.extensions.bubbles import keep_on_node
 from weft.graph.builder import Graph, gather, one_to_one, shuffle
 from weft.graph.logical import Storage
 from weft.model.errors import RunCancelledError

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.unit.engine.hand import Hand, body
-from weft.engine.cycles import may_wait
+from weft.engine.extensions.stream_cycles import may_wait
 from weft.graph.builder import Graph, after, gather, one_to_one, shuffle
 from weft.graph.logical import Storage
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from weft.engine.agenda import Phase
+from weft.engine.core import Hooks
 from weft.engine.decisions import Avoid, Readmit, Remake
 from weft.engine.dispatch import dispatch, launch
 from weft.engine.events import WorkerJoined, WorkerLost
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from weft.engine.core import Core, LeaseRow
+    from weft.engine.events import Failed
     from weft.engine.physical import Stage
 
 ELSEWHERE_S = (1.0, 10.0)
@@ -48,14 +50,15 @@ def fault(core: Core, worker: int, node: int, task: tuple[str, int], unread: tup
         core.later(Phase.EXCLUSION)
 
 
-def failed(core: Core, lease: LeaseRow, kind: Failure, task: tuple[str, int], lost: tuple[str, int] | None) -> None:
+def _attempt_failed(core: Core, lease: LeaseRow, kind: Failure, event: Failed) -> None:
     """Record a failed attempt as a fault if the worker may have caused it."""
     row = core.workers.get(lease.worker)
     if row is not None and FAILURES[kind].excludes:
-        fault(core, lease.worker, row.node, task, lost if kind is Failure.READ else None)
+        unread = event.lost if kind is Failure.READ else None
+        fault(core, lease.worker, row.node, (event.vertex, event.index), unread)
 
 
-def elsewhere(core: Core, stage: Stage, index: int, worker: int) -> None:
+def _elsewhere(core: Core, stage: Stage, index: int, worker: int) -> None:
     """Reserve a failed task for another worker, if any worker may run it."""
     if BLAME in core.policies and stage.plain and stage.bubble < 0 and not core.workers.keys() <= {worker}:
         shortest, longest = ELSEWHERE_S
@@ -118,24 +121,12 @@ def _remake(core: Core, decision: Remake) -> None:
 # ------------------------------------------------------------------------------------------------------- choosing
 
 
-def choice(core: Core, idle: Sequence[int]) -> Sequence[int]:
-    """Return the idle workers to offer, one after another until one is taken: only the last, if there was no
-    failure.
-    """
-    if not core.avoided and not core.elsewhere:
-        return idle[-1:]
+def _choose(core: Core, idle: Sequence[int]) -> Sequence[int]:
+    """Return the idle workers to offer, one after another until one is taken; excluded ones only if all are."""
     return [w for w in reversed(idle) if w not in core.avoided] or idle[::-1]
 
 
-def offer(core: Core, workers: Sequence[int]) -> None:
-    """Lease tasks to offered workers."""
-    if core.avoided or core.elsewhere:
-        _dispatch_with_care(core, workers)
-    else:
-        dispatch(core, workers)
-
-
-def _dispatch_with_care(core: Core, workers: Sequence[int]) -> None:
+def _offer(core: Core, workers: Sequence[int]) -> None:
     """Lease tasks to offered workers as `dispatch` does: tasks to retry elsewhere first, to other workers.
 
     An excluded worker gets tasks only if no other worker will come.
@@ -217,4 +208,5 @@ EXTENSION: Final = Extension(
     after={WorkerJoined: _worker_joined},
     timers={"forgive": _time_is_over},
     phases={Phase.EXCLUSION: judge},
+    hooks=Hooks(attempt_failed=(_attempt_failed,), task_retried=(_elsewhere,), choose=(_choose,), offer=(_offer,)),
 )

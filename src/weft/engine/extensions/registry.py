@@ -1,15 +1,16 @@
-"""The record of an extension: its events, timers and phases."""
+"""The record by which an extension registers with the engine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from weft.engine.core import NO_HOOKS, Core, Hooks
 
 if TYPE_CHECKING:
     from weft.engine.agenda import Phase
-    from weft.engine.core import Core
 
-Handler = Callable[["Core", Any], None]
+Handler = Callable[[Core, Any], None]
 """A handler of an event."""
 
 
@@ -23,3 +24,10 @@ class Extension(NamedTuple):
     after: Mapping[type, Handler] = {}
     timers: Mapping[str, Callable[..., None]] = {}
     phases: Mapping[Phase, Callable[[Core], None]] = {}
+    hooks: Hooks = NO_HOOKS
+
+
+def combine(extensions: Iterable[Extension]) -> Hooks:
+    """Return the functions of all extensions for each hook, in the order of the extensions."""
+    columns = zip(*(extension.hooks for extension in extensions), strict=True)
+    return Hooks(*(sum(column, ()) for column in columns))

@@ -8,8 +8,10 @@ wait only if no circle can close through its edge.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from weft.engine.core import Hooks
+from weft.engine.extensions.registry import Extension
 from weft.graph.logical import Storage
 
 if TYPE_CHECKING:
@@ -62,3 +64,6 @@ def _turns(link: PhysicalEdge) -> tuple[bool, bool]:
     if router is not None and router.group:
         return False, router.group > 1
     return link.dst.n > 1, link.src.n > 1
+
+
+EXTENSION: Final = Extension("stream_cycles", hooks=Hooks(writer_may_wait=(may_wait,)))
