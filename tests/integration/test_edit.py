@@ -178,7 +178,7 @@ class TestWhatRunsAgain:
         with pytest.raises(UsageError, match="no parameter `x`"):
             place.resume(file=str(place.file), overrides={"x": "5"})
         assert place.resume() == "failed"
-        assert "the file has no parameter x any more: its value, 4, is dropped" in place.notes
+        assert "the file no longer has parameter x: its value 4 is dropped" in place.notes
         assert read_run(place.path).parameters == {"a.y": 3, "a.other": 2}
         assert place.resume(overrides={"y": "0"}) == "succeeded"
         assert not [note for note in place.notes if "any more" in note]
@@ -429,7 +429,7 @@ class TestRefused:
     )
     def test_what_all_paths_depend_on(self, failed, top, told):
         failed.write(chain(), **top)
-        with pytest.raises(ConflictError, match="cannot go on with this") as caught:
+        with pytest.raises(ConflictError, match="cannot continue with this") as caught:
             failed.resume()
         assert told in caught.value.message
         assert "Start a new run" in caught.value.hint

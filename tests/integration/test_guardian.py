@@ -1010,7 +1010,7 @@ class TestTask:
     def test_a_kill_for_memory_is_an_error_of_its_own(self, tmp_path, monkeypatch):
         (tmp_path / "vmstat").write_text("oom_kill 0\n")
         monkeypatch.setattr(call, "OOM_COUNTERS", (str(tmp_path / "vmstat"),))
-        with pytest.raises(OutOfMemoryError, match="for want of memory") as caught:
+        with pytest.raises(OutOfMemoryError, match="for lack of memory") as caught:
             run_command(self.context(tmp_path, "sleep 0.1; echo oom_kill 1 > vmstat; kill -KILL $$"), {})
         assert "signal 9 (SIGKILL)" in caught.value.message
 

@@ -230,7 +230,7 @@ BUGS = [
     Bug("messages are taken out of order", ReliableLink, "take", _out_of_order, hard=True),
     Bug("silence tells nothing", ReliableLink, "lost", answers(False), hard=True),
     Bug("a task for another worker waits on", exclusion, "_serve_elsewhere", _forgets_what_is_hidden, policies=True),
-    Bug("who has lost a race is not told to stop", leases, "_cancel_attempt", nothing, policies=True),
+    Bug("who has lost a race is not cancelled", leases, "_cancel_attempt", nothing, policies=True),
     Bug("a backup starts though what it reads is gone", speculation, "_can_start", answers(True), policies=True),
     Bug("the backups of a dead worker count as running", leases, "attempts_on", answers([]), "-", True, True),
     Bug("what a lease gave back its rival still holds", leases, "narrow", nothing, ",", True, True),

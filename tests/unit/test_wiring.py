@@ -545,7 +545,7 @@ def test_a_pipeline_is_read_from_standard_input(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("path", ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"])
 def test_a_stream_is_no_file_of_a_project(path):
-    with pytest.raises(UsageError, match="lies in no folder") as told:
+    with pytest.raises(UsageError, match="is in no folder") as told:
         load_pipeline(path, user="me")
     assert "Write - in its place" in told.value.hint
 

@@ -48,7 +48,9 @@ def delete_runs(root: StateRoot, folders: Iterable[Path]) -> Iterator[str]:
             delete_run(root, folder)
         except DiskFullError as error:
             message = f"the files of {folder.name} are gone, and that cannot be written down: {error.message}"
-            hint = f"Make room on this disk, such as with `weft cache gc --max-size 0`; then: weft delete {folder.name}"
+            hint = (
+                f"Free space on this disk, such as with `weft cache gc --max-size 0`; then: weft delete {folder.name}"
+            )
             raise DiskFullError(message, hint=hint) from None
         yield folder.name
 

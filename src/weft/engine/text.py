@@ -80,7 +80,7 @@ _FORMS: Final[Mapping[NoteKind, str | Callable[[Note], str]]] = {
     NoteKind.EMITTED: "emitted {name}",
     NoteKind.UNSTOPPABLE: "task {index} did not stop within {grace_s:g} s: its thread is left to itself",
     NoteKind.BACKUP_STARTED: "backup on worker {worker} beside worker {beside}: {reason}",
-    NoteKind.BACKUP_ENDED: "worker {first} was first, worker {other} is told to stop",
+    NoteKind.BACKUP_ENDED: "worker {first} was first, worker {other} is cancelled",
     NoteKind.OUTPUTS_LOST: "outputs of {count} tasks (first {first}) are lost: {reason}",
     NoteKind.RUN_AGAIN: "{count} tasks are run again: their output is gone and still wanted",
     NoteKind.UNREAD: "{count} of {n} tasks are left out: nobody reads what they would make",

@@ -1,1 +1,1 @@
-"""Front ends: each turns what its users write into one `LogicalGraph`. None of them imports another."""
+"""Front ends: compilers of users' jobs to a `LogicalGraph`. No front end imports another."""

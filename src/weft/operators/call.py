@@ -1,7 +1,7 @@
 """A command as the body of a task.
 
-The command runs under a guardian (`weft/worker/guardian.py`), a process of its own, so that nothing of it outlives the
-step, and the step does not outlive Weft.
+The command runs under a guardian (`weft/worker/guardian.py`), a process of its own: no process of the command outlives
+the step, and the step does not outlive Weft.
 """
 
 from __future__ import annotations
@@ -49,26 +49,26 @@ TAIL_BYTES = 64 * 1024
 MIB = 1 << 20
 
 START = b"+"
-"""What a guardian waits for that has a command ready which waits."""
+"""The message to a guardian that holds a prepared command until the start."""
 
 OOM_COUNTERS = ("/proc/vmstat", "/sys/fs/cgroup/memory.events")
-"""Files in which Linux counts, in a line `oom_kill N`, the processes that it has killed for want of memory."""
+"""Files in which Linux counts the processes that it killed for lack of memory, in a line `oom_kill N`."""
 
 _refused: list[str] = []
-"""Why this system makes no views, once it has refused one: the next need not ask."""
+"""The reason why this system makes no mount namespaces, kept from the first refusal."""
 LONGEST_TEXT = 32 * resource.getpagesize() - 1
-"""Bytes that one argument or variable of a new process may have on Linux, its end excepted."""
+"""The most bytes of one argument or variable of a new process on Linux, without the terminating NUL."""
 _JOIN = 'IFS=; _weft=$*; unset IFS; set --; eval "$_weft"'
-"""What a shell runs that gets a long command in pieces."""
+"""The script of the shell that gets a long command in pieces."""
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
 
 class CommandSpec(Struct, frozen=True, kw_only=True):
-    """What to run: `sh -c text`, or `argv` if there is one, with `env` as the whole environment but for one rule.
+    """A command: `sh -c text`, or `argv` if given, with `env` as the whole environment except for PATH.
 
-    PATH begins with the folder of this Python, so that `python` and the tools installed beside it are the same ones.
-    Output and errors are appended to `log`; of each run its first `log_head_bytes` and last `log_tail_bytes` stay.
+    PATH begins with the folder of this Python, so that `python` and the tools beside it are the same. Output and errors
+    are appended to `log`; the first `log_head_bytes` and last `log_tail_bytes` of each run stay.
     """
 
     text: str = ""
@@ -80,52 +80,52 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
     """Seconds between SIGTERM and SIGKILL."""
     timeout_s: float | None = None
     record: Path | None = None
-    """A file that names the processes (see `weft.worker.group`) from just before the start until all have ended."""
+    """A file with the process ids (see `weft.worker.group`) from just before the start until all have ended."""
     log_head_bytes: int = 32 * MIB
     log_tail_bytes: int = 32 * MIB
     prefix: Sequence[str] = ()
-    """What starts the command elsewhere, which follows it on the command line unless there is none."""
+    """The words in front of the command that start it elsewhere, such as in a container; empty for this machine."""
     undo: Sequence[str] = ()
-    """A command line that removes what was begun elsewhere, where the command did not end by itself."""
+    """A command line that removes a container or the like if the command did not end by itself."""
     view: MountNamespace | None = None
-    """The view of the file system that it needs, None for that of this process."""
+    """The view of the file system for the command; None for that of this process."""
     name: str = "command"
-    """What messages call it."""
+    """The name of the command in messages."""
 
 
 class CommandResult(Struct, frozen=True, kw_only=True):
-    """How a command ended."""
+    """The result of a command."""
 
     exit_code: int | None
-    """What it returned; None if a signal ended it."""
+    """The exit code; None if a signal ended the command."""
     signal: int | None
-    """The signal that ended it; None if it returned."""
+    """The signal that ended the command; None if it returned."""
     cause: str
-    """What made the end begin: `exit` (it ended by itself), `timeout`, `cancelled`, or `signal` (to its guardian)."""
+    """The cause of the end: `exit` (by itself), `timeout`, `cancelled`, or `signal` (to its guardian)."""
     wall_s: float
     log_bytes: int
-    """Bytes that it printed."""
+    """The bytes of its output."""
     dropped_bytes: int
-    """Bytes of these that the log does not hold."""
+    """The bytes of the output that the log does not hold."""
     log_start: int
-    """Where its output begins in the log, in bytes."""
+    """The offset of the output in the log, in bytes."""
     log_error: str = ""
-    """Why output was lost, such as a full disk; empty if none was."""
+    """The cause of lost output, such as a full disk; "" if none was lost."""
     unmounted: str = ""
-    """Why it ran without its view, which was optional; empty if it had it, or needed none."""
+    """Why the command ran without its optional view; "" if it had the view, or needed none."""
     out_of_memory: bool = False
-    """Whether it was killed, or a process of its that it speaks for, while the kernel killed for want of memory."""
+    """Whether the command, or a process that it speaks for, was killed while the kernel killed for lack of memory."""
     shell_only: tuple[str, ...] = ()
-    """Variables that are too long for an environment: the command's own shell has them, what it starts does not."""
+    """Variables too long for an environment: only the command's own shell has them."""
 
     @property
     def status(self) -> int:
-        """What a shell would report: its exit code, or 128 and the signal."""
+        """The exit status as a shell reports it: the exit code, or 128 plus the signal."""
         return SIGNALLED + self.signal if self.signal is not None else self.exit_code or 0
 
     @property
     def ok(self) -> bool:
-        """Whether it ended by itself and returned 0."""
+        """Whether the command ended by itself and returned 0."""
         return self.cause == "exit" and self.exit_code == 0
 
 
@@ -135,9 +135,9 @@ def run_command(ctx: TaskContext, inputs: object) -> dict[str, Any]:
 
     Parameters: `command` (text for sh) or `argv` (the words of a program), `cwd`, `log`, and optionally `env`, `name`
     and the further fields of `CommandSpec`. With a parallelism above 1, `log` and `record` get the task's index in
-    front of their suffix. The inputs say only that files are there. TaskError if the command fails, is timed out or
-    cannot start (OutOfMemoryError if it was killed for want of memory), RunCancelledError if the task is cancelled,
-    ProgramError for parameters that are wrong.
+    front of their suffix. The inputs only order the tasks. TaskError: the command fails, times out or cannot start
+    (OutOfMemoryError if it was killed for lack of memory). RunCancelledError: the task is cancelled. ProgramError:
+    invalid parameters.
     """
     spec = _spec(ctx)
     task = task_name(ctx.vertex, ctx.index)
@@ -158,13 +158,13 @@ def run_guarded(
     on_cancel: Callable[[Callable[[], None]], object] | None = None,
     gate: CommitBarrier | None = None,
 ) -> CommandResult:
-    """Run a command under a guardian and wait until nothing of it is left.
+    """Run a command under a guardian and wait until all its processes have ended.
 
-    `on_started` gets pid and start time of the command (a `weft.worker.group.ProcessId`). `on_cancel` is handed a
-    function without arguments that any thread may call at any time to have the command ended; later calls do nothing.
-    All is ready for the command before the `gate` is passed, behind which it starts.
-    Any exit code is a result; TaskError if the command cannot be started, DefinitionError for text that no system
-    takes, RunCancelledError if the gate cannot be passed, InternalError if the guardian fails.
+    `on_started` gets pid and start time of the command (a `weft.worker.group.ProcessId`). `on_cancel` gets a function
+    without arguments that ends the command; any thread may call it at any time, later calls do nothing. The command is
+    prepared before the commit barrier `gate` and starts behind it. Any exit code is a result. TaskError: the command
+    cannot start. DefinitionError: a text that no system accepts. RunCancelledError: the gate cannot be passed.
+    InternalError: the guardian fails.
     """
     if _refused and spec.view is not None and spec.view.optional:
         return replace(
@@ -174,7 +174,7 @@ def run_guarded(
     waits = gate is not None and not gate.is_open
     message = marshal.dumps({**_message(spec), "waits": waits})
     if not os.path.isdir(spec.log.parent):
-        with contextlib.suppress(OSError):  # the guardian says what is wrong with the place
+        with contextlib.suppress(OSError):  # the guardian reports what is wrong with the folder
             spec.log.parent.mkdir(parents=True, exist_ok=True)
     ours = start_guardian()
     lock = threading.Lock()
@@ -183,20 +183,20 @@ def run_guarded(
     def stop() -> None:
         nonlocal stopped
         with lock, contextlib.suppress(OSError):
-            if not ended:  # else the guardian may have another command by now
+            if not ended:  # after this the guardian may have another command
                 stopped = True
                 ours.shutdown(socket.SHUT_WR)
 
     started: tuple[int, str] | None = None
     frame: dict[str, Any] | None = None
     try:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it failed: what it said is still to be read
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the guardian failed: read its report
             ours.sendall(len(message).to_bytes(4, "big") + message)
         if on_cancel is not None:
             on_cancel(stop)
         if waits:
             pass_gate(gate)
-            with lock, contextlib.suppress(OSError):  # stopped meanwhile, or the guardian failed: it will say so
+            with lock, contextlib.suppress(OSError):  # stopped meanwhile, or the guardian failed and will report it
                 ours.sendall(START)
         frame = _receive(ours)
         if "pid" in frame:
@@ -206,8 +206,8 @@ def run_guarded(
             frame = _receive(ours)
     finally:
         if frame is None or "again" not in frame:
-            stop()  # if we leave early, this ends the command
-        while frame is None or "pid" in frame:  # until nothing of it is left, or the guardian is gone
+            stop()  # ends the command after an early return
+        while frame is None or "pid" in frame:  # until all its processes have ended, or the guardian has
             frame = _receive(ours)
         with lock:
             ended = True
@@ -223,7 +223,7 @@ def run_guarded(
     if frame["left"]:
         raise InternalError(
             f"{frame['left']} processes of step {spec.name} cannot be ended",
-            hint="They hang inside the kernel, or run as another user.",
+            hint="They hang in the kernel or run as another user: end them by hand.",
         )
     code = frame["exit"]
     return CommandResult(
@@ -241,10 +241,9 @@ def run_guarded(
 
 
 def last_lines(log: Path, *, start: int = 0, count: int = TAIL_LINES) -> list[str]:
-    """Return the last lines of a log from byte `start` on, fit to print: no colours, no control characters.
+    """Return the last lines of a log from byte `start` on, without colours and control characters.
 
-    Reads at most 64 KiB; of a line that was overwritten with carriage returns only the last state stays. Empty if
-    there is no log.
+    Reads at most 64 KiB; of a line with carriage returns only its last state stays. Empty if there is no log.
     """
     try:
         with log.open("rb") as file:
@@ -255,7 +254,7 @@ def last_lines(log: Path, *, start: int = 0, count: int = TAIL_LINES) -> list[st
     except OSError:
         return []
     if begin > start:
-        lines = lines[1:] or lines  # the first is cut
+        lines = lines[1:] or lines  # the first line is cut
     if lines[-1] == "":
         lines.pop()
     return [_printable(line) for line in lines[-count:]]
@@ -274,7 +273,7 @@ def _spec(ctx: TaskContext) -> CommandSpec:
     known = set(CommandSpec.__struct_fields__) - {"text"} | {"command"}
     try:
         if unknown := sorted(params.keys() - known):
-            raise TypeError(f"unknown: {', '.join(unknown)}")
+            raise TypeError(f"unknown fields: {', '.join(unknown)}")
         if "argv" not in params:
             params["text"] = params.pop("command")
         params.setdefault("env", {})
@@ -287,19 +286,19 @@ def _spec(ctx: TaskContext) -> CommandSpec:
         return CommandSpec(**params)
     except (KeyError, TypeError) as error:
         raise ProgramError(
-            f"the parameters of command step {ctx.vertex} are wrong: {error}",
-            hint="It needs command or argv, cwd and log.",
+            f"the parameters of command step {ctx.vertex} are invalid: {error}",
+            hint="Give command or argv, cwd and log.",
         ) from error
 
 
 _encoded = lru_cache(1024)(os.fsencode)
-"""Of all that steps have in their environment, most is the same for all."""
+"""The encoded environment that most steps share."""
 
 
 def _message(spec: CommandSpec) -> dict[str, Any]:
     """Return the guardian's specification (`guard` there lists the fields)."""
     env = {**spec.env}
-    own = str(Path(sys.executable).parent)  # not resolved: in a virtual environment it is a link to elsewhere
+    own = str(Path(sys.executable).parent)  # not resolved: in a virtual environment it is a link to another folder
     env["PATH"] = os.pathsep.join((own, env.get("PATH") or os.defpath))
     cwd, log = str(spec.cwd), str(spec.log)
     if "\0" in "".join((spec.text, *spec.argv, *spec.prefix, cwd, log, *env, *env.values())):
@@ -337,7 +336,7 @@ def _too_long(env: Mapping[str, str]) -> list[str]:
 
 
 def _argv(text: str, variables: Mapping[str, str]) -> list[str]:
-    """Return the words that start a shell with a command, and with variables that no environment can hold."""
+    """Return the words that start a shell with a command, and with variables too long for an environment."""
     named = [f"{name}={shlex.quote(value)}\n" for name, value in variables.items() if name.isidentifier()]
     text = "".join([*named, text])
     if len(os.fsencode(text)) <= LONGEST_TEXT:
@@ -347,7 +346,7 @@ def _argv(text: str, variables: Mapping[str, str]) -> list[str]:
 
 
 def _holds_nul(spec: CommandSpec, env: Mapping[str, str]) -> DefinitionError:
-    """Return the error of a specification that has a text with a character that ends every text of the system."""
+    """Return the error for a specification with a NUL character in a text."""
     texts = [
         *(("command", word) for word in (spec.text, *spec.argv, *spec.prefix)),
         ("cwd", str(spec.cwd)),
@@ -359,7 +358,7 @@ def _holds_nul(spec: CommandSpec, env: Mapping[str, str]) -> DefinitionError:
 
 
 def _receive(control: socket.socket) -> dict[str, Any]:
-    """Read one frame of the guardian; an empty one if it has gone."""
+    """Read one frame from the guardian; empty if the guardian has ended."""
     try:
         head = control.recv(4, socket.MSG_WAITALL)
         length = int.from_bytes(head, "big")
@@ -379,7 +378,7 @@ def _not_run(
             return RunCancelledError(f"step {spec.name} was cancelled before it started")
         return _not_started(spec, stage, number)
     if started is not None:
-        # Somebody killed the guardian, and only it: its command was not waited for yet, so the number is still its own.
+        # Only the guardian was killed: its command has not been waited for, so the pid is still the command's.
         with contextlib.suppress(OSError):
             os.killpg(started[0], signal.SIGKILL)
     why = frame.get("broken") or "it was killed"
@@ -395,7 +394,7 @@ def _not_started(spec: CommandSpec, stage: str, number: int) -> TaskError | Disk
     what, _, path = stage.partition(" ")
     if path:
         message = f"step {spec.name} cannot start: {path} cannot be {'read' if what == 'source' else 'mounted'}: {why}"
-        return TaskError(message, task=spec.name, hint="See that the folders above it can be entered.")
+        return TaskError(message, task=spec.name, hint="Check the permissions of the folders above it.")
     place = {"cwd": spec.cwd, "log": spec.log, "record": spec.record}.get(stage)
     what = {"cwd": "its working folder", "log": "its log", "record": "its process record"}.get(stage, "sh")
     message = f"step {spec.name} cannot start: {what}{f' {place}' if place else ''}: {why}"
@@ -405,36 +404,36 @@ def _not_started(spec: CommandSpec, stage: str, number: int) -> TaskError | Disk
         "record": "See that the folder of the record can be written.",
     }.get(stage, "See that sh is on the PATH, and that command and environment are not too long for the system.")
     if number in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFullError(message, hint="Make room on this disk.")
+        return DiskFullError(message, hint="Free space on this disk.")
     if number == errno.E2BIG:
         size = len(spec.text) + sum(len(name) + len(value) for name, value in spec.env.items())
-        said = f"its command and environment are too long for the system, {size:,} characters: {why}"
-        hint = "Have a step before it write a long list into a file, and read that; `ulimit -s` sets the limit."
-        return TaskError(f"step {spec.name} cannot start: {said}", task=spec.name, hint=hint)
+        cause = f"its command and environment are too long for the system, {size:,} characters: {why}"
+        hint = "Let an earlier step write a long list to a file, and read the file; `ulimit -s` sets the limit."
+        return TaskError(f"step {spec.name} cannot start: {cause}", task=spec.name, hint=hint)
     return TaskError(message, task=spec.name, hint=hint)
 
 
 def why_not_mounted(number: int) -> str:
-    """Say why the system shows no command other folders than itself, by the error number that it gave."""
+    """Return why the system shows a command no other folders than its own, from the error number."""
     why = {
-        errno.ENOSYS: "only Linux can show a command other folders than the rest of the system",
-        errno.ENOSPC: "this system lets its users make no more namespaces (user.max_user_namespaces)",
+        errno.ENOSYS: "only Linux has mount namespaces",
+        errno.ENOSPC: "this system allows its users no more namespaces (user.max_user_namespaces)",
     }
-    return why.get(number) or f"this system does not let you make namespaces for users ({os.strerror(number)})"
+    return why.get(number) or f"this system does not allow user namespaces ({os.strerror(number)})"
 
 
 def _failure(spec: CommandSpec, result: CommandResult, task: str) -> TaskError:
     if result.cause == "timeout":
         how = f"was ended after its timeout of {spec.timeout_s:g} s"
     elif result.cause == "signal":
-        how = "was ended because its guardian was told to stop"
+        how = "was ended because its guardian got a signal to stop"
     elif result.signal is not None:
         how = f"was ended by signal {result.signal} ({_signal_name(result.signal)})"
     else:
         how = f"ended with exit code {result.exit_code}"
     kind = kind_of_exit(result.exit_code, result.signal, out_of_memory=result.out_of_memory)
     if kind is Failure.MEMORY:
-        how += ", for want of memory as it seems: the kernel has killed a process for that meanwhile"
+        how += ", probably for lack of memory: the kernel killed a process for that meanwhile"
     lines = last_lines(spec.log, start=result.log_start)
     tail = "\n".join(("Its last lines:", *(f"  {line}" for line in lines))) if lines else "It printed nothing."
     lost = f"\nIts log is not complete: {result.log_error}." if result.log_error else ""

@@ -95,9 +95,7 @@ class Namespace:
         return None
 
     def reduced(self, fn: np.ufunc, dtype: np.dtype[Any]) -> Callable[..., Any] | None:
-        """Return the reduction of the namespace in place of a ufunc reduction, with `axis=` and kept axes; None if
-        there is none.
-        """
+        """Return the reduction of the namespace in place of a ufunc reduction, or None if there is none."""
         own = self._named(_REDUCED.get(fn, ""))
         if own is None:
             return None

@@ -1,12 +1,12 @@
-"""The body of a tensor task: a linear program of NumPy calls over one chunk, run tile by tile where that can be.
+"""The body of a tensor task: a linear program of NumPy calls over one chunk, tile by tile where possible.
 
-A chain of ufuncs over whole chunks moves every intermediate through main memory. Here runs of ufuncs are carried out
-over tiles that fit the cache, with `out=` buffers that are used again, and a reduction at the end takes each tile as
-it comes: only the operands are read from memory, once. NumPy does the arithmetic, so that dtypes and special values are
-its own; it lets go of the interpreter's lock while it does.
+A chain of ufuncs over whole chunks moves every intermediate array through main memory. This module runs consecutive
+ufuncs over tiles that fit the cache, with reused `out=` buffers, and a reduction at the end takes each finished tile:
+only the operands are read from memory, once. NumPy does the arithmetic, so dtypes and special values are those of
+NumPy; it releases the lock of the interpreter meanwhile.
 
-Sums of floating-point numbers are added tile by tile, so that their last bits may differ from those of `numpy.sum` over
-the whole; the order of the tiles is always the same.
+Sums of floating-point numbers are added tile by tile, so their last bits may differ from those of `numpy.sum` over the
+whole chunk; the order of the tiles is always the same.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from weft.operators.namespaces import NUMPY, namespace, numbers
 
 
 def _level_two() -> int:
-    """Return the bytes of the cache that each core has for itself, 0 where the system does not say."""
+    """Return the bytes of the level-2 cache of a core; 0 if the system does not report it."""
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         with suppress(OSError, ValueError):
             if (path / "level").read_text().strip() == "2":
@@ -36,25 +36,26 @@ def _level_two() -> int:
 
 
 def tile_of(cache: int) -> int:
-    """Return how many elements of 8 bytes a tile has for a cache of so many bytes: four tiles fill it, within bounds.
+    """Return the number of 8-byte elements of a tile, so that four tiles fill `cache` bytes, within bounds.
 
     Four are the operands and buffers of most programs. Measured with a cache of 2 MiB, where 64K elements took 0.75 of
-    the time of 256K, and with one of 1 MiB, where 64K to 256K were about as fast, and 32K slower on two threads.
+    the time of 256K, and with a cache of 1 MiB, where 64K to 256K were about equally fast, and 32K slower on two
+    threads.
     """
     return min(max(cache // 32, 64 * 1024), 256 * 1024)
 
 
 TILE = tile_of(_level_two())
-"""How many elements a tile has."""
+"""The number of elements of a tile."""
 
 
 class KernelKind(Enum):
-    """How a step is called."""
+    """The ways to call a step."""
 
     UFUNC = "ufunc"
     """A `numpy.ufunc`: element by element, with `out=`."""
     FILL = "fill"
-    """`fn(place, **kwargs)` returns what fills one tile after another: `fill(out)`."""
+    """`fn(place, **kwargs)` returns a function that fills one tile after another: `fill(out)`."""
     REDUCE = "reduce"
     """`fn.reduce(x, axis=, dtype=, keepdims=True)` of a ufunc over some or all axes."""
     CALL = "call"
@@ -70,7 +71,7 @@ class OperandSlot(NamedTuple):
 
 
 class ChunkPlace(NamedTuple):
-    """Which chunk a task makes: its number, its coordinates in the grid, where it begins and its shape."""
+    """The chunk that a task makes: its number, its coordinates in the grid, its offsets and its shape."""
 
     number: int
     at: tuple[int, ...]
@@ -79,7 +80,7 @@ class ChunkPlace(NamedTuple):
 
 
 class RegionStep(NamedTuple):
-    """One call. `place` tells where a chunk lies, for the kinds that ask; `dtype` is that of what it makes."""
+    """One call. Kinds with `place` get the position of the chunk; `dtype` is the dtype of the result."""
 
     kind: KernelKind
     fn: Any
@@ -90,12 +91,12 @@ class RegionStep(NamedTuple):
 
 
 class Region:
-    """A fused region: inputs take the first slots, each step the next one; the last slot is the value.
+    """A fused region: inputs take the first slots, each step takes the next one; the last slot is the value.
 
-    Made once where a graph is compiled, called by every task. `largest` is how many elements a chunk has at most, None
-    if nobody knows: small ones are not worth tiles. `threads` are those of BLAS, in a process that computes one task at
-    a time; 0 leaves them as they are. `space` is the namespace that computes: another one than NumPy's is given whole
-    chunks.
+    The compiler of a graph makes it once, and every task calls it. `largest` is the largest number of elements of a
+    chunk, None if unknown: tiles do not pay for small chunks. `threads` is the number of BLAS threads in a process that
+    computes one task at a time; 0 leaves it unchanged. `space` is the array namespace; any other than NumPy's computes
+    whole chunks.
     """
 
     def __init__(
@@ -111,11 +112,11 @@ class Region:
         self._parts = tuple(_parts(inputs, self.steps, tiled=self.tiled))
 
     def __call__(self, index: int, *values: Any) -> Any:
-        """Make chunk `index` of the values that it reads."""
+        """Return chunk `index` from the values that it reads."""
         slots: list[Any] = [*values, *self._room]
         if self.threads:
             use(self.threads)
-        with np.errstate(all="ignore"):  # of what a chunk holds nothing is told: NaN and infinity are values
+        with np.errstate(all="ignore"):  # NumPy's warnings stay silent: NaN and infinity are values
             if self.space != NUMPY:
                 return self._elsewhere(index, slots)
             for run, dead in self._parts:
@@ -125,7 +126,7 @@ class Region:
         return slots[-1]
 
     def _elsewhere(self, index: int, slots: list[Any]) -> Any:
-        """Do one step after the other, with the functions of the namespace where it has them."""
+        """Run the steps in order, with the functions of `space` where it has them."""
         space = namespace(self.space)
         last = _last_reads(self.inputs, self.steps)
         for at, step in enumerate(self.steps):
@@ -155,11 +156,11 @@ class Region:
 
 
 Run = Callable[[int, list[Any]], None]
-"""Fills the slots of one or more steps for a chunk."""
+"""A function that fills the slots of one or more steps for a chunk."""
 
 
 def whole_step(step: RegionStep, slot: int) -> Run:
-    """Return what runs one step over the whole chunk. Chunks may be tiny: nothing is looked up that is known now."""
+    """Return the function that runs one step over the whole chunk. Chunks may be tiny, so all look-ups happen here."""
     fn, args, kwargs, place = step.fn, step.args, step.kwargs, step.place
     constants = [arg for arg in args if type(arg) is not OperandSlot]
     at = [arg.at for arg in args if type(arg) is OperandSlot]
@@ -220,27 +221,27 @@ def whole_step(step: RegionStep, slot: int) -> Run:
 
 
 def _reducer(step: RegionStep, *, flat: bool = False) -> Callable[[Any], Any]:
-    """Return what reduces one array, or one tile of it; to a number where that is `flat`."""
+    """Return the function that reduces one array or tile; to a number if `flat`."""
     if flat:
         return partial(step.fn.reduce, dtype=_wide(step))
     return partial(step.fn.reduce, keepdims=True, dtype=_wide(step), **step.kwargs)
 
 
 _SUMS = frozenset({np.add, np.multiply})
-"""Reductions that may be asked for in a wider dtype than that of what they reduce."""
+"""Reductions with a dtype that may be wider than that of their input."""
 
 
 class _Tiled:
-    """Element-wise steps, and perhaps a reduction at their end, tile by tile.
+    """Element-wise steps, with an optional reduction at their end, tile by tile.
 
-    Falls back to one step after the other where the chunk is no larger than a tile.
+    A chunk no larger than a tile runs one step after the other.
     """
 
     def __init__(self, steps: Sequence[tuple[RegionStep, int]], wanted: Sequence[int]) -> None:
         self.steps = tuple(steps)
         self.whole = tuple(whole_step(step, slot) for step, slot in steps)
         self.wanted = tuple(wanted)
-        """The slots whose whole values are read afterwards: all but these live in scratch."""
+        """The slots whose whole values are read later; all other values live in scratch buffers."""
         own = {slot for _, slot in steps}
         self.outside = tuple(
             sorted({arg.at for step, _ in steps for arg in step.args if type(arg) is OperandSlot} - own)
@@ -292,7 +293,7 @@ class _Tiled:
             operands = {slot: _aligned(x, len(shape)) for slot, x in operands.items()}
             whole = made
             tiles = _rows(shape)
-        # Between two calls a tile holds the interpreter's lock, and other threads wait: all is looked up beforehand.
+        # Between two calls a tile holds the interpreter's lock, and other threads wait: all look-ups happen before.
         cells: list[Any] = [None] * len(slots)
         moving = {slot: x for slot, x in operands.items() if x.ndim}
         for slot, x in operands.items():
@@ -305,7 +306,7 @@ class _Tiled:
         parts: list[Any] = []
         known: tuple[int, ...] = ()
         for tile, here in tiles:
-            if here != known:  # none is larger than the first
+            if here != known:  # the first tile is the largest
                 known = here
                 for step, slot in self.steps:
                     number = self.buffer.get(slot)
@@ -329,7 +330,7 @@ class _Tiled:
 
     @staticmethod
     def _call(step: RegionStep, slot: int, places: Mapping[int, ChunkPlace], cells: list[Any]) -> tuple[Any, Any]:
-        """Return what a step calls for each tile, and what gets the arguments out of the cells; the last is for `out`.
+        """Return the function that a step calls for each tile, and the getter of its arguments, with `out` last.
 
         Constants are put at the end of the cells.
         """
@@ -346,14 +347,14 @@ class _Tiled:
 
 
 def _buffers(steps: Sequence[tuple[RegionStep, int]], wanted: Sequence[int]) -> dict[int, int]:
-    """Give each value inside a tile the number of a buffer: one whose value is not read any more, if there is one."""
+    """Assign a buffer to each value inside a tile, reusing the buffer of a value with no later reader."""
     last = {arg.at: at for at, (step, _) in enumerate(steps) for arg in step.args if type(arg) is OperandSlot}
     free: dict[np.dtype[Any], list[int]] = {}
     given: dict[int, int] = {}
     count = 0
     for at, (step, slot) in enumerate(steps):
         for arg in {arg.at for arg in step.args if type(arg) is OperandSlot}:
-            if last[arg] == at and arg in given:  # a ufunc may write over what it reads
+            if last[arg] == at and arg in given:  # a ufunc may overwrite its own input
                 dtype = next(s.dtype for s, own in steps if own == arg)
                 free.setdefault(dtype, []).append(given[arg])
         if slot in wanted or step.kind is KernelKind.REDUCE:
@@ -372,14 +373,14 @@ def _wide(step: RegionStep) -> Any:
 
 
 def sums_in(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Return the dtype that a ufunc is told to add up in: None for times, since ufuncs take none that has a unit."""
+    """Return the dtype for a ufunc's sum; None for timedeltas, since ufuncs accept none that has a unit."""
     return None if dtype.kind in "mM" else dtype
 
 
 def memory_order(operands: Sequence[Any], shape: tuple[int, ...]) -> list[int] | None:
-    """Return the order of axes in which all operands of this shape lie in memory, a transposed matrix column by column.
+    """Return the memory order of axes of all operands of this shape, for example column-major.
 
-    None where that is the order of rows, or they do not agree: then tiles are cut as the shape says.
+    None for row-major order, or if the operands differ: tiles then follow the shape.
     """
     whole = [x for x in operands if x.shape == shape]
     long = [axis for axis, n in enumerate(shape) if n > 1]
@@ -406,7 +407,7 @@ def _cut(x: Any, tile: tuple[slice, ...]) -> Any:
 
 
 def _rows(shape: tuple[int, ...]) -> Iterator[tuple[tuple[slice, ...], tuple[int, ...]]]:
-    """Cut along the first axis, and along the second where its rows are larger than a tile; yield tiles and shapes."""
+    """Cut along the first axis, and along the second if its rows are larger than a tile; yield tiles and shapes."""
     inner = prod(shape[1:])
     if inner <= TILE or len(shape) == 1:
         rows = max(1, TILE // max(1, inner))
@@ -421,7 +422,7 @@ def _rows(shape: tuple[int, ...]) -> Iterator[tuple[tuple[slice, ...], tuple[int
 
 
 def _joined(step: RegionStep, parts: list[Any], shape: tuple[int, ...], flat: bool) -> Any:
-    """Put the reductions of the tiles together, in the order of the tiles."""
+    """Combine the reductions of the tiles, in the order of the tiles."""
     fn: np.ufunc = step.fn
     if flat:
         return fn.reduce(np.array(parts), dtype=_wide(step)).reshape((1,) * len(shape))
@@ -441,9 +442,9 @@ def _joined(step: RegionStep, parts: list[Any], shape: tuple[int, ...], flat: bo
 
 
 def most_held(inputs: int, steps: Sequence[RegionStep], nbytes: Sequence[int], *, tiled: bool) -> int:
-    """Return how many bytes a program holds at most beside its inputs and its value.
+    """Return the most bytes that a program holds besides its inputs and its value.
 
-    `nbytes` are those of each slot. A call over a whole chunk may need as much as the largest thing that it is given.
+    `nbytes` are those of each slot. A call over a whole chunk may need as much as its largest argument.
     """
     live = dict.fromkeys(range(inputs), 0)
     most = 0
@@ -466,16 +467,16 @@ def most_held(inputs: int, steps: Sequence[RegionStep], nbytes: Sequence[int], *
 
 
 def _last_reads(inputs: int, steps: Sequence[RegionStep]) -> dict[int, int]:
-    """Return for each slot which step reads it last; the value is read when all is done."""
+    """Return for each slot the last step that reads it; the value is read after all steps."""
     last = {arg.at: at for at, step in enumerate(steps) for arg in step.args if type(arg) is OperandSlot}
     last[inputs + len(steps) - 1] = len(steps)
     return last
 
 
 def _parts(inputs: int, steps: Sequence[RegionStep], *, tiled: bool) -> Iterator[tuple[Run, tuple[int, ...]]]:
-    """Cut a program into parts: runs of element-wise steps with what reduces them, and single calls.
+    """Split a program into parts: runs of element-wise steps with their reduction, and single calls.
 
-    With each part come the slots that nobody reads after it.
+    Each part comes with the slots that no later part reads.
     """
     last_read = _last_reads(inputs, steps)
     at = 0

@@ -426,5 +426,5 @@ def _shown(path: bytes) -> str:
 def _os_error(what: str, error: OSError) -> WeftError:
     message = f"{what}: {error.strerror or error}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFullError(message, hint="Make room on this disk, for example: weft cache gc")
+        return DiskFullError(message, hint="Free space on this disk, for example: weft cache gc")
     return ForbiddenError(message, hint="See that you may write there, and that no link is on the way.")

@@ -45,7 +45,7 @@ _FULL_BYTES: Final = 64 << 10
 _NO_SHARED: Final = (sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP)
 WHAT_CAN_GO: Final = "Old runs go with `weft delete RUN`, kept results with `weft cache gc --max-size 0`."
 """The advice for a full disk."""
-_MAKE_ROOM: Final = f"Make room on this disk. {WHAT_CAN_GO}"
+_MAKE_ROOM: Final = f"Free space on this disk. {WHAT_CAN_GO}"
 _VERSION: Final = "SELECT value FROM weft_about WHERE key = 'version'"
 _OF_SQLITE: Final = " WITHOUT ROWID"
 _ONE_MAKES: Final = "SELECT pg_advisory_xact_lock(5734)"

@@ -274,7 +274,7 @@ class Remote:
     def _failed(self, what: str, error: OSError) -> DiskFullError | ForbiddenError:
         message = f"{shown(self.url)} cannot be {what}: {error.strerror or error}"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return DiskFullError(message, hint=f"Make room where the copy lies: {self.folder}")
+            return DiskFullError(message, hint=f"Free space on the disk of the copy: {self.folder}")
         return ForbiddenError(message, hint="See that the URL and your rights are as they should be.")
 
 

@@ -351,7 +351,7 @@ def os_error(what: str, error: OSError) -> WeftError:
 
     message = f"{what}: {error.strerror or error}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFullError(message, hint=f"Make room on this disk, or {ELSEWHERE}")
+        return DiskFullError(message, hint=f"Free space on this disk, or {ELSEWHERE}")
     if error.errno == errno.ENOENT:
         return NotFoundError(message)
     return ForbiddenError(message, hint=f"See that you may write there, or {ELSEWHERE}")

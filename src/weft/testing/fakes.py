@@ -117,7 +117,7 @@ class RecordingExecutor:
         if found is not None:
             now = self.loop.clock.now()
             self.loop.post_later(
-                job.id, Failed(now, lease, found.lo, found.vertex, found.lo, Failure.STOPPED, "told to stop")
+                job.id, Failed(now, lease, found.lo, found.vertex, found.lo, Failure.STOPPED, "cancelled")
             )
 
     def free(self, job: Job, vertex: str, lo: int, hi: int) -> None:

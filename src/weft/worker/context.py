@@ -130,7 +130,7 @@ class _Writer:
         if not 0 <= partition < self._limit:
             raise self._no_partition(partition)
         if context.lease.stop:
-            raise RunCancelledError(f"{context.vertex}[{context.index}] was told to stop")
+            raise RunCancelledError(f"{context.vertex}[{context.index}] was cancelled")
         if self._stream:
             context.streamed.add(self._edge)
             context.host.stream(self._edge, context.index, partition, value, context)
@@ -230,7 +230,7 @@ class WorkerTaskContext:
         """Wait until every task of a service has emitted its endpoint, and return them by index."""
         while (said := self.host.endpoints(service)) is None:
             if self.lease.stop:
-                raise RunCancelledError(f"{self.vertex}[{self.index}] was told to stop while it waited for {service}")
+                raise RunCancelledError(f"{self.vertex}[{self.index}] was cancelled while it waited for {service}")
             sleep(_ENDPOINT_POLL_S)
         return said
 
@@ -285,7 +285,7 @@ class WorkerTaskContext:
         self.host.emit(self.lease.id, self.vertex, self.index, DECIDE, (token, what, vertex, value, because))
         while (reply := self.host.reply(token)) is None:
             if self.lease.stop:
-                raise RunCancelledError(f"{self.vertex}[{self.index}] was told to stop")
+                raise RunCancelledError(f"{self.vertex}[{self.index}] was cancelled")
             sleep(_ENDPOINT_POLL_S)
         return reply
 

@@ -613,7 +613,7 @@ class WorkerProcess:
                 self._sort_in(self._channel.receive())
         lease = self._lease
         if lease is None or lease.stop:
-            raise RunCancelledError("the task was told to stop")
+            raise RunCancelledError("the task was cancelled")
 
     def _has_room(self, message: int) -> bool:
         if self._acknowledged < message and self._asking.acquire(blocking=False):
@@ -647,7 +647,7 @@ class WorkerProcess:
             self._streams.nudge()
         state, cell = self._ask(("block", edge, source, part, index))
         if state == "stop" or context.lease.stop:
-            raise RunCancelledError(f"{context.vertex}[{context.index}] was told to stop")
+            raise RunCancelledError(f"{context.vertex}[{context.index}] was cancelled")
         if state == "end":
             return None
         return unpacked(cell)
@@ -657,7 +657,7 @@ class WorkerProcess:
             for source in range(lo, hi):
                 while True:
                     if context.lease.stop:
-                        raise RunCancelledError(f"{context.vertex}[{context.index}] was told to stop")
+                        raise RunCancelledError(f"{context.vertex}[{context.index}] was cancelled")
                     state, cell = self._ask(("cell", context.vertex, inp.edge, source))
                     if state != "wait":
                         break

@@ -92,7 +92,7 @@ def run(
         measure(code, outcome)
     if reached < 0 and outcome.hi < lease.hi:
         outcome.kind = Failure.STOPPED.value
-        outcome.vertex, outcome.index, outcome.message = str(where[0]), outcome.hi, "told to stop"
+        outcome.vertex, outcome.index, outcome.message = str(where[0]), outcome.hi, "cancelled"
     return outcome
 
 

@@ -56,7 +56,7 @@ SAMPLES: dict[NoteKind, list[tuple[dict[str, Any], str]]] = {
     NoteKind.BACKUP_STARTED: [
         ({"worker": 1, "beside": 2, "reason": "slow"}, "backup on worker 1 beside worker 2: slow")
     ],
-    NoteKind.BACKUP_ENDED: [({"first": 1, "other": 2}, "worker 1 was first, worker 2 is told to stop")],
+    NoteKind.BACKUP_ENDED: [({"first": 1, "other": 2}, "worker 1 was first, worker 2 is cancelled")],
     NoteKind.OUTPUTS_LOST: [
         ({"count": 2, "first": 7, "reason": "gone"}, "outputs of 2 tasks (first 7) are lost: gone")
     ],

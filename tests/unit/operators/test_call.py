@@ -47,7 +47,7 @@ class TestParameters:
         [
             ({"cwd": "/", "log": "a"}, "command"),
             ({"command": "c", "log": "a"}, "cwd"),
-            ({"command": "c", "cwd": "/", "log": "a", "shell": 1}, "unknown: shell"),
+            ({"command": "c", "cwd": "/", "log": "a", "shell": 1}, "unknown fields: shell"),
             ({"command": "c", "cwd": 3, "log": "a"}, "int"),
         ],
     )

@@ -15,8 +15,8 @@ from weft.store.state import DESCRIPTION, RunFolder, StateRoot
     ("does", "what", "hinted"),
     [
         ("pass", "steps can have mounts", False),
-        ("raise OSError(28, '')", "steps cannot have mounts: this system lets its users make no more namespaces", True),
-        ("raise OSError(1, '')", "steps cannot have mounts: this system does not let you make namespaces", True),
+        ("raise OSError(28, '')", "steps cannot have mounts: this system allows its users no more namespaces", True),
+        ("raise OSError(1, '')", "steps cannot have mounts: this system does not allow user namespaces", True),
     ],
 )
 def test_it_says_whether_steps_can_have_mounts(tmp_path, monkeypatch, does, what, hinted):

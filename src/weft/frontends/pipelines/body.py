@@ -23,7 +23,7 @@ from weft.frontends.pipelines import conditions
 from weft.frontends.pipelines.caching import RECIPE, changed_while_it_ran, recipe_of
 from weft.frontends.pipelines.kinds import decoded, load_kind
 from weft.frontends.pipelines.parameters import check_value
-from weft.frontends.pipelines.parts import INPUT, ITEM, OUTPUT, OutputFolder, joined, told
+from weft.frontends.pipelines.parts import INPUT, ITEM, OUTPUT, OutputFolder, delivered_paths, joined
 from weft.frontends.pipelines.problems import show
 from weft.frontends.pipelines.states import NOT_RUN, WARNING
 from weft.frontends.pipelines.templates import as_text, go_text
@@ -46,9 +46,7 @@ MOUNTS = "mounts"
 IMAGE = "image"
 """The program parameter with the image of a step and its engine: see `weft.operators.containers.in_container`."""
 PUBLISH = "publish"
-"""The program parameter with the destination of outputs: the URL of the main file system, and the folder of its
-copy.
-"""
+"""The program parameter with the destination of outputs: the main file system's URL, and the folder of its copy."""
 MAX_LIST_BYTES = 1024 * 1024
 MAX_CONTENT_BYTES = 1024
 """The largest artifact in bytes that a loop or a condition reads."""
@@ -108,19 +106,19 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     result = _run_kind(step, inputs, values) if "kind" in own else run_command(step, inputs)
     missing = [PurePosixPath(path).name for path in outputs if not os.path.lexists(path)]
     warnings += [f"its output {output} was not made" for output in missing]
-    told = result if isinstance(result, dict) else {}
-    if told.get("unmounted") and any(said[1] in own.get("command", "") for said in ctx.params[MOUNTS]):
+    report = result if isinstance(result, dict) else {}
+    if report.get("unmounted") and any(mount[1] in own.get("command", "") for mount in ctx.params[MOUNTS]):
         warnings.append(f"nothing is at its mount paths: {result['unmounted']}")
     if PUBLISH in ctx.params:
         warnings += _publish(ctx.params[PUBLISH], outputs, name)
-    if told.get("log_error"):
+    if report.get("log_error"):
         warnings.append(f"its log is not complete: {result['log_error']}")
     lost = (
         "is too long for an environment"
         if "kind" in own
         else "is too long for what it starts: only its own shell has it"
     )
-    warnings += [f"{key} {lost}" for key in told.get("shell_only", ())]
+    warnings += [f"{key} {lost}" for key in report.get("shell_only", ())]
     if recipe is not None:
         reason = ctx.keep_result(recipe, started, changed_while_it_ran(ctx.params))
         if reason:
@@ -242,7 +240,7 @@ def _places(ctx: TaskContext, inputs: Mapping[str, TaskInput], places: Mapping[s
         values = inputs[f"{source}->{ctx.vertex}"].all()
         return values[0] if values else ()
 
-    return {name: told(found, value_of) for name, found in places.items()}
+    return {name: delivered_paths(found, value_of) for name, found in places.items()}
 
 
 # ------------------------------------------------------------------------------------------------------------ controls
@@ -392,6 +390,6 @@ def make_room(root: str, outputs: Iterable[str], step: str) -> None:
         except OSError as error:
             message = f"step {step} cannot start: no room can be made for its output {output}: {error.strerror}"
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise DiskFullError(message, hint="Make room on this disk.") from None
+                raise DiskFullError(message, hint="Free space on this disk.") from None
             hint = "See that you may write there, and that no link is on the way."
             raise TaskError(message, task=step, hint=hint) from None

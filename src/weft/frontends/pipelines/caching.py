@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from weft.frontends.pipelines.kinds import leaves_of, load_kind
-from weft.frontends.pipelines.parts import OutputFolder, text_to_json, told
+from weft.frontends.pipelines.parts import OutputFolder, delivered_paths, text_to_json
 from weft.frontends.pipelines.templates import USER_NAME
 from weft.model.errors import WeftError
 from weft.store.results import Recipe
@@ -45,11 +45,11 @@ class CachePlace(Struct, frozen=True):
 
 
 def describe(pipeline: Pipeline, step: ResolvedStep, place: CachePlace | None, folder: str = "") -> Recipe | None:
-    """Return the recipe of a step; None if the step neither uses nor fills the cache. `folder` is that of the
-    pipeline's file.
+    """Return the recipe of a step; None if the step neither uses nor fills the cache.
 
-    The recipe of a looping step belongs to no item yet: `recipe_of` adds the item. The condition of an item is part of
-    the recipe: a result exists only if the condition was true, and the condition has the same outcome for equal inputs.
+    `folder` is that of the pipeline's file. The recipe of a looping step belongs to no item yet: `recipe_of` adds the
+    item. The condition of an item is part of the recipe: a result exists only if the condition was true, and the
+    condition has the same outcome for equal inputs.
     """
     if place is None or not step.cache.enable or step.skipped:
         return None
@@ -178,7 +178,8 @@ def recipe_of(
     leaves = {}
     if "inputs" in params:
         found = inputs or {
-            name: told(places, lambda source: _told_by(source, lookup)) for name, places in params["inputs"].items()
+            name: delivered_paths(places, lambda source: _helper_value(source, lookup))
+            for name, places in params["inputs"].items()
         }
         own["inputs"] = dict(found)
     if "folder" in params:
@@ -188,11 +189,14 @@ def recipe_of(
     return Recipe.from_json(said, leaves, **own)
 
 
-def _told_by(source: str, lookup: Callable[[str], tuple[int, Mapping[str, Any]]]) -> Any:
+def _helper_value(source: str, lookup: Callable[[str], tuple[int, Mapping[str, Any]]]) -> Any:
     """Return the result of a helper vertex: a JOIN has places of outputs, a lister has the items of its step."""
     outputs = lookup(source)[1].get("outputs")
     if isinstance(outputs, dict):
-        return {name: told(places, lambda inner: _told_by(inner, lookup)) for name, places in outputs.items()}
+        return {
+            name: delivered_paths(places, lambda inner: _helper_value(inner, lookup))
+            for name, places in outputs.items()
+        }
     return range(lookup(source.rpartition("/")[0])[0])
 
 

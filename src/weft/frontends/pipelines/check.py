@@ -65,9 +65,7 @@ class _Family(Struct, frozen=True):
 
 
 class _Scene(Struct, frozen=True):
-    """The input of a rule. `outputs` caches the outputs of components by `id`: thousands may name the same
-    component.
-    """
+    """The input of a rule. `outputs` caches outputs by component `id`: thousands may name the same component."""
 
     pipeline: Pipeline
     problems: Problems

@@ -181,13 +181,13 @@ def compile_items(
     """
     run, place = RunIdentity(**repeating["run"]), _place(repeating["place"])
     nodes, ends, outputs = resolve_items(pipeline, run, dag, scope, items)
-    told = f"{scope.id}/outputs"
+    places_id = f"{scope.id}/outputs"
     where = {"outputs": {name: places_to_json(found) for name, found in outputs.items()}}
     reads = dict.fromkeys(source for found in outputs.values() for source in sources(found))
-    nodes.append(ControlStep(told, scope.name, JOIN, (scope.id, *ends), tuple(reads), where))
+    nodes.append(ControlStep(places_id, scope.name, JOIN, (scope.id, *ends), tuple(reads), where))
     graph = LogicalGraph(pipeline.name)
     _add(graph, nodes, pipeline, place, repeating, f"{scope.id}/disabled", (scope.id,))
-    return Patch.of(graph, [Edge(told, f"{scope.id}/end", BROADCAST)])
+    return Patch.of(graph, [Edge(places_id, f"{scope.id}/end", BROADCAST)])
 
 
 def _add(
@@ -514,9 +514,7 @@ def scoped_parts(pipeline: Pipeline, name: str) -> list[str]:
 
 
 def mounted_parts(pipeline: Pipeline, name: str) -> dict[str, bool]:
-    """Return the parts of a file system that steps mount (folders and files; "" for all), and whether they may
-    write.
-    """
+    """Return the mounted parts of a file system (folders and files; "" for all), and whether steps may write them."""
     steps = (step.extra_fs for step in pipeline.steps.values())
     main = () if pipeline.main_fs is None else (pipeline.main_fs,)
     found: dict[str, bool] = {}

@@ -140,7 +140,7 @@ def tokens(text: str) -> list[Token]:
         else:
             sign, at = _read(text, at, lambda c: not (c.isalnum() or c in "()[]" or c in _QUOTES))
             if sign not in _SIGNS:
-                raise ConditionError(f"{show(sign)} is no operator")
+                raise ConditionError(f"{show(sign)} is not an operator")
             found.append(Token("sign", sign))
     return found
 
@@ -171,7 +171,7 @@ def _word(word: str) -> Token:
     if word in ("in", "IN"):
         return Token("sign", "in")
     if "." in word:
-        raise ConditionError(f"{show(word)} has a dot, and there is nothing inside a word; put text into quotes")
+        raise ConditionError(f"{show(word)} has a dot; put text with dots into quotes")
     return Token("value", word, word)
 
 
@@ -183,7 +183,7 @@ def _number(text: str) -> float:
 
 
 def _no(text: str) -> float:
-    raise ConditionError(f"{show(text)} is no number")
+    raise ConditionError(f"{show(text)} is not a number")
 
 
 def _time_or_text(text: str) -> Value:
@@ -262,7 +262,7 @@ class _Parser:
         return left
 
     def _joins(self) -> int:
-        """Return the binding strength of the current token; -1 if it is no operator."""
+        """Return the binding strength of the current token; -1 if it is not an operator."""
         token = self.next
         return _BINDING.get(token.text, -1) if token is not None and token.kind == "sign" else -1
 
@@ -280,7 +280,7 @@ class _Parser:
             return Prefix(token.text, self._operand(depth))
         if token.kind == "open":
             if depth >= MAX_NESTING:
-                raise ConditionError(f"more than {MAX_NESTING} brackets lie inside each other")
+                raise ConditionError(f"brackets are nested more than {MAX_NESTING} levels deep")
             inside = self.level(0, depth + 1)
             close = self.next
             if close is None or close.kind != "close":
@@ -383,7 +383,7 @@ def _matches(sign: str, left: Value, right: Value) -> Value:
     try:
         found = re.search(right, left) is not None
     except (re.error, OverflowError, RecursionError) as error:
-        raise ConditionError(f"{show(right)} is no pattern: {error}") from None
+        raise ConditionError(f"{show(right)} is not a pattern: {error}") from None
     return found == (sign == "=~")
 
 

@@ -77,8 +77,9 @@ class Signature(Struct, frozen=True):
 
     @classmethod
     def of(cls, function: Callable[..., Any], *, any_value: bool = False) -> Signature:
-        """Return the signature of a function; `any_value` allows parameters of any type. DefinitionError: an invalid
-        argument.
+        """Return the signature of a function; `any_value` allows parameters of any type.
+
+        DefinitionError: an invalid argument.
         """
         inputs: dict[str, bool] = {}
         outputs: list[str] = []

@@ -86,7 +86,7 @@ def compare(
         if isinstance(node, ResolvedStep):
             reason = _step(old[0], was, new[0], node) or _code(code, node.name)
             items = {} if reason else _items(was, node)
-            edit.items |= {(node.name, number): told for number, told in items.items()}
+            edit.items |= {(node.name, number): reason for number, reason in items.items()}
             before_n, n = _width(was), _width(node)
             if not reason and before_n != n:
                 edit.wider[node.name] = f"it loops over {n} items, not {before_n}"
@@ -98,13 +98,13 @@ def compare(
             reason = _repeated(old[0], was, new[0], node) or _code(code, node.name)
             if reason:
                 roots.setdefault(node.id, reason)
-    _spread(edit, new[1], graph, roots)
+    _propagate(edit, new[1], graph, roots)
     names = {node.name for node in new[1]}
     edit.removed = [node.name for node in old[1] if isinstance(node, ResolvedStep) and node.name not in names]
     return edit
 
 
-def _spread(edit: PipelineEdit, nodes: Sequence[Node], graph: LogicalGraph, roots: Mapping[str, str]) -> None:
+def _propagate(edit: PipelineEdit, nodes: Sequence[Node], graph: LogicalGraph, roots: Mapping[str, str]) -> None:
     """Record the roots and all their dependents."""
     by_id = {node.id: node for node in nodes}
     after: dict[str, list[str]] = {}
@@ -134,9 +134,9 @@ def _step(old: Pipeline, was: Node | None, new: Pipeline, step: ResolvedStep) ->
         return NEW
     if was.skipped or step.skipped:
         return "it is no longer skipped" if was.skipped and not step.skipped else ""
-    told = tell_changes(static_leaves(old, was, was.docker_env), static_leaves(new, step, step.docker_env))
-    if told:
-        return told[0]
+    changes = tell_changes(static_leaves(old, was, was.docker_env), static_leaves(new, step, step.docker_env))
+    if changes:
+        return changes[0]
     other = next((name for name, places in step.places.items() if was.places[name] != places), None)
     if other is not None:
         return f"its input {other} is another artifact"
@@ -151,8 +151,8 @@ def _step(old: Pipeline, was: Node | None, new: Pipeline, step: ResolvedStep) ->
 def _code(code: tuple[Code, Code], name: str) -> str:
     """Return the changed code of a step or of steps in a dag; "" if it is unchanged or unknown."""
     before, now = (one.get(name) for one in code)
-    told = tell_changes(before, now) if before is not None and now is not None else []
-    return told[0] if told else ""
+    changes = tell_changes(before, now) if before is not None and now is not None else []
+    return changes[0] if changes else ""
 
 
 def _width(node: Node | None) -> int:

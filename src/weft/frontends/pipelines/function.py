@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from weft.graph.task import TaskContext, TaskInput
 
 CALL: Final = "WEFT_CALL"
-"""Variables with the description of the call: `WEFT_CALL_0` and so on, because Linux limits the length of one
-variable.
-"""
+"""Variables with the description of the call, `WEFT_CALL_0` and so on: Linux limits the length of each."""
 _PIECE_BYTES: Final = 100 * 1024
 _INVOKE: Final = str(Path(__file__).with_name("invoke.py"))
 

@@ -1,7 +1,7 @@
-"""What the process of a Python step runs: find the function, call it, and show where it failed.
+"""The main program of a Python step's process: imports the function, calls it, and shows the place of an error.
 
-It is started by its path, loads nothing of Weft but what the function's module asks for, and is over when the function
-returns. Exit code 0: it returned; 1: it raised, or could not be found.
+The guardian starts it by its path. It loads only the modules of Weft that the function's module imports, and ends when
+the function returns. Exit code 0: the function returned; 1: it raised, or was not found.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import time
 
 YOUNG_S = 3.0
-"""No bytecode is written while a module beside the function's has changed within so many seconds."""
+"""Seconds since the last change of a module beside the function's in which no bytecode is written."""
 
 TYPE_CHECKING = False  # `typing` takes time to load
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Do what the variables `WEFT_CALL_0` and so on say: see `function.run_function`."""
+    """Call the function that the variables `WEFT_CALL_0` and so on describe: see `function.run_function`."""
     pieces: list[str] = []
     while (piece := os.environ.pop(f"WEFT_CALL_{len(pieces)}", None)) is not None:
         pieces.append(piece)
@@ -32,18 +32,18 @@ def main() -> None:
         function = find(call["root"], call["function"])
         arguments = bound(function, call)
         function(**arguments)
-    except Exception as error:  # noqa: BLE001 - it is the user's
+    except Exception as error:  # noqa: BLE001 - the function of the user
         show(error)
         sys.exit(1)
 
 
 def find(root: str, target: str) -> Callable[..., Any]:
-    """Return the function `module:name`; its module is looked for in `root` before elsewhere."""
+    """Return the function `module:name`; `root` precedes all other folders for its module."""
     import importlib
 
     module, _, path = target.partition(":")
     sys.path.insert(0, root)
-    # Bytecode is matched to its source by size and whole seconds: after an edit within the second it would be stale.
+    # Bytecode is matched to its source by size and whole seconds: after a second edit within one it would be stale.
     with os.scandir(root) as entries:
         if any(entry.name.endswith(".py") and time.time() - entry.stat().st_mtime < YOUNG_S for entry in entries):
             sys.dont_write_bytecode = True
@@ -53,12 +53,12 @@ def find(root: str, target: str) -> Callable[..., Any]:
     found: Any = loaded
     for name in path.split("."):
         found = getattr(found, name)
-    function: Callable[..., Any] = getattr(found, "function", found)  # a step is its function here
+    function: Callable[..., Any] = getattr(found, "function", found)  # a step stands for its function here
     return function
 
 
 def bound(function: Callable[..., Any], call: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments: paths of artifacts, and parameters of the type that the function says."""
+    """Return the arguments: paths of artifacts, and parameters converted to the annotated types."""
     from pathlib import Path
 
     from weft.frontends.pipelines.declaring import TAKEN_IN, Signature
@@ -79,7 +79,7 @@ def bound(function: Callable[..., Any], call: dict[str, Any]) -> dict[str, Any]:
 
 
 def typed(value: Any, kind: str) -> Any:
-    """Return a value as the type of an argument, where the language has fewer types."""
+    """Return a value in the type of an argument, since the language has fewer types than Python."""
     from pathlib import Path
 
     if kind == "path":
@@ -88,7 +88,7 @@ def typed(value: Any, kind: str) -> Any:
 
 
 def show(error: BaseException) -> None:
-    """Print a traceback that begins where the user's code does."""
+    """Print a traceback that begins in the user's code."""
     import traceback
 
     trace = error.__traceback__

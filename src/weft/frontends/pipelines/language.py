@@ -22,11 +22,11 @@ NEVER_EXPIRES = -1
 ParameterKind: TypeAlias = Literal["string", "int", "float", "path", "list"]
 Strategy: TypeAlias = Literal["fail_fast", "continue"]
 CACHE_MODES = ("content", "paddleflow")
-"""How files are compared: by what is in them, or by the time of their last change as PaddleFlow does."""
+"""The ways to compare files: by content, or by the time of the last change as in PaddleFlow."""
 
 
 class SourceText(Struct, frozen=True):
-    """A text of the file, where it stands, and the path of its field."""
+    """A text of the file, its position, and the path of its field."""
 
     value: str = ""
     mark: FilePosition = START
@@ -34,7 +34,7 @@ class SourceText(Struct, frozen=True):
 
 
 class ParameterDefinition(Struct, frozen=True):
-    """A parameter of a step. `kind` is None when the file gives a bare value: any type is legal then."""
+    """A parameter of a step. `kind` is None if the file gives a bare value: any type is legal then."""
 
     name: str
     value: ParameterValue
@@ -44,7 +44,7 @@ class ParameterDefinition(Struct, frozen=True):
 
 
 class LoopArgument(Struct, frozen=True):
-    """What a component loops over: a list, or a text that is JSON for one or a single template."""
+    """The items of a loop: a list, or a text that is a JSON list or a single template."""
 
     value: str | tuple[ParameterValue, ...]
     mark: FilePosition = START
@@ -52,7 +52,7 @@ class LoopArgument(Struct, frozen=True):
 
 
 class FsScope(Struct, frozen=True):
-    """Paths of one file system whose content belongs to a step's cache key; relative to that file system's root."""
+    """The paths of one file system whose content belongs to a step's cache key; relative to its root."""
 
     name: str
     paths: tuple[str, ...] = ("/",)
@@ -60,9 +60,9 @@ class FsScope(Struct, frozen=True):
 
 
 class CacheDefinition(Struct, frozen=True):
-    """Whether a step may reuse an earlier result. `given` names the fields that the file sets at this level.
+    """The cache options of a step. `given` names the fields that the file sets at this level.
 
-    `max_expired_time` is in seconds, -1 means for ever.
+    `max_expired_time` is in seconds; -1 means for ever.
     """
 
     enable: bool = False
@@ -73,7 +73,7 @@ class CacheDefinition(Struct, frozen=True):
     mark: FilePosition = START
 
     def over(self, general: CacheDefinition) -> CacheDefinition:
-        """Return these options completed by those of the whole pipeline: fields override, scopes are appended."""
+        """Return these options, completed by those of the whole pipeline: fields override, scopes are appended."""
         return replace(
             self,
             enable=self.enable if "enable" in self.given else general.enable,
@@ -85,7 +85,7 @@ class CacheDefinition(Struct, frozen=True):
 
 
 class Mount(Struct, frozen=True):
-    """A file system and the part of it that steps see. An empty `sub_path` is all of it."""
+    """A file system and the part of it that steps see. An empty `sub_path` means all of it."""
 
     name: str = ""
     mount_path: str = ""
@@ -95,16 +95,16 @@ class Mount(Struct, frozen=True):
 
 
 class FailureOptions(Struct, frozen=True):
-    """What a failed step does to the others: `fail_fast` ends the run, `continue` only cancels what needs it."""
+    """The effect of a failed step on the others: `fail_fast` ends the run, `continue` only cancels its dependents."""
 
     strategy: Strategy = "fail_fast"
     mark: FilePosition = START
 
 
 class Component(Struct, frozen=True):
-    """What steps, dags and references have in common. Maps keep the order of the file and are not to be changed.
+    """The common fields of steps, dags and references. Maps keep the order of the file and must not be changed.
 
-    `path` is that of the field where the component is written, `mark` the place of its name there.
+    `path` is the path of the field with the component, `mark` the position of its name.
     """
 
     name: str
@@ -118,9 +118,9 @@ class Component(Struct, frozen=True):
 
 
 class Step(Component, frozen=True):
-    """One step as written. `kind` and `options` say what runs in the place of a command, where something else does.
+    """One step as written. `kind` and `options` describe a step that is no command.
 
-    `option_texts` are all texts of the options, each with its place.
+    `option_texts` are all texts of the options with their positions.
     """
 
     command: SourceText = SourceText()
@@ -154,17 +154,17 @@ class Dag(Component, frozen=True):
 
 
 class Reference(Component, frozen=True):
-    """Stands for a copy of a component with other parameters and inputs; none is left after `references.expand`."""
+    """A copy of a component with other parameters and inputs; `references.expand` replaces all of them."""
 
     target: SourceText = SourceText()
 
 
 class UnreadableComponent(Component, frozen=True):
-    """Stands for a component that could not be read: naming it is no second mistake."""
+    """A placeholder for an unreadable component, so that references to it are not reported too."""
 
 
 class Pipeline(Struct, frozen=True):
-    """A whole file: read, and checked once it comes out of `parse_pipeline`."""
+    """A whole file. The result of `parse_pipeline` is checked, the result of `parsing.read` is not."""
 
     name: str
     entry_points: Mapping[str, Component]
@@ -189,7 +189,7 @@ class Pipeline(Struct, frozen=True):
 
     @property
     def disabled_names(self) -> frozenset[str]:
-        """The dotted names of the components that are not to run."""
+        """The dotted names of the disabled components."""
         return frozenset(entry.value for entry in self.disabled)
 
 

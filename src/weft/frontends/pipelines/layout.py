@@ -1,6 +1,4 @@
-"""The layout of a pipeline run: its graph, the place of its outputs, copies of remote file systems, and its
-description.
-"""
+"""The layout of a pipeline run: its graph, its outputs, copies of remote file systems, and its description."""
 
 from __future__ import annotations
 
@@ -117,7 +115,7 @@ def check_run(loaded: PipelineWork, compiled: CompiledPipeline, *, mounted: bool
 
 def spec_of(loaded: PipelineWork, compiled: CompiledPipeline, about: Mapping[str, Any] | None = None) -> RunSpec:
     """Return the specification of a compiled run. `about` is the description of a resumed run."""
-    told = about_run(loaded, compiled) if about is None else about
+    description = about_run(loaded, compiled) if about is None else about
     own = {  # also needed by a resume
         "renamed": loaded.origin.renamed,
         "root": str(loaded.root),
@@ -132,10 +130,10 @@ def spec_of(loaded: PipelineWork, compiled: CompiledPipeline, about: Mapping[str
         compiled.graph,
         PROJECTION,
         loaded.user,
-        file=str(told["file"]),
-        parameters=told["parameters"],
+        file=str(description["file"]),
+        parameters=description["parameters"],
         steps=compiled.steps,
-        about={**told, **own},
+        about={**description, **own},
         warnings=compiled.warnings,
         paths=outputs_of,
         roots=(outputs,),
@@ -169,9 +167,7 @@ def _publisher(loaded: PipelineWork) -> Callable[[Iterable[str]], None]:
 def resumed_spec(
     loaded: PipelineWork, folder: RunFolder, described: Mapping[str, Any], done: frozenset[str]
 ) -> RunSpec:
-    """Return the specification of a resumed run. Steps and items that are `done` keep the code digests of their
-    start.
-    """
+    """Return the specification of a resumed run. Steps that are `done` keep the code digests of their start."""
     compiled = compile_loaded(loaded, folder.run_id, place_of(loaded, folder.path))
     now = code_of(loaded.pipeline, compiled.nodes, str(loaded.base))
     was = described.get(CODE, {})
@@ -253,7 +249,7 @@ def make_place(loaded: PipelineWork, place: list[str], run_id: str) -> None:
         finally:
             os.close(parent)
     except FileExistsError:
-        raise ConflictError(f"{where / run_id} is there already", hint="Start a new run.") from None
+        raise ConflictError(f"{where / run_id} exists already", hint="Start a new run.") from None
     except OSError as error:
         raise os_error(f"the folder for outputs, {where}, cannot be made", error) from None
 

@@ -1,4 +1,4 @@
-"""From a file, a text or the folder of an earlier run to a pipeline that could run."""
+"""Loads a pipeline from a file, a text or the folder of an earlier run."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ def load_pipeline(
 ) -> Loaded:
     """Read and check a pipeline file (YAML, JSON, or `file.py:name`); nothing is started or written.
 
-    `overrides` maps `parameter` or `step.parameter` to a value; `name` replaces the name of the pipeline; `caching`
-    says what to do about the cache, `around` what steps are to find round them.
-    NotFoundError, ForbiddenError: the file cannot be read. PipelineError lists every mistake. UsageError: a wrong
-    override or name.
+    `overrides` maps `parameter` or `step.parameter` to a value; `name` replaces the name of the pipeline; `caching` has
+    the run options of the cache, `around` those of the surroundings. NotFoundError, ForbiddenError: the file cannot be
+    read. PipelineError lists every mistake. UsageError: a wrong override or name.
     """
     return _load(origin_of(path, overrides or {}, name), user, caching, around)
 
@@ -75,7 +74,7 @@ def _load(origin: PipelineSource, user: str, caching: Caching | None, around: Su
 
 
 def loaded_again(folder: Path, file: str) -> Loaded:
-    """Return what a run was made of, as its folder tells it: the file may have changed meanwhile, or be gone."""
+    """Load the pipeline of a run from its folder, since the file may have changed or be gone."""
     try:
         said = read_description(folder)
     except FileNotFoundError:
@@ -84,11 +83,11 @@ def loaded_again(folder: Path, file: str) -> Loaded:
     overrides, renamed = said.get("overrides"), said.get("renamed")
     if not (isinstance(text, str) and isinstance(root, str) and isinstance(user, str) and isinstance(overrides, dict)):
         raise ConflictError(
-            f"{folder.name} did not keep what a resume needs: it died too early, or an older version made it",
+            f"{folder.name} lacks the records for a resume: it ended too early, or an older version wrote it",
             hint="Start a new run.",
         )
     if not Path(root).is_dir():
-        raise NotFoundError(f"the folder {root} that {folder.name} works in is gone", hint="Start a new run.")
+        raise NotFoundError(f"the folder {root} of {folder.name} is missing", hint="Start a new run.")
     built_with = said.get("built_with")
     built_with = built_with if isinstance(built_with, dict) else {}
     main_fs = str(said.get("main_fs") or "")

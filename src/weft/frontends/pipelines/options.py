@@ -1,4 +1,4 @@
-"""What a run is asked to do about the cache and its surroundings, and which part of a graph that is."""
+"""Run options about the cache and the surroundings of steps, and the part of a graph that they select."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Caching(Struct, frozen=True):
-    """What a run was asked to do about the cache, in names of steps.
+    """The run options of the cache, by names of steps.
 
-    `off`: nothing at all. The steps in `refresh`, and `start` with all that depends on it, are not looked up. `only`:
-    nothing runs but this step and what it needs.
+    `off`: the cache is not used. The steps in `refresh`, and `start` with all its dependents, are not looked up.
+    `only`: only this step and its ancestors run.
     """
 
     off: bool = False
@@ -31,11 +31,11 @@ class Caching(Struct, frozen=True):
 
 
 class Surroundings(Struct, frozen=True):
-    """What steps are to find round them on this machine; a resume goes on with what the run began with.
+    """The surroundings of steps on this machine; a resumed run keeps those of its start.
 
-    With `mounts` folders are put at the mount paths that the file names. `file_systems` maps names of file systems to
-    folders or URLs; copies of what lies at URLs are below `stage` (default: in the state folder). `docker_env` says
-    what becomes of the images that steps name (see `weft.operators.containers`).
+    With `mounts` folders are mounted at the mount paths of the file. `file_systems` maps names of file systems to
+    folders or URLs; copies of remote file systems are below `stage` (default: in the state folder). `docker_env`
+    selects the treatment of the steps' images (see `weft.operators.containers`).
     """
 
     mounts: bool = True
@@ -45,13 +45,13 @@ class Surroundings(Struct, frozen=True):
 
 
 def refreshed_vertices(graph: LogicalGraph, caching: Caching) -> frozenset[str]:
-    """Return the vertices that are not looked up. UsageError: there is no such step."""
+    """Return the vertices that are not looked up in the cache. UsageError: an unknown step."""
     below = _reachable(graph, _vertices(graph, caching.start), down=True) if caching.start else set()
     return frozenset(id for name in caching.refresh for id in _vertices(graph, name)) | below
 
 
 def part_asked_for(graph: LogicalGraph, caching: Caching) -> LogicalGraph:
-    """Return the part of a graph that was asked for. UsageError: there is no such step."""
+    """Return the part of a graph that the run options select. UsageError: an unknown step."""
     if not caching.only:
         return graph
     wanted = _reachable(graph, _vertices(graph, caching.only), down=False)
@@ -68,7 +68,7 @@ def part_asked_for(graph: LogicalGraph, caching: Caching) -> LogicalGraph:
 
 
 def _reachable(graph: LogicalGraph, begin: set[str], *, down: bool) -> set[str]:
-    """Return what depends on some vertices, or what they depend on, and themselves."""
+    """Return some vertices and all their descendants or ancestors."""
     near: dict[str, list[str]] = {}
     for edge in graph.edges:
         near.setdefault(edge.src if down else edge.dst, []).append(edge.dst if down else edge.src)
@@ -82,7 +82,7 @@ def _reachable(graph: LogicalGraph, begin: set[str], *, down: bool) -> set[str]:
 
 
 def _vertices(graph: LogicalGraph, step: str) -> set[str]:
-    """Return the vertices of a step, or of all that a dag has inside. UsageError: there is no such step."""
+    """Return the vertices of a step, or of all steps inside a dag. UsageError: an unknown step."""
     names = {id: vertex.step for id, vertex in graph.vertices.items()}
     found = {id for id, name in names.items() if name and (name == step or name.startswith(f"{step}."))}
     if not found:

@@ -1,4 +1,4 @@
-"""Values given beside a pipeline file: parameters, another name, and the main file system."""
+"""Values given to a run beside its file: parameters, another name, and the main file system."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def make_pipeline(
     kinds: Mapping[str, str] = STEP_KINDS,
     main_fs: str = "",
 ) -> Pipeline:
-    """Return the pipeline of a file with what was given beside it: parameters, another name, and kinds of steps.
+    """Return the pipeline of a file with parameters, another name, and kinds of steps given to the run.
 
     `main_fs` is the name of the main file system of a file that names none.
     """
@@ -47,13 +47,13 @@ def make_pipeline(
 def apply_overrides(pipeline: Pipeline, overrides: Mapping[str, object]) -> Pipeline:
     """Return the pipeline with other parameter values.
 
-    A key is `parameter` (every component that has it where the file writes it, components that are referred to
-    excepted) or the dotted name of a component and one of its parameters (`dag.step.parameter`; wins over the former).
-    A value is text as from a command line, converted to the parameter's type, or a value of that type. A parameter
-    without a declared type takes any value: text becomes a number where the file has a number, and a list (written as
-    JSON) where it has a list.
-    Raise UsageError for an unknown key or a value that does not fit, PipelineError for a template in a value that
-    names nothing.
+    A key is `parameter` (every component that has it where the file writes it, except components that references name)
+    or the dotted name of a component and one of its parameters (`dag.step.parameter`; wins over the former). A value is
+    text as from a command line, converted to the parameter's type, or a value of that type. A parameter without a
+    declared type takes any value: text becomes a number if the file has a number, and a list (written as JSON) if it
+    has a list.
+
+    UsageError: an unknown key or a value that does not fit. PipelineError: a template in a value names nothing.
     """
     everywhere = {key: value for key, value in overrides.items() if "." not in key}
     at: dict[str, dict[str, object]] = {}
@@ -81,7 +81,7 @@ def unknown_parameters(pipeline: Pipeline, keys: Iterable[str]) -> list[str]:
 
 
 def _is_open(parameter: ParameterDefinition) -> bool:
-    """Whether its name alone means it: it is written with the component, and not with one that is referred to."""
+    """Whether the bare name means this parameter: it is written with the component, and not behind a reference."""
     return parameter.path.startswith((paths.ENTRY_POINTS, paths.POST_PROCESS))
 
 
@@ -90,7 +90,7 @@ class _Overriding(Struct, frozen=True):
     at: Mapping[str, Mapping[str, object]]
 
     def all_of(self, components: Mapping[str, Component], prefix: str) -> Mapping[str, Component]:
-        """Return components side by side with other values; the same map where none of them changes."""
+        """Return sibling components with other values; the same map if no value changes."""
         changed = {name: self._one(component, prefix + name) for name, component in components.items()}
         return components if all(changed[name] is one for name, one in components.items()) else changed
 

@@ -19,7 +19,7 @@ _PATH_VALUE = re.compile(r"[.a-zA-Z0-9/_-]+")
 
 
 def mismatch(kind: ParameterKind, value: ParameterValue) -> str:
-    """Say what is wrong with `value` as a parameter of `kind`; an empty string when nothing is."""
+    """Return the fault of `value` as a parameter of `kind`; "" if it fits."""
     match kind:
         case "string":
             return "" if isinstance(value, str) else "must be text"
@@ -35,9 +35,9 @@ def mismatch(kind: ParameterKind, value: ParameterValue) -> str:
 
 
 def convert(kind: ParameterKind, value: ParameterValue) -> ParameterValue:
-    """Make a parameter of `kind` from a value that came from elsewhere, as text or as another type.
+    """Convert a value from outside the file, a text or another type, to a parameter of `kind`.
 
-    Raise ValueError, saying what it must be, when the value does not fit.
+    ValueError: the value does not fit; the message says what it must be.
     """
     why = ""
     if kind in {"string", "path"}:
@@ -51,7 +51,7 @@ def convert(kind: ParameterKind, value: ParameterValue) -> ParameterValue:
 
 
 def _too_large(text: str) -> str:
-    """Say what is wrong with a text that has a number in it which is too large for a file; "" if nothing is."""
+    """Return the fault of a text with a number too large for a file; "" if there is none."""
     for number in _DIGITS.findall(text):
         try:
             yaml.plain_value(number)
@@ -61,7 +61,7 @@ def _too_large(text: str) -> str:
 
 
 def number_from_text(text: str) -> ParameterValue:
-    """Read a number; text that is none is returned as it is."""
+    """Parse a number; return any other text unchanged."""
     try:
         number = yaml.plain_value(text)
     except (ValueError, OverflowError):
@@ -70,7 +70,7 @@ def number_from_text(text: str) -> ParameterValue:
 
 
 def list_from_text(text: str) -> ParameterValue:
-    """Read a list written as JSON; text that is none is returned as it is."""
+    """Parse a list written as JSON; return any other text unchanged."""
     problems = Problems("list")
     try:
         value = read_value(yaml.load(text, "list"), "", problems)
@@ -84,7 +84,7 @@ KINDS: tuple[ParameterKind, ...] = ("string", "int", "float", "path", "list")
 
 
 def read_value(node: yaml.Node, path: str, problems: Problems, *, inside: bool = False) -> ParameterValue | None:
-    """Return the value of a parameter, None and a problem for other nodes."""
+    """Return the value of a parameter; None, with a problem noted, for a node that has none."""
     if isinstance(node, yaml.Sequence):
         items = [read_value(n, f"{path}[{i}]", problems, inside=True) for i, n in enumerate(node.items)]
         return tuple(item for item in items if item is not None)
@@ -97,9 +97,9 @@ def read_value(node: yaml.Node, path: str, problems: Problems, *, inside: bool =
 
 
 def check_value(value: object, *, depth: int = 0) -> ParameterValue:
-    """Return a parameter's value that a program gives, lists as tuples.
+    """Return a parameter's value from a program, with lists as tuples.
 
-    Raise ValueError when a file could not hold it: another type, a number beyond 64 bits, a text over 64 KiB.
+    ValueError: a file could not hold it: another type, a number beyond 64 bits, a text over 64 KiB.
     """
     match value:
         case bool():

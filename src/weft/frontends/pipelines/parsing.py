@@ -57,8 +57,11 @@ PIPELINE_KEYS = (
     "components", "post_process", "x-weft",
 )  # fmt: skip
 AS_PADDLEFLOW = ("numbers", "empty_loop", "step_name")
-"""What may be asked to be as PaddleFlow does it, where results differ: items that are numbers are written with an
-exponent from 1e+06 on, a loop over nothing fails, and PF_STEP_NAME in a parameter is the dag around."""
+"""The names of `x-weft: as_paddleflow`, which restore results of PaddleFlow.
+
+They write numbers among items with an exponent from 1e+06 on, let a loop over nothing fail, and let PF_STEP_NAME in a
+parameter name the dag around it.
+"""
 STEP_KEYS = (
     "command", "docker_env", "env", "parameters", "deps", "artifacts", "cache", "type", "name", "x-weft",
     "condition", "loop_argument", "extra_fs", "reference", "entry_points",
@@ -70,9 +73,9 @@ MOUNT_KEYS = ("name", "mount_path", "sub_path", "read_only")
 
 
 def read(tree: yaml.Node, file: str, problems: Problems, kinds: Mapping[str, str] = STEP_KINDS) -> Pipeline:
-    """Make a pipeline from a tree and note every mistake of shape in `problems`; `kinds` are those of steps.
+    """Return the pipeline of a tree and add every mistake of shape to `problems`; `kinds` are the kinds of steps.
 
-    What could not be read at all is `UnreadableComponent`. The pipeline means something only if `problems` stays empty.
+    An unreadable component becomes an `UnreadableComponent`. The pipeline is valid only if `problems` stays empty.
     """
     top = _Map(tree, "", problems, PIPELINE_KEYS)
     name = top.text("name")
@@ -103,9 +106,9 @@ def read(tree: yaml.Node, file: str, problems: Problems, kinds: Mapping[str, str
 
 
 class _Map:
-    """A map of the file being read: hands out typed values and notes what has the wrong type.
+    """A map of the file: returns typed values and adds a problem for each value of a wrong type.
 
-    Without `known` every key is legal (names chosen by the user); a key of the language whose value is null counts as
+    Without `known` every key is legal (names chosen by the user); a key of the language with value null counts as
     absent.
     """
 
@@ -138,14 +141,14 @@ class _Map:
                 self.nodes[key] = value
 
     def text(self, key: str) -> SourceText:
-        """Return a text; empty when absent."""
+        """Return a text; "" if absent."""
         node = self.nodes.get(key)
         if node is None:
             return SourceText("", self.mark, join(self.path, key))
         return read_text(node, join(self.path, key), self.problems)
 
     def is_text(self, key: str) -> bool:
-        """Tell whether the value of `key` is a text."""
+        """Return whether the value of `key` is a text."""
         node = self.nodes.get(key)
         return isinstance(node, yaml.Scalar) and isinstance(node.value, str)
 
@@ -170,7 +173,7 @@ class _Map:
         return default
 
     def flag(self, key: str, default: bool) -> bool:
-        """Return true or false."""
+        """Return a boolean."""
         node = self.nodes.get(key)
         if node is None:
             return default
@@ -180,11 +183,11 @@ class _Map:
         return default
 
     def map(self, key: str, known: tuple[str, ...] | None) -> _Map:
-        """Return a map inside this one; empty when absent."""
+        """Return the map under `key`; empty if absent."""
         return _Map(self.nodes.get(key), join(self.path, key), self.problems, known, self.mark)
 
     def items(self, key: str) -> Iterator[tuple[str, yaml.Node]]:
-        """Yield path and node of every item of a list; nothing when absent."""
+        """Yield path and node of every item of a list; nothing if absent."""
         node = self.nodes.get(key)
         if isinstance(node, yaml.Sequence):
             for index, item in enumerate(node.items):
@@ -193,11 +196,11 @@ class _Map:
             self._wrong(key, node, "a list")
 
     def at(self, key: str) -> FilePosition:
-        """Return where the value of `key` stands; the map's own place when absent."""
+        """Return the position of the value of `key`; the position of the map if absent."""
         return self.nodes[key].mark if key in self.nodes else self.mark
 
     def wrong(self, key: str, message: str, hint: str = "") -> None:
-        """Note that the value of `key` is wrong."""
+        """Add a problem about the value of `key`."""
         self.problems.add(self.at(key), join(self.path, key), message, hint)
 
     def _wrong(self, key: str, node: yaml.Node, expected: str) -> None:
@@ -205,7 +208,7 @@ class _Map:
 
 
 def read_text(node: yaml.Node, path: str, problems: Problems, wanted: str = "text") -> SourceText:
-    """Return the text of a node; note that it must be what is `wanted`, and return an empty text, for anything else."""
+    """Return the text of a node; for any other node add a problem that names the `wanted` form, and return ""."""
     if isinstance(node, yaml.Scalar) and isinstance(node.value, str):
         return SourceText(node.value, node.mark, path)
     hint = "put it in quotes" if isinstance(node, yaml.Scalar) and node.value is not None else ""
@@ -218,7 +221,7 @@ def _is_null(node: yaml.Node) -> bool:
 
 
 def _is_empty(node: yaml.Node) -> bool:
-    """Tell whether a value says nothing: generated files write out absent keys as empty ones."""
+    """Return whether a value is empty: generated files write absent keys as empty values."""
     if isinstance(node, yaml.Scalar):
         return node.value is None or node.value == ""
     return all(_is_empty(child) for child in (node.items if isinstance(node, yaml.Sequence) else node.entries.values()))
@@ -264,7 +267,7 @@ def _failure_options(top: _Map) -> FailureOptions:
     if not strategy.value:
         return FailureOptions(mark=options.mark)
     if strategy.value not in STRATEGIES:
-        options.wrong("strategy", f"{show(strategy.value)} is no strategy", f"use {' or '.join(STRATEGIES)}")
+        options.wrong("strategy", f"{show(strategy.value)} is not a strategy", f"use {' or '.join(STRATEGIES)}")
         return FailureOptions(mark=strategy.mark)
     return FailureOptions(strategy.value, strategy.mark)
 
@@ -273,7 +276,7 @@ def _cache(parent: _Map) -> CacheDefinition:
     options = parent.map("cache", ("enable", "max_expired_time", "fs_scope", "mode"))
     mode = options.text("mode").value or CACHE_MODES[0]
     if mode not in CACHE_MODES:
-        options.wrong("mode", f"{show(mode)} is no way to compare files", f"use {' or '.join(CACHE_MODES)}")
+        options.wrong("mode", f"{show(mode)} is not a way to compare files", f"use {' or '.join(CACHE_MODES)}")
     return CacheDefinition(
         mode=mode,
         enable=options.flag("enable", False),
@@ -339,19 +342,19 @@ def _mount(options: _Map) -> Mount:
 
 _LONGEST_NAME, _LONGEST_PATH = 255, 4095
 _TOO_LONG = (
-    f"no path can be as long: {_LONGEST_PATH} bytes, and {_LONGEST_NAME} for a name in it, is the most",
+    f"is too long: a path has at most {_LONGEST_PATH} bytes, and each name in it {_LONGEST_NAME}",
     "choose a shorter one",
 )
 
 
 def _is_too_long(path: str) -> bool:
-    """Whether no system that Weft runs on takes a path."""
+    """Return whether a path is longer than systems allow."""
     data = path.encode("utf-8", "surrogatepass")
     return len(data) > _LONGEST_PATH or any(len(name) > _LONGEST_NAME for name in data.split(b"/"))
 
 
 def _is_the_systems(path: str) -> bool:
-    """Whether nothing can lie at a path but what every program needs there."""
+    """Return whether a path belongs to the system, so that no folder can be mounted there."""
     parts = tuple(part for part in path.split("/") if part not in ("", "."))
     return parts in ((), ("dev",)) or parts[0] in ("proc", "sys")
 
@@ -444,7 +447,7 @@ def _component(name: str, mark: FilePosition, node: yaml.Node, entries: _Map) ->
 
 
 def _option(node: yaml.Node, path: str, texts: list[SourceText]) -> Any:
-    """Return an option of a step's kind as plain values; its texts are noted."""
+    """Return an option of a step's kind as plain values, and collect its texts."""
     if isinstance(node, yaml.Mapping):
         return {key: _option(value, join(path, key), texts) for key, value in node.entries.items()}
     if isinstance(node, yaml.Sequence):
@@ -528,7 +531,7 @@ def _loop(options: _Map) -> LoopArgument | None:
         if any(find(text)):
             if whole(text) is None:
                 hint = "write a list, JSON for one, or a single template"
-                options.wrong("loop_argument", f"there is something beside the template in {show(text)}", hint)
+                options.wrong("loop_argument", f"{show(text)} has other text beside the template", hint)
             return LoopArgument(text, node.mark, path)
         found = list_from_text(text)
         if isinstance(found, tuple):
@@ -544,7 +547,7 @@ def _loop(options: _Map) -> LoopArgument | None:
 
 
 def _wrong_items(text: str) -> list[Problem]:
-    """Return what is wrong with the items of a list written as JSON; nothing if the text is none."""
+    """Return the faults of the items of a list written as JSON; none for any other text."""
     problems = Problems("list")
     try:
         node = yaml.load(text, "list")
@@ -555,7 +558,7 @@ def _wrong_items(text: str) -> list[Problem]:
 
 
 def _named(entries: _Map, what: str) -> Iterator[tuple[str, str, yaml.Node]]:
-    """Yield name, path and node of the entries whose name is legal; note the others."""
+    """Yield name, path and node of the entries with legal names; add problems for the others."""
     for name, node in entries.nodes.items():
         path = join(entries.path, name)
         _check_name(_VARIABLE_NAME, name, entries.keys[name], path, what, entries.problems)
@@ -621,7 +624,7 @@ def _parameters(entries: _Map) -> dict[str, ParameterDefinition]:
     parameters: dict[str, ParameterDefinition] = {}
     for name, path, node in _named(entries, "a parameter"):
         parameter = _parameter(name, node, path, entries.problems)
-        # A bad one keeps its place, so that whoever names it is not reported as well.
+        # An invalid component keeps its place, so that references to it are not reported too.
         parameters[name] = parameter or ParameterDefinition(name, "", None, node.mark, path)
     return parameters
 
@@ -641,14 +644,14 @@ def _parameter(name: str, node: yaml.Node, path: str, problems: Problems) -> Par
     if value == "":
         typed.wrong("default", "must not be empty")
     if not kind:
-        # Generated files leave the type out: then the default tells it.
+        # Generated files omit the type; the type of the default counts then.
         return ParameterDefinition(name, value, None, typed.at("default"), path)
     if kind not in KINDS:
         near = nearest(kind, KINDS)
-        typed.wrong("type", f"{show(kind)} is no type", f"did you mean {near}?" if near else f"use {choices(KINDS)}")
+        typed.wrong("type", f"{show(kind)} is not a type", f"did you mean {near}?" if near else f"use {choices(KINDS)}")
         return None
     declared = kind
-    # A default that comes from a template is converted when its value is known.
+    # A default with a template is converted when its value is known.
     if not (isinstance(value, str) and any(find(value))):
         if problem := mismatch(declared, value):
             typed.wrong("default", f"{problem} (type {kind}), is {yaml.describe(typed.nodes['default'])}")

@@ -1,8 +1,8 @@
-"""Texts and paths of which something is known only while the run goes on.
+"""Texts and paths with parts that become known only during the run.
 
-What is known when the graph is made is a plain string. The rest stands as `Placeholder` (the item of a loop, a path of
-an artifact) or as `OutputPaths` (paths that another vertex tells). Both have a form in JSON, since they travel in the
-parameters of programs; a task puts the values in with `joined` and `places`.
+A part that is known when the graph is made is a plain string. Other parts are a `Placeholder` (the item of a loop, a
+path of an artifact) or `OutputPaths` (paths that are the value of another vertex). Both have a form in JSON, since they
+travel in the parameters of programs; a task fills them in with `joined` and `delivered_paths`.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ if TYPE_CHECKING:
     from weft.frontends.pipelines.templates import ParameterValue
 
 ITEM: Final = "item"
-"""A slot for the item of the step's own loop."""
+"""A placeholder for the item of the step's own loop."""
 INPUT: Final = "input"
-"""A slot for the path of an input artifact, or for the paths with commas between them."""
+"""A placeholder for the paths of an input artifact, joined by commas."""
 OUTPUT: Final = "output"
-"""A slot for the path of an output artifact of this item."""
+"""A placeholder for the path of an output artifact of this item."""
 CONTENT: Final = "content"
-"""A slot for what an input artifact holds."""
+"""A placeholder for the content of an input artifact."""
 
 
 class Placeholder(Struct, frozen=True):
-    """Something that is put into a text later: its kind, and the name of the artifact where it is one."""
+    """A part of a text that is filled in later: its kind, and the name of the artifact, if any."""
 
     kind: str
     name: str = ""
 
 
 Filled: TypeAlias = "str | tuple[str | Placeholder, ...]"
-"""A text, with slots where there are any."""
+"""A text, with placeholders if it has any."""
 
 
 class OutputFolder(Struct, frozen=True):
-    """Where the outputs of a step lie, for every item of its loop."""
+    """The folder of a step's outputs, for every item of its loop."""
 
     base: str
     run_id: str
@@ -55,7 +55,7 @@ class OutputFolder(Struct, frozen=True):
 
 
 class OutputPaths(Struct, frozen=True):
-    """Paths of output `name` that vertex `source` tells: it lists them, or, with `folder`, the items of a loop."""
+    """Paths of output `name` that are the value of vertex `source`: a list, or, with `folder`, a loop's items."""
 
     source: str
     name: str
@@ -64,11 +64,11 @@ class OutputPaths(Struct, frozen=True):
 
 Place: TypeAlias = "str | OutputPaths"
 Places: TypeAlias = tuple[Place, ...]
-"""Where an artifact lies: one path, or one for each item of loops above it."""
+"""The paths of an artifact: one path, or one for each item of the loops around it."""
 
 
 def filled(text: str, value_of: Callable[[Template], str | Placeholder]) -> Filled:
-    """Put values in the place of templates; a text without slots is a plain string."""
+    """Return a text with values in place of its templates; a text without placeholders is a plain string."""
     found: list[str | Placeholder] = []
     for piece in pieces(text):
         value = value_of(piece) if isinstance(piece, Template) else piece
@@ -82,13 +82,13 @@ def filled(text: str, value_of: Callable[[Template], str | Placeholder]) -> Fill
 
 
 def static(places: Places) -> str | None:
-    """Return all paths with commas between them; None if some are not known yet."""
+    """Return all paths, joined by commas; None if some are not known yet."""
     known = [place for place in places if isinstance(place, str)]
     return ",".join(known) if len(known) == len(places) else None
 
 
 def sources(places: Iterable[Place]) -> list[str]:
-    """Return the vertices that tell some of these paths, each once."""
+    """Return the vertices whose values are some of these paths, each once."""
     return list(dict.fromkeys(place.source for place in places if isinstance(place, OutputPaths)))
 
 
@@ -96,12 +96,12 @@ def sources(places: Iterable[Place]) -> list[str]:
 
 
 def text_to_json(text: Filled) -> Any:
-    """Return a text as JSON: a string, or a list of strings and of slots as `[kind, name]`."""
+    """Return a text as JSON: a string, or a list of strings and of placeholders as `[kind, name]`."""
     return text if isinstance(text, str) else [[p.kind, p.name] if isinstance(p, Placeholder) else p for p in text]
 
 
 def places_to_json(found: Places) -> list[Any]:
-    """Return paths as JSON: strings, and maps for what is delivered."""
+    """Return paths as JSON: strings, and maps for paths that are known later."""
     return [place if isinstance(place, str) else as_dict(place) for place in found]
 
 
@@ -111,14 +111,14 @@ def plain(value: ParameterValue) -> Any:
 
 
 def joined(text: Any, value_of: Callable[[str, str], str]) -> str:
-    """Return the text of a form made by `text_to_json`; `value_of` gets kind and name of each slot."""
+    """Return the text of a form made by `text_to_json`; `value_of` gets kind and name of each placeholder."""
     if isinstance(text, str):
         return text
     return "".join(part if isinstance(part, str) else value_of(*part) for part in text)
 
 
-def told(places: Sequence[Any], value_of: Callable[[str], Any]) -> list[str]:
-    """Return the paths of a form made by `places_to_json`; `value_of` gives what a vertex told."""
+def delivered_paths(places: Sequence[Any], value_of: Callable[[str], Any]) -> list[str]:
+    """Return the paths of a form made by `places_to_json`; `value_of` returns the value of a vertex."""
     found: list[str] = []
     for place in places:
         if isinstance(place, str):

@@ -1,4 +1,4 @@
-"""Where artifacts lie, what a step finds in its environment, and the body of its command."""
+"""Paths of artifacts, the environment of a step, and the text of its command."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _SHELL_PREFIX = re.compile(r"\s*(?:bash|sh)\s+-c(?:\s+|$)(?!['\"])")
 
 
 def runtime_name(pipeline: str, step: str, seq: int = 0, part: str = ENTRY_POINTS) -> str:
-    """Name one execution of a step; `seq` counts the items of a loop and shows from the second on.
+    """Return the name of one execution of a step; `seq` counts the items of a loop and appears from the second item on.
 
-    `step` has the names of the dags around it in front, each with the number of its own item: `dag-1.step`.
+    `step` begins with the names of the dags around it, each with the number of its own item: `dag-1.step`.
     """
     name = f"{pipeline}.{part}.{step}"
     return f"{name}-{seq}" if seq else name
 
 
 def step_folder(pipeline: str, step: str, seq: int = 0, part: str = ENTRY_POINTS) -> str:
-    """Name the folder that holds a step's outputs: step, sequence number and the md5 of its runtime name."""
+    """Return the name of the folder of a step's outputs: step, sequence number and the md5 of its runtime name."""
     return f"{step.rpartition('.')[2]}-{seq}-{digest_of(runtime_name(pipeline, step, seq, part))}"
 
 
@@ -44,7 +44,7 @@ def digest_of(name: str) -> str:
 def artifact_path(
     base: str, run_id: str, pipeline: str, step: str, artifact: str, seq: int = 0, part: str = ENTRY_POINTS
 ) -> str:
-    """Return where an output lies under `base`, the folder that the main file system's `sub_path` names."""
+    """Return the path of an output under `base`, the folder of the main file system's `sub_path`."""
     return f"{base.rstrip('/')}/.pipeline/{run_id}/{pipeline}/{step_folder(pipeline, step, seq, part)}/{artifact}"
 
 
@@ -59,9 +59,9 @@ def environment(
     cwd: str,
     loop_argument: _Text | str = "",
 ) -> dict[str, _Text | str]:
-    """Join a step's own variables with those every step is given; the given ones win.
+    """Return a step's own variables together with those of every step; the latter win.
 
-    What is known only later may stand as something else than a string, and is handed on.
+    A value that is known only later may be another object than a string; it stays unchanged.
     """
     return {
         **declared,
@@ -76,14 +76,14 @@ def environment(
 
 
 def mount_path(user: str, name: str) -> str:
-    """Return where a file system is mounted that names no `mount_path`."""
+    """Return the mount path of a file system without a `mount_path`."""
     return f"{MOUNT_ROOT}/fs-{user}-{name}"
 
 
 def shell_body(command: str) -> str:
-    """Return what `sh -c` is to run: a leading `sh -c` or `bash -c` goes, since the shell is ours to start.
+    """Return the text for `sh -c`, without a leading `sh -c` or `bash -c`, since Weft starts the shell.
 
-    It stays when a quoted word follows: there the inner shell takes the quotes off and runs the text, while without
-    it the whole text would be looked up as the name of one program.
+    The prefix stays if a quoted word follows: the inner shell then removes the quotes and runs the text, while without
+    the prefix the whole text would be taken for the name of one program.
     """
     return command[match.end() :] if (match := _SHELL_PREFIX.match(command)) else command

@@ -1,4 +1,4 @@
-"""What is wrong with one file: collected while it is read, reported together."""
+"""Problems of one file: collected while it is read, reported together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_PROBLEMS = 50
-"""A file with more mistakes than this is reported with the first ones found; reading stops there."""
+"""The most problems that are reported; reading stops at this number."""
 
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _SHOWN = 60
@@ -30,7 +30,7 @@ class FilePosition(Struct, frozen=True, order=True):
 
 
 class Problem(Struct, frozen=True):
-    """One mistake: where it is, the path of its field, what is wrong, and what would be right."""
+    """One mistake: its position, the path of its field, the fault, and the right form."""
 
     mark: FilePosition
     path: str
@@ -39,7 +39,7 @@ class Problem(Struct, frozen=True):
 
 
 class Problems:
-    """The mistakes of one file, in the order found."""
+    """The problems of one file, in the order of discovery."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -47,7 +47,7 @@ class Problems:
         self._known: set[Problem] = set()
 
     def add(self, mark: FilePosition, path: str, message: str, hint: str = "") -> None:
-        """Note one mistake, once. Raise PipelineError at once when there are too many to be of use."""
+        """Add a problem once. PipelineError: there are too many to be of use."""
         problem = Problem(mark, path, message, hint)
         if problem in self._known:
             return
@@ -57,7 +57,7 @@ class Problems:
             self._report("; reading stopped there")
 
     def raise_if_any(self) -> None:
-        """Raise one PipelineError that lists every mistake in file order; its position is that of the first."""
+        """Raise one PipelineError with all problems in file order, at the position of the first; return if none."""
         if self.found:
             self._report("")
 
@@ -87,7 +87,7 @@ def _indented(hint: str) -> list[str]:
 
 
 def join(path: str, key: str) -> str:
-    """Extend the path of a field by one key; an odd key is quoted, so that a path is always one line."""
+    """Return the path of a field with one more key; an unusual key is quoted, so that a path is always one line."""
     part = key if _PLAIN_KEY.fullmatch(key) else show(key)
     return f"{path}.{part}" if path else part
 
@@ -99,16 +99,16 @@ def show(text: str) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the known word that is most like `word`, or an empty string when none is near.
+    """Return the known word most similar to `word`, or "" if none is similar.
 
-    Looks at 200 words at most: a hint is not worth seconds.
+    At most 200 words are compared: a hint is not worth seconds.
     """
     matches = get_close_matches(word[:_SHOWN].lower(), list(islice(known, 200)), n=1, cutoff=0.6)
     return matches[0] if matches else ""
 
 
 def choices(known: Iterable[str], limit: int = 20) -> str:
-    """List the known words for a hint, cut after `limit` of them; "none" when there are none."""
+    """Return the known words as a list for a hint, cut after `limit` of them; "none" if there are none."""
     words = list(known)
     listed = ", ".join(words[:limit]) or "none"
     return f"{listed}, and {len(words) - limit} more" if len(words) > limit else listed

@@ -21,7 +21,7 @@ _STREAM: Final = re.compile(r"/dev/[^/]+$|/dev/fd/|/proc/")
 
 
 def origin_of(path: str, given: Mapping[str, object], name: str | None) -> PipelineSource:
-    """Return what stands in a file, or is built by one."""
+    """Return the source of a pipeline: a file, or the text that a Python file builds."""
     renamed = None if name is None else pipeline_name(name)
     if not PYTHON.search(path):
         return PipelineSource(_read_text(Path(path)), path, dict(given), renamed, STEP_KINDS)
@@ -32,7 +32,7 @@ def origin_of(path: str, given: Mapping[str, object], name: str | None) -> Pipel
 
 
 def pipeline_name(name: str) -> str:
-    """Check a name that was given beside the file, by the rules of the file."""
+    """Check a name from outside the file, by the rules of the file."""
     try:
         return parse_pipeline(json.dumps({"name": name, "entry_points": {"step": {}}}), "name").name
     except DefinitionError as error:
@@ -42,7 +42,7 @@ def pipeline_name(name: str) -> str:
 def _read_text(file: Path) -> str:
     if _STREAM.match(str(file.absolute())):
         hint = f"Write {_STDIN} in its place: that reads standard input, and the pipeline works in the current folder."
-        raise UsageError(f"{file} lies in no folder that a pipeline could work in", hint=hint)
+        raise UsageError(f"{file} is in no folder, and a pipeline needs a folder to work in", hint=hint)
     try:
         with nullcontext(sys.stdin.buffer) if str(file) == _STDIN else file.open("rb") as source:
             data = source.read(_MAX_FILE + 1)

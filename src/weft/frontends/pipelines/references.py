@@ -1,7 +1,7 @@
-"""`reference`: a node becomes a copy of a component, with its own name, dependencies, inputs and parameters.
+"""References: each becomes a copy of a component, with its own name, dependencies, inputs and parameters.
 
-Copies share what is below them: nothing of a pipeline is ever changed in place, so a component that is used a thousand
-times is held once. How large a pipeline is once all references are followed is counted before anything walks it.
+Copies share everything below them: no part of a pipeline ever changes in place, so a component that is used a thousand
+times is in memory once. The size of the pipeline with all references is counted before any walk over it.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from weft.frontends.pipelines.problems import Problems
 
 MAX_COMPONENTS = 100_000
-"""Steps and dags of one pipeline, once references are followed."""
+"""The most steps and dags of one pipeline with all references followed."""
 MAX_LEVELS = 50
-"""Dags inside each other, once references are followed."""
+"""The deepest nesting of dags with all references followed."""
 
 
 def expand(pipeline: Pipeline, problems: Problems) -> Pipeline:
     """Return the pipeline without references; `components` are expanded too.
 
-    What cannot be followed is noted in `problems` and becomes `UnreadableComponent`. InputLimitError: too many
-    components, or dags too deep inside each other.
+    An invalid reference adds a problem and becomes `UnreadableComponent`. InputLimitError: too many components, or too
+    deep nesting.
     """
     for name, component in pipeline.components.items():
         if component.deps:
@@ -51,7 +51,7 @@ def expand(pipeline: Pipeline, problems: Problems) -> Pipeline:
 
 
 class _Expansion:
-    """The components resolved so far, and how large and deep each is."""
+    """The components resolved so far, with the size and depth of each."""
 
     def __init__(self, components: Mapping[str, Component], problems: Problems, file: str) -> None:
         self.components, self.problems, self.file = components, problems, file
@@ -59,7 +59,7 @@ class _Expansion:
         self._sizes: dict[int, tuple[int, int]] = {}
 
     def in_order(self) -> list[str]:
-        """Return the components so that each comes after those it refers to; note cycles, once each."""
+        """Return the components so that each comes after those it refers to; add a problem once for each cycle."""
         order: list[str] = []
         state: dict[str, int] = {}
         for start in self.components:
@@ -102,7 +102,7 @@ class _Expansion:
         return found
 
     def resolved(self, component: Component) -> Component:
-        """Return a component without references; those that it refers to are done."""
+        """Return a component without references; the components that it refers to are already resolved."""
         if isinstance(component, Reference):
             return self._copy(component)
         if isinstance(component, Dag):
@@ -118,11 +118,11 @@ class _Expansion:
         self._sizes[id(components)] = count, levels
         if count > MAX_COMPONENTS:
             raise InputLimitError(
-                f"{self.file}: the pipeline has more than {MAX_COMPONENTS} steps once references are followed",
+                f"{self.file}: the pipeline has more than {MAX_COMPONENTS} steps with all references followed",
                 hint="use a loop for what is repeated",
             )
         if levels > MAX_LEVELS:
-            raise InputLimitError(f"{self.file}: more than {MAX_LEVELS} dags lie inside each other")
+            raise InputLimitError(f"{self.file}: dags are nested more than {MAX_LEVELS} levels deep")
         return count, levels
 
     def _copy(self, node: Reference) -> Component:
@@ -167,7 +167,7 @@ class _Expansion:
         )
 
     def _given(self, known: ParameterDefinition, given: ParameterDefinition) -> ParameterDefinition:
-        """Return the value that a reference gives, as a parameter of the component's type."""
+        """Return the value of a reference as a parameter of the component's type."""
         value, kind = given.value, known.kind
         if kind is None:
             return given

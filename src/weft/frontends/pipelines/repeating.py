@@ -1,4 +1,4 @@
-"""A dag that loops over the content of an artifact: one vertex reads the list and answers with all that it becomes."""
+"""A dag that loops over the content of an artifact: one vertex reads the list and returns a patch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.frontends.pipelines.body import fail_if_asked, read_list, tuple_of
 from weft.frontends.pipelines.compiler import compile_items
 from weft.frontends.pipelines.language import Dag
 from weft.frontends.pipelines.overrides import make_pipeline
-from weft.frontends.pipelines.parts import told
+from weft.frontends.pipelines.parts import delivered_paths
 from weft.frontends.pipelines.resolve import ComponentScope, as_items
 from weft.frontends.pipelines.states import NOT_RUN
 from weft.model.errors import InternalError
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 def repeat(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Patch:
-    """Answer the patch that adds a dag's steps for every item (style TASK).
+    """Return the patch that adds a dag's steps for every item (style TASK).
 
-    Parameters: `dag` (its dotted name), `name` (what users call it), `parameters` and `inputs` (its own), `input` (the
-    artifact that holds the list), and `repeating`, as `compile_run` writes it. TaskError if the artifact holds no list.
+    Parameters: `dag` (its dotted name), `name` (its name for users), `parameters` and `inputs` (of the dag), `input`
+    (the artifact with the list), and `repeating`, as `compile_run` writes it. TaskError: the artifact holds no list.
     """
     params = ctx.params
     where = {
-        name: tuple(told(places, lambda source: inputs[f"{source}->{ctx.vertex}"].all()[0]))
+        name: tuple(delivered_paths(places, lambda source: inputs[f"{source}->{ctx.vertex}"].all()[0]))
         for name, places in params["inputs"].items()
     }
     items = read_list(list(where[params["input"]]), params["name"], params["input"])

@@ -1,9 +1,9 @@
-"""From a checked pipeline to what one run does: steps, and the controls that decide while it goes on.
+"""Resolves a checked pipeline for one run: steps with all values, and the controls that decide during the run.
 
-What a template of each field may name was settled by `check.py`; here each gets its value. Dags are dissolved: their
-steps stand side by side, each with the vertices that it waits for. Loops over known lists are settled here; a loop over
-the content of an artifact is a control, and what it makes of a dag is resolved when the content is known
-(`resolve_items`). Nothing touches the disk.
+`check.py` has settled which names a template of each field may use; this module fills in the values. Dags are
+dissolved: their steps stand side by side, each with the vertices that it waits for. Loops over known lists are resolved
+here; a loop over the content of an artifact is a control, and `resolve_items` resolves its dag when the content is
+known. Nothing touches the disk.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ if TYPE_CHECKING:
     from weft.graph.logical import Retry
 
 MAX_RESOLVED_CHARACTERS = 16 * 1024 * 1024
-"""All texts of a run together, once templates are filled: a few templates can ask for gigabytes."""
+"""The most characters of all texts of a run after filling: a few templates can ask for gigabytes."""
 MAX_NODES = 100_000
-"""Steps and controls of a run, or of one dag that a loop repeats."""
+"""The most steps and controls of a run, or of one dag that a loop repeats."""
 MAX_WAITED = 8
-"""More vertices than this are waited for through one that waits for them all."""
+"""Up to this number of vertices are waited for directly, more through one that joins them."""
 
 _USER = re.compile(r"[\w.@+ -]{0,128}")
 _RUN_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
@@ -71,10 +71,10 @@ _LONGEST_ID = 150
 
 
 class MountPoint(Struct, frozen=True):
-    """A file system as a step sees it: `source` is the folder of this machine, None where none is bound.
+    """A file system as a step sees it: `source` is the folder of this machine, or None.
 
-    It lies below the `root` of the file system, at its `sub_path`. That of the `main` one is where the step works,
-    under its own path.
+    `source` lies below the `root` of the file system, at its `sub_path`. The `main` one is where the step works, under
+    its own path.
     """
 
     name: str
@@ -87,17 +87,17 @@ class MountPoint(Struct, frozen=True):
 
 
 class ResolvedStep(Struct, frozen=True):
-    """One step of one run, ready to be started.
+    """One step of one run, ready to start.
 
-    `command` is the text for `sh -c` and may be empty; `portable_command` is the same with the templates of artifacts
-    and of the loop's item left in place, so that it names no folder of this run. `env` is all that is added to the
-    worker's own environment, `declared_env` the part that the file declares. `inputs` and `outputs` map names to
-    absolute paths, of a loop to those of its first item; `docker_env` is the image that the file asks for, or empty.
+    `command` is the text for `sh -c` and may be empty; `portable_command` is the same text with its templates of
+    artifacts and of the loop's item, so that it names no folder of this run. `env` is the addition to the worker's own
+    environment, `declared_env` the part that the file declares. `inputs` and `outputs` map names to absolute paths, of
+    a loop to those of its first item; `docker_env` is the image that the file asks for, or empty.
 
-    `id` is that of its vertex and `deps` those it waits for; `name` is what users call it. A step that loops has
-    `items`, or a vertex `lister` that tells them; `places` are the paths of each input, known or not (`inputs` has
-    those that are, with commas between them), and `condition` is what each item asks before it begins. `skipped`: it is
-    disabled, or loops over nothing. `body` is what runs in the place of a command, where something does.
+    `id` is the id of its vertex, `deps` are the ids of the vertices that it waits for; `name` is its name for users. A
+    step that loops has `items`, or a vertex `lister` whose value they are. `places` are the paths of each input, known
+    or not (`inputs` has the known ones, joined by commas), and `condition` is the condition of each item. `skipped`:
+    the step is disabled, or loops over nothing. `body` replaces the command of a step of another kind.
     """
 
     name: str
@@ -126,17 +126,17 @@ class ResolvedStep(Struct, frozen=True):
 
     @property
     def delivered(self) -> dict[str, Places]:
-        """The inputs of which other vertices tell where they lie."""
+        """The inputs whose paths are values of other vertices."""
         return {name: places for name, places in self.places.items() if name not in self.inputs}
 
     @property
     def loops(self) -> bool:
-        """Whether it has items, known or not."""
+        """Whether the step has items, known or not."""
         return self.items is not None or bool(self.lister)
 
     @property
     def skipped(self) -> bool:
-        """Whether it never runs."""
+        """Whether the step never runs."""
         return self.disabled or self.items == ()
 
 
@@ -144,12 +144,12 @@ DECIDE, LIST, REPEAT, JOIN, SKIP = "if", "loop", "repeat", "join", "skip"
 
 
 class ControlStep(Struct):
-    """A vertex that is no step. `id` is its own, `name` what users call the component that it belongs to.
+    """A vertex that is no step. `id` is its own, `name` the users' name of its component.
 
-    `kind`: DECIDE (answers whether `members` run), LIST (answers the items of a step's loop), REPEAT (makes the
-    vertices of a dag for each item), JOIN (waits for others, and hands on where outputs lie) or SKIP (stands for a
-    component that never runs). `deps` is what it waits for, `reads` those of whom it is told something. `params` are as
-    `body` wants them.
+    `kind`: DECIDE (decides whether `members` run), LIST (returns the items of a step's loop), REPEAT (makes the
+    vertices of a dag for each item), JOIN (waits for others and returns the places of outputs) or SKIP (stands for a
+    component that never runs). `deps` are the vertices that it waits for, `reads` those whose values it reads. `params`
+    are as `body` defines them.
     """
 
     id: str
@@ -165,10 +165,10 @@ Node: TypeAlias = ResolvedStep | ControlStep
 
 
 class RunIdentity(Struct, frozen=True):
-    """What is the same for all of a run: `root` is the absolute path of the main file system's folder.
+    """The properties of a whole run: `root` is the absolute path of the main file system's folder.
 
-    `file_systems` maps names of others to folders of this machine. `folder` is the absolute path of the folder in which
-    the pipeline's file lies.
+    `file_systems` maps names of other file systems to folders of this machine. `folder` is the absolute path of the
+    folder of the pipeline's file.
     """
 
     run_id: str
@@ -178,11 +178,11 @@ class RunIdentity(Struct, frozen=True):
     folder: str = ""
 
     def check(self) -> None:
-        """Raise UsageError for what cannot be put into paths and commands."""
+        """Raise UsageError for values that cannot be part of paths and commands."""
         if not _RUN_ID.fullmatch(self.run_id) or ".." in self.run_id:
             raise UsageError(f"{show(self.run_id)} cannot be a run id", hint="use letters, digits, _ - and single dots")
         if not _USER.fullmatch(self.user):
-            # The name is put into commands, where a shell reads it.
+            # The name becomes part of commands, which a shell reads.
             hint = "use letters, digits, blanks and . _ @ + -"
             raise UsageError(f"{show(self.user)} cannot be a user name here", hint=hint)
         if not self.root.startswith("/") or ".." in self.root.split("/"):
@@ -190,10 +190,10 @@ class RunIdentity(Struct, frozen=True):
 
 
 class ComponentScope(Struct, frozen=True):
-    """One item of a dag (or the pipeline itself) around components: what these may name, and how they are called.
+    """One item of a dag, or the pipeline itself: the names that its components may use, and the prefix of theirs.
 
-    `id` and `name` stand in front of the ids and names inside; `dotted` is `name` without the numbers of items; `entry`
-    is what must have ended before anything inside begins.
+    `id` and `name` are prefixes of the ids and names inside; `dotted` is `name` without the numbers of items; `entry`
+    are the vertices that must end before any component inside starts.
     """
 
     id: str = ""
@@ -206,11 +206,10 @@ class ComponentScope(Struct, frozen=True):
 
 
 def resolve_nodes(pipeline: Pipeline, run: RunIdentity, part: str = paths.ENTRY_POINTS) -> list[Node]:
-    """Return steps and controls of one part of a run, each after what it waits for.
+    """Return steps and controls of one part of a run in topological order.
 
-    Raise UsageError for a bad argument, PipelineError for a template whose value does not fit its parameter's type or
-    is no list to loop over, InputLimitError when templates fill in more than 16 Mi characters, or loops make more than
-    100,000 steps.
+    UsageError: a bad argument. PipelineError: the value of a template does not fit its parameter's type or is no list
+    to loop over. InputLimitError: templates fill in more than 16 Mi characters, or loops make more than 100,000 steps.
     """
     run.check()
     members = pipeline.entry_points if part == paths.ENTRY_POINTS else pipeline.post_process
@@ -222,9 +221,9 @@ def resolve_nodes(pipeline: Pipeline, run: RunIdentity, part: str = paths.ENTRY_
 def resolve_items(
     pipeline: Pipeline, run: RunIdentity, dag: Dag, scope: ComponentScope, items: Sequence[ParameterValue]
 ) -> tuple[list[Node], tuple[str, ...], dict[str, Places]]:
-    """Return what a dag becomes for each of its items, what ends last of it, and where its outputs lie.
+    """Return the nodes of a dag for all its items, the vertices that end last, and the places of its outputs.
 
-    `scope` is that around the items: its `id` is the dag's, and it has the dag's own parameters and inputs.
+    `scope` encloses the items: its `id` is the dag's, and it has the dag's own parameters and inputs.
     """
     made = _Resolver(pipeline, run, paths.ENTRY_POINTS)
     ends, outputs = made.repeated(dag, scope, tuple(items))
@@ -232,7 +231,7 @@ def resolve_items(
 
 
 def resolve(pipeline: Pipeline, *, run_id: str, user: str, root: str) -> tuple[ResolvedStep, ...]:
-    """Return the steps of one run in topological order, as `resolve_nodes` does; disabled steps are marked as such.
+    """Return the steps of one run in topological order, as `resolve_nodes` does; disabled steps are marked.
 
     `pipeline` comes from `parse_pipeline`.
     """
@@ -255,7 +254,7 @@ class _Resolver:
     def family(
         self, members: Mapping[str, Component], scope: ComponentScope
     ) -> tuple[tuple[str, ...], dict[str, dict[str, Places]]]:
-        """Add components that stand side by side; return what ends last, and where the outputs of each lie."""
+        """Add sibling components; return the vertices that end last, and the outputs of each component."""
         order = self._orders.get(id(members))
         if order is None:
             order = self._orders[id(members)] = in_order(members)
@@ -287,7 +286,7 @@ class _Resolver:
         return tuple(dict.fromkeys(id for name in last for id in ends[name])), outputs
 
     def _joined(self, ids: tuple[str, ...], id: str, name: str) -> tuple[str, ...]:
-        """Return vertices to wait for: these, or, if they are many, one that waits for them."""
+        """Return the vertices to wait for: `ids`, or, if they are many, one that joins them."""
         if len(ids) <= MAX_WAITED:
             return ids
         self.nodes.append(ControlStep(id, name, JOIN, ids))
@@ -352,7 +351,7 @@ class _Resolver:
         own: dict[str, ParameterValue | Placeholder] = {**parameters, **system}
         if loops:
             own[LOOP_ARGUMENT] = Placeholder(ITEM)
-        told = {key: Placeholder(INPUT, key) for key in inputs if key not in known}
+        later_paths = {key: Placeholder(INPUT, key) for key in inputs if key not in known}
         later: Mapping[str, str | Placeholder] = (
             {key: Placeholder(OUTPUT, key) for key in outputs} if loops else outputs
         )
@@ -366,14 +365,14 @@ class _Resolver:
             run_id=self.run.run_id,
             step=step.name,
             user=self.run.user,
-            inputs={**known, **{key: _text_of(slot) for key, slot in told.items()}},
+            inputs={**known, **{key: _text_of(slot) for key, slot in later_paths.items()}},
             outputs={key: _text_of(value) for key, value in later.items()},
             cwd=self.base,
             loop_argument=(Placeholder(ITEM),) if loops else "",
         )
         return ResolvedStep(
             name=name,
-            command=self._fill(command, {**later, **known, **told, **own}),
+            command=self._fill(command, {**later, **known, **later_paths, **own}),
             env=env,
             deps=deps,
             inputs=known,
@@ -391,7 +390,7 @@ class _Resolver:
             folder=folder,
             places=inputs,
             mounts=self._mounts(step),
-            body=self._body(step, {**later, **known, **told, **own}, {**left, **own, LOOP_ARGUMENT: item}),
+            body=self._body(step, {**later, **known, **later_paths, **own}, {**left, **own, LOOP_ARGUMENT: item}),
         )
 
     def _body(
@@ -409,7 +408,7 @@ class _Resolver:
                 value = values.get(alone.name) if alone is not None and not alone.step else None
                 if value is None or isinstance(value, str | Placeholder):
                     return self._fill(text, values)
-                self._text(value)  # is counted
+                self._text(value)  # counts the characters
                 return plain(value)
 
             return value_of
@@ -471,9 +470,9 @@ class _Resolver:
                 "parameters": {key: plain(value) for key, value in parameters.items()},
             }
             self._control(id, name, REPEAT, entry, params, inputs)
-            told = f"{id}/outputs"
-            outputs: dict[str, Places] = {key: (OutputPaths(told, key),) for key in dag.outputs}
-            # The dag itself makes the vertex that tells of its outputs, and the edge from there.
+            places_id = f"{id}/outputs"
+            outputs: dict[str, Places] = {key: (OutputPaths(places_id, key),) for key in dag.outputs}
+            # A vertex of the dag's own patch returns the places of its outputs, and the patch has the edge from there.
             end = {"outputs": {key: places_to_json(places) for key, places in outputs.items()}}
             self.nodes.append(ControlStep(f"{id}/end", name, JOIN, (id,), (), end))
             ends: tuple[str, ...] = (f"{id}/end",)
@@ -491,7 +490,7 @@ class _Resolver:
     def repeated(
         self, dag: Dag, scope: ComponentScope, items: tuple[ParameterValue, ...] | None
     ) -> tuple[tuple[str, ...], dict[str, Places]]:
-        """Add a dag once for each item, or once without any (None); `scope` has the id and name of the dag itself."""
+        """Add a dag once for each item, or once without items (None); `scope` has the id and name of the dag itself."""
         ends: dict[str, None] = {}
         outputs: dict[str, list[Any]] = {key: [] for key in dag.outputs}
         entry = scope.entry
@@ -531,7 +530,7 @@ class _Resolver:
         params: dict[str, Any],
         inputs: Mapping[str, Places],
     ) -> ControlStep:
-        """Add a control that is told where these artifacts lie."""
+        """Add a control that reads the places of these artifacts."""
         params["inputs"] = {key: places_to_json(places) for key, places in inputs.items()}
         reads = dict.fromkeys(source for places in inputs.values() for source in sources(places))
         made = ControlStep(id, name, kind, deps, tuple(reads), params)
@@ -560,7 +559,7 @@ class _Resolver:
         inputs: Mapping[str, Places],
         item: str,
     ) -> Filled:
-        """Fill in a condition; `item` is the text of the loop's item, or LOOP_ARGUMENT where a slot is to stand."""
+        """Return a filled condition; `item` is the text of the loop's item, or LOOP_ARGUMENT for a placeholder."""
         values: dict[str, ParameterValue | Placeholder] = {key: Placeholder(CONTENT, key) for key in inputs}
         values |= {**parameters, **self._system(component.name)}
         values[LOOP_ARGUMENT] = Placeholder(ITEM) if item == LOOP_ARGUMENT else item
@@ -569,7 +568,7 @@ class _Resolver:
     def _items(
         self, component: Component, parameters: Mapping[str, ParameterValue]
     ) -> tuple[tuple[ParameterValue, ...] | None, str]:
-        """Return what a component loops over, or the input artifact whose content says that; (None, "") for no loop."""
+        """Return the items of a loop, or the input artifact that holds them; (None, "") without a loop."""
         loop = component.loop
         if loop is None:
             return None, ""
@@ -585,7 +584,7 @@ class _Resolver:
         if not isinstance(found, tuple):
             shown = show(as_text(value)) if value != "" else "an empty text"
             raise PipelineError(
-                f"{show(loop.value)} is no list in this run, but {shown}",
+                f"{show(loop.value)} is not a list in this run, but {shown}",
                 file=self.pipeline.file,
                 line=loop.mark.line,
                 column=loop.mark.column,
@@ -598,7 +597,7 @@ class _Resolver:
         loop = component.loop
         if not items and loop is not None and "empty_loop" in self.pipeline.as_paddleflow:
             raise PipelineError(
-                "the loop goes over nothing",
+                "the loop has no items",
                 file=self.pipeline.file,
                 line=loop.mark.line,
                 column=loop.mark.column,
@@ -634,7 +633,7 @@ class _Resolver:
         if not isinstance(value, str):
             return value
         alone = whole(value)
-        # A template that is all of the value keeps the type of what it names; otherwise the result is text.
+        # A template that is the whole value keeps the type of its value; otherwise the result is text.
         resolved = value_of(alone) if alone else fill(value, lambda template: self._text(value_of(template)))
         if parameter.kind is None:
             return resolved
@@ -659,7 +658,7 @@ class _Resolver:
         return filled(text, value_of)
 
     def _text(self, value: ParameterValue) -> str:
-        # Counted before it is put in: the sum must never exist.
+        # Counted before it is filled in, so that the sum is never in memory.
         text = as_text(value)
         self._characters += len(text)
         if self._characters > MAX_RESOLVED_CHARACTERS:
@@ -681,7 +680,7 @@ def _text_of(value: str | Placeholder) -> Filled:
 
 
 def as_items(items: Sequence[ParameterValue], as_paddleflow: Collection[str]) -> tuple[ParameterValue, ...]:
-    """Return the items of a loop; numbers as PaddleFlow writes them where that is asked for."""
+    """Return the items of a loop; numbers in PaddleFlow's form if `as_paddleflow` asks for it."""
     if "numbers" not in as_paddleflow:
         return tuple(items)
     return tuple(go_text(item) if isinstance(item, int | float) else item for item in items)
@@ -693,7 +692,7 @@ def _asks_items(component: Component) -> bool:
 
 
 def _id(prefix: str, name: str) -> str:
-    """Return the id of a vertex; names of many dags inside each other are cut, with a digest for what is lost."""
+    """Return the id of a vertex; a long path of dags is replaced by its digest."""
     id = prefix + name
     if len(id) <= _LONGEST_ID:
         return id

@@ -1,4 +1,4 @@
-"""An edited pipeline, or other parameters, in the place of those that a run began with."""
+"""Runs that continue with an edited pipeline or with other parameters."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class Revision(Struct, frozen=True):
-    """A run with an edited pipeline: the run, the run as it was, and the steps that change (see `edits.Edit`).
+    """The revision of a run: the new run, the old run, and the changed steps (see `edits.Edit`).
 
-    `there` names all nodes of the new one; `about` are the fields of the description that change.
+    `there` names all nodes of the new run; `about` has the changed fields of the description.
     """
 
     source: Any
@@ -50,9 +50,9 @@ def revise(
     overrides: Mapping[str, str],
     note: Callable[[str], None],
 ) -> Revision:
-    """Put an edited pipeline, or the old one with other parameters, in the place of that of a run.
+    """Return the revision of a run with an edited pipeline, or with the same pipeline and other parameters.
 
-    ConflictError: the run cannot go on with it. PipelineError, UsageError: it is wrong in itself.
+    ConflictError: the run cannot continue with it. PipelineError, UsageError: the pipeline or a parameter is invalid.
     """
     own = loaded.origin
     if file is None:
@@ -60,12 +60,12 @@ def revise(
     else:
         given = own.built_with if PYTHON.search(file) and own.built_with else own.overrides
         origin = replace(origin_of(file, {**given, **overrides}, None), renamed=own.renamed, main_fs=own.main_fs)
-        origin = _without_what_is_gone(origin, overrides, note)
+        origin = _without_removed_parts(origin, overrides, note)
     pipeline = make_pipeline(origin.text, origin.file, origin.overrides, origin.renamed, origin.kinds, origin.main_fs)
     why = refusal(loaded.pipeline, pipeline)
     if why:
         hint = f"Start a new run: weft run {origin.file}. Steps with a cache are not run again."
-        raise ConflictError(f"{folder.run_id} cannot go on with this: {why}", hint=hint)
+        raise ConflictError(f"{folder.run_id} cannot continue with this: {why}", hint=hint)
     bound = file_systems(Path(origin.file).absolute().parent, {}, folder.path.parent.parent / STAGE)
     folders = {**{name: str(one.folder) for name, one in bound.items()}, **loaded.file_systems}
     urls = {name: one.url for name, one in bound.items() if one.url and name not in loaded.file_systems}
@@ -94,14 +94,14 @@ def revise(
     )
 
 
-def _without_what_is_gone(
+def _without_removed_parts(
     origin: PipelineSource, given: Mapping[str, str], note: Callable[[str], None]
 ) -> PipelineSource:
-    """Drop what earlier commands set and the file no longer has; parameters `given` now are left to be refused."""
+    """Drop settings of earlier commands for parts that the file no longer has; `given` is checked later."""
     plain = make_pipeline(origin.text, origin.file, {}, origin.renamed, origin.kinds, origin.main_fs)
     gone = [name for name in unknown_parameters(plain, origin.overrides) if name not in given]
     for name in gone:
-        note(f"the file has no parameter {name} any more: its value, {origin.overrides[name]}, is dropped")
+        note(f"the file no longer has parameter {name}: its value {origin.overrides[name]} is dropped")
     overrides, built_with = (
         {name: value for name, value in values.items() if name not in gone}
         for values in (origin.overrides, origin.built_with)

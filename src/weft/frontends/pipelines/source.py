@@ -1,4 +1,4 @@
-"""`Loaded`: a pipeline as the source of runs: prepared, compiled for a run, resumed, and resumed with an edit."""
+"""`Loaded`: a checked pipeline from which runs are prepared, compiled, resumed and revised."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from weft.store.state import RunFolder
 
 FIRST_RUN: Final = "run-000000"
-"""Stands for the id in a pipeline that is looked at and not run."""
+"""Replaces the run id in a pipeline that is only shown."""
 
 
 class Loaded(PipelineWork, frozen=True, dict=True):
-    """A pipeline that was read and checked, from which runs are made."""
+    """A checked pipeline from which runs are made."""
 
     @cached_property
     def preview(self) -> layout.CompiledPipeline:
-        """The graph of a run that no one begins, under the id `FIRST_RUN`."""
+        """The compiled pipeline of a run that never starts, with the id `FIRST_RUN`."""
         return layout.compile_loaded(self, FIRST_RUN, layout.NOWHERE)
 
     @property
@@ -43,17 +43,17 @@ class Loaded(PipelineWork, frozen=True, dict=True):
 
     @property
     def warnings(self) -> list[str]:
-        """Lines that people should read before they run it."""
+        """Warnings for users before the run."""
         return self.preview.warnings
 
     # ------------------------------------------------------------------------------------- the source of a run
 
     def prepare(self, note: Callable[[str], None]) -> Loaded:
-        """Return it with the containers that its steps run in; errors as `layout.in_containers`."""
+        """Return the pipeline with the container images of its steps; errors as `layout.in_containers`."""
         return layout.in_containers(self, note)
 
     def copies(self, undo: ExitStack, note: Callable[[str], None], *, fetch: bool = True) -> list[Copy]:
-        """Hold the copies of file systems that lie elsewhere until `undo` lets go of them; see `layout.hold_copies`."""
+        """Lock the copies of remote file systems until `undo` releases them; see `layout.hold_copies`."""
         return layout.hold_copies(self, undo, note, fetch=fetch)
 
     def claim(self, run_id: str, folder: Path, copies: Sequence[Copy]) -> RunSpec | None:
@@ -61,7 +61,7 @@ class Loaded(PipelineWork, frozen=True, dict=True):
         return layout.claim(self, run_id, folder, copies)
 
     def resume(self, folder: RunFolder, described: Mapping[str, Any], done: frozenset[str]) -> RunSpec:
-        """Return the run of a folder again; see `layout.resumed_spec`."""
+        """Return the specification of a resumed run; see `layout.resumed_spec`."""
         return layout.resumed_spec(self, folder, described, done)
 
     def revise(

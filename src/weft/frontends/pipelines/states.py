@@ -1,4 +1,4 @@
-"""The words that users of pipelines see, and the user events by which steps tell of themselves."""
+"""The users' words for states of pipelines, and the user events of steps."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from weft.graph.projection import Projection
 
 FRONTEND: Final = "pipelines"
 WARNING: Final = "warning"
-"""The event of a step that succeeded, and of which a person should know something."""
+"""The event of a step that succeeded with a warning for the user."""
 NOT_RUN: Final = "skipped"
-"""The event of a task that has found that it is not to run."""
+"""The event of a task that was skipped by its own condition."""
 
 PROJECTION: Final = Projection(FRONTEND, warning=WARNING, not_run=NOT_RUN, final=POST_PROCESS)

@@ -1,8 +1,8 @@
-"""`{{name}}` and `{{step.name}}`: find them, and put values in their place.
+"""Templates `{{name}}` and `{{step.name}}`: find them, and replace them by values.
 
 There is no expression, filter or escape, so there is nothing to inject: one regular expression finds the names, and
-each field of a step has its own short list of what a name may be (`check.py` asks, `resolve.py` answers). Whatever
-else stands in braces is left as it is, and text that was put in is never searched again.
+each field of a step has its own short list of valid names (`check.py` checks them, `resolve.py` has the values). Other
+text in braces stays as it is, and inserted text is never searched again.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ STEP_NAME = "PF_STEP_NAME"
 USER_NAME = "PF_USER_NAME"
 LOOP_ARGUMENT = "PF_LOOP_ARGUMENT"
 SYSTEM_VARIABLES = (RUN_ID, STEP_NAME, USER_NAME, LOOP_ARGUMENT)
-"""What every step may name without declaring it; these win over parameters of the same name."""
+"""The names that every step may use without a declaration; they win over parameters of the same name."""
 
 PARENT = "PF_PARENT"
-"""Stands for the enclosing dag in a dotted template."""
+"""The name of the enclosing dag in a dotted template."""
 
 _BLANKS = r"[ \t\r\n\f]*"
 _TEMPLATE = re.compile(r"\{\{" + _BLANKS + r"(?:([A-Za-z0-9_-]*)\.)?([A-Za-z0-9_]+)" + _BLANKS + r"\}\}")
 
 
 class Template(Struct, frozen=True):
-    """One template: `step` is empty for a bare name; `text` is how it was written."""
+    """One template: `step` is empty for a bare name; `text` is its text in the file."""
 
     step: str
     name: str
@@ -47,18 +47,18 @@ def find(text: str) -> Iterator[Template]:
 
 
 def whole(text: str) -> Template | None:
-    """Return the template that is all of `text`, or None when there is anything beside it."""
+    """Return the template that is the whole text; None if there is any other text."""
     match = _TEMPLATE.fullmatch(text)
     return None if match is None else _template(match)
 
 
 def fill(text: str, value_of: Callable[[Template], ParameterValue]) -> str:
-    """Put the text of its value in the place of every template."""
+    """Replace every template by the text of its value."""
     return _TEMPLATE.sub(lambda match: as_text(value_of(_template(match))), text)
 
 
 def pieces(text: str) -> Iterator[str | Template]:
-    """Yield what stands between the templates of `text`, and the templates, in order; nothing that is empty."""
+    """Yield the texts between the templates of `text`, and the templates, in order; no empty texts."""
     at = 0
     for match in _TEMPLATE.finditer(text):
         if match.start() > at:
@@ -70,7 +70,7 @@ def pieces(text: str) -> Iterator[str | Template]:
 
 
 def as_text(value: ParameterValue) -> str:
-    """Write a value as a command sees it: numbers without exponent, lists as JSON."""
+    """Return a value as commands get it: numbers without exponent, lists as JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, int):
@@ -81,7 +81,7 @@ def as_text(value: ParameterValue) -> str:
 
 
 def go_text(value: float) -> str:
-    """Write a number the way Go's `%v` writes a float64: `1e+06`, `1e-05`, `0.1`."""
+    """Return a number in the format `%v` of Go for a float64: `1e+06`, `1e-05`, `0.1`."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
     from decimal import Decimal
@@ -96,7 +96,7 @@ def go_text(value: float) -> str:
 
 
 def env_number(value: float) -> str:
-    """Write a number given directly under `env`: at most 8 decimals, no trailing zeros."""
+    """Return a number given directly under `env`: at most 8 decimals, no trailing zeros."""
     return str(value) if isinstance(value, int) else _trimmed(f"{value:.8f}")
 
 

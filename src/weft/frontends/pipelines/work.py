@@ -1,4 +1,4 @@
-"""`PipelineWork`: a pipeline that was read and checked, with all that one run of it is given."""
+"""`PipelineWork`: a checked pipeline with the settings of one run."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class PipelineWork(Struct, frozen=True):
-    """A pipeline that was read and checked, with all that one run of it is given.
+    """A checked pipeline with the settings of one run.
 
-    `urls` maps names of file systems that lie elsewhere to where; what `file_systems` has of them are copies, fetched
-    when it runs. `containers` is known once the run is prepared.
+    `urls` maps names of remote file systems to their URLs; `file_systems` has the folders of their copies, fetched when
+    the run starts. `containers` is set by the preparation of the run.
     """
 
     pipeline: Pipeline
@@ -33,7 +33,7 @@ class PipelineWork(Struct, frozen=True):
 
     @property
     def pipeline_name(self) -> str:
-        """The name of the pipeline, or the one that was given in its place."""
+        """The name of the pipeline, or the name given to the run."""
         return self.pipeline.name
 
     @property

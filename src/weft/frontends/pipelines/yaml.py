@@ -1,9 +1,9 @@
-"""Read YAML (and so JSON) into a tree whose every node knows its line and column, inside strict limits.
+"""Reads YAML (and so JSON) into a tree whose nodes have line and column, inside strict limits.
 
-The limits are those a pipeline file never meets and an attack always does; aliases count as what they expand to, so
-a "billion laughs" is refused after a few events. Tags, duplicate keys and several documents are refused. Plain
-scalars follow the YAML 1.2 core schema: `yes`, `on` and `12:30` are text. Numbers that YAML 1.1 and 1.2 read
-differently (`017`, `1_000`, `0b1`) are refused instead of guessed.
+Pipeline files never meet the limits, attacks always do; an alias counts as its expansion, so a "billion laughs" is
+refused after a few events. Tags, duplicate keys and several documents are refused. Plain scalars follow the YAML 1.2
+core schema: `yes`, `on` and `12:30` are text. Numbers that YAML 1.1 and 1.2 read differently (`017`, `1_000`, `0b1`)
+are refused, not guessed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Value: TypeAlias = str | int | float | bool | None
 
 
 class Scalar(Struct, frozen=True):
-    """A leaf: its value, its text as written (without quotes) and where it starts."""
+    """A leaf: its value, its text as written (without quotes) and its position."""
 
     value: Value
     text: str
@@ -47,7 +47,7 @@ class Sequence(Struct, frozen=True):
 
 
 class Mapping(Struct, frozen=True):
-    """A map from key text to node, in file order; `keys` holds where each key stands."""
+    """A map from key text to node, in file order; `keys` has the position of each key."""
 
     entries: ReadOnly[str, Node]
     keys: ReadOnly[str, FilePosition]
@@ -56,7 +56,7 @@ class Mapping(Struct, frozen=True):
 
 Node: TypeAlias = Scalar | Sequence | Mapping
 
-# What may not stand in a text file at all, and the marks that make text read differently from what it is.
+# Characters that no text file may have, and marks that make text look different from what it is.
 _FORBIDDEN = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 )
@@ -80,8 +80,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def load(text: str, file: str) -> Node:
     """Read one document.
 
-    Raise InputLimitError when a limit is passed and PipelineError for anything that is not plain YAML; both name
-    `file`, line and column.
+    InputLimitError: a limit is passed. PipelineError: the text is not plain YAML. Both name `file`, line and column.
     """
     _check_text(text, file)
     builder = _Builder(file)
@@ -101,10 +100,10 @@ def load(text: str, file: str) -> Node:
 
 
 def plain_value(text: str) -> Value:
-    """Return what unquoted `text` means under the YAML 1.2 core schema.
+    """Return the value of unquoted `text` in the YAML 1.2 core schema.
 
-    Raise ValueError for a number that is not finite or that YAML versions read differently, OverflowError for an
-    integer beyond 64 bits.
+    ValueError: a number is not finite, or YAML versions read it differently. OverflowError: an integer is beyond 64
+    bits.
     """
     if text in _CONSTANTS:
         return _CONSTANTS[text]
@@ -126,7 +125,7 @@ def plain_value(text: str) -> Value:
 
 
 def check_text(text: str) -> None:
-    """Raise OverflowError when a text is longer than 64 KiB, ValueError when it hides characters that none may have."""
+    """Check a text. OverflowError: it is longer than 64 KiB. ValueError: it has forbidden characters."""
     if len(text) > MAX_SCALAR_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_SCALAR_BYTES:
         raise OverflowError(f"a text of more than {MAX_SCALAR_BYTES // 1024} KiB")
     if found := _FORBIDDEN_ESCAPED.search(text):
@@ -142,7 +141,7 @@ def _too_long() -> NoReturn:
 
 
 def _check_text(text: str, file: str) -> None:
-    # The length in characters bounds the work of encoding; the length in bytes is the documented limit.
+    # The length in characters bounds the cost of encoding; the documented limit is in bytes.
     if len(text) > MAX_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         _over(file, FilePosition(1, 1), f"the file is larger than {MAX_BYTES // 1024} KiB")
     found = _FORBIDDEN.search(text)
@@ -185,7 +184,7 @@ class _Anchored(Struct, frozen=True):
 
 
 class _Builder:
-    """Takes parser events one by one; refuses at the first event that passes a limit."""
+    """Builds the tree from parser events; refuses at the first event that passes a limit."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -197,7 +196,7 @@ class _Builder:
         self._nodes = 0
 
     def take(self, event: yaml.Event) -> None:
-        """Add what one event says to the tree."""
+        """Add one event to the tree."""
         start = event.start_mark
         mark = FilePosition(1, 1) if start is None else FilePosition(start.line + 1, start.column + 1)
         if isinstance(event, yaml.ScalarEvent):
@@ -231,7 +230,7 @@ class _Builder:
         node = Scalar(value, text, mark)
         self._count(1, 1, mark)
         if event.anchor is not None:
-            # An anchored key may be used as a value later: it means then what it would mean as a value.
+            # An anchored key may be used as a value later, with the meaning of a value.
             kept = Scalar(self._value(text, mark) if plain else text, text, mark)
             self._anchors[event.anchor] = _Anchored(kept, 1, 1)
         self._put(node, 1, 1, is_merge=is_merge)
@@ -314,7 +313,7 @@ class _Builder:
             parent.key = None
 
     def _merged(self, done: _Open) -> Mapping:
-        """Fill in what `<<` brings: keys written in the map itself win, then earlier merges."""
+        """Fill in the entries of `<<`: keys of the map itself win, then earlier merges."""
         sources = [n for merge in done.merges for n in (merge.items if isinstance(merge, Sequence) else (merge,))]
         for source in sources:
             if not isinstance(source, Mapping):

@@ -181,13 +181,13 @@ def third_time(ctx: Any, inputs: Any) -> int:
 
 
 def until_cancelled(ctx: Any, inputs: Any) -> None:
-    """Wait to be told to stop."""
+    """Wait for the cancellation."""
     while not ctx.cancelled():
         time.sleep(0.001)
 
 
 def until_told(ctx: Any, inputs: Any) -> None:
-    """Wait to be told to stop, and say that it was no success."""
+    """Wait for the cancellation, then fail."""
     until_cancelled(ctx, inputs)
     raise RunCancelledError("stopped")
 

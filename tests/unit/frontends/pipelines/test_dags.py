@@ -271,7 +271,7 @@ entry_points:
         assert step(nodes_of(text), "a").items == (1, 2)
         assert step(nodes_of(text, {"l": "[3]"}), "a").items == (3,)
         assert step(nodes_of(text.replace("[1, 2]", "'[4]'")), "a").items == (4,)
-        with pytest.raises(PipelineError, match="no list in this run, but `five`") as caught:
+        with pytest.raises(PipelineError, match="not a list in this run, but `five`") as caught:
             nodes_of(text.replace("[1, 2]", "five"))
         assert caught.value.path == "entry_points.a.loop_argument"
 
@@ -339,7 +339,7 @@ class TestAsPaddleFlow:
 
     def test_a_loop_over_nothing_is_refused(self):
         text = "name: p\nx-weft: {as_paddleflow: [empty_loop]}\nentry_points:\n  a: {loop_argument: []}\n"
-        with pytest.raises(PipelineError, match="the loop goes over nothing"):
+        with pytest.raises(PipelineError, match="the loop has no items"):
             nodes_of(text)
 
     def test_the_name_of_a_step_in_a_parameter_is_that_of_the_dag_around(self):

@@ -1,1 +1,1 @@
-"""What a Python function depends on, read from sources: statements, modules, and the walk from name to name."""
+"""The dependencies of a Python function, read from sources: statements, modules, and the walk from name to name."""

@@ -300,13 +300,13 @@ def fix(x: ArrayLike) -> Tensor:
 
 @public()
 def isreal(x: ArrayLike) -> Tensor:
-    """Tell of each element whether its imaginary part is zero; of what is no number, that it is not."""
+    """Tell of each element whether its imaginary part is zero; of what is not a number, that it is not."""
     return apply(np.equal, imag(x), 0) if _numbers(x) else all_the_same(False, x)
 
 
 @public()
 def iscomplex(x: ArrayLike) -> Tensor:
-    """Tell of each element whether its imaginary part is not zero; of what is no number, that it is not."""
+    """Tell of each element whether its imaginary part is not zero; of what is not a number, that it is not."""
     return apply(np.not_equal, imag(x), 0) if _numbers(x) else all_the_same(False, x)
 
 
