@@ -463,7 +463,7 @@ def test_the_nursery_killed_is_started_again(tmp_path):
         g = Graph("nursery")
         n = g.map(slow_double, range(50))
         run = session.submit(g)
-        os.kill(session.executor._nursery.pid, signal.SIGKILL)
+        os.kill(session.executor._nursery.process.pid, signal.SIGKILL)
         assert run.result(DEADLINE_S)[n] == [2 * x for x in range(50)]
         assert not set(session.executor.pids) & set(before)
         assert not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in before.values())

@@ -7,16 +7,18 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from operator import is_
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.backends.local import LocalJob
-from weft.model.errors import ProgramError
+from weft.backends.local_jobs import LocalJob
+from weft.model.chunks import ChunkRef, Tier
+from weft.model.errors import NotFoundError, ProgramError
 from weft.store import codec
-from weft.store.api import FIXED, sizeof
+from weft.store.api import ABSENT, FIXED, sizeof
 from weft.worker.channel import FrameDecoder, FrameEncoder, dumps
 from weft.worker.lease import WorkerLease
-from weft.worker.main import CodeRow, InputRow, SharedPage
+from weft.worker.main import Assignment, CodeRow, InputRow, SharedPage
 from weft.worker.remote_store import LARGE
 from weft.worker.streaming import packed
 
@@ -27,14 +29,17 @@ if TYPE_CHECKING:
     from weft.engine.ports import Job, Shell
     from weft.graph.lease import Cone
     from weft.graph.routing import Router
-    from weft.model.chunks import ChunkRef
     from weft.model.program import Program
-    from weft.store.api import ChunkPin, ChunkStore, MemoryGrant
+    from weft.store.api import ChunkPin, ChunkStore, Column, MemoryGrant
     from weft.store.segments import SegmentWriter
-    from weft.worker.code import TaskCode
+    from weft.worker.code import InputCode, TaskCode
 
 NOT_SENT: Final = object()
 """A cell that a worker lacks."""
+
+
+Cells = tuple[int, int, int, list[Any], bool]
+"""Values in a message: (column, its length, first index, values, whether the worker keeps them)."""
 
 
 class NeedsHelperError(Exception):
@@ -146,6 +151,32 @@ class RemoteLease(WorkerLease):
         with self.conn.lock:
             if self.conn.current is self:
                 self.conn.page.stop = 1
+
+    def shared(self, column: Column, lo: int, hi: int, *, slow: bool) -> list[Any]:
+        """Return cells in a form that another process can read, pinned until the end of the lease."""
+        tracked = column.tracked
+        mine = [at for at in range(lo, hi) if at in tracked] if tracked else ()
+        if not mine:
+            return column.values[lo:hi]
+        self.pins.append(self.local.store.pin(column, mine))
+        values = column.values[lo:hi]
+        large = []
+        for at in mine:
+            cell = values[at - lo]
+            if type(cell) is ChunkRef:
+                if cell.tier is Tier.OBJECT:  # the worker may not be able to read it there
+                    large.append(at)
+            elif cell is not ABSENT:
+                entry = tracked.get(at)
+                if entry is not None and entry.nbytes >= LARGE:
+                    large.append(at)
+        if large:
+            if not slow:
+                raise NeedsHelperError
+            with suppress(NotFoundError):  # freed meanwhile: the worker will report it as missing
+                for at, cell in zip(large, self.local.store.share(column, large), strict=True):
+                    values[at - lo] = cell
+        return values
 
     def unpin(self) -> None:
         """Unpin the inputs."""
@@ -297,6 +328,90 @@ class ProcessJob(LocalJob):
             self._writer.delete(files)
 
 
+class LeaseMessage:
+    """A lease for its worker, with the codes, cones and values that the worker lacks.
+
+    `marks` are the values that the worker has once the message is sent: the list of those sent of a column, the first
+    index, and the values.
+
+    NeedsHelperError: packing takes long, and the caller may not wait.
+    """
+
+    def __init__(self, lease: RemoteLease, *, slow: bool) -> None:
+        local, conn = lease.local, lease.conn
+        cone = lease.cone
+        self.codes: dict[int, bytes | ChunkRef] = {}
+        self.cones: dict[int, Cone] = {}
+        self.marks: list[tuple[list[Any], int, list[Any]]] = []
+        numbers: list[int] = []
+        items: list[tuple[int, int, bytes | ChunkRef]] = []
+        cells: list[Cells] = []
+        inner = frozenset(cone.members) if cone is not None else frozenset()
+        for place, code in enumerate(lease.codes):
+            number, blob = local.shipped(code, slow=slow)
+            numbers.append(number)
+            if number not in conn.codes:
+                self.codes[number] = blob
+            mult = cone.mult[place] if cone is not None else 1
+            lo, hi = lease.lo * mult, lease.hi * mult
+            if code.items is not None and type(code.items) is not range:
+                items.append((place, lo, local.ship_items(code, lo, hi, lease.files, slow=slow)))
+            for inp in code.inputs:
+                if inp.source not in inner and not inp.live:
+                    self._collect(lease, inp, lo, hi, cells, slow=slow)
+        payload = _pickled(cells, lease) if cells else b""
+        cone_number = 0
+        if cone is not None:
+            cone_number = local.cone_number(cone)
+            if cone_number not in conn.cones:
+                self.cones[cone_number] = cone
+        self.assignment = Assignment(
+            lease.token,
+            lease.lo,
+            tuple(numbers),
+            cone_number,
+            lease.attempt,
+            lease.nbytes,
+            lease.resources,
+            tuple(items),
+            payload,
+        )
+
+    def _collect(
+        self,
+        lease: RemoteLease,
+        inp: InputCode,
+        lo: int,
+        hi: int,
+        cells: list[Cells],
+        *,
+        slow: bool,
+    ) -> None:
+        """Add to `cells` the data that tasks `lo:hi` read through one input and the worker lacks."""
+        conn = lease.conn
+        column = inp.column
+        number = lease.local.column_number(inp.source)
+        n = len(column)
+        sent = conn.sent.get(number)
+        keep = inp.router.wide or sent is not None
+        if keep and (sent is None or len(sent) != n):
+            sent = conn.sent[number] = [NOT_SENT] * n
+        for a, b in needed(inp.router, lo, hi):
+            values = lease.shared(column, a, b, slow=slow)
+            if sent is None:
+                cells.append((number, n, a, values, False))
+                continue
+            now = column.values[a:b]
+            old = sent[a:b]
+            if all(map(is_, now, old)):
+                continue
+            if all(known is NOT_SENT for known in old):
+                cells.append((number, n, a, values, True))
+            else:
+                cells.extend((number, n, a + at, [values[at]], True) for at in range(b - a) if now[at] is not old[at])
+            self.marks.append((sent, a, now))
+
+
 def _quick(program: Program) -> bool:
     """Whether a program is pickled by name, at once."""
     target = program.target
@@ -323,7 +438,7 @@ def needed(router: Router, lo: int, hi: int) -> list[tuple[int, int]]:
     return merged
 
 
-def pickled(cells: list[tuple[int, int, int, list[Any], bool]], lease: RemoteLease) -> bytes:
+def _pickled(cells: list[Cells], lease: RemoteLease) -> bytes:
     """Return the cells of a lease as bytes. ProgramError: a value, named by its type, cannot be pickled."""
     try:
         return dumps(cells)

@@ -16,35 +16,33 @@ import itertools
 import mmap
 import os
 import selectors
-import signal
 import socket
-import subprocess
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.backends.local import GRACE_S, LAST_ACTION_S, LocalBackend, LocalJob, abandon, crashed, lease_bytes, run_here
+from weft.backends.helpers import LAST_ACTION_S
+from weft.backends.local import GRACE_S, LocalBackend, abandon, crashed, lease_bytes, run_here
+from weft.backends.nursery import CLOSING_S, Nursery, exit_text, take_peak
 from weft.backends.process_jobs import (
     NOT_SENT,
+    LeaseMessage,
     NeedsHelperError,
     ProcessJob,
     RemoteLease,
     WorkerConnection,
-    needed,
-    pickled,
 )
 from weft.backends.streams import END
 from weft.engine.events import Progress, Started, UserEvent
 from weft.engine.ports import WorkerSpec
 from weft.engine.tuning import Tuning
 from weft.graph.task import USAGE
-from weft.model.chunks import ChunkRef, Tier
-from weft.model.errors import CapacityError, NotFoundError, ProgramError, RunCancelledError
+from weft.model.chunks import ChunkRef
+from weft.model.errors import CapacityError, ProgramError, RunCancelledError
 from weft.store.api import ABSENT
 from weft.store.segments import SegmentWriter
 from weft.worker.channel import (
@@ -56,33 +54,28 @@ from weft.worker.channel import (
     EMIT,
     FORGET,
     HELLO,
-    KILL,
     LEASE,
     PATHS,
     PROGRESS,
     ROWS,
-    START,
     STARTED,
     STREAM,
     STREAM_END,
-    Channel,
-    FrameDecoder,
     FrameEncoder,
     dumps,
 )
 from weft.worker.lease import LeaseResult, WorkerLease
-from weft.worker.main import PAGE_BYTES, Assignment, WorkerConfig
-from weft.worker.remote_store import LARGE, PackedValues, unpack
+from weft.worker.main import PAGE_BYTES, WorkerConfig
+from weft.worker.remote_store import PackedValues, unpack
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from weft.backends.local_jobs import LocalJob
     from weft.engine.commands import Launch
     from weft.engine.ports import Job, Shell
-    from weft.graph.lease import Cone
     from weft.model.resources import Resources
-    from weft.store.api import ChunkStore, Column
-    from weft.worker.code import InputCode
+    from weft.store.api import ChunkStore
     from weft.worker.streaming import Parcel
 
 _FIRST_TICK_S: Final = 0.005
@@ -91,28 +84,8 @@ _READ: Final = 1 << 18
 _RESERVE_FROM: Final = 1 << 20
 _STILLBORN_MAX: Final = 8
 _PAUSE_S: Final = 0.05
-_CLOSING_S: Final = 10.0
-_BOOT: Final = (
-    "import sys; control, owner, n = map(int, sys.argv[1:4]); sys.path[:] = sys.argv[4 : 4 + n]; "
-    "sys.argv[:] = sys.argv[4 + n :]; from weft.worker.main import nursery; nursery(control, owner)"
-)
-"""The program of the nursery: with the owner's `sys.path` and `sys.argv`, which tasks may read."""
-
-
 PEAK: Final = "peak_memory"
 """The name of a worker process's peak memory (bytes) in the usage of a vertex."""
-
-
-def take_peak(pid: int) -> int:
-    """Return the peak memory of a process since the last call, in bytes; 0 if the system does not report it."""
-    try:
-        with open(f"/proc/{pid}/status", encoding="ascii") as file:
-            found = next((line.split()[1] for line in file if line.startswith("VmHWM:")), "0")
-        with open(f"/proc/{pid}/clear_refs", "w", encoding="ascii") as file:
-            file.write("5")
-    except OSError:
-        return 0
-    return int(found) * 1024
 
 
 class Processes(LocalBackend):
@@ -151,12 +124,8 @@ class Processes(LocalBackend):
         self._ids = itertools.count(1)
         self._conns: dict[int, WorkerConnection] = {}
         self._leases: dict[int, RemoteLease] = {}
-        self._nursery: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
-        self._channel: Channel | None = None
-        self._notes = FrameDecoder()
+        self._nursery: Nursery | None = None
         self._pids: dict[int, int] = {}
-        self._paths: list[str] = []
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._pending: deque[Callable[[], None]] = deque()
@@ -180,9 +149,9 @@ class Processes(LocalBackend):
         """See `Executor.attach`."""
         super().attach(loop)
         self._selector.register(self._wake_read, selectors.EVENT_READ)
-        self._start_nursery()
+        nursery = self._start_nursery()
         for number in range(self._first):
-            self._start_worker(number)
+            self._start_worker(nursery, number)
         self._driver.start()
 
     def open_job(self, job: Job) -> None:
@@ -307,7 +276,7 @@ class Processes(LocalBackend):
         self._helpers.close(min(self.grace_s, LAST_ACTION_S))
         self._wake()
         if self._driver.is_alive() and self._driver is not threading.current_thread():
-            self._driver.join(timeout=_CLOSING_S)
+            self._driver.join(timeout=CLOSING_S)
         self._end_nursery()
         for conn in self._conns.values():
             conn.close()
@@ -327,51 +296,13 @@ class Processes(LocalBackend):
 
     def _send_lease(self, lease: RemoteLease, *, slow: bool) -> None:
         """Pack a lease and send it. NeedsHelperError: this takes long, and the caller may not wait."""
-        local, conn = lease.local, lease.conn
-        cone = lease.cone
-        codes: dict[int, bytes | ChunkRef] = {}
-        numbers: list[int] = []
-        items: list[tuple[int, int, bytes | ChunkRef]] = []
-        cells: list[tuple[int, int, int, list[Any], bool]] = []
-        marks: list[tuple[list[Any], int, list[Any]]] = []
-        inner = frozenset(cone.members) if cone is not None else frozenset()
-        for place, code in enumerate(lease.codes):
-            number, blob = local.shipped(code, slow=slow)
-            numbers.append(number)
-            if number not in conn.codes:
-                codes[number] = blob
-            mult = cone.mult[place] if cone is not None else 1
-            lo, hi = lease.lo * mult, lease.hi * mult
-            if code.items is not None and type(code.items) is not range:
-                items.append((place, lo, local.ship_items(code, lo, hi, lease.files, slow=slow)))
-            for inp in code.inputs:
-                if inp.source not in inner and not inp.live:
-                    self._collect(lease, inp, lo, hi, cells, marks, slow=slow)
-        payload = pickled(cells, lease) if cells else b""
-        cones: dict[int, Cone] = {}
-        cone_number = 0
-        if cone is not None:
-            cone_number = local.cone_number(cone)
-            if cone_number not in conn.cones:
-                cones[cone_number] = cone
-        assignment = Assignment(
-            lease.token,
-            lease.lo,
-            tuple(numbers),
-            cone_number,
-            lease.attempt,
-            lease.nbytes,
-            lease.resources,
-            tuple(items),
-            payload,
-        )
-        if (
-            codes and conn.paths != sys.path
-        ):  # a resume adds the module paths of its program after the birth of the workers
+        message, conn = LeaseMessage(lease, slow=slow), lease.conn
+        # A resume adds the module paths of its program after the birth of the workers.
+        if message.codes and conn.paths != sys.path:
             conn.paths = sys.path[:]
             self._send(conn, (PATHS, conn.paths))
         drops = conn.drops[:]
-        data = conn.frames.frame((LEASE, codes, cones, drops, tuple(assignment)))
+        data = conn.frames.frame((LEASE, message.codes, message.cones, drops, tuple(message.assignment)))
         with conn.lock:
             if conn.dead:
                 lease.release()
@@ -381,75 +312,14 @@ class Processes(LocalBackend):
             page = conn.page
             page.pos, page.hi, page.stop = lease.lo, lease.hi, 0
             conn.current = lease
-            conn.codes.update(codes)
-            conn.cones.update(cones)
+            conn.codes.update(message.codes)
+            conn.cones.update(message.cones)
             del conn.drops[: len(drops)]
-            for sent, lo, values in marks:
+            for sent, lo, values in message.marks:
                 sent[lo : lo + len(values)] = values
             done = conn.send(data)
         if not done:
             self._soon(partial(self._want_write, conn))
-
-    def _collect(
-        self,
-        lease: RemoteLease,
-        inp: InputCode,
-        lo: int,
-        hi: int,
-        cells: list[tuple[int, int, int, list[Any], bool]],
-        marks: list[tuple[list[Any], int, list[Any]]],
-        *,
-        slow: bool,
-    ) -> None:
-        """Add to `cells` the data that tasks `lo:hi` read through one input and the worker lacks."""
-        conn = lease.conn
-        column = inp.column
-        number = lease.local.column_number(inp.source)
-        n = len(column)
-        sent = conn.sent.get(number)
-        keep = inp.router.wide or sent is not None
-        if keep and (sent is None or len(sent) != n):
-            sent = conn.sent[number] = [NOT_SENT] * n
-        for a, b in needed(inp.router, lo, hi):
-            values = self._shared(lease, column, a, b, slow=slow)
-            if sent is None:
-                cells.append((number, n, a, values, False))
-                continue
-            now = column.values[a:b]
-            old = sent[a:b]
-            if all(map(is_, now, old)):
-                continue
-            if all(known is NOT_SENT for known in old):
-                cells.append((number, n, a, values, True))
-            else:
-                cells.extend((number, n, a + at, [values[at]], True) for at in range(b - a) if now[at] is not old[at])
-            marks.append((sent, a, now))
-
-    def _shared(self, lease: RemoteLease, column: Column, lo: int, hi: int, *, slow: bool) -> list[Any]:
-        """Return cells in a form that another process can read, pinned until the end of the lease."""
-        tracked = column.tracked
-        mine = [at for at in range(lo, hi) if at in tracked] if tracked else ()
-        if not mine:
-            return column.values[lo:hi]
-        lease.pins.append(self.store.pin(column, mine))
-        values = column.values[lo:hi]
-        large = []
-        for at in mine:
-            cell = values[at - lo]
-            if type(cell) is ChunkRef:
-                if cell.tier is Tier.OBJECT:  # the worker may not be able to read it there
-                    large.append(at)
-            elif cell is not ABSENT:
-                entry = tracked.get(at)
-                if entry is not None and entry.nbytes >= LARGE:
-                    large.append(at)
-        if large:
-            if not slow:
-                raise NeedsHelperError
-            with suppress(NotFoundError):  # freed meanwhile: the worker will report it as missing
-                for at, cell in zip(large, self.store.share(column, large), strict=True):
-                    values[at - lo] = cell
-        return values
 
     # ----------------------------------------------------------------------------------------------- the driver
 
@@ -481,8 +351,8 @@ class Processes(LocalBackend):
                 try:
                     if conn is None:
                         self._woken()
-                    elif conn is self:
-                        self._read_notes()
+                    elif isinstance(conn, Nursery):
+                        self._read_notes(conn)
                     else:
                         tick = _FIRST_TICK_S
                         if events & selectors.EVENT_WRITE:
@@ -697,43 +567,24 @@ class Processes(LocalBackend):
         ended = local.job.outcome is not None or local.job.inspector.ended(inp.source)
         answer: tuple[str, Any] = ("end" if ended else "wait", None)
         with suppress(ProgramError, CapacityError):
-            cell = self._shared(lease, inp.column, source, source + 1, slow=True)[0]
+            cell = lease.shared(inp.column, source, source + 1, slow=True)[0]
             if cell is not ABSENT:
                 answer = ("value", cell)
         self._send(lease.conn, (ANSWER, dumps(answer)))
 
     # ----------------------------------------------------------------------------------------------- processes
 
-    def _start_nursery(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._paths = sys.path[:]
-            numbers = map(str, (theirs.fileno(), os.getpid(), len(self._paths)))
-            argv = [sys.executable, "-c", _BOOT, *numbers, *self._paths, *sys.argv]
-            self._nursery = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True
-            )
-        self._control = ours
-        self._channel = Channel(ours)
-        self._notes = FrameDecoder()
-        self._selector.register(ours, selectors.EVENT_READ, self)
+    def _start_nursery(self) -> Nursery:
+        nursery = self._nursery = Nursery()
+        self._selector.register(nursery.control, selectors.EVENT_READ, nursery)
+        return nursery
 
     def _end_nursery(self) -> None:
-        """End the nursery and with it all workers, and wait for their exits."""
-        control, nursery = self._control, self._nursery
-        if control is None or nursery is None:
-            return
-        with suppress(OSError):
-            control.shutdown(socket.SHUT_RDWR)  # not only closed: a forked process may have a copy
-        control.close()
-        self._control = None
-        try:
-            nursery.wait(timeout=_CLOSING_S)
-        except subprocess.TimeoutExpired:
-            nursery.kill()
-            nursery.wait()
+        if self._nursery is not None:
+            self._nursery.end()
+            self._nursery = None
 
-    def _start_worker(self, number: int) -> None:
+    def _start_worker(self, nursery: Nursery, number: int) -> None:
         ours, theirs = socket.socketpair()
         # Not a file in shared memory: touching a page of a full one would end this process with a bus error.
         page_fd = os.memfd_create("weft-page")
@@ -743,36 +594,27 @@ class Processes(LocalBackend):
             ours.setblocking(False)
             prefix = f"w{number}-"
             conn = self._conns[number] = WorkerConnection(
-                number, ours, page, FrameEncoder(self._shm, prefix), self._paths
+                number, ours, page, FrameEncoder(self._shm, prefix), nursery.paths
             )
             config = WorkerConfig(number, prefix, self._shm, self._spill, self.tuning.target_s, self.window)
             self._selector.register(ours, selectors.EVENT_READ, conn)
-            self._send_to_nursery((START, tuple(config)), (theirs.fileno(), page_fd))
+            nursery.start(config, theirs.fileno(), page_fd)
         finally:
             os.close(page_fd)
             theirs.close()
 
-    def _send_to_nursery(self, message: tuple[Any, ...], fds: tuple[int, ...] = ()) -> None:
-        if self._channel is not None:
-            with suppress(OSError):  # it is dead, which the other direction reports
-                self._channel.send(message, fds)
-
     def _kill(self, conn: WorkerConnection, reason: str) -> None:
-        """End a worker through the nursery, its parent, so that a reused process id is never hit."""
         conn.reason = conn.reason or reason
-        self._send_to_nursery((KILL, conn.number))
+        if self._nursery is not None:
+            self._nursery.kill(conn.number)
 
-    def _read_notes(self) -> None:
+    def _read_notes(self, nursery: Nursery) -> None:
         """Process the nursery's reports of births and exits."""
-        assert self._control is not None
-        try:
-            data = self._control.recv(_READ)
-        except OSError:
-            data = b""
-        if not data:
-            self._nursery_lost()
+        notes = nursery.notes()
+        if notes is None:
+            self._nursery_lost(nursery)
             return
-        for kind, number, about in self._notes.feed(data):
+        for kind, number, about in notes:
             conn = self._conns.get(number)
             if conn is None:
                 continue
@@ -781,13 +623,12 @@ class Processes(LocalBackend):
             else:
                 while self._read(conn):
                     pass
-                self._lost(conn, conn.reason or _how(about))
+                self._lost(conn, conn.reason or exit_text(about))
                 self._replace()
 
-    def _nursery_lost(self) -> None:
+    def _nursery_lost(self, nursery: Nursery) -> None:
         """Handle a killed nursery; the system has killed its workers with it."""
-        assert self._control is not None
-        self._selector.unregister(self._control)
+        self._selector.unregister(nursery.control)
         self._end_nursery()
         gone = list(self._conns.values())
         for conn in gone:
@@ -840,9 +681,9 @@ class Processes(LocalBackend):
         self._timers.call(self.loop.clock.now() + pause, lambda: self._soon(self._join))
 
     def _join(self) -> None:
-        if not self._closing and self._control is not None:
+        if not self._closing and self._nursery is not None:
             number = next(self._numbers)
-            self._start_worker(number)
+            self._start_worker(self._nursery, number)
             self.loop.worker_joined(WorkerSpec(number))
 
 
@@ -852,15 +693,3 @@ def _owner(lease: RemoteLease) -> str:
 
 def _given_up(lease: RemoteLease) -> bool:
     return lease.stop or lease.conn.dead
-
-
-def _how(status: int) -> str:
-    """Describe the exit of a process in words."""
-    code = os.waitstatus_to_exitcode(status)
-    if code >= 0:
-        return f"its process ended with status {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    return f"its process was killed by {name}" + (" (out of memory?)" if -code == signal.SIGKILL else "")

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.backends.local import GRACE_S, LocalJob, stream_bytes
+from weft.backends.local import GRACE_S, stream_bytes
+from weft.backends.local_jobs import LocalJob
 from weft.backends.simulated_cluster import SimulatedCluster
 from weft.backends.simulator import _Running
 from weft.engine.commands import Publish, Reply

@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from weft.backends.local import GRACE_S, LAST_ACTION_S, LocalBackend, LocalJob, abandon, lease_bytes, run_here
+from weft.backends.helpers import LAST_ACTION_S
+from weft.backends.local import GRACE_S, LocalBackend, abandon, lease_bytes, run_here
+from weft.backends.local_jobs import LocalJob
 from weft.engine.tuning import Tuning
 from weft.model.errors import CapacityError
 

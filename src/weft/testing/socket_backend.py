@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from weft.backends.local import GRACE_S, LocalBackend, LocalJob, abandon, crashed
+from weft.backends.local import GRACE_S, LocalBackend, abandon, crashed
+from weft.backends.local_jobs import LocalJob
 from weft.backends.process_jobs import needed
 from weft.engine.tuning import Tuning
 from weft.model.errors import NotFoundError, ProgramError

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 
-from weft.backends.local import HelperPool
+from weft.backends.helpers import HelperPool
 
 DEADLINE_S = 60.0
 

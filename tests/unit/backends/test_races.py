@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.unit.engine.hand import Hand, body
-from weft.backends.local import LocalJob
+from weft.backends.local_jobs import LocalJob
 from weft.engine.commands import Launch
 from weft.graph.builder import Graph
 from weft.model.resources import ONE_SLOT

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.unit.engine.hand import Hand, body
-from weft.backends.local import LocalJob
+from weft.backends.local_jobs import LocalJob
 from weft.backends.streams import END, Streams
 from weft.engine.extensions.bubbles import keep_on_node
 from weft.graph.builder import Graph, gather, one_to_one, shuffle
