@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import weft
+from weft import wiring
 from weft.admin.settings import Settings
 from weft.runs.reading import read_run
+from weft.runs.service import RunService
+from weft.store.planning import Foreseen
 from weft.store.state import StateRoot
+from weft.wiring import Loaded
 
 DEADLINE_S = 180.0
 """How long anything may take; whoever waits longer has found a fault."""
@@ -69,3 +73,8 @@ class Project:
 
     def states(self, run: str = RUN) -> dict[str, str]:
         return {step.name: step.state for step in read_run(self.folder_of(run)).steps}
+
+
+def plan_pipeline(loaded: Loaded, settings: Settings) -> list[Foreseen]:
+    """Return the plan of a pipeline, by a service with these settings."""
+    return RunService(wiring, settings, settings.state_root(loaded.base)).plan(loaded)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import weft
-from tests.integration.places import DEADLINE_S, SOURCE, Project, until
+from tests.integration.places import DEADLINE_S, SOURCE, Project, plan_pipeline, until
 from weft import wiring
 from weft.admin.settings import Settings
 from weft.durability.journal import JOURNAL, read_journal
@@ -373,7 +373,7 @@ class TestUsingAgain:
         why = f"fs_scope names main:sripts, and there is no {place.folder}/sripts"
         assert notes == [f"results of step a are not used again: {why}"] * 2
         assert place.reason("run-000002", "a") == why
-        [told] = wiring.plan_pipeline(wiring.load_pipeline(str(place.file), user="me"), place.settings)
+        [told] = plan_pipeline(wiring.load_pipeline(str(place.file), user="me"), place.settings)
         assert told.reason == why
 
     def test_expired_results_are_not_used(self, place):
@@ -633,7 +633,7 @@ class TestFaults:
 class TestAsking:
     def plan(self, place: Place, **caching: Any) -> dict[str, tuple[str, str]]:
         loaded = wiring.load_pipeline(str(place.file), user="me", caching=wiring.Caching(**caching))
-        return {one.step: (one.outcome, one.reason) for one in wiring.plan_pipeline(loaded, place.settings)}
+        return {one.step: (one.outcome, one.reason) for one in plan_pipeline(loaded, place.settings)}
 
     def test_a_plan_says_what_then_happens(self, place):
         place.write(CHAIN)

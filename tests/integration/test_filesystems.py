@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.integration.places import plan_pipeline
 from tests.integration.test_mounts import mounting, weft
 from tests.integration.test_pipeline import Place
 from tests.objects import Objects
 from weft.admin.settings import Settings
 from weft.model.errors import NotFoundError, PipelineError, TaskError, UsageError
 from weft.runtime.cache import read_decisions
-from weft.wiring import Surroundings, load_pipeline, plan_pipeline, resume_run, run_pipeline
+from weft.wiring import Surroundings, load_pipeline, resume_run, run_pipeline
 
 if TYPE_CHECKING:
     from weft.runs.active import RunResult

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from tests.integration.places import until
+from tests.integration.places import plan_pipeline, until
 from tests.integration.test_pipeline import Place
 from weft.admin.control import send
 from weft.admin.settings import Settings
 from weft.model.errors import NotFoundError, TaskError, UsageError
 from weft.runs.active import RunResult
 from weft.runtime.cache import read_decisions
-from weft.wiring import Surroundings, load_pipeline, plan_pipeline, resume_run, run_pipeline
+from weft.wiring import Surroundings, load_pipeline, resume_run, run_pipeline
 
 FAKE = f"""#!{sys.executable} -S
 import json, os, signal, subprocess, sys

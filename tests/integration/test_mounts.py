@@ -12,13 +12,13 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.integration.places import SOURCE, until
+from tests.integration.places import SOURCE, plan_pipeline, until
 from tests.integration.test_pipeline import Place
 from weft.admin.settings import Settings
 from weft.model.errors import DefinitionError, TaskError
 from weft.runs.reading import read_run
 from weft.store.folders import shm_root
-from weft.wiring import Surroundings, load_pipeline, plan_pipeline, resume_run, run_pipeline
+from weft.wiring import Surroundings, load_pipeline, resume_run, run_pipeline
 
 ROOT = "/weft-test"
 WEFT = [sys.executable, "-c", "import sys; from weft.cli.main import main; sys.exit(main())"]

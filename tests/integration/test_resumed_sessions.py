@@ -18,7 +18,6 @@ from weft.model.errors import CapacityError, RunCancelledError, TaskError
 from weft.runs.listing import list_runs
 from weft.runs.reading import read_run
 from weft.store.state import StateRoot, read_description
-from weft.wiring import session as sessions
 
 DEADLINE_S = 180.0
 SOURCE = Path(weft.__file__).parents[1]
@@ -201,12 +200,12 @@ def opened_by(monkeypatch: pytest.MonkeyPatch, folder: Path, **flags: str) -> tu
     """Resume as the command line does; return the result and how the session was opened."""
     asked: dict[str, Any] = {}
 
-    class Session(sessions.Session):
+    class Session(wiring.Session):
         def __init__(self, *words: Any, **options: Any) -> None:
             asked.update(options)
             super().__init__(*words, **options)
 
-    monkeypatch.setattr(sessions, "Session", Session)
+    monkeypatch.setattr(wiring, "Session", Session)
     return wiring.resume_run(folder, load_settings(flags, start=folder, environ={})), asked
 
 

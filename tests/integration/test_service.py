@@ -8,14 +8,14 @@ import pytest
 
 import weft
 from tests.integration.places import DEADLINE_S, until
+from weft import wiring
 from weft.admin.settings import Settings
 from weft.model.errors import RunCancelledError
 from weft.runs.active import ActiveRun, RunEvents
 from weft.runs.graphs import GraphSource
 from weft.runs.reading import read_run
-from weft.runs.removing import cancel_run, suspend_run
 from weft.runs.service import RunService
-from weft.wiring import load_pipeline, runs
+from weft.wiring import load_pipeline
 from weft.wiring.concrete import projection_of
 
 COUNT = 10
@@ -41,7 +41,7 @@ def graph(number: int) -> weft.Graph:
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[RunService]:
-    with RunService(runs, Settings(workers=2, state_dir=tmp_path / ".weft")) as found:
+    with RunService(wiring, Settings(workers=2, state_dir=tmp_path / ".weft")) as found:
         yield found
 
 
@@ -59,7 +59,7 @@ def test_twenty_runs_share_workers_store_and_cache_and_a_cancel_leaves_the_other
     ]
     until((tmp_path / "begun").exists)
     assert len({id(run.run._session) for run in (endless, *pipelines, *graphs)}) == 1
-    cancel_run(endless.folder)
+    assert service.cancel(endless.name) == endless.name
     assert isinstance(endless.result().error, RunCancelledError)
     results = [run.result() for run in (*pipelines, *graphs)]
     assert [result.error for result in results] == [None] * 2 * COUNT
@@ -96,7 +96,7 @@ def test_a_suspended_run_goes_on_where_it_was(service, tmp_path, now):
     post = '\npost_process:\n  last: {command: "echo last >> %(folder)s/ran"}\n'
     run = submit(service, tmp_path, "slow", "name: slow\nentry_points:\n" + "\n".join(lines) + post)
     until((tmp_path / "begun").exists)
-    suspend_run(run.folder, now=now)
+    assert service.suspend(run.name, now=now) == run.name
     if now:
         run.wait(DEADLINE_S)
     (tmp_path / "go").touch()
@@ -105,7 +105,7 @@ def test_a_suspended_run_goes_on_where_it_was(service, tmp_path, now):
     assert ran == (["a"] if now else ["a", "b"])
     found = read_run(run.folder)
     assert (found.state, found.step("a").state) == ("suspended", "succeeded")
-    again = service.resume(run.folder)
+    again = service.resume(run.name)
     assert again.plan is not None
     assert again.plan.recovered is not None
     assert (again.result().state, again.result().error) == ("succeeded", None)

@@ -31,8 +31,9 @@ from weft.model.errors import (
     TaskError,
     UsageError,
 )
+from weft.runtime import waiting
 from weft.store.folders import shm_root
-from weft.wiring import Session, load_pipeline, waiting
+from weft.wiring import Session, load_pipeline
 from weft.wiring import session as sessions
 from weft.wiring.concrete import FRONTENDS, projection_of
 

@@ -1,9 +1,8 @@
-"""Parameters that several commands share, and the lookup of runs and results by name."""
+"""Parameters that several commands share, and the service of their options."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,9 +12,7 @@ from weft.model.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from weft.admin.settings import Settings
-    from weft.runs.reading import RunRecord
-    from weft.store.results import ResultCache
-    from weft.store.state import StateRoot
+    from weft.runs.service import RunService
 
 Given = Annotated[CommandContext, CommandParameter(parse=False)]
 AsJson = Annotated[bool, CommandParameter(name="--json", help="Print one JSON document.")]
@@ -105,36 +102,13 @@ def around_of(context: CommandContext, settings: Settings, base: Path, fs: list[
     return {"around": context.wiring().Surroundings(**features, file_systems=given, stage=stage)}
 
 
-def root_of(context: CommandContext, project: Path | None, state_dir: Path | None) -> StateRoot:
-    """Return the state folder of the options. NotFoundError: the project does not exist."""
+def service_of(context: CommandContext, project: Path | None, state_dir: Path | None) -> RunService:
+    """Return the service of the state folder of the options. NotFoundError: the project does not exist."""
     base = context.cwd / (project or "")
     if not base.is_dir():
         raise NotFoundError(f"there is no folder {base}", hint="Give -C the folder of a project.")
-    return settings_of(context, base, {"state_dir": state_dir}).state_root(base)
-
-
-def find_record(context: CommandContext, name: str, project: Path | None, state_dir: Path | None) -> RunRecord:
-    """Return the run of a name. UsageError: the name contains a step."""
-    from weft.runs.listing import find_run
-    from weft.runs.reading import read_run
-
-    run, slash, step = name.partition("/")
-    if slash and step:
-        raise UsageError(
-            f"{name[:100]!r} names a step, and this is told of a whole run: {run[:100]}",
-            hint=f"Of one step tell: weft show {name[:100]}, weft story {name[:100]}, weft logs {name[:100]}",
-        )
-
-    return read_run(find_run(root_of(context, project, state_dir), name))
-
-
-def split_target(target: str) -> tuple[str, str, int | None]:
-    """Split `RUN/STEP@ATTEMPT`; the attempt is None if it is not named."""
-    run, _, step = target.partition("/")
-    head, at, last = step.rpartition("@")
-    if at and last.isascii() and last.isdigit() and len(last) < 10:
-        return run, head, int(last)
-    return run, step, None
+    settings = settings_of(context, base, {"state_dir": state_dir})
+    return context.service(settings, settings.state_root(base))
 
 
 def seconds_of(text: str, option: str) -> float:
@@ -191,16 +165,3 @@ def _as_text(value: object) -> str:
     import json
 
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
-@contextmanager
-def open_results(context: CommandContext, project: Path | None, state_dir: Path | None) -> Iterator[ResultCache]:
-    """Open the cache of the state folder of the options."""
-    from weft.store.entries import cache_place
-    from weft.store.results import close_cache, open_cache
-
-    cache = open_cache(cache_place(root_of(context, project, state_dir).path), context.clock.wall)
-    try:
-        yield cache
-    finally:
-        close_cache(cache)

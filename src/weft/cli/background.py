@@ -8,8 +8,9 @@ import sys
 from collections.abc import Sequence
 
 from weft.cli.context import CommandContext
-from weft.cli.detached import DetachedRun, DetachedStart, output_so_far
+from weft.cli.detached import DetachedRun, output_so_far
 from weft.cli.main import main
+from weft.runs.background import StartedRun
 
 
 def run(words: Sequence[str]) -> int:
@@ -18,7 +19,7 @@ def run(words: Sequence[str]) -> int:
     os.set_inheritable(detached.pipe, False)
     context = CommandContext(out=io.StringIO(), err=io.StringIO(), begun=detached.begun)
     code = main(words[1:], context)
-    detached.send(DetachedStart("", *output_so_far(context), code))
+    detached.send(StartedRun("", *output_so_far(context), code))
     return code
 
 

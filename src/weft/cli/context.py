@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from msgspec import Struct, field
 
@@ -19,8 +18,12 @@ from weft.runtime.clock import RealClock
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from weft.admin.settings import Settings
+    from weft.runs.service import RunService
+    from weft.store.state import StateRoot
 
-def _wiring() -> ModuleType:
+
+def _wiring() -> Any:
     from weft import wiring
 
     return wiring
@@ -34,7 +37,7 @@ class CommandContext(Struct):
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     cwd: Path = field(default_factory=Path.cwd)
     clock: RealClock = field(default_factory=RealClock)
-    wiring: Callable[[], ModuleType] = _wiring
+    wiring: Callable[[], Any] = _wiring
     pause: Callable[[float], None] = time.sleep
     color: str = "auto"
     hint: str = ""
@@ -43,6 +46,12 @@ class CommandContext(Struct):
     """The words of the command line."""
     begun: Callable[[CommandContext, Path], None] | None = None
     """The callback of a background process, called with the folder of its run when the run has begun."""
+
+    def service(self, settings: Settings, state: StateRoot) -> RunService:
+        """Return the use cases of the runs of a state folder."""
+        from weft.runs.service import RunService
+
+        return RunService(self.wiring(), settings, state, self.clock)
 
     def console(self, stream: TextIO | None = None) -> Console:
         """Return a console for stdout, or for another stream."""

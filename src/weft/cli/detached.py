@@ -24,28 +24,16 @@ from msgspec import Struct
 from weft.cli.context import CommandContext
 from weft.model.errors import InternalError
 from weft.model.records import as_dict
+from weft.runs.background import PATIENCE_S, StartedRun
 
 OUTPUT: Final = "output.log"
 """The file in a run's folder with the output of the process after the start of the run."""
-
-
-PATIENCE_S: Final = 300.0
-"""The maximum time until a run begins, in seconds."""
 _LOOK_S: Final = 0.5
-
-
-class DetachedStart(Struct, frozen=True):
-    """The result of a start: the id of the run ("" if it did not begin), the output, and the exit code."""
-
-    run: str
-    out: str = ""
-    err: str = ""
-    code: int = 0
 
 
 def start(
     words: Sequence[str], cwd: Path, environ: Mapping[str, str], on_wait: Callable[[], None] = lambda: None
-) -> DetachedStart:
+) -> StartedRun:
     """Start a command line in the background, and return when its run has begun or the process has ended.
 
     `on_wait` is called repeatedly until then. InternalError: the process died without a message, or sent none for five
@@ -85,7 +73,7 @@ def start(
             noise.seek(0)
             last = noise.read()[-2_000:].decode(errors="replace").strip()
             raise InternalError(f"the background process ended with {code} before its run began: {last}")
-    found = DetachedStart(**json.loads(line))
+    found = StartedRun(**json.loads(line))
     if not found.run:
         process.wait()
     else:
@@ -114,9 +102,9 @@ class DetachedRun(Struct):
                 os.dup2(file.fileno(), number)
         line = output_so_far(context)
         context.out, context.err = sys.stdout, sys.stderr
-        self.send(DetachedStart(folder.name, *line))
+        self.send(StartedRun(folder.name, *line))
 
-    def send(self, started: DetachedStart) -> None:
+    def send(self, started: StartedRun) -> None:
         """Send the result of the start, once."""
         fd, self.pipe = self.pipe, -1
         if fd < 0:

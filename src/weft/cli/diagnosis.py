@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from weft.cli.arguments import (
     AsJson,
     Given,
     Project,
     StateDir,
-    open_results,
-    root_of,
+    service_of,
     settings_of,
 )
 from weft.cli.parsing import CommandParameter
 from weft.cli.tables import clean, one_line, print_json, print_table
 from weft.model.records import as_dict
-
-if TYPE_CHECKING:
-    pass
 
 
 def doctor(
@@ -30,11 +26,7 @@ def doctor(
     context: Given,
 ) -> int:
     """Check the files of Weft on disk, and print the next step for each problem."""
-    from weft.runs.health import examine
-
-    root = root_of(context, project, state_dir)
-    with open_results(context, project, state_dir) as cache:
-        findings = list(examine(root, cache, full=full))
+    findings = service_of(context, project, state_dir).examine(full=full)
     ill = any(finding.problem for finding in findings)
     if as_json:
         print_json(context.out, "weft.doctor/1", findings=[as_dict(finding) for finding in findings], well=not ill)

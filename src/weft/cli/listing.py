@@ -9,14 +9,11 @@ from weft.cli.arguments import (
     Given,
     Project,
     StateDir,
-    find_record,
-    root_of,
-    split_target,
+    service_of,
 )
 from weft.cli.parsing import CommandParameter
 from weft.cli.steps import MOST_OUTPUTS, in_python, more_outputs, print_steps, run_document, took
 from weft.cli.tables import iso, moment, one_line, output_path, print_json, print_table, short_path
-from weft.model.errors import UsageError
 from weft.model.records import as_dict
 
 if TYPE_CHECKING:
@@ -36,15 +33,9 @@ def ls(
 ) -> None:
     """List the runs, newest first."""
     from weft.cli.tables import state_text
-    from weft.runs.listing import list_runs
-    from weft.runs.records import RUN_STATES
 
-    if state is not None and state not in RUN_STATES:
-        raise UsageError(f"no run can be in state {state!r}", hint=f"There are: {', '.join(RUN_STATES)}")
-    if number < 0:
-        raise UsageError(f"--number is {number}; it must be 0 or more")
-    root = root_of(context, project, state_dir)
-    rows, total = list_runs(root, limit=number or None, state=state, name=name)
+    service = service_of(context, project, state_dir)
+    rows, total = service.list_runs(state=state, name=name, number=number)
     if as_json:
         print_json(context.out, "weft.runs/1", runs=[_row_document(row) for row in rows], total=total)
         return
@@ -68,7 +59,7 @@ def ls(
         ],
     )
     if not rows:
-        context.say(f"no runs{' like this' if state or name else ''} in {root.path}")
+        context.say(f"no runs{' like this' if state or name else ''} in {service.state.path}")
     elif total > len(rows):
         context.say(f"showing {len(rows)} of {total}; all: weft ls -n 0")
 
@@ -83,8 +74,10 @@ def show(
     context: Given,
 ) -> None:
     """Show one run, or one step of it: times, parameters, outputs and paths of logs."""
+    from weft.runs.listing import split_target
+
     name, step, _ = split_target(run)
-    found = find_record(context, name, project, state_dir)
+    found = service_of(context, project, state_dir).show(name)
     if step:
         from weft.cli.steps import show_step
 

@@ -31,7 +31,7 @@ from weft.model.errors import UsageError
 from weft.model.records import as_dict
 
 if TYPE_CHECKING:
-    from weft.runs.planning import Foreseen
+    from weft.store.planning import Foreseen
 
 
 def graph(
@@ -84,8 +84,7 @@ def plan(
     """Print for each step of a pipeline whether it will run, and why. Nothing is started."""
     flags = {"state_dir": state_dir, "user": user, "docker_env": docker_env}
     settings = settings_of(context, context.cwd / file.parent, flags)
-    wiring = context.wiring()
-    loaded = wiring.load_pipeline(
+    loaded = context.wiring().load_pipeline(
         str(file),
         overrides=read_overrides(params or [], param_file),
         user=settings.user_name,
@@ -94,7 +93,8 @@ def plan(
         **around_of(context, settings, context.cwd / file.parent, fs),
     )
     warn(context, loaded.warnings)
-    print_plan(context, wiring.plan_pipeline(loaded, settings), as_json=as_json)
+    service = context.service(settings, settings.state_root(loaded.base))
+    print_plan(context, service.plan(loaded), as_json=as_json)
 
 
 def warn(context: CommandContext, warnings: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from weft.cli.arguments import AsJson, EntryKey, Given, Project, StateDir, open_results, seconds_of
+from weft.cli.arguments import AsJson, EntryKey, Given, Project, StateDir, seconds_of, service_of
 from weft.cli.context import CommandContext
 from weft.cli.parsing import CommandGroup, CommandParameter
 from weft.cli.tables import clean, duration, iso, moment, one_line, print_json, print_table
@@ -33,7 +33,7 @@ def cache_ls(
 
     if number < 0:
         raise UsageError(f"--number is {number}; it must be 0 or more")
-    with open_results(context, project, state_dir) as cache:
+    with service_of(context, project, state_dir).results() as cache:
         entries = cache.index.entries(limit=number or None)
         total, nbytes = cache.index.count()
     if as_json:
@@ -74,7 +74,7 @@ def cache_show(
     """Show one result: its inputs, its content and the runs that used it."""
     from weft.store.results import readable
 
-    with open_results(context, project, state_dir) as cache:
+    with service_of(context, project, state_dir).results() as cache:
         entry = cache.index.find(key)
         users = cache.index.users(entry.key)
     if as_json:
@@ -112,7 +112,7 @@ def cache_rm(
     """Remove results from the cache. The next `weft cache gc` removes their content."""
     if not keys:
         raise UsageError("which results? name their keys", hint="List them: weft cache ls")
-    with open_results(context, project, state_dir) as cache:
+    with service_of(context, project, state_dir).results() as cache:
         found = [cache.index.find(key).key for key in keys]
         cache.index.remove(found)
     if as_json:
@@ -142,7 +142,7 @@ def cache_gc(
     except (ValueError, OverflowError):
         raise UsageError(f"--max-size is {max_size!r}; it must be a number of bytes, such as 512MiB") from None
     age = None if max_age is None else seconds_of(max_age, "--max-age")
-    with open_results(context, project, state_dir) as cache:
+    with service_of(context, project, state_dir).results() as cache:
         forgot, files, nbytes = cache.collect(max_bytes=most, max_age_s=age)
     if as_json:
         print_json(context.out, "weft.cache.gc/1", forgotten=forgot, files=files, bytes=nbytes)
@@ -182,7 +182,7 @@ def cache_unpin(
 def _pin(
     context: CommandContext, key: str, project: Path | None, state_dir: Path | None, *, pinned: bool, as_json: bool
 ) -> None:
-    with open_results(context, project, state_dir) as cache:
+    with service_of(context, project, state_dir).results() as cache:
         entry = cache.index.find(key)
         cache.index.pin(entry.key, pinned)
     if as_json:

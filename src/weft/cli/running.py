@@ -31,9 +31,9 @@ from weft.cli.arguments import (
     Workers,
     around_of,
     caching_of,
-    find_record,
     not_from_stdin,
     read_overrides,
+    service_of,
     settings_of,
 )
 from weft.cli.context import CommandContext, drop_output
@@ -110,7 +110,8 @@ def run(
     loaded = wiring.load_pipeline(str(file), overrides=overrides, user=user, name=name, **caching, **around)
     if dry_run:
         warn(context, loaded.warnings)
-        print_plan(context, wiring.plan_pipeline(loaded, settings), as_json=as_json)
+        service = context.service(settings, settings.state_root(base))
+        print_plan(context, service.plan(loaded), as_json=as_json)
         return 0
     wiring.make_ready(settings.backend)
 
@@ -172,7 +173,7 @@ def resume(
     from weft.cli.progress import make_progress
 
     overrides = read_overrides(params or [], param_file)
-    found = find_record(context, run, project, state_dir)
+    found = service_of(context, project, state_dir).show(run)
     base = context.cwd / (project or "")
     if found.file and Path(found.file).parent.is_dir():
         base = Path(found.file).parent
@@ -209,9 +210,10 @@ def _in_background(context: CommandContext, root: StateRoot | None) -> int:
     The process is `weft up` of the state folder if it runs, else a new one.
     """
     from weft.cli.detached import start
-    from weft.cli.up import submit
+    from weft.runs.background import hand_over
 
-    started = (None if root is None else submit(root, context)) or start(context.words, context.cwd, context.environ)
+    words, cwd, environ = context.words, context.cwd, context.environ
+    started = (None if root is None else hand_over(root, words, cwd, environ)) or start(words, cwd, environ)
     context.out.write(started.out)
     context.err.write(started.err)
     return started.code

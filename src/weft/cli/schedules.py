@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -37,27 +35,24 @@ from weft.cli.arguments import (
     caching_of,
     not_from_stdin,
     read_overrides,
-    root_of,
     seconds_of,
+    service_of,
     settings_of,
 )
 from weft.cli.parsing import CommandGroup, CommandParameter
 from weft.cli.tables import clean, iso, moment, one_line, print_json, print_table
-from weft.cli.up import is_up
-from weft.model.errors import ConflictError, UsageError
+from weft.model.errors import UsageError
 from weft.model.records import as_dict
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from weft.cli.context import CommandContext
-    from weft.store.schedules import Firing, PipelineSchedule, Schedules
-    from weft.store.state import StateRoot
+    from weft.store.schedules import Firing, PipelineSchedule
 
 schedule_app = CommandGroup("schedule")
 
 ScheduleName = Annotated[str, CommandParameter(help="The name of a schedule.")]
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{1,49}")
 _NEXT: Final = 5
 
 
@@ -108,7 +103,6 @@ def create(
     context: Given,
 ) -> None:
     """Create a schedule of a pipeline; `weft up` fires it."""
-    from weft.admin.cron import parse
     from weft.store.schedules import PipelineSchedule
 
     now = context.clock.wall()
@@ -135,50 +129,28 @@ def create(
     for warning in loaded.warnings:
         context.say(f"warning: {clean(warning)}")
     called = loaded.graph.name if name is None else name
-    _check(called, policy, concurrency)
-    times = parse(cron, tz)
-    begin, over = _future(start, "--start", now), _future(end, "--end", now)
     schedule = PipelineSchedule(
         name=called,
         file=str((context.cwd / file).absolute()),
         cron=cron,
         zone=tz,
-        created_at=now,
-        start_at=begin,
-        end_at=over,
+        start_at=_future(start, "--start", now),
+        end_at=_future(end, "--end", now),
         concurrency=concurrency,
         policy=policy,
         catchup=not no_catchup,
         expire_s=0.0 if expire is None else seconds_of(expire, "--expire"),
         words=[*_run_words(context, overrides, fs, flags), *_cache_words(no_cache, refresh, start_with, only)],
-        seen=now if begin is None else begin - 0.5,
     )
-    first = next(times.since(schedule.seen))
-    if over is not None and first > over:
-        raise UsageError(f"it would never run: its first time, {moment(first)}, comes after its end")
-    root = settings.state_root(base)
-    root.prepare()
-    with _open(root) as schedules:
-        schedules.add(schedule)
+    service = context.service(settings, settings.state_root(base))
+    with service.schedules() as schedules:
+        schedule, first = schedules.create(schedule)
     if as_json:
         print_json(context.out, "weft.schedule/1", schedule=_document(schedule))
         return
     context.say(f"{called} runs first at {moment(first)}")
-    if not is_up(root):
+    if not service.is_up():
         context.say("nothing fires it yet: start `weft up`")
-
-
-def _check(name: str, policy: str, concurrency: int) -> None:
-    """Check options of `weft schedule create`. UsageError: an invalid one."""
-    from weft.admin.scheduling import POLICIES
-
-    if not _NAME.fullmatch(name):
-        hint = "Name it with -n: 2 to 50 letters, digits and _, beginning with a letter or _."
-        raise UsageError(f"{name[:60]!r} cannot name a schedule", hint=hint)
-    if policy not in POLICIES:
-        raise UsageError(f"--policy is {policy[:40]!r}", hint=f"There are: {', '.join(POLICIES)}")
-    if concurrency < 0:
-        raise UsageError(f"--concurrency is {concurrency}; it must be 0 or more")
 
 
 def _run_words(
@@ -209,21 +181,19 @@ def _cache_words(no_cache: bool, refresh: list[str] | None, start: str, only: st
 @schedule_app.command
 def ls(*, as_json: AsJson = False, project: Project = None, state_dir: StateDir = None, context: Given) -> None:
     """List the schedules."""
-    root = root_of(context, project, state_dir)
-    with _open(root) as schedules:
-        found = schedules.all()
-        last = {one.name: next(iter(schedules.firings(one.name, limit=1)), None) for one in found}
+    service = service_of(context, project, state_dir)
+    with service.schedules() as schedules:
+        found = schedules.list_schedules()
     if as_json:
-        print_json(context.out, "weft.schedules/1", schedules=[_document(one) for one in found], up=is_up(root))
+        documents = [_document(one) for one, _ in found]
+        print_json(context.out, "weft.schedules/1", schedules=documents, up=service.is_up())
         return
     now = context.clock.wall()
-    rows = [
-        (one.name, one.state, one_line(one.cron, 60), _coming(one, now, 1), _became(last[one.name])) for one in found
-    ]
+    rows = [(one.name, one.state, one_line(one.cron, 60), _coming(one, now, 1), _became(last)) for one, last in found]
     print_table(context.console(), ("NAME", "STATE", "CRON", "NEXT", "LAST"), rows)
     if not found:
-        context.say(f"no schedules in {root.path}")
-    elif not is_up(root) and any(one.state == "running" for one in found):
+        context.say(f"no schedules in {service.state.path}")
+    elif not service.is_up() and any(one.state == "running" for one, _ in found):
         context.say("nothing fires them: start `weft up`")
 
 
@@ -241,9 +211,8 @@ def show(
     context: Given,
 ) -> None:
     """Show one schedule: its next times, and the runs of its last times."""
-    with _open(root_of(context, project, state_dir)) as schedules:
-        schedule = schedules.find(name)
-        firings = schedules.firings(name, limit=number or None)
+    with service_of(context, project, state_dir).schedules() as schedules:
+        schedule, firings = schedules.show(name, number)
     if as_json:
         times = [{**as_dict(one), "due": iso(one.due), "at": iso(one.at)} for one in firings]
         print_json(context.out, "weft.schedule/1", schedule=_document(schedule), times=times)
@@ -282,10 +251,8 @@ def stop(
     context: Given,
 ) -> None:
     """Stop a schedule for ever; its runs continue."""
-    from weft.admin.scheduling import stop_schedule
-
-    with _open(root_of(context, project, state_dir)) as schedules:
-        stop_schedule(schedules, name, context.clock.wall())
+    with service_of(context, project, state_dir).schedules() as schedules:
+        schedules.stop(name)
     if as_json:
         print_json(context.out, "weft.schedule.stop/1", schedule=name)
         return
@@ -303,22 +270,12 @@ def delete(
     context: Given,
 ) -> None:
     """Delete an ended schedule; its runs stay."""
-    with _open(root_of(context, project, state_dir)) as schedules:
-        if schedules.find(name).state == "running":
-            raise ConflictError(f"{name} is still running", hint=f"Stop it first: weft schedule stop {name}")
-        schedules.remove(name)
+    with service_of(context, project, state_dir).schedules() as schedules:
+        schedules.delete(name)
     if as_json:
         print_json(context.out, "weft.schedule.delete/1", schedule=name)
         return
     context.say(f"{name} is deleted; its runs stay")
-
-
-@contextmanager
-def _open(root: StateRoot) -> Iterator[Schedules]:
-    from weft.store.schedules import SCHEDULES_NAME, Schedules
-
-    with closing(Schedules(root.path / SCHEDULES_NAME)) as schedules:
-        yield schedules
 
 
 def _anywhere(pair: str, cwd: Path) -> str:

@@ -68,7 +68,7 @@ _ITEM_ROWS: Final = 10
 
 def _rows(found: RunRecord) -> Iterator[tuple[int, StepRecord | ItemRecord]]:
     """Yield the steps of a run with their dags and the items of loops, as rows with their depths."""
-    from weft.runs.reading import item_name
+    from weft.model.ids import item_name
     from weft.runs.step_tree import tree
 
     for depth, step in tree(found):
@@ -111,7 +111,8 @@ def took(started: float | None, ended: float | None, state: str, now: float, pau
 def show_step(context: CommandContext, found: RunRecord, name: str, *, as_json: bool) -> None:
     """Show one step of a run, or one item of its loop (`step-2`, `step[2]`). NotFoundError: it does not exist."""
     from weft.cli.tables import state_text
-    from weft.runs.reading import ItemRecord, item_name
+    from weft.model.ids import item_name
+    from weft.runs.reading import ItemRecord
 
     step, number = found.task(name)
     own = item_name(step.name, number or 0)
@@ -170,7 +171,7 @@ def _step_document(step: StepRecord) -> dict[str, Any]:
 
 
 def _item_document(step: str, number: int, item: StepRecord | ItemRecord) -> dict[str, Any]:
-    from weft.runs.reading import item_name
+    from weft.model.ids import item_name
 
     return {
         "name": item_name(step, number),

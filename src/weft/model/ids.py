@@ -34,6 +34,11 @@ def task_name(vertex: str, index: int, attempt: int | None = None) -> str:
     return f"{vertex}[{index}]" if attempt is None else f"{vertex}[{index}]@{attempt}"
 
 
+def item_name(step: str, number: int) -> str:
+    """Return the name of an item of a step: the first item has that of the step, others end with their number."""
+    return f"{step}-{number}" if number else step
+
+
 def parse_task(text: str) -> tuple[str, int | None, int | None]:
     """Parse `vertex`, `vertex[index]` or `vertex[index]@attempt`. ValueError: any other form."""
     match = _TASK.fullmatch(text)

@@ -16,7 +16,7 @@ from msgspec import Struct
 from weft.admin.control import ControlServer
 from weft.engine.machines.job import JobState
 from weft.model.errors import ConflictError, InternalError, RunFailedError, TaskError, WeftError
-from weft.runs.reading import item_name
+from weft.model.ids import item_name
 from weft.runs.records import SUSPENDED, Record
 from weft.runs.verbs import protocol
 

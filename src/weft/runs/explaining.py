@@ -1,15 +1,17 @@
-"""The explanation of a run without an owner: from its journal, else from its records."""
+"""The explanation of a run: from its owner, its journal, or its records."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft.admin.control import send
 from weft.durability.facts import asking
 from weft.durability.journal import JOURNAL, read_journal, recover, same_graph
 from weft.engine.explain import Explained, ExplainedItem, edge_name, planned_edge, planned_width
 from weft.graph.validate import mark_results
-from weft.model.errors import WeftError
-from weft.store.state import check_trusted
+from weft.model.errors import ConflictError, DefinitionError, NotFoundError, ProgramError, WeftError
+from weft.runs.verbs import VERBS
+from weft.store.state import check_trusted, owned
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,9 +21,37 @@ if TYPE_CHECKING:
     from weft.engine.policy import ManagerFactory
     from weft.graph.logical import LogicalGraph
     from weft.runs.reading import RunRecord, StepRecord
+    from weft.runs.sources import SourceHost
 
 
-def explain_run(
+def explain_run(run: RunRecord, host: SourceHost) -> Explained:
+    """Explain a run: by its owner, or from its folder if the owner has gone."""
+    if owned(run.folder):
+        try:
+            return Explained.from_json(send(run.folder, VERBS["explain"].order()))
+        except ConflictError:  # the run has ended meanwhile, or is starting
+            pass
+    return explain_folder(run, host)
+
+
+def explain_folder(run: RunRecord, host: SourceHost) -> Explained:
+    """Explain a run without an owner from its folder."""
+    if run.of_session:
+        from weft.durability.programs import load_graph  # most runs are pipelines
+
+        try:
+            graph, digest = load_graph(run.folder)
+        except (ConflictError, NotFoundError, ProgramError) as error:
+            return explain_graph(run, None, host.managers, why=f"its records alone tell this: {error.message}")
+        return explain_graph(run, graph, host.managers, digest)
+    try:
+        compiled = host.source_again(run.frontend, run.folder, run.file).compiled(run.folder)
+    except (ConflictError, NotFoundError, DefinitionError):
+        compiled = None
+    return explain_graph(run, compiled, host.managers)
+
+
+def explain_graph(
     run: RunRecord,
     graph: LogicalGraph | None,
     managers: Mapping[str, ManagerFactory],
@@ -46,7 +76,7 @@ def explain_run(
 
 
 def replayed(folder: Path, graph: LogicalGraph, managers: Mapping[str, ManagerFactory], digest: str = "") -> Inspector:
-    """Return the last state of the master of a run, replayed from its journal; arguments as for `explain_run`.
+    """Return the last state of the master of a run, replayed from its journal; arguments as for `explain_graph`.
 
     Errors are those of `read_journal`, `recover` and `check_trusted`.
     """

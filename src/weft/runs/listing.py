@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -17,6 +17,23 @@ from weft.store.state import DESCRIPTION, StateRoot, owned
 
 if TYPE_CHECKING:
     from weft.store.catalog import Catalog, RunRow
+
+
+class Target(NamedTuple):
+    """A run, or a step of it ("" for the run), or one attempt of the step, counted from 0."""
+
+    run: str
+    step: str = ""
+    attempt: int | None = None
+
+
+def split_target(target: str) -> Target:
+    """Split `RUN/STEP@ATTEMPT`; the attempt is None if it is not named."""
+    run, _, step = target.partition("/")
+    head, at, last = step.rpartition("@")
+    if at and last.isascii() and last.isdigit() and len(last) < 10:
+        return Target(run, head, int(last))
+    return Target(run, step)
 
 
 def describe(folder: Path) -> RunRow | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct, field
 
 from weft.model.errors import NotFoundError
+from weft.model.ids import item_name
 from weft.runs.records import INTERRUPTED, SUSPENDED, Record, RunTimes, append_records, read_records
 from weft.store.state import GRAPH_DIGEST, LogFile, last_sign, list_logs, os_error, owned, read_description
 
@@ -124,11 +125,6 @@ class RunRecord(Struct, kw_only=True):
 
 
 _ITEM: Final = re.compile(r"(?P<step>.+?)(?:-(?P<dash>[0-9]{1,9})|\[(?P<bracket>[0-9]{1,9})\])")
-
-
-def item_name(step: str, number: int) -> str:
-    """Return the name of an item of a step: the first item has that of the step, others end with their number."""
-    return f"{step}-{number}" if number else step
 
 
 def read_run(folder: Path, *, alive: bool | None = None) -> RunRecord:

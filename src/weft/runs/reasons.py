@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from weft.model.errors import NotFoundError, WeftError
-from weft.runs.reading import item_name, read_run
+from weft.model.ids import item_name
+from weft.runs.reading import read_run
 from weft.runtime.cache import read_decisions
 
 if TYPE_CHECKING:

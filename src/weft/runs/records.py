@@ -112,6 +112,19 @@ def read_records(folder: Path) -> Iterator[Record]:
         return
 
 
+def follow_records(folder: Path) -> Iterator[Record | None]:
+    """Yield the records of the run in `folder` without an end: None each time when no further one is there yet."""
+    at = 0
+    while True:
+        with suppress(FileNotFoundError), (folder / EVENTS).open("rb") as file:
+            file.seek(at)
+            while (line := file.readline(_LINE_LIMIT)).endswith(b"\n"):
+                at += len(line)
+                if (record := parse_record(line)) is not None:
+                    yield record
+        yield None
+
+
 class RunTimes(Struct):
     """The start of a run, its times without an owner, and its last sign of life, in seconds since 1970.
 

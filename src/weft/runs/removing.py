@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from weft.admin.control import send
 from weft.admin.deleting import delete_runs, refuse_live
@@ -23,28 +23,31 @@ ENDED: Final = ("succeeded", "failed", "terminated", *RESUMABLE)
 """The states of prunable runs; the last two only on request, because such runs can be resumed."""
 
 
-def cancel_run(folder: Path, *, force: bool = False) -> None:
-    """Request the owner of a run to cancel it. ConflictError: the run has ended, or its owner does not answer."""
+def order(folder: Path, message: Mapping[str, Any]) -> str:
+    """Send an order to the owner of a run; return the id of the run.
+
+    ConflictError: the run has ended, or its owner does not answer.
+    """
     found = read_run(folder)
     if found.state not in ACTIVE:
         raise ConflictError(f"{found.id} has ended already: {found.state}", hint=f"Look at it: weft show {found.id}")
-    send(folder, {"do": "cancel", "reason": "weft cancel", "force": force})
+    send(folder, message)
+    return found.id
 
 
-def suspend_run(folder: Path, *, now: bool = False) -> None:
-    """Request the owner of a run to suspend it, for a later resume. ConflictError: the run has ended."""
-    found = read_run(folder)
-    if found.state not in ACTIVE:
-        raise ConflictError(f"{found.id} has ended already: {found.state}", hint=f"Look at it: weft show {found.id}")
-    send(folder, {"do": "suspend", "now": now})
-
-
-def delete_all(root: StateRoot, folders: Iterable[Path]) -> list[str]:
-    """Delete ended runs, and return their ids. ConflictError: one is active, and none is deleted."""
+def delete_all(root: StateRoot, folders: Iterable[Path]) -> Iterator[str]:
+    """Delete ended runs, and yield the id of each. ConflictError: one is active, and none is deleted."""
     wanted = list(dict.fromkeys(folders))
     for folder in wanted:
         refuse_live(folder)
-    return list(delete_runs(root, wanted))
+    return delete_runs(root, wanted)
+
+
+def prune(root: StateRoot, rows: Iterable[RunRow]) -> Iterator[RunRow]:
+    """Delete the runs of rows, and yield each deleted one."""
+    known = {row.id: row for row in rows}
+    for run in delete_runs(root, [Path(row.folder) for row in known.values()]):
+        yield known[run]
 
 
 def prunable(

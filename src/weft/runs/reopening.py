@@ -19,11 +19,13 @@ from weft.durability.resume import FinishedTask, Plan, plan_resume
 from weft.durability.values import plan_values
 from weft.engine.tuning import Tuning
 from weft.model.errors import ConflictError, NotFoundError
+from weft.model.ids import item_name
 from weft.runs.active import ActiveRun, RunEvents, Stack
 from weft.runs.editing import KEPT, edits_that_count, kept_by_edit, record_edit
 from weft.runs.listing import open_catalog
 from weft.runs.opening import DURABILITY, final_steps, make_stack, open_values, with_values
-from weft.runs.reading import item_name, read_run, record_interruption
+from weft.runs.reading import read_run, record_interruption
+from weft.runs.sources import SourceHost
 from weft.runtime.clock import RealClock, ResumedClock
 from weft.store.state import RunFolder, StateRoot, read_description
 
@@ -33,14 +35,14 @@ if TYPE_CHECKING:
     from weft.graph.spec import RunSpec
     from weft.runs.opening import Managers
     from weft.runs.reading import RunRecord
-    from weft.runs.sources import ResumableSource, Revised
+    from weft.runs.sources import Revised
     from weft.runtime.session import EngineSession
     from weft.store.catalog import Catalog
     from weft.store.filesystems import Copy
     from weft.store.outputs import Outputs
 
 
-class Host(Protocol):
+class Host(SourceHost, Protocol):
     """The parts of a service that a resumed run uses."""
 
     @property
@@ -48,17 +50,8 @@ class Host(Protocol):
         """The settings of the service."""
         ...
 
-    @property
-    def managers(self) -> Managers:
-        """The vertex managers and job policies, by name."""
-        ...
-
-    def workers(self, state: StateRoot) -> EngineSession:
+    def workers(self) -> EngineSession:
         """Return the store and the workers that all runs share."""
-        ...
-
-    def source_again(self, frontend: str, folder: Path, file: str) -> ResumableSource:
-        """Return the source of a run, read from its folder."""
         ...
 
 
@@ -90,7 +83,7 @@ def resume_files(
         spec = source.resume(held, read_description(folder), _done(before))
         copies_of = source
     copies = copies_of.copies(undo, events.note, fetch=file is not None)
-    session = host.workers(state)
+    session = host.workers()
     run = reopen_run(
         held,
         catalog,

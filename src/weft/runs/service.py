@@ -1,83 +1,62 @@
-"""`RunService`: the use cases of runs, without signals and without a terminal. Runs share a store and workers."""
+"""`RunService`: the use cases of runs, without signals and without a terminal. Runs share a store and workers.
+
+Each use case loads its modules when it is called: a list of runs needs no engine.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from weft.model.errors import UsageError
-from weft.model.resources import Resources
-from weft.runs.active import ActiveRun, RunEvents
-from weft.runs.listing import mark_interrupted
-from weft.runs.opening import open_run
+from weft.runs.listing import find_run, list_runs, mark_interrupted, split_target
 from weft.runs.reading import read_run
-from weft.runtime.clock import RealClock, ResumedClock
-from weft.runtime.session import BackendPlace, EngineSession
-from weft.store.blocks import BlockManager
-from weft.store.folders import SPILL_NAME, is_url
-from weft.store.state import StateRoot, owned, read_description
-from weft.store.tiers import spill_tier
+from weft.runs.records import RUN_STATES
+from weft.runs.verbs import VERBS
+from weft.runtime.clock import RealClock
+from weft.store.state import owned, read_description
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from weft.admin.settings import Settings
-    from weft.engine.policy import ManagerFactory
-    from weft.engine.ports import Executor
+    from weft.engine.explain import Explained
+    from weft.runs.active import ActiveRun, RunEvents
+    from weft.runs.health import Finding
+    from weft.runs.logs import RunLogs
     from weft.runs.opening import Managers
-    from weft.runs.sources import ResumableSource, RunSource
-    from weft.store.api import EvictionKey
-    from weft.store.folders import RunFolders
-
-STEP_GRACE_S: Final = 30.0
-"""The seconds until a step that was asked to stop is abandoned: those of its guardian, and time to see the end."""
-
-
-class Concrete(Protocol):
-    """The concrete classes of a service; `weft.wiring.concrete` has them."""
-
-    @property
-    def MANAGERS(self) -> Mapping[str, ManagerFactory]:  # noqa: N802
-        """The vertex managers and job policies, by name."""
-        ...
-
-    @property
-    def BACKENDS(self) -> Mapping[str, Any]:  # noqa: N802
-        """The backends, by name."""
-        ...
-
-    def make_backend(self, name: str, place: BackendPlace) -> Executor:
-        """Return a backend by its name."""
-        ...
-
-    def eviction_key(self, choice: str | EvictionKey) -> EvictionKey | None:
-        """Return the key of an eviction order."""
-        ...
-
-    def session_folders(self, name: str, spill: Path | str | None) -> RunFolders:
-        """Make folders that are removed at the end."""
-        ...
-
-    def make_session(self, backend: str, **options: Any) -> Any:
-        """Return a session of a Python program."""
-        ...
-
-    def source_again(self, frontend: str, folder: Path, file: str) -> ResumableSource:
-        """Return the source of a run, read from its folder."""
-        ...
+    from weft.runs.reading import RunRecord
+    from weft.runs.reasons import Reasons, Taken
+    from weft.runs.records import Record
+    from weft.runs.schedules import ScheduleService
+    from weft.runs.sources import PlannableSource, ResumableSource, RunSource
+    from weft.runs.workers import Concrete
+    from weft.runtime.clock import WallClock
+    from weft.runtime.session import EngineSession
+    from weft.store.catalog import RunRow
+    from weft.store.planning import Foreseen
+    from weft.store.results import ResultCache
+    from weft.store.state import StateRoot
 
 
 class RunService:
-    """Submits, resumes, cancels and deletes runs. A context manager, or call `close` when all runs have ended.
+    """Submits, resumes, ends, shows and deletes the runs of one state folder.
 
-    The first run makes the store and the workers from the settings; all runs share them.
+    A context manager, or call `close` when all runs have ended. The first run makes the store and the workers from the
+    settings; all runs share them. `state` is by default the state folder of the current folder. `run` names a run by
+    its id, a unique prefix of it, its number, @last or @failed; `target` names a run, or a step of it by `RUN/STEP` or
+    `RUN/STEP@ATTEMPT`. NotFoundError: there is no such run or step.
     """
 
-    def __init__(self, concrete: Concrete, settings: Settings) -> None:
+    def __init__(
+        self, concrete: Concrete, settings: Settings, state: StateRoot | None = None, clock: WallClock | None = None
+    ) -> None:
         self._concrete = concrete
         self.settings = settings
+        self.state = state or settings.state_root(Path())
+        self._clock = clock or RealClock()
         self._undo = ExitStack()
         self._lock = threading.Lock()
         self._session: EngineSession | None = None
@@ -101,7 +80,10 @@ class RunService:
         `firing` is the due time of the schedule that started the run (`name@due@epoch`). Errors before the run begins
         are raised, later errors are in its result. ConflictError: the schedule no longer wants the run.
         """
-        state = self.settings.state_root(source.base)
+        from weft.runs.active import RunEvents
+        from weft.runs.opening import open_run
+
+        state = self.state
         state.prepare()
         mark_interrupted(state)
         events = events or RunEvents()
@@ -110,7 +92,7 @@ class RunService:
             if firing:
                 _claim(state, firing, run_id)
 
-        session = self.workers(state)
+        session = self.workers()
         durability = durability or self.settings.durability
         managers, tuning = self._concrete.MANAGERS, session.executor.tuning
         run = open_run(state, source, tuning, managers, events, durability=durability, wanted=wanted)
@@ -119,7 +101,7 @@ class RunService:
 
     def resume(
         self,
-        folder: Path,
+        run: str,
         *,
         events: RunEvents | None = None,
         file: str | None = None,
@@ -132,19 +114,20 @@ class RunService:
         run is active, has succeeded, was made by a version that did not keep the necessary files, or cannot continue
         with this edit. PipelineError, UsageError: the edit is invalid.
         """
-        from weft.runs.reopening import refuse_resume, resume_files  # most runs are new
+        from weft.runs.active import RunEvents
+        from weft.runs.reopening import refuse_resume, resume_files
 
         events = events or RunEvents()
+        folder = self.find(run)
         before = read_run(folder)
         refuse_resume(before, owned(folder))
         if before.of_session:
             if file is not None or overrides:
                 raise UsageError(f"{folder.name} is a run of a Python program: it has no file to edit")
             return self._resume_graph(folder, events)
-        state = StateRoot(folder.parent.parent)
         with ExitStack() as undo:
             try:
-                return resume_files(state, folder, undo, events, file, overrides or {}, self)
+                return resume_files(self.state, folder, undo, events, file, overrides or {}, self)
             except KeyboardInterrupt:
                 undo.pop_all()  # a second signal leaves at once; guardians and the next start clean up
                 raise
@@ -159,40 +142,189 @@ class RunService:
             began_on = description.get("backend")
             backend = str(began_on) if began_on in self._concrete.BACKENDS else backend
         options = opened.options_of(description, settings)
-        state = folder.parent.parent
-        session = self._concrete.make_session(backend, spill=settings.spill, durable=state, **options)
+        session = self._concrete.Session(backend, spill=settings.spill, durable=self.state.path, **options)
         self._undo.callback(session.close)
         run: ActiveRun = session.reopen(folder.name, events)
         return run
 
+    def cancel(self, run: str, *, force: bool = False, reason: str = "weft cancel") -> str:
+        """Request the owner of a run to cancel it; with `force` its final vertices too. Return the id of the run.
+
+        ConflictError: the run has ended, or its owner does not answer.
+        """
+        from weft.runs.removing import order
+
+        return order(self.find(run), VERBS["cancel"].order(force=force, reason=reason))
+
+    def suspend(self, run: str, *, now: bool = False) -> str:
+        """Request the owner of a run to suspend it, for a later resume. Return the id of the run.
+
+        With `now`, running tasks are stopped. ConflictError: the run has ended.
+        """
+        from weft.runs.removing import order
+
+        return order(self.find(run), VERBS["suspend"].order(now=now))
+
+    # ------------------------------------------------------------------------------------------------------- reading
+
+    def find(self, run: str) -> Path:
+        """Return the folder of a run. UsageError: the name contains a step."""
+        name, slash, step = run.partition("/")
+        if slash and step:
+            raise UsageError(
+                f"{run[:100]!r} names a step, and this is told of a whole run: {name[:100]}",
+                hint=f"Of one step tell: weft show {run[:100]}, weft story {run[:100]}, weft logs {run[:100]}",
+            )
+        return find_run(self.state, run)
+
+    def show(self, run: str) -> RunRecord:
+        """Return the present state of a run and its steps."""
+        return read_run(self.find(run))
+
+    def list_runs(
+        self, *, state: str | None = None, name: str | None = None, number: int = 0
+    ) -> tuple[Sequence[RunRow], int]:
+        """Return the newest runs, newest first and at most `number` (0: all), and the number of all."""
+        if state is not None and state not in RUN_STATES:
+            raise UsageError(f"no run can be in state {state!r}", hint=f"There are: {', '.join(RUN_STATES)}")
+        if number < 0:
+            raise UsageError(f"--number is {number}; it must be 0 or more")
+        return list_runs(self.state, limit=number or None, state=state, name=name)
+
+    def logs(self, target: str) -> RunLogs:
+        """Return the logs of a run or a step: those of the latest attempt of each task, or of the named attempt."""
+        from weft.runs.logs import logs_of
+
+        name = split_target(target)
+        return logs_of(self.find(name.run), name.step, name.attempt)
+
+    def origins(self, target: str) -> list[Taken]:
+        """Return the tasks of other runs that made the cached results of a run or a step, with their logs."""
+        from weft.runs.reasons import taken
+
+        name = split_target(target)
+        run = self.show(name.run)
+        step, item = run.task(name.step) if name.step else (None, None)
+        return taken(run, "" if step is None else step.name, item)
+
+    def events(self, target: str) -> list[tuple[float, Record]]:
+        """Return the records of a run or a step, each with the seconds since the first record of the run."""
+        from weft.runs.timeline import events_of
+
+        name = split_target(target)
+        return events_of(self.show(name.run), name.step)
+
+    def story(self, target: str) -> Sequence[str]:
+        """Return the history of a run or a step with reasons, from its owner or its journal; () if neither has any."""
+        from weft.runs.timeline import story_of
+
+        name = split_target(target)
+        return story_of(self.show(name.run), name.step, name.attempt, self.managers)
+
+    def watch(self, run: str, pause: Callable[[], None]) -> Iterator[Record]:
+        """Yield the records of a run until it ends, the old ones first; call `pause` before each look for new ones."""
+        from weft.runs.timeline import watch_folder
+
+        return watch_folder(self.find(run), pause)
+
+    def explain(self, run: str) -> Explained:
+        """Compare the planned with the executed graph: by the owner of a run, else by its journal or its records."""
+        from weft.runs.explaining import explain_run
+
+        return explain_run(self.show(run), self)
+
+    def why(self, target: str, *, against: str | None = None) -> Reasons:
+        """Return why a step ran, or its origin in the cache, compared with the nearest result or with another run."""
+        from weft.runs.reasons import reasons
+
+        name = split_target(target)
+        if not name.step:
+            raise UsageError(f"{target} names no step", hint=f"Write: weft why {target}/STEP")
+        run = self.show(name.run)
+        other = None if against is None else self.show(against)
+        with self.results() as cache:
+            return reasons(cache, run, name.step, other)
+
+    def plan(self, source: PlannableSource) -> list[Foreseen]:
+        """Return whether each step would run, be reused or depend on another. Nothing is started.
+
+        Copies of remote file systems are updated, because steps would read them. DefinitionError: the mounts of a step
+        are impossible.
+        """
+        from weft.store.planning import foresee
+
+        tasks = source.planned(self.state.runs)
+        with ExitStack() as undo:
+            cache = undo.enter_context(self.results())
+            source.copies(undo, lambda _: None)
+            return foresee(cache, tasks)
+
+    # ------------------------------------------------------------------------------------------------- the state folder
+
+    def delete(self, runs: Iterable[str]) -> Iterator[str]:
+        """Delete ended runs, and yield the id of each. ConflictError: one is active, and none is deleted."""
+        from weft.runs.removing import delete_all
+
+        return delete_all(self.state, [find_run(self.state, run) for run in runs])
+
+    def prune(
+        self,
+        *,
+        older_than: float | None = None,
+        keep: int | None = None,
+        state: str | None = None,
+        dry_run: bool = False,
+    ) -> Iterator[RunRow]:
+        """Delete old runs and yield each: all ended runs, except the newest `keep` and those that ended lately.
+
+        `older_than` is in seconds. With `dry_run` nothing is deleted. UsageError: no option bounds age or number.
+        """
+        from weft.runs.removing import prunable, prune
+
+        rows = prunable(self.state, self._clock.wall(), older_than_s=older_than, keep=keep, state=state)
+        return iter(rows) if dry_run else prune(self.state, rows)
+
+    def examine(self, *, full: bool = False) -> list[Finding]:
+        """Check the state folder and its cache; with `full` every file of the cache is read again."""
+        from weft.runs.health import examine
+
+        with self.results() as cache:
+            return list(examine(self.state, cache, full=full))
+
+    @contextmanager
+    def results(self) -> Iterator[ResultCache]:
+        """Open the cache."""
+        from weft.store.entries import cache_place
+        from weft.store.results import close_cache, open_cache
+
+        cache = open_cache(cache_place(self.state.path), self._clock.wall)
+        try:
+            yield cache
+        finally:
+            close_cache(cache)
+
+    def schedules(self) -> ScheduleService:
+        """Return the use cases of schedules. A context manager."""
+        from weft.runs.schedules import ScheduleService
+
+        return ScheduleService(self.state, self._clock)
+
+    def is_up(self) -> bool:
+        """Whether a process fires the schedules."""
+        from weft.runs.background import is_up
+
+        return is_up(self.state)
+
     # ---------------------------------------------------------------------------------------------------- workers
 
-    def workers(self, state: StateRoot) -> EngineSession:
+    def workers(self) -> EngineSession:
         """Return the store and the workers that all runs share; the first call makes them."""
+        from weft.runs.workers import make_workers
+
         with self._lock:
             if self._session is None:
-                self._session = self._make_workers(state)
+                self._session = make_workers(self._concrete, self.settings, self.state, self._undo)
             return self._session
-
-    def _make_workers(self, state: StateRoot) -> EngineSession:
-        settings, concrete = self.settings, self._concrete
-        base = settings.spill
-        if base is None or is_url(base):
-            base = state.path / SPILL_NAME
-            base.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folders = self._undo.enter_context(concrete.session_folders("runs", base))
-        key = concrete.eviction_key(settings.eviction)
-        spill = spill_tier(settings.spill, folders)
-        store = BlockManager(
-            settings.memory or None, shm=folders.shm, spill=spill, overflow=folders.spill, eviction=key
-        )
-        self._undo.callback(store.close)
-        node = Resources(settings.worker_count, store.memory.budget, settings.gpus, settings.gpu_type)
-        window = settings.stream_window or None
-        workers = settings.worker_count
-        place = BackendPlace(workers, store, folders.shm, folders.spill, STEP_GRACE_S, node, window)
-        executor = concrete.make_backend(settings.backend, place)
-        return self._undo.enter_context(EngineSession(executor, store, ResumedClock(), concrete.MANAGERS))
 
     def close(self) -> None:
         """Cancel active runs, and close store and workers."""
@@ -203,9 +335,6 @@ class RunService:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-# ------------------------------------------------------------------------------------------------------ without workers
 
 
 def _claim(state: StateRoot, firing: str, run: str) -> None:

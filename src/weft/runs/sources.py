@@ -9,8 +9,11 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
     from pathlib import Path
 
+    from weft.engine.policy import ManagerFactory
+    from weft.graph.logical import LogicalGraph
     from weft.graph.spec import RunSpec
     from weft.store.filesystems import Copy
+    from weft.store.planning import PlannedTask
     from weft.store.state import RunFolder
 
 Note = Callable[[str], None]
@@ -34,6 +37,17 @@ class RunSource(Protocol):
 
     def claim(self, run_id: str, folder: Path, copies: Sequence[Copy]) -> RunSpec | None:
         """Return the run with that id and folder, and a folder for its outputs; None: the id is used elsewhere."""
+        ...
+
+
+class PlannableSource(RunSource, Protocol):
+    """The work of a front end whose use of the cache can be foreseen."""
+
+    def planned(self, runs: Path) -> Sequence[PlannedTask]:
+        """Return the tasks of a run in an order of dependency; `runs` is the folder of the runs. Nothing is made.
+
+        DefinitionError: the mounts of a step are impossible.
+        """
         ...
 
 
@@ -89,6 +103,10 @@ class Revised(Protocol):
 class ResumableSource(RunSource, Protocol):
     """The work of a front end whose runs go on from files."""
 
+    def compiled(self, folder: Path) -> LogicalGraph:
+        """Return the graph of the run in a folder, as it was submitted."""
+        ...
+
     def resume(self, folder: RunFolder, described: Mapping[str, Any], done: frozenset[str]) -> RunSpec:
         """Return the run of a folder again; `done` names the finished steps and items."""
         ...
@@ -102,4 +120,17 @@ class ResumableSource(RunSource, Protocol):
         note: Note,
     ) -> Revised:
         """Return the run with another file or other parameters. ConflictError: it cannot continue with them."""
+        ...
+
+
+class SourceHost(Protocol):
+    """The holder of the managers, and the reader of old runs."""
+
+    @property
+    def managers(self) -> Mapping[str, ManagerFactory]:
+        """The vertex managers and job policies, by name."""
+        ...
+
+    def source_again(self, frontend: str, folder: Path, file: str) -> ResumableSource:
+        """Return the source of a run, read from its folder. ConflictError: no front end can read it."""
         ...

@@ -35,6 +35,10 @@ class Verb(NamedTuple):
     changes: bool
     owner: bool = False
 
+    def order(self, **arguments: object) -> dict[str, object]:
+        """Return the message that asks the owner of a run for this verb; a default argument is left out."""
+        return {"do": self.name, **{name: value for name, value in arguments.items() if value not in (False, "")}}
+
     def about(self, argument: str) -> str:
         """Return the help of one argument."""
         return next(one.help for one in self.arguments if one.name == argument)

@@ -234,7 +234,7 @@ def follow(run: Run, watch: Watch) -> Results:
     with waiting():
         try:
             if watch.show:
-                from weft.wiring.waiting import picture
+                from weft.runtime.waiting import picture
 
                 with ExitStack() as undo:
                     look = picture(run, run.job.graph.name, undo)

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from weft.wiring.concrete import BACKENDS as BACKENDS
     from weft.wiring.concrete import MANAGERS as MANAGERS
     from weft.wiring.concrete import STEP_KINDS as STEP_KINDS
+    from weft.wiring.concrete import eviction_key as eviction_key
+    from weft.wiring.concrete import make_backend as make_backend
     from weft.wiring.concrete import make_ready as make_ready
+    from weft.wiring.concrete import session_folders as session_folders
+    from weft.wiring.concrete import source_again as source_again
     from weft.wiring.foreground import resume_run as resume_run
     from weft.wiring.foreground import run_pipeline as run_pipeline
-    from weft.wiring.inspecting import explain_run as explain_run
-    from weft.wiring.inspecting import plan_pipeline as plan_pipeline
-    from weft.wiring.inspecting import story_run as story_run
     from weft.wiring.session import Session as Session
 
 _HOMES = {
@@ -34,17 +35,16 @@ _HOMES = {
         "BACKENDS",
         "MANAGERS",
         "STEP_KINDS",
+        "eviction_key",
+        "make_backend",
         "make_ready",
+        "session_folders",
+        "source_again",
     ),
     "weft.frontends.pipelines.source": ("Loaded",),
     "weft.frontends.pipelines.loading": (
         "load_pipeline",
         "load_text",
-    ),
-    "weft.wiring.inspecting": (
-        "explain_run",
-        "plan_pipeline",
-        "story_run",
     ),
     "weft.wiring.foreground": (
         "resume_run",

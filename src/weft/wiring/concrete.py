@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weft.engine.policy import BLAME, STRAGGLERS
 from weft.frontends.pipelines.kinds import STEP_KINDS as STEP_KINDS
 from weft.graph.projection import GRAPHS
-from weft.model.errors import GraphError, MissingExtraError, UsageError
+from weft.model.errors import ConflictError, GraphError, MissingExtraError, UsageError
 from weft.policies.blame import NodeExclusion
 from weft.policies.choices import BroadcastChoice
 from weft.policies.eviction import furthest, largest
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from weft.engine.policy import ManagerFactory
     from weft.engine.ports import Executor
     from weft.graph.projection import Projection
+    from weft.runs.sources import ResumableSource
     from weft.runtime.session import BackendPlace
     from weft.store.api import EvictionKey
 
@@ -77,6 +78,15 @@ def projection_of(frontend: str) -> Projection:
         return GRAPHS
     found: Projection = getattr(import_module(module), name)
     return found
+
+
+def source_again(frontend: str, folder: Path, file: str) -> ResumableSource:
+    """Return the source of a run, read from its folder. ConflictError: no front end can read it."""
+    if frontend != "pipelines":
+        raise ConflictError(f"{folder.name} is a run of {frontend or 'something'} that cannot be resumed here")
+    from weft.frontends.pipelines.loading import loaded_again
+
+    return loaded_again(folder, file)
 
 
 def session_folders(name: str, spill: Path | str | None) -> RunFolders:

@@ -7,15 +7,16 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import TYPE_CHECKING
 
+from weft import wiring
 from weft.model.errors import RunCancelledError
 from weft.runs.active import ActiveRun, RunAnnounced, RunEvents, RunMessage, RunResult
 from weft.runs.reading import read_run
 from weft.runs.service import RunService
-from weft.wiring import runs as concrete
-from weft.wiring.waiting import recorded_signals, wait_for_end
+from weft.runtime.waiting import recorded_signals, wait_for_end
+from weft.store.state import StateRoot
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,12 +48,13 @@ def run_pipeline(
     """
     events = RunEvents(records=on_record is not None and not quiet)
     callbacks = _EventThread(events, on_record, on_note, on_announced)
+    service = RunService(wiring, settings, settings.state_root(loaded.base))
     return _to_end(
-        settings,
+        service,
         callbacks,
         on_interrupt,
         on_begin,
-        lambda service: service.submit(loaded, events=events, firing=firing),
+        lambda: service.submit(loaded, events=events, firing=firing),
     )
 
 
@@ -72,13 +74,13 @@ def resume_run(
     events = RunEvents(records=on_record is not None and not quiet)
     callbacks = _EventThread(events, on_record, on_note, lambda _: None)
 
-    def begin(service: RunService) -> ActiveRun:
-        return service.resume(folder, events=events, file=file, overrides=overrides)
+    service = RunService(wiring, settings, StateRoot(folder.parent.parent))
 
-    if not read_run(folder).of_session:
-        return _to_end(settings, callbacks, on_interrupt, on_begin, begin)
-    with _output_to_stderr():
-        return _to_end(settings, callbacks, on_interrupt, on_begin, begin)
+    def begin() -> ActiveRun:
+        return service.resume(folder.name, events=events, file=file, overrides=overrides)
+
+    with _output_to_stderr() if read_run(folder).of_session else nullcontext():
+        return _to_end(service, callbacks, on_interrupt, on_begin, begin)
 
 
 class _EventThread:
@@ -114,14 +116,12 @@ class _EventThread:
 
 
 def _to_end(
-    settings: Settings,
+    service: RunService,
     callbacks: _EventThread,
     on_interrupt: Callable[[], None],
     on_begin: Callable[[Path], None],
-    begin: Callable[[RunService], ActiveRun],
+    begin: Callable[[], ActiveRun],
 ) -> RunResult:
-    service = RunService(concrete, settings)
-
     def interrupt(reason: str) -> None:
         on_interrupt()
         run.interrupt(reason)
@@ -129,7 +129,7 @@ def _to_end(
     with recorded_signals(signal.SIGINT, signal.SIGTERM) as signals:
         try:
             with callbacks:
-                run = begin(service)
+                run = begin()
                 on_begin(run.folder)
                 wait_for_end(run, signals, interrupt)
         except KeyboardInterrupt:

@@ -20,6 +20,7 @@ from weft.model.resources import Resources
 from weft.runtime import arguments
 from weft.runtime import session as runtime
 from weft.runtime.clock import RealClock, ResumedClock
+from weft.runtime.waiting import picture, recorded_signals, wait_for_end
 from weft.store.accounting import resident_bytes
 from weft.store.blocks import BlockManager
 from weft.store.folders import is_url
@@ -35,7 +36,6 @@ from weft.wiring.concrete import (
     session_folders,
     straggler_managers,
 )
-from weft.wiring.waiting import picture, recorded_signals, wait_for_end
 
 if TYPE_CHECKING:
     import os

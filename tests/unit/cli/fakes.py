@@ -10,7 +10,7 @@ from tests.unit.runs.shell import STEPS, Shell, chain
 from weft.cli.context import CommandContext
 from weft.cli.main import main
 from weft.engine.events import CancelRequested, Failed
-from weft.engine.explain import Explained, ExplainedItem
+from weft.engine.policy import ManagerFactory
 from weft.engine.ports import ManualClock
 from weft.frontends.pipelines.states import PROJECTION
 from weft.graph.logical import LogicalGraph
@@ -52,6 +52,7 @@ class FakeWiring:
     """
 
     clock: ManualClock
+    MANAGERS: dict[str, ManagerFactory] = field(default_factory=dict)
     fail: str = ""
     message: str = "step train ended with exit code 3"
     cancel_by: str = ""
@@ -100,12 +101,6 @@ class FakeWiring:
         state = {"succeeded": "succeeded", "failed": "failed", "cancelled": "terminated"}[shell.job.outcome.state]
         return SimpleNamespace(run_id=id, state=state, folder=folder.path, outputs=self.outputs, error=error)
 
-    def story_run(self, folder, subject=""):
-        return ()
-
-    def explain_run(self, folder):
-        return Explained("chain", "succeeded", (ExplainedItem("train", "1 task", "1 \x1b[31mtask"),))
-
     def _play(
         self, recorder: RunRecorder, folder: RunFolder, on_interrupt: Callable[[], None]
     ) -> tuple[Shell, WeftError | None]:
@@ -148,7 +143,7 @@ class World:
             environ=self.environ,
             cwd=self.folder,
             clock=self.clock,  # type: ignore[arg-type]
-            wiring=lambda: self.wiring,  # type: ignore[arg-type,return-value]
+            wiring=lambda: self.wiring,
             pause=lambda _: self.pauses.pop(0)(),
         )
         code = main(words, context)

@@ -12,8 +12,11 @@ from tests.unit.runs.shell import STEPS
 from weft.admin.control import ControlServer
 from weft.engine.explain import Change, Explained, ExplainedItem
 from weft.model.errors import InvalidTransition, UsageError, WeftError
+from weft.runs import explaining
 from weft.runs.reading import read_run
 from weft.store.state import RunFolder, StateRoot
+
+EXPLAINED = Explained("chain", "succeeded", (ExplainedItem("train", "1 task", "1 \x1b[31mtask"),))
 
 # ------------------------------------------------------------------------------------------------------------- run
 
@@ -375,7 +378,8 @@ def test_story_says_once_why_a_step_runs_again(weft):
     assert told == ["train: pending: run again: it is new", "train: running", "train: succeeded"]
 
 
-def test_an_ended_run_is_explained_by_its_folder(weft):
+def test_an_ended_run_is_explained_by_its_folder(weft, monkeypatch):
+    monkeypatch.setattr(explaining, "explain_folder", lambda run, host: EXPLAINED)
     weft("run", "run.yaml")
     assert weft("explain", "1") == 0
     assert weft.out.splitlines() == ["chain: succeeded", "         planned  executed", "  train  1 task   1 task"]
@@ -385,7 +389,8 @@ def test_an_ended_run_is_explained_by_its_folder(weft):
     assert weft("explain", "7") == 4
 
 
-def test_a_live_run_is_explained_by_its_owner(weft):
+def test_a_live_run_is_explained_by_its_owner(weft, monkeypatch):
+    monkeypatch.setattr(explaining, "explain_folder", lambda run, host: EXPLAINED)
     live = Explained(
         "chain",
         "running",

@@ -6,7 +6,7 @@ from weft.durability.journal import JOURNAL, FileJournal, Header, graph_digest
 from weft.engine.tuning import Tuning
 from weft.graph.builder import Graph, shuffle
 from weft.graph.logical import LogicalGraph, Manager, Range
-from weft.runs.explaining import explain_run
+from weft.runs.explaining import explain_graph
 from weft.runs.reading import RunRecord, StepRecord
 from weft.wiring import MANAGERS, Session
 
@@ -42,7 +42,7 @@ def test_the_journal_of_an_ended_run_tells_what_the_live_one_told(tmp_path):
         journal.close()
         journal.join(30)
         live = run.explained()
-    told = explain_run(record(tmp_path), shuffled(), MANAGERS)
+    told = explain_graph(record(tmp_path), shuffled(), MANAGERS)
     assert told == live
     assert ("readers", "1 to 8 tasks, by shuffle", "1 task") in told.rows
     (change,) = [change for change in told.changes if "decides" in change.what]
@@ -50,7 +50,7 @@ def test_the_journal_of_an_ended_run_tells_what_the_live_one_told(tmp_path):
 
 
 def test_without_a_journal_the_records_tell_and_the_remark_says_so(tmp_path):
-    told = explain_run(record(tmp_path, "failed"), shuffled(), MANAGERS)
+    told = explain_graph(record(tmp_path, "failed"), shuffled(), MANAGERS)
     assert told.rows[:2] == (
         ("maps", "20 tasks", "succeeded"),
         ("readers", "1 to 8 tasks, by shuffle", "failed, 2 attempts"),
@@ -62,11 +62,11 @@ def test_without_a_journal_the_records_tell_and_the_remark_says_so(tmp_path):
 
 def test_a_journal_of_another_graph_is_not_believed(tmp_path):
     FileJournal.create(tmp_path / JOURNAL, Header(graph="other", tuning=Tuning())).close()
-    assert "another graph" in explain_run(record(tmp_path), shuffled(), MANAGERS).remark
+    assert "another graph" in explain_graph(record(tmp_path), shuffled(), MANAGERS).remark
 
 
 def test_without_the_plan_steps_stand_alone(tmp_path):
-    told = explain_run(record(tmp_path), None, MANAGERS)
+    told = explain_graph(record(tmp_path), None, MANAGERS)
     assert told.rows == (
         ("maps", "(not known)", "succeeded"),
         ("readers", "(not known)", "succeeded, 2 attempts"),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from weft.graph.logical import LogicalGraph
     from weft.graph.spec import RunSpec
     from weft.store.filesystems import Copy
+    from weft.store.planning import PlannedTask
     from weft.store.state import RunFolder
 
 FIRST_RUN: Final = "run-000000"
@@ -59,6 +60,16 @@ class Loaded(PipelineWork, frozen=True, dict=True):
     def claim(self, run_id: str, folder: Path, copies: Sequence[Copy]) -> RunSpec | None:
         """Return the run of an id, with a place for its outputs; see `layout.claim`."""
         return layout.claim(self, run_id, folder, copies)
+
+    def planned(self, runs: Path) -> list[PlannedTask]:
+        """Return the tasks of the steps, for a plan; see `planning.planned_tasks`."""
+        from weft.frontends.pipelines.planning import planned_tasks  # few runs are planned
+
+        return planned_tasks(self, runs / FIRST_RUN)
+
+    def compiled(self, folder: Path) -> LogicalGraph:
+        """Return the graph of the run in a folder, as it was submitted."""
+        return layout.compile_loaded(self, folder.name, layout.place_of(self, folder)).graph
 
     def resume(self, folder: RunFolder, described: Mapping[str, Any], done: frozenset[str]) -> RunSpec:
         """Return the specification of a resumed run; see `layout.resumed_spec`."""

@@ -1,0 +1,114 @@
+"""The long-lived process of a state folder: it fires schedules and starts background runs, each in its own process.
+
+Runs are processes of their own because each has a current folder, environment variables and memory of its own, and
+because the work of hours must not depend on this process: a run outlives it, and a fault of one run ends no other.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from weft.admin.control import ControlServer
+from weft.admin.scheduling import Scheduler
+from weft.model.errors import ConflictError, NotFoundError, RunFailedError, UsageError, WeftError
+from weft.model.records import as_dict
+from weft.runs.background import UP, StartedRun, Starter, is_up
+from weft.runs.records import ACTIVE, INTERRUPTED
+from weft.store.folders import OwnerLock
+from weft.store.schedules import SCHEDULES_NAME, Schedules
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Mapping
+
+    from weft.runs.service import RunService
+    from weft.runtime.clock import WallClock
+    from weft.store.schedules import Firing, PipelineSchedule
+
+_MOST_REPORTED: Final = 5
+
+
+def serve(
+    service: RunService,
+    starter: Starter,
+    environ: Mapping[str, str],
+    clock: WallClock,
+    say: Callable[[str], None],
+    end: threading.Event,
+    option: str = "",
+) -> None:
+    """Fire the schedules of a state folder, and start the runs that are handed over, until `end` is set.
+
+    `say` is called with messages for the user, on several threads. `option` are the words by which a command finds
+    this state folder. ConflictError: another process does it.
+    """
+    state = service.state
+    state.prepare()
+    if is_up(state):
+        raise ConflictError(f"`weft up` runs already for {state.path}", hint="One is enough.")
+
+    def run(order: Mapping[str, Any]) -> dict[str, Any]:
+        return as_dict(_start_words(order, starter, say))
+
+    lock = OwnerLock(state.path / UP)
+    try:
+        with closing(Schedules(state.path / SCHEDULES_NAME)) as schedules:
+            scheduler = Scheduler(schedules, _Launcher(service, starter, environ), clock, say, end.is_set)
+            with ControlServer(state.path / UP, {"run": run}):
+                count = len(schedules.all(state="running"))
+                say(f"up for {state.path}: {count} {'schedule' if count == 1 else 'schedules'}; Ctrl-C ends it")
+                _report_interrupted(service, say, option)
+                while not end.is_set():
+                    end.wait(scheduler.tick())
+                    starter.reap()
+    finally:
+        lock.release()
+
+
+def _report_interrupted(service: RunService, say: Callable[[str], None], option: str) -> None:
+    """Report the interrupted runs: their processes died, as all do at a shutdown of the machine."""
+    runs, _ = service.list_runs(state=INTERRUPTED)
+    for run in runs[:_MOST_REPORTED]:
+        say(f"{run.id} ({run.name}) was interrupted; to go on with it: weft resume -d {run.id}{option}")
+    if len(runs) > _MOST_REPORTED:
+        say(f"so were {len(runs) - _MOST_REPORTED} others: weft ls --state interrupted{option}")
+
+
+def _start_words(order: Mapping[str, Any], starter: Starter, say: Callable[[str], None]) -> StartedRun:
+    words, cwd, environ = order.get("words"), order.get("cwd"), order.get("environ")
+    if not (isinstance(words, list) and isinstance(cwd, str) and isinstance(environ, dict)):
+        raise UsageError("a request for a run needs words, cwd and environ")
+    started = starter.start([str(word) for word in words], Path(cwd), {str(k): str(v) for k, v in environ.items()})
+    if started.run:
+        say(f"{started.run} was accepted")
+    return started
+
+
+class _Launcher:
+    """Starts the runs of schedules as processes, which outlive this one, and ends them by their control sockets."""
+
+    def __init__(self, service: RunService, starter: Starter, environ: Mapping[str, str]) -> None:
+        self._service, self._starter, self._environ = service, starter, environ
+
+    def start(self, schedule: PipelineSchedule, firing: Firing) -> str:
+        words = ["run", schedule.file, "-d", "-q", "-n", schedule.name, "--state-dir", str(self._service.state.path)]
+        words += ["--firing", f"{schedule.name}@{firing.due!r}@{firing.epoch}", *schedule.words]
+        folder = Path(schedule.file).parent
+        if not folder.is_dir():
+            raise NotFoundError(f"there is no folder {folder}")
+        started = self._starter.start(words, folder, self._environ)
+        if not started.run:
+            message = started.err.strip().partition("\n")[0] or f"it ended with {started.code}"
+            raise RunFailedError(message[:500])
+        return started.run
+
+    def goes_on(self, run: str) -> bool:
+        try:
+            return self._service.show(run).state in ACTIVE
+        except WeftError:  # the run was deleted
+            return False
+
+    def stop(self, run: str) -> None:
+        self._service.cancel(run, reason="a later run of its schedule takes its place")

@@ -1,0 +1,81 @@
+"""The schedules of a state folder: create, list, show, stop, delete."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from weft.admin.cron import parse
+from weft.admin.scheduling import POLICIES, stop_schedule
+from weft.model.errors import ConflictError, UsageError
+from weft.store.schedules import SCHEDULES_NAME, Schedules
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from weft.runtime.clock import WallClock
+    from weft.store.schedules import Firing, PipelineSchedule
+    from weft.store.state import StateRoot
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{1,49}")
+
+
+class ScheduleService:
+    """The use cases of schedules. A context manager, or call `close`. NotFoundError: no schedule has the name."""
+
+    def __init__(self, state: StateRoot, clock: WallClock) -> None:
+        self._state, self._clock = state, clock
+        self.database = Schedules(state.path / SCHEDULES_NAME)
+
+    def create(self, schedule: PipelineSchedule) -> tuple[PipelineSchedule, float]:
+        """Add a schedule; return it, and its first due time in seconds since 1970.
+
+        UsageError: its name, times, policy or concurrency is invalid. ConflictError: the name is taken.
+        """
+        if not _NAME.fullmatch(schedule.name):
+            hint = "Name it with -n: 2 to 50 letters, digits and _, beginning with a letter or _."
+            raise UsageError(f"{schedule.name[:60]!r} cannot name a schedule", hint=hint)
+        if schedule.policy not in POLICIES:
+            raise UsageError(f"--policy is {schedule.policy[:40]!r}", hint=f"There are: {', '.join(POLICIES)}")
+        if schedule.concurrency < 0:
+            raise UsageError(f"--concurrency is {schedule.concurrency}; it must be 0 or more")
+        now, begin = self._clock.wall(), schedule.start_at
+        schedule = replace(schedule, created_at=now, seen=now if begin is None else begin - 0.5)
+        first = next(parse(schedule.cron, schedule.zone).since(schedule.seen))
+        if schedule.end_at is not None and first > schedule.end_at:
+            when = datetime.fromtimestamp(first, UTC).astimezone().replace(tzinfo=None).isoformat(" ", "seconds")
+            raise UsageError(f"it would never run: its first time, {when}, comes after its end")
+        self._state.prepare()
+        self.database.add(schedule)
+        return schedule, first
+
+    def list_schedules(self) -> list[tuple[PipelineSchedule, Firing | None]]:
+        """Return all schedules, each with its last due time."""
+        return [(one, next(iter(self.database.firings(one.name, limit=1)), None)) for one in self.database.all()]
+
+    def show(self, name: str, number: int = 20) -> tuple[PipelineSchedule, Sequence[Firing]]:
+        """Return a schedule, and its last due times: at most `number`, 0 for all."""
+        return self.database.find(name), self.database.firings(name, limit=number or None)
+
+    def stop(self, name: str) -> None:
+        """Stop a schedule for ever; its runs continue. ConflictError: it has ended already."""
+        stop_schedule(self.database, name, self._clock.wall())
+
+    def delete(self, name: str) -> None:
+        """Delete an ended schedule; its runs stay. ConflictError: it has not ended."""
+        if self.database.find(name).state == "running":
+            raise ConflictError(f"{name} is still running", hint=f"Stop it first: weft schedule stop {name}")
+        self.database.remove(name)
+
+    def close(self) -> None:
+        """Close the database."""
+        self.database.close()
+
+    def __enter__(self) -> ScheduleService:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,82 @@
+"""The store and the workers of a service, made from its settings and from concrete classes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from weft.model.resources import Resources
+from weft.runtime.clock import ResumedClock
+from weft.runtime.session import BackendPlace, EngineSession
+from weft.store.blocks import BlockManager
+from weft.store.folders import SPILL_NAME, is_url
+from weft.store.tiers import spill_tier
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import ExitStack
+    from pathlib import Path
+
+    from weft.admin.settings import Settings
+    from weft.engine.policy import ManagerFactory
+    from weft.engine.ports import Executor
+    from weft.runs.sources import ResumableSource
+    from weft.store.api import EvictionKey
+    from weft.store.folders import RunFolders
+    from weft.store.state import StateRoot
+
+STEP_GRACE_S: Final = 30.0
+"""The seconds until a step that was asked to stop is abandoned: those of its guardian, and time to see the end."""
+
+
+class Concrete(Protocol):
+    """The concrete classes of a service; `weft.wiring` has them."""
+
+    @property
+    def MANAGERS(self) -> Mapping[str, ManagerFactory]:  # noqa: N802
+        """The vertex managers and job policies, by name."""
+        ...
+
+    @property
+    def BACKENDS(self) -> Mapping[str, Any]:  # noqa: N802
+        """The backends, by name."""
+        ...
+
+    @property
+    def Session(self) -> Callable[..., Any]:  # noqa: N802
+        """The class of sessions of Python programs."""
+        ...
+
+    def make_backend(self, name: str, place: BackendPlace) -> Executor:
+        """Return a backend by its name."""
+        ...
+
+    def eviction_key(self, choice: str | EvictionKey) -> EvictionKey | None:
+        """Return the key of an eviction order."""
+        ...
+
+    def session_folders(self, name: str, spill: Path | str | None) -> RunFolders:
+        """Make folders that are removed at the end."""
+        ...
+
+    def source_again(self, frontend: str, folder: Path, file: str) -> ResumableSource:
+        """Return the source of a run, read from its folder."""
+        ...
+
+
+def make_workers(concrete: Concrete, settings: Settings, state: StateRoot, undo: ExitStack) -> EngineSession:
+    """Return a store and workers for many runs; `undo` closes them. Values spill to one folder of the state folder."""
+    base = settings.spill
+    if base is None or is_url(base):
+        base = state.path / SPILL_NAME
+        base.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folders = undo.enter_context(concrete.session_folders("runs", base))
+    key = concrete.eviction_key(settings.eviction)
+    spill = spill_tier(settings.spill, folders)
+    store = BlockManager(settings.memory or None, shm=folders.shm, spill=spill, overflow=folders.spill, eviction=key)
+    undo.callback(store.close)
+    workers = settings.worker_count
+    node = Resources(workers, store.memory.budget, settings.gpus, settings.gpu_type)
+    window = settings.stream_window or None
+    place = BackendPlace(workers, store, folders.shm, folders.spill, STEP_GRACE_S, node, window)
+    executor = concrete.make_backend(settings.backend, place)
+    return undo.enter_context(EngineSession(executor, store, ResumedClock(), concrete.MANAGERS))
