@@ -90,7 +90,7 @@ PUBLISHED: Mapping[str, Setting] = {
 @cache
 def here() -> Setting:
     """Measure this machine: a worker's interpreter, a message and its answer, Arrow's kernels, a disk, a socket."""
-    worker = [sys.executable, "-c", "import weft.worker.main, pyarrow.parquet, pyarrow.compute"]
+    worker = [sys.executable, "-c", "import weft.worker.nursery, pyarrow.parquet, pyarrow.compute"]
     cold = min(_seconds(lambda: subprocess.run(worker, check=True)) for _ in range(3))
     tables = [pq.read_table(path, use_threads=False, partitioning=None) for path in files()[:20]]
 

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, Final
 from weft.worker.channel import KILL, START, Channel, FrameDecoder
 
 if TYPE_CHECKING:
-    from weft.worker.main import WorkerConfig
+    from weft.worker.messages import WorkerConfig
 
 CLOSING_S: Final = 10.0
 _READ: Final = 1 << 16
 _BOOT: Final = (
     "import sys; control, owner, n = map(int, sys.argv[1:4]); sys.path[:] = sys.argv[4 : 4 + n]; "
-    "sys.argv[:] = sys.argv[4 + n :]; from weft.worker.main import nursery; nursery(control, owner)"
+    "sys.argv[:] = sys.argv[4 + n :]; from weft.worker.nursery import nursery; nursery(control, owner)"
 )
 """The program of the nursery: with the owner's `sys.path` and `sys.argv`, which tasks may read."""
 
 
 class Nursery:
-    """The process that forks the workers (`weft.worker.main.nursery`), which inherit the module paths `paths`."""
+    """The process that forks the workers (`weft.worker.nursery`), which inherit the module paths `paths`."""
 
     def __init__(self) -> None:
         self.paths = sys.path[:]

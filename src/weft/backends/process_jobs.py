@@ -18,7 +18,7 @@ from weft.store import codec
 from weft.store.api import ABSENT, FIXED, sizeof
 from weft.worker.channel import FrameDecoder, FrameEncoder, dumps
 from weft.worker.lease import WorkerLease
-from weft.worker.main import Assignment, CodeRow, InputRow, SharedPage
+from weft.worker.messages import Assignment, CodeRow, InputRow, SharedPage
 from weft.worker.remote_store import LARGE
 from weft.worker.streaming import packed
 

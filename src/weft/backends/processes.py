@@ -1,7 +1,7 @@
 """The processes backend: workers are processes of this machine, values pass through shared memory.
 
-It suits work that holds the GIL or may crash its process. Workers are forked from a nursery (`weft.worker.main`) that
-never imports the user's `__main__`. Each has a socket pair and a page that both sides map. One thread here, the driver,
+It suits work that holds the GIL or may crash its process. Workers are forked from `weft.worker.nursery`, which never
+imports the user's `__main__`. Each has a socket pair and a page that both sides map. One thread here, the driver,
 reads all sockets, puts results into the store and drains the loop once for each wake-up.
 
 No thread blocks while it holds the loop's lock: the driver sends messages that a socket does not take at once, and a
@@ -65,7 +65,7 @@ from weft.worker.channel import (
     dumps,
 )
 from weft.worker.lease import LeaseResult, WorkerLease
-from weft.worker.main import PAGE_BYTES, WorkerConfig
+from weft.worker.messages import PAGE_BYTES, WorkerConfig
 from weft.worker.remote_store import PackedValues, unpack
 
 if TYPE_CHECKING:

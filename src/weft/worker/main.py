@@ -1,11 +1,6 @@
-"""Worker processes, and the nursery that forks them.
+"""A worker process.
 
-The nursery is a small process with one thread and the imports of a worker but none of the user's, so that a fork is
-quick and safe, and `__main__` is never imported again. It is the only parent of workers: it reports the exit of each,
-kills them together with their child processes, and ends with its owner, whose death the kernel reports. Its own death
-ends the workers too.
-
-A worker runs one lease at a time on its main thread, which reads the socket only between leases. The position, the end
+It runs one lease at a time on its main thread, which reads the socket only between leases. The position, the end
 and the stop flag of a lease lie in a page that both sides map, so shrinking and stopping need no message and no reader.
 A second thread checks long leases every 50 ms: it reports their begin, sends finished values, and calls `on_cancel`.
 """
@@ -14,21 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import ctypes
-import faulthandler
-import gc
 import os
-import random
-import select
-import signal
-import socket
 import sys
 import threading
 import time
 from collections import deque
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from weft.model.chunks import ChunkRef
 from weft.model.errors import ProgramError, RunCancelledError, WeftError
@@ -41,13 +29,10 @@ from weft.worker.channel import (
     ACK,
     ANSWER,
     ASK,
-    BORN,
     DONE,
     EMIT,
-    ENDED,
     FORGET,
     HELLO,
-    KILL,
     PATHS,
     PROGRESS,
     ROWS,
@@ -59,11 +44,13 @@ from weft.worker.channel import (
 from weft.worker.code import InputCode, TaskCode
 from weft.worker.context import not_controlled
 from weft.worker.lease import LeaseResult, WorkerLease
+from weft.worker.messages import PAGE_BYTES, Assignment, CodeRow, InputRow, SharedPageLease, WorkerConfig
 from weft.worker.remote_store import PackedValues, PackingError, RemoteStore, pack
 from weft.worker.run import LiveInput, read_one, run
 from weft.worker.streaming import BLOCK, Parcel, StreamWriter, unpacked
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Iterator, Sequence
 
     from weft.graph.lease import Cone
@@ -72,211 +59,14 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 0.05
 _QUIET: Final = 20
-_PR_SET_PDEATHSIG: Final = 1
 _LIVE_POLL_S: Final = 0.02
 
-PAGE_BYTES: Final = 4096
 
-
-class SharedPage(ctypes.Structure):
-    """The shared view of the running lease: the current unit, the end, and the stop flag.
-
-    The protocol is that of `WorkerLease`: the worker writes `pos` before it reads `hi`, the other side lowers `hi`
-    before it reads `pos`. Fields are aligned 8 bytes, so that each is written in one go.
-    """
-
-    _fields_ = (("pos", ctypes.c_int64), ("hi", ctypes.c_int64), ("stop", ctypes.c_int64))
-    pos: int
-    hi: int
-    stop: int
-
-
-class SharedPageLease(SharedPage):
-    """A lease in a worker: as `WorkerLease`, with `pos`, `hi` and `stop` in the shared page."""
-
-    id: int
-    root: TaskCode
-    lo: int
-    cone: Cone | None
-    codes: tuple[TaskCode, ...]
-    attempt: int
-    nbytes: int
-    resources: Any
-    host: Any
-    gate = None
-    callbacks: list[Callable[[], None]] | None
-
-
-class WorkerConfig(NamedTuple):
-    """The configuration of a worker, sent at its fork."""
-
-    number: int
-    prefix: str
-    shm: str
-    spill: str
-    target_s: float
-    stream_bytes: int
-
-
-class Assignment(NamedTuple):
-    """A lease in a message.
-
-    `codes` are numbers of task codes, the root's last. `items` are the items of each that are sent lease by lease:
-    (first index, list or bytes or ref). `cells` is the pickle of (column, its length, first index, values, whether to
-    keep them) for each range.
-    """
-
-    token: int
-    lo: int
-    codes: tuple[int, ...]
-    cone: int
-    attempt: int
-    nbytes: int
-    resources: Any
-    items: tuple[tuple[int, int, bytes | ChunkRef], ...]
-    cells: bytes
-
-
-class InputRow(NamedTuple):
-    """An `InputCode` in a message; `column` is a number."""
-
-    edge: str
-    source: str
-    router: Any
-    column: int
-    lenient: bool
-    live: bool
-    last: bool
-    streamed: bool
-
-
-class CodeRow(NamedTuple):
-    """A `TaskCode` in a message; without `items` if they are sent lease by lease."""
-
-    vertex: str
-    n: int
-    target: Any
-    style: str
-    params: Any
-    items: Any
-    inputs: tuple[InputRow, ...]
-    outputs: dict[str, int]
-    streams: frozenset[str]
-    expands: bool
-    resources: Any
-    only: int
-    measured: tuple[str, ...]
-    counted: bool
-    kept: bool
-
-
-# --------------------------------------------------------------------------------------------------------- nursery
-
-
-def nursery(control_fd: int, owner: int) -> None:
-    """Fork workers for process `owner` on requests from the socket `control_fd`, until one of the two ends."""
-    control = socket.socket(fileno=control_fd)
-    channel = Channel(control)
-    gc.collect()
-    gc.freeze()
-    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    workers: dict[int, int] = {}
-    poll = select.poll()
-    poll.register(control, select.POLLIN)
-    poll.register(wake_read, select.POLLIN)
-    watch = -1
-    with contextlib.suppress(OSError, AttributeError):  # an old kernel: the end of the socket has to do
-        watch = os.pidfd_open(owner)
-        poll.register(watch, select.POLLIN)
-    with contextlib.suppress(OSError):
-        while os.getppid() == owner:
-            ready = {fd for fd, _ in poll.poll()}
-            if watch in ready:
-                break
-            if wake_read in ready:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(wake_read, 4096)
-                for number, status in _reap(workers):
-                    channel.send((ENDED, number, status))
-            if control.fileno() in ready:
-                message, fds = channel.receive_with_fds(2)
-                if message is None:
-                    break
-                if message[0] == KILL:
-                    _kill(workers.get(message[1]))
-                    continue
-                config = WorkerConfig(*message[1])
-                pid = os.fork()
-                if not pid:
-                    signal.set_wakeup_fd(-1)
-                    for fd in (wake_read, wake_write, watch):
-                        if fd >= 0:
-                            os.close(fd)
-                    control.close()
-                    _become_worker(config, *fds)
-                with contextlib.suppress(OSError):
-                    os.setpgid(pid, pid)
-                for fd in fds:
-                    os.close(fd)
-                workers[config.number] = pid
-                channel.send((BORN, config.number, pid))
-    for worker in workers.values():
-        _kill(worker)
-    for worker in workers.values():
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(worker, 0)
-    os._exit(0)
-
-
-def _reap(workers: dict[int, int]) -> Iterator[tuple[int, int]]:
-    """Yield (number, status) of the ended workers, after killing their child processes."""
-    for number, pid in list(workers.items()):
-        # Until the wait, its pid, which is also the number of its group, is not reused.
-        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-            _kill(pid)
-            _, status = os.waitpid(pid, 0)
-            del workers[number]
-            yield number, status
-
-
-def _kill(pid: int | None) -> None:
-    """Kill a worker and its process group."""
-    if pid is not None:
-        for kill in (os.kill, os.killpg):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                kill(pid, signal.SIGKILL)
-
-
-def _become_worker(config: WorkerConfig, sock_fd: int, page_fd: int) -> NoReturn:
-    nursery_pid = os.getppid()
-    status = 1
-    try:
-        os.setpgid(0, 0)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() == nursery_pid:
-            faulthandler.enable()
-            random.seed()
-            WorkerProcess(socket.socket(fileno=sock_fd), page_fd, config).run()
-            status = 0
-    finally:
-        # Not through sys.exit: threads left behind by a task must not hold the process.
-        with contextlib.suppress(Exception):
-            _flush()
-        os._exit(status)
-
-
-def _flush() -> None:
+def flush_output() -> None:
+    """Flush what tasks have printed."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # the user may have put anything there
             stream.flush()
-
-
-# ---------------------------------------------------------------------------------------------------------- worker
 
 
 class WorkerProcess:
@@ -361,7 +151,7 @@ class WorkerProcess:
             outcome = LeaseResult(assignment.lo, [], 0.0)
             outcome.kind = kind_of(error, Failure.INFRASTRUCTURE).value
             outcome.message = str(error) if isinstance(error, WeftError) else f"{type(error).__name__}: {error}"
-        _flush()
+        flush_output()
         with self._telling:
             self._lease = self._streams = None
             values, self._values = self._values, []

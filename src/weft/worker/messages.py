@@ -1,0 +1,107 @@
+"""Leases, task code and configuration in the messages to worker processes, and the page that both sides map."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from weft.graph.lease import Cone
+    from weft.model.chunks import ChunkRef
+    from weft.worker.code import TaskCode
+
+PAGE_BYTES: Final = 4096
+
+
+class SharedPage(ctypes.Structure):
+    """The shared view of the running lease: the current unit, the end, and the stop flag.
+
+    The protocol is that of `WorkerLease`: the worker writes `pos` before it reads `hi`, the other side lowers `hi`
+    before it reads `pos`. Fields are aligned 8 bytes, so that each is written in one go.
+    """
+
+    _fields_ = (("pos", ctypes.c_int64), ("hi", ctypes.c_int64), ("stop", ctypes.c_int64))
+    pos: int
+    hi: int
+    stop: int
+
+
+class SharedPageLease(SharedPage):
+    """A lease in a worker: as `WorkerLease`, with `pos`, `hi` and `stop` in the shared page."""
+
+    id: int
+    root: TaskCode
+    lo: int
+    cone: Cone | None
+    codes: tuple[TaskCode, ...]
+    attempt: int
+    nbytes: int
+    resources: Any
+    host: Any
+    gate = None
+    callbacks: list[Callable[[], None]] | None
+
+
+class WorkerConfig(NamedTuple):
+    """The configuration of a worker, sent at its fork."""
+
+    number: int
+    prefix: str
+    shm: str
+    spill: str
+    target_s: float
+    stream_bytes: int
+
+
+class Assignment(NamedTuple):
+    """A lease in a message.
+
+    `codes` are numbers of task codes, the root's last. `items` are the items of each that are sent lease by lease:
+    (first index, list or bytes or ref). `cells` is the pickle of (column, its length, first index, values, whether to
+    keep them) for each range.
+    """
+
+    token: int
+    lo: int
+    codes: tuple[int, ...]
+    cone: int
+    attempt: int
+    nbytes: int
+    resources: Any
+    items: tuple[tuple[int, int, bytes | ChunkRef], ...]
+    cells: bytes
+
+
+class InputRow(NamedTuple):
+    """An `InputCode` in a message; `column` is a number."""
+
+    edge: str
+    source: str
+    router: Any
+    column: int
+    lenient: bool
+    live: bool
+    last: bool
+    streamed: bool
+
+
+class CodeRow(NamedTuple):
+    """A `TaskCode` in a message; without `items` if they are sent lease by lease."""
+
+    vertex: str
+    n: int
+    target: Any
+    style: str
+    params: Any
+    items: Any
+    inputs: tuple[InputRow, ...]
+    outputs: dict[str, int]
+    streams: frozenset[str]
+    expands: bool
+    resources: Any
+    only: int
+    measured: tuple[str, ...]
+    counted: bool
+    kept: bool

@@ -1,0 +1,131 @@
+"""The nursery: a small process that forks worker processes.
+
+It has one thread and the imports of a worker but none of the user's, so that a fork is quick and safe, and `__main__`
+is never imported again. It is the only parent of workers: it reports the exit of each, kills them together with their
+child processes, and ends with its owner, whose death the kernel reports. Its own death ends the workers too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import gc
+import os
+import random
+import select
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from weft.worker.channel import (
+    BORN,
+    ENDED,
+    KILL,
+    Channel,
+)
+from weft.worker.main import WorkerProcess, flush_output
+from weft.worker.messages import WorkerConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def nursery(control_fd: int, owner: int) -> None:
+    """Fork workers for process `owner` on requests from the socket `control_fd`, until one of the two ends."""
+    control = socket.socket(fileno=control_fd)
+    channel = Channel(control)
+    gc.collect()
+    gc.freeze()
+    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    workers: dict[int, int] = {}
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    poll.register(wake_read, select.POLLIN)
+    watch = -1
+    with contextlib.suppress(OSError, AttributeError):  # an old kernel: the end of the socket has to do
+        watch = os.pidfd_open(owner)
+        poll.register(watch, select.POLLIN)
+    with contextlib.suppress(OSError):
+        while os.getppid() == owner:
+            ready = {fd for fd, _ in poll.poll()}
+            if watch in ready:
+                break
+            if wake_read in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wake_read, 4096)
+                for number, status in _reap(workers):
+                    channel.send((ENDED, number, status))
+            if control.fileno() in ready:
+                message, fds = channel.receive_with_fds(2)
+                if message is None:
+                    break
+                if message[0] == KILL:
+                    _kill(workers.get(message[1]))
+                    continue
+                config = WorkerConfig(*message[1])
+                pid = os.fork()
+                if not pid:
+                    signal.set_wakeup_fd(-1)
+                    for fd in (wake_read, wake_write, watch):
+                        if fd >= 0:
+                            os.close(fd)
+                    control.close()
+                    _become_worker(config, *fds)
+                with contextlib.suppress(OSError):
+                    os.setpgid(pid, pid)
+                for fd in fds:
+                    os.close(fd)
+                workers[config.number] = pid
+                channel.send((BORN, config.number, pid))
+    for worker in workers.values():
+        _kill(worker)
+    for worker in workers.values():
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(worker, 0)
+    os._exit(0)
+
+
+def _reap(workers: dict[int, int]) -> Iterator[tuple[int, int]]:
+    """Yield (number, status) of the ended workers, after killing their child processes."""
+    for number, pid in list(workers.items()):
+        # Until the wait, its pid, which is also the number of its group, is not reused.
+        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            _kill(pid)
+            _, status = os.waitpid(pid, 0)
+            del workers[number]
+            yield number, status
+
+
+def _kill(pid: int | None) -> None:
+    """Kill a worker and its process group."""
+    if pid is not None:
+        for kill in (os.kill, os.killpg):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                kill(pid, signal.SIGKILL)
+
+
+def _become_worker(config: WorkerConfig, sock_fd: int, page_fd: int) -> NoReturn:
+    nursery_pid = os.getppid()
+    status = 1
+    try:
+        os.setpgid(0, 0)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == nursery_pid:
+            faulthandler.enable()
+            random.seed()
+            WorkerProcess(socket.socket(fileno=sock_fd), page_fd, config).run()
+            status = 0
+    finally:
+        # Not through sys.exit: threads left behind by a task must not hold the process.
+        with contextlib.suppress(Exception):
+            flush_output()
+        os._exit(status)
