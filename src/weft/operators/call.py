@@ -171,6 +171,27 @@ def run_guarded(
             run_guarded(replace(spec, view=None), on_started=on_started, on_cancel=on_cancel, gate=gate),
             unmounted=_refused[0],
         )
+    frame, started = _guard(spec, on_started, on_cancel, gate)
+    if frame.get("failed", ("",))[0] == "namespace" and spec.view is not None and spec.view.optional:
+        _refused.append(why_not_mounted(frame["failed"][1]))
+        return run_guarded(spec, on_started=on_started, on_cancel=on_cancel, gate=gate)
+    if "exit" not in frame:
+        raise _not_run(spec, frame, started)
+    if frame["left"]:
+        raise InternalError(
+            f"{frame['left']} processes of step {spec.name} cannot be ended",
+            hint="They hang in the kernel or run as another user: end them by hand.",
+        )
+    return _result(spec, frame)
+
+
+def _guard(
+    spec: CommandSpec,
+    on_started: Callable[[int, str], None] | None,
+    on_cancel: Callable[[Callable[[], None]], object] | None,
+    gate: CommitBarrier | None,
+) -> tuple[dict[str, Any], tuple[int, str] | None]:
+    """Have a guardian run a command. Return its last report, and pid and start time of the command if it started."""
     waits = gate is not None and not gate.is_open
     message = marshal.dumps({**_message(spec), "waits": waits})
     if not os.path.isdir(spec.log.parent):
@@ -215,16 +236,10 @@ def run_guarded(
             take_back_guardian(ours)
         else:
             ours.close()
-    if frame.get("failed", ("",))[0] == "namespace" and spec.view is not None and spec.view.optional:
-        _refused.append(why_not_mounted(frame["failed"][1]))
-        return run_guarded(spec, on_started=on_started, on_cancel=on_cancel, gate=gate)
-    if "exit" not in frame:
-        raise _not_run(spec, frame, started)
-    if frame["left"]:
-        raise InternalError(
-            f"{frame['left']} processes of step {spec.name} cannot be ended",
-            hint="They hang in the kernel or run as another user: end them by hand.",
-        )
+    return frame, started
+
+
+def _result(spec: CommandSpec, frame: Mapping[str, Any]) -> CommandResult:
     code = frame["exit"]
     return CommandResult(
         exit_code=code if code >= 0 else None,

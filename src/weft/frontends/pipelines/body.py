@@ -104,13 +104,25 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     step = copy(ctx)
     step.params, step.parallelism = own, 1  # the log and the record already have the number of the item
     result = _run_kind(step, inputs, values) if "kind" in own else run_command(step, inputs)
+    warnings += _shortfalls(ctx, own, outputs, result)
+    if recipe is not None:
+        reason = ctx.keep_result(recipe, started, changed_while_it_ran(ctx.params))
+        if reason:
+            warnings.append("its result is not kept" if reason in warnings else f"its result is not kept: {reason}")
+    if warnings:
+        ctx.emit(WARNING, "; ".join(warnings))
+    return result
+
+
+def _shortfalls(ctx: TaskContext, own: Mapping[str, Any], outputs: Sequence[str], result: Any) -> list[str]:
+    """Send the outputs of an attempt to their URL; return what its result lacks."""
     missing = [PurePosixPath(path).name for path in outputs if not os.path.lexists(path)]
-    warnings += [f"its output {output} was not made" for output in missing]
+    warnings = [f"its output {output} was not made" for output in missing]
     report = result if isinstance(result, dict) else {}
     if report.get("unmounted") and any(mount[1] in own.get("command", "") for mount in ctx.params[MOUNTS]):
         warnings.append(f"nothing is at its mount paths: {result['unmounted']}")
     if PUBLISH in ctx.params:
-        warnings += _publish(ctx.params[PUBLISH], outputs, name)
+        warnings += _publish(ctx.params[PUBLISH], outputs, own["name"])
     if report.get("log_error"):
         warnings.append(f"its log is not complete: {result['log_error']}")
     lost = (
@@ -119,13 +131,7 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
         else "is too long for what it starts: only its own shell has it"
     )
     warnings += [f"{key} {lost}" for key in report.get("shell_only", ())]
-    if recipe is not None:
-        reason = ctx.keep_result(recipe, started, changed_while_it_ran(ctx.params))
-        if reason:
-            warnings.append("its result is not kept" if reason in warnings else f"its result is not kept: {reason}")
-    if warnings:
-        ctx.emit(WARNING, "; ".join(warnings))
-    return result
+    return warnings
 
 
 def _surround(own: dict[str, Any], env: Mapping[str, str], step: str) -> list[str]:

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import Struct, field
 
-from weft.frontends.pipelines import yaml
 from weft.frontends.pipelines.check import checked
 from weft.frontends.pipelines.declaring import (
     CURRENT,
@@ -28,7 +25,6 @@ from weft.frontends.pipelines.declaring import (
     Artifact,
     DeferredValue,
     LoopItems,
-    OptionValue,
     Parameter,
     PipelineBuilder,
     SourceLine,
@@ -37,15 +33,17 @@ from weft.frontends.pipelines.declaring import (
 )
 from weft.frontends.pipelines.emitting import to_yaml
 from weft.frontends.pipelines.kinds import STEP_KINDS
+from weft.frontends.pipelines.locating import located
 from weft.frontends.pipelines.parameters import check_value, convert, number_from_text
-from weft.frontends.pipelines.problems import FilePosition, choices, nearest, show
+from weft.frontends.pipelines.problems import choices, nearest, show
 from weft.frontends.pipelines.templates import LOOP_ARGUMENT, PARENT, find
+from weft.frontends.pipelines.trees import MapBuilder, shown
 from weft.model.errors import DefinitionError, UsageError
-from weft.model.records import as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from weft.frontends.pipelines import yaml
     from weft.frontends.pipelines.language import ParameterKind
 
 MAX_LEVELS: Final = 50
@@ -150,9 +148,6 @@ def _building(family: ComponentBuilder) -> Iterator[None]:
         yield
     finally:
         CURRENT.reset(token)
-
-
-# ------------------------------------------------------------------------------------------------------- components
 
 
 class _Component(Struct, eq=False):
@@ -329,7 +324,7 @@ class ComponentBuilder:
         try:
             component.parameters[name] = check_value(value), kind
         except ValueError as error:
-            raise DefinitionError(f"{where} {error}, is {_shown(value)}") from None
+            raise DefinitionError(f"{where} {error}, is {shown(value)}") from None
 
     def _no_template(self, where: str, value: str) -> None:
         """Raise DefinitionError for a text that looks like a template and refers to nothing."""
@@ -450,7 +445,7 @@ class ComponentBuilder:
         """Return the tree of a file in this folder, for the family of a whole pipeline."""
         where = self.blueprint.where
         said = self.blueprint.said
-        tree = _Tree(where)
+        tree = MapBuilder(where)
         tree.put("name", self.own_name, said.get("name"))
         for key in ("parallelism", "docker_env"):
             tree.put(key, _said(self.blueprint, key), said.get(key))
@@ -470,13 +465,13 @@ class ComponentBuilder:
         return tree.done()
 
     def _tree(self, members: Mapping[str, _Component], folder: str, where: SourceLine) -> yaml.Node:
-        tree = _Tree(where)
+        tree = MapBuilder(where)
         for name, component in members.items():
             tree.node(name, self._component_tree(component, folder), component.where)
         return tree.done()
 
     def _component_tree(self, component: _Component, folder: str) -> yaml.Node:
-        tree = _Tree(component.where)
+        tree = MapBuilder(component.where)
         declared, said = component.declared, component.declared.said
         if isinstance(declared, StepFunction):
             tree.put("command", component.command or None)
@@ -497,7 +492,7 @@ class ComponentBuilder:
         tree.put("docker_env", _said(declared, "docker_env"), said.get("docker_env"))
         tree.put("cache", _cache(_said(declared, "cache")), said.get("cache"))
         tree.put("extra_fs", _said(declared, "extra_fs"), said.get("extra_fs"))
-        extra = _Tree(component.where)
+        extra = MapBuilder(component.where)
         for key in ("timeout_s", "retry"):
             extra.put(key, _said(declared, key), said.get(key))
         if isinstance(declared, StepFunction) and not declared.shell:
@@ -552,11 +547,6 @@ def _bound(
     return {name: given[name] for name in signature.order if name in given}
 
 
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 100 else f"{text[:100]}..."
-
-
 def _command_of(component: _Component, step: StepFunction) -> str:
     """Return the text of a command: the result of its function for the names of its arguments."""
     names = {name: _TEMPLATE % name for name in (*component.inputs, *component.outputs, *component.parameters)}
@@ -581,60 +571,6 @@ def _free(wanted: str, taken: set[str]) -> str:
     return name
 
 
-# ---------------------------------------------------------------------------------------------------- where code lies
-
-
-def located(step: StepFunction, near: Sequence[str] = ()) -> tuple[str, str]:
-    """Return the folder that the module of a step's function is found from, and `module:name`.
-
-    `near` are modules that may bind the function if its own module does not. DefinitionError: another process would not
-    find the function.
-    """
-    for module in dict.fromkeys((step.function.__module__, *near)):
-        loaded = sys.modules.get(module)
-        name = _name_in(loaded, step)
-        if loaded is not None and name:
-            file = getattr(loaded, "__file__", None)
-            if file is None or not os.path.isfile(file):
-                message = f"{step.where}: {step.function.__name__} is in no file, and its process could not find it"
-                raise DefinitionError(message, hint="Put it into a module; weft.command needs none.")
-            spec = getattr(loaded, "__spec__", None)
-            own = module if module != "__main__" else "" if spec is None else spec.name
-            root, found = place_of_module(file, own)
-            return root, f"{found}:{name}"
-    message = (
-        f"{step.where}: {step.function.__qualname__} has no name at the top of a module, so its process cannot find it"
-    )
-    raise DefinitionError(message, hint="Define it, or give what makes it a name, at the top of its module.")
-
-
-def place_of_module(file: str, module: str = "") -> tuple[str, str]:
-    """Return the import folder and the module name of a file; `module` is its name if it has one."""
-    path = Path(os.path.abspath(file))
-    path = path.parent if path.stem == "__init__" else path.with_suffix("")
-    parts = tuple(module.split("."))
-    if not module or path.parts[-len(parts) :] != parts:  # it was loaded by its path, or as a script
-        above = path.parent
-        while (above / "__init__.py").is_file():
-            above = above.parent
-        parts = path.relative_to(above).parts
-    return str(path.parents[len(parts) - 1]), ".".join(parts)
-
-
-def _name_in(module: Any, step: StepFunction) -> str:
-    """Return the name that binds a step, or a variant of it with other options, at the top of a module."""
-    if module is None:
-        return ""
-    for name in (step.function.__name__, *vars(module)):
-        found = vars(module).get(name)
-        if isinstance(found, StepFunction) and found.function is step.function:
-            return str(name)
-    return ""
-
-
-# ------------------------------------------------------------------------------------------------------ making trees
-
-
 def _said(declared: StepFunction | PipelineBuilder, name: str) -> Any:
     said = declared.said.get(name)
     return None if said is None else said.value
@@ -646,57 +582,3 @@ def _cache(value: Any) -> Any:
 
 def _typed(value: Any, kind: str) -> Any:
     return {"type": kind, "default": value} if kind and value != "" else value
-
-
-class _Tree:
-    """A map of the file under construction; nodes without a position get the position of the map."""
-
-    def __init__(self, where: SourceLine) -> None:
-        self.where = where
-        self.entries: dict[str, yaml.Node] = {}
-        self.marks: dict[str, FilePosition] = {}
-
-    def put(self, key: str, value: Any, said: OptionValue | None = None) -> None:
-        """Add a value unless it is missing."""
-        if value is not None:
-            where = self.where if said is None else said.where
-            self.node(key, _node(value, _mark(where)), where)
-
-    def node(self, key: str, node: yaml.Node, where: SourceLine | None = None) -> None:
-        """Add a node."""
-        self.entries[key] = node
-        self.marks[key] = _mark(where or self.where)
-
-    def done(self) -> yaml.Node:
-        """Return the map as a node."""
-        return yaml.Mapping(self.entries, self.marks, _mark(self.where))
-
-
-def _mark(where: SourceLine) -> FilePosition:
-    return FilePosition(where.line, 1, where.file)
-
-
-def _node(value: Any, mark: FilePosition) -> yaml.Node:
-    """Return plain values as a node; other values become text, which the reader refuses."""
-    if isinstance(value, Enum):
-        value = value.value
-    if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
-        from dataclasses import asdict
-
-        value = asdict(value)
-    elif isinstance(value, Struct):
-        value = as_dict(value)
-    if isinstance(value, Mapping):
-        entries = {str(key): _node(inner, mark) for key, inner in value.items()}
-        return yaml.Mapping(entries, dict.fromkeys(entries, mark), mark)
-    if isinstance(value, list | tuple):
-        return yaml.Sequence(tuple(_node(inner, mark) for inner in value), mark)
-    if isinstance(value, str):
-        try:
-            yaml.check_text(value)
-        except (OverflowError, ValueError) as error:
-            message = f"{mark.file}:{mark.line}: {_shown(value)} cannot stand in a pipeline: {error}"
-            raise DefinitionError(message) from None
-    if value is None or isinstance(value, bool | int | float | str):
-        return yaml.Scalar(value, str(value), mark)
-    return yaml.Scalar(repr(value), repr(value), mark)

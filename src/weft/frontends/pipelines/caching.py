@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from weft.frontends.pipelines.language import Pipeline
     from weft.frontends.pipelines.parts import Filled
-    from weft.frontends.pipelines.resolve import Node, ResolvedStep
+    from weft.frontends.pipelines.resolved import Node, ResolvedStep
 
 RECIPE = "cache"
 """The program parameter with the recipe of a step."""
@@ -120,7 +120,7 @@ def code_of(pipeline: Pipeline, nodes: Iterable[Node], folder: str) -> dict[str,
     `folder` is that of the pipeline's file. A step with unreadable code is left out: it will fail, or another check
     reports it.
     """
-    from weft.frontends.pipelines.resolve import ControlStep  # runs without Python steps do not need it
+    from weft.frontends.pipelines.resolved import ControlStep  # runs without Python steps do not need it
 
     inside = {name: step for name, step in pipeline.steps.items() if step.kind.value}
     found = {}

@@ -25,18 +25,8 @@ from weft.frontends.pipelines.caching import RECIPE, CachePlace, describe
 from weft.frontends.pipelines.kinds import STEP_KINDS, load_kind
 from weft.frontends.pipelines.parts import OutputFolder, places_to_json, plain, sources, text_to_json
 from weft.frontends.pipelines.problems import nearest, show
-from weft.frontends.pipelines.resolve import (
-    DECIDE,
-    JOIN,
-    LIST,
-    REPEAT,
-    SKIP,
-    ControlStep,
-    ResolvedStep,
-    RunIdentity,
-    resolve_items,
-    resolve_nodes,
-)
+from weft.frontends.pipelines.resolve import resolve_items, resolve_nodes
+from weft.frontends.pipelines.resolved import DECIDE, JOIN, LIST, REPEAT, SKIP, ControlStep, ResolvedStep, RunIdentity
 from weft.frontends.pipelines.states import FRONTEND
 from weft.frontends.pipelines.templates import pieces
 from weft.graph.logical import (
@@ -62,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from weft.frontends.pipelines.language import Dag, Pipeline
-    from weft.frontends.pipelines.resolve import ComponentScope, Node
+    from weft.frontends.pipelines.resolved import ComponentScope, Node
     from weft.frontends.pipelines.templates import ParameterValue
 
 BODY = "weft.frontends.pipelines.body"

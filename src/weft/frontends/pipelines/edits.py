@@ -18,13 +18,13 @@ from msgspec.structs import replace
 from weft.frontends.pipelines.caching import static_leaves
 from weft.frontends.pipelines.language import START, Mount, walk
 from weft.frontends.pipelines.problems import show
-from weft.frontends.pipelines.resolve import DECIDE, REPEAT, ControlStep, ResolvedStep
+from weft.frontends.pipelines.resolved import DECIDE, REPEAT, ControlStep, ResolvedStep
 from weft.frontends.pipelines.templates import as_text
 from weft.store.results import tell_changes
 
 if TYPE_CHECKING:
     from weft.frontends.pipelines.language import Pipeline
-    from weft.frontends.pipelines.resolve import Node
+    from weft.frontends.pipelines.resolved import Node
     from weft.graph.logical import LogicalGraph
 
 Code: TypeAlias = "Mapping[str, Mapping[str, str]]"

@@ -11,9 +11,10 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.frontends.pipelines.building import BuiltPipeline, build_with, place_of_module
+from weft.frontends.pipelines.building import BuiltPipeline, build_with
 from weft.frontends.pipelines.declaring import PipelineBuilder
 from weft.frontends.pipelines.kinds import STEP_KINDS
+from weft.frontends.pipelines.locating import place_of_module
 from weft.frontends.pipelines.problems import choices, nearest
 from weft.model.errors import DefinitionError, NotFoundError, UsageError, WeftError
 

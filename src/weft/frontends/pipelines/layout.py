@@ -27,8 +27,8 @@ from weft.frontends.pipelines.compiler import (
     unbound,
 )
 from weft.frontends.pipelines.options import part_asked_for, refreshed_vertices
-from weft.frontends.pipelines.resolve import ResolvedStep
-from weft.frontends.pipelines.resolve import RunIdentity as RunOf
+from weft.frontends.pipelines.resolved import ResolvedStep
+from weft.frontends.pipelines.resolved import RunIdentity as RunOf
 from weft.frontends.pipelines.states import PROJECTION
 from weft.graph.spec import CacheSpec, RunSpec
 from weft.model.errors import ConflictError, NotFoundError, UsageError
@@ -38,7 +38,7 @@ from weft.store.state import PLACE, os_error
 
 if TYPE_CHECKING:
     from weft.frontends.pipelines.language import Pipeline
-    from weft.frontends.pipelines.resolve import Node
+    from weft.frontends.pipelines.resolved import Node
     from weft.frontends.pipelines.work import PipelineWork
     from weft.graph.logical import LogicalGraph
     from weft.model.errors import DefinitionError

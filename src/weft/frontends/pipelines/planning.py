@@ -8,7 +8,7 @@ from weft.frontends.pipelines.caching import recipe_of
 from weft.frontends.pipelines.compiler import outputs_of
 from weft.frontends.pipelines.layout import check_run, compile_loaded, in_containers, place_of
 from weft.frontends.pipelines.options import refreshed_vertices
-from weft.frontends.pipelines.resolve import ResolvedStep
+from weft.frontends.pipelines.resolved import ResolvedStep
 from weft.model.ids import item_name
 from weft.store.planning import PlannedTask
 

@@ -11,7 +11,8 @@ from weft.frontends.pipelines.compiler import compile_items
 from weft.frontends.pipelines.language import Dag
 from weft.frontends.pipelines.overrides import make_pipeline
 from weft.frontends.pipelines.parts import delivered_paths
-from weft.frontends.pipelines.resolve import ComponentScope, as_items
+from weft.frontends.pipelines.resolve import as_items
+from weft.frontends.pipelines.resolved import ComponentScope
 from weft.frontends.pipelines.states import NOT_RUN
 from weft.model.errors import InternalError
 

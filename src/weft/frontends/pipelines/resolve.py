@@ -8,12 +8,10 @@ known. Nothing touches the disk.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from weft.frontends.pipelines import parts, paths
@@ -38,6 +36,19 @@ from weft.frontends.pipelines.parts import (
     static,
 )
 from weft.frontends.pipelines.problems import show
+from weft.frontends.pipelines.resolved import (
+    DECIDE,
+    JOIN,
+    LIST,
+    REPEAT,
+    SKIP,
+    ComponentScope,
+    ControlStep,
+    MountPoint,
+    Node,
+    ResolvedStep,
+    RunIdentity,
+)
 from weft.frontends.pipelines.templates import (
     LOOP_ARGUMENT,
     PARENT,
@@ -51,12 +62,11 @@ from weft.frontends.pipelines.templates import (
     go_text,
     whole,
 )
-from weft.model.errors import InputLimitError, PipelineError, UsageError
+from weft.model.errors import InputLimitError, PipelineError
 
 if TYPE_CHECKING:
-    from weft.frontends.pipelines.language import CacheDefinition, ParameterDefinition, Pipeline
+    from weft.frontends.pipelines.language import ParameterDefinition, Pipeline
     from weft.frontends.pipelines.templates import ParameterValue
-    from weft.graph.logical import Retry
 
 MAX_RESOLVED_CHARACTERS = 16 * 1024 * 1024
 """The most characters of all texts of a run after filling: a few templates can ask for gigabytes."""
@@ -64,145 +74,7 @@ MAX_NODES = 100_000
 """The most steps and controls of a run, or of one dag that a loop repeats."""
 MAX_WAITED = 8
 """Up to this number of vertices are waited for directly, more through one that joins them."""
-
-_USER = re.compile(r"[\w.@+ -]{0,128}")
-_RUN_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _LONGEST_ID = 150
-
-
-class MountPoint(Struct, frozen=True):
-    """A file system as a step sees it: `source` is the folder of this machine, or None.
-
-    `source` lies below the `root` of the file system, at its `sub_path`. The `main` one is where the step works, under
-    its own path.
-    """
-
-    name: str
-    mount_path: str
-    source: str | None
-    read_only: bool = False
-    sub_path: str = ""
-    main: bool = False
-    root: str | None = None
-
-
-class ResolvedStep(Struct, frozen=True):
-    """One step of one run, ready to start.
-
-    `command` is the text for `sh -c` and may be empty; `portable_command` is the same text with its templates of
-    artifacts and of the loop's item, so that it names no folder of this run. `env` is the addition to the worker's own
-    environment, `declared_env` the part that the file declares. `inputs` and `outputs` map names to absolute paths, of
-    a loop to those of its first item; `docker_env` is the image that the file asks for, or empty.
-
-    `id` is the id of its vertex, `deps` are the ids of the vertices that it waits for; `name` is its name for users. A
-    step that loops has `items`, or a vertex `lister` whose value they are. `places` are the paths of each input, known
-    or not (`inputs` has the known ones, joined by commas), and `condition` is the condition of each item. `skipped`:
-    the step is disabled, or loops over nothing. `body` replaces the command of a step of another kind.
-    """
-
-    name: str
-    command: Filled
-    env: Mapping[str, Filled]
-    deps: tuple[str, ...]
-    inputs: Mapping[str, str]
-    outputs: Mapping[str, str]
-    cwd: str
-    cache: CacheDefinition
-    timeout_s: float | None
-    retry: Retry | None
-    disabled: bool
-    docker_env: str
-    parameters: Mapping[str, ParameterValue]
-    declared_env: Mapping[str, Filled]
-    portable_command: str
-    id: str
-    folder: OutputFolder
-    items: tuple[ParameterValue, ...] | None = None
-    lister: str = ""
-    places: Mapping[str, Places] = field(default_factory=dict)
-    condition: Filled = ""
-    mounts: tuple[MountPoint, ...] = ()
-    body: StepBody | None = None
-
-    @property
-    def delivered(self) -> dict[str, Places]:
-        """The inputs whose paths are values of other vertices."""
-        return {name: places for name, places in self.places.items() if name not in self.inputs}
-
-    @property
-    def loops(self) -> bool:
-        """Whether the step has items, known or not."""
-        return self.items is not None or bool(self.lister)
-
-    @property
-    def skipped(self) -> bool:
-        """Whether the step never runs."""
-        return self.disabled or self.items == ()
-
-
-DECIDE, LIST, REPEAT, JOIN, SKIP = "if", "loop", "repeat", "join", "skip"
-
-
-class ControlStep(Struct):
-    """A vertex that is no step. `id` is its own, `name` the users' name of its component.
-
-    `kind`: DECIDE (decides whether `members` run), LIST (returns the items of a step's loop), REPEAT (makes the
-    vertices of a dag for each item), JOIN (waits for others and returns the places of outputs) or SKIP (stands for a
-    component that never runs). `deps` are the vertices that it waits for, `reads` those whose values it reads. `params`
-    are as `body` defines them.
-    """
-
-    id: str
-    name: str
-    kind: str
-    deps: tuple[str, ...]
-    reads: tuple[str, ...] = ()
-    params: dict[str, Any] = field(default_factory=dict)
-    members: tuple[str, ...] = ()
-
-
-Node: TypeAlias = ResolvedStep | ControlStep
-
-
-class RunIdentity(Struct, frozen=True):
-    """The properties of a whole run: `root` is the absolute path of the main file system's folder.
-
-    `file_systems` maps names of other file systems to folders of this machine. `folder` is the absolute path of the
-    folder of the pipeline's file.
-    """
-
-    run_id: str
-    user: str
-    root: str
-    file_systems: Mapping[str, str] = field(default_factory=dict)
-    folder: str = ""
-
-    def check(self) -> None:
-        """Raise UsageError for values that cannot be part of paths and commands."""
-        if not _RUN_ID.fullmatch(self.run_id) or ".." in self.run_id:
-            raise UsageError(f"{show(self.run_id)} cannot be a run id", hint="use letters, digits, _ - and single dots")
-        if not _USER.fullmatch(self.user):
-            # The name becomes part of commands, which a shell reads.
-            hint = "use letters, digits, blanks and . _ @ + -"
-            raise UsageError(f"{show(self.user)} cannot be a user name here", hint=hint)
-        if not self.root.startswith("/") or ".." in self.root.split("/"):
-            raise UsageError(f"the folder of the main file system must be an absolute path, is {show(self.root)}")
-
-
-class ComponentScope(Struct, frozen=True):
-    """One item of a dag, or the pipeline itself: the names that its components may use, and the prefix of theirs.
-
-    `id` and `name` are prefixes of the ids and names inside; `dotted` is `name` without the numbers of items; `entry`
-    are the vertices that must end before any component inside starts.
-    """
-
-    id: str = ""
-    name: str = ""
-    dotted: str = ""
-    parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
-    inputs: Mapping[str, Places] = field(default_factory=dict)
-    item: ParameterValue = ""
-    entry: tuple[str, ...] = ()
 
 
 def resolve_nodes(pipeline: Pipeline, run: RunIdentity, part: str = paths.ENTRY_POINTS) -> list[Node]:

@@ -12,7 +12,7 @@ from weft.frontends.pipelines.building import build_with
 from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.compiler import PipelineSource, RunDirectories, compile_run
 from weft.frontends.pipelines.language import FsScope
-from weft.frontends.pipelines.resolve import RunIdentity
+from weft.frontends.pipelines.resolved import RunIdentity
 from weft.graph.wire import to_json
 from weft.model.errors import DefinitionError, PipelineError, UsageError
 

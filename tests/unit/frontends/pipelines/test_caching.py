@@ -8,7 +8,8 @@ from weft.frontends.pipelines.caching import CachePlace, describe, recipe_of
 from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.overrides import make_pipeline
 from weft.frontends.pipelines.paths import mount_path
-from weft.frontends.pipelines.resolve import ResolvedStep, RunIdentity, resolve, resolve_nodes
+from weft.frontends.pipelines.resolve import resolve, resolve_nodes
+from weft.frontends.pipelines.resolved import ResolvedStep, RunIdentity
 from weft.store.results import Recipe
 
 PLACE = CachePlace("run-000001")

@@ -12,7 +12,8 @@ from weft.engine.machines.vertex import VertexState
 from weft.frontends.pipelines import body
 from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.compiler import DISABLED, PipelineSource, RunDirectories, compile_run, main_root, notes
-from weft.frontends.pipelines.resolve import ResolvedStep, RunIdentity, resolve
+from weft.frontends.pipelines.resolve import resolve
+from weft.frontends.pipelines.resolved import ResolvedStep, RunIdentity
 from weft.frontends.pipelines.states import PROJECTION, WARNING
 from weft.graph.logical import LogicalGraph, MovementKind, OnFailure, Retry
 from weft.graph.validate import mark_results, validate

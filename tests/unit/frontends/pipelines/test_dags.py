@@ -19,15 +19,8 @@ from weft.frontends.pipelines.compiler import (
 from weft.frontends.pipelines.language import Dag, walk
 from weft.frontends.pipelines.overrides import apply_overrides, make_pipeline
 from weft.frontends.pipelines.paths import POST_PROCESS
-from weft.frontends.pipelines.resolve import (
-    ComponentScope,
-    ControlStep,
-    MountPoint,
-    Node,
-    ResolvedStep,
-    RunIdentity,
-    resolve_nodes,
-)
+from weft.frontends.pipelines.resolve import resolve_nodes
+from weft.frontends.pipelines.resolved import ComponentScope, ControlStep, MountPoint, Node, ResolvedStep, RunIdentity
 from weft.graph.logical import LogicalGraph, Patch, Role, Source, Vertex
 from weft.graph.rules.patches import check_patch
 from weft.graph.validate import mark_results, validate
