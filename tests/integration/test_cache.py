@@ -370,7 +370,7 @@ class TestUsingAgain:
             loaded = wiring.load_pipeline(str(place.file), user="me")
             assert wiring.run_pipeline(loaded, place.settings, quiet=True, on_note=notes.append).state == "succeeded"
         assert place.ran() == {"a": 2}
-        why = f"fs_scope names main:sripts, and there is no {place.folder}/sripts"
+        why = f"fs_scope names main:sripts, but {place.folder}/sripts does not exist"
         assert notes == [f"results of step a are not used again: {why}"] * 2
         assert place.reason("run-000002", "a") == why
         [told] = plan_pipeline(wiring.load_pipeline(str(place.file), user="me"), place.settings)

@@ -95,9 +95,9 @@ def test_a_live_run_is_refused_and_the_next_step_is_said(place):
         until((place.folder / "began").exists)
         code, _, err = place.weft("delete", FIRST)
         assert code == 7
-        assert f"{FIRST} still goes on" in err
+        assert f"{FIRST} is still running" in err
         assert f"weft cancel {FIRST}" in err
-        with pytest.raises(ConflictError, match="still goes on"):
+        with pytest.raises(ConflictError, match="still running"):
             place.delete()
         (place.folder / "go").touch()
         process.communicate(timeout=DEADLINE_S)
@@ -187,7 +187,7 @@ def test_what_has_no_room_even_then_is_told(place, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(deleting, "_forget", full)
-        with pytest.raises(DiskFullError, match=f"the files of {FIRST} are gone"):
+        with pytest.raises(DiskFullError, match=f"the files of {FIRST} are removed"):
             list(delete_runs(place.root, [place.root.folder(FIRST)]))
     assert place.left() == []
     place.delete()

@@ -602,7 +602,7 @@ class TestRefused:
             session.run(chain(who))
         path = tmp_path / "state" / "runs" / RUN / name
         path.chmod(0o777)
-        with opened(tmp_path) as session, pytest.raises(ForbiddenError, match="not yours alone"):
+        with opened(tmp_path) as session, pytest.raises(ForbiddenError, match="other users may write"):
             session.resume(RUN)
 
     def test_what_cannot_be_pickled_is_named_before_anything_is_run(self, tmp_path):

@@ -450,7 +450,7 @@ class TestRefused:
         only = wiring.load_pipeline(str(place.file), user="me", caching=wiring.Caching(only="a"))
         assert wiring.run_pipeline(only, place.settings, quiet=True).state == "succeeded"
         with pytest.raises(
-            ConflictError, match=r"Only a and what it needs was asked for; for the rest: weft run .*run"
+            ConflictError, match=r"The run was limited to a and its inputs; for the rest: weft run .*run"
         ):
             place.plainly()
 

@@ -257,7 +257,7 @@ class TestTheEnd:
         (place.folder / "run-000001.done").touch()
         notes: list[str] = []
         assert resume_run(result.folder, Settings(workers=1), on_note=notes.append).error is None
-        assert "removed 1 containers that were left" in notes
+        assert "removed 1 remaining containers" in notes
         assert len(docker.asked("run")) == 2
 
 

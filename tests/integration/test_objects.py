@@ -397,5 +397,5 @@ def test_objects_in_the_memory_of_this_process_are_read_by_workers(backend):
 
 
 def test_a_url_that_nobody_knows_is_a_mistake_of_who_wrote_it():
-    with pytest.raises(UsageError, match="nosuch://x is no place to spill to"):
+    with pytest.raises(UsageError, match="nosuch://x cannot be used for spilling"):
         weft.Session(workers=1, spill="nosuch://x")

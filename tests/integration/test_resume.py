@@ -404,7 +404,7 @@ class TestRefused:
             until((place.folder / "began").exists)
             code, _, err = place.weft("resume", RUN)
             assert code == 7
-            assert "still goes on" in err
+            assert "still running" in err
             (place.folder / "go").touch()
             process.communicate(timeout=DEADLINE_S)
             assert process.returncode == 0

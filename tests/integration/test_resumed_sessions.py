@@ -171,7 +171,7 @@ def test_a_step_where_a_run_belongs_is_told_so(place):
     for command in ("explain", "resume", "cancel"):
         ended = place.weft(command, "@last/second")
         assert ended.returncode == 2
-        assert "'@last/second' names a step, and this is told of a whole run: @last" in ended.stderr
+        assert "'@last/second' names a step, but this command takes a run: @last" in ended.stderr
 
 
 # ------------------------------------------------------------------------------------------- as the session was opened

@@ -224,7 +224,7 @@ def test_a_run_that_its_schedule_does_not_want_any_more_does_not_begin(place):
     words = ("run", "run.yaml", "-d", "--firing")
     code, _, err = place.weft(*words, "often@1000.5@1")
     assert code == 7
-    assert "not wanted any more" in err
+    assert "no longer wants this run" in err
     assert place.runs() == []
     assert place.weft(*words, "often@1000.5@2")[0] == 0
     assert place.weft(*words, "often@1000.5@2")[0] == 7

@@ -95,7 +95,8 @@ class ControlServer:
             handler = self._handlers.get(str(request.get("do")))
             if handler is None:
                 raise UsageError(
-                    f"a run cannot do {str(request.get('do'))[:60]!r}", hint=f"It can: {', '.join(self._handlers)}"
+                    f"a run has no command {str(request.get('do'))[:60]!r}",
+                    hint=f"Its commands: {', '.join(self._handlers)}",
                 )
             answer: dict[str, Any] = {"ok": True, "result": handler(request)}
             line = json.dumps(answer, separators=(",", ":")).encode() + b"\n"

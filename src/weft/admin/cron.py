@@ -184,7 +184,7 @@ def _values(text: str, of: _Field) -> tuple[set[int], bool]:
             last = _number(high, of) if dash else of.high if slash else first
         by = int(step) if step.isascii() and step.isdigit() and len(step) < 4 else 0 if slash else 1
         if by < 1 or first > last:
-            raise UsageError(f"{part!r} is no {of.name}", hint=f"It goes from {of.low} to {of.high}. {_HINT}")
+            raise UsageError(f"{part!r} is not a valid {of.name}", hint=f"Its range is {of.low} to {of.high}. {_HINT}")
         found.update(range(first, last + 1, by))
     return found, star
 
@@ -194,7 +194,7 @@ def _number(text: str, of: _Field) -> int:
         return of.names.index(text.lower()) + of.low
     if text.isascii() and text.isdigit() and len(text) < 4 and of.low <= int(text) <= of.high:
         return int(text)
-    raise UsageError(f"{text!r} is no {of.name}", hint=f"It goes from {of.low} to {of.high}. {_HINT}")
+    raise UsageError(f"{text!r} is not a valid {of.name}", hint=f"Its range is {of.low} to {of.high}. {_HINT}")
 
 
 def _duration(text: str) -> float:
@@ -202,7 +202,7 @@ def _duration(text: str) -> float:
     if _DURATION.fullmatch(text):
         seconds = sum(float(part[:-1]) * _UNITS[part[-1]] for part in re.findall(r"[\d.]+[hms]", text))
     if not 1 <= seconds <= 1e9:
-        raise UsageError(f"@every {text}: that is no time of a second or more", hint="For example: @every 1h30m")
+        raise UsageError(f"@every {text}: the time must be a second or more", hint="For example: @every 1h30m")
     if abs(seconds - round(seconds)) > _ROUNDING:
         raise UsageError(
             f"@every {text}: schedules count in whole seconds", hint="For example: @every 90s, @every 1.5h"

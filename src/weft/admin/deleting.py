@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def refuse_live(folder: Path) -> None:
     """Require that a run has no owner. ConflictError: it has one."""
     if owned(folder):
-        raise ConflictError(f"{folder.name} still goes on", hint=f"Stop it first: weft cancel {folder.name}")
+        raise ConflictError(f"{folder.name} is still running", hint=f"Stop it first: weft cancel {folder.name}")
 
 
 def delete_runs(root: StateRoot, folders: Iterable[Path]) -> Iterator[str]:
@@ -47,7 +47,7 @@ def delete_runs(root: StateRoot, folders: Iterable[Path]) -> Iterator[str]:
         try:
             delete_run(root, folder)
         except DiskFullError as error:
-            message = f"the files of {folder.name} are gone, and that cannot be written down: {error.message}"
+            message = f"the files of {folder.name} are removed, but the removal cannot be recorded: {error.message}"
             hint = (
                 f"Free space on this disk, such as with `weft cache gc --max-size 0`; then: weft delete {folder.name}"
             )

@@ -96,7 +96,7 @@ def _look(schedule: PipelineSchedule, times: Times, now: float, found: Rule) -> 
     first = next(times.since(found.seen), end)
     if not schedule.catchup and first < min(now - LATE_S, end):
         lost = Firing(schedule=schedule.name, due=first)
-        found.skipped.append(_skip(lost, now, "it passed while nobody looked, and so did those up to now"))
+        found.skipped.append(_skip(lost, now, "it passed while no scheduler ran, as did all times until now"))
         found.seen = min(now - LATE_S, end)
     for due in times.since(found.seen):
         if due > end:

@@ -271,7 +271,7 @@ def _read(file: Path) -> dict[str, Any]:
     import tomllib
 
     if len(data) > _MAX_FILE:
-        raise UsageError(f"{file} is larger than {_MAX_FILE >> 20} MiB", hint="It is meant to hold a few settings.")
+        raise UsageError(f"{file} is larger than {_MAX_FILE >> 20} MiB", hint="Keep only settings in it.")
     try:
         return tomllib.loads(data.decode("utf-8"))
     except UnicodeDecodeError as error:

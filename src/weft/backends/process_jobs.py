@@ -277,8 +277,7 @@ class ProcessJob(LocalJob):
             cause = error.__cause__ or error
             raise ProgramError(
                 f"the program of {code.vertex!r} cannot be sent to a worker process: {type(cause).__name__}: {cause}",
-                hint="Its function, what that closes over, and its params must be picklable; "
-                "or use the threads backend.",
+                hint="Its function with its closure, and its params must be picklable; or use the threads backend.",
             ) from error
 
     def block(self, value: Any) -> tuple[Any, int]:

@@ -157,7 +157,7 @@ class Processes(LocalBackend):
     def open_job(self, job: Job) -> None:
         """See `Executor.open_job`. CapacityError: worker processes cannot be started."""
         if self._broken:
-            raise CapacityError(self._broken, hint="See their standard error.")
+            raise CapacityError(self._broken, hint="See the standard error of the worker processes.")
         job.backend = ProcessJob(job, self.store, self.loop, self.window, self._ids, self._writer)
 
     def launch(self, job: Job, lease: Launch) -> None:

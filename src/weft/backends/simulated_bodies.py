@@ -240,7 +240,7 @@ class SimulatedBodies(SimulatedCluster):
         local: BodyJob = run.job.backend
         launch = run.launch
         if launch.lease not in run.job.leases:  # its worker was abandoned: its streams reach no reader
-            kind, why = Failure.STOPPED, "no task waits for it any more"
+            kind, why = Failure.STOPPED, "no task waits for it"
             return Failed(self.clock.time, launch.lease, launch.lo, launch.vertex, launch.lo, kind, why)
         lease: WorkerLease = local.lease(launch._replace(backup_of=0))  # the loop decides which attempt was first
         lease.hi = hi

@@ -85,7 +85,7 @@ def caching_of(context: CommandContext, off: bool, refresh: list[str] | None, st
     if not (off or refresh or start or only):
         return {}
     if off and (refresh or start):
-        raise UsageError("--no-cache uses nothing earlier, so --refresh and --from say nothing more")
+        raise UsageError("--no-cache excludes --refresh and --from")
     caching = context.wiring().Caching(off=off, refresh=frozenset(refresh or ()), start=start, only=only)
     return {"caching": caching}
 
@@ -149,7 +149,7 @@ def _read_parameters(file: Path) -> dict[str, str]:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # not JSON, not TOML, not UTF-8
         kind = "JSON" if file.suffix.lower() == ".json" else "TOML"
-        raise UsageError(f"{file} is not {kind}: {error}", hint="It is to hold names and values.") from None
+        raise UsageError(f"{file} is not {kind}: {error}", hint="Write names and values in it.") from None
     if not isinstance(found, dict):
         raise UsageError(f"{file} does not hold names and values", hint='Write for example {"epochs": 20}')
     flat: dict[str, str] = {}

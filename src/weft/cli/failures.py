@@ -45,7 +45,7 @@ def report_crash(error: Exception, context: CommandContext, *, as_json: bool) ->
         file = _keep(error, context)
         hint = f"Please report it; the traceback is in {file}"
     except OSError as failure:
-        hint = f"Please report it; its traceback could not be kept: {failure}"
+        hint = f"Please report it; its traceback could not be saved: {failure}"
     fault = InternalError(f"a fault of Weft, not of your input: {what}", hint=hint)
     return report(fault, context, as_json=as_json)
 

@@ -52,7 +52,7 @@ def delete(
 ) -> None:
     """Delete ended runs: their outputs, logs and records. Results in the cache stay."""
     if not runs:
-        raise UsageError("which runs? name them", hint="List them: weft ls")
+        raise UsageError("no run is named", hint="List them: weft ls")
     deleted = []
     for run in service_of(context, project, state_dir).delete(runs):
         deleted.append(run)

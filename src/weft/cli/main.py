@@ -94,7 +94,7 @@ def _run(words: list[str], context: CommandContext | None) -> int:
     try:
         context = context or CommandContext()
     except FileNotFoundError:
-        gone = NotFoundError("the folder that you are in has been removed", hint="Go to another one, with cd.")
+        gone = NotFoundError("the current folder was removed", hint="Change to another folder with cd.")
         return report(gone, CommandContext(cwd=Path("/")), as_json=as_json)
     try:
         code = dispatch(words, context)

@@ -49,7 +49,7 @@ def graph(
     from weft.graph.draw import to_dot, to_plain, to_text
 
     if dot and as_json:
-        raise UsageError("--dot and --json are two forms of one answer; name one of them")
+        raise UsageError("--dot and --json exclude each other")
     settings = settings_of(context, context.cwd / file.parent, {})
     around = around_of(context, settings, context.cwd / file.parent, fs)
     loaded = context.wiring().load_pipeline(

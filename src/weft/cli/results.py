@@ -111,7 +111,7 @@ def cache_rm(
 ) -> None:
     """Remove results from the cache. The next `weft cache gc` removes their content."""
     if not keys:
-        raise UsageError("which results? name their keys", hint="List them: weft cache ls")
+        raise UsageError("no result is named", hint="Give keys of results: weft cache ls")
     with service_of(context, project, state_dir).results() as cache:
         found = [cache.index.find(key).key for key in keys]
         cache.index.remove(found)

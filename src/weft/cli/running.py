@@ -102,7 +102,7 @@ def run(
         not_from_stdin(file, "a run in the background")
     if detach and context.begun is None:
         return _in_background(context, settings.state_root(base))
-    context.hint = "No run had begun."
+    context.hint = "No run was started."
     wiring = context.wiring()
     caching = caching_of(context, no_cache, refresh, start, only)
     around = around_of(context, settings, base, fs)
@@ -124,7 +124,7 @@ def run(
     def announced(run: RunAnnounced) -> None:
         warn(context, run.warnings)
         progress.expect(run.steps)
-        context.hint = f"What it had done: weft show {run.run_id}{where}"
+        context.hint = f"See its steps: weft show {run.run_id}{where}"
 
     with progress:
         result = wiring.run_pipeline(
@@ -199,7 +199,7 @@ def resume(
                 quiet=settings.quiet,
             )
     except KeyboardInterrupt:
-        context.hint = f"What it had done: weft show {found.id}{where}. To go on: weft resume {found.id}{where}"
+        context.hint = f"See its steps: weft show {found.id}{where}. To continue: weft resume {found.id}{where}"
         raise
     return _report(context, result, settings, base, as_json=as_json)
 

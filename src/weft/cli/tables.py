@@ -194,4 +194,4 @@ def print_json(out: TextIO, schema: str, **document: Any) -> None:
 def _plain(value: object) -> object:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    raise TypeError(f"{type(value).__name__} cannot be told in JSON")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")

@@ -152,7 +152,7 @@ def _pack(value: Any, by_value: Callable[[Any], bytes] | None = None) -> Any:
         return _ext(_PATCH, _pack(patch_to_json(value)))
     raise ProgramError(
         f"a {kind.__name__} cannot be written to the journal of the run",
-        hint="Have expanders and managers answer with numbers, text, lists, dictionaries and arrays.",
+        hint="Let expanders and vertex managers return numbers, text, lists, dictionaries and arrays.",
     )
 
 
@@ -208,14 +208,14 @@ class Reader:
             at, *values = found
             tick = self._make[at]([tuple(value) if type(value) is list else value for value in values])
             if type(tick) is not Tick:
-                raise TypeError(f"a {type(tick).__name__} is no record of its own")
+                raise TypeError(f"a {type(tick).__name__} is not a record of the journal")
             return tick
         except ConflictError:
             raise
         except (msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError, WeftError) as error:
             raise ConflictError(
                 f"a record of the journal cannot be read: {error}",
-                hint="The file was changed, or a version of Weft wrote it that this one does not know.",
+                hint="The file was changed, or an unknown version of Weft wrote it.",
             ) from None
 
     def _unpack(self, code: int, data: memoryview) -> Any:

@@ -32,7 +32,7 @@ def pickle_graph(graph: LogicalGraph) -> bytes:
                 cause = inner.__cause__ or inner
                 raise ProgramError(
                     f"vertex {vertex.id!r} cannot be pickled for a resume: {type(cause).__name__}: {cause}",
-                    hint="Its function, what that closes over, its params and items must be picklable; "
+                    hint="Its function with its closure, its params and items must be picklable; "
                     "or open the session without durable.",
                 ) from error
         raise
@@ -64,7 +64,7 @@ def load_graph(folder: Path) -> tuple[LogicalGraph, str]:
     try:
         data = read_trusted(folder, PROGRAM)
     except NotFoundError as error:
-        raise NotFoundError(f"the graph of {folder.name} is gone: {error.message}", hint=_ANOTHER) from None
+        raise NotFoundError(f"the graph of {folder.name} is missing: {error.message}", hint=_ANOTHER) from None
     try:
         description = read_description(folder)
     except FileNotFoundError:
@@ -81,7 +81,7 @@ def load_graph(folder: Path) -> tuple[LogicalGraph, str]:
             f"the functions of {folder.name} cannot be loaded: {why}", hint=_way_out(error.__cause__)
         ) from None
     if not isinstance(graph, LogicalGraph):
-        raise ConflictError(f"{folder / PROGRAM} holds no graph", hint=_ANOTHER)
+        raise ConflictError(f"{folder / PROGRAM} has no graph", hint=_ANOTHER)
     return graph, digest
 
 

@@ -54,7 +54,7 @@ class Projection(Struct, frozen=True):
     states: Mapping[str, StateWords] = field(default_factory=lambda: STATES)
     warning: str = ""
     not_run: str = ""
-    final: str = "the final vertices"
+    final: str = "the final part"
 
     def run(self, state: Enum | str) -> str:
         """Return the word for a state of a job."""

@@ -99,9 +99,9 @@ class RemoteCall:
         if self.outputs < 0:
             return value
         if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-            raise TypeError(f"{self.name} has returned {type(value).__name__}, and n_output is {self.outputs}")
+            raise TypeError(f"{self.name} has returned {type(value).__name__}, but n_output is {self.outputs}")
         if len(value) != self.outputs:
-            raise ValueError(f"{self.name} has returned {len(value)} values, and n_output is {self.outputs}")
+            raise ValueError(f"{self.name} has returned {len(value)} values, but n_output is {self.outputs}")
         return value
 
     def output(self, at: int) -> Any:

@@ -187,7 +187,7 @@ class ActiveRun:
         """Cancel the run; with `force` its final vertices too. ConflictError: only final vertices still run."""
         if self._ending and not force:
             words = self.spec.projection.final
-            raise ConflictError(f"only {words} runs, which a cancel does not end", hint="Add --force to end it.")
+            raise ConflictError(f"only {words} still runs; a cancel does not end it", hint="Add --force to end it.")
         self.run.cancel(reason, force=force)
 
     def suspend(self, *, now: bool = False) -> None:
@@ -246,7 +246,10 @@ class ActiveRun:
         error = error_of(run)
         state = spec.projection.run(run.status)
         if self.stack.strict and not recorder.complete and error is None:
-            state, error = "failed", RunFailedError(f"{self.name} ended, but not on the disk: see its notes")
+            state, error = (
+                "failed",
+                RunFailedError(f"{self.name} ended, but its end could not be written to disk: see its notes"),
+            )
         self._result = RunResult(self.name, state, self.folder, self._made_outputs(), error)
         for copy in self.stack.copies:
             copy.give_back(self.events.note)
@@ -298,7 +301,7 @@ class ActiveRun:
                     lost = "what came after that would be run again by a resume"
                 self.events.note(f"{stack.journal.error.message}; {lost}")
             for problem in dict.fromkeys(e.message for e in stack.recorder.problems if isinstance(e, WeftError)):
-                lost = "" if stack.recorder.complete else "; `weft show` and `weft ls` do not know how this run ended"
+                lost = "" if stack.recorder.complete else "; `weft show` and `weft ls` cannot show how this run ended"
                 self.events.note(f"{problem}{lost}")
             stack.undo.close()
         finally:

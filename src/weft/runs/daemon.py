@@ -47,7 +47,7 @@ def serve(
     state = service.state
     state.prepare()
     if is_up(state):
-        raise ConflictError(f"`weft up` runs already for {state.path}", hint="One is enough.")
+        raise ConflictError(f"`weft up` runs already for {state.path}", hint="Use that process, or end it first.")
 
     def run(order: Mapping[str, Any]) -> dict[str, Any]:
         return as_dict(_start_words(order, starter, say))

@@ -47,7 +47,7 @@ def record_edit(
     found = read_description(folder.path).get(EDITS)
     edits = found if isinstance(found, list) else []
     gone = {name for one in edits for name in one.get("removed", ())} - {*there}
-    records = [Record(time=time, state="pending", message=f"goes on with an edited {about['file']}")]
+    records = [Record(time=time, state="pending", message=f"continues with an edited {about['file']}")]
     for step in run.steps:
         reason = why(step.name)
         if step.name in removed:

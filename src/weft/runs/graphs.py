@@ -91,8 +91,8 @@ def reopen_graph(
     before = read_run(path)
     if not before.of_session:
         raise ConflictError(
-            f"{run_id} is a run of {before.frontend or 'something'} that no session can go on with",
-            hint=f"Go on with it from the command line: weft resume {run_id}",
+            f"{run_id} is a run of front end {before.frontend or 'unknown'}, which no session can resume",
+            hint=f"Resume it from the command line: weft resume {run_id}",
         )
     with ExitStack() as undo:
         folder = undo.enter_context(RunFolder.create(state, run_id))

@@ -115,7 +115,7 @@ def _room(folder: Path) -> Finding:
 
 
 def _index(what: str, damage: str, file: str) -> Finding:
-    hint = f"Move it away: mv {file} {file}.damaged. It is made again." if damage else ""
+    hint = f"Move it away: mv {file} {file}.damaged. Weft makes it anew." if damage else ""
     return Finding(what, damage.partition("\n")[0], hint)
 
 
@@ -134,7 +134,7 @@ def _descriptions(root: StateRoot) -> Finding:
         except (WeftError, OSError) as error:
             broken[folder.name] = error.message if isinstance(error, WeftError) else f"{folder}: {error.strerror}"
     shown = _some_of(broken)
-    hint = f"Nothing can be told of such a run. Remove it: weft delete {next(iter(broken))}" if broken else ""
+    hint = f"Such a run cannot be shown. Remove it: weft delete {next(iter(broken))}" if broken else ""
     return Finding("the descriptions of runs", shown, hint)
 
 

@@ -113,11 +113,11 @@ def _decision(run: RunRecord, step: str, index: int) -> dict[str, Any] | None:
 def _leaves(cache: ResultCache, run: RunRecord, step: str, index: int) -> Mapping[str, str]:
     decision = _decision(run, step, index)
     if decision is None:
-        raise NotFoundError(f"the cache was not asked for {step} of {run.id}", hint="Compare with another run.")
+        raise NotFoundError(f"{step} of {run.id} was not looked up in the cache", hint="Compare with another run.")
     if isinstance(decision.get("leaves"), dict):
         leaves: Mapping[str, str] = decision["leaves"]
         return leaves
     entry = cache.index.entry(str(decision.get("key", "")))
     if entry is None:
-        raise NotFoundError(f"what {step} of {run.id} was made of is not known any more: its result was removed")
+        raise NotFoundError(f"the inputs of {step} of {run.id} are no longer known: its result was removed")
     return entry.leaves

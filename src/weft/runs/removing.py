@@ -59,7 +59,9 @@ def prunable(
     UsageError: no option bounds age or number.
     """
     if older_than_s is None and keep is None:
-        raise UsageError("which runs? say how old they are, or how many stay", hint="For example: --older-than 30d")
+        raise UsageError(
+            "no runs are selected: give their age, or how many to keep", hint="For example: --older-than 30d"
+        )
     if keep is not None and keep < 0:
         raise UsageError(f"--keep is {keep}; it must be 0 or more")
     if state is not None and state not in ENDED:

@@ -106,11 +106,11 @@ def refuse_resume(run: RunRecord, alive: bool) -> None:
     """Refuse a resume without effect. ConflictError: the run is active, or has succeeded."""
     if alive:
         raise ConflictError(
-            f"{run.id} still goes on", hint=f"Watch it: weft logs -f {run.id}. Stop it: weft cancel {run.id}"
+            f"{run.id} is still running", hint=f"Watch it: weft logs -f {run.id}. Stop it: weft cancel {run.id}"
         )
     if run.state == "succeeded":
         only = read_description(run.folder).get("only") if not run.of_session else ""
-        hint = f"Only {only} and what it needs was asked for; for the rest: weft run {run.file}" if only else ""
+        hint = f"The run was limited to {only} and its inputs; for the rest: weft run {run.file}" if only else ""
         raise ConflictError(
             f"{run.id} has succeeded: there is nothing left to do", hint=hint or f"See: weft show {run.id}"
         )
@@ -143,7 +143,7 @@ def _done(before: RunRecord) -> frozenset[str]:
 def _end_what_is_left(folder: Path, note: Callable[[str], None]) -> None:
     """End the processes, containers and guardians of a killed owner."""
     for name in end_processes(folder):
-        note(f"ended what was left of {name}")
+        note(f"ended the remaining processes of {name}")
     by = None
     with suppress(FileNotFoundError):
         by = read_description(folder).get("containers")
@@ -152,7 +152,7 @@ def _end_what_is_left(folder: Path, note: Callable[[str], None]) -> None:
 
         left = ContainerEngine(by["kind"], by["program"]).remove_containers(str(folder))
         if left:
-            note(f"removed {left} containers that were left")
+            note(f"removed {left} remaining containers")
 
 
 def _record_revision(

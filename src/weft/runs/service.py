@@ -172,8 +172,8 @@ class RunService:
         name, slash, step = run.partition("/")
         if slash and step:
             raise UsageError(
-                f"{run[:100]!r} names a step, and this is told of a whole run: {name[:100]}",
-                hint=f"Of one step tell: weft show {run[:100]}, weft story {run[:100]}, weft logs {run[:100]}",
+                f"{run[:100]!r} names a step, but this command takes a run: {name[:100]}",
+                hint=f"For one step: weft show {run[:100]}, weft story {run[:100]}, weft logs {run[:100]}",
             )
         return find_run(self.state, run)
 
@@ -186,7 +186,7 @@ class RunService:
     ) -> tuple[Sequence[RunRow], int]:
         """Return the newest runs, newest first and at most `number` (0: all), and the number of all."""
         if state is not None and state not in RUN_STATES:
-            raise UsageError(f"no run can be in state {state!r}", hint=f"There are: {', '.join(RUN_STATES)}")
+            raise UsageError(f"{state!r} is not a state of runs", hint=f"There are: {', '.join(RUN_STATES)}")
         if number < 0:
             raise UsageError(f"--number is {number}; it must be 0 or more")
         return list_runs(self.state, limit=number or None, state=state, name=name)
@@ -239,7 +239,7 @@ class RunService:
 
         name = split_target(target)
         if not name.step:
-            raise UsageError(f"{target} names no step", hint=f"Write: weft why {target}/STEP")
+            raise UsageError(f"{target} is a run, not a step", hint=f"Write: weft why {target}/STEP")
         run = self.show(name.run)
         other = None if against is None else self.show(against)
         with self.results() as cache:

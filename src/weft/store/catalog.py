@@ -137,7 +137,7 @@ class Catalog:
         """Add a run. ConflictError: its id is taken."""
         with self.database.write() as db:
             if db.rows("SELECT id FROM runs WHERE id = :id", {"id": run.id}):
-                raise ConflictError(f"there is a run {run.id} already", hint="Take the id from next_run_id().")
+                raise ConflictError(f"run {run.id} exists already", hint="Take the id from next_run_id().")
             db.run(_INSERT, _values(run))
 
     def update_run(self, id: str, **changes: Any) -> None:
@@ -232,7 +232,7 @@ class Catalog:
         elif text == "@failed":
             found = self._rows("WHERE state = 'failed'", {}, 1)
         elif text.startswith("@"):
-            raise UsageError(f"{text} is no name of a run", hint="There are @last and @failed.")
+            raise UsageError(f"{text} is not the name of a run", hint="Use @last or @failed.")
         elif text.isascii() and text.isdigit():
             found = self._rows("WHERE number = :number", {"number": int(text[:18])}, 1)
         else:
@@ -245,7 +245,7 @@ class Catalog:
         if len(found) > 1:
             some = ", ".join(row.id for row in found[:_SHOWN])
             more = ", ..." if len(found) > _SHOWN else ""
-            raise UsageError(f"{text!r} is the beginning of more than one run: {some}{more}", hint="Write more of it.")
+            raise UsageError(f"{text!r} matches more than one run: {some}{more}", hint="Give more characters.")
         return found[0]
 
     def list(

@@ -415,7 +415,7 @@ def directory(view: memoryview | bytes, parts: int, nbytes: int) -> list[tuple[i
 def _damaged(why: str) -> NotFoundError:
     return NotFoundError(
         f"a stored chunk is damaged: {why}",
-        hint="Its file was changed or cut short by something else; run again to compute it anew.",
+        hint="Another program changed or truncated its file; run again to compute it anew.",
     )
 
 

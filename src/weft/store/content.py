@@ -83,7 +83,7 @@ class ContentStore:
             sizes: list[int] = []
             digest, newest = self._keep(place, about, place, sizes)
         except FileNotFoundError:
-            raise NotFoundError(f"{path} is not there") from None
+            raise NotFoundError(f"{path} does not exist") from None
         except OSError as error:
             raise _os_error(f"{path} cannot be kept in {self.folder}", error) from None
         return CachedOutput(digest, sum(sizes), len(sizes), newest)
@@ -131,7 +131,7 @@ class ContentStore:
             else:
                 content = _copy(source, draft, mode)
             if stamp_of(os.fstat(source)) != stamp_of(about):
-                raise ConflictError(f"{_shown(path)} changed while it was being kept")
+                raise ConflictError(f"{_shown(path)} changed while it was copied into the cache")
             digest = (EXECUTABLE if executable else FILE) + content
             if self._problem(digest):  # not kept yet
                 if not shared:
@@ -257,7 +257,7 @@ class ContentStore:
                 self._trust(os.fstat(source), digest)
                 return
             elif _copy(source, name, mode, parent) != digest[1:]:
-                raise ConflictError(f"a file that was kept ({digest[1:13]}) was changed")
+                raise ConflictError(f"a file in the cache ({digest[1:13]}) was changed")
             os.utime(name, ns=(about.st_mtime_ns, about.st_mtime_ns), dir_fd=parent, follow_symlinks=False)
         finally:
             os.close(source)
@@ -333,7 +333,7 @@ class ContentStore:
                 return ""
         with suppress(OSError):
             os.unlink(place)
-        return f"a file that was kept ({digest[1:13]}) was changed"
+        return f"a file in the cache ({digest[1:13]}) was changed"
 
     def _trust(self, about: os.stat_result, digest: str) -> None:
         """Record the digest of a file that was just written here, or read to its end."""
@@ -427,4 +427,4 @@ def _os_error(what: str, error: OSError) -> WeftError:
     message = f"{what}: {error.strerror or error}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFullError(message, hint="Free space on this disk, for example: weft cache gc")
-    return ForbiddenError(message, hint="See that you may write there, and that no link is on the way.")
+    return ForbiddenError(message, hint="Check your write permission there, and that no folder on the path is a link.")

@@ -342,9 +342,9 @@ class Database:
     @property
     def _half_written(self) -> ForbiddenError:
         return ForbiddenError(
-            f"{self.what} in {self.where} was half written when its process was killed; you may not write there, "
-            "so it cannot be put right from here",
-            hint="Have somebody who may write to this folder type `weft ls` there: that puts it right.",
+            f"{self.what} in {self.where} is half written, because its process was killed, and cannot be "
+            "repaired without write permission",
+            hint="Ask a user with write permission to run `weft ls` there, which repairs it.",
         )
 
     def _close_reader(self) -> None:
@@ -398,7 +398,9 @@ class Database:
             found = f"{self.what} in {self.where} cannot be opened: {error.strerror}"
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise DiskFullError(found, hint=_MAKE_ROOM) from None
-            raise forbidden or ForbiddenError(found, hint="See that you may write to this folder.") from None
+            raise forbidden or ForbiddenError(
+                found, hint="Check that you have write permission for this folder."
+            ) from None
         try:
             for _ in range(_TRIES):
                 with suppress(BlockingIOError):
@@ -408,7 +410,7 @@ class Database:
             else:
                 raise ConflictError(
                     f"another process has held {path} for {_TRIES * _TRY_PAUSE_S:g} s",
-                    hint="It may be stopped: look with `fuser`, and end it or let it go on.",
+                    hint="Find it with `fuser`; it may be suspended: end it, or let it continue.",
                 )
             try:
                 yield
@@ -440,9 +442,9 @@ class Database:
         if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and self._no_room()):
             raise DiskFullError(found, hint=_MAKE_ROOM) from error
         if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
-            raise ForbiddenError(found, hint="See that you may read and write this folder.") from error
+            raise ForbiddenError(found, hint="Check the permissions of this folder.") from error
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR) or self.file is None:
-            raise ConflictError(found, hint="Try again; see that the database and its disk can be reached.") from error
+            raise ConflictError(found, hint="Try again; check that the database and its disk are reachable.") from error
         raise InternalError(found) from error
 
     def _no_room(self) -> bool:

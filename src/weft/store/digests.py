@@ -155,7 +155,7 @@ class Digester:
 
     def _go_on(self) -> None:
         if self.stopped():
-            raise RunCancelledError("nobody waits for this digest any more")
+            raise RunCancelledError("the digest is no longer needed")
 
     def _listed(
         self,
@@ -308,10 +308,10 @@ def _name(entry: tuple[bytes, os.DirEntry[bytes]]) -> bytes:
 def _changing(path: bytes) -> ConflictError:
     return ConflictError(
         f"{os.fsdecode(path)} keeps changing while it is read",
-        hint="Let what writes to it end first, or leave it out of fs_scope.",
+        hint="Wait until its writer ends, or leave it out of fs_scope.",
     )
 
 
 def _unreadable(path: bytes, error: OSError) -> ForbiddenError:
     why = "too many links" if error.errno == errno.ELOOP else error.strerror
-    return ForbiddenError(f"{os.fsdecode(path)} cannot be read: {why}", hint="See that you may read it.")
+    return ForbiddenError(f"{os.fsdecode(path)} cannot be read: {why}", hint="Check that you have read permission.")

@@ -331,7 +331,7 @@ def lost(path: str, why: str) -> NotFoundError:
     """Return the error of a chunk whose file cannot be read."""
     return NotFoundError(
         f"the stored chunk in {path} is lost: {why}",
-        hint="Something else removed or changed the file of a run; run again to compute it anew.",
+        hint="Another program removed or changed the file of a run; run again to compute it anew.",
     )
 
 
@@ -342,7 +342,7 @@ def unread(path: str, error: OSError) -> NotFoundError:
         return lost(path, why)
     return UnreadableError(
         f"the stored chunk in {path} cannot be read here: {why}",
-        hint="The file is there. See what the machine says of that disk, and of the limits of this process.",
+        hint="The file exists. Check the system log about this disk, and the limits of this process.",
     )
 
 

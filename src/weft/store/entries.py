@@ -198,7 +198,7 @@ class CacheIndex:
         with self.database.read() as db:
             found = [] if db is None else db.rows("SELECT listing FROM trees WHERE digest = :it", {"it": digest})
         if not found:
-            raise NotFoundError(f"what the folder {digest[:13]} had in it is not known any more")
+            raise NotFoundError(f"the content of the folder {digest[:13]} is no longer known")
         return bytes(found[0][0])
 
     def flush(self) -> None:
@@ -255,7 +255,7 @@ class CacheIndex:
         if not found:
             raise NotFoundError(f"the cache has no entry {beginning!r}", hint="List them: weft cache ls")
         if len(found) > 1:
-            raise UsageError(f"{beginning!r} is the beginning of more than one entry", hint="Write more of it.")
+            raise UsageError(f"{beginning!r} matches more than one entry", hint="Give more characters.")
         return found[0]
 
     def near(self, pipeline: str, step: str) -> list[Entry]:

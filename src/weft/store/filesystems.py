@@ -101,7 +101,7 @@ def parse_given(pairs: Sequence[str]) -> dict[str, str]:
         known = found.setdefault(name.strip(), text.strip())
         if known != text.strip():
             raise UsageError(
-                f"-f gives two for {name.strip()}: {known} and {text.strip()}", hint="Leave out one of them."
+                f"-f gives {name.strip()} twice: {known} and {text.strip()}", hint="Leave out one of them."
             )
     return found
 

@@ -116,7 +116,7 @@ def unowned(folder: Path) -> Iterator[None]:
             break
         time.sleep(_TRY_PAUSE_S)
     else:
-        raise ConflictError(f"{folder.name} still goes on", hint=f"Stop it first: weft cancel {folder.name}")
+        raise ConflictError(f"{folder.name} is still running", hint=f"Stop it first: weft cancel {folder.name}")
     try:
         yield
     finally:
@@ -163,8 +163,8 @@ def user_root(root: Path) -> Path:
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise ForbiddenError(
-            f"{folder} exists and is not a folder of yours",
-            hint="Someone else made it. Have it removed, or point TMPDIR at a folder of your own.",
+            f"{folder} exists, but is not a folder of this user",
+            hint="Ask its owner to remove it, or set TMPDIR to a folder of your own.",
         )
     if stat.S_IMODE(found.st_mode) & 0o077:
         os.chmod(folder, 0o700)
@@ -404,7 +404,7 @@ def safe_open(root: Path | str, *parts: str, mode: str = "r", make_folders: bool
     how = ("r" if kind == "r" else "w") + ("b" if binary else "")
     names = [name for part in parts for name in _names(part)]
     if not names:
-        raise ForbiddenError(f"no file is named below {root}")
+        raise ForbiddenError(f"the path below {root} is empty")
     shown = "/".join(names)
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -91,7 +91,7 @@ class KeyLocks:
         at = int(key[:16], 16) % _SLOTS
         fd = self._fd
         if fd < 0:
-            raise OSError(errno.EBADF, "the locks have been given up")
+            raise OSError(errno.EBADF, "the locks have been released")
         fcntl.fcntl(fd, command, struct.pack(_FLOCK, kind, os.SEEK_SET, at, 1, 0))
 
 
@@ -141,7 +141,7 @@ class AdvisoryLocks:
 
     def _ask(self, sql: str, key: str) -> bool:
         if self._connection is None:
-            raise OSError(errno.EBADF, "the locks have been given up")
+            raise OSError(errno.EBADF, "the locks have been released")
         number = int(key[:16], 16)
         return bool(self._connection.rows(sql, {"key": number - (1 << 64) if number >= 1 << 63 else number})[0][0])
 

@@ -43,7 +43,7 @@ def _file_system(url: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
     except ModuleNotFoundError:
-        message = f"to spill to {shown(url)} needs fsspec, which is not installed"
+        message = f"spilling to {shown(url)} needs fsspec, which is not installed"
         raise MissingExtraError(message, hint="Install it: pip install 'weft[fs]'") from None
     try:
         fs, path = url_to_fs(url)
@@ -51,7 +51,9 @@ def _file_system(url: str) -> tuple[Any, str]:
         message = f"{shown(url)} cannot be used: {error}"
         raise MissingExtraError(message, hint="Install what fsspec needs for it, such as s3fs or gcsfs.") from None
     except ValueError as error:
-        raise UsageError(f"{shown(url)} is no place to spill to: {error}", hint="Write s3://bucket/prefix.") from None
+        raise UsageError(
+            f"{shown(url)} cannot be used for spilling: {error}", hint="Write s3://bucket/prefix."
+        ) from None
     return fs, str(path)
 
 
@@ -250,7 +252,7 @@ def read_range(location: str, offset: int, nbytes: int) -> memoryview:
     except FileNotFoundError as error:
         raise NotFoundError(
             f"the stored chunk in {shown(location)} is lost: there is no such object",
-            hint="Something else removed an object of a run; run again to compute it anew.",
+            hint="Another program removed an object of a run; run again to compute it anew.",
         ) from error
     except Exception as error:
         why, hint = _why(error, location)
@@ -258,6 +260,6 @@ def read_range(location: str, offset: int, nbytes: int) -> memoryview:
     if len(data) != nbytes:
         raise NotFoundError(
             f"the stored chunk in {shown(location)} is lost: it ends before byte {offset + nbytes:,}",
-            hint="Something else changed an object of a run; run again to compute it anew.",
+            hint="Another program changed an object of a run; run again to compute it anew.",
         )
     return memoryview(bytearray(data))

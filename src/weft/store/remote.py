@@ -138,8 +138,8 @@ class Remote:
                     if about.get("type") == "directory" or not parts[-1] or not _SKIPPED.isdisjoint(parts):
                         continue
                     if any(part in ("", ".", "..") or "\0" in part for part in parts):
-                        message = f"{shown(self.url)} has a file whose name no folder here can have: {name[:100]!r}"
-                        raise ConflictError(message, hint="Name it otherwise.")
+                        message = f"{shown(self.url)} has a file name that this machine does not allow: {name[:100]!r}"
+                        raise ConflictError(message, hint="Rename the file.")
                     found[name] = _stamp(about), int(about.get("size") or 0)
         return found
 
@@ -269,13 +269,13 @@ class Remote:
             raise self._failed(what, error) from None
         except Exception as error:  # noqa: BLE001 - the library of each store raises errors of its own
             message = f"{shown(self.url)} cannot be {what}: {type(error).__name__}: {error}"
-            raise ForbiddenError(message, hint="See that the URL and your rights are as they should be.") from None
+            raise ForbiddenError(message, hint="Check the URL and your permissions.") from None
 
     def _failed(self, what: str, error: OSError) -> DiskFullError | ForbiddenError:
         message = f"{shown(self.url)} cannot be {what}: {error.strerror or error}"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return DiskFullError(message, hint=f"Free space on the disk of the copy: {self.folder}")
-        return ForbiddenError(message, hint="See that the URL and your rights are as they should be.")
+        return ForbiddenError(message, hint="Check the URL and your permissions.")
 
 
 def _try_alone(lock: int) -> bool:

@@ -242,7 +242,7 @@ class ResultCache:
         for name, path in recipe.scopes:
             digest = str(files.newest([path])) if recipe.mode == PADDLEFLOW else files.of(path)
             if digest in (ABSENT, "-1"):
-                raise NotFoundError(f"fs_scope names {name}, and there is no {path}")
+                raise NotFoundError(f"fs_scope names {name}, but {path} does not exist")
             dynamic[f"file {name}"] = digest
         self.bytes_read += artifacts.bytes_read + files.bytes_read
         return _key_of(static, leaves, dynamic)

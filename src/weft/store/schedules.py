@@ -118,7 +118,7 @@ class Schedules:
         with self.database.write() as db:
             if db.rows("SELECT name FROM schedules WHERE name = :name", {"name": schedule.name}):
                 raise ConflictError(
-                    f"there is a schedule {schedule.name} already",
+                    f"schedule {schedule.name} exists already",
                     hint=f"Choose another name, or delete it: weft schedule delete {schedule.name}",
                 )
             names = ", ".join(f":{name}" for name in _SCHEDULE)
@@ -176,7 +176,7 @@ class Schedules:
                 values,
             )
         if not taken:
-            raise ConflictError(f"the run that schedule {schedule} asked for is not wanted any more")
+            raise ConflictError(f"schedule {schedule} no longer wants this run")
 
     def fail(self, firing: Firing, message: str, now: float) -> None:
         """Record that no run could be started for a due time, unless one has taken it meanwhile."""

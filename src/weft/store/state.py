@@ -207,7 +207,9 @@ class RunFolder:
             try:
                 os.link(draft, target)  # unlike a rename it never replaces
             except FileExistsError:
-                raise ConflictError(f"the run {self.run_id} is described already", hint="Start a new run.") from None
+                raise ConflictError(
+                    f"the run {self.run_id} has a description already", hint="Start a new run."
+                ) from None
 
     def describe_again(self, **changes: Any) -> None:
         """Write `run.json` with other values for some of its fields, complete or not at all."""
@@ -281,8 +283,8 @@ def check_trusted(folder: Path, name: str) -> None:
             raise os_error(f"{path} cannot be read", error) from None
         if not kind(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
             raise ForbiddenError(
-                f"{path} is not yours alone, so it is not loaded: reading it runs the code in it",
-                hint="A run goes on for the user who began it. See that nobody else may write there: chmod -R go-w",
+                f"other users may write {path}, so it is not loaded: loading it runs its code",
+                hint="Remove the write permission of other users: chmod -R go-w",
             )
 
 
@@ -354,4 +356,4 @@ def os_error(what: str, error: OSError) -> WeftError:
         return DiskFullError(message, hint=f"Free space on this disk, or {ELSEWHERE}")
     if error.errno == errno.ENOENT:
         return NotFoundError(message)
-    return ForbiddenError(message, hint=f"See that you may write there, or {ELSEWHERE}")
+    return ForbiddenError(message, hint=f"Check that you have write permission there, or {ELSEWHERE}")

@@ -183,7 +183,7 @@ class Session(runtime.EngineSession):
             return super().submit(graph, listeners=listeners, given=given)
         if given:
             raise UsageError(
-                "a durable session takes no values of memory: whoever goes on with the run would not have them",
+                "a durable session takes no values from memory, since a resumed run would not have them",
                 hint="Give them to a vertex as items, or open the session without durable=.",
             )
         from weft.runs.active import RunEvents

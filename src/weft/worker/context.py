@@ -181,7 +181,7 @@ class WorkerTaskContext:
         """Return the writer of an output edge."""
         if edge not in self.code.outputs:
             known = ", ".join(self.code.outputs) or "none"
-            raise UsageError(f"{self.vertex} has no output edge {edge!r} (there is: {known})")
+            raise UsageError(f"{self.vertex} has no output edge {edge!r}; its output edges: {known}")
         return _Writer(self, edge, self.code.outputs[edge], edge in self.code.streams)
 
     def emit(self, name: str, payload: Any = None) -> None:
@@ -196,7 +196,7 @@ class WorkerTaskContext:
             size = len(json.dumps(payload))
         except (TypeError, ValueError, RecursionError) as error:
             raise UsageError(
-                f"the payload of event {name!r} of {self.vertex} is no JSON: {error}",
+                f"the payload of event {name!r} of {self.vertex} is not JSON: {error}",
                 hint="Give numbers, text, lists and dicts of these; large values go through an edge.",
             ) from None
         if size > EVENT_BYTES:
@@ -210,7 +210,7 @@ class WorkerTaskContext:
         except TypeError:
             more = -1
         if more < 0:
-            raise UsageError(f"{self.vertex} tells of {rows!r} rows", hint="Give a whole number of at least 0.")
+            raise UsageError(f"{self.vertex} reports {rows!r} rows", hint="Give a whole number of at least 0.")
         self.host.progress(self.lease.id, more)
 
     def cancelled(self) -> bool:
@@ -243,7 +243,9 @@ class WorkerTaskContext:
             except (TypeError, ValueError, OverflowError):
                 used[name] = math.nan
             if not 0 <= used[name] < math.inf:
-                raise UsageError(f"{self.vertex} tells that it used {name}={value!r}", hint="Give a number from 0 on.")
+                raise UsageError(
+                    f"{self.vertex} reports the usage {name}={value!r}", hint="Give a number of at least 0."
+                )
         self.host.emit(self.lease.id, self.vertex, self.index, USAGE, used)
 
     def keep_result(self, recipe: Any, started: float, spoilt: str = "") -> str:

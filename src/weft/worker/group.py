@@ -104,7 +104,7 @@ def read_record(path: Path) -> list[ProcessId]:
         if not pid.isdecimal() or not start_time:
             raise InternalError(
                 f"{path} does not name processes: {line[:80]!r}",
-                hint="See that no process of the earlier run is left, then remove the file.",
+                hint="End all processes of the earlier run, then remove the file.",
             )
         found.append(ProcessId(int(pid), start_time))
     return found

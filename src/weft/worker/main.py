@@ -462,7 +462,7 @@ class WorkerProcess:
         with self._asking:
             lease = self._lease
             if lease is None:
-                raise RunCancelledError("the task is over")
+                raise RunCancelledError("the task has ended")
             self._send((ASK, lease.id, *question))
             while True:
                 message = self._channel.receive()

@@ -192,7 +192,7 @@ def cell(inp: InputCode, store: ChunkReader, index: int, *, whole: bool = False)
     if value is ABSENT:
         if inp.lenient:
             return None
-        raise InputLostError(inp.source, index, "its output is not there")
+        raise InputLostError(inp.source, index, "its output is missing")
     if type(value) is EdgeValues:
         return value if whole else value.single(inp.edge)
     return value
@@ -264,7 +264,7 @@ def _read_pieces(inp: InputCode, store: ChunkReader, found: list[Any], piece: tu
         if row is ABSENT:
             if inp.lenient:
                 continue
-            raise InputLostError(inp.source, i, "its output is not there")
+            raise InputLostError(inp.source, i, "its output is missing")
         if type(row) is ChunkRef and not row.parts:  # written edge by edge, so that it was encoded as one value
             try:
                 row = store.load(column, i, last=inp.last)

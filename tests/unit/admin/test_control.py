@@ -69,7 +69,7 @@ def test_the_socket_is_for_its_owner_alone(server):
 @pytest.mark.parametrize(
     ("order", "kind", "said"),
     [
-        ("fly", UsageError, "cannot do 'fly'"),
+        ("fly", UsageError, "has no command 'fly'"),
         ("broken", InternalError, "RuntimeError: oh"),
         ("refuse", InternalError, "no step x"),
         ("conflict", ConflictError, "has ended\nlook at it"),

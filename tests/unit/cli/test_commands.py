@@ -87,7 +87,7 @@ def test_a_run_that_is_left(weft):
 
     weft.wiring.during = again
     assert weft("run", "run.yaml") == 130
-    assert "error WEFT502: interrupted\n  What it had done: weft show run-000001\n" in weft.err
+    assert "error WEFT502: interrupted\n  See its steps: weft show run-000001\n" in weft.err
 
 
 def test_a_run_that_is_left_before_it_begins_names_no_other(weft):
@@ -97,7 +97,7 @@ def test_a_run_that_is_left_before_it_begins_names_no_other(weft):
     weft("run", "run.yaml")
     weft.wiring.before = again
     assert weft("run", "run.yaml") == 130
-    assert weft.err == "error WEFT502: interrupted\n  No run had begun.\n"
+    assert weft.err == "error WEFT502: interrupted\n  No run was started.\n"
 
 
 def test_run_as_json_is_one_document(weft):
@@ -534,7 +534,7 @@ def test_a_fault_whose_file_cannot_be_written_is_told_all_the_same(weft, tmp_pat
     (tmp_path / "xdg-state").touch()
     weft.wiring.load_pipeline = crash
     assert weft("run", "run.yaml") == 70
-    assert "could not be kept" in weft.err
+    assert "could not be saved" in weft.err
 
 
 def test_every_error_gives_its_own_exit_code(weft):

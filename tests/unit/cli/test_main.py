@@ -59,7 +59,7 @@ def test_a_folder_that_is_gone(tmp_path, words):
     answer = subprocess.run(command, env=env, cwd=tmp_path / "gone", capture_output=True, text=True)
     assert answer.returncode == 4
     told = json.loads(answer.stdout)["error"]["message"] if "--json" in words else answer.stderr.splitlines()[0]
-    assert told.removeprefix("error WEFT300: ") == "the folder that you are in has been removed"
+    assert told.removeprefix("error WEFT300: ") == "the current folder was removed"
 
 
 def test_a_reader_that_has_had_enough(tmp_path):

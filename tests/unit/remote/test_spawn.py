@@ -126,9 +126,9 @@ def test_several_outputs_go_different_ways(session):
         pytest.approx(0.6),
         2,
     )
-    with pytest.raises(TaskError, match="returned 2 values, and n_output is 3"):
+    with pytest.raises(TaskError, match="returned 2 values, but n_output is 3"):
         wr.spawn(halves, ([0.1],), n_output=3).execute()
-    with pytest.raises(TaskError, match="returned int, and n_output is 2"):
+    with pytest.raises(TaskError, match="returned int, but n_output is 2"):
         wr.spawn(inc, (1,), n_output=2).execute()
 
 

@@ -54,7 +54,7 @@ def test_runs_are_listed_newest_first(root, service):
     rows, total = service.list_runs(number=2)
     assert ([row.number for row in rows], total) == ([3, 2], 3)
     assert [row.number for row in service.list_runs(name="odd", state="succeeded")[0]] == [3, 1]
-    with pytest.raises(UsageError, match="no run can be in state 'gone'"):
+    with pytest.raises(UsageError, match="'gone' is not a state of runs"):
         service.list_runs(state="gone")
     with pytest.raises(UsageError, match="it must be 0 or more"):
         service.list_runs(number=-1)
@@ -166,7 +166,7 @@ def test_runs_are_deleted_and_pruned(root, service):
 def test_none_is_deleted_if_one_still_goes_on(root, service):
     make_run(root, 1)
     make_run(root, 2, ended=False)
-    with RunFolder.create(root, "run-000002"), pytest.raises(ConflictError, match="still goes on"):
+    with RunFolder.create(root, "run-000002"), pytest.raises(ConflictError, match="still running"):
         service.delete(["1", "2"])
     assert service.show("1").state == "succeeded"
 
@@ -180,7 +180,7 @@ def test_a_run_of_records_alone_is_explained_by_them(root, service):
 
 def test_why_needs_a_step(root, service):
     make_run(root, 1)
-    with pytest.raises(UsageError, match="names no step"):
+    with pytest.raises(UsageError, match="is a run, not a step"):
         service.why("1")
     assert "the cache was not asked" in service.why("1/a").line()
 

@@ -124,11 +124,11 @@ def test_a_listing_that_is_gone_is_seen(store, artifact, index):
     output = store.keep(str(artifact))
     index.flush()
     index.forget_trees([])
-    assert "not known any more" in store.problem(output)
+    assert "no longer known" in store.problem(output)
 
 
 def test_what_cannot_be_kept(store, artifact, tmp_path):
-    with pytest.raises(NotFoundError, match="not there"):
+    with pytest.raises(NotFoundError, match="does not exist"):
         store.keep(str(tmp_path / "none"))
     os.mkfifo(artifact / "pipe")
     with pytest.raises(ForbiddenError, match="neither a file nor a folder"):

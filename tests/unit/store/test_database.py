@@ -162,12 +162,12 @@ def test_who_may_not_write_is_told_what_rolls_it_back(database, tmp_path, monkey
     half_written(tmp_path)
     connect = database._connect
     monkeypatch.setattr(database, "_connect", lambda mode: connect("ro"))  # as root, no mode of a file forbids
-    with pytest.raises(ForbiddenError, match="half written when its process was killed") as told:
+    with pytest.raises(ForbiddenError, match="half written, because its process was killed") as told:
         names(database)
     assert "weft ls" in str(told.value.hint)
     (tmp_path / "some.lock").unlink()
     (tmp_path / "some.lock").symlink_to("nowhere")  # the lock cannot be had either
-    with pytest.raises(ForbiddenError, match="half written when its process was killed"):
+    with pytest.raises(ForbiddenError, match="half written, because its process was killed"):
         names(database)
     assert (tmp_path / "some.db-journal").exists()
 

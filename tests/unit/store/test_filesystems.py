@@ -12,7 +12,7 @@ def test_pairs_are_read():
 
 @pytest.mark.parametrize(
     ("pairs", "told"),
-    [(["a"], "-f 'a' is not of the form"), (["=x"], "not of the form"), (["a=.", "a=.."], "two for a: . and ..")],
+    [(["a"], "-f 'a' is not of the form"), (["=x"], "not of the form"), (["a=.", "a=.."], "a twice: . and ..")],
 )
 def test_what_is_refused(pairs, told):
     with pytest.raises(UsageError, match=told):

@@ -79,7 +79,7 @@ def test_others_folders_are_refused(roots):
     name = f"weft-{os.getuid()}"
     (roots[0] / "elsewhere").mkdir()
     (roots[0] / name).symlink_to(roots[0] / "elsewhere")
-    with pytest.raises(ForbiddenError, match="not a folder of yours"):
+    with pytest.raises(ForbiddenError, match="not a folder of this user"):
         user_root(roots[0])
     assert sweep(roots[0]) == []
     (roots[0] / name).unlink()

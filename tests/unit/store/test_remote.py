@@ -197,7 +197,7 @@ class TestWhatGoesWrong:
                 pass
 
         remote._fs = Odd()
-        with pytest.raises(ConflictError, match="a file whose name no folder here can have"):
+        with pytest.raises(ConflictError, match="a file name that this machine does not allow"):
             remote.hold([""])
 
     def test_a_link_in_the_copy_leads_nothing_astray(self, remote, tmp_path):

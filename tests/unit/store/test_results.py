@@ -202,7 +202,7 @@ def test_a_single_change_is_told_exactly(world, change, said):
 def test_a_scope_that_is_gone_is_told_and_has_no_key(world):
     assert world.make() == ""
     shutil.rmtree(world.folder / "scripts")
-    with pytest.raises(NotFoundError, match=r"fs_scope names main:scripts, and there is no .*/scripts"):
+    with pytest.raises(NotFoundError, match=r"fs_scope names main:scripts, but .*/scripts does not exist"):
         world.why(world.recipe)
 
 

@@ -175,7 +175,7 @@ def _make_point(folder: str, path: str, is_folder: bool, step: str) -> None:
     except OSError as error:
         message = f"step {step} cannot start: the mount point {folder}/{path} cannot be made: {error.strerror}"
         raise TaskError(
-            message, task=step, hint="See that you may write there, and that no link is on the way."
+            message, task=step, hint="Check your write permission there, and that no folder on the path is a link."
         ) from None
 
 
@@ -397,5 +397,5 @@ def make_room(root: str, outputs: Iterable[str], step: str) -> None:
             message = f"step {step} cannot start: no room can be made for its output {output}: {error.strerror}"
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise DiskFullError(message, hint="Free space on this disk.") from None
-            hint = "See that you may write there, and that no link is on the way."
+            hint = "Check your write permission there, and that no folder on the path is a link."
             raise TaskError(message, task=step, hint=hint) from None
