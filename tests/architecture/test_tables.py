@@ -15,7 +15,7 @@ import pytest
 import weft
 from tests.simulation.world import random_session
 from tests.unit.engine.hand import Hand
-from weft.engine import failures, leases, patching, readiness, rows
+from weft.engine import job, leases, patching, readiness, rows
 from weft.engine.core import BubbleRow, Core, LeaseRow
 from weft.engine.extensions import bubbles
 from weft.engine.machines.bubble import BUBBLE
@@ -41,7 +41,7 @@ class Watch:
         self.steps: Counter[tuple[str, str, str]] = Counter()
         self.changes: dict[str, Counter[Pair]] = {name: Counter() for name in ("job", "vertex", "bubble", "lease")}
         self.moves: Counter[Pair] = Counter()
-        for module in (failures, bubbles, leases, readiness):
+        for module in (job, bubbles, leases, readiness):
             monkeypatch.setattr(module, "step", self.step)
         for kind, name, what in (
             (Core, "status", "job"),

@@ -16,14 +16,15 @@ from weft.durability import journal
 from weft.engine import (
     dispatch,
     endings,
-    failures,
     inspector,
+    job,
     leases,
     lineage,
     patching,
     readiness,
     replay,
     requests,
+    settle,
     tokens,
 )
 from weft.engine.commands import Acquire, Free, Probe
@@ -31,7 +32,7 @@ from weft.engine.events import Done, GaveBack
 from weft.engine.extensions import bubbles, exclusion, regions, speculation
 from weft.engine.master import Master
 from weft.engine.physical import Intervals
-from weft.engine.rows import FINISHED
+from weft.engine.rows import FATAL, FINISHED, SKIPPED
 from weft.graph.logical import Trigger
 from weft.runtime.loop import Loop
 from weft.runtime.pool import Pool
@@ -184,6 +185,13 @@ def _frees_what_is_not_read(_: Callable[..., Any]) -> Callable[..., Any]:
     return remake
 
 
+def _marks_no(state: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def lie(true: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args: None if args[-1] == state else true(*args)
+
+    return lie
+
+
 def _one_is_enough(true: Callable[..., Any]) -> Callable[..., Any]:
     def count_missing(*args: Any, **kwargs: Any) -> Any:
         missing = true(*args, **kwargs)
@@ -204,17 +212,17 @@ BUGS = [
     Bug("cores kept beside a task are not given back", Pool, "_release_slot", _frees_beside_nobody, "resources,"),
     Bug("a granted slot is not given back", requests, "slot_over", nothing, "bubbles,"),
     Bug("an order-only edge lets through after the first task", readiness, "gate_opens", _opens_for_order_only),
-    Bug("what depends on a failed task is not given up", failures, "propagate_failure", nothing, "retries,"),
-    Bug("a cancelled job leaves its outputs behind", failures, "free_everything", nothing),
-    Bug("an ended job leaves what is no result behind", failures, "free_leftovers", nothing),
+    Bug("what depends on a failed task is not given up", settle, "mark", _marks_no(FATAL), "retries,"),
+    Bug("a cancelled job leaves its outputs behind", job, "free_everything", nothing),
+    Bug("an ended job leaves what is no result behind", job, "free_leftovers", nothing),
     Bug("a service is not stopped after its consumers", readiness, "drain", nothing, "services,"),
     Bug("a queued task is given up and stays queued", readiness, "unqueue", nothing),
     Bug("a task is given to two workers", Intervals, "take", _takes_the_last_twice),
     Bug("a lease that is over can be reported again", endings, "on_done", _takes_what_is_over),
     Bug("what a worker gives back is not given out again", endings, "put_back", nothing),
     Bug("one of many ready tasks is not queued", readiness, "make_ready", _skips_one_ready),
-    Bug("readers of a vertex that ends early are not told", readiness, "recount_readers", nothing, "managers,"),
-    Bug("a branch that is not taken is not skipped", failures, "skip_remaining_tasks", nothing, "choices,"),
+    Bug("readers of a vertex that ends early are not told", settle, "mark", _marks_no(SKIPPED), "managers,"),
+    Bug("a branch that is not taken is not skipped", settle, "end_rest", nothing, "choices,"),
     Bug("the answer of an expander is thrown away", patching, "expanded", answers(""), "expanders,"),
     Bug("a refused gang waits on", bubbles, "shrink", nothing, "bubbles,"),
     Bug("a region that has stopped does not start again", regions, "region_quiet", nothing, "streams,"),

@@ -12,15 +12,16 @@ from enum import IntEnum
 class Phase(IntEnum):
     """The phases of a tick, first to last."""
 
-    MANAGERS = 0  # vertex managers decide; their vertices are in `Core.dirty`
-    EXCLUSION = 1  # the node exclusion policy decides, after a failure or after a worker came or went
-    RESTARTS = 2  # vertices whose restart region has to start again
-    BLOCKED = 3  # links, choices and expanders that have ended without result: their dependents fail
-    CONES = 4  # the graph has changed: cones are planned again
-    REQUESTS = 5  # vertices that may have to ask the pool for slots
-    UNSLOTTED = 6  # tasks that hold no slot start, as far as their tokens go
-    OFFERS = 7  # offered workers get leases
-    BACKUPS = 8  # offered workers that got none run late leases a second time
+    DEPENDENTS = 0  # tasks that failed, were skipped or went back: other tasks fail, or count their inputs anew
+    MANAGERS = 1  # vertex managers decide; their vertices are in `Core.dirty`
+    EXCLUSION = 2  # the node exclusion policy decides, after a failure or after a worker came or went
+    RESTARTS = 3  # vertices whose restart region has to start again
+    BLOCKED = 4  # vertices that have ended without a success, an event or an answer: their dependents end
+    CONES = 5  # the graph has changed: cones are planned again
+    REQUESTS = 6  # vertices that may have to ask the pool for slots
+    UNSLOTTED = 7  # tasks that hold no slot start, as far as their tokens go
+    OFFERS = 8  # offered workers get leases
+    BACKUPS = 9  # offered workers that got none run late leases a second time
 
 
 PHASES = len(Phase)

@@ -1,9 +1,9 @@
 """The state of the master of one job: plain data, shared by the modules that act on it.
 
 The other modules are lists of functions that take a `Core` and append to `core.out`: `readiness` (tasks that may
-start), `cones` (size of a lease), `dispatch` (assignment to workers), `failures` (consequences of failures), `lineage`
-(recomputation), `requests` (slots from the pool), `patching` (choices and patches) and `bulk` (frequent endings). The
-`extensions` are called through `core.hooks`. `master.Master` is the only entry.
+start), `cones` (size of a lease), `dispatch` (assignment to workers), `failures` (retry or end), `settle` (consequences
+for other tasks), `lineage` (recomputation), `requests` (slots from the pool), `patching` (choices and patches) and
+`bulk` (frequent endings). The `extensions` are called through `core.hooks`. `master.Master` is the only entry.
 """
 
 from __future__ import annotations
@@ -277,8 +277,6 @@ class Core:
         "timers",
         "heaps",
         "unslotted",
-        "due",
-        "queues",
         "offered",
         "served",
         "token_waiters",
@@ -316,7 +314,17 @@ class Core:
         "ring",
     )
     """The fields that a snapshot holds; a field that a snapshot of an older version lacks is as in a new job."""
-    MADE_ANEW: ClassVar = ("_links", "hooks", "managers", "stages", "specs", "inner_specs", "cone_specs")
+    MADE_ANEW: ClassVar = (
+        "_links",
+        "due",
+        "queues",
+        "hooks",
+        "managers",
+        "stages",
+        "specs",
+        "inner_specs",
+        "cone_specs",
+    )
     """The fields that are rebuilt when a snapshot is read, or are written apart."""
 
     def __init__(self, graph: LogicalGraph, job: str, tuning: Tuning, ring: int = 4096) -> None:

@@ -8,7 +8,7 @@ from weft.engine import patching
 from weft.engine.commands import Free
 from weft.engine.core import ANYWHERE, FEW
 from weft.engine.events import Done, Failed, GaveBack, Progress, Started
-from weft.engine.failures import delay_of, fatal, lease_stopped, may_retry, propagate_again
+from weft.engine.failures import delay_of, fatal, may_retry
 from weft.engine.leases import attempt_ended, close, hold, lost_one, move, narrow, won, write_rows
 from weft.engine.lineage import lose, missing_inputs, remake
 from weft.engine.machines.job import GOING
@@ -16,7 +16,7 @@ from weft.engine.machines.lease import ACTIVE, GIVEN_UP, LeaseState
 from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
 from weft.engine.notes import NoteKind
 from weft.engine.policy import BLAME
-from weft.engine.readiness import advance, end, ended, finish, make_ready, recount, recount_readers, release_inputs
+from weft.engine.readiness import advance, end, ended, finish, make_ready, recount, release_inputs
 from weft.engine.requests import slot_over
 from weft.engine.rows import (
     CANCELLED,
@@ -30,6 +30,7 @@ from weft.engine.rows import (
     runs_of,
     write,
 )
+from weft.engine.settle import lease_stopped, mark
 from weft.graph.logical import RestartPolicy, VertexKind
 from weft.model.failures import FAILURES, Failure
 from weft.model.ids import task_name
@@ -255,7 +256,7 @@ def _chain_stopped(core: Core, lease: LeaseRow, event: Done) -> None:
         if missing_inputs(later, unit, unit + 1):
             remake(core, later)
             recount(core, later)
-        propagate_again(core, later)
+        mark(core, later, unit, unit + 1, UNSCHEDULED)
 
 
 def on_progress(core: Core, event: Progress) -> None:
@@ -306,8 +307,8 @@ def put_back(core: Core, lease: LeaseRow, lo: int, hi: int, *, delayed: int = -1
         if stage.inputs and core.status in GOING and missing_inputs(stage, a, b):
             remake(core, stage)
             recount(core, stage)
-    for stage, _ in lease.members:
-        propagate_again(core, stage)
+    for stage, mult in lease.members:
+        mark(core, stage, lo * mult, hi * mult, UNSCHEDULED)
 
 
 def _stopped(core: Core, lease: LeaseRow, hi: int) -> None:
@@ -336,12 +337,12 @@ def _skip_rest(core: Core, lease: LeaseRow) -> None:
         stage.executing -= hi - lo
         for a, b in list(runs_of(stage.state, lease.live, lo, hi)):
             write(core, stage, a, b, lease.live, SKIPPED)
+            mark(core, stage, a, b, SKIPPED)
         stage.over += hi - lo
         release_inputs(core, stage, ((lo, hi),))
         if stage.over == stage.n and stage.status not in ENDED:
             advance(core, stage, "satisfied")
             ended(core, stage)
-        recount_readers(core, stage)
 
 
 def _give_slot_back(core: Core, lease: LeaseRow) -> None:
@@ -493,6 +494,4 @@ def _fail_unit(core: Core, lease: LeaseRow, event: Failed, kind: Failure) -> Non
         _region_goes_on(core, lease.stage)
         for member in redo.values():
             recount(core, member)
-            propagate_again(core, member)
-            if member.over == member.n:
-                end(core, member)
+            mark(core, member, unit, unit + 1, UNSCHEDULED)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from weft.engine.agenda import Phase
 from weft.engine.commands import Free
-from weft.engine.failures import propagate_again
 from weft.engine.leases import stop, stop_both
 from weft.engine.machines.job import GOING, JobState
 from weft.engine.machines.lease import ACTIVE
@@ -126,7 +125,7 @@ def remake(core: Core, again: Stage | None = None) -> None:
             stage.refs = count_refs(stage)
     for stage in core.order:
         if stage.index in near:
-            propagate_again(core, stage)
+            core.later(Phase.DEPENDENTS, (stage, 0, stage.n, UNSCHEDULED))
     for stage in core.order:
         if stage.index in touched and stage is not again and stage.region >= 0 and not stage.restarting:
             core.later(Phase.RESTARTS, stage)

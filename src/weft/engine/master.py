@@ -47,13 +47,9 @@ from weft.engine.events import (
     WorkerJoined,
     WorkerLost,
 )
-from weft.engine.failures import (
-    begin_ending,
-    cancel,
-    conclude,
-    move_job,
-)
+from weft.engine.failures import cancel
 from weft.engine.inspector import Inspector
+from weft.engine.job import begin_ending, conclude, move_job
 from weft.engine.leases import attempts_on, lost_task
 from weft.engine.lineage import lose
 from weft.engine.machines.job import GOING, OVER, JobState

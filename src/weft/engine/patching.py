@@ -25,7 +25,7 @@ from weft.engine.decisions import (
     SetParallelism,
     SetResources,
 )
-from weft.engine.failures import fatal, finish_early, propagate_failure, skip_remaining_tasks
+from weft.engine.failures import fatal
 from weft.engine.lineage import remake
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
@@ -41,10 +41,10 @@ from weft.engine.readiness import (
     finish,
     make_ready,
     recount,
-    recount_readers,
     settle_links,
 )
 from weft.engine.rows import FATAL, FINISHED, FREED, PROBING, READY, SKIPPED, UNSCHEDULED, runs_of, write
+from weft.engine.settle import end_rest, finish_early, mark
 from weft.graph.logical import (
     Choice,
     Edge,
@@ -378,8 +378,7 @@ def _fail(core: Core, decision: Fail) -> None:
     stage = _stage(core, decision.vertex)
     core.note(stage.id, NoteKind.DECIDED_TO_FAIL, decision.reason)
     if stage.n < 0:
-        skip_remaining_tasks(core, stage, FATAL)
-        propagate_failure(core, stage, 0, 0)
+        end_rest(core, stage, FATAL)
     for index in range(max(stage.n, 0)):
         if stage.state[index] in (UNSCHEDULED, READY):
             fatal(core, stage, index, Failure.USER, decision.reason)
@@ -557,8 +556,7 @@ def choose(core: Core, decision: Choose) -> None:
         for vertex in branch:
             if vertex not in chosen:
                 core.note(vertex, NoteKind.BRANCH_SKIPPED, decision.choice, decision.branch)
-                skip_remaining_tasks(core, core.by_id[vertex], SKIPPED)
-                recount_readers(core, core.by_id[vertex])
+                end_rest(core, core.by_id[vertex], SKIPPED)
     core.later(Phase.CONES)
     for vertex in row.choice.branches[decision.branch]:
         recount(core, core.by_id[vertex])
@@ -621,11 +619,7 @@ def patch(core: Core, decision: ApplyPatch) -> None:
     core.patched = True
     for edge in change.edges:
         link = core.links[edge.id]
-        if link.src.n < 0 and link.src.status in (VertexState.FAILED, VertexState.CANCELLED):
-            propagate_failure(core, link.src, 0, 0)
-        if link.src.n > 0 and link.src.state.count(FATAL):
-            for index in [i for i in range(link.src.n) if link.src.state[i] == FATAL]:
-                propagate_failure(core, link.src, index, index + 1)
+        mark(core, link.dst, 0, max(link.dst.n, 0), UNSCHEDULED)  # its new source may have failed
         if link.data and link.dst.n > 0 and link.src.n > 0 and link.src.state.count(FREED):
             remake(core, link.dst)
 

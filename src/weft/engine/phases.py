@@ -14,12 +14,12 @@ from weft.engine.consulting import consult
 from weft.engine.dispatch import dispatch, start_unslotted, unserved
 from weft.engine.extensions import bubbles, control, exclusion, regions, speculation, stream_cycles
 from weft.engine.extensions.registry import combine
-from weft.engine.failures import fail_blocked
 from weft.engine.leases import attempt_of, stop
 from weft.engine.machines.job import GOING
 from weft.engine.machines.lease import ACTIVE
 from weft.engine.machines.vertex import ENDED
 from weft.engine.readiness import recount
+from weft.engine.settle import fail_blocked, settle_down
 
 if TYPE_CHECKING:
     from weft.engine.core import Core
@@ -72,6 +72,7 @@ EXTENSIONS: Final = tuple(
 """The extensions, each used by few jobs."""
 HOOKS: Final = combine(EXTENSIONS)
 RUN: Final[dict[Phase, Callable[[Core], None]]] = {
+    Phase.DEPENDENTS: settle_down,
     Phase.MANAGERS: _managers,
     Phase.BLOCKED: fail_blocked,
     Phase.CONES: cones.plan,

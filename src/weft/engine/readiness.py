@@ -374,6 +374,7 @@ def ended(core: Core, stage: Stage) -> None:
         core.tell(stage, Moment.SOURCE_ENDED)
     if stage.bubble >= 0:
         core.later(Phase.REQUESTS, stage)  # its bubble may be complete without it, or over
+    blocks = stage.vertex.expands or (bool(core.sized) and stage.id in core.sized)
     for link in stage.outputs:
         if link.dst.bubble >= 0:
             core.later(Phase.REQUESTS, link.dst)  # its bubble may have waited for it
@@ -383,13 +384,13 @@ def ended(core: Core, stage: Stage) -> None:
             else:
                 open_gate(core, link)
         elif link.gate and not link.opened:
-            core.later(Phase.BLOCKED, link)
+            blocks = True
     for link in stage.inputs:
         if link.src.vertex.kind is VertexKind.SERVICE:
             drain(core, link.src)
-    if stage.vertex.expands:
+    if blocks:
         core.later(Phase.BLOCKED, stage)
-        core.later(Phase.BLOCKED, *(row for row in core.decided.get(stage.id, ()) if not row.taken))
+    if stage.vertex.expands:
         for service in core.services:
             drain(core, service)
 
@@ -594,13 +595,6 @@ def recount(core: Core, stage: Stage) -> None:
         enqueue(core, stage, lo, hi)
     if stage.refs is not None:
         stage.refs = count_refs(stage)
-
-
-def recount_readers(core: Core, stage: Stage) -> None:
-    """Recount the narrow readers of skipped tasks, which count as successes."""
-    for link in stage.outputs:
-        if not link.gate and link.dst.n >= 0 and link.dst.status not in ENDED:
-            recount(core, link.dst)
 
 
 def _delayed(stage: Stage, index: int) -> bool:
