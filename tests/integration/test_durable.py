@@ -25,8 +25,8 @@ from tests.integration import durable_program
 from weft import Source, after, gather
 from weft.durability import journal as module
 from weft.durability import snapshot
-from weft.durability.facts import asking
 from weft.durability.journal import FileJournal, read_journal, recover, replay_journal
+from weft.durability.probing import probed
 from weft.durability.programs import load_graph
 from weft.engine.core import Core
 from weft.engine.recovery import digest
@@ -103,7 +103,7 @@ class Place:
         """The master as the journal tells it."""
         graph, digest = load_graph(self.run)
         recorded = read_journal(self.journal, trusted=True)
-        again = asking(graph, {vertex for vertex, _ in recorded.header.restored})
+        again = probed(graph, {vertex for vertex, _ in recorded.header.restored})
         return recover(again, recorded, MANAGERS, digest).master.core
 
     def counts(self) -> Counter[str]:

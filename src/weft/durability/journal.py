@@ -42,7 +42,7 @@ from weft.store.state import os_error
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from weft.durability.left import Left, LeftFiles
+    from weft.durability.side_outputs import SideOutputs, SyncPaths
     from weft.engine.commands import Command
     from weft.engine.events import Event
     from weft.engine.policy import ManagerFactory
@@ -253,7 +253,7 @@ class FileJournal:
         *,
         sync: Callable[[int], None] = os.fdatasync,
         outputs: Outputs | None = None,
-        files: LeftFiles | None = None,
+        files: SideOutputs | None = None,
         cutter: Cutter | None = None,
         size: int = 0,
         cut_bytes: int = CUT_BYTES,
@@ -268,7 +268,7 @@ class FileJournal:
         self._files = files
         self._by_value = None if outputs is None else to_pickle
         self._lock = threading.Condition()
-        self._frames: deque[tuple[bytes, int, list[Left]]] = deque()
+        self._frames: deque[tuple[bytes, int, list[SyncPaths]]] = deque()
         self._events = 0
         self._appended = 0
         self._written = 0
@@ -344,9 +344,9 @@ class FileJournal:
     def append(self, events: Sequence[Event], commands: Sequence[Command]) -> WhenDurable | None:
         """Append one tick; never waits. ProgramError: it cannot be encoded."""
         frame = _frame(encode(Tick(tuple(events), self.tape.take(), len(commands)), self._by_value))
-        left = [] if self._files is None else self._files.ended(events, commands)
+        side_outputs = [] if self._files is None else self._files.ended(events, commands)
         with self._lock:
-            self._frames.append((frame, len(events), left))
+            self._frames.append((frame, len(events), side_outputs))
             self._events += len(events)
             self._appended += 1
             number = self._appended
@@ -390,12 +390,12 @@ class FileJournal:
                     self._lock.wait(patience)
                 frames: list[bytes] = []
                 events = 0
-                left: list[Left] = []
+                side_outputs: list[SyncPaths] = []
                 while self._frames and (not frames or events + self._frames[0][1] <= GROUP_EVENTS):
                     frame, count, some = self._frames.popleft()
                     frames.append(frame)
                     events += count
-                    left += some
+                    side_outputs += some
                 self._events -= events
                 self._written += len(frames)
                 upto = self._written
@@ -405,8 +405,8 @@ class FileJournal:
                 try:
                     if self._outputs is not None:
                         self._outputs.sync()
-                    if self._files is not None and left:
-                        self._files.sync(left)
+                    if self._files is not None and side_outputs:
+                        self._files.sync(side_outputs)
                     data = b"".join(frames)
                     _write_all(self._fd, data)
                     self._sync(self._fd)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct, field
 
-from weft.durability.facts import asking
 from weft.durability.journal import Header, Recovered, edited_digest, read_journal, recover
+from weft.durability.probing import probed
 from weft.graph.validate import mark_results
 from weft.model.errors import ConflictError, NotFoundError, WeftError
 
@@ -97,7 +97,7 @@ def plan_resume(
         if recorded.header.graph != digest:
             raise ConflictError("the journal was written for another graph")
         before = frozenset(recorded.header.restored)
-        again = asking(graph, {vertex for vertex, _ in before})
+        again = probed(graph, {vertex for vertex, _ in before})
         recovered = recover(again, recorded, managers, digest)
         found = recovered.master.inspector
         widths = {row.id: max(row.n, 0) for row in found.vertices}
@@ -143,7 +143,7 @@ def plan_resume(
         header = Header(graph=digest, tuning=tuning, incarnation=incarnation)
         return Plan(again, header, frozenset(finished), recorded=recorded, recovered=recovered, vertices=vertices)
     counted = frozenset(finished - _made_anew(graph, declared, finished))
-    again = asking(graph, {vertex for vertex, _ in counted})
+    again = probed(graph, {vertex for vertex, _ in counted})
     header = Header(graph=digest, tuning=tuning, incarnation=incarnation, restored=tuple(sorted(counted)))
     return Plan(again, header, counted, gone, why=why, recorded=recorded, vertices=vertices)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from weft.durability.facts import answers_asking, asking
 from weft.durability.journal import JOURNAL, Header, Recovered, read_journal, recover
+from weft.durability.probing import probed, probed_answers
 from weft.durability.resume import Plan
 from weft.engine.events import JobSubmitted
 from weft.engine.machines.job import JobState
@@ -46,7 +46,7 @@ def plan_values(
         check_trusted(path, JOURNAL)
         recorded = plan.recorded = read_journal(path / JOURNAL, trusted=True)
         header = recorded.header
-        again = asking(graph, {vertex for vertex, _ in header.restored})
+        again = probed(graph, {vertex for vertex, _ in header.restored})
         wanted = None if recorded.tuning == tuning else tuning
         found = recover(again, recorded, managers, digest, tuning=wanted)
     except NotFoundError:
@@ -103,7 +103,7 @@ def _go_on(plan: Plan, graph: LogicalGraph, found: Recovered, outputs: Outputs) 
         state: Sequence[int] = b"" if row is None else row.state
         if vertex in header.answered and FINISHED not in state and FREED not in state:  # not yet returned
             with suppress(WeftError):
-                plan.answers[vertex] = answers_asking(_values(outputs, vertex, len(there)), {v for v, _ in hit})
+                plan.answers[vertex] = probed_answers(_values(outputs, vertex, len(there)), {v for v, _ in hit})
         n = max(len(state), max(there, default=-1) + 1)
         finished = [i for i in range(len(state)) if state[i] == FINISHED]
         waiting = [i for i in there if (vertex, i) in hit or vertex in plan.answers]
@@ -127,10 +127,10 @@ def _begin_again(
             with suppress(WeftError):
                 answers[row.id] = _values(outputs, row.id, row.n)
     back, gone = inspector.restorable(outputs.has, answers, known=known)
-    plan.answers = {vertex: answers_asking(values, back.keys()) for vertex, values in answers.items()}
+    plan.answers = {vertex: probed_answers(values, back.keys()) for vertex, values in answers.items()}
     plan.gone = {(vertex, index): "" for vertex, tasks in gone.items() for index in sorted(tasks)}
     plan.restored = frozenset((vertex, index) for vertex, tasks in back.items() for index in tasks)
-    plan.graph = asking(plan.graph, back)
+    plan.graph = probed(plan.graph, back)
     kept: dict[str, tuple[int, Collection[int]]] = {}
     for row in inspector.vertices:
         kept[row.id] = max(row.n, 0), range(row.n) if row.id in answers else back.get(row.id, ())

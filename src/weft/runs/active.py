@@ -83,7 +83,7 @@ class Stack(Struct):
     recorder: RunRecorder
     values: Outputs | None
     cache: StepCache | None
-    left: LeftBySteps | None
+    side_outputs: TaskOutputPaths | None
     strict: bool = False
     copies: Sequence[Copy] = ()
 
@@ -159,8 +159,8 @@ class ActiveRun:
                 strict=stack.strict,
             )
             self.run = run
-            if stack.left is not None:
-                stack.left.run = run
+            if stack.side_outputs is not None:
+                stack.side_outputs.run = run
             self._control = ControlServer(self.folder, self.orders())
         except BaseException as error:
             if isinstance(error, WeftError):
@@ -361,17 +361,15 @@ def error_of(run: Run) -> WeftError | None:
     return error
 
 
-class LeftBySteps:
-    """The side outputs of the tasks of a run, after its start; see `weft.durability.left`."""
+class TaskOutputPaths:
+    """The side outputs of the tasks of a run, after its start; see `weft.durability.side_outputs`."""
 
     def __init__(self, spec: RunSpec) -> None:
         self._spec = spec
         self.run: Run | None = None
 
     def of(self, vertex: str, index: int) -> Sequence[str] | None:
-        """Return the paths of the outputs of a task; None for a step without named outputs, which may have left any
-        file.
-        """
+        """Return the paths of a task's outputs; None for a step without named outputs, which may write any file."""
         stage = None if self.run is None else self.run.job.inspector.vertex(vertex)
         paths = self._spec.paths
         if stage is None or paths is None:

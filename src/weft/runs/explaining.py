@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.admin.control import send
-from weft.durability.facts import asking
 from weft.durability.journal import JOURNAL, read_journal, recover, same_graph
+from weft.durability.probing import probed
 from weft.engine.explain import Explained, ExplainedItem, edge_name, planned_edge, planned_width
 from weft.graph.validate import mark_results
 from weft.model.errors import ConflictError, DefinitionError, NotFoundError, ProgramError, WeftError
@@ -84,11 +84,11 @@ def replayed(folder: Path, graph: LogicalGraph, managers: Mapping[str, ManagerFa
         check_trusted(folder, JOURNAL)
     recorded = read_journal(folder / JOURNAL, trusted=bool(digest))
     restored = {vertex for vertex, _ in recorded.header.restored}
-    probed = asking(graph, restored) if restored else graph
+    probed_graph = probed(graph, restored) if restored else graph
     if not digest:
         digest = recorded.header.graph if same_graph(recorded.header.graph, graph) else ""
-        mark_results(probed)
-    return recover(probed, recorded, managers, digest).master.inspector
+        mark_results(probed_graph)
+    return recover(probed_graph, recorded, managers, digest).master.inspector
 
 
 def _from_records(run: RunRecord, graph: LogicalGraph | None, remark: str) -> Explained:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weft.durability.journal import JOURNAL, FileJournal, Header, graph_digest, replay_journal
 from weft.graph.validate import mark_results
 from weft.model.errors import WeftError
-from weft.runs.active import JOURNAL_S, ActiveRun, LeftBySteps, RunEvents, Stack, unforeseen_outputs
+from weft.runs.active import JOURNAL_S, ActiveRun, RunEvents, Stack, TaskOutputPaths, unforeseen_outputs
 from weft.runs.listing import open_catalog
 from weft.runs.recorder import RunRecorder
 from weft.runtime.clock import RealClock
@@ -151,12 +151,12 @@ def make_stack(
     if spec.cache is not None:
         cache = _open_cache(spec, folder, undo, events, lambda step, message: recorder.say(step, message))
     strict = durability == "power" and spec.paths is not None
-    left = LeftBySteps(spec)
+    side_outputs = TaskOutputPaths(spec)
     if strict:
-        from weft.durability.left import LeftFiles
+        from weft.durability.side_outputs import SideOutputs
 
         systems = _file_systems(spec, folder, undo)
-        make = partial(make, files=LeftFiles(systems, left.of))
+        make = partial(make, files=SideOutputs(systems, side_outputs.of))
     recorder = RunRecorder(
         folder,
         RealClock(),
@@ -173,7 +173,7 @@ def make_stack(
     undo.callback(journal.close)
     if strict:
         recorder.wait_for(journal)
-    return Stack(folder, catalog, undo, journal, recorder, values, cache, left, strict=strict)
+    return Stack(folder, catalog, undo, journal, recorder, values, cache, side_outputs, strict=strict)
 
 
 def with_values(

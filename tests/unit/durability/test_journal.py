@@ -23,7 +23,7 @@ from weft.durability.journal import (
     read_journal,
     recover,
 )
-from weft.durability.left import LeftFiles
+from weft.durability.side_outputs import SideOutputs
 from weft.engine import commands as c
 from weft.engine import decisions as d
 from weft.engine import events as e
@@ -434,7 +434,7 @@ class Order:
             raise OSError(errno.EIO, "Input/output error")
 
 
-class TestLeftFiles:
+class TestSideOutputs:
     """What a journal makes durable before a record, and who waits for that."""
 
     outputs: Mapping[tuple[str, int], list[str]] = {}
@@ -443,7 +443,7 @@ class TestLeftFiles:
         FileJournal.create(folder / "journal", header()).close()
         fd = os.open(folder / "journal", os.O_WRONLY | os.O_APPEND)
         systems = FileSystems([folder], flush=lambda _: order.call("files"))
-        files = LeftFiles(systems, lambda vertex, index: self.outputs.get((vertex, index)))
+        files = SideOutputs(systems, lambda vertex, index: self.outputs.get((vertex, index)))
         return FileJournal(folder / "journal", fd, Tape(), sync=lambda _: order.call("record"), files=files)
 
     def tell(self, journal: FileJournal, order: Order, *events) -> None:
@@ -485,7 +485,7 @@ class TestLeftFiles:
             asked.append((vertex, index))
             return ()
 
-        files = LeftFiles(FileSystems([tmp_path]), outputs)
+        files = SideOutputs(FileSystems([tmp_path]), outputs)
         assert files.ended([], [c.Launch(0, 7, "v", 2, 6, None, 0, Resources())]) == []
         assert files.ended([e.Progress(0.0, 7, 4)], []) == [(), ()]
         assert files.ended([e.Done(0.0, 7, 6)], []) == [(), ()]

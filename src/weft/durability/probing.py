@@ -1,7 +1,7 @@
 """The graph and the answers of a restarted run, whose finished tasks are probed before they run.
 
 A run is restarted, instead of replayed, when it failed or was cancelled, or when its journal cannot be read. Then only
-facts count: complete outputs, and the answers of expanders (`engine.restorable`).
+complete outputs and the answers of expanders count (`engine.restorable`).
 """
 
 from __future__ import annotations
@@ -21,32 +21,30 @@ if TYPE_CHECKING:
     from weft.graph.logical import LogicalGraph
 
 RESTORED: Final = "restored"
-"""The cache key of tasks that had finished before: the loop answers for them."""
+"""The cache key of tasks that had finished before: the loop answers their probes."""
 
 
-def asking(graph: LogicalGraph, vertices: Iterable[str]) -> LogicalGraph:
-    """Return a copy of the graph in which the tasks of these vertices are probed before they run; unknown ids are
-    skipped.
-    """
+def probed(graph: LogicalGraph, vertices: Iterable[str]) -> LogicalGraph:
+    """Return a copy of the graph in which tasks of `vertices` are probed before they run; unknown ids are ignored."""
     changed = {id: replace(graph.vertices[id], cache_key=RESTORED) for id in vertices if id in graph.vertices}
     found = graph.copy()
     found.vertices |= changed
     return found
 
 
-def answers_asking(values: Sequence[Any], vertices: Collection[str]) -> list[Any]:
+def probed_answers(values: Sequence[Any], vertices: Collection[str]) -> list[Any]:
     """Return the answers of an expander, with the named vertices of its patches probed."""
-    return [_asking(value, vertices) for value in values]
+    return [_probed_answer(value, vertices) for value in values]
 
 
-def _asking(value: Any, vertices: Collection[str]) -> Any:
+def _probed_answer(value: Any, vertices: Collection[str]) -> Any:
     if isinstance(value, dict) and "weft" in value:
         value = patch_from_json(value)
     if isinstance(value, Patch):
         mine = tuple(replace(v, cache_key=RESTORED) if v.id in vertices else v for v in value.vertices)
         return replace(value, vertices=mine)
     if isinstance(value, ApplyPatch):
-        return value._replace(patch=_asking(value.patch, vertices))
+        return value._replace(patch=_probed_answer(value.patch, vertices))
     if type(value) in (list, tuple) and any(isinstance(one, ApplyPatch) for one in value):
-        return [_asking(one, vertices) for one in value]
+        return [_probed_answer(one, vertices) for one in value]
     return value

@@ -17,24 +17,24 @@ if TYPE_CHECKING:
     from weft.engine.commands import Command
     from weft.engine.events import Event
 
-Left = Collection[str] | None
+SyncPaths = Collection[str] | None
 """Paths to sync; None stands for all writes."""
 
 
-class LeftFiles:
+class SideOutputs:
     """Collects the side outputs of ended tasks, and syncs them.
 
     `outputs` returns the paths of the outputs of a task, by vertex and index, or None if it may have written anywhere.
     """
 
-    def __init__(self, systems: FileSystems, outputs: Callable[[str, int], Left]) -> None:
+    def __init__(self, systems: FileSystems, outputs: Callable[[str, int], SyncPaths]) -> None:
         self.systems = systems
         self._outputs = outputs
         self._leases: dict[int, tuple[str, int, bool]] = {}
 
-    def ended(self, events: Sequence[Event], commands: Sequence[Command]) -> list[Left]:
+    def ended(self, events: Sequence[Event], commands: Sequence[Command]) -> list[SyncPaths]:
         """Return the side outputs of each task that ended in a tick; the loop calls this under its lock, in order."""
-        found: list[Left] = []
+        found: list[SyncPaths] = []
         for event in events:
             if isinstance(event, Hit):
                 found.append(self._outputs(event.vertex, event.index))
@@ -45,20 +45,20 @@ class LeftFiles:
                 self._leases[command.lease] = command.vertex, command.lo, command.cone is None
         return found
 
-    def _of_lease(self, event: Done | Failed | Progress) -> list[Left]:
+    def _of_lease(self, event: Done | Failed | Progress) -> list[SyncPaths]:
         vertex, lo, known = self._leases.pop(event.lease, ("", 0, False))
         if isinstance(event, Progress):
             self._leases[event.lease] = vertex, event.hi, known
         return [self._outputs(vertex, index) for index in range(lo, event.hi)] if known else [None]
 
-    def sync(self, left: Sequence[Left]) -> None:
+    def sync(self, side_outputs: Sequence[SyncPaths]) -> None:
         """Make side outputs durable. OSError: not possible."""
         paths: list[str] = []
         whole = False
-        for one in left:
-            if one is None:
+        for paths_of_task in side_outputs:
+            if paths_of_task is None:
                 whole = True
             else:
-                paths += one
+                paths += paths_of_task
         if whole or not sync_paths(paths):
             self.systems.sync()
