@@ -141,4 +141,3 @@ Decision = (
     | Readmit
     | Remake
 )
-Decisions = Sequence[Decision]

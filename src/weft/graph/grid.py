@@ -195,10 +195,6 @@ class Grid(Router):
         """See `Router.fan_in`."""
         return prod([max(0, hi - lo) for lo, hi in self._read(dst)])
 
-    def fan_out(self, src: int) -> int:
-        """See `Router.fan_out`."""
-        return prod([max(0, hi - lo) for lo, hi in self._read_by(src)])
-
     def sources(self, dst: Indices) -> tuple[Indices, Indices]:
         """Return the inputs of many destinations: flat source indices, and offsets into them (one more than `dst` has).
 

@@ -202,7 +202,6 @@ class Scheduling(Struct, frozen=True):
 
 SEQUENTIAL = Scheduling()
 AFTER_ANY = Scheduling(outcome=Outcome.ANY)
-AFTER_ONE = Scheduling(outcome=Outcome.ONE_SUCCESS)
 CONCURRENT = Scheduling(concurrent=True, when=Trigger.SOURCE_RUNNING)
 
 

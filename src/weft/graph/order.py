@@ -77,17 +77,6 @@ def _cycle(graph: LogicalGraph, left: set[str]) -> GraphError:
     )
 
 
-def depths(graph: LogicalGraph) -> dict[str, int]:
-    """Return for each vertex the length in edges of the longest path to it; 0 for sources."""
-    before: dict[str, list[str]] = {}
-    for edge in graph.edges:
-        before.setdefault(edge.dst, []).append(edge.src)
-    depth: dict[str, int] = {}
-    for id in topological(graph):
-        depth[id] = 1 + max([depth[src] for src in before[id]]) if id in before else 0
-    return depth
-
-
 def followers(edges: Iterable[Edge]) -> dict[str, list[str]]:
     """Return for each vertex its direct successors."""
     after: dict[str, list[str]] = {}

@@ -39,10 +39,6 @@ class Router:
         """Return the number of distinct source tasks that `dst` reads."""
         return sum(hi - lo for lo, hi, _, _ in self.inputs(dst))
 
-    def fan_out(self, src: int) -> int:
-        """Return the number of destination tasks that read `src`."""
-        return sum(hi - lo for lo, hi in self.consumers(src))
-
 
 class OneToOne(Router):
     """Task i reads task i."""
@@ -60,10 +56,6 @@ class OneToOne(Router):
 
     def fan_in(self, dst: int) -> int:
         """See `Router.fan_in`."""
-        return 1
-
-    def fan_out(self, src: int) -> int:
-        """See `Router.fan_out`."""
         return 1
 
 
@@ -88,10 +80,6 @@ class Group(Router):
         """See `Router.fan_in`."""
         return min(self.group, self.n_src - dst * self.group)
 
-    def fan_out(self, src: int) -> int:
-        """See `Router.fan_out`."""
-        return 1
-
 
 class Broadcast(Router):
     """Every task reads every source task."""
@@ -109,10 +97,6 @@ class Broadcast(Router):
     def fan_in(self, dst: int) -> int:
         """See `Router.fan_in`."""
         return self.n_src
-
-    def fan_out(self, src: int) -> int:
-        """See `Router.fan_out`."""
-        return self.n_dst
 
 
 class ScatterGather(Broadcast):

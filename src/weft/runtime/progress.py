@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 0.5
 """The seconds before a run shows bars."""
-REFRESH_S = 0.1
-"""The seconds between two updates."""
 ROWS = 8
 """The maximum number of vertices shown, running ones first."""
 

@@ -134,19 +134,6 @@ def encode_parts(pieces: Sequence[Any]) -> Encoded:
     return Encoded(_header(_PARTS, entries, b""), buffers, at, len(encoded), offsets)
 
 
-def array_layout(dtype: Any, shape: tuple[int, ...], order: str = "C") -> tuple[bytes, int, int]:
-    """Return header, offset of the data and bytes in all of an array's chunk, for a kernel that writes in place."""
-    nbytes = dtype.itemsize
-    for length in shape:
-        nbytes *= length
-    meta = pickle.dumps((dtype, shape, order), 5)
-    if not nbytes:
-        header = _header(_NUMPY, [], meta)
-        return header, len(header), len(header)
-    at = align(_HEAD.size + _ENTRY.size + len(meta), 0)
-    return _header(_NUMPY, [(at, nbytes)], meta), at, at + nbytes
-
-
 def raw(view: memoryview, parts: int) -> Encoded:
     """Wrap an encoded chunk, to be written elsewhere unchanged."""
     return Encoded(b"", [view], view.nbytes, parts, [0])

@@ -1,8 +1,7 @@
 """Shared memory between the processes of a node: files in a run's folder under /dev/shm, mapped to be read.
 
 Files instead of anonymous memory, because the next start can sweep the files of a killed process. A chunk goes into its
-segment by one copy in the kernel (or none: `SegmentWriter.array` lets a kernel write in place) and is read without any.
-Room for a mapped segment is reserved before the write: on a full tmpfs, touching an unreserved page kills the process.
+segment by one copy in the kernel and is read without any.
 
 A mapping lives exactly as long as the last array or table that views it, even after its file is removed. Mappings hold
 no file descriptor, so thousands of chunks can be open at once.
@@ -11,25 +10,22 @@ no file descriptor, so thousands of chunks can be open at once.
 from __future__ import annotations
 
 import ctypes
-import math
 import mmap
 import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from weft.model.chunks import ChunkRef, Tier
-from weft.model.errors import DiskFullError, InternalError
+from weft.model.errors import DiskFullError
 from weft.store import codec, disk, recycling
 from weft.store.disk import ChunkFiles, WriteV
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import numpy
 
     from weft.store.codec import Encoded
 
@@ -38,52 +34,6 @@ RECYCLED: Final = "recycled"
 
 INLINE_MAX: Final = 512
 """Chunks up to this many bytes travel inside their refs."""
-
-
-_Written = TypeVar("_Written")
-
-
-class Segment:
-    """A file of `nbytes` of reserved shared memory, written through `view`.
-
-    `seal` makes it a chunk; without that, leaving the `with` block (or `discard`) removes the file.
-    """
-
-    def __init__(self, path: str, view: memoryview, tier: Tier) -> None:
-        self.path = path
-        self.view: memoryview | None = view
-        self._tier = tier
-        self._nbytes = view.nbytes
-
-    def seal(self, nbytes: int | None = None, parts: int = 0) -> ChunkRef:
-        """End the writing and return the ref of the chunk that begins at byte 0. InternalError: sealed or discarded."""
-        if self.view is None:
-            raise InternalError(f"segment {self.path} is sealed or discarded already")
-        self.view = None
-        return ChunkRef(self._tier, self.path, 0, self._nbytes if nbytes is None else nbytes, parts)
-
-    def discard(self) -> None:
-        """Remove the file unless it has been sealed."""
-        if self.view is not None:
-            self.view = None
-            disk.remove([self.path])
-
-    def __enter__(self) -> Segment:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.discard()
-
-
-class ArraySegment(Segment):
-    """A segment whose chunk is one array, to be written in place through `array`."""
-
-    def __init__(self, path: str, view: memoryview, tier: Tier, array: numpy.ndarray[Any, Any]) -> None:
-        super().__init__(path, view, tier)
-        self.array = array
-
-    def __enter__(self) -> ArraySegment:
-        return self
 
 
 class SegmentWriter:
@@ -106,64 +56,19 @@ class SegmentWriter:
 
         DiskFullError: no room in shared memory, nor in the fallback folder; no bytes are left behind.
         """
-        return self._written(lambda files: files.write(chunks))
+        try:
+            return self._files.write(chunks)
+        except DiskFullError:
+            if recycling.clear(self._recycled):
+                with suppress(DiskFullError):
+                    return self._files.write(chunks)
+            if self._fallback is None:
+                raise
+            return self._fallback.write(chunks)
 
     def delete(self, refs: Iterable[ChunkRef]) -> None:
         """Remove the files of chunks written by this writer, or by another writer in the same folders."""
         disk.remove(ref.location for ref in refs)
-
-    def create(self, nbytes: int) -> Segment:
-        """Reserve a segment of `nbytes` (at least 1) and map it for writing. DiskFullError: no room."""
-        return Segment(*self._create(nbytes))
-
-    def array(self, shape: Sequence[int], dtype: Any, order: str = "C") -> ArraySegment:
-        """Reserve a segment for an array of `shape` and `dtype` (no objects) that a kernel can write in place.
-
-        The array is zero at first. DiskFullError: no room.
-        """
-        import numpy
-
-        dtype, shape = numpy.dtype(dtype), tuple(shape)
-        if dtype.hasobject or math.prod(shape) < 0:
-            raise InternalError(f"no array of dtype {dtype} and shape {shape} can lie in shared memory")
-        header, offset, nbytes = codec.array_layout(dtype, shape, order)
-        path, view, tier = self._create(nbytes)
-        view[: len(header)] = header
-        array: numpy.ndarray[Any, Any] = (
-            numpy.ndarray(shape, dtype, buffer=view, offset=offset, order="F" if order == "F" else "C")
-            if nbytes > offset
-            else numpy.ndarray(shape, dtype)
-        )
-        return ArraySegment(path, view, tier, array)
-
-    def _create(self, nbytes: int) -> tuple[str, memoryview, Tier]:
-        return self._written(lambda files: self._create_in(files, nbytes))
-
-    def _written(self, write: Callable[[ChunkFiles], _Written]) -> _Written:
-        """Write to shared memory; if it is full, without the kept files; else to disk."""
-        try:
-            return write(self._files)
-        except DiskFullError:
-            if recycling.clear(self._recycled):
-                with suppress(DiskFullError):
-                    return write(self._files)
-            if self._fallback is None:
-                raise
-            return write(self._fallback)
-
-    @staticmethod
-    def _create_in(files: ChunkFiles, nbytes: int) -> tuple[str, memoryview, Tier]:
-        path = files.new_path()
-        try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            try:
-                disk.reserve(fd, nbytes)
-                return path, _map(fd, nbytes, writable=True), files.tier
-            finally:
-                os.close(fd)
-        except OSError as error:
-            disk.remove([path])
-            raise disk.failed(error, files.folder, nbytes) from error
 
 
 # ---------------------------------------------------------------------------------------------------------- mappings
@@ -183,14 +88,12 @@ _kept: OrderedDict[str, Any] = OrderedDict()  # files of many small chunks, whic
 _kept_lock = threading.Lock()
 
 
-def _pages(fd: int, nbytes: int, *, writable: bool) -> Any:
+def _pages(fd: int, nbytes: int) -> Any:
     """Map a file and return an object with the buffer protocol that unmaps it when it dies.
 
     Not `mmap.mmap`: before Python 3.13 that one keeps a descriptor open as long as the mapping lives.
     """
-    prot = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-    populate = getattr(mmap, "MAP_POPULATE", 0) if writable else 0
-    address = _mmap(None, nbytes, prot, mmap.MAP_SHARED | populate, fd, 0)
+    address = _mmap(None, nbytes, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
     if address == _MAP_FAILED:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
@@ -198,10 +101,6 @@ def _pages(fd: int, nbytes: int, *, writable: bool) -> Any:
     # At exit the process frees its mappings, while arrays may still view them.
     weakref.finalize(pages, _munmap, address, nbytes).atexit = False
     return pages
-
-
-def _map(fd: int, nbytes: int, *, writable: bool) -> memoryview:
-    return memoryview(_pages(fd, nbytes, writable=writable)).cast("B")
 
 
 def mapping(path: str) -> Any:
@@ -212,7 +111,7 @@ def mapping(path: str) -> Any:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         nbytes = os.fstat(fd).st_size
-        pages = _pages(fd, nbytes, writable=False) if nbytes else b""
+        pages = _pages(fd, nbytes) if nbytes else b""
     finally:
         os.close(fd)
     if not nbytes:

@@ -28,7 +28,7 @@ from weft.graph.logical import (
     Vertex,
     VertexKind,
 )
-from weft.graph.order import depths, topological
+from weft.graph.order import topological
 from weft.graph.rules.edges import fixed
 from weft.graph.rules.patches import check_patch
 from weft.graph.rules.size import MAX_EDGES, MAX_VERTICES
@@ -308,11 +308,6 @@ def test_size_limits():
 def test_topological_keeps_the_order_of_addition_where_it_can():
     assert topological(graph("a", "b", "c", edges=["a>c"])) == ["a", "b", "c"]
     assert topological(graph("a", "b", "c", "d", edges=["d>a", "c>b"])) == ["c", "b", "d", "a"]
-
-
-def test_depths_are_longest_paths():
-    made = graph("d", "a", "b", "c", edges=["a>b", "b>c", "a>d", "c>d"])
-    assert depths(made) == {"a": 0, "b": 1, "c": 2, "d": 3}
 
 
 def test_fixed_follows_same_as():

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from weft.model.chunks import ChunkRef, Tier
-from weft.model.errors import DiskFullError, InternalError, NotFoundError, UnreadableError
+from weft.model.errors import DiskFullError, NotFoundError, UnreadableError
 from weft.model.failures import Failure
 from weft.store import codec, segments, tiers
 from weft.store.segments import SegmentWriter
@@ -85,60 +85,20 @@ def test_no_descriptor_is_held(tmp_path):
     for i in range(200):
         (ref,) = writer.write([codec.encode(np.full(20_000, i))])
         arrays.append(tiers.read_chunk(ref))
-    with writer.array((10, 10), "f8") as segment:
-        segment.array[:] = 1
     assert len(os.listdir("/proc/self/fd")) == before
     assert [int(array[-1]) for array in arrays] == list(range(200))
 
 
-@pytest.mark.parametrize(("shape", "dtype", "order"), [((30, 50), "f4", "F"), ((), "i8", "C"), ((0, 2), "i8", "C")])
-def test_arrays_are_written_in_place(tmp_path, shape, dtype, order):
-    with SegmentWriter(tmp_path).array(shape, dtype, order) as segment:
-        assert not segment.array.any()
-        segment.array[...] = 7
-        ref = segment.seal()
-    found = tiers.read_chunk(ref)
-    assert (found.shape, found.dtype) == (shape, np.dtype(dtype))
-    assert (found == 7).all()
-    assert found.flags.f_contiguous or order == "C"
-
-
-def test_segments_are_sealed_once_or_vanish(tmp_path):
-    writer = SegmentWriter(tmp_path)
-    chunk = codec.encode("x" * 5000)
-    with writer.create(chunk.nbytes) as segment:
-        assert segment.view is not None
-        codec.write(chunk, segment.view)
-        ref = segment.seal()
-    assert tiers.read_chunk(ref) == "x" * 5000
-    with pytest.raises(InternalError, match="sealed"):
-        segment.seal()
-    with writer.create(100):
-        pass
-    assert [str(path) for path in tmp_path.iterdir()] == [ref.location]
-    with pytest.raises(InternalError, match="object"):
-        writer.array((2,), object)
-
-
 def test_full_shared_memory_is_an_error_not_a_signal(tiny_tmpfs, tmp_path):
     writer = SegmentWriter(tiny_tmpfs)
-    for attempt in (
-        lambda: writer.create(4 << 20),
-        lambda: writer.array((1 << 20,), "f8"),
-        lambda: writer.write([codec.encode(np.zeros(1 << 19))]),
-    ):
-        with pytest.raises(DiskFullError, match=str(tiny_tmpfs)):
-            attempt()
-        assert list(tiny_tmpfs.iterdir()) == []
+    with pytest.raises(DiskFullError, match=str(tiny_tmpfs)):
+        writer.write([codec.encode(np.zeros(1 << 19))])
+    assert list(tiny_tmpfs.iterdir()) == []
     (tmp_path / "disk").mkdir()
     writer = SegmentWriter(tiny_tmpfs, fallback=tmp_path / "disk")
     (ref,) = writer.write([codec.encode(np.arange(1 << 19))])
     assert ref.tier is Tier.DISK
     assert tiers.read_chunk(ref)[-1] == (1 << 19) - 1
-    with writer.array((1 << 20,), "i8") as segment:
-        segment.array[:] = 3
-        ref = segment.seal()
-    assert (tiers.read_chunk(ref) == 3).all()
 
 
 def test_fallback_to_disk_when_writing_fails(tmp_path, full_after):
