@@ -181,14 +181,12 @@ def why(
     state_dir: StateDir = None,
     context: Given,
 ) -> None:
-    """Explain why a step ran, or which result of the cache it used."""
+    """Explain why a step waits, why it ran, or which result of the cache it used."""
     service = service_of(context, project, state_dir)
     found, same = _fixed(service, target)
     reasons = service.why(same, against=against)
     if as_json:
-        document = as_dict(reasons)
+        document = as_dict(reasons) | {"waits": [wait.to_json() for wait in reasons.waits]}
         print_json(context.out, "weft.why/1", run=found.id, against=document.pop("run"), **document)
         return
-    context.out.write(f"{clean(reasons.line())}\n")
-    for difference in reasons.differences[1:] if reasons.differences else ():
-        context.out.write(f"  also {clean(difference)}\n")
+    context.out.write("".join(f"{clean(line)}\n" for line in reasons.lines()))

@@ -106,6 +106,14 @@ VERBS: Final[Mapping[str, Verb]] = {
             owner=True,
         ),
         Verb(
+            "why",
+            "Explain why a step waits, why it ran, or which result of the cache it used.",
+            (_RUN, Argument("subject", "text", "A step, or one task of it: `step[3]`.")),
+            ("waits",),
+            changes=False,
+            owner=True,
+        ),
+        Verb(
             "explain",
             "Compare the planned and the executed graph, and print each change with its cause.",
             (_RUN,),
