@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from weft.runs.reading import RunRecord
     from weft.runs.reasons import Reasons, Taken
     from weft.runs.records import Record
+    from weft.runs.requests import RunRequest
     from weft.runs.schedules import ScheduleService
     from weft.runs.sources import PlannableSource, ResumableSource, RunSource
     from weft.runs.workers import Concrete
@@ -73,6 +74,16 @@ class RunService:
         return self._concrete.source_again(frontend, folder, file)
 
     # ---------------------------------------------------------------------------------------------- runs that go on
+
+    def load(self, request: RunRequest) -> PlannableSource:
+        """Return the source of a run of a pipeline file; nothing is started or written.
+
+        NotFoundError, ForbiddenError: the file cannot be read. PipelineError lists all mistakes. UsageError: a wrong
+        wish.
+        """
+        from weft.runs.requests import load
+
+        return load(request, self._concrete, self.settings, self.state)
 
     def submit(
         self, source: RunSource, *, events: RunEvents | None = None, firing: str = "", durability: str = ""
