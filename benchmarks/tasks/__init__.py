@@ -97,6 +97,15 @@ SPECS = (
         "for their inputs.",
         scaled_by="python",
     ),
+    Spec(
+        "patches_10000_s",
+        "s",
+        _ours("patches_10000"),
+        3.0,
+        "10,000 patches of a control vertex in the master: each adds a vertex that reads the one added before, and its "
+        "task runs before the next patch.",
+        scaled_by="python",
+    ),
     Spec("shuffle_1e5x1e5_gb", "GB", _SHUFFLE, 0.5, "The most memory that process held.", figure="gb"),
     Spec(
         "import_and_first_result_s",

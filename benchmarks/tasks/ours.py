@@ -286,6 +286,48 @@ def _finish_readers(master: Any, readers: int, router: Any) -> None:
     expect([command.state for command in commands if isinstance(command, Complete)], ["succeeded"])
 
 
+PATCHES = 10_000
+
+
+def patches_10000() -> dict[str, float]:
+    """Apply 10,000 patches of a control vertex, and run the task of each."""
+    from weft.engine.commands import Acquire, Launch, Reply
+    from weft.engine.events import Done, Granted, JobSubmitted, Offered, UserEvent, WorkerJoined
+    from weft.engine.master import Master
+    from weft.graph.logical import ONE_TO_ONE, Edge, Patch, Vertex
+    from weft.graph.task import DECIDE
+    from weft.graph.validate import mark_results, validate
+    from weft.model.program import Program
+
+    graph = weft.Graph()
+    control = graph.service(noop, name="control")
+    graph.add(noop, control, n=1, name="reader")  # the control vertex lives until its last reader has ended
+    mark_results(graph)
+    validate(graph)
+    master = Master(graph)
+    workers = [WorkerJoined(0.0, worker, 0) for worker in range(3)]
+    (acquire,) = [c for c in master.handle([*workers, JobSubmitted(0.0)]) if isinstance(c, Acquire)]
+    master.handle([Granted(0.0, acquire.request, (("control", 0, 0), ("reader", 1, 0)))])
+    program = Program("builtins:len")
+    patches = []
+    for number in range(PATCHES):
+        vertex = Vertex(f"control/{number}", program)
+        edges = (Edge(f"control/{number - 1}", vertex.id, ONE_TO_ONE),) if number else ()
+        patches.append(Patch((vertex,), edges))
+    rejected = done = 0
+    begin = time.perf_counter()
+    for number, patch in enumerate(patches):
+        asked = UserEvent(1.0, "control", 0, DECIDE, (number, "patch", "", patch, "more"))
+        commands = master.handle([asked, Offered(1.0, (2,))])
+        rejected += sum(bool(c.text) for c in commands if isinstance(c, Reply))
+        for launch in [c for c in commands if isinstance(c, Launch)]:
+            master.handle([Done(1.0, launch.lease, launch.hi, 0.001, 10)])
+            done += 1
+    took = time.perf_counter() - begin
+    expect((rejected, done), (0, PATCHES))
+    return {"seconds": took}
+
+
 # ------------------------------------------------------------------------------------------------------------ a process
 
 FIRST = """
@@ -313,5 +355,6 @@ CASES: Mapping[str, Callable[[], Mapping[str, float]]] = {
     "processes_chunks": processes_chunks,
     "simulator_1m": simulator_1m,
     "shuffle_1e5x1e5": shuffle_1e5x1e5,
+    "patches_10000": patches_10000,
     "first_result": first_result,
 }

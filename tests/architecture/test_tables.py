@@ -15,7 +15,7 @@ import pytest
 import weft
 from tests.simulation.world import random_session
 from tests.unit.engine.hand import Hand
-from weft.engine import job, leases, patching, readiness, rows
+from weft.engine import building, job, leases, readiness, rows
 from weft.engine.core import BubbleRow, Core, LeaseRow
 from weft.engine.extensions import bubbles
 from weft.engine.machines.bubble import BUBBLE
@@ -50,7 +50,7 @@ class Watch:
             (LeaseRow, "state", "lease"),
         ):
             monkeypatch.setattr(kind, "__setattr__", self.setter(kind, name, what))
-        monkeypatch.setattr(patching, "bytearray", rows_seen_by(self.moves), raising=False)
+        monkeypatch.setattr(building, "bytearray", rows_seen_by(self.moves), raising=False)
 
     def step(self, table: Table[Any], state: Any, cause: str, subject: str, story: Any) -> Any:
         """See `weft.engine.machines.table.step`."""

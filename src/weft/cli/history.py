@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 from weft.cli.arguments import (
     AsJson,
     Given,
-    Where,
+    Project,
+    RunName,
+    StateDir,
+    Target,
     service_of,
 )
 from weft.cli.context import CommandContext
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def logs(
-    target: str,
+    target: Target,
     /,
     *,
     follow: Annotated[
@@ -36,7 +39,8 @@ def logs(
         int | None, CommandParameter(name="--tail", help="Print only this many lines at the end of each log.")
     ] = None,
     as_json: Annotated[bool, CommandParameter(name="--json", help="Print one JSON document for each line.")] = False,
-    where: Where,
+    project: Project = None,
+    state_dir: StateDir = None,
     context: Given,
 ) -> None:
     """Print the logs of a run or of one step: the latest attempt of each task, or the named attempt."""
@@ -46,7 +50,7 @@ def logs(
     if tail is not None and tail < 0:
         raise UsageError(f"--tail is {tail}; it must be 0 or more")
     run, step, attempt = split_target(target)
-    service = service_of(context, where)
+    service = service_of(context, project, state_dir)
     found, same = _fixed(service, target)
     if follow and run != found.id:
         context.say(f"following {found.id}{f' ({clean(found.name)})' if found.name else ''}")
@@ -102,15 +106,16 @@ def _print_taken(
 
 
 def story(
-    target: str,
+    target: Target,
     /,
     *,
     as_json: AsJson = False,
-    where: Where,
+    project: Project = None,
+    state_dir: StateDir = None,
     context: Given,
 ) -> None:
     """Print the history of a run or a step, with reasons."""
-    service = service_of(context, where)
+    service = service_of(context, project, state_dir)
     found, same = _fixed(service, target)
     if as_json:
         _print_story(context, found, [record for _, record in service.events(same)])
@@ -148,15 +153,16 @@ def _print_story(context: CommandContext, found: RunRecord, records: Sequence[Re
 
 
 def explain(
-    run: str,
+    run: RunName,
     /,
     *,
     as_json: AsJson = False,
-    where: Where,
+    project: Project = None,
+    state_dir: StateDir = None,
     context: Given,
 ) -> None:
     """Compare the planned and the executed graph, and print each change with its cause."""
-    service = service_of(context, where)
+    service = service_of(context, project, state_dir)
     found = service.show(run)
     explained = service.explain(found.id)
     if as_json:
@@ -166,20 +172,23 @@ def explain(
 
 
 def why(
-    target: str,
+    target: Target,
     /,
     *,
-    against: str | None = None,
+    against: Annotated[str | None, CommandParameter(help="Compare with this run, not with the nearest result.")] = None,
     as_json: AsJson = False,
-    where: Where,
+    project: Project = None,
+    state_dir: StateDir = None,
     context: Given,
 ) -> None:
-    """Explain why a step waits, why it ran, or which result of the cache it used."""
-    service = service_of(context, where)
+    """Explain why a step ran, or which result of the cache it used."""
+    service = service_of(context, project, state_dir)
     found, same = _fixed(service, target)
     reasons = service.why(same, against=against)
     if as_json:
-        document = as_dict(reasons) | {"waits": [wait.to_json() for wait in reasons.waits]}
+        document = as_dict(reasons)
         print_json(context.out, "weft.why/1", run=found.id, against=document.pop("run"), **document)
         return
-    context.out.write("".join(f"{clean(line)}\n" for line in reasons.lines()))
+    context.out.write(f"{clean(reasons.line())}\n")
+    for difference in reasons.differences[1:] if reasons.differences else ():
+        context.out.write(f"  also {clean(difference)}\n")

@@ -17,7 +17,7 @@ class Phase(IntEnum):
     EXCLUSION = 2  # the node exclusion policy decides, after a failure or after a worker came or went
     RESTARTS = 3  # vertices whose restart region has to start again
     BLOCKED = 4  # vertices that have ended without a success, an event or an answer: their dependents end
-    CONES = 5  # the graph has changed: cones are planned again
+    CONES = 5  # changed vertices, of which cones are planned again
     REQUESTS = 6  # vertices that may have to ask the pool for slots
     UNSLOTTED = 7  # tasks that hold no slot start, as far as their tokens go
     OFFERS = 8  # offered workers get leases

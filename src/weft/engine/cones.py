@@ -13,15 +13,19 @@ style TASK write edge by edge and are in no cone. `Tuning.cone_steps` bounds the
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
+from weft.engine.agenda import Phase
 from weft.graph.lease import Cone
 from weft.graph.logical import Storage, VertexKind
 from weft.model.program import Style
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from weft.engine.core import Core
-    from weft.engine.physical import Stage
+    from weft.engine.physical import PhysicalEdge, Stage
 
 
 _WHOLE = -1
@@ -31,53 +35,91 @@ _DEPTH = 64
 """The most levels of a tree cone: a worker computes a tree by recursion, and functions of users need room too."""
 
 
+def plan_all(core: Core) -> None:
+    """Plan the cones of a new graph."""
+    if core.tuning.cones:
+        for stage in core.order:
+            _mark(core, stage)
+
+
 def plan(core: Core) -> None:
-    """Mark for each stage whether it can be the root of a cone, the size of that cone, and the stage where a cone goes
-    on.
-    """
-    tuning = core.tuning
-    if not tuning.cones:
+    """Plan the cones of changed stages again, and those that these were or will be a part of."""
+    touched = core.taken(Phase.CONES)
+    if not core.tuning.cones:
         return
-    for stage in core.order:
-        if stage.cone_ok:
-            stage.cone_ok = False
-            stage.cones = stage.cone_into = stage.chain_next = None
-    ordinary: set[Stage] = set()
-    for stage in core.order:
-        if not _ordinary(stage):
-            continue
-        ordinary.add(stage)
-        if stage.n < 1 or stage.vertex.program.style is not Style.FUNCTION:
-            continue
-        if stage.narrow == 0:
-            stage.cone_ok = True
-            stage.cone_size = stage.cone_depth = 1
-            continue
-        inputs = stage.inputs
-        if stage.narrow == 1 == len(inputs):
-            link = inputs[0]
-            src = link.src
-            if src not in ordinary or not _inner(src):
-                continue
-            if link.group == 1:
-                src.chain_next = link
-            size, depth, fits = 1 + link.group * src.cone_size, 1 + src.cone_depth, bool(link.group and src.cone_ok)
-        else:
-            inputs = [link for link in inputs if not link.gate and link.router is not None]
-            if len(inputs) != stage.narrow:
-                continue
-            if len(inputs) == 1 and inputs[0].group == 1 and inputs[0].src in ordinary and _inner(inputs[0].src):
-                inputs[0].src.chain_next = inputs[0]
-            fits = all(link.group and link.src.cone_ok and _inner(link.src) for link in inputs)
-            size = 1 + sum(link.group * link.src.cone_size for link in inputs)
-            depth = 1 + max(link.src.cone_depth for link in inputs)
-        linear = size == depth
-        if fits and size <= (tuning.cone_steps if linear else tuning.cone_tasks) and (linear or depth <= _DEPTH):
-            stage.cone_ok = True
-            stage.cone_size = size
-            stage.cone_depth = depth
-            for link in inputs:
-                link.src.cone_into = link
+    due: dict[int, int] = {}  # depths by stage
+    for stage in touched:
+        due[stage.index] = stage.depth
+        for link in (stage.cone_into, stage.chain_next, *_reader(stage)):
+            if link is not None:
+                due[link.dst.index] = link.dst.depth
+        stage.cone_into = stage.chain_next = None
+    work = [(depth, index) for index, depth in due.items()]
+    heapify(work)
+    while work:
+        stage = core.stages[heappop(work)[1]]
+        was_root = stage.cone_ok
+        _unmark(stage)
+        _mark(core, stage)
+        if was_root or stage.cone_ok:  # so cones of its reader may include it
+            for link in _reader(stage):
+                if link.dst.index not in due:
+                    due[link.dst.index] = link.dst.depth
+                    heappush(work, (link.dst.depth, link.dst.index))
+
+
+def _reader(stage: Stage) -> Sequence[PhysicalEdge]:
+    """Return the only output link of a stage; nothing if it has none or several."""
+    return stage.outputs if len(stage.outputs) == 1 else ()
+
+
+def _unmark(stage: Stage) -> None:
+    stage.cone_ok = False
+    stage.cones = None
+    for link in stage.inputs:
+        src = link.src
+        if src.cone_into is link:
+            src.cone_into = None
+        if src.chain_next is link:
+            src.chain_next = None
+
+
+def _mark(core: Core, stage: Stage) -> None:
+    """Mark whether a stage can be the root of a cone, the size of that cone, and, with its sources, where their cones
+    go on. The sources are marked before.
+    """
+    if not _ordinary(stage) or stage.n < 1 or stage.vertex.program.style is not Style.FUNCTION:
+        return
+    if stage.narrow == 0:
+        stage.cone_ok = True
+        stage.cone_size = stage.cone_depth = 1
+        return
+    inputs = stage.inputs
+    if stage.narrow == 1 == len(inputs):
+        link = inputs[0]
+        src = link.src
+        if not ((src.cone_ok or _ordinary(src)) and _inner(src)):
+            return
+        if link.group == 1:
+            src.chain_next = link
+        size, depth, fits = 1 + link.group * src.cone_size, 1 + src.cone_depth, bool(link.group and src.cone_ok)
+    else:
+        inputs = [link for link in inputs if not link.gate and link.router is not None]
+        if len(inputs) != stage.narrow:
+            return
+        if len(inputs) == 1 and inputs[0].group == 1 and _ordinary(inputs[0].src) and _inner(inputs[0].src):
+            inputs[0].src.chain_next = inputs[0]
+        fits = all(link.group and link.src.cone_ok and _inner(link.src) for link in inputs)
+        size = 1 + sum(link.group * link.src.cone_size for link in inputs)
+        depth = 1 + max(link.src.cone_depth for link in inputs)
+    tuning = core.tuning
+    linear = size == depth
+    if fits and size <= (tuning.cone_steps if linear else tuning.cone_tasks) and (linear or depth <= _DEPTH):
+        stage.cone_ok = True
+        stage.cone_size = size
+        stage.cone_depth = depth
+        for link in inputs:
+            link.src.cone_into = link
 
 
 def _ordinary(stage: Stage) -> bool:

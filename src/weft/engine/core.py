@@ -398,14 +398,10 @@ class Core:
 
     @property
     def links(self) -> dict[str, PhysicalEdge]:
-        """The links by edge id, built on first use."""
+        """The links by edge id, built on first use; patches keep them current."""
         if not self._links:
             self._links = {link.edge.id: link for stage in self.stages for link in stage.outputs}
         return self._links
-
-    def forget_links(self) -> None:
-        """Drop the links by edge id after links were added or removed."""
-        self._links = {}
 
     @property
     def restricted(self) -> bool:

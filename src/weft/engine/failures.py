@@ -31,7 +31,7 @@ def may_retry(core: Core, stage: Stage, index: int, kind: Failure, worker: int, 
     """
     if stage.attempts is None:
         stage.attempts = {}
-        core.later(Phase.CONES)  # a retried task must not be inside a cone
+        core.later(Phase.CONES, stage)  # a retried task must not be inside a cone
     counts = stage.attempts.setdefault(index, [0] * len(RetryClass))
     column = FAILURES[kind].retry
     if column is None:

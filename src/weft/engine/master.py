@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from weft.engine import cones, patching
+from weft.engine import building, cones, patching
 from weft.engine.agenda import Phase
 from weft.engine.bulk import end_usual
 from weft.engine.commands import Command, Publish, Shrink
 from weft.engine.consulting import make
-from weft.engine.core import Core, Growth, WorkerRow
+from weft.engine.core import Core, WorkerRow
 from weft.engine.dispatch import has_ready
 from weft.engine.endings import on_done, on_failed, on_gave_back, on_progress, on_started
 from weft.engine.events import (
@@ -199,16 +199,11 @@ class Master:
         core.started_at = event.now
         move_job(core, "started")
         graph = core.graph
-        patching.add(core, list(graph.vertices.values()), graph.edges, graph.choices)
-        patching.configure_known(core, core.order, fresh=True)
-        if graph.bubbles or core.services:
-            for formed in core.hooks.graph_changed:
-                formed(core, Growth(core.order, list(core.links.values()), bubbles=graph.bubbles))
-            patching.configure_known(core, core.order, fresh=True)
+        building.grow(core, list(graph.vertices.values()), graph.edges, graph.choices, graph.bubbles)
         if not core.tuning.shared_memory:
             assign_sources(core)
-        patching.start(core, frozenset(event.given))
-        cones.plan(core)
+        building.start(core, frozenset(event.given))
+        cones.plan_all(core)
 
     def _on_cancel_requested(self, event: CancelRequested) -> None:
         cancel(self.core, event.reason, force=event.force)

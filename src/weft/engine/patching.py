@@ -1,4 +1,4 @@
-"""The growth of the graph: late parallelism, choices, patches, and the application of decisions.
+"""Decisions about the graph: late parallelism, choices, patches and changes of edges and resources.
 
 Expanders answer with a small value: an int or a list (parallelism of the vertices that name it as their `Source`), a
 string (the branch of the choices it decides), a `Patch`, or decisions. Validation precedes every change.
@@ -6,14 +6,13 @@ string (the branch of the choices it decides), a `Patch`, or decisions. Validati
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
 from weft.engine.agenda import Phase
-from weft.engine.consulting import install
-from weft.engine.core import ChoiceRow, Growth
+from weft.engine.building import configure, grow
 from weft.engine.decisions import (
     ApplyPatch,
     Choose,
@@ -27,237 +26,34 @@ from weft.engine.decisions import (
 )
 from weft.engine.failures import fatal
 from weft.engine.lineage import remake
-from weft.engine.machines.job import JobState
-from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
+from weft.engine.machines.vertex import ENDED, VertexState
 from weft.engine.notes import NoteKind
 from weft.engine.physical import INFINITE, NOTHING, PhysicalEdge, Stage
 from weft.engine.readiness import (
-    advance,
     check_gates,
-    count_missing,
     count_refs,
-    end,
-    enqueue,
-    finish,
-    make_ready,
     recount,
-    settle_links,
 )
-from weft.engine.rows import FATAL, FINISHED, FREED, PROBING, READY, SKIPPED, UNSCHEDULED, runs_of, write
+from weft.engine.rows import FATAL, FREED, PROBING, READY, SKIPPED, UNSCHEDULED
 from weft.engine.settle import end_rest, finish_early, mark
 from weft.graph.logical import (
-    Choice,
     Edge,
     Movement,
     MovementKind,
     Patch,
-    Range,
-    SameAs,
     Source,
     Storage,
-    Trigger,
-    Vertex,
     VertexKind,
 )
-from weft.graph.routing import Router, bind
+from weft.graph.routing import bind
 from weft.model.errors import GraphError, WeftError
 from weft.model.failures import Failure
 
 if TYPE_CHECKING:
-    from weft.engine.core import Core
+    from weft.engine.core import ChoiceRow, Core
 
-_EARLY = (Trigger.FRACTION, Trigger.SOURCE_CONFIGURED, Trigger.SOURCE_RUNNING)
 _STOPPED = frozenset({*ENDED, VertexState.DRAINING})
 _NOT_STARTED = (VertexState.CONFIGURING, VertexState.CONFIGURED)
-_CONFIGURED = VERTEX[VertexState.CONFIGURING]["configured"]
-
-
-def add(core: Core, vertices: Sequence[Vertex], edges: Sequence[Edge], choices: Sequence[Choice]) -> list[Stage]:
-    """Add stages, links and choices; parallelism is settled by `configure_known`."""
-    first = len(core.stages)
-    by_id = core.by_id
-    stages = core.stages
-    fresh = first == 0
-    for vertex in vertices:
-        stage = Stage(vertex, len(stages))
-        stages.append(stage)
-        by_id[vertex.id] = stage
-        n = vertex.parallelism
-        if fresh and type(n) is int:
-            stage.n = n
-            stage.state = bytearray(n)
-            stage.status = _CONFIGURED
-        elif type(n) is Source:
-            core.sized.setdefault(n.expander, []).append(stage)
-        elif type(n) is SameAs:
-            core.sized.setdefault(n.vertex, []).append(stage)
-        if vertex.kind is VertexKind.SERVICE:
-            core.services.append(stage)
-        if vertex.final and core.status is not JobState.ENDING:
-            core.held += 1
-    forward = fresh
-    core.forget_links()
-    for edge in edges:
-        src, dst = by_id[edge.src], by_id[edge.dst]
-        link = PhysicalEdge(edge, src, dst)
-        src.outputs.append(link)
-        dst.inputs.append(link)
-        if fresh and src.n >= 0 <= dst.n:
-            link.bound(bind(edge, src.n, dst.n))
-        if edge.scheduling.when in _EARLY:
-            src.early = True
-        if src.index >= dst.index:
-            forward = False
-    for choice in choices:
-        row = core.choices[choice.id] = ChoiceRow(choice)
-        core.decided.setdefault(choice.decider, []).append(row)
-        for id in dict.fromkeys(id for branch in choice.branches.values() for id in branch):
-            core.branched.setdefault(id, []).append(row)
-    core.order = list(stages) if forward else _topological(core)
-    for stage in core.order:
-        depth = 0
-        for link in stage.inputs:
-            if link.src.depth >= depth:
-                depth = link.src.depth + 1
-        stage.depth = depth
-    new = stages[first:]
-    core.unended += len(new)
-    install(core, new)
-    return new
-
-
-def _topological(core: Core) -> list[Stage]:
-    waiting = [len(stage.inputs) for stage in core.stages]
-    order = [stage for stage in core.stages if not stage.inputs]
-    for stage in order:
-        for link in stage.outputs:
-            waiting[link.dst.index] -= 1
-            if waiting[link.dst.index] == 0:
-                order.append(link.dst)
-    if len(order) != len(core.stages):
-        raise GraphError("the graph has a cycle", rule="acyclic")
-    return order
-
-
-def configure_known(core: Core, stages: Sequence[Stage], *, fresh: bool) -> None:
-    """Give task rows to every stage whose parallelism is settled; `fresh` while nothing of the job has started."""
-    waiting = [stage for stage in stages if stage.n < 0 and stage.status is VertexState.CONFIGURING]
-    settled = True
-    while waiting and settled:  # a vertex may come before the one whose parallelism it shares
-        settled = False
-        for stage in waiting:
-            parallelism = stage.vertex.parallelism
-            if isinstance(parallelism, SameAs):
-                parallelism = core.by_id[parallelism.vertex].n
-            elif isinstance(parallelism, Range) and (stage.manager is None or _starts_with_a_source(stage)):
-                parallelism = parallelism.hi
-            if stage.n < 0 and isinstance(parallelism, int) and parallelism >= 0:
-                configure(core, stage, parallelism, fresh=fresh)
-                settled = True
-
-
-def _starts_with_a_source(stage: Stage) -> bool:
-    """Return whether a source of a stage is in its bubble: a manager that waits for that source would wait for ever."""
-    return stage.bubble >= 0 and any(link.src.bubble == stage.bubble for link in stage.inputs)
-
-
-def configure(
-    core: Core, stage: Stage, n: int, *, fresh: bool = False, routers: Mapping[str, Router] | None = None
-) -> None:
-    """Give a stage `n` task rows and bind its links; `fresh` leaves readiness to `start`.
-
-    GraphError if an edge does not allow this number: nothing is changed then.
-    """
-    chosen = routers or {}
-    inward = [(k, chosen.get(k.edge.id) or bind(k.edge, k.src.n, n)) for k in stage.inputs if k.src.n >= 0]
-    outward = [(k, bind(k.edge, n, k.dst.n)) for k in stage.outputs if k.dst.n >= 0]
-    stage.n = n
-    stage.state = bytearray(n)
-    if fresh:
-        stage.status = _CONFIGURED
-        core.moved.append(stage)
-    else:
-        advance(core, stage, "configured" if stage.status is VertexState.CONFIGURING else "reconfigured")
-    for link, router in inward:
-        link.bound(router)
-    for link, router in outward:
-        link.bound(router)
-        if not fresh:
-            recount(core, link.dst)
-    if fresh:
-        return
-    core.later(Phase.CONES)
-    core.note(stage.id, NoteKind.CONFIGURED, n)
-    recount(core, stage)
-    for link in stage.inputs:
-        if link.src.refs is not None:
-            link.src.refs = count_refs(link.src)
-    if n == 0:
-        end(core, stage)
-    check_gates(core, stage)
-    for other in core.sized.get(stage.id, ()):
-        if isinstance(other.vertex.parallelism, SameAs) and other.n < 0 and other.status not in ENDED:
-            configure(core, other, n)
-
-
-def start(core: Core, given: Collection[str] = ()) -> None:
-    """Make stages without dependencies ready, all at once at the start; the outputs of `given` vertices exist
-    already.
-    """
-    for stage in reversed(core.order):
-        if stage.vertex.lazy:
-            _leave_out_unread(core, stage)
-    blocked: set[str] = set()
-    for row in core.choices.values():
-        for branch in row.choice.branches.values():
-            blocked.update(branch)
-    for stage in core.order:
-        if stage.n < 0:
-            continue
-        if stage.inputs or stage.id in blocked or (core.held and stage.vertex.final):
-            settle_links(core, stage)
-            if stage.closed:
-                continue
-            if stage.narrow:
-                for link in stage.inputs:
-                    if link.group == 0 and not link.gate:
-                        _start_without_inputs(core, stage)
-                        break
-                continue
-        if stage.n and stage.id not in given:
-            for lo, hi in list(runs_of(stage.state, UNSCHEDULED, 0, stage.n)):
-                make_ready(core, stage, lo, hi)
-    for stage in core.order:
-        if stage.n == stage.over and stage.status not in ENDED:
-            end(core, stage)
-        elif stage.id in given:
-            write(core, stage, 0, stage.n, UNSCHEDULED, FINISHED)
-            finish(core, stage, [(0, stage.n)])
-
-
-def _leave_out_unread(core: Core, stage: Stage) -> None:
-    """Skip the tasks whose output no later task reads; readers are handled before their sources."""
-    links = [link for link in stage.outputs if link.data]
-    if stage.keep or stage.n < 1 or not links:
-        return
-    if any((link.wide or link.group) and not link.dst.over for link in links):
-        return  # all of its outputs are read
-    unread = [index for index, refs in enumerate(count_refs(stage)) if not refs]
-    for index in unread:
-        write(core, stage, index, index + 1, UNSCHEDULED, SKIPPED)
-    if unread:
-        stage.over += len(unread)
-        for link in stage.inputs:
-            link.left -= len(unread)
-        core.note(stage.id, NoteKind.UNREAD, len(unread), stage.n)
-
-
-def _start_without_inputs(core: Core, stage: Stage) -> None:
-    """Make tasks ready for which the map of an input selects no source task."""
-    missing = stage.missing = count_missing(stage, fresh=True)
-    for index in range(stage.n):
-        if missing[index] == 0 and stage.state[index] == UNSCHEDULED:
-            make_ready(core, stage, index, index + 1)
 
 
 def expanded(core: Core, stage: Stage, index: int, value: Any) -> str:
@@ -460,7 +256,7 @@ def _set_resources(core: Core, decision: SetResources) -> None:
             subject=stage.id,
             rule="not-started",
         )
-    core.later(Phase.CONES)
+    core.later(Phase.CONES, stage)
     if stage.n > 0:
         recount(core, stage)
 
@@ -489,7 +285,7 @@ def _set_edge(core: Core, decision: SetEdge) -> None:
     link.src.early = True
     for changed in core.hooks.edge_changed:
         changed(core)
-    core.later(Phase.CONES)
+    core.later(Phase.CONES, link.src, link.dst)
     recount(core, link.dst)
 
 
@@ -557,7 +353,7 @@ def choose(core: Core, decision: Choose) -> None:
             if vertex not in chosen:
                 core.note(vertex, NoteKind.BRANCH_SKIPPED, decision.choice, decision.branch)
                 end_rest(core, core.by_id[vertex], SKIPPED)
-    core.later(Phase.CONES)
+                core.later(Phase.CONES, *(link.dst for link in core.by_id[vertex].outputs))
     for vertex in row.choice.branches[decision.branch]:
         recount(core, core.by_id[vertex])
 
@@ -583,42 +379,17 @@ def patch(core: Core, decision: ApplyPatch) -> None:
             raise GraphError(
                 f"patch adds edge {edge.id}: {edge.dst!r} has started", subject=edge.id, rule="not-started"
             )
-    dropped = [core.links[name] for name in change.drop_edges]
-    for name, link in zip(change.drop_edges, dropped, strict=True):
-        link.src.outputs.remove(link)
-        link.dst.inputs.remove(link)
-        core.graph.edges = [edge for edge in core.graph.edges if edge.id != name]
     core.note(decision.vertex, NoteKind.PATCHED, len(change.vertices), len(change.edges))
+    if change.drop_edges:
+        core.graph.edges = [edge for edge in core.graph.edges if edge.id not in change.drop_edges]
     for vertex in change.vertices:
         core.graph.add_vertex(vertex)
     core.graph.edges.extend(change.edges)
     core.graph.bubbles.extend(change.bubbles)
-    new = add(core, change.vertices, change.edges, change.choices)
-    configure_known(core, core.order, fresh=False)
-    links = [core.links[edge.id] for edge in change.edges]
-    fresh = {stage.index for stage in new}
-    growth = Growth([stage for stage in core.order if stage.index in fresh], links, dropped, change.bubbles)
-    for changed in core.hooks.graph_changed:
-        changed(core, growth)
-    configure_known(core, core.order, fresh=False)
-    for edge in change.edges:
-        link = core.links[edge.id]
-        if link.router is None and link.data and link.src.n >= 0 and link.dst.n >= 0:
-            link.bound(bind(edge, link.src.n, link.dst.n))
-        if (link.src.refs is None and link.src.n > 0) or link.src.refs is not None:
-            link.src.refs = count_refs(link.src)
-    for stage in core.order:
-        if stage.n >= 0 and stage.status in (VertexState.CONFIGURED, VertexState.CONFIGURING) and stage not in new:
-            recount(core, stage)
-        elif stage.ready.count and stage.plain and stage.bubble < 0:
-            lo, hi = stage.ready.spans[-1]
-            stage.ready.discard(lo, hi)
-            stage.key = INFINITE
-            enqueue(core, stage, lo, hi)
-    core.later(Phase.CONES)
+    dropped = [core.links[name] for name in change.drop_edges]
+    links = grow(core, change.vertices, change.edges, change.choices, change.bubbles, dropped)
     core.patched = True
-    for edge in change.edges:
-        link = core.links[edge.id]
+    for link in links:
         mark(core, link.dst, 0, max(link.dst.n, 0), UNSCHEDULED)  # its new source may have failed
         if link.data and link.dst.n > 0 and link.src.n > 0 and link.src.state.count(FREED):
             remake(core, link.dst)

@@ -42,7 +42,7 @@ from weft.engine.story import story
 from weft.graph.logical import Outcome, Trigger, VertexKind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from weft.engine.core import Core
     from weft.engine.physical import PhysicalEdge, Stage
@@ -520,30 +520,33 @@ def count_refs(stage: Stage, *, except_for: tuple[Stage, Sequence[tuple[int, int
     """
     refs = [0] * stage.n
     for link in stage.outputs:
-        router = link.router
-        dst = link.dst
-        if not link.data:
-            if dst.vertex.expands and dst.status not in ENDED:
-                refs = [r + 1 for r in refs]
-            continue
-        if router is None:
-            if dst.status not in ENDED:
-                refs = [r + 1 for r in refs]
-            continue
         pending = None
-        if except_for is not None and except_for[0] is dst:
+        if except_for is not None and except_for[0] is link.dst:
             pending = {d for lo, hi in except_for[1] for d in range(lo, hi)}
-        if link.wide:
-            if link.left > 0 or pending is not None:
-                refs = [r + 1 for r in refs]
-            continue
+        count_reader(refs, link, 1, pending)
+    return refs
+
+
+def count_reader(refs: list[int], link: PhysicalEdge, by: int = 1, pending: Collection[int] | None = None) -> None:
+    """Add `by` to the number of future reads of each output that a link will read.
+
+    `pending` are ended tasks of its reader whose inputs are not released yet.
+    """
+    router, dst = link.router, link.dst
+    if not link.data or router is None:
+        whole = dst.status not in ENDED and (link.data or dst.vertex.expands)
+    elif link.wide:
+        whole = link.left > 0 or pending is not None
+    else:
         for d in range(dst.n):
             if dst.state[d] in OVER and (pending is None or d not in pending):
                 continue
             for a, b, _, _ in router.inputs(d):
                 for i in range(a, b):
-                    refs[i] += 1
-    return refs
+                    refs[i] += by
+        return
+    if whole:
+        refs[:] = [r + by for r in refs]
 
 
 def free(core: Core, stage: Stage, lo: int, hi: int) -> None:

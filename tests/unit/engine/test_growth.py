@@ -1,12 +1,16 @@
 """Graphs that grow: expanders, choices, patches, and what decisions may do."""
 
-from typing import NamedTuple
+import sys
+from typing import Any, NamedTuple
 
 import pytest
 
 from tests.unit.engine.hand import Hand, body, run_out
 from weft.engine import patching
+from weft.engine.commands import Launch
 from weft.engine.decisions import BackUp, Emit, Fail, Finish, SetEdge, SetParallelism, SetResources
+from weft.engine.events import UserEvent
+from weft.engine.invariants import check
 from weft.graph.builder import Graph, after, gather, one_to_one, shuffle
 from weft.graph.logical import (
     BROADCAST,
@@ -27,6 +31,8 @@ from weft.graph.logical import (
     Vertex,
 )
 from weft.graph.rectangles import Rectangles
+from weft.graph.task import DECIDE
+from weft.graph.task_spec import TaskSpec
 from weft.graph.wire import patch_to_json
 from weft.model.errors import GraphError
 from weft.model.failures import Failure
@@ -742,3 +748,71 @@ def test_an_expander_of_several_tasks_is_one_reader(hand, last):
         h.expect()
         h(h.done(task))
     h.expect("free a[0]", "free x[0:3]", "complete succeeded")
+
+
+# ------------------------------------------------------------------------------------------- the cost of a patch
+
+
+def calls_of(h: Hand, *events: Any) -> int:
+    """Return the number of calls of functions while the master handles events: a measure of work without a clock."""
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        h.master.handle(events)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize("reads", ["control", "the vertex before", "a shared source"])
+def test_the_cost_of_a_patch_does_not_depend_on_the_size_of_the_graph(hand, reads):
+    g = Graph("g")
+    control = g.service(body, name="control")
+    shared = g.add(body, n=2, name="shared")
+    g.add(body, after(control, concurrent=True), gather(shared), n=1, name="reader")
+    h = hand(g, workers=4)
+    h.skip()
+    costs = []
+    for number in range(120):
+        source = {
+            "control": ("control", NONE, Scheduling(True, Trigger.SOURCE_RUNNING)),
+            "the vertex before": (f"control/{number - 1}", ONE_TO_ONE, SEQUENTIAL),
+            "a shared source": ("shared", BROADCAST, SEQUENTIAL),
+        }[reads]
+        edges = (Edge(source[0], f"control/{number}", source[1], source[2]),) if number or "before" not in reads else ()
+        change = Patch((vertex(f"control/{number}"),), edges)
+        event = UserEvent(1.0, "control", 0, DECIDE, (number, "patch", "", change, "more"))
+        costs.append(calls_of(h, event))
+    check(h.core)
+    assert f"control/{number}" in h.core.by_id
+    assert max(costs[60:]) <= max(costs[3:10]) * 1.05
+
+
+def test_the_reader_of_an_output_is_the_last_one_no_more_after_a_patch(hand):
+    g = Graph("g")
+    a = g.add(body, n=2, name="a")
+    g.add(body, a, name="b", timeout_s=9.0)
+    g.add(body, n=1, name="x", expands=True)
+    h = hand(g, workers=4)
+    h(h.idle(0, 1, 2))
+    h.skip()
+    h(h.done("a[0]"), h.done("a[1]"), h.idle(0))
+    (line,) = h.skip("launch b")
+    h.skip()
+    (edge,) = spec_of_launch(h, "b").inputs
+    assert edge.last
+    change = Patch((vertex("x/c", 2, timeout_s=9.0),), (Edge("a", "x/c", ONE_TO_ONE),))
+    h(h.done("x[0]", values=[change]), h.idle(1, 2, 3))
+    h.skip()
+    assert line == "launch b[0] on 0"
+    assert [edge.last for name in ("b", "x/c") for edge in spec_of_launch(h, name).inputs] == [False, False]
+
+
+def spec_of_launch(h: Hand, vertex: str) -> TaskSpec:
+    """Return the record that the latest launch of a vertex carried."""
+    return next(said.specs[-1] for said in reversed(h.said) if isinstance(said, Launch) and said.vertex == vertex)

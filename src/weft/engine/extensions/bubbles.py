@@ -53,9 +53,10 @@ def form(core: Core, growth: Growth) -> None:
     new = {stage.index for stage in growth.stages}
     patched = len(new) < len(core.stages)
     before = len(core.bubbles)
-    for row in core.bubbles if patched else ():
-        if row.state is BubbleState.FORMING:
-            _loosen(core, row)
+    if patched and any(link.dst.index not in new for link in growth.links):  # only such a link may close a path
+        for row in core.bubbles:
+            if row.state is BubbleState.FORMING:
+                _loosen(core, row)
     for bubble in growth.bubbles:
         _row(core, bubble, [core.by_id[name] for name in bubble.vertices])
     for stage in growth.stages:
@@ -98,6 +99,7 @@ def _loosen(core: Core, row: BubbleRow) -> None:
         out = [row.stages.pop()] if len(row.stages) > 2 else row.stages[::-1]
         for stage in out:
             stage.bubble = -1
+            core.later(Phase.CONES, stage)
             recount(core, stage)
 
 
@@ -390,9 +392,9 @@ def shrink(core: Core, row: BubbleRow, cause: str) -> None:
         forget_specs(core, [core.by_id[name] for name in again])
     for changed in core.hooks.edge_changed:
         changed(core)
-    core.later(Phase.CONES)
     near = {link.dst.index: link.dst for stage in leaving for link in stage.outputs if link.dst.n >= 0}
     near.update((stage.index, stage) for stage in leaving)
+    core.later(Phase.CONES, *near.values(), *row.stages)
     for index in sorted(near):
         recount(core, near[index])
     if row.stages:

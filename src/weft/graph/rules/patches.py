@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from weft.graph.logical import (
     Bubble,
@@ -41,9 +41,22 @@ def check_patch(graph: LogicalGraph, patch: Patch, expander_id: str) -> None:
     _check_patch_names(graph, patch, expander_id, new)
     edits = bool(patch.drop_edges) or any(edge.dst not in new for edge in patch.edges)
     kept = _kept_edges(graph, patch, expander_id) if edits or any(edge.name for edge in patch.edges) else []
+    graph.vertices.update(new)  # and out again: a copy would cost as much as the graph is large
+    try:
+        _check_merged(graph, patch, expander_id, new, kept, edits=edits)
+    finally:
+        for id in new:
+            del graph.vertices[id]
+
+
+def _check_merged(
+    graph: LogicalGraph, patch: Patch, expander_id: str, new: dict[str, Vertex], kept: list[Edge], *, edits: bool
+) -> None:
+    """Raise GraphError if a graph, which has the vertices of the patch already, is illegal with its other parts."""
+    expander = graph.vertices[expander_id]
     merged = LogicalGraph(
         graph.name,
-        {**graph.vertices, **new},
+        graph.vertices,
         [*kept, *patch.edges],
         [*graph.bubbles, *patch.bubbles],
         [*graph.choices, *patch.choices],
@@ -56,7 +69,7 @@ def check_patch(graph: LogicalGraph, patch: Patch, expander_id: str) -> None:
     served = check_edges(merged, merged.edges)
     if edits:
         _check_untouched(graph, patch, expander_id)
-        services += [id for id, vertex in graph.vertices.items() if vertex.kind is VertexKind.SERVICE]
+        services += [id for id, v in graph.vertices.items() if v.kind is VertexKind.SERVICE and id not in new]
         topological(merged)
     else:
         # No old vertex can be reached from a new one, so only the new vertices could form a cycle.
@@ -68,7 +81,7 @@ def check_patch(graph: LogicalGraph, patch: Patch, expander_id: str) -> None:
             subject=expander_id,
             rule="final",
         )
-    check_final(merged, [vertex for vertex in merged.vertices.values() if vertex.final])
+    check_final(merged, _final_vertices(merged, patch, whole=bool(kept)))
     whole = merged if kept else LogicalGraph(merged.name, merged.vertices, graph.edges)
     if not kept and (patch.choices or any(isinstance(vertex.parallelism, (Source, SameAs)) for vertex in new.values())):
         whole.edges = [*graph.edges, *patch.edges]
@@ -78,6 +91,20 @@ def check_patch(graph: LogicalGraph, patch: Patch, expander_id: str) -> None:
     if patch.choices:
         whole.choices = merged.choices
         check_choices(whole, merged.choices)
+
+
+def _final_vertices(graph: LogicalGraph, patch: Patch, *, whole: bool) -> list[Vertex]:
+    """Return the final vertices that rules about a patch concern: all if the `whole` graph is checked, else those of
+    the patch, at the ends of its edges, and in groups.
+    """
+    ids: Iterable[str] = graph.vertices
+    if not whole:
+        named = [vertex.id for vertex in patch.vertices]
+        ends = [end for edge in patch.edges for end in (edge.src, edge.dst)]
+        bubbles = [id for bubble in graph.bubbles for id in bubble.vertices]
+        branches = [id for choice in graph.choices for ids in choice.branches.values() for id in ids]
+        ids = dict.fromkeys((*named, *ends, *bubbles, *branches, *(choice.decider for choice in graph.choices)))
+    return [graph.vertices[id] for id in ids if id in graph.vertices and graph.vertices[id].final]
 
 
 def _check_patch_parts(patch: Patch, expander_id: str) -> None:
