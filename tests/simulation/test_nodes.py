@@ -85,6 +85,18 @@ def test_a_gang_that_does_not_fit_now_waits_for_nodes_and_says_why():
     assert cluster.loop.pool.idle == 2
 
 
+def test_while_it_waits_the_reasons_name_the_nodes_that_are_there():
+    cluster = Cluster(gang(3), Elastic((NodeKind(4, name="big", limit=2),), delay_s=30.0, idle_s=5.0))
+    told: list[str] = []
+    cluster.run(10.0, lambda: told.extend(wait.line() for wait in cluster.loop.waits(cluster.job, "a")))
+    (line,) = told
+    assert line.startswith(
+        "a: asks at once, for the bubble both, for 3 tasks of a with cpu 1, 3 tasks of b with cpu 1; "
+        "waits for nodes to join: it needs 6 slots at once; the session has 2"
+    )
+    assert cluster.loop.waits(cluster.job, "") == ()
+
+
 def test_a_task_waits_for_a_node_with_the_memory_and_gpus_that_it_asks_for():
     g = Graph("one")
     g.add(body, n=3, name="a", resources=Resources(memory=100, gpu=1, gpu_type="h100"))
@@ -100,7 +112,7 @@ def test_what_the_provider_can_never_have_is_refused_at_submit_and_later():
     elastic = Elastic((NodeKind(4, Resources(memory=50), limit=1),))
     g = Graph("never")
     g.add(body, n=1, name="a", resources=Resources(gpu=1))
-    with pytest.raises(CapacityError, match="no worker can ever give"):
+    with pytest.raises(CapacityError, match="more than any worker has"):
         Cluster(g, elastic)
     refused = Cluster(gang(4), elastic).run()
     assert "refused: it needs 8 slots at once; the session has 6" in refused.told("both")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Struct, structs
 
 from weft.cli.context import CommandContext
 from weft.cli.parsing import CommandParameter
@@ -12,55 +14,71 @@ from weft.model.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from weft.admin.settings import Settings
+    from weft.runs.requests import RunRequest
     from weft.runs.service import RunService
 
 Given = Annotated[CommandContext, CommandParameter(parse=False)]
 AsJson = Annotated[bool, CommandParameter(name="--json", help="Print one JSON document.")]
-RunName = Annotated[str, CommandParameter(help="An id, a unique prefix of one, a number, @last or @failed.")]
-Target = Annotated[str, CommandParameter(help="RUN, RUN/STEP or RUN/STEP@ATTEMPT.")]
-File = Annotated[
-    Path, CommandParameter(help="The pipeline: a YAML or Python file (file.py:name), or - for standard input.")
-]
 Project = Annotated[
     Path | None, CommandParameter(name=["-C", "--project"], help="Use the runs of the project in this folder.")
 ]
 StateDir = Annotated[Path | None, CommandParameter(name="--state-dir", help="Use this state folder.")]
-Params = Annotated[
-    list[str] | None, CommandParameter(name=["-p", "--param"], help="Set a parameter: NAME=VALUE or STEP.NAME=VALUE.")
-]
-Workers = Annotated[str | None, CommandParameter(help="The number of tasks that run at a time.")]
-Backend = Annotated[str | None, CommandParameter(help="The backend: threads or processes.")]
-Memory = Annotated[str | None, CommandParameter(help="The memory for data before it spills to disk, such as 4GiB.")]
-User = Annotated[str | None, CommandParameter(help="The user name of the run.")]
-Eviction = Annotated[str | None, CommandParameter(help="The eviction order: furthest, largest or lru.")]
-StreamWindow = Annotated[
-    str | None,
-    CommandParameter(name="--stream-window", help="The bytes that an edge between streaming tasks may hold."),
-]
-Durability = Annotated[
-    str | None,
-    CommandParameter(help="The failure that a reported end of a step survives: process or power."),
-]
-DockerEnv = Annotated[
-    str | None,
-    CommandParameter(name="--docker-env", help="Images of steps: ignore, docker, podman or require."),
-]
-FileSystems = Annotated[
-    list[str] | None,
-    CommandParameter(name=["-f", "--fs"], help="Define a file system: NAME=FOLDER, or NAME=URL of fsspec."),
-]
-NoCache = Annotated[bool, CommandParameter(name="--no-cache", help="Neither read nor write the cache.")]
-Refresh = Annotated[
-    list[str] | None,
-    CommandParameter(name="--refresh", help="Run this step even if the cache has its result, and keep the new result."),
-]
-Start = Annotated[str, CommandParameter(name="--from", help="Run this step and all steps that depend on it.")]
-Only = Annotated[str, CommandParameter(name="--only", help="Run only this step and the steps that it needs.")]
 EntryKey = Annotated[str, CommandParameter(help="The key of a result, or a unique prefix of one.")]
+Quiet = Annotated[bool, CommandParameter(name=["-q", "--quiet"], help="Print only the id of the run.")]
 Detach = Annotated[
     bool, CommandParameter(name=["-d", "--detach"], help="Run in the background, and print the id of the run.")
 ]
 ParamFile = Annotated[Path | None, CommandParameter(name="--param-file", help="Parameters in a JSON or TOML file.")]
+
+
+class Where(Struct, frozen=True):
+    """The options that name a state folder."""
+
+    project: Project = None
+    state_dir: StateDir = None
+
+
+class PipelineOptions(Struct, frozen=True):
+    """The options that say which run a pipeline becomes."""
+
+    parameters: list[str] | None = None
+    param_file: ParamFile = None
+    fs: list[str] | None = None
+    user: str | None = None
+    docker_env: str | None = None
+    no_cache: bool = False
+    refresh: list[str] | None = None
+    start: str = ""
+    only: str = ""
+
+    @property
+    def flags(self) -> dict[str, object]:
+        """The settings among them."""
+        return {"docker_env": self.docker_env, "user": self.user}
+
+    def request(self, file: Path, name: str | None) -> RunRequest:
+        """Return the request for a run of a pipeline file."""
+        from weft.runs.requests import RunRequest
+
+        parameters = read_overrides(self.parameters or [], self.param_file)
+        fs, refresh = self.fs or (), self.refresh or ()
+        return RunRequest(str(file), parameters, fs, name, self.no_cache, refresh, self.start, self.only)
+
+
+class WorkerOptions(Struct, frozen=True):
+    """The options about the workers of a run: settings, by their names."""
+
+    workers: str | None = None
+    backend: str | None = None
+    memory: str | None = None
+    eviction: str | None = None
+    stream_window: str | None = None
+    durability: str | None = None
+
+    @property
+    def flags(self) -> dict[str, object]:
+        """All of them."""
+        return structs.asdict(self)
 
 
 def not_from_stdin(file: Path, what: str) -> None:
@@ -80,34 +98,12 @@ def settings_of(context: CommandContext, base: Path, flags: Mapping[str, object]
     return settings
 
 
-def caching_of(context: CommandContext, off: bool, refresh: list[str] | None, start: str, only: str) -> dict[str, Any]:
-    """Return the `caching` argument for the cache options, or nothing if none is given."""
-    if not (off or refresh or start or only):
-        return {}
-    if off and (refresh or start):
-        raise UsageError("--no-cache excludes --refresh and --from")
-    caching = context.wiring().Caching(off=off, refresh=frozenset(refresh or ()), start=start, only=only)
-    return {"caching": caching}
-
-
-def around_of(context: CommandContext, settings: Settings, base: Path, fs: list[str] | None) -> dict[str, Any]:
-    """Return the `around` argument for mounts, images and file systems, or nothing if all have their defaults."""
-    from weft.store.filesystems import STAGE, parse_given
-
-    if (settings.mounts, settings.docker_env, settings.state_dir) == ("auto", "ignore", None) and not fs:
-        return {}
-    stage = settings.state_root(base).path / STAGE
-    given = parse_given(fs or [])
-    features = {"mounts": settings.mounts != "off", "docker_env": settings.docker_env}
-    return {"around": context.wiring().Surroundings(**features, file_systems=given, stage=stage)}
-
-
-def service_of(context: CommandContext, project: Path | None, state_dir: Path | None) -> RunService:
+def service_of(context: CommandContext, where: Where) -> RunService:
     """Return the service of the state folder of the options. NotFoundError: the project does not exist."""
-    base = context.cwd / (project or "")
+    base = context.cwd / (where.project or "")
     if not base.is_dir():
         raise NotFoundError(f"there is no folder {base}", hint="Give -C the folder of a project.")
-    settings = settings_of(context, base, {"state_dir": state_dir})
+    settings = settings_of(context, base, {"state_dir": where.state_dir})
     return context.service(settings, settings.state_root(base))
 
 

@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 app = CommandGroup("weft", help="One engine for graphs of data and machine-learning work.")
 config_app = CommandGroup("config", help="Show settings and their origins.")
 app.command(config_app)
+for _module, _verbs in {
+    "running": ("run", "resume"),
+    "listing": ("ls", "show"),
+    "watching": ("watch",),
+    "history": ("logs", "story", "explain", "why"),
+    "lifecycle": ("cancel", "suspend", "delete", "prune"),
+    "planning": ("graph", "plan"),
+}.items():
+    for _verb in _verbs:
+        app.command(f"weft.cli.{_module}:{_verb}", verb=VERBS[_verb])
 for _target, _help in {
-    "running:run": "Run a pipeline and wait for its end.",
-    "running:resume": "Continue a failed, cancelled, suspended or killed run; finished steps do not run again.",
-    "listing:ls": "List the runs, newest first.",
-    "listing:show": "Show one run, or one step of it: times, parameters, outputs and paths of logs.",
-    "history:logs": "Print the logs of a run or of one step: the latest attempt of each task, or the named attempt.",
-    "history:why": "Explain why a step ran, or which result of the cache it used.",
-    "planning:graph": "Draw the graph of a pipeline without running it.",
-    "planning:plan": "Print for each step of a pipeline whether it will run, and why. Nothing is started.",
     "diagnosis:doctor": "Check the files of Weft on disk, and print the next step for each problem.",
     "diagnosis:errors": "Explain an error code.",
     "schedules:schedule_app": "Run pipelines at regular times.",
     "up:up": "Fire the schedules of a project and start the runs of `weft run -d`, until Ctrl-C.",
     "results:cache_app": "List, show and remove results of the cache.",
-    **{f"lifecycle:{name}": VERBS[name].help for name in ("cancel", "suspend", "delete", "prune")},
-    **{f"history:{name}": VERBS[name].help for name in ("story", "explain")},
 }.items():
     app.command(f"weft.cli.{_target}", name=_target.partition(":")[2].removesuffix("_app"), help=_help)
 config_app.command("weft.cli.diagnosis:config_show", name="show", help="Show the settings in force.")

@@ -8,7 +8,7 @@ from weft.cli.arguments import (
     AsJson,
     Given,
     Project,
-    StateDir,
+    Where,
     service_of,
     settings_of,
 )
@@ -21,12 +21,11 @@ def doctor(
     *,
     full: Annotated[bool, CommandParameter(help="Read each file of the cache again.")] = False,
     as_json: AsJson = False,
-    project: Project = None,
-    state_dir: StateDir = None,
+    where: Where,
     context: Given,
 ) -> int:
     """Check the files of Weft on disk, and print the next step for each problem."""
-    findings = service_of(context, project, state_dir).examine(full=full)
+    findings = service_of(context, where).examine(full=full)
     ill = any(finding.problem for finding in findings)
     if as_json:
         print_json(context.out, "weft.doctor/1", findings=[as_dict(finding) for finding in findings], well=not ill)

@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from weft.cli.arguments import (
     AsJson,
     Given,
-    Project,
-    RunName,
-    StateDir,
-    Target,
+    Where,
     service_of,
 )
 from weft.cli.context import CommandContext
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def logs(
-    target: Target,
+    target: str,
     /,
     *,
     follow: Annotated[
@@ -39,8 +36,7 @@ def logs(
         int | None, CommandParameter(name="--tail", help="Print only this many lines at the end of each log.")
     ] = None,
     as_json: Annotated[bool, CommandParameter(name="--json", help="Print one JSON document for each line.")] = False,
-    project: Project = None,
-    state_dir: StateDir = None,
+    where: Where,
     context: Given,
 ) -> None:
     """Print the logs of a run or of one step: the latest attempt of each task, or the named attempt."""
@@ -50,7 +46,7 @@ def logs(
     if tail is not None and tail < 0:
         raise UsageError(f"--tail is {tail}; it must be 0 or more")
     run, step, attempt = split_target(target)
-    service = service_of(context, project, state_dir)
+    service = service_of(context, where)
     found, same = _fixed(service, target)
     if follow and run != found.id:
         context.say(f"following {found.id}{f' ({clean(found.name)})' if found.name else ''}")
@@ -106,16 +102,15 @@ def _print_taken(
 
 
 def story(
-    target: Target,
+    target: str,
     /,
     *,
     as_json: AsJson = False,
-    project: Project = None,
-    state_dir: StateDir = None,
+    where: Where,
     context: Given,
 ) -> None:
     """Print the history of a run or a step, with reasons."""
-    service = service_of(context, project, state_dir)
+    service = service_of(context, where)
     found, same = _fixed(service, target)
     if as_json:
         _print_story(context, found, [record for _, record in service.events(same)])
@@ -153,16 +148,15 @@ def _print_story(context: CommandContext, found: RunRecord, records: Sequence[Re
 
 
 def explain(
-    run: RunName,
+    run: str,
     /,
     *,
     as_json: AsJson = False,
-    project: Project = None,
-    state_dir: StateDir = None,
+    where: Where,
     context: Given,
 ) -> None:
     """Compare the planned and the executed graph, and print each change with its cause."""
-    service = service_of(context, project, state_dir)
+    service = service_of(context, where)
     found = service.show(run)
     explained = service.explain(found.id)
     if as_json:
@@ -172,23 +166,20 @@ def explain(
 
 
 def why(
-    target: Target,
+    target: str,
     /,
     *,
-    against: Annotated[str | None, CommandParameter(help="Compare with this run, not with the nearest result.")] = None,
+    against: str | None = None,
     as_json: AsJson = False,
-    project: Project = None,
-    state_dir: StateDir = None,
+    where: Where,
     context: Given,
 ) -> None:
-    """Explain why a step ran, or which result of the cache it used."""
-    service = service_of(context, project, state_dir)
+    """Explain why a step waits, why it ran, or which result of the cache it used."""
+    service = service_of(context, where)
     found, same = _fixed(service, target)
     reasons = service.why(same, against=against)
     if as_json:
-        document = as_dict(reasons)
+        document = as_dict(reasons) | {"waits": [wait.to_json() for wait in reasons.waits]}
         print_json(context.out, "weft.why/1", run=found.id, against=document.pop("run"), **document)
         return
-    context.out.write(f"{clean(reasons.line())}\n")
-    for difference in reasons.differences[1:] if reasons.differences else ():
-        context.out.write(f"  also {clean(difference)}\n")
+    context.out.write("".join(f"{clean(line)}\n" for line in reasons.lines()))

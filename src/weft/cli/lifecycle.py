@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from weft.cli.arguments import AsJson, Given, Project, RunName, StateDir, seconds_of, service_of
-from weft.cli.parsing import CommandParameter
+from weft.cli.arguments import AsJson, Given, Where, seconds_of, service_of
 from weft.cli.tables import clean, print_json
 from weft.model.errors import UsageError
-from weft.runs.verbs import VERBS
 
 
 def cancel(
-    run: RunName,
+    run: str,
     /,
     *,
-    force: Annotated[bool, CommandParameter(help=VERBS["cancel"].about("force"))] = False,
+    force: bool = False,
     as_json: AsJson = False,
-    project: Project = None,
-    state_dir: StateDir = None,
+    where: Where,
     context: Given,
 ) -> None:
     """Cancel a run: stop its tasks in order, then run its post_process."""
-    found = service_of(context, project, state_dir).cancel(run, force=force)
+    found = service_of(context, where).cancel(run, force=force)
     if as_json:
         print_json(context.out, "weft.cancel/1", run=found)
     else:
@@ -30,31 +25,28 @@ def cancel(
 
 
 def suspend(
-    run: RunName,
+    run: str,
     /,
     *,
-    now: Annotated[bool, CommandParameter(help=VERBS["suspend"].about("now"))] = False,
+    now: bool = False,
     as_json: AsJson = False,
-    project: Project = None,
-    state_dir: StateDir = None,
+    where: Where,
     context: Given,
 ) -> None:
     """Suspend a run: start no more tasks, and release it when its running tasks have ended."""
-    found = service_of(context, project, state_dir).suspend(run, now=now)
+    found = service_of(context, where).suspend(run, now=now)
     if as_json:
         print_json(context.out, "weft.suspend/1", run=found)
     else:
         context.say(f"{found} is being suspended")
 
 
-def delete(
-    *runs: RunName, as_json: AsJson = False, project: Project = None, state_dir: StateDir = None, context: Given
-) -> None:
+def delete(*runs: str, as_json: AsJson = False, where: Where, context: Given) -> None:
     """Delete ended runs: their outputs, logs and records. Results in the cache stay."""
     if not runs:
         raise UsageError("no run is named", hint="List them: weft ls")
     deleted = []
-    for run in service_of(context, project, state_dir).delete(runs):
+    for run in service_of(context, where).delete(runs):
         deleted.append(run)
         if not as_json:
             context.say(f"deleted {run}")
@@ -64,18 +56,17 @@ def delete(
 
 def prune(
     *,
-    older_than: Annotated[str | None, CommandParameter(help=VERBS["prune"].about("older_than"))] = None,
-    keep: Annotated[int | None, CommandParameter(help=VERBS["prune"].about("keep"))] = None,
-    state: Annotated[str | None, CommandParameter(help=VERBS["prune"].about("state"))] = None,
-    dry_run: Annotated[bool, CommandParameter(help=VERBS["prune"].about("dry_run"))] = False,
+    older_than: str | None = None,
+    keep: int | None = None,
+    state: str | None = None,
+    dry_run: bool = False,
     as_json: AsJson = False,
-    project: Project = None,
-    state_dir: StateDir = None,
+    where: Where,
     context: Given,
 ) -> None:
     """Delete old runs: all ended runs that no option keeps."""
     age = None if older_than is None else seconds_of(older_than, "--older-than")
-    service = service_of(context, project, state_dir)
+    service = service_of(context, where)
     rows = list(service.prune(older_than=age, keep=keep, state=state, dry_run=dry_run))
     if as_json:
         print_json(context.out, "weft.prune/1", runs=[row.id for row in rows], deleted=not dry_run)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from weft.cli.arguments import (
     AsJson,
     Given,
-    Project,
-    StateDir,
+    Where,
     service_of,
 )
 from weft.cli.parsing import CommandParameter
@@ -22,19 +21,18 @@ if TYPE_CHECKING:
 
 def ls(
     *,
-    state: Annotated[str | None, CommandParameter(help="List only runs in this state.")] = None,
-    name: Annotated[str | None, CommandParameter(help="List only runs of this name.")] = None,
-    number: Annotated[int, CommandParameter(name=["-n", "--number"], help="List at most this many; 0: all.")] = 20,
+    state: str | None = None,
+    name: str | None = None,
+    number: int = 20,
     quiet: Annotated[bool, CommandParameter(name=["-q", "--quiet"], help="Print only ids.")] = False,
     as_json: AsJson = False,
-    project: Project = None,
-    state_dir: StateDir = None,
+    where: Where,
     context: Given,
 ) -> None:
     """List the runs, newest first."""
     from weft.cli.tables import state_text
 
-    service = service_of(context, project, state_dir)
+    service = service_of(context, where)
     rows, total = service.list_runs(state=state, name=name, number=number)
     if as_json:
         print_json(context.out, "weft.runs/1", runs=[_row_document(row) for row in rows], total=total)
@@ -65,19 +63,18 @@ def ls(
 
 
 def show(
-    run: Annotated[str, CommandParameter(help="RUN or RUN/STEP; RUN/STEP-2 or RUN/STEP[2] is an item of a loop.")],
+    target: str,
     /,
     *,
     as_json: AsJson = False,
-    project: Project = None,
-    state_dir: StateDir = None,
+    where: Where,
     context: Given,
 ) -> None:
     """Show one run, or one step of it: times, parameters, outputs and paths of logs."""
     from weft.runs.listing import split_target
 
-    name, step, _ = split_target(run)
-    found = service_of(context, project, state_dir).show(name)
+    name, step, _ = split_target(target)
+    found = service_of(context, where).show(name)
     if step:
         from weft.cli.steps import show_step
 

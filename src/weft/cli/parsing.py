@@ -1,7 +1,9 @@
 """The parser of command lines, and the help texts.
 
 A command is a function. Its positional parameters are arguments, its keyword-only parameters options. Types are `str`,
-`int`, `bool` and `Path` (each also with `| None`) or `list[str]`; a `CommandParameter` in `Annotated` has the help:
+`int`, `bool` and `Path` (each also with `| None`) or `list[str]`; a `CommandParameter` in `Annotated` has the help. The
+other parameters are arguments of the verb of the command, whose table has their help. A keyword of a `Struct` type
+stands for several options, the fields of the struct:
 
     app = CommandGroup("weft", help="...")
 
@@ -19,9 +21,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from types import UnionType
-from typing import Any, Final, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, overload
+
+from msgspec import Struct, structs
 
 from weft.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from weft.runs.verbs import Verb
 
 HELP: Final = ("--help", "-h")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -56,7 +63,7 @@ class Invocation(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """An argument or an option of a command."""
+    """An argument or an option of a command; `group` is the keyword that takes it as a field."""
 
     key: str
     names: tuple[str, ...]
@@ -66,15 +73,38 @@ class _Given(NamedTuple):
     required: bool
     help: str
     show: bool
+    group: str = ""
 
 
-class _Found(NamedTuple):
-    """The target of words: a command or a group, the remaining words, its path and its help."""
+class CommandEntry(NamedTuple):
+    """A command or a group, or the text `module:attribute` of one that is not loaded yet.
 
-    target: CommandGroup | Callable[..., Any]
+    `about` is its help, by default that of its docstring; `verb` has the help of its parameters.
+    """
+
+    target: CommandGroup | Callable[..., Any] | str
+    about: str = ""
+    verb: Verb | None = None
+
+    def loaded(self) -> CommandEntry:
+        """Return the command with its target."""
+        if not isinstance(self.target, str):
+            return self
+        module, _, attribute = self.target.partition(":")
+        return self._replace(target=getattr(__import__(module, fromlist=[attribute]), attribute))
+
+    @property
+    def summary(self) -> str:
+        """The help in one line."""
+        return self.about or (self.target.help if isinstance(self.target, CommandGroup) else _summary(self.target))
+
+
+class FoundCommand(NamedTuple):
+    """The target of words: a command, the remaining words, and its path."""
+
+    command: CommandEntry
     words: Sequence[str]
     path: str
-    about: str
 
 
 class CommandGroup:
@@ -82,67 +112,72 @@ class CommandGroup:
 
     def __init__(self, name: str, *, help: str = "") -> None:
         self.name, self.help = name, help
-        self._commands: dict[str, tuple[Any, str]] = {}
+        self._commands: dict[str, CommandEntry] = {}
+        self._aliases: dict[str, str] = {}
 
     @overload
-    def command(self, target: F) -> F: ...
+    def command(self, target: F, *, verb: Verb | None = None) -> F: ...
 
     @overload
-    def command(self, target: CommandGroup | str, *, name: str = "", help: str = "") -> CommandGroup | str: ...
+    def command(
+        self, target: CommandGroup | str, *, name: str = "", help: str = "", verb: Verb | None = None
+    ) -> CommandGroup | str: ...
 
     @overload
-    def command(self, *, name: str) -> Callable[[F], F]: ...
+    def command(self, *, name: str = "", verb: Verb | None = None) -> Callable[[F], F]: ...
 
-    def command(self, target: Any = None, *, name: str = "", help: str = "") -> Any:
+    def command(self, target: Any = None, *, name: str = "", help: str = "", verb: Verb | None = None) -> Any:
         """Add a function, a group, or the text `module:attribute` of one that is loaded at its first use.
 
-        Without a target, return a decorator. The help of a function is the first paragraph of its docstring.
+        Without a target, return a decorator. The help of a function is that of its verb, or the first paragraph of its
+        docstring. The name is by default the last word of the verb, or the name of the target.
         """
         if target is None:
-            return lambda function: self.command(function, name=name)
-        self._commands[name or (target.name if isinstance(target, CommandGroup) else target.__name__)] = (target, help)
+            return lambda function: self.command(function, name=name, verb=verb)
+        if not name:
+            name = target.name if isinstance(target, CommandGroup) else target.__name__ if callable(target) else ""
+        if verb is not None:
+            name, help = verb.name.rpartition(" ")[2], verb.help
+            self._aliases |= dict.fromkeys(verb.aliases, name)
+        self._commands[name] = CommandEntry(target, help, verb)
         return target
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._commands)
 
-    def _find(self, words: Sequence[str], path: str, about: str = "") -> _Found:
+    def find(self, words: Sequence[str], path: str = "", about: str = "") -> FoundCommand:
         """Return the command that words begin with; `about` is the help of this group in its parent."""
+        path = path or self.name
         if not words or words[0].startswith("-"):
-            return _Found(self, words, path, self.help or about)
-        name = words[0]
+            return FoundCommand(CommandEntry(self, self.help or about), words, path)
+        name = self._aliases.get(words[0], words[0])
         if name not in self._commands:
             raise _wrong(path, f'unknown command "{name[:100]}"', _near(name, self._commands), self._commands)
-        found, help = self._commands[name]
-        if isinstance(found, str):
-            module, _, attribute = found.partition(":")
-            found = getattr(__import__(module, fromlist=[attribute]), attribute)
+        found = self._commands[name].loaded()
         path = f"{path} {name}"
-        return (
-            found._find(words[1:], path, help)
-            if isinstance(found, CommandGroup)
-            else _Found(found, words[1:], path, help)
-        )
+        if isinstance(found.target, CommandGroup):
+            return found.target.find(words[1:], path, found.about)
+        return FoundCommand(found, words[1:], path)
 
     def parse(self, words: Sequence[str]) -> Invocation | str:
         """Return the command to call, or the requested help. UsageError: no valid command line."""
-        found, rest, path, about = self._find(words, self.name)
+        command, rest, path = self.find(words)
         own = rest[: rest.index("--")] if "--" in rest else rest
-        if any(word in HELP for word in own) or (isinstance(found, CommandGroup) and not rest):
-            return (
-                _help_of_app(found, path, about) if isinstance(found, CommandGroup) else _help_of_command(found, path)
-            )
-        if isinstance(found, CommandGroup):
+        wanted = any(word in HELP for word in own)
+        if isinstance(command.target, CommandGroup):
+            if wanted or not rest:
+                return _help_of_group(command.target, path, command.about)
             raise _wrong(path, f"unknown option {rest[0][:100]}", "", ())
-        return _Reader(found, path).read(rest)
+        return _help_of_command(command, path) if wanted else _Reader(command, path).read(rest)
 
 
 class _Reader:
     """The parser of the words of one command."""
 
-    def __init__(self, function: Callable[..., Any], path: str) -> None:
-        self.function, self.path = function, path
-        self.given, self.wants = _given(function)
+    def __init__(self, command: CommandEntry, path: str) -> None:
+        assert callable(command.target)
+        self.function, self.path = command.target, path
+        self.given, self.wants, self.groups = _given(command.target, command.verb)
         self.options = {name: one for one in self.given for name in one.names if not one.by_place}
         self.values: dict[str, Any] = {}
 
@@ -167,7 +202,11 @@ class _Reader:
         for one in self.given:
             if one.required and not one.by_place and one.key not in self.values:
                 raise self._wrong(f"{one.names[-1]} is missing")
-        return Invocation(self.function, args, self.values, self.wants)
+        named = {one.key: self.values[one.key] for one in self.given if not one.group and one.key in self.values}
+        for group, kind in self.groups.items():
+            own = [one.key for one in self.given if one.group == group and one.key in self.values]
+            named[group] = kind(**{key: self.values[key] for key in own})
+        return Invocation(self.function, args, named, self.wants)
 
     def _positional(self, positional: list[_Given], args: list[Any], word: str) -> None:
         place = next((one for at, one in enumerate(positional) if one.many or at == len(args)), None)
@@ -218,33 +257,58 @@ class _Reader:
         return _wrong(self.path, what, near, ())
 
 
-def _given(function: Callable[..., Any]) -> tuple[list[_Given], frozenset[str]]:
-    """Return the parameters of a command, and those that are not on the command line. TypeError: an unsupported
-    type.
+def _given(
+    function: Callable[..., Any], verb: Verb | None = None
+) -> tuple[list[_Given], frozenset[str], dict[str, type[Struct]]]:
+    """Return the parameters of a command, those that are not on the command line, and the groups of options.
+
+    TypeError: an unsupported type, or no help.
     """
     hints = typing.get_type_hints(function, include_extras=True)
-    found, wants = [], set()
+    found: list[_Given] = []
+    wants, groups = set(), {}
     for key, parameter in inspect.signature(function).parameters.items():
-        about = next(
-            (one for one in getattr(hints[key], "__metadata__", ()) if isinstance(one, CommandParameter)), None
-        )
-        if about is None:
-            raise TypeError(f"{function.__name__}: {key} has no Parameter")
-        if not about.parse:
+        hint = hints[key]
+        if isinstance(hint, type) and issubclass(hint, Struct):
+            groups[key] = hint
+            types = typing.get_type_hints(hint, include_extras=True)
+            for field in structs.fields(hint):
+                one = _one(field.name, types[field.name], verb, function)
+                found.append(one._replace(group=key, required=field.required))
+            continue
+        one = _one(key, hint, verb, function)
+        if not one.names:
             wants.add(key)
             continue
-        kind = hints[key].__origin__
-        if isinstance(kind, UnionType) or typing.get_origin(kind) is typing.Union:
-            (kind,) = (one for one in typing.get_args(kind) if one is not type(None))
-        many = typing.get_origin(kind) is list or parameter.kind is parameter.VAR_POSITIONAL
-        kind = str if typing.get_origin(kind) is list else kind
-        if kind not in (*_METAVARS, bool):
-            raise TypeError(f"{function.__name__}: {key} is of a type that cannot be read: {kind}")
-        by_place = parameter.kind is not parameter.KEYWORD_ONLY
-        usual = key.upper() if by_place else f"--{key.replace('_', '-')}"
-        required = parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL
-        found.append(_Given(key, about.names or (usual,), kind, many, by_place, required, about.help, about.show))
-    return found, frozenset(wants)
+        several = parameter.kind is parameter.VAR_POSITIONAL
+        required = parameter.default is parameter.empty and not several
+        one = one._replace(many=one.many or several, required=required)
+        if parameter.kind is not parameter.KEYWORD_ONLY:
+            one = one._replace(by_place=True, names=(key.upper(),))
+        found.append(one)
+    return found, frozenset(wants), groups
+
+
+def _one(key: str, hint: Any, verb: Verb | None, function: Callable[..., Any]) -> _Given:
+    """Return an option by its type; one without names is not on the command line."""
+    about = next((one for one in getattr(hint, "__metadata__", ()) if isinstance(one, CommandParameter)), None)
+    if about is None:
+        told = next((one for one in (() if verb is None else verb.arguments) if one.name == key), None)
+        if told is None:
+            raise TypeError(f"{function.__name__}: {key} has no CommandParameter")
+        about = CommandParameter(told.options, help=told.help)
+    else:
+        hint = hint.__origin__
+    if not about.parse:
+        return _Given(key, (), str, False, False, False, "", False)
+    if isinstance(hint, UnionType) or typing.get_origin(hint) is typing.Union:
+        (hint,) = (one for one in typing.get_args(hint) if one is not type(None))
+    many = typing.get_origin(hint) is list
+    kind = str if many else hint
+    if kind not in (*_METAVARS, bool):
+        raise TypeError(f"{function.__name__}: {key} is of a type that cannot be read: {kind}")
+    names = about.names or (f"--{key.replace('_', '-')}",)
+    return _Given(key, names, kind, many, False, False, about.help, about.show)
 
 
 def _near(word: str, known: Iterable[str]) -> str:
@@ -267,31 +331,34 @@ def _summary(target: Any) -> str:
     return (inspect.getdoc(target) or "").split("\n\n")[0].replace("\n", " ")
 
 
-def _help_of_app(app: CommandGroup, path: str, about: str) -> str:
-    rows = [
-        (name, help or (target.help if isinstance(target, CommandGroup) else _summary(target)))
-        for name, (target, help) in sorted(app._commands.items())
-    ]
+def _help_of_group(group: CommandGroup, path: str, about: str) -> str:
+    rows = [(name, command.summary) for name, command in sorted(group._commands.items())]
     options = [(", ".join(HELP), "Print this help, or the help of a command.")]
     if " " not in path:
         options.append(("--version, -V", "Print the version."))
     return _page(f"Usage: {path} COMMAND", about, {"Commands": rows, "Options": options})
 
 
-def _help_of_command(function: Callable[..., Any], path: str) -> str:
-    given, _ = _given(function)
-    positional = [one for one in given if one.by_place]
-    options = [one for one in given if not one.by_place and one.show]
-    usage = [f"Usage: {path}", *(["[OPTIONS]"] if options else [])]
-    for one in positional:
-        shown = one.names[0] + ("..." if one.many else "")
-        usage.append(shown if one.required else f"[{shown}]")
-    rows = [(", ".join(one.names) + _takes(one), one.help) for one in options]
-    return _page(
-        " ".join(usage),
-        _summary(function),
-        {"Arguments": [(one.names[0], one.help) for one in positional], "Options": rows},
-    )
+def options_of(command: CommandEntry) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Return the arguments and the options of a command that help shows, as pairs of names and help."""
+    assert callable(command.target)
+    given, _, _ = _given(command.target, command.verb)
+    arguments = [(_placed(one), one.help) for one in given if one.by_place]
+    options = [(", ".join(one.names) + _takes(one), one.help) for one in given if not one.by_place and one.show]
+    return arguments, options
+
+
+def _placed(one: _Given) -> str:
+    """Return an argument as the usage shows it."""
+    shown = one.names[0] + ("..." if one.many else "")
+    return shown if one.required else f"[{shown}]"
+
+
+def _help_of_command(command: CommandEntry, path: str) -> str:
+    arguments, options = options_of(command)
+    usage = [f"Usage: {path}", *(["[OPTIONS]"] if options else []), *(name for name, _ in arguments)]
+    named = [(name.strip("[]."), text) for name, text in arguments]
+    return _page(" ".join(usage), command.summary, {"Arguments": named, "Options": options})
 
 
 def _takes(one: _Given) -> str:

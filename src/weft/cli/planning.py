@@ -3,29 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from weft.cli.arguments import (
-    AsJson,
-    DockerEnv,
-    File,
-    FileSystems,
-    Given,
-    NoCache,
-    Only,
-    ParamFile,
-    Params,
-    Refresh,
-    Start,
-    StateDir,
-    User,
-    around_of,
-    caching_of,
-    read_overrides,
-    settings_of,
-)
+from weft.cli.arguments import AsJson, Given, ParamFile, PipelineOptions, StateDir, settings_of
 from weft.cli.context import CommandContext
-from weft.cli.parsing import CommandParameter
 from weft.cli.tables import clean, one_line, print_json, print_table
 from weft.model.errors import UsageError
 from weft.model.records import as_dict
@@ -35,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def graph(
-    file: File,
+    file: Path,
     /,
     *,
-    params: Params = None,
+    parameters: list[str] | None = None,
     param_file: ParamFile = None,
-    fs: FileSystems = None,
-    dot: Annotated[bool, CommandParameter(name="--dot", help="Print the graph in the language of Graphviz.")] = False,
+    fs: list[str] | None = None,
+    dot: bool = False,
     as_json: AsJson = False,
     context: Given,
 ) -> None:
@@ -50,11 +32,10 @@ def graph(
 
     if dot and as_json:
         raise UsageError("--dot and --json exclude each other")
-    settings = settings_of(context, context.cwd / file.parent, {})
-    around = around_of(context, settings, context.cwd / file.parent, fs)
-    loaded = context.wiring().load_pipeline(
-        str(file), overrides=read_overrides(params or [], param_file), user=settings.user_name, name=None, **around
-    )
+    base = context.cwd / file.parent
+    settings = settings_of(context, base, {})
+    wishes = PipelineOptions(parameters=parameters, param_file=param_file, fs=fs)
+    loaded = context.service(settings, settings.state_root(base)).load(wishes.request(file, None))
     warn(context, loaded.warnings)
     if as_json:
         print_json(context.out, "weft.graph/1", graph=to_plain(loaded.graph))
@@ -64,36 +45,21 @@ def graph(
 
 
 def plan(
-    file: File,
+    file: Path,
     /,
     *,
-    params: Params = None,
-    param_file: ParamFile = None,
-    fs: FileSystems = None,
-    name: Annotated[str | None, CommandParameter(name=["-n", "--name"], help="The name of the run.")] = None,
-    user: User = None,
-    no_cache: NoCache = False,
-    refresh: Refresh = None,
-    start: Start = "",
-    only: Only = "",
+    wishes: PipelineOptions,
+    name: str | None = None,
     as_json: AsJson = False,
-    docker_env: DockerEnv = None,
     state_dir: StateDir = None,
     context: Given,
 ) -> None:
     """Print for each step of a pipeline whether it will run, and why. Nothing is started."""
-    flags = {"state_dir": state_dir, "user": user, "docker_env": docker_env}
-    settings = settings_of(context, context.cwd / file.parent, flags)
-    loaded = context.wiring().load_pipeline(
-        str(file),
-        overrides=read_overrides(params or [], param_file),
-        user=settings.user_name,
-        name=name,
-        **caching_of(context, no_cache, refresh, start, only),
-        **around_of(context, settings, context.cwd / file.parent, fs),
-    )
+    base = context.cwd / file.parent
+    settings = settings_of(context, base, {**wishes.flags, "state_dir": state_dir})
+    service = context.service(settings, settings.state_root(base))
+    loaded = service.load(wishes.request(file, name))
     warn(context, loaded.warnings)
-    service = context.service(settings, settings.state_root(loaded.base))
     print_plan(context, service.plan(loaded), as_json=as_json)
 
 

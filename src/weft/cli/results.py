@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from weft.cli.arguments import AsJson, EntryKey, Given, Project, StateDir, seconds_of, service_of
+from weft.cli.arguments import AsJson, EntryKey, Given, Where, seconds_of, service_of
 from weft.cli.context import CommandContext
 from weft.cli.parsing import CommandGroup, CommandParameter
 from weft.cli.tables import clean, duration, iso, moment, one_line, print_json, print_table
@@ -24,8 +23,7 @@ def cache_ls(
     number: Annotated[int, CommandParameter(name=["-n", "--number"], help="List at most this many; 0: all.")] = 20,
     quiet: Annotated[bool, CommandParameter(name=["-q", "--quiet"], help="Print only keys.")] = False,
     as_json: AsJson = False,
-    project: Project = None,
-    state_dir: StateDir = None,
+    where: Where,
     context: Given,
 ) -> None:
     """List the results of the cache, the last used first."""
@@ -33,7 +31,7 @@ def cache_ls(
 
     if number < 0:
         raise UsageError(f"--number is {number}; it must be 0 or more")
-    with service_of(context, project, state_dir).results() as cache:
+    with service_of(context, where).results() as cache:
         entries = cache.index.entries(limit=number or None)
         total, nbytes = cache.index.count()
     if as_json:
@@ -67,14 +65,13 @@ def cache_show(
     /,
     *,
     as_json: AsJson = False,
-    project: Project = None,
-    state_dir: StateDir = None,
+    where: Where,
     context: Given,
 ) -> None:
     """Show one result: its inputs, its content and the runs that used it."""
     from weft.store.results import readable
 
-    with service_of(context, project, state_dir).results() as cache:
+    with service_of(context, where).results() as cache:
         entry = cache.index.find(key)
         users = cache.index.users(entry.key)
     if as_json:
@@ -105,14 +102,13 @@ def cache_show(
 def cache_rm(
     *keys: EntryKey,
     as_json: AsJson = False,
-    project: Project = None,
-    state_dir: StateDir = None,
+    where: Where,
     context: Given,
 ) -> None:
     """Remove results from the cache. The next `weft cache gc` removes their content."""
     if not keys:
         raise UsageError("no result is named", hint="Give keys of results: weft cache ls")
-    with service_of(context, project, state_dir).results() as cache:
+    with service_of(context, where).results() as cache:
         found = [cache.index.find(key).key for key in keys]
         cache.index.remove(found)
     if as_json:
@@ -129,8 +125,7 @@ def cache_gc(
         str | None, CommandParameter(help="Keep results used within this time, such as 30d or 12h.")
     ] = None,
     as_json: AsJson = False,
-    project: Project = None,
-    state_dir: StateDir = None,
+    where: Where,
     context: Given,
 ) -> None:
     """Remove the results used longest ago, and all unreferenced content."""
@@ -142,7 +137,7 @@ def cache_gc(
     except (ValueError, OverflowError):
         raise UsageError(f"--max-size is {max_size!r}; it must be a number of bytes, such as 512MiB") from None
     age = None if max_age is None else seconds_of(max_age, "--max-age")
-    with service_of(context, project, state_dir).results() as cache:
+    with service_of(context, where).results() as cache:
         forgot, files, nbytes = cache.collect(max_bytes=most, max_age_s=age)
     if as_json:
         print_json(context.out, "weft.cache.gc/1", forgotten=forgot, files=files, bytes=nbytes)
@@ -157,12 +152,11 @@ def cache_pin(
     /,
     *,
     as_json: AsJson = False,
-    project: Project = None,
-    state_dir: StateDir = None,
+    where: Where,
     context: Given,
 ) -> None:
     """Keep a result regardless of age and size."""
-    _pin(context, key, project, state_dir, pinned=True, as_json=as_json)
+    _pin(context, key, where, pinned=True, as_json=as_json)
 
 
 @cache_app.command(name="unpin")
@@ -171,18 +165,15 @@ def cache_unpin(
     /,
     *,
     as_json: AsJson = False,
-    project: Project = None,
-    state_dir: StateDir = None,
+    where: Where,
     context: Given,
 ) -> None:
     """Allow `weft cache gc` to remove a pinned result."""
-    _pin(context, key, project, state_dir, pinned=False, as_json=as_json)
+    _pin(context, key, where, pinned=False, as_json=as_json)
 
 
-def _pin(
-    context: CommandContext, key: str, project: Path | None, state_dir: Path | None, *, pinned: bool, as_json: bool
-) -> None:
-    with service_of(context, project, state_dir).results() as cache:
+def _pin(context: CommandContext, key: str, where: Where, *, pinned: bool, as_json: bool) -> None:
+    with service_of(context, where).results() as cache:
         entry = cache.index.find(key)
         cache.index.pin(entry.key, pinned)
     if as_json:

@@ -4,33 +4,18 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from weft.cli.arguments import (
     AsJson,
-    Backend,
     Detach,
-    DockerEnv,
-    Durability,
-    Eviction,
-    File,
-    FileSystems,
     Given,
-    Memory,
-    NoCache,
-    Only,
     ParamFile,
-    Params,
-    Project,
-    Refresh,
-    RunName,
-    Start,
+    PipelineOptions,
+    Quiet,
     StateDir,
-    StreamWindow,
-    User,
-    Workers,
-    around_of,
-    caching_of,
+    Where,
+    WorkerOptions,
     not_from_stdin,
     read_overrides,
     service_of,
@@ -44,37 +29,23 @@ from weft.cli.tables import clean, print_json, short_path
 from weft.model.errors import RunCancelledError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from weft.admin.settings import Settings
-    from weft.cli.progress import ProgressDisplay
     from weft.runs.active import RunAnnounced, RunResult
     from weft.store.state import StateRoot
 
 
 def run(
-    file: File,
+    file: Path,
     /,
     *,
-    params: Params = None,
-    param_file: ParamFile = None,
-    fs: FileSystems = None,
-    name: Annotated[str | None, CommandParameter(name=["-n", "--name"], help="The name of the run.")] = None,
-    workers: Workers = None,
-    backend: Backend = None,
-    memory: Memory = None,
-    eviction: Eviction = None,
-    stream_window: StreamWindow = None,
-    docker_env: DockerEnv = None,
-    durability: Durability = None,
+    wishes: PipelineOptions,
+    name: str | None = None,
+    workers: WorkerOptions,
     state_dir: StateDir = None,
-    user: User = None,
-    no_cache: NoCache = False,
-    refresh: Refresh = None,
-    start: Start = "",
-    only: Only = "",
-    dry_run: Annotated[
-        bool, CommandParameter(name="--dry-run", help="Print the plan, as `weft plan` does, and run nothing.")
-    ] = False,
-    quiet: Annotated[bool, CommandParameter(name=["-q", "--quiet"], help="Print only the id of the run.")] = False,
+    dry_run: bool = False,
+    quiet: Quiet = False,
     detach: Detach = False,
     firing: Annotated[
         str, CommandParameter(show=False, help="The due time of the schedule that started this run.")
@@ -83,86 +54,50 @@ def run(
     context: Given,
 ) -> int:
     """Run a pipeline and wait for its end."""
-    overrides = read_overrides(params or [], param_file)
-    flags = {
-        "workers": workers,
-        "backend": backend,
-        "memory": memory,
-        "eviction": eviction,
-        "stream_window": stream_window,
-        "docker_env": docker_env,
-        "durability": durability,
-        "state_dir": state_dir,
-        "user": user,
-        "quiet": quiet or None,
-    }
-    base = context.cwd / file.parent
+    base, request = context.cwd / file.parent, wishes.request(file, name)
+    flags = {**workers.flags, **wishes.flags, "state_dir": state_dir, "quiet": quiet or None}
     settings = settings_of(context, base, flags)
+    service = context.service(settings, settings.state_root(base))
     if detach:
         not_from_stdin(file, "a run in the background")
-    if detach and context.begun is None:
-        return _in_background(context, settings.state_root(base))
+        if context.begun is None:
+            return _in_background(context, service.state)
     context.hint = "No run was started."
-    wiring = context.wiring()
-    caching = caching_of(context, no_cache, refresh, start, only)
-    around = around_of(context, settings, base, fs)
-    user = settings.user_name
-    loaded = wiring.load_pipeline(str(file), overrides=overrides, user=user, name=name, **caching, **around)
+    loaded = service.load(request)
     if dry_run:
         warn(context, loaded.warnings)
-        service = context.service(settings, settings.state_root(base))
         print_plan(context, service.plan(loaded), as_json=as_json)
         return 0
-    wiring.make_ready(settings.backend)
-
-    from weft.cli.progress import make_progress
-
-    silent = settings.quiet or as_json or detach
+    context.wiring().make_ready(settings.backend)
     where = _where(context, settings, base)
-    progress = make_progress((), context.err, lambda: context.console(context.err), context.clock.wall, quiet=silent)
+    shown = _Foreground(context, settings, where, (), detach=detach, as_json=as_json)
 
     def announced(run: RunAnnounced) -> None:
         warn(context, run.warnings)
-        progress.expect(run.steps)
+        shown.progress.expect(run.steps)
         context.hint = f"See its steps: weft show {run.run_id}{where}"
 
-    with progress:
-        result = wiring.run_pipeline(
-            loaded,
-            settings,
-            on_record=progress.add,
-            on_note=lambda note: context.say(f"note: {clean(note)}"),
-            on_interrupt=lambda: _interrupted(context, progress),
-            on_begin=lambda folder: _begun(context, folder, where, quiet=settings.quiet, as_json=as_json),
-            on_announced=announced,
-            firing=firing,
-            quiet=settings.quiet,
+    with shown.progress:
+        result = context.wiring().run_pipeline(
+            loaded, settings, on_announced=announced, firing=firing, **shown.callbacks()
         )
     return _report(context, result, settings, base, as_json=as_json)
 
 
 def resume(
-    run: RunName,
+    run: str,
     /,
     *,
-    file: Annotated[Path | None, CommandParameter(help="Resume with this edited file.")] = None,
-    params: Params = None,
+    file: Path | None = None,
+    parameters: list[str] | None = None,
     param_file: ParamFile = None,
-    workers: Workers = None,
-    backend: Backend = None,
-    memory: Memory = None,
-    gpus: Annotated[
-        str | None, CommandParameter(help="The number of GPUs for tasks of a Python graph that request them.")
-    ] = None,
-    gpu_type: Annotated[str | None, CommandParameter(name="--gpu-type", help="The type of these GPUs.")] = None,
-    eviction: Eviction = None,
-    stream_window: StreamWindow = None,
-    durability: Durability = None,
-    quiet: Annotated[bool, CommandParameter(name=["-q", "--quiet"], help="Print only the id of the run.")] = False,
+    workers: WorkerOptions,
+    gpus: str | None = None,
+    gpu_type: str | None = None,
+    quiet: Quiet = False,
     detach: Detach = False,
     as_json: AsJson = False,
-    project: Project = None,
-    state_dir: StateDir = None,
+    where: Where,
     context: Given,
 ) -> int:
     """Continue a failed, cancelled, suspended or killed run; finished steps do not run again."""
@@ -170,38 +105,76 @@ def resume(
         not_from_stdin(file, "a resume in the background")
     if detach and context.begun is None:
         return _in_background(context, None)
-    from weft.cli.progress import make_progress
-
-    overrides = read_overrides(params or [], param_file)
-    found = service_of(context, project, state_dir).show(run)
-    base = context.cwd / (project or "")
+    overrides = read_overrides(parameters or [], param_file)
+    found = service_of(context, where).show(run)
+    base = context.cwd / (where.project or "")
     if found.file and Path(found.file).parent.is_dir():
         base = Path(found.file).parent
-    flags = {"workers": workers, "backend": backend, "memory": memory, "gpus": gpus, "gpu_type": gpu_type}
-    flags |= {"eviction": eviction, "stream_window": stream_window, "durability": durability}
-    flags["quiet"] = "true" if quiet else None
+    flags = {**workers.flags, "gpus": gpus, "gpu_type": gpu_type, "quiet": "true" if quiet else None}
     settings = settings_of(context, base, {**flags, "state_dir": found.folder.parent.parent})
-    silent = settings.quiet or as_json or detach
+    options = _where(context, settings, base)
     steps = [step.name for step in found.steps]
-    progress = make_progress(steps, context.err, lambda: context.console(context.err), context.clock.wall, quiet=silent)
-    where = _where(context, settings, base)
+    shown = _Foreground(context, settings, options, steps, detach=detach, as_json=as_json)
+    text = None if file is None else str(file)
     try:
-        with progress:
+        with shown.progress:
             result = context.wiring().resume_run(
-                found.folder,
-                settings,
-                file=None if file is None else str(file),
-                overrides=overrides,
-                on_record=progress.add,
-                on_note=lambda note: context.say(f"note: {clean(note)}"),
-                on_interrupt=lambda: _interrupted(context, progress),
-                on_begin=lambda folder: _begun(context, folder, where, quiet=settings.quiet, as_json=as_json),
-                quiet=settings.quiet,
+                found.folder, settings, file=text, overrides=overrides, **shown.callbacks()
             )
     except KeyboardInterrupt:
-        context.hint = f"See its steps: weft show {found.id}{where}. To continue: weft resume {found.id}{where}"
+        context.hint = f"See its steps: weft show {found.id}{options}. To continue: weft resume {found.id}{options}"
         raise
     return _report(context, result, settings, base, as_json=as_json)
+
+
+class _Foreground:
+    """The display of a run in the foreground: its progress, its notes, and its begin in the background."""
+
+    def __init__(
+        self,
+        context: CommandContext,
+        settings: Settings,
+        where: str,
+        steps: Sequence[str],
+        *,
+        detach: bool,
+        as_json: bool,
+    ) -> None:
+        from weft.cli.progress import make_progress
+
+        silent = settings.quiet or as_json or detach
+        self._context, self._settings, self._where, self._as_json = context, settings, where, as_json
+        self.progress = make_progress(
+            steps, context.err, lambda: context.console(context.err), context.clock.wall, quiet=silent
+        )
+
+    def callbacks(self) -> dict[str, Any]:
+        """Return the callbacks of a run: arguments of `run_pipeline` and `resume_run`."""
+        return {
+            "on_record": self.progress.add,
+            "on_note": lambda note: self._context.say(f"note: {clean(note)}"),
+            "on_interrupt": self._interrupted,
+            "on_begin": self._begun,
+            "quiet": self._settings.quiet,
+        }
+
+    def _interrupted(self) -> None:
+        """Confirm the first Ctrl-C on a terminal."""
+        if self._context.err.isatty():
+            self.progress.say("cancelling; press Ctrl-C again to leave at once")
+
+    def _begun(self, folder: Path) -> None:
+        """Print, in the background, the id of the run that has begun."""
+        context = self._context
+        if context.begun is None:
+            return
+        if self._as_json:
+            print_json(context.out, "weft.started/1", run=folder.name)
+        else:
+            context.out.write(f"{folder.name}\n")
+            if not self._settings.quiet:
+                context.say(f"runs in the background; follow it: weft logs -f {folder.name}{self._where}")
+        context.begun(context, folder)
 
 
 def _in_background(context: CommandContext, root: StateRoot | None) -> int:
@@ -217,25 +190,6 @@ def _in_background(context: CommandContext, root: StateRoot | None) -> int:
     context.out.write(started.out)
     context.err.write(started.err)
     return started.code
-
-
-def _begun(context: CommandContext, folder: Path, where: str, *, quiet: bool, as_json: bool) -> None:
-    """Print, in the background, the id of the run that has begun."""
-    if context.begun is None:
-        return
-    if as_json:
-        print_json(context.out, "weft.started/1", run=folder.name)
-    else:
-        context.out.write(f"{folder.name}\n")
-        if not quiet:
-            context.say(f"runs in the background; follow it: weft logs -f {folder.name}{where}")
-    context.begun(context, folder)
-
-
-def _interrupted(context: CommandContext, progress: ProgressDisplay) -> None:
-    """Confirm the first Ctrl-C on a terminal."""
-    if context.err.isatty():
-        progress.say("cancelling; press Ctrl-C again to leave at once")
 
 
 def _report(context: CommandContext, result: RunResult, settings: Settings, base: Path, *, as_json: bool) -> int:

@@ -3,185 +3,111 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from weft.cli.arguments import (
     AsJson,
-    Backend,
-    DockerEnv,
-    Durability,
-    Eviction,
-    File,
-    FileSystems,
     Given,
-    Memory,
-    NoCache,
-    Only,
-    ParamFile,
-    Params,
-    Project,
-    Refresh,
-    Start,
+    PipelineOptions,
     StateDir,
-    StreamWindow,
-    User,
-    Workers,
-    around_of,
-    caching_of,
+    Where,
+    WorkerOptions,
     not_from_stdin,
-    read_overrides,
     seconds_of,
     service_of,
     settings_of,
 )
-from weft.cli.parsing import CommandGroup, CommandParameter
-from weft.cli.tables import clean, iso, moment, one_line, print_json, print_table
+from weft.cli.parsing import CommandGroup
+from weft.cli.planning import warn
+from weft.cli.tables import iso, moment, one_line, print_json, print_table
 from weft.model.errors import UsageError
 from weft.model.records import as_dict
+from weft.runs.verbs import VERBS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from weft.cli.context import CommandContext
     from weft.store.schedules import Firing, PipelineSchedule
 
 schedule_app = CommandGroup("schedule")
 
-ScheduleName = Annotated[str, CommandParameter(help="The name of a schedule.")]
 _NEXT: Final = 5
 
 
-@schedule_app.command
+class ScheduleOptions(Struct, frozen=True):
+    """The options about the times of a schedule and the number of its runs."""
+
+    cron: str
+    zone: str = ""
+    start_at: str | None = None
+    end_at: str | None = None
+    concurrency: int = 0
+    policy: str = "suspend"
+    expire: str | None = None
+    no_catchup: bool = False
+
+    def schedule(self, name: str, file: Path, words: list[str], now: float) -> PipelineSchedule:
+        """Return the schedule of a file. UsageError: an option is no time."""
+        from weft.store.schedules import PipelineSchedule
+
+        return PipelineSchedule(
+            name=name,
+            file=str(file.absolute()),
+            cron=self.cron,
+            zone=self.zone,
+            start_at=_future(self.start_at, "--start", now),
+            end_at=_future(self.end_at, "--end", now),
+            concurrency=self.concurrency,
+            policy=self.policy,
+            catchup=not self.no_catchup,
+            expire_s=0.0 if self.expire is None else seconds_of(self.expire, "--expire"),
+            words=words,
+        )
+
+
+@schedule_app.command(verb=VERBS["schedule create"])
 def create(
-    file: File,
+    file: Path,
     /,
     *,
-    cron: Annotated[str, CommandParameter(help="The times: five fields as in cron, @daily, @every 90s, ...")],
-    name: Annotated[
-        str | None,
-        CommandParameter(name=["-n", "--name"], help="The name of the schedule; by default, that of the pipeline."),
-    ] = None,
-    tz: Annotated[
-        str, CommandParameter(help="The time zone, such as Europe/Berlin; by default, that of this machine.")
-    ] = "",
-    start: Annotated[
-        str | None, CommandParameter(help="Start no run before this time, such as 2030-01-31T08:00.")
-    ] = None,
-    end: Annotated[str | None, CommandParameter(help="Start no run after this time.")] = None,
-    concurrency: Annotated[int, CommandParameter(help="The number of runs at a time; 0: unlimited.")] = 0,
-    policy: Annotated[
-        str, CommandParameter(help="The policy at the concurrency limit: suspend, replace or skip.")
-    ] = "suspend",
-    expire: Annotated[
-        str | None, CommandParameter(help="Skip a run that could not start within this time, such as 2h.")
-    ] = None,
-    no_catchup: Annotated[
-        bool, CommandParameter(name="--no-catchup", help="Skip the times that pass while `weft up` is not running.")
-    ] = False,
-    params: Params = None,
-    param_file: ParamFile = None,
-    fs: FileSystems = None,
-    workers: Workers = None,
-    backend: Backend = None,
-    memory: Memory = None,
-    eviction: Eviction = None,
-    stream_window: StreamWindow = None,
-    docker_env: DockerEnv = None,
-    durability: Durability = None,
-    user: User = None,
-    no_cache: NoCache = False,
-    refresh: Refresh = None,
-    start_with: Start = "",
-    only: Only = "",
+    times: ScheduleOptions,
+    name: str | None = None,
+    wishes: PipelineOptions,
+    workers: WorkerOptions,
     as_json: AsJson = False,
     state_dir: StateDir = None,
     context: Given,
 ) -> None:
     """Create a schedule of a pipeline; `weft up` fires it."""
-    from weft.store.schedules import PipelineSchedule
-
-    now = context.clock.wall()
-    base = context.cwd / file.parent
-    flags = {
-        "workers": workers,
-        "backend": backend,
-        "memory": memory,
-        "eviction": eviction,
-        "stream_window": stream_window,
-        "docker_env": docker_env,
-        "durability": durability,
-        "user": user,
-    }
+    base, flags = context.cwd / file.parent, {**workers.flags, **wishes.flags}
     settings = settings_of(context, base, {**flags, "state_dir": state_dir})
-    not_from_stdin(file, "a schedule")
-    overrides = read_overrides(params or [], param_file)
-    caching = caching_of(context, no_cache, refresh, start_with, only)
-    around = around_of(context, settings, base, fs)
-    called_by = settings.user_name
-    loaded = context.wiring().load_pipeline(
-        str(file), overrides=overrides, user=called_by, name=name, **caching, **around
-    )
-    for warning in loaded.warnings:
-        context.say(f"warning: {clean(warning)}")
-    called = loaded.graph.name if name is None else name
-    schedule = PipelineSchedule(
-        name=called,
-        file=str((context.cwd / file).absolute()),
-        cron=cron,
-        zone=tz,
-        start_at=_future(start, "--start", now),
-        end_at=_future(end, "--end", now),
-        concurrency=concurrency,
-        policy=policy,
-        catchup=not no_catchup,
-        expire_s=0.0 if expire is None else seconds_of(expire, "--expire"),
-        words=[*_run_words(context, overrides, fs, flags), *_cache_words(no_cache, refresh, start_with, only)],
-    )
     service = context.service(settings, settings.state_root(base))
+    not_from_stdin(file, "a schedule")
+    request = wishes.request(file, name)
+    loaded = service.load(request)
+    warn(context, loaded.warnings)
+    words = request.words(context.cwd, flags)
+    schedule = times.schedule(
+        loaded.graph.name if name is None else name, context.cwd / file, words, context.clock.wall()
+    )
     with service.schedules() as schedules:
         schedule, first = schedules.create(schedule)
     if as_json:
         print_json(context.out, "weft.schedule/1", schedule=_document(schedule))
         return
-    context.say(f"{called} runs first at {moment(first)}")
+    context.say(f"{schedule.name} runs first at {moment(first)}")
     if not service.is_up():
         context.say("nothing fires it yet: start `weft up`")
 
 
-def _run_words(
-    context: CommandContext, overrides: Mapping[str, str], fs: list[str] | None, flags: Mapping[str, str | None]
-) -> Iterator[str]:
-    """Yield the words that pass parameters, file systems and settings to `weft run`."""
-    for key, value in overrides.items():
-        yield from ("-p", f"{key}={value}")
-    for pair in fs or ():
-        yield from ("-f", _anywhere(pair, context.cwd))
-    for key, setting in flags.items():
-        if setting is not None:
-            yield from (f"--{key.replace('_', '-')}", setting)
-
-
-def _cache_words(no_cache: bool, refresh: list[str] | None, start: str, only: str) -> Iterator[str]:
-    """Yield the words that pass cache options to `weft run`."""
-    if no_cache:
-        yield "--no-cache"
-    for step in refresh or ():
-        yield from ("--refresh", step)
-    if start:
-        yield from ("--from", start)
-    if only:
-        yield from ("--only", only)
-
-
-@schedule_app.command
-def ls(*, as_json: AsJson = False, project: Project = None, state_dir: StateDir = None, context: Given) -> None:
+@schedule_app.command(verb=VERBS["schedule ls"])
+def ls(*, as_json: AsJson = False, where: Where, context: Given) -> None:
     """List the schedules."""
-    service = service_of(context, project, state_dir)
+    service = service_of(context, where)
     with service.schedules() as schedules:
         found = schedules.list_schedules()
     if as_json:
@@ -197,21 +123,18 @@ def ls(*, as_json: AsJson = False, project: Project = None, state_dir: StateDir 
         context.say("nothing fires them: start `weft up`")
 
 
-@schedule_app.command
+@schedule_app.command(verb=VERBS["schedule show"])
 def show(
-    name: ScheduleName,
+    name: str,
     /,
     *,
-    number: Annotated[
-        int, CommandParameter(name=["-n", "--number"], help="Show this many of its last times; 0: all.")
-    ] = 20,
+    number: int = 20,
     as_json: AsJson = False,
-    project: Project = None,
-    state_dir: StateDir = None,
+    where: Where,
     context: Given,
 ) -> None:
     """Show one schedule: its next times, and the runs of its last times."""
-    with service_of(context, project, state_dir).schedules() as schedules:
+    with service_of(context, where).schedules() as schedules:
         schedule, firings = schedules.show(name, number)
     if as_json:
         times = [{**as_dict(one), "due": iso(one.due), "at": iso(one.at)} for one in firings]
@@ -240,18 +163,17 @@ def show(
     print_table(context.console(), ("DUE", "STATE", "RUN", "MESSAGE"), rows)
 
 
-@schedule_app.command
+@schedule_app.command(verb=VERBS["schedule stop"])
 def stop(
-    name: ScheduleName,
+    name: str,
     /,
     *,
     as_json: AsJson = False,
-    project: Project = None,
-    state_dir: StateDir = None,
+    where: Where,
     context: Given,
 ) -> None:
     """Stop a schedule for ever; its runs continue."""
-    with service_of(context, project, state_dir).schedules() as schedules:
+    with service_of(context, where).schedules() as schedules:
         schedules.stop(name)
     if as_json:
         print_json(context.out, "weft.schedule.stop/1", schedule=name)
@@ -259,29 +181,22 @@ def stop(
     context.say(f"{name} is stopped; its runs go on")
 
 
-@schedule_app.command
+@schedule_app.command(verb=VERBS["schedule delete"])
 def delete(
-    name: ScheduleName,
+    name: str,
     /,
     *,
     as_json: AsJson = False,
-    project: Project = None,
-    state_dir: StateDir = None,
+    where: Where,
     context: Given,
 ) -> None:
     """Delete an ended schedule; its runs stay."""
-    with service_of(context, project, state_dir).schedules() as schedules:
+    with service_of(context, where).schedules() as schedules:
         schedules.delete(name)
     if as_json:
         print_json(context.out, "weft.schedule.delete/1", schedule=name)
         return
     context.say(f"{name} is deleted; its runs stay")
-
-
-def _anywhere(pair: str, cwd: Path) -> str:
-    """Return `NAME=FOLDER` with an absolute folder."""
-    name, _, text = pair.partition("=")
-    return pair if "://" in text else f"{name.strip()}={cwd / text.strip()}"
 
 
 def _parameters(schedule: PipelineSchedule) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.arguments import Given, Project, StateDir, service_of
+from weft.cli.arguments import Given, Where, service_of
 from weft.cli.detached import reap, start
 from weft.cli.tables import clean, moment, short_path
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from weft.runs.background import StartedRun
 
 
-def up(*, project: Project = None, state_dir: StateDir = None, context: Given) -> int:
+def up(*, where: Where, context: Given) -> int:
     """Fire the schedules of a project and start the runs of `weft run -d`, until Ctrl-C."""
     from weft.runs.daemon import serve
 
@@ -31,8 +31,8 @@ def up(*, project: Project = None, state_dir: StateDir = None, context: Given) -
             context.err.flush()
 
     with _end_signal() as end:
-        service = service_of(context, project, state_dir)
-        option = _option(context, project, state_dir)
+        service = service_of(context, where)
+        option = _option(context, where)
         try:
             serve(service, _Processes(end, say), context.environ, context.clock, say, end, option)
         except _LeavingError:
@@ -86,8 +86,8 @@ class _Processes:
             self._say("ends when the starting run has begun; Ctrl-C again leaves at once")
 
 
-def _option(context: CommandContext, project: Path | None, state_dir: Path | None) -> str:
+def _option(context: CommandContext, where: Where) -> str:
     """Return the options that a command typed here needs to find the same state folder."""
-    if state_dir is not None:
-        return f" --state-dir {short_path(state_dir, context.cwd)}"
-    return "" if project is None else f" -C {short_path(project, context.cwd)}"
+    if where.state_dir is not None:
+        return f" --state-dir {short_path(where.state_dir, context.cwd)}"
+    return "" if where.project is None else f" -C {short_path(where.project, context.cwd)}"

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from weft.engine.notes import Note
     from weft.engine.physical import PhysicalEdge, Stage
     from weft.engine.view import JobView
+    from weft.engine.waiting import Wait
     from weft.graph.logical import Vertex
     from weft.graph.task_spec import TaskSpec
     from weft.model.resources import Resources
@@ -112,6 +113,12 @@ class Inspector:
     def notes(self, subject: str = "") -> tuple[Note, ...]:
         """Return the log entries about a vertex, a task or (with "") the job, as data, oldest first."""
         return notes(self._core, subject)
+
+    def waits(self, subject: str = "", now: float | None = None) -> tuple[Wait, ...]:
+        """Return why tasks of a vertex, a task or (with "") the job have not started: see `waiting.waits`."""
+        from weft.engine.waiting import waits  # rarely called
+
+        return waits(self._core, subject, now)
 
     def explain(self) -> Explained:
         """Return the plan beside the execution, with every change and its reason."""

@@ -179,6 +179,7 @@ class ActiveRun:
             "cancel": lambda order: self.cancel(order.get("reason") or "cancelled", force=bool(order.get("force"))),
             "suspend": lambda order: self.suspend(now=bool(order.get("now"))),
             "story": lambda order: list(run.story(order.get("subject") or "")),
+            "why": lambda order: [wait.to_json() for wait in run.waits(order.get("subject") or "")],
             "explain": lambda _: run.explained()._replace(state=word(run.status)).to_json(),
         }
         return protocol(handlers)

@@ -1,4 +1,4 @@
-"""The explanation of a run: from its owner, its journal, or its records."""
+"""The explanation of a run, and of the waits of its steps: from its owner, its journal, or its records."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from weft.admin.control import send
 from weft.durability.journal import JOURNAL, read_journal, recover, same_graph
 from weft.durability.probing import probed
 from weft.engine.explain import Explained, ExplainedItem, edge_name, planned_edge, planned_width
+from weft.engine.waiting import Wait
 from weft.graph.validate import mark_results
-from weft.model.errors import ConflictError, DefinitionError, NotFoundError, ProgramError, WeftError
+from weft.model.errors import ConflictError, DefinitionError, NotFoundError, WeftError
 from weft.runs.verbs import VERBS
 from weft.store.state import check_trusted, owned
 
@@ -36,19 +37,45 @@ def explain_run(run: RunRecord, host: SourceHost) -> Explained:
 
 def explain_folder(run: RunRecord, host: SourceHost) -> Explained:
     """Explain a run without an owner from its folder."""
+    try:
+        graph, digest = _graph_of(run, host)
+    except (ConflictError, NotFoundError, DefinitionError) as error:
+        if not run.of_session:
+            return explain_graph(run, None, host.managers)
+        return explain_graph(run, None, host.managers, why=f"its records alone tell this: {error.message}")
+    return explain_graph(run, graph, host.managers, digest)
+
+
+def waits_of(run: RunRecord, step: str, host: SourceHost) -> tuple[Wait, ...]:
+    """Return why a step of a run, or an item of it, has not started; () if it runs or has ended.
+
+    The owner of a live run answers. For any other run the journal has the reasons at the end of its owner; without a
+    readable journal there are none. NotFoundError: the step does not exist.
+    """
+    record, item = run.task(step)
+    begun = None if item is None else record.items.get(item)
+    if record.ended is not None or (begun is not None and begun.state == "running"):
+        return ()
+    subject = record.name if item is None else f"{record.name}[{item}]"
+    try:
+        if owned(run.folder):
+            return tuple(map(Wait.from_json, send(run.folder, VERBS["why"].order(subject=subject))))
+        graph, digest = _graph_of(run, host)
+        return replayed(run.folder, graph, host.managers, digest).waits(subject)
+    except (ConflictError, NotFoundError, DefinitionError):  # the run has ended meanwhile, or its records are all
+        return ()
+
+
+def _graph_of(run: RunRecord, host: SourceHost) -> tuple[LogicalGraph, str]:
+    """Return the submitted graph of a run; of a session also its name in the journal, else "".
+
+    ConflictError, NotFoundError, DefinitionError: the folder of the run does not have it, or has another form.
+    """
     if run.of_session:
         from weft.durability.programs import load_graph  # most runs are pipelines
 
-        try:
-            graph, digest = load_graph(run.folder)
-        except (ConflictError, NotFoundError, ProgramError) as error:
-            return explain_graph(run, None, host.managers, why=f"its records alone tell this: {error.message}")
-        return explain_graph(run, graph, host.managers, digest)
-    try:
-        compiled = host.source_again(run.frontend, run.folder, run.file).compiled(run.folder)
-    except (ConflictError, NotFoundError, DefinitionError):
-        compiled = None
-    return explain_graph(run, compiled, host.managers)
+        return load_graph(run.folder)
+    return host.source_again(run.frontend, run.folder, run.file).compiled(run.folder), ""
 
 
 def explain_graph(

@@ -1,4 +1,4 @@
-"""The reason why a step ran, the origin of a cached result, and the logs of its origin."""
+"""The reason why a step waits or ran, the origin of a cached result, and the logs of its origin."""
 
 from __future__ import annotations
 
@@ -15,24 +15,33 @@ from weft.runtime.cache import read_decisions
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from weft.engine.waiting import Wait
     from weft.runs.reading import RunRecord
     from weft.store.results import ResultCache
     from weft.store.state import LogFile
 
 
 class Reasons(Struct, frozen=True):
-    """The answer of the cache: `outcome` is hit, miss, or none if it was not consulted; `run` is the compared run."""
+    """The answer of the cache: `outcome` is hit, miss, or none if it was not consulted; `run` is the compared run.
+
+    `waits` are the reasons why tasks of the step have not started.
+    """
 
     step: str
     outcome: str
     reason: str
     run: str = ""
     differences: tuple[str, ...] = ()
+    waits: tuple[Wait, ...] = ()
 
-    def line(self) -> str:
-        """Return the answer in one line."""
+    def lines(self) -> list[str]:
+        """Return the answer as lines of text."""
+        held = [wait.line() for wait in self.waits]
+        if held and self.outcome == "none":
+            return held
         what = {"hit": "was taken from the cache", "miss": "ran"}.get(self.outcome)
-        return f"{self.step}: {self.reason}" if what is None else f"{self.step} {what}: {self.reason}"
+        line = f"{self.step}: {self.reason}" if what is None else f"{self.step} {what}: {self.reason}"
+        return [*held, line, *(f"  also {difference}" for difference in self.differences[1:])]
 
 
 def reasons(cache: ResultCache, run: RunRecord, step: str, other: RunRecord | None = None) -> Reasons:

@@ -10,6 +10,8 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from weft.model.errors import UsageError
 from weft.runs.listing import find_run, list_runs, mark_interrupted, split_target
 from weft.runs.reading import read_run
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from weft.runs.reading import RunRecord
     from weft.runs.reasons import Reasons, Taken
     from weft.runs.records import Record
+    from weft.runs.requests import RunRequest
     from weft.runs.schedules import ScheduleService
     from weft.runs.sources import PlannableSource, ResumableSource, RunSource
     from weft.runs.workers import Concrete
@@ -71,6 +74,16 @@ class RunService:
         return self._concrete.source_again(frontend, folder, file)
 
     # ---------------------------------------------------------------------------------------------- runs that go on
+
+    def load(self, request: RunRequest) -> PlannableSource:
+        """Return the source of a run of a pipeline file; nothing is started or written.
+
+        NotFoundError, ForbiddenError: the file cannot be read. PipelineError lists all mistakes. UsageError: a wrong
+        wish.
+        """
+        from weft.runs.requests import load
+
+        return load(request, self._concrete, self.settings, self.state)
 
     def submit(
         self, source: RunSource, *, events: RunEvents | None = None, firing: str = "", durability: str = ""
@@ -234,7 +247,11 @@ class RunService:
         return explain_run(self.show(run), self)
 
     def why(self, target: str, *, against: str | None = None) -> Reasons:
-        """Return why a step ran, or its origin in the cache, compared with the nearest result or with another run."""
+        """Return why a step waits, why it ran, or its origin in the cache.
+
+        The answer of the cache is compared with the nearest result, or with the run `against`.
+        """
+        from weft.runs.explaining import waits_of
         from weft.runs.reasons import reasons
 
         name = split_target(target)
@@ -242,8 +259,9 @@ class RunService:
             raise UsageError(f"{target} is a run, not a step", hint=f"Write: weft why {target}/STEP")
         run = self.show(name.run)
         other = None if against is None else self.show(against)
+        waits = waits_of(run, name.step, self)
         with self.results() as cache:
-            return reasons(cache, run, name.step, other)
+            return replace(reasons(cache, run, name.step, other), waits=waits)
 
     def plan(self, source: PlannableSource) -> list[Foreseen]:
         """Return whether each step would run, be reused or depend on another. Nothing is started.

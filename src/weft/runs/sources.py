@@ -43,6 +43,16 @@ class RunSource(Protocol):
 class PlannableSource(RunSource, Protocol):
     """The work of a front end whose use of the cache can be foreseen."""
 
+    @property
+    def graph(self) -> LogicalGraph:
+        """The graph of a run that no one begins."""
+        ...
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Warnings for the user, before a run."""
+        ...
+
     def planned(self, runs: Path) -> Sequence[PlannedTask]:
         """Return the tasks of a run in an order of dependency; `runs` is the folder of the runs. Nothing is made.
 

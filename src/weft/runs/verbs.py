@@ -1,4 +1,6 @@
-"""The table of the verbs of runs, with the help of the command line and the protocol of the control socket."""
+"""The table of the verbs of runs and schedules: help and options of the command line, protocol of the control socket,
+methods of `RunService`.
+"""
 
 from __future__ import annotations
 
@@ -8,51 +10,137 @@ from typing import Any, Final, NamedTuple
 from weft.model.errors import UsageError
 
 Handler = Callable[[Mapping[str, Any]], Any]
-TYPES: Final[Mapping[str, type]] = {"run": str, "text": str, "flag": bool, "count": int, "seconds": float}
-"""The types of arguments, and their types in JSON; `run` is an id or another name of a run."""
+TYPES: Final[Mapping[str, type]] = {
+    "run": str,
+    "target": str,
+    "path": str,
+    "text": str,
+    "flag": bool,
+    "count": int,
+    "seconds": float,
+}
+"""The types of arguments, and their types in JSON; `run` is a name of a run, `target` that of a run or a step."""
 
 
 class Argument(NamedTuple):
-    """One argument of a verb; with `many` it is a list of such values. `name` is a flag, unless it is a run."""
+    """One argument of a verb; with `many` it is a list of such values.
+
+    `options` are its names on the command line, by default `--name`.
+    """
 
     name: str
     type: str
     help: str
-    required: bool = False
     many: bool = False
+    options: tuple[str, ...] = ()
 
 
 class Verb(NamedTuple):
-    """One operation on runs. `returns` names the fields of the answer.
+    """One operation. `returns` names the fields of the answer; `method` is the method of `RunService`.
 
-    `changes`: it changes state. `owner`: the process that owns the run answers it, by its control socket.
+    `changes`: it changes state. `owner`: the process that owns the run answers it, by its control socket. `aliases`
+    are further names on the command line.
     """
 
     name: str
+    method: str
     help: str
     arguments: tuple[Argument, ...]
     returns: tuple[str, ...]
-    changes: bool
+    changes: bool = False
     owner: bool = False
+    aliases: tuple[str, ...] = ()
 
     def order(self, **arguments: object) -> dict[str, object]:
         """Return the message that asks the owner of a run for this verb; a default argument is left out."""
         return {"do": self.name, **{name: value for name, value in arguments.items() if value not in (False, "")}}
 
-    def about(self, argument: str) -> str:
-        """Return the help of one argument."""
-        return next(one.help for one in self.arguments if one.name == argument)
 
-
-_RUN: Final = Argument(
-    "run", "run", "The id of a run, a unique prefix of it, its number, @last or @failed.", required=True
+_RUN: Final = Argument("run", "run", "An id, a unique prefix of one, a number, @last or @failed.")
+_TARGET: Final = Argument("target", "target", "RUN, RUN/STEP or RUN/STEP@ATTEMPT.")
+_SHOWN: Final = _TARGET._replace(help="RUN or RUN/STEP; RUN/STEP-2 or RUN/STEP[2] is an item of a loop.")
+_FILE: Final = Argument(
+    "file",
+    "path",
+    "The pipeline: a YAML or Python file (file.py:name), or - for standard input.",
 )
-_RUNS: Final = _RUN._replace(many=True)
+_RUN_NAME: Final = Argument("name", "text", "The name of the run.", options=("-n", "--name"))
+_PARAMETERS: Final = Argument(
+    "parameters",
+    "text",
+    "Set a parameter: NAME=VALUE or STEP.NAME=VALUE.",
+    many=True,
+    options=("-p", "--param"),
+)
+_FS: Final = Argument(
+    "fs", "text", "Define a file system: NAME=FOLDER, or NAME=URL of fsspec.", many=True, options=("-f", "--fs")
+)
+_USER: Final = Argument("user", "text", "The user name of the run.")
+_DOCKER_ENV: Final = Argument("docker_env", "text", "Images of steps: ignore, docker, podman or require.")
+_CACHING: Final = (
+    Argument("no_cache", "flag", "Neither read nor write the cache."),
+    Argument("refresh", "text", "Run this step even if the cache has its result, and keep the new result.", many=True),
+    Argument("start", "text", "Run this step and all steps that depend on it.", options=("--from",)),
+    Argument("only", "text", "Run only this step and the steps that it needs."),
+)
+_WORKERS: Final = (
+    Argument("workers", "text", "The number of tasks that run at a time."),
+    Argument("backend", "text", "The backend: threads or processes."),
+    Argument("memory", "text", "The memory for data before it spills to disk, such as 4GiB."),
+    Argument("eviction", "text", "The eviction order: furthest, largest or lru."),
+    Argument("stream_window", "text", "The bytes that an edge between streaming tasks may hold."),
+    Argument("durability", "text", "The failure that a reported end of a step survives: process or power."),
+)
+_NEW_RUN: Final = (_PARAMETERS, _FS, _USER, _DOCKER_ENV, *_CACHING)
+_SCHEDULE: Final = Argument("name", "text", "The name of a schedule.")
+_SCHEDULING: Final = (
+    Argument("cron", "text", "The times: five fields as in cron, @daily, @every 90s, ..."),
+    Argument("name", "text", "The name of the schedule; by default, that of the pipeline.", options=("-n", "--name")),
+    Argument(
+        "zone", "text", "The time zone, such as Europe/Berlin; by default, that of this machine.", options=("--tz",)
+    ),
+    Argument("start_at", "text", "Start no run before this time, such as 2030-01-31T08:00.", options=("--start",)),
+    Argument("end_at", "text", "Start no run after this time.", options=("--end",)),
+    Argument("concurrency", "count", "The number of runs at a time; 0: unlimited."),
+    Argument("policy", "text", "The policy at the concurrency limit: suspend, replace or skip."),
+    Argument("expire", "seconds", "Skip a run that could not start within this time, such as 2h."),
+    Argument("no_catchup", "flag", "Skip the times that pass while `weft up` is not running."),
+)
 
 VERBS: Final[Mapping[str, Verb]] = {
     verb.name: verb
     for verb in (
         Verb(
+            "run",
+            "submit",
+            "Run a pipeline and wait for its end.",
+            (
+                _FILE,
+                _RUN_NAME,
+                *_NEW_RUN,
+                *_WORKERS,
+                Argument("dry_run", "flag", "Print the plan, as `weft plan` does, and run nothing."),
+            ),
+            ("run",),
+            changes=True,
+        ),
+        Verb(
+            "resume",
+            "resume",
+            "Continue a failed, cancelled, suspended or killed run; finished steps do not run again.",
+            (
+                _RUN,
+                Argument("file", "path", "Resume with this edited file."),
+                _PARAMETERS,
+                *_WORKERS,
+                Argument("gpus", "text", "The number of GPUs for tasks of a Python graph that request them."),
+                Argument("gpu_type", "text", "The type of these GPUs."),
+            ),
+            ("run",),
+            changes=True,
+        ),
+        Verb(
+            "cancel",
             "cancel",
             "Cancel a run: stop its tasks in order, then run its post_process.",
             (
@@ -66,6 +154,7 @@ VERBS: Final[Mapping[str, Verb]] = {
         ),
         Verb(
             "suspend",
+            "suspend",
             "Suspend a run: start no more tasks, and release it when its running tasks have ended.",
             (_RUN, Argument("now", "flag", "Stop running tasks; a resume runs them again.")),
             ("run",),
@@ -73,13 +162,90 @@ VERBS: Final[Mapping[str, Verb]] = {
             owner=True,
         ),
         Verb(
+            "watch",
+            "watch",
+            "Show the progress of a run until it ends.",
+            (_RUN,),
+            ("records",),
+        ),
+        Verb(
+            "ls",
+            "list_runs",
+            "List the runs, newest first.",
+            (
+                Argument("state", "text", "List only runs in this state."),
+                Argument("name", "text", "List only runs of this name."),
+                Argument("number", "count", "List at most this many; 0: all.", options=("-n", "--number")),
+            ),
+            ("runs", "total"),
+            aliases=("list",),
+        ),
+        Verb(
+            "show",
+            "show",
+            "Show one run, or one step of it: times, parameters, outputs and paths of logs.",
+            (_SHOWN,),
+            ("run",),
+        ),
+        Verb(
+            "logs",
+            "logs",
+            "Print the logs of a run or of one step: the latest attempt of each task, or the named attempt.",
+            (_TARGET,),
+            ("lines",),
+        ),
+        Verb(
+            "story",
+            "story",
+            "Print the history of a run or a step, with reasons.",
+            (_TARGET, Argument("subject", "text", "A vertex, or one task of it: `vertex[3]`; without it the run.")),
+            ("lines",),
+            owner=True,
+        ),
+        Verb(
+            "explain",
+            "explain",
+            "Compare the planned and the executed graph, and print each change with its cause.",
+            (_RUN,),
+            ("graph", "changes"),
+            owner=True,
+        ),
+        Verb(
+            "why",
+            "why",
+            "Explain why a step waits, why it ran, or which result of the cache it used.",
+            (
+                _TARGET,
+                Argument("against", "run", "Compare with this run, not with the nearest result."),
+                Argument("subject", "text", "A step, or one task of it: `step[3]`."),
+            ),
+            ("waits", "outcome", "reason", "differences"),
+            owner=True,
+        ),
+        Verb(
+            "plan",
+            "plan",
+            "Print for each step of a pipeline whether it will run, and why. Nothing is started.",
+            (_FILE, _RUN_NAME, *_NEW_RUN),
+            ("steps",),
+        ),
+        Verb(
+            "graph",
+            "load",
+            "Draw the graph of a pipeline without running it.",
+            (_FILE, _PARAMETERS, _FS, Argument("dot", "flag", "Print the graph in the language of Graphviz.")),
+            ("graph",),
+        ),
+        Verb(
+            "delete",
             "delete",
             "Delete ended runs: their outputs, logs and records. Results in the cache stay.",
-            (_RUNS,),
+            (_RUN._replace(name="runs", many=True),),
             ("runs",),
             changes=True,
         ),
         Verb(
+            "prune",
             "prune",
             "Delete old runs: all ended runs that no option keeps.",
             (
@@ -98,20 +264,39 @@ VERBS: Final[Mapping[str, Verb]] = {
             changes=True,
         ),
         Verb(
-            "story",
-            "Print the history of a run or a step, with reasons.",
-            (_RUN, Argument("subject", "text", "A vertex, or one task of it: `vertex[3]`; without it the run.")),
-            ("lines",),
-            changes=False,
-            owner=True,
+            "schedule create",
+            "schedules.create",
+            "Create a schedule of a pipeline; `weft up` fires it.",
+            (_FILE, *_SCHEDULING, *_NEW_RUN, *_WORKERS),
+            ("schedule",),
+            changes=True,
+        ),
+        Verb("schedule ls", "schedules.list_schedules", "List the schedules.", (), ("schedules", "up")),
+        Verb(
+            "schedule show",
+            "schedules.show",
+            "Show one schedule: its next times, and the runs of its last times.",
+            (
+                _SCHEDULE,
+                Argument("number", "count", "Show this many of its last times; 0: all.", options=("-n", "--number")),
+            ),
+            ("schedule", "times"),
         ),
         Verb(
-            "explain",
-            "Compare the planned and the executed graph, and print each change with its cause.",
-            (_RUN,),
-            ("graph", "changes"),
-            changes=False,
-            owner=True,
+            "schedule stop",
+            "schedules.stop",
+            "Stop a schedule for ever; its runs continue.",
+            (_SCHEDULE,),
+            ("schedule",),
+            changes=True,
+        ),
+        Verb(
+            "schedule delete",
+            "schedules.delete",
+            "Delete an ended schedule; its runs stay.",
+            (_SCHEDULE,),
+            ("schedule",),
+            changes=True,
         ),
     )
 }
@@ -127,7 +312,7 @@ def protocol(handlers: Mapping[str, Handler]) -> dict[str, Handler]:
 
 
 def _checked(verb: Verb, handler: Handler) -> Handler:
-    types = {one.name: TYPES[one.type] for one in verb.arguments if one.type != "run"}
+    types = {one.name: TYPES[one.type] for one in verb.arguments if one.type not in ("run", "target")}
 
     def answer(order: Mapping[str, Any]) -> Any:
         for name, value in order.items():

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from weft.admin.settings import Settings
     from weft.engine.policy import ManagerFactory
     from weft.engine.ports import Executor
-    from weft.runs.sources import ResumableSource
+    from weft.runs.sources import PlannableSource, ResumableSource
     from weft.store.api import EvictionKey
     from weft.store.folders import RunFolders
     from weft.store.state import StateRoot
@@ -44,6 +44,21 @@ class Concrete(Protocol):
     @property
     def Session(self) -> Callable[..., Any]:  # noqa: N802
         """The class of sessions of Python programs."""
+        ...
+
+    @property
+    def Caching(self) -> Callable[..., Any]:  # noqa: N802
+        """The class of the wishes about the cache."""
+        ...
+
+    @property
+    def Surroundings(self) -> Callable[..., Any]:  # noqa: N802
+        """The class of the surroundings of steps."""
+        ...
+
+    @property
+    def load_pipeline(self) -> Callable[..., PlannableSource]:
+        """The reader of pipelines."""
         ...
 
     def make_backend(self, name: str, place: BackendPlace) -> Executor:

@@ -53,9 +53,11 @@ if TYPE_CHECKING:
     from weft.engine.ports import Cache, Clock, Executor, Journal, WhenDurable, WorkerSpec
     from weft.engine.provider import NodeSpec
     from weft.engine.replay import Pending
+    from weft.engine.waiting import Wait
     from weft.graph.logical import LogicalGraph
     from weft.graph.task import CommitBarrier as TaskGate
     from weft.graph.task import VertexHistory
+    from weft.runtime.pool import Pool
     from weft.store.api import Column
 
 
@@ -116,6 +118,14 @@ def runs(indices: Iterable[int]) -> Iterator[tuple[int, int]]:
         hi = index + 1
     if hi > lo:
         yield lo, hi
+
+
+def _with_reason(wait: Wait, pool: Pool, job: str, now: float) -> Wait:
+    """Add the reason of the pool to that of the engine."""
+    reason = pool.why_not(job, wait.request, now) if wait.request else ""
+    if wait.kind == "worker":
+        reason = pool.why_no_worker(job, now)
+    return wait._replace(text=f"{wait.text}; {reason}") if reason else wait
 
 
 class JobRun:
@@ -231,6 +241,18 @@ class Loop:
     def _end_suspended(self, job: JobRun) -> None:
         self._fail(job, Complete("cancelled", "", "suspended"))
         job.finished.set()
+
+    def waits(self, job: JobRun, subject: str) -> tuple[Wait, ...]:
+        """Return why tasks of a vertex, a task or (with "") a job have not started: see `engine.waiting.waits`."""
+        with self._lock:
+            now, pool = self.clock.now(), self.pool
+            found = job.inspector.waits(subject, now)
+            if job.draining:
+                found = tuple(each._replace(text=f"{each.text}; the run is being suspended") for each in found)
+            elif job.outcome is None:
+                found = tuple(_with_reason(each, pool, job.id, now) for each in found)
+        self.drain()  # of events that came meanwhile
+        return found
 
     # ---------------------------------------------------------------------------------------------- events
 

@@ -339,6 +339,56 @@ class Pool:
                     break
         return met
 
+    # -------------------------------------------------------------------------------------------------- reasons
+
+    def why_not(self, job: str, request: int, now: float) -> str:
+        """Return why a waiting request is not granted, as a clause; "" if there is no such request."""
+        found = next((each for each in self.waiting if (each.job, each.id) == (job, request)), None)
+        if found is None:
+            return ""
+        if found.lacking:
+            return f"waits for nodes to join: {found.lacking}"
+        first = next(each for each in self.waiting if each.job == job)
+        if first is not found:
+            return f"waits behind an earlier request of this run, for {_wanted(first.wants)}; {self.occupied(job)}"
+        if found.avoid and self._find(found, frozenset()) is not None:
+            left = max(0.0, found.since + AVOID_S - now)
+            workers = ", ".join(map(str, sorted(found.avoid)))
+            return f"waits up to {left:.3g} s for other workers than {workers}, on which tasks have failed"
+        if self._find(found, frozenset()) is not None:
+            return "fits now, and is granted next"
+        return f"does not fit now; {self.occupied(job)}"
+
+    def why_no_worker(self, job: str, now: float) -> str:
+        """Return why plain work of a job gets no worker, as a clause; "" if an idle worker is offered."""
+        if not self._idle:
+            return f"no worker is idle; {self.occupied(job)}"
+        if self.offer(now):
+            return ""
+        kept = self._kept_back(now)
+        behind = [each for each in self.waiting if now < each.since + KEEP_BACK_S]
+        left = max(each.since for each in behind) + KEEP_BACK_S - now
+        owners = ", ".join(dict.fromkeys(f"{_wanted(each.wants)} of {_run(each.job, job)}" for each in behind))
+        nodes = ", ".join(sorted(self._nodes[number].name for number in kept))
+        return f"the idle workers of {nodes} are kept for up to {left:.3g} s for {owners}; {self.occupied(job)}"
+
+    def occupied(self, job: str) -> str:
+        """Return the free part of each node, and the slots that each job holds; `job` is the one that is told."""
+        idle = dict.fromkeys(self._nodes, 0)
+        for worker in self._idle:
+            idle[self._node_of[worker]] += 1
+        free = "; ".join(
+            f"{node.name} {idle[number]} of {node.workers} slots"
+            + (f", {node.memory_free:,} of {node.memory:,} bytes" if node.memory else "")
+            + (f", {node.gpu_free} of {node.gpu} GPUs" if node.gpu else "")
+            + (", draining" if node.draining else "")
+            for number, node in self._nodes.items()
+        )
+        holders = sorted(((count, name) for name, count in self.held.items() if count), reverse=True)
+        held = ", ".join(f"{_run(name, job)} holds {count}" for count, name in holders) or "no run holds slots"
+        fair = "; the run with the fewest slots is served first" if len(holders) > 1 else ""
+        return f"free: {free or 'no node'}; {held}{fair}"
+
     def _release_slot(self, key: tuple[str, int, int]) -> _Held:
         held = self._granted.pop(key)
         self.reserved.discard(key[2])
@@ -442,10 +492,25 @@ class Pool:
         )
 
     def _place(self, request: _Request, now: float) -> tuple[tuple[str, int, int], ...] | None:
-        """Find a worker for each task of the request, or return None."""
-        idle: dict[int, list[int]] = {}
+        """Take a worker for each task of the request, or return None."""
         patient = now < request.since + AVOID_S and self._possible_without(request)
-        avoid = request.avoid if patient else frozenset()
+        found = self._find(request, request.avoid if patient else frozenset())
+        if found is None:
+            return None
+        slots, held = found
+        for (_, worker, _), what in zip(slots, held, strict=True):
+            self._granted[(request.job, request.id, worker)] = what
+            self.reserved.add(worker)
+            for slot in (worker, *what.siblings):
+                self._idle.remove(slot)
+            self._nodes[what.node].memory_free -= what.memory
+            self._nodes[what.node].gpu_free -= what.gpu
+            self.held[request.job] += 1 + len(what.siblings)
+        return tuple(slots)
+
+    def _find(self, request: _Request, avoid: frozenset[int]) -> tuple[list[tuple[str, int, int]], list[_Held]] | None:
+        """Find idle workers for the request that are not among `avoid`, or return None."""
+        idle: dict[int, list[int]] = {}
         for worker in self._idle:
             if worker not in avoid:
                 idle.setdefault(self._node_of[worker], []).append(worker)
@@ -478,12 +543,17 @@ class Pool:
                         break
                 if not found:
                     return None
-        for (_, worker, _), what in zip(slots, held, strict=True):
-            self._granted[(request.job, request.id, worker)] = what
-            self.reserved.add(worker)
-            for slot in (worker, *what.siblings):
-                self._idle.remove(slot)
-            self._nodes[what.node].memory_free -= what.memory
-            self._nodes[what.node].gpu_free -= what.gpu
-            self.held[request.job] += 1 + len(what.siblings)
-        return tuple(slots)
+        return slots, held
+
+
+def _wanted(wants: Wants) -> str:
+    """Render a request: the tasks of each vertex, with their resources."""
+    return " and ".join(
+        f"{count} x {vertex or 'any task'} ({' or '.join(map(str, alternatives))})"
+        for vertex, count, alternatives, _ in wants
+    )
+
+
+def _run(name: str, told: str) -> str:
+    """Render the name of a job; `told` is the one that is told."""
+    return "this run" if name == told else name or "tasks of an ended run"

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from weft.engine.ports import Cache, Clock, Executor, Journal
     from weft.engine.replay import Pending
     from weft.engine.view import JobView
+    from weft.engine.waiting import Wait
     from weft.graph.logical import LogicalGraph
     from weft.model.resources import Resources
     from weft.runtime.history import Historian
@@ -199,6 +200,14 @@ class Run:
             hint = f"Did you mean {' or '.join(near)}?" if near else f"It has: {some or 'none yet'}"
             raise NotFoundError(f"{self._job.graph.name} has no vertex {subject[:100]!r}", hint=hint)
         return lines
+
+    def waits(self, subject: Any = "") -> tuple[Wait, ...]:
+        """Return why tasks of a vertex, a task or, with "", the whole run have not started; errors as `story`."""
+        subject = text("subject", getattr(subject, "id", subject))
+        found = self._session.loop.waits(self._job, subject)
+        if not found:
+            self.story(subject)
+        return found
 
     def _known(self, subject: str) -> bool:
         inspector = self._job.inspector

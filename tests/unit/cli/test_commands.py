@@ -607,3 +607,41 @@ def test_of_very_many_outputs_some_are_told(weft):
 def test_what_runs_elsewhere_has_no_standard_input(weft, words):
     assert weft(*words) == 2
     assert "cannot read a pipeline from standard input" in weft.err
+
+
+def test_a_run_is_watched_until_it_ends(weft):
+    weft.wiring.fail = "train"
+    weft("run", "run.yaml")
+    told = [line for line in weft.err.splitlines() if not line.startswith("error ")]
+    assert weft("watch", "@last") == 0
+    assert weft.err.splitlines() == told
+    assert re.search(r"train +✘ failed", weft.out)
+    assert weft.out.splitlines()[-1] == "run-000001 failed"
+    assert weft("watch", "1", "--json") == 0
+    assert (json.loads(weft.out)["run"]["state"], weft.err) == ("failed", "")
+    assert weft("watch", "7") == 4
+
+
+def test_a_run_of_another_process_is_watched_while_it_goes_on(weft):
+    root = StateRoot(weft.folder / ".weft")
+    root.prepare()
+    folder = RunFolder.create(root, "run-000001").__enter__()
+    folder.describe(steps=["a"], name="x", number=1, created_at=START)
+
+    def work(state):
+        with folder.events.open("a") as file:
+            file.write(json.dumps({"time": START, "step": "a", "state": state, "ended": state != "running"}) + "\n")
+
+    def end():
+        with folder.events.open("a") as file:
+            file.write(json.dumps({"time": START, "state": "succeeded", "ended": True}) + "\n")
+        folder.__exit__(None, None, None)
+
+    weft.pauses = [lambda: work("running"), lambda: None, lambda: work("succeeded"), end]
+    assert weft("watch", "1") == 0
+    assert [line.split()[1:3] for line in weft.err.splitlines()] == [
+        ["a", "started"],
+        ["a", "succeeded"],
+        ["run", "succeeded"],
+    ]
+    assert weft.pauses == []

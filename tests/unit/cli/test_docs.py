@@ -7,6 +7,7 @@ from weft.admin.settings import NAMES, Settings
 from weft.cli.commands import app
 from weft.cli.explain import kinds
 from weft.cli.main import BROKEN_PIPE, CANNOT_WRITE
+from weft.cli.reference import TITLE, commands, reference
 from weft.cli.tables import LOOKS
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -15,8 +16,12 @@ SETTINGS = (DOCS / "settings.md").read_text()
 
 
 def test_every_command_is_told():
-    commands = {name for name in app if not name.startswith("-")}
-    assert set(re.findall(r"^\| `weft (\w+)", CLI, re.MULTILINE)) == commands
+    assert set(re.findall(r"^\| `weft (\w+)", CLI, re.MULTILINE)) == set(app)
+
+
+def test_every_command_and_option_is_told_as_its_help_tells_it():
+    assert TITLE + CLI.partition(TITLE)[2] == reference()  # python -m weft.cli.reference
+    assert {"ls", "schedule create", "cache gc", "config show"} <= {" ".join(path) for path in commands(app)}
 
 
 def test_every_exit_code_is_told():

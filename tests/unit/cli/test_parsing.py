@@ -4,10 +4,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+from msgspec import Struct
 
 from weft.cli.commands import app as the_app
 from weft.cli.parsing import CommandGroup, CommandParameter, Invocation, _given, _summary
+from weft.cli.reference import commands
 from weft.model.errors import UsageError
+from weft.runs.verbs import Argument, Verb
 
 Flag = Annotated[bool, CommandParameter(["-q", "--quiet"], help="Say little.")]
 
@@ -155,26 +158,57 @@ def test_help_is_no_wider_than_the_terminal(app, monkeypatch):
             assert max(map(len, str(the_app.parse(words)).splitlines())) <= columns
 
 
-def every_command(app: CommandGroup, *path: str) -> list[tuple[str, ...]]:
-    found = []
-    for name in app:
-        target = app._find([name], "weft").target
-        found += every_command(target, *path, name) if isinstance(target, CommandGroup) else [(*path, name)]
-    return found
-
-
-@pytest.mark.parametrize("path", every_command(the_app), ids=" ".join)
+@pytest.mark.parametrize("path", list(commands(the_app)), ids=" ".join)
 def test_every_command_can_be_read_and_is_explained(path):
-    target = the_app._find(path, "weft").target
-    assert not isinstance(target, CommandGroup)
-    given, _ = _given(target)
+    target, about, verb = the_app.find(path).command
+    assert callable(target)
+    given, _, _ = _given(target, verb)
     names = [name for one in given for name in one.names]
     assert len(names) == len(set(names))
     assert all(one.help for one in given if not one.by_place)
     page = str(the_app.parse([*path, "--help"]))
-    assert the_app._find(path, "weft").about in ("", _summary(target))
+    assert about in ("", _summary(target))
     assert page.startswith(f"Usage: weft {' '.join(path)}")
     assert page.splitlines()[2]
+
+
+class Several(Struct, frozen=True):
+    needed: str
+    level: int = 3
+    deep: Annotated[bool, CommandParameter("-d", help="Look deeper.")] = False
+
+
+SEARCH = Verb(
+    "corpus search",
+    "search",
+    "Search a corpus.",
+    (
+        Argument("place", "path", "Where to look."),
+        Argument("needed", "text", "Needed.", options=("-n", "--needed")),
+        Argument("level", "count", "How deep."),
+    ),
+    (),
+    aliases=("find",),
+)
+
+
+def search(place: Path, /, *, how: Several, loud: Flag = False) -> None:
+    """Search a corpus."""
+
+
+def test_a_command_of_a_verb_has_its_name_and_help_and_groups_of_options():
+    app = CommandGroup("tool")
+    app.command(search, verb=SEARCH)
+    assert list(app) == ["search"]
+    for name in ("search", "find"):
+        found = call(app, name, "x", "--needed", "y", "-d", "-q")
+        assert (found.args, found.kwargs) == ([Path("x")], {"how": Several("y", deep=True), "loud": True})
+    assert call(app, "find", "x", "-ny", "--level=5").kwargs == {"how": Several("y", 5)}
+    page = str(app.parse(["search", "--help"]))
+    for line in ("Search a corpus.", "Where to look.", "-n, --needed STR", "How deep.", "-d ", "-q, --quiet"):
+        assert line in page
+    with pytest.raises(UsageError, match="--needed is missing"):
+        app.parse(["search", "x"])
 
 
 @pytest.mark.parametrize("annotation", [float, dict[str, str], int | str])
@@ -189,5 +223,5 @@ def test_a_type_that_cannot_be_read_is_an_error_of_the_program(annotation):
 def test_a_parameter_that_nothing_is_said_of_is_an_error_of_the_program():
     def wrong(given: str) -> None: ...
 
-    with pytest.raises(TypeError, match="given has no Parameter"):
+    with pytest.raises(TypeError, match="given has no CommandParameter"):
         _given(wrong)

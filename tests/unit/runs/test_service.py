@@ -182,7 +182,7 @@ def test_why_needs_a_step(root, service):
     make_run(root, 1)
     with pytest.raises(UsageError, match="is a run, not a step"):
         service.why("1")
-    assert "the cache was not asked" in service.why("1/a").line()
+    assert "the cache was not asked" in service.why("1/a").lines()[0]
 
 
 def test_the_life_of_a_schedule(service):

@@ -523,3 +523,57 @@ def test_what_graphs_are_checked_against_has_the_nodes_that_could_join():
     p = Pool(nodes_of([WorkerSpec(0)]), lambda: [NodeKind(8, Resources(memory=7, gpu=1, gpu_type="a"), limit=2)])
     assert p.capacity() == [Resources(cpu=1), Resources(cpu=8, memory=7, gpu=1, gpu_type="a")]
     assert p.most_slots() == 17
+
+
+# -------------------------------------------------------------------------------------------------------- reasons
+
+
+def test_a_request_that_does_not_fit_now_says_what_is_free_and_who_holds_the_rest():
+    p = pool(4, nodes=2, capacity=Resources(memory=100, gpu=1))
+    p.take([0], "y")
+    p.request("z", 1, want(1, Resources(memory=70)), [])
+    assert len(p.grant()) == 1
+    p.take([2], "x")
+    p.request("x", 1, want(1, Resources(cpu=2)), [])
+    assert p.grant() == []
+    p.request("x", 2, want(2, Resources(gpu=1), vertex="w"), [])
+    told = p.why_not("x", 1, 0.0)
+    assert told.startswith(
+        "does not fit now; free: node0 0 of 2 slots, 30 of 100 bytes, 1 of 1 GPUs; node1 1 of 2 slots"
+    )
+    assert "z holds 1" in told
+    assert "y holds 1" in told
+    assert "this run holds 1" in told
+    assert told.endswith("the run with the fewest slots is served first")
+    behind = p.why_not("x", 2, 0.0)
+    assert behind.startswith("waits behind an earlier request of this run, for 1 x v (cpu 2); free:")
+    assert p.why_not("x", 9, 0.0) == ""
+
+
+def test_a_request_that_nodes_must_join_for_says_so():
+    p = Pool(nodes_of([WorkerSpec(0, 0, "node0")]), lambda: [NodeKind(4, name="big", limit=1)])
+    p.join("x")
+    assert p.request("x", 1, want(1, Resources(cpu=3)), []) == ""
+    assert p.why_not("x", 1, 0.0).startswith("waits for nodes to join: v asks for cpu 3 for one task; no node has")
+
+
+def test_a_request_that_avoids_workers_says_which_and_how_long():
+    p = pool(2)
+    p.take([1], "y")
+    p.request("x", 1, want(1), [0])
+    assert p.grant(1.0) == []
+    assert (
+        p.why_not("x", 1, 5.0) == f"waits up to {AVOID_S - 5:g} s for other workers than 0, on which tasks have failed"
+    )
+
+
+def test_plain_work_without_a_worker():
+    p = pool(2)
+    assert p.why_no_worker("x", 0.0) == ""
+    p.request("y", 1, want(1, Resources(cpu=2), vertex="w"), [])
+    p.take([0], "z")
+    assert p.grant(0.0) == []
+    kept = p.why_no_worker("x", 1.0)
+    assert kept.startswith(f"the idle workers of node0 are kept for up to {KEEP_BACK_S - 1:g} s for 1 x w (cpu 2) of y")
+    p.take([1], "x")
+    assert p.why_no_worker("x", 1.0).startswith("no worker is idle; free: node0 0 of 2 slots; ")

@@ -1,0 +1,76 @@
+"""`RunRequest`: the wishes for a run of a pipeline, which a service turns into a source of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+
+from weft.model.errors import UsageError
+from weft.store.filesystems import STAGE, parse_given
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from weft.admin.settings import Settings
+    from weft.runs.sources import PlannableSource
+    from weft.runs.workers import Concrete
+    from weft.store.state import StateRoot
+
+
+class RunRequest(Struct, frozen=True):
+    """The file of a pipeline, and the wishes for its run.
+
+    `parameters` maps `NAME` or `STEP.NAME` to values, `fs` has pairs `NAME=FOLDER` or `NAME=URL`, and `name` replaces
+    the name of the pipeline. With `no_cache` the cache is not used; the steps in `refresh`, and `start` with all that
+    depends on it, are not looked up; only the step `only` runs, with all that it needs.
+    """
+
+    file: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    fs: Sequence[str] = ()
+    name: str | None = None
+    no_cache: bool = False
+    refresh: Sequence[str] = ()
+    start: str = ""
+    only: str = ""
+
+    def words(self, folder: Path, flags: Mapping[str, object]) -> list[str]:
+        """Return the words that pass these wishes and the settings `flags` to `weft run`.
+
+        Relative paths are those of `folder`. The file and the name are left out.
+        """
+        pairs = [("-p", f"{name}={value}") for name, value in self.parameters.items()]
+        pairs += [("-f", _absolute(pair, folder)) for pair in self.fs]
+        pairs += [(f"--{key.replace('_', '-')}", str(value)) for key, value in flags.items() if value is not None]
+        words = [word for pair in pairs for word in pair]
+        pairs = [("--refresh", step) for step in self.refresh]
+        pairs += [(option, step) for option, step in (("--from", self.start), ("--only", self.only)) if step]
+        return [*words, *(["--no-cache"] if self.no_cache else []), *(word for pair in pairs for word in pair)]
+
+
+def load(request: RunRequest, concrete: Concrete, settings: Settings, state: StateRoot) -> PlannableSource:
+    """Return the source of a requested run. UsageError: wishes exclude each other, or a file system is no pair."""
+    options: dict[str, Any] = {}
+    if request.no_cache or request.refresh or request.start or request.only:
+        if request.no_cache and (request.refresh or request.start):
+            raise UsageError("--no-cache excludes --refresh and --from")
+        options["caching"] = concrete.Caching(
+            off=request.no_cache, refresh=frozenset(request.refresh), start=request.start, only=request.only
+        )
+    if (settings.mounts, settings.docker_env, settings.state_dir) != ("auto", "ignore", None) or request.fs:
+        options["around"] = concrete.Surroundings(
+            mounts=settings.mounts != "off",
+            docker_env=settings.docker_env,
+            file_systems=parse_given(list(request.fs)),
+            stage=state.path / STAGE,
+        )
+    user = settings.user_name
+    return concrete.load_pipeline(request.file, overrides=request.parameters, user=user, name=request.name, **options)
+
+
+def _absolute(pair: str, folder: Path) -> str:
+    """Return `NAME=FOLDER` with an absolute folder."""
+    name, _, text = pair.partition("=")
+    return pair if "://" in text else f"{name.strip()}={folder / text.strip()}"
