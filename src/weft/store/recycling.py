@@ -22,6 +22,10 @@ from typing import Final
 
 SMALLEST: Final = 1 << 20
 """Files of fewer bytes are not worth keeping."""
+LOOKS: Final = 32
+"""A kept file that this many writers have found in use is removed by the next writer that finds it so."""
+TRIES: Final = 8
+"""A writer takes a new file after it has found this many files in use."""
 
 
 class FreeFiles:
@@ -44,12 +48,12 @@ class FreeFiles:
             if not SMALLEST <= nbytes <= room or not trusted(os.path.dirname(path)):
                 return False
             if self.kept + nbytes > room:
-                self.kept = sum(size for size, _ in _listed(self.folder))
+                self.kept = sum(size for size, _, _ in _listed(self.folder))
                 if self.kept + nbytes > room:
                     return False
             if not self.kept:
                 os.makedirs(self.folder, mode=0o700, exist_ok=True)
-            os.rename(path, f"{self.folder}/{nbytes}-{next(self._names)}")
+            os.rename(path, f"{self.folder}/{nbytes}-{next(self._names)}-0")
             self.kept += nbytes
             return True
         return False
@@ -60,9 +64,9 @@ class FreeFiles:
             return
         with self._lock:
             found = sorted(_listed(self.folder))
-            self.kept = sum(size for size, _ in found)
+            self.kept = sum(size for size, _, _ in found)
             while found and self.kept > max(0, room):
-                size, path = found.pop()
+                size, _, path = found.pop()
                 with suppress(FileNotFoundError):
                     os.unlink(path)
                 self.kept -= size
@@ -74,29 +78,42 @@ class FreeFiles:
             os.rmdir(self.folder)
 
 
-def _listed(folder: str) -> list[tuple[int, str]]:
-    """Return size and path of every file that is kept."""
+def _listed(folder: str) -> list[tuple[int, int, str]]:
+    """Return size, number and path of every file that is kept; the numbers are in the order of time."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
         return []
-    return [(int(name.partition("-")[0]), f"{folder}/{name}") for name in names]
+    rows = [(name.split("-"), f"{folder}/{name}") for name in names]
+    return [(int(size), int(number), path) for (size, number, _), path in rows]
 
 
 def take(folder: str, nbytes: int, path: str) -> int:
-    """Move a kept file of about `nbytes` to `path` and return it open for writing; -1 if there is none."""
+    """Move a kept file of about `nbytes` to `path` and return it open for writing; -1 if there is none.
+
+    A file in use goes back, since its last reader may be about to unmap it. After `LOOKS` times it is removed, so that
+    its pages are freed with the last array that views them.
+    """
     if nbytes < SMALLEST:
         return -1
-    near = [(abs(size - nbytes), size, kept) for size, kept in _listed(folder) if nbytes <= 2 * size <= 4 * nbytes]
-    for _, size, kept in sorted(near):
+    in_use = 0
+    near = [(abs(row[0] - nbytes), *row) for row in _listed(folder) if nbytes <= 2 * row[0] <= 4 * nbytes]
+    for _, size, _, kept in sorted(near):  # files kept for long first: their readers have left
         try:
             os.rename(kept, path)
         except FileNotFoundError:
             continue
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        if not _alone(fd):  # its pages are freed with the last array that views them
+        if not _alone(fd):
             os.close(fd)
-            os.unlink(path)
+            name, _, seen = kept.rpartition("-")
+            if int(seen) == LOOKS:
+                os.unlink(path)
+                continue
+            os.rename(path, f"{name}-{int(seen) + 1}")
+            in_use += 1
+            if in_use == TRIES:
+                return -1
             continue
         if size > nbytes:
             os.ftruncate(fd, nbytes)
@@ -107,7 +124,7 @@ def take(folder: str, nbytes: int, path: str) -> int:
 def clear(folder: str) -> bool:
     """Return all pages to the kernel. Return whether there were any."""
     found = _listed(folder)
-    for _, path in found:
+    for _, _, path in found:
         with suppress(FileNotFoundError):
             os.unlink(path)
     return bool(found)

@@ -49,7 +49,7 @@ def test_a_freed_file_is_written_again(place):
     assert kept(place) == []
 
 
-def test_an_array_that_outlives_its_cell_does_not_change(place):
+def test_an_array_that_outlives_its_cell_does_not_change(place, monkeypatch):
     free = FreeFiles(str(place / RECYCLED), 100 * MIB)
     writer = SegmentWriter(place)
     first = write(writer, 1)
@@ -58,7 +58,40 @@ def test_an_array_that_outlives_its_cell_does_not_change(place):
     second = write(writer, 2)
     assert (array == 1).all()
     assert (tiers.read_chunk(second) == 2).all()
+    assert len(kept(place)) == 1
+    monkeypatch.setattr(recycling, "LOOKS", 1)
+    third = write(writer, 3)
+    assert (array == 1).all()
+    assert (tiers.read_chunk(third) == 3).all()
     assert kept(place) == []
+
+
+def test_a_file_that_is_read_for_a_little_longer_is_written_again(place):
+    free = FreeFiles(str(place / RECYCLED), 100 * MIB)
+    writer = SegmentWriter(place)
+    first = write(writer, 1)
+    inode = os.stat(first.location).st_ino
+    array = tiers.read_chunk(first)
+    assert free.keep(first.location, 100 * MIB)
+    second = write(writer, 2)
+    assert (array == 1).all()
+    assert os.stat(second.location).st_ino != inode
+    del array
+    assert os.stat(write(writer, 3).location).st_ino == inode
+    assert kept(place) == []
+
+
+def test_a_writer_looks_at_few_files_in_use(place, monkeypatch):
+    monkeypatch.setattr(recycling, "TRIES", 2)
+    free = FreeFiles(str(place / RECYCLED), 100 * MIB)
+    writer = SegmentWriter(place)
+    refs = [write(writer, number) for number in range(3)]
+    arrays = [tiers.read_chunk(ref) for ref in refs[:2]]
+    for ref in refs:
+        assert free.keep(ref.location, 100 * MIB)
+    write(writer, 3)
+    assert len(kept(place)) == 3
+    assert [array[0] for array in arrays] == [0, 1]
 
 
 @pytest.mark.parametrize("count", [90_000, 500_000])
