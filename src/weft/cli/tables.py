@@ -161,7 +161,7 @@ def state_text(state: str, stream: TextIO) -> Text:
 def print_table(out: Console, heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:
     """Print rows under their heads; user text must be clean already. Without rows, print nothing.
 
-    Messages are cut where the other columns leave less room than a word needs.
+    A message is cut if the other columns leave too little room for it.
     """
     from rich.table import Table
 

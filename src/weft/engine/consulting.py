@@ -28,10 +28,10 @@ def make(managers: Mapping[str, ManagerFactory], vertex: Vertex) -> VertexManage
     factory = managers.get(wanted.name)
     if factory is None:
         raise GraphError(
-            f"vertex {vertex.id!r} has the manager {wanted.name!r}, and there is none of that name",
+            f"vertex {vertex.id!r} has the unknown manager {wanted.name!r}",
             subject=vertex.id,
             rule="manager",
-            hint=f"There are: {', '.join(sorted(managers)) or 'none'}.",
+            hint=f"Registered managers: {', '.join(sorted(managers)) or 'none'}.",
         )
     try:
         return factory(**wanted.params)

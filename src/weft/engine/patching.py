@@ -147,9 +147,9 @@ def apply(core: Core, decision: Any) -> None:
     carry_out = _DECISIONS.get(type(decision))
     if carry_out is None:
         raise GraphError(
-            f"a {type(decision).__name__} is no decision that an expander, a manager or a control vertex may take "
-            f"(there are: {', '.join(kind.__name__ for kind in _DECISIONS)})",
+            f"a {type(decision).__name__} is not a decision",
             rule="decision",
+            hint=f"The decisions are: {', '.join(kind.__name__ for kind in _DECISIONS)}.",
         )
     carry_out(core, decision)
 

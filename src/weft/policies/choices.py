@@ -35,8 +35,9 @@ class BroadcastChoice:
     def __init__(self, choice: str, small: Mapping[str, str], otherwise: str, under: int = UNDER_BYTES) -> None:
         if not isinstance(small, Mapping) or not small or under < 0:
             raise GraphError(
-                f"a conditional choice wants small={{vertex: branch}} and under >= 0, not {small!r} and {under}",
+                f"a conditional choice has small={small!r} and under={under!r}",
                 rule="manager",
+                hint="Give small={vertex: branch} and a number of bytes of at least 0 as under.",
             )
         self.choice = choice
         self.small = small

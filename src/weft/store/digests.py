@@ -210,7 +210,7 @@ class Digester:
         return digest
 
     def _link(self, path: bytes, root: bytes) -> str:
-        """Return the digest of a link: its destination and, outside of the digested tree, the content there."""
+        """Return the digest of a link: its target text and, for a target outside of the digested tree, its content."""
         target = os.readlink(path)
         beyond = b""
         real = os.path.realpath(path)

@@ -143,7 +143,7 @@ def test_decisions_beside_values_are_refused(hand):
 
 def test_what_is_no_decision_about_the_graph_is_refused(hand):
     h = hand(planned(), workers=1)
-    with pytest.raises(GraphError, match="a BackUp is no decision that an expander"):
+    with pytest.raises(GraphError, match="a BackUp is not a decision"):
         patching.apply(h.core, BackUp(1, "late"))
 
 

@@ -1,1 +1,1 @@
-"""Tensors: lazy arrays in chunks, compiled to graphs. `weft.tensor` is what people use of it."""
+"""Tensors: lazy arrays in chunks, compiled to graphs. `weft.tensor` is the public face."""

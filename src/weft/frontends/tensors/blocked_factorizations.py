@@ -1,8 +1,8 @@
-"""Large matrices, factored by panels of columns: none of the tasks has more than three panels.
+"""Large matrices, factored by panels of columns: no task has more than three panels.
 
-Right-looking: the first panel is factored, the others are updated by it side by side, and so on with what is left. An
-LU factorisation exchanges rows, which a panel sees whole; the Cholesky factorisation needs none of that. Systems are
-solved by updating the right sides as if they were panels too, then from the last panel back to the first.
+Right-looking: the first panel is factored, all others are updated by it in parallel, and so on with the rest. An LU
+factorisation exchanges rows, which a panel contains whole; the Cholesky factorisation needs no exchange. Systems are
+solved by updating the right sides like panels, then from the last panel back to the first.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk, DType
 
 BLOCKED_FROM = 2**25
-"""Matrices of this many bytes, in several chunks, are factored by panels; smaller ones by one task."""
+"""The least bytes of a matrix in several chunks that is factored by panels; one task factors a smaller matrix."""
 PANELS = 16
-"""How many panels a matrix has at most."""
+"""The most panels of a matrix."""
 NARROWEST = 128
-"""How many columns a panel has at least."""
+"""The least columns of a panel."""
 _COLUMN_BY_COLUMN = 16
 
 
 def is_large(node: ArrayNode) -> bool:
-    """Whether a square matrix is worth panels."""
+    """Return whether a square matrix is large enough for panels."""
     return len(node.grid) == 2 and node.chunks > 1 and node.nbytes >= BLOCKED_FROM
 
 
@@ -65,7 +65,7 @@ def _first(node: ArrayNode, fn: Any, dtype: DType, **kwargs: Any) -> ArrayNode:
 
 
 def _rest(node: ArrayNode, head: ArrayNode, fn: Any, **kwargs: Any) -> ArrayNode:
-    """Return the panels behind the first, updated by it."""
+    """Return the panels after the first, updated by it."""
     cut = node.grid[1]
     grid: Grid = (node.grid[0], Cut.of(cut.lengths()[1:]))
     moved = NodeInput(node, Read.GRID, src=counts(node.grid), dst=counts(grid), axes=(copy(0), copy(1, offset=1)))
@@ -92,7 +92,7 @@ def _less_cholesky(place: ChunkPlace, panel: Chunk, head: Any, *, end: int) -> C
 
 
 def cholesky(node: ArrayNode) -> ArrayNode:
-    """Return the lower factor of a large matrix; LinAlgError, when it is computed, if it is not positive definite."""
+    """Return the lower factor of a large matrix. LinAlgError, in the run: it is not positive definite."""
     rest, heads, begin = _panels(node), [], 0
     while True:
         heads.append(_first(rest, _cholesky, node.dtype, begin=begin))
@@ -106,7 +106,7 @@ def cholesky(node: ArrayNode) -> ArrayNode:
 
 
 def _factor(a: Chunk) -> Chunk:
-    """Factor a panel in place, and return the order in which its rows are taken. A pivot of 0 is left as it is."""
+    """Factor a panel in place, and return its row order. A pivot of 0 stays as it is."""
     rows, columns = a.shape
     order = np.arange(rows)
     if columns > _COLUMN_BY_COLUMN:
@@ -162,7 +162,7 @@ def _solved(right: Any, head: tuple[Any, Any], *, begin: int) -> Any:
 
 
 def _lu_panels(node: ArrayNode) -> list[tuple[ArrayNode, int]]:
-    """Return the factored panels of a large matrix, and where each begins."""
+    """Return the factored panels of a large matrix, and the start of each."""
     rest, heads, begin = _panels(node), [], 0
     while True:
         heads.append((_first(rest, _lu, node.dtype, begin=begin), begin))
@@ -172,7 +172,7 @@ def _lu_panels(node: ArrayNode) -> list[tuple[ArrayNode, int]]:
 
 
 def _later(rows: Any, orders: Sequence[Any]) -> Any:
-    """Exchange rows, the last ones of all, as the panels did whose orders these are."""
+    """Apply the row orders of the panels, the last ones of all."""
     made = rows.copy()
     for order in orders:
         made[len(made) - len(order) :] = made[len(made) - len(order) :][order]
@@ -240,7 +240,7 @@ def lu(node: ArrayNode, real: DType) -> tuple[ArrayNode, ArrayNode, ArrayNode]:
 
 
 def _forward(right: ArrayNode, heads: list[tuple[ArrayNode, int]]) -> ArrayNode:
-    """Return the right sides of a system, in panels, as the factors below the diagonal leave them."""
+    """Return the right sides of a system, in panels, after the forward substitution."""
     made = _panels(right)
     for head, begin in heads:
         inputs = [_apart(made), mapped(head, made.grid, [None, None])]
@@ -251,7 +251,7 @@ def _forward(right: ArrayNode, heads: list[tuple[ArrayNode, int]]) -> ArrayNode:
 
 
 def solve(node: ArrayNode, right: ArrayNode) -> ArrayNode:
-    """Return x of `node @ x = right`, two matrices of one dtype; LinAlgError, when computed, for a singular one."""
+    """Return x of `node @ x = right`, two matrices of one dtype. LinAlgError, in the run: the matrix is singular."""
     heads = _lu_panels(node)
     made = _forward(right, heads)
     for head, begin in reversed(heads):

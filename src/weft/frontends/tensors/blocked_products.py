@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @asking
 def _product(left: Any, right: Any, *, dtype: DType, xp: Any = np) -> Any:
-    """Multiply a row of chunks by a column of them."""
+    """Multiply a row of chunks by a column of chunks."""
     if not isinstance(left, list):
         return xp.matmul(left, right)
     made = xp.matmul(left[0], right[0])
@@ -34,9 +34,9 @@ def _product(left: Any, right: Any, *, dtype: DType, xp: Any = np) -> Any:
 def matmul(x1: ArrayNode, x2: ArrayNode, dtype: DType, most: int = CHUNK_BYTES) -> ArrayNode:
     """Return the matrix product of two stacks of matrices (at least two axes each, of the same dtype kind).
 
-    Chunk (i, j) of the result reads row i of the left and column j of the right side; where these are long, parts of
-    them, whose products are added up. Rows of the right side are cut as columns of the left; where that makes chunks of
-    more than `most` bytes, its columns are cut, too. ValueError: the shapes do not fit.
+    Chunk (i, j) of the result reads row i of the left and column j of the right side; long rows and columns are read in
+    parts, whose products are added. Rows of the right side are cut as columns of the left; if that makes chunks of more
+    than `most` bytes, its columns are cut, too. ValueError: the shapes do not fit.
     """
     n = x1.shape[-1]
     if n != x2.shape[-2]:
@@ -61,7 +61,7 @@ def matmul(x1: ArrayNode, x2: ArrayNode, dtype: DType, most: int = CHUNK_BYTES) 
 
 
 AT_ONCE = 8
-"""How many chunks of a row, and of a column, a task of a product reads at most."""
+"""The most chunks of a row, and of a column, that a task of a product reads."""
 
 
 @asking
@@ -70,7 +70,7 @@ def _part(left: Any, right: Any, *, dtype: DType, xp: Any = np) -> Any:
 
 
 def _in_parts(left: ArrayNode, right: ArrayNode, dtype: DType, k: int) -> ArrayNode:
-    """Multiply `k` chunks of the inner axis at a time, and add up by a tree."""
+    """Multiply `k` chunks of the inner axis at a time, and add the products by a tree."""
     inner = left.grid[-1]
     grid = (left.grid[-2], right.grid[-1], Cut.even(-(-inner.n // k), 1))
     if k == 1:
@@ -87,7 +87,7 @@ def _in_parts(left: ArrayNode, right: ArrayNode, dtype: DType, k: int) -> ArrayN
 
 
 def _narrowed(node: ArrayNode, inner: Cut, most: int) -> Cut:
-    """Return how columns are cut when rows are cut as `inner`: so that no chunk grows to more than `most` bytes."""
+    """Return the cut of columns for rows cut as `inner`, so that no chunk has more than `most` bytes."""
     cut = node.grid[-1]
     before = largest(node.grid)
     times = before // max(1, node.grid[-2].longest) * inner.longest / max(1, before, most // node.dtype.itemsize)
@@ -108,7 +108,7 @@ def _fit_batch(node: ArrayNode, cuts: Sequence[Cut]) -> Grid:
 
 
 def _side(node: ArrayNode, grid: Grid, own: int) -> NodeInput:
-    """Return how a factor is read: its own axis of the result, the batch axes, and all of the inner axis."""
+    """Return the map of a factor: its own axis of the result, the batch axes, and all of the inner axis."""
     ndim, shift = len(grid), len(grid) - len(node.grid)
     rules = []
     for d in range(ndim):
@@ -141,10 +141,9 @@ def stacks(
     name: str,
     **kwargs: Any,
 ) -> tuple[ArrayNode, ...]:
-    """Call `fn` on stacks: the last `core[i]` axes of input i are read as one chunk, the ones before chunk by chunk.
+    """Call `fn` on stacks: the last `core[i]` axes of input i are read as one chunk, the others chunk by chunk.
 
-    `out` has, for each result, the lengths of its last axes and its dtype; more than one are returned as a tuple by
-    `fn`.
+    `out` has, for each result, the lengths of its last axes and its dtype; `fn` returns several results as a tuple.
     """
     inputs = [whole_along(node, range(len(node.grid) - k, len(node.grid))) for node, k in zip(nodes, core, strict=True)]
     first, k = inputs[0], core[0]

@@ -1,6 +1,6 @@
-"""How operations fit chunks together: broadcasting, changing chunks, reading what an axis map says.
+"""The alignment of chunks: broadcasting, changes of chunks, and reading along axis maps.
 
-The functions here take and make nodes; what the public names do with them is in the modules for each family.
+These functions take and make nodes; the modules of the function families use them.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk, DType
 
 WHOLE_CHUNKS = 4
-"""A change of chunks reads whole chunks where that is at most so many times what it makes; else they are cut first."""
+"""A change of chunks reads whole chunks if it reads at most so many times its output; else the chunks are cut first."""
 WHOLE_CHUNKS_BYTES = 2**23
-"""How many bytes of whole chunks a task of a change of chunks may read in any case."""
+"""The bytes of whole chunks that a task of a change of chunks may read in any case."""
 
 Scalar = bool | int | float | complex
-"""A Python number: it has no dtype of its own, and takes that of the arrays beside it."""
+"""A Python number: it has no dtype of its own, and takes that of the arrays in the same call."""
 
 
 # ----------------------------------------------------------------------------------------------------- reading
 
 
 def mapped(node: ArrayNode, dst: Grid, axes: Sequence[int | None]) -> NodeInput:
-    """Return an input whose chunk along axis `d` of the reader is that of source axis `axes[d]`; None reads the same.
+    """Return an input whose chunk along axis `d` of the reader is that of source axis `axes[d]`; None reads one chunk.
 
-    Axes with one chunk do not count in the numbering of chunks, so they are left out; what is then the same is `SAME`.
+    Axes with one chunk do not count in the numbers of chunks, so they are left out; an identical map is `SAME`.
     """
     src_counts, dst_counts = counts(node.grid), counts(dst)
     src_axes = [axis for axis, n in enumerate(src_counts) if n > 1]
@@ -56,7 +56,7 @@ def mapped(node: ArrayNode, dst: Grid, axes: Sequence[int | None]) -> NodeInput:
 
 
 def stretched(node: ArrayNode, dst: Grid) -> NodeInput:
-    """Return an input that is broadcast to a grid with the same cuts where it is not of length 1."""
+    """Return an input that is broadcast to a grid with the same cuts on all axes that are not of length 1."""
     missing = len(dst) - len(node.grid)
     return mapped(node, dst, [None if d < missing else d - missing for d in range(len(dst))])
 
@@ -81,7 +81,7 @@ def common_grid(operands: Sequence[ArrayNode], shape: Sequence[int]) -> Grid:
 
 
 def fitted(node: ArrayNode, dst: Grid) -> ArrayNode:
-    """Return a node with the cuts of `dst` along all axes that it is not broadcast along."""
+    """Return a node with the cuts of `dst` along all axes that are not broadcast."""
     missing = len(dst) - len(node.grid)
     return rechunk(node, tuple([cut if cut.size == 1 else dst[axis + missing] for axis, cut in enumerate(node.grid)]))
 
@@ -90,7 +90,7 @@ def fitted(node: ArrayNode, dst: Grid) -> ArrayNode:
 
 
 def rechunk(node: ArrayNode, grid: Grid) -> ArrayNode:
-    """Return the same array in other chunks; each is put together from the parts of those that it overlaps."""
+    """Return the same array in other chunks, each joined from parts of the chunks that it overlaps."""
     if node.grid == grid:
         return node
     for axis, (src, dst) in enumerate(zip(node.grid, grid, strict=True)):
@@ -117,10 +117,10 @@ def rechunk(node: ArrayNode, grid: Grid) -> ArrayNode:
 
 
 def _in_pieces(node: ArrayNode, grid: Grid) -> bool:
-    """Whether chunks are cut into pieces for a change of chunks.
+    """Return whether chunks are cut into pieces for a change of chunks.
 
-    A task that reads whole chunks of the old grid, of which it needs a little, has them all in memory at once, and each
-    of them is read by many. Below some size that costs less than cutting.
+    A task that reads whole chunks of the old grid for small parts of them has all of them in memory at once, and many
+    tasks read each. Below some size that costs less than cutting.
     """
     if not known(node.grid) or not known(grid):
         return False
@@ -132,14 +132,12 @@ def _in_pieces(node: ArrayNode, grid: Grid) -> bool:
 
 
 def _most_touched(src: Cut, dst: Cut) -> int:
-    """Return in how many chunks of another cut a chunk lies at most."""
+    """Return the largest number of chunks of another cut that one chunk overlaps."""
     return max([past - first for first, past in (dst.touched(*src.span(i)) for i in range(src.n))])
 
 
 def split(place: ChunkPlace, x: Any, *, dst: Cuts, most: int) -> list[Any]:
-    """Cut a chunk into the pieces that lie in different chunks of another grid, in row-major order, and None up to the
-    number of pieces that any chunk has.
-    """
+    """Cut a chunk into the pieces of another grid, in row-major order, padded with None to the most pieces."""
     slices = []
     for cut, begin, n in zip(dst.grid, place.begin, place.shape, strict=True):
         first, past = cut.touched(begin, begin + n)
@@ -150,7 +148,7 @@ def split(place: ChunkPlace, x: Any, *, dst: Cuts, most: int) -> list[Any]:
 
 
 def paste(place: ChunkPlace, parts: list[Any], *, src: Cuts, axes: tuple[Axis, ...], dtype: DType) -> Any:
-    """Put a chunk together from its pieces, which come in row-major order of the chunks that they were cut from."""
+    """Join a chunk from its pieces, which come in row-major order of the chunks that they were cut from."""
     spans = []
     for cut, begin, n in zip(src.grid, place.begin, place.shape, strict=True):
         ends = [cut.span(i) for i in range(*cut.touched(begin, begin + n))]
@@ -180,7 +178,7 @@ class Cuts:
 
 
 def join(place: ChunkPlace, parts: Any, *, src: Cuts, axes: tuple[Axis, ...], dtype: DType) -> Any:
-    """Put a chunk together from the chunks of another grid that it overlaps."""
+    """Join a chunk from the chunks of another grid that it overlaps."""
     begin, shape = place.begin, place.shape
     touched = [
         cut.touched(lo, lo + n) if cut.n > 1 else (0, 1) for cut, lo, n in zip(src.grid, begin, shape, strict=True)
@@ -215,7 +213,7 @@ def _inside(grid: Grid, at: Sequence[int], begin: Sequence[int], shape: Sequence
 
 
 def whole_along(node: ArrayNode, axes: Sequence[int]) -> ArrayNode:
-    """Return the same array with one chunk along some axes; where chunks become large, others are cut instead."""
+    """Return the same array with one chunk along some axes; large chunks are cut along other axes instead."""
     grid = list(node.grid)
     for axis in axes:
         grid[axis] = Cut.even(grid[axis].size, max(grid[axis].size, 1)) if grid[axis].n > 1 else grid[axis]
@@ -244,7 +242,7 @@ def _resolve(fn: np.ufunc, kinds: tuple[Any, ...]) -> tuple[DType, ...]:
 
 
 _COMPARISONS = frozenset({np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal})
-"""Of whole numbers these can be told whatever the type can hold."""
+"""Comparisons of integers, which are exact for any Python number."""
 
 
 def together(operands: Sequence[Any]) -> tuple[Grid, list[NodeInput], list[Any]]:
@@ -263,16 +261,16 @@ def together(operands: Sequence[Any]) -> tuple[Grid, list[NodeInput], list[Any]]
 
 
 def apply(fn: np.ufunc, *operands: ArrayNode | Scalar, out: int = 0) -> ArrayNode:
-    """Return a ufunc of nodes and Python numbers, of which at least one is a node; of several results the one `out`.
+    """Return a ufunc of nodes and Python numbers, at least one of them a node; of several results number `out`.
 
-    Dtypes are those that NumPy gives, errors too: TypeError for dtypes that do not go together, ValueError for shapes
-    that do not broadcast, OverflowError for a number that the dtype cannot hold.
+    Dtypes and errors are those of NumPy: TypeError for dtypes that do not fit together, ValueError for shapes that do
+    not broadcast, OverflowError for a number that the dtype cannot hold.
     """
     kinds = tuple([one.dtype if isinstance(one, ArrayNode) else _kind(one) for one in operands])
     found = _resolve(fn, kinds)
     for one, into in zip(operands, found, strict=False):
         if isinstance(one, int) and not isinstance(one, bool) and into.kind in "iu" and fn not in _COMPARISONS:
-            np.asarray(one, dtype=into)  # OverflowError now, not when it is computed
+            np.asarray(one, dtype=into)  # OverflowError now, not in the run
     grid, inputs, args = together(operands)
     dtype = found[fn.nin + out]
     if fn.nout == 1:
@@ -296,9 +294,9 @@ def _kind(value: Scalar) -> Any:
 
 
 def broadcast_shapes(*grids: Grid) -> tuple[int, ...]:
-    """Return the shape that arrays are broadcast to, UNKNOWN where no one knows; ValueError as NumPy words it.
+    """Return the broadcast shape of arrays, UNKNOWN for unknown lengths; ValueError as NumPy words it.
 
-    An unknown length goes together with 1 and with the very same cut.
+    An unknown length fits 1 and the very same cut.
     """
     shapes = [tuple([cut.size for cut in grid]) for grid in grids]
     if all(size >= 0 for shape in shapes for size in shape):
@@ -336,7 +334,7 @@ def call(
 def elementwise(
     fn: Callable[..., Any], operands: Sequence[Any], dtype: DType, name: str = "", **kwargs: Any
 ) -> ArrayNode:
-    """Return an element-wise call that is no ufunc, of nodes and Python numbers."""
+    """Return an element-wise call, not of a ufunc, of nodes and Python numbers."""
     grid, inputs, args = together(operands)
     return ArrayNode(KernelKind.CALL, fn, inputs, grid, dtype, args=args, kwargs=kwargs, name=name)
 
@@ -355,5 +353,5 @@ def _picked(values: Chunk, *, at: int) -> Chunk:
 
 
 def pick(node: ArrayNode, at: int, grid: Grid, dtype: DType, name: str) -> ArrayNode:
-    """Return one of the arrays that a node of several makes."""
+    """Return one of the arrays of a node that makes several."""
     return call(_picked, node, grid, dtype, kwargs={"at": at}, name=name)

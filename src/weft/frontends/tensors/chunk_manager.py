@@ -1,6 +1,6 @@
-"""What xarray asks of arrays in chunks: `xr.open_dataset(..., chunked_array_type="weft")`, `x.chunk(...)`.
+"""The chunk manager for xarray: `xr.open_dataset(..., chunked_array_type="weft")`, `x.chunk(...)`.
 
-Nothing but the door for xarray (`weft.tensor.chunkmanager`) imports this module, which needs xarray.
+Only xarray's entry point (`weft.tensor.chunkmanager`) imports this module, which needs xarray.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk, DType
 
 _TARGET_BYTES = 64 * 2**20
-"""How large chunks are made that xarray leaves to us."""
+"""The bytes of a chunk if xarray leaves the size to Weft."""
 
 
 class WeftManager(ChunkManagerEntrypoint[Tensor]):  # type: ignore[misc]
-    """Hands arrays of xarray to `weft.tensor`."""
+    """Gives the arrays of xarray to `weft.tensor`."""
 
     available = True
 
@@ -41,7 +41,7 @@ class WeftManager(ChunkManagerEntrypoint[Tensor]):  # type: ignore[misc]
         self.array_cls = Tensor
 
     def is_chunked_array(self, data: Any) -> bool:
-        """Whether an array is one of ours."""
+        """Return whether an array is a Weft array."""
         return isinstance(data, Tensor)
 
     def chunks(self, data: Tensor) -> Any:
@@ -56,7 +56,7 @@ class WeftManager(ChunkManagerEntrypoint[Tensor]):  # type: ignore[misc]
         dtype: Any = None,
         previous_chunks: Any = None,
     ) -> Any:
-        """Return the lengths of chunks that a shorthand stands for: numbers, lengths, -1 for all, None, "auto"."""
+        """Return the lengths of chunks for a short form: numbers, lengths, -1 for all, None, "auto"."""
         kind = np.dtype(np.float64 if dtype is None else dtype)
         return _normalized(chunks, shape, kind, limit or _TARGET_BYTES, previous_chunks)
 
@@ -73,7 +73,7 @@ class WeftManager(ChunkManagerEntrypoint[Tensor]):  # type: ignore[misc]
         return data.rechunk(wanted)
 
     def compute(self, *data: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Return values, computed in one run; what is no array of ours is returned as it is."""
+        """Return values, computed in one run; other objects are returned unchanged."""
         arrays = [one for one in data if isinstance(one, Tensor)]
         values = iter(fetch(arrays) if len(arrays) > 1 else [one.fetch() for one in arrays])
         return tuple([next(values) if isinstance(one, Tensor) else one for one in data])
@@ -89,7 +89,7 @@ class WeftManager(ChunkManagerEntrypoint[Tensor]):  # type: ignore[misc]
         return import_module(FACE)
 
     def get_auto_chunk_size(self) -> int:
-        """Return how many bytes a chunk has that xarray leaves to us."""
+        """Return the bytes of a chunk whose size xarray leaves to Weft."""
         return _TARGET_BYTES
 
     # ------------------------------------------------------------------------------------------- chunk by chunk
@@ -104,7 +104,7 @@ class WeftManager(ChunkManagerEntrypoint[Tensor]):  # type: ignore[misc]
         dtype: Any = None,
         keepdims: bool = False,
     ) -> Tensor:
-        """Reduce each chunk, put what comes out side by side, and reduce that."""
+        """Reduce each chunk, combine the results, and reduce these."""
         node = arr.node
         axes = axes_of(axis, len(node.grid))
         kind = np.dtype(arr.dtype if dtype is None else dtype)
@@ -134,7 +134,7 @@ class WeftManager(ChunkManagerEntrypoint[Tensor]):  # type: ignore[misc]
         dtype: Any = None,
         **kwargs: Any,
     ) -> Tensor:
-        """Return running results along an axis, of sums and products; NotImplementedError of anything else."""
+        """Return running sums or products along an axis. NotImplementedError: any other function."""
         ours = {"cumsum": cumulative.cumsum, "cumprod": cumulative.cumprod}
         ours |= {
             "nancumsum": nan_statistics.nancumsum,
@@ -211,7 +211,7 @@ class WeftManager(ChunkManagerEntrypoint[Tensor]):  # type: ignore[misc]
         new_axis: Any = None,
         **kwargs: Any,
     ) -> Tensor:
-        """Call a function on the chunks of arrays; the result has the chunks of the first, or those that are given."""
+        """Call a function on the chunks of arrays; the result has the chunks of the first, or the given ones."""
         arrays = [one for one in args if isinstance(one, Tensor)]
         grid = _common([one.node.grid for one in arrays])
         dropped = {int(a) % len(grid) for a in np.atleast_1d(drop_axis).tolist()} if drop_axis is not None else set()
@@ -256,7 +256,7 @@ class WeftManager(ChunkManagerEntrypoint[Tensor]):  # type: ignore[misc]
         concatenate: bool | None = None,
         **kwargs: Any,
     ) -> Tensor:
-        """Call a function on chunks of arrays whose axes have labels; axes that the result lacks are whole."""
+        """Call a function on chunks of arrays whose axes have labels; axes missing in the result are whole."""
         for unused in ("name", "token", "meta"):
             kwargs.pop(unused, None)
         labels = list(out_ind)
@@ -311,7 +311,7 @@ class WeftManager(ChunkManagerEntrypoint[Tensor]):  # type: ignore[misc]
     # ------------------------------------------------------------------------------------------------- storing
 
     def store(self, sources: Any, targets: Any, **kwargs: Any) -> Any:
-        """Write arrays into others that take slices, chunk by chunk, in tasks; with `compute=False`, when asked."""
+        """Write arrays into targets that take slices, chunk by chunk, in tasks; with `compute=False` on request."""
         return store(sources, targets, compute=bool(kwargs.get("compute", True)))
 
 
@@ -319,7 +319,7 @@ class WeftManager(ChunkManagerEntrypoint[Tensor]):  # type: ignore[misc]
 
 
 class _Indexed:
-    """An array of xarray's that is read by its own kind of index, as files of its backends are."""
+    """An array of xarray with its own kind of index, such as those of file backends."""
 
     def __init__(self, array: Any) -> None:
         self.array = array
@@ -342,7 +342,7 @@ class _Reduced:
 
 
 class _Called:
-    """A user's function with what is no array of its arguments; `at` says which of several results is wanted."""
+    """A user's function with its arguments other than arrays; `at` selects one of several results."""
 
     def __init__(
         self, fn: Callable[..., Any], kwargs: Mapping[str, Any], at: int, pattern: tuple[Any, ...] | None = None
@@ -410,7 +410,7 @@ def _adjusted(cut: Cut, change: Any) -> Cut:
 
 
 def _common(grids: Sequence[Grid]) -> Grid:
-    """Return the cuts of the result of broadcasting: along each axis the one with most chunks."""
+    """Return the cuts of the result of broadcasting: along each axis those with the most chunks."""
     ndim = max((len(grid) for grid in grids), default=0)
     found: list[Cut] = []
     for axis in range(ndim):

@@ -1,10 +1,10 @@
-"""How arrays are cut: one `Cut` for each axis, as arithmetic.
+"""The chunks of arrays: one `Cut` for each axis, as arithmetic.
 
 A grid of chunks is the product of its cuts, its chunks are numbered in row-major order, and no object stands for a
-chunk. An even cut (every chunk as long as the first, but for the last) costs three numbers however many chunks it has;
-one with lengths of its own costs a number for each chunk of its axis, never for each chunk of the grid. Lengths may be
-unknown until the graph has run (boolean indexing, `unique`): then only the number of chunks is there, and of what is
-made of such an array in other chunks not even that.
+chunk. An even cut (all chunks as long as the first, except the last) costs three numbers for any number of chunks; a
+cut with individual lengths costs a number for each chunk of its axis, never for each chunk of the grid. Lengths may be
+unknown until the graph has run (boolean indexing, `unique`): then only the number of chunks is known, and after a
+change of chunks not even that.
 
 An axis of length 0 has one chunk of length 0, so that every grid has at least one chunk.
 """
@@ -22,19 +22,19 @@ from weft.graph.axes import Axis, Span, copy, group, ranges, ungroup, whole
 from weft.model.errors import UsageError
 
 UNKNOWN = -1
-"""The length of an axis that is known when the graph has run."""
+"""The length of an axis that becomes known when the graph runs."""
 CHUNK_BYTES = 64 * 2**20
-"""How large a chunk may be where the user names no size, in bytes."""
+"""The most bytes of a chunk without a size from the user."""
 FEWEST_BYTES = 2**20
-"""Arrays are not cut into pieces smaller than this for the sake of parallelism alone, in bytes."""
+"""The least bytes of chunks that are made smaller for parallelism alone."""
 BLOCK = 64 * 1024
-"""How many elements a block has at most: chunks that are chosen hold whole blocks, which depend on the shape alone."""
+"""The most elements of a block: chosen chunks hold whole blocks, which depend on the shape alone."""
 PER_WORKER = 4
-"""How many chunks each worker gets at least, where that leaves them large enough: the last ones balance the load."""
+"""The least number of chunks for each worker, if they stay large enough: the last ones balance the load."""
 
 
 class Cut:
-    """One axis: `size` elements in `n` chunks. `chunk` is the length of all but the last, 0 where they differ."""
+    """One axis: `size` elements in `n` chunks. `chunk` is the length of all but the last, 0 if they differ."""
 
     __slots__ = ("chunk", "ends", "n", "size")
 
@@ -49,13 +49,13 @@ class Cut:
 
     @classmethod
     def even(cls, size: int, chunk: int) -> Cut:
-        """Cut `size` elements into chunks of `chunk`, the last one perhaps shorter."""
+        """Cut `size` elements into chunks of `chunk`; the last one may be shorter."""
         chunk = max(1, min(chunk, size))
         return cls(size, max(1, ceil(size / chunk)), chunk)
 
     @classmethod
     def of(cls, lengths: Iterable[int]) -> Cut:
-        """Cut into chunks of these lengths; an even cut where they allow it."""
+        """Cut into chunks of these lengths; an even cut if possible."""
         told = tuple(lengths)
         if not told:
             return cls.even(0, 1)
@@ -70,12 +70,12 @@ class Cut:
 
     @classmethod
     def unknown(cls, n: int) -> Cut:
-        """Return a cut into `n` chunks of lengths that nobody knows yet."""
+        """Return a cut into `n` chunks of unknown lengths."""
         return cls(UNKNOWN, n)
 
     @classmethod
     def uncounted(cls) -> Cut:
-        """Return a cut of which not even the number of chunks is known."""
+        """Return a cut with an unknown number of chunks."""
         return cls(UNKNOWN, 0)
 
     @property
@@ -84,14 +84,14 @@ class Cut:
         return self.size >= 0
 
     def span(self, index: int) -> Span:
-        """Return where chunk `index` begins and ends."""
+        """Return the start and the end of chunk `index`."""
         if self.ends:
             return (self.ends[index - 1] if index else 0), self.ends[index]
         lo = index * self.chunk
         return lo, min(lo + self.chunk, self.size)
 
     def length(self, index: int) -> int:
-        """Return how long chunk `index` is."""
+        """Return the length of chunk `index`."""
         lo, hi = self.span(index)
         return hi - lo
 
@@ -107,13 +107,13 @@ class Cut:
         return tuple([self.length(i) for i in range(self.n)])
 
     def at(self, position: int) -> int:
-        """Return the chunk that an element lies in; `size` itself lies in the one after the last."""
+        """Return the chunk of an element; `size` itself lies in the one after the last."""
         if self.ends:
             return bisect_right(self.ends, position)
         return position // self.chunk if position < self.size else self.n
 
     def touched(self, lo: int, hi: int) -> Span:
-        """Return the chunks that `lo:hi` has elements in; one chunk where it has none."""
+        """Return the range of chunks with elements in `lo:hi`; one chunk if there are none."""
         if hi <= lo:
             first = min(self.at(lo), self.n - 1)
             return first, first + 1
@@ -143,7 +143,7 @@ Grid = tuple[Cut, ...]
 
 
 def shape_of(grid: Grid) -> tuple[int, ...]:
-    """Return the length of each axis, UNKNOWN where nobody knows it yet."""
+    """Return the length of each axis, UNKNOWN for unknown lengths."""
     return tuple([cut.size for cut in grid])
 
 
@@ -163,12 +163,12 @@ def known(grid: Grid) -> bool:
 
 
 def one_chunk(shape: Sequence[int]) -> Grid:
-    """Return the grid of an array that is not cut."""
+    """Return the grid of an array in one chunk."""
     return tuple([Cut.even(size, max(size, 1)) for size in shape])
 
 
 def coordinates(index: int, counts: Sequence[int]) -> tuple[int, ...]:
-    """Return the place of a chunk in its grid."""
+    """Return the coordinates of a chunk in its grid."""
     at = []
     for n in reversed(counts):
         index, i = divmod(index, n)
@@ -182,10 +182,10 @@ def coordinates(index: int, counts: Sequence[int]) -> tuple[int, ...]:
 def choose(
     shape: Sequence[int], itemsize: int, workers: int, *, keep: Iterable[int] = (), most: int = CHUNK_BYTES
 ) -> Grid:
-    """Choose chunks for an array nobody said anything about: of at most `most` bytes, some for each worker.
+    """Choose the chunks of an array without a size from the user: at most `most` bytes each, several for each worker.
 
-    Axes are cut from the first on, so that chunks stay contiguous in memory, where `blocks` end, as far as that leaves
-    them within bounds; axes in `keep` are not cut.
+    Axes are cut from the first on, so that chunks stay contiguous in memory, at the ends of `blocks` as far as the
+    limits allow; axes in `keep` are not cut.
     """
     whole_axes = set(keep)
     total = prod(shape) * itemsize
@@ -207,9 +207,9 @@ def choose(
 
 
 def blocks(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the lengths of the blocks of a shape, which lie one behind the other in row-major order.
+    """Return the lengths of the blocks of a shape, which are contiguous in row-major order.
 
-    They are of 1 along the first axes, then of a power of two, and as long as the axis along the last ones.
+    They are 1 along the first axes, then a power of two, and the whole axis along the last ones.
     """
     rest, lengths = 1, []
     for size in reversed(shape):
@@ -220,11 +220,11 @@ def blocks(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def normalize(wanted: Any, shape: Sequence[int], itemsize: int, workers: int, most: int = CHUNK_BYTES) -> Grid:
-    """Return the grid that a user's `chunk_size` or `chunks` asks for.
+    """Return the grid for a user's `chunk_size` or `chunks`.
 
-    None or "auto": `choose`, of at most `most` bytes each; a number: at most so many elements along each axis; a
-    sequence: for each axis a number, the lengths of its chunks, or None (-1, "auto") for the whole axis; a mapping of
-    axes to these. UsageError names the axis.
+    None or "auto": `choose`, at most `most` bytes each; a number: the most elements along each axis; a sequence: for
+    each axis a number, the lengths of its chunks, or None (-1, "auto") for the whole axis; a mapping of axes to these.
+    UsageError names the axis.
     """
     if wanted is None or (isinstance(wanted, str) and wanted == "auto"):
         return choose(shape, itemsize, workers, most=most)
@@ -274,7 +274,7 @@ def _axis(axis: int, size: int, given: Any) -> Cut:
 
 
 def largest(grid: Grid) -> int:
-    """Return how many elements a chunk has at most; the lengths must be known."""
+    """Return the largest number of elements of a chunk; the lengths must be known."""
     return prod([cut.longest for cut in grid])
 
 
@@ -282,7 +282,7 @@ def largest(grid: Grid) -> int:
 
 
 def overlaps(axis: int, src: Cut, dst: Cut) -> Axis:
-    """Return which chunks of `src`, on source axis `axis`, each chunk of `dst` has elements of."""
+    """Return for each chunk of `dst` the range of chunks of `src`, on source axis `axis`, that it overlaps."""
     if src == dst:
         return copy(axis)
     if dst.n == 1:

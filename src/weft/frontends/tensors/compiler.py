@@ -1,9 +1,9 @@
-"""From expressions to a graph: common sub-expressions once, regions fused, one vertex for each region.
+"""The compiler from expressions to a graph: equal sub-expressions once, regions fused, one vertex for each region.
 
-Whether a node is computed inside the region of its reader is decided from the results backwards: it joins when all who
-read it are in one region and read it chunk by chunk. So every connected region of one-to-one operations becomes one
-program, diamonds included, and no path leaves a region and comes back into it. `fusion="chain"` gives the rule of the
-Mars document instead: only straight chains.
+A node is computed inside the region of its readers if all of them are in one region and read it chunk by chunk; this is
+decided from the results backwards. So every connected region of one-to-one operations becomes one program, diamonds
+included, and no path leaves a region and comes back into it. `fusion="chain"` follows the rule of the Mars document
+instead: only straight chains.
 
 The cost depends on the number of nodes. Chunks are numbers: the tasks of a vertex.
 """
@@ -45,15 +45,15 @@ if TYPE_CHECKING:
 FRONTEND = "tensors"
 _MIB = 2**20
 _WORTH = 4096
-"""Chunks of this many elements are worth a look at how many threads BLAS uses."""
+"""The least elements of a chunk for which the number of BLAS threads matters."""
 _NAMED = 3
-"""How many operations the name of a vertex tells."""
+"""The most operations in the name of a vertex."""
 
 
 class Need(NamedTuple):
-    """What a task of a vertex takes at most, in bytes as far as they are known: what it reads, makes, and works in.
+    """The most memory of a task of a vertex, in bytes as far as known: its inputs, its output, and its work space.
 
-    `vertex` is named by its operations, wherever in the graph it is.
+    `vertex` is named by its operations, wherever it is in the graph.
     """
 
     vertex: str
@@ -64,11 +64,11 @@ class Need(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The sum of all three."""
         return self.inputs + self.output + self.scratch
 
     def too_much(self, budget: int, memory: int) -> CapacityError:
-        """Return the error of a region whose tasks do not fit: of `memory` bytes a session has `budget` for values."""
+        """Return the error of a region whose tasks do not fit into `budget`, the part of `memory` bytes for values."""
         node = self.nodes[-1]
         reads = ", ".join(
             dict.fromkeys(_described(one.node) for at in self.nodes for one in at.inputs if one.node not in self.nodes)
@@ -77,7 +77,7 @@ class Need(NamedTuple):
         beside = f" of its {memory:,} beside what the process holds" if held else ""
         enough = (
             2 * self.total if 0 < budget <= held else min(self.total + held, 2 * self.total)
-        )  # at least half is had
+        )  # at least half is available
         return CapacityError(
             f"{self.vertex} would hold {self.total:,} bytes at once, and the session may use {budget:,}{beside}: "
             f"for a chunk of {_described(node)} a task makes {self.output:,} bytes, reads {self.inputs:,}"
@@ -94,10 +94,10 @@ def _described(node: ArrayNode) -> str:
 
 
 class Compiled:
-    """A graph, the vertices that make the wanted nodes, and the sources whose values go with the graph, by vertex.
+    """A graph, the vertices of the wanted nodes, and the sources whose values go with the graph, by vertex.
 
-    What the wanted nodes are whose operations need lengths that nobody knows yet, the vertex `expander` answers; of
-    such a node `vertex` has nothing, and `Described` is the value of `described(expander, its place among all)`.
+    Wanted nodes whose operations need unknown lengths are made by the vertex `expander`; `vertex` has no entry for such
+    a node, and its `Described` is the value of `described(expander, its place among all)`.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Compiled:
     def check(self, budget: int, memory: int = 0) -> None:
         """Raise CapacityError if a task needs more than `budget` bytes at once: it could never run.
 
-        `memory` is what the session was given, where this is a part of it.
+        `memory` is the memory of the session, of which `budget` is a part.
         """
         for need in self._needs:
             if need.total > budget:
@@ -127,7 +127,7 @@ class Compiled:
 
     @property
     def widest(self) -> int:
-        """How many tasks the vertex with the most has."""
+        """The largest number of tasks of a vertex."""
         return max([n for v in self.graph.vertices.values() if isinstance(n := v.parallelism, int)], default=1)
 
     def vertex(self, node: ArrayNode) -> Vertex:
@@ -140,7 +140,7 @@ class Compiled:
 
 
 class How(NamedTuple):
-    """How nodes become vertices: what `compile_nodes` is told."""
+    """The options of `compile_nodes`."""
 
     fusion: str
     processes: int
@@ -162,12 +162,11 @@ def compile_nodes(
 ) -> Compiled:
     """Return the graph that makes the chunks of the wanted nodes.
 
-    `processes` is how many worker processes compute it, which share the cores; 0 where workers are no processes.
-    `space` is the namespace that they compute with.
-    `budget` is how many bytes a task may use that only becomes known while the graph runs, None for any number, and
-    `memory` that of which it is a part.
+    `processes` is the number of worker processes, which share the cores; 0 for workers that are threads. `space` is the
+    array namespace of the workers. `budget` is the most bytes of a task whose needs become known while the graph runs
+    (None: no limit), and `memory` is the memory of which it is a part.
 
-    Sources of which `held` is true become vertices of their own, whose values are given with the graph.
+    Sources for which `held` is true become vertices of their own, whose values are given with the graph.
     """
     return _compile(
         Graph(name, frontend=FRONTEND),
@@ -188,7 +187,7 @@ def _compile(
     there: Mapping[int, Vertex] | None = None,
     prefix: str = "",
 ) -> Compiled:
-    """Add to a graph what makes the chunks of the wanted nodes, which the user knows by their `numbers`.
+    """Add the vertices of the wanted nodes to a graph; users know the nodes by their `numbers`.
 
     The vertices of some nodes are `there` already. The names of all others begin with `prefix`.
     """
@@ -245,7 +244,7 @@ def _expand(
 ) -> str:
     """Add the vertex that makes nodes when the lengths of the `first` ones are known, and return its name."""
     for node in first:
-        done[node.number].vertex.lazy = False  # who reads it is not known yet
+        done[node.number].vertex.lazy = False  # its readers are not known yet
     sources = [Made(done[n.number].id, n.chunks, n.grid, n.dtype, n.name) for n in first]
     name = _free(graph, prefix + "lengths")
     graph.add(
@@ -270,7 +269,7 @@ class Made(NamedTuple):
 
 
 class Described(NamedTuple):
-    """What became of a wanted node whose operation needed lengths: its chunks are tasks `at` of a vertex."""
+    """The place of a wanted node whose operation needed lengths: its chunks are tasks `at` of a vertex."""
 
     vertex: str
     grid: Grid
@@ -278,10 +277,10 @@ class Described(NamedTuple):
 
 
 class Expansion:
-    """The program of an expander: makes the nodes that need lengths, now that these are there, and their vertices.
+    """The program of an expander: makes the nodes that need lengths, and their vertices, when the lengths are known.
 
-    It is given the shapes of the chunks of those sources whose lengths were unknown, and reads no data. What its nodes
-    make from them in turn may have unknown lengths: then there is an expander in the patch, too.
+    It reads the shapes of the chunks of sources with unknown lengths, and no data. If its nodes make unknown lengths in
+    turn, the patch has an expander, too.
     """
 
     def __init__(
@@ -294,7 +293,7 @@ class Expansion:
         self._how = how
 
     def __call__(self, *shapes: Sequence[tuple[int, ...]]) -> Patch:
-        """Return the rest of the graph; CapacityError, or what NumPy raises for arrays of these lengths."""
+        """Return the rest of the graph. CapacityError, or an error of NumPy: arrays of these lengths are impossible."""
         graph = Graph("patch")
         told = iter(shapes)
         there: dict[int, Vertex] = {}
@@ -320,14 +319,17 @@ class Expansion:
 
 
 class Describe:
-    """The program of a vertex that says what became of a wanted node, from the shapes of its chunks if need be."""
+    """The program of a vertex that returns the `Described` of a wanted node.
+
+    It reads the shapes of the node's chunks if their lengths are unknown.
+    """
 
     def __init__(self, vertex: str, grid: Grid) -> None:
         self._vertex = vertex
         self._grid = grid
 
     def __call__(self, shapes: Sequence[tuple[int, ...]] = ()) -> Described:
-        """Return it."""
+        """Return the `Described`."""
         if known(self._grid):
             return Described(self._vertex, self._grid, list(range(chunks_in(self._grid))))
         found = measured(self._grid, shapes)
@@ -335,7 +337,7 @@ class Describe:
 
 
 def described(kept: Iterable[str], expander: str, number: int) -> str:
-    """Return which of the vertices of a run says what became of the wanted node `number`."""
+    """Return the vertex of a run that describes the wanted node `number`."""
     last = _answer("", number)
     return next(name for name in kept if name.startswith(f"{expander}/") and name.endswith(last))
 
@@ -346,7 +348,7 @@ def _answer(expander: str, number: int) -> str:
 
 
 def _unify(wanted: Sequence[ArrayNode]) -> dict[int, ArrayNode]:
-    """Map each node to the one that stands for all that are the same."""
+    """Map each node to the representative of all equal nodes."""
     same: dict[int, ArrayNode] = {}
     known: dict[Any, ArrayNode] = {}
     for node in walk(wanted):
@@ -363,7 +365,7 @@ def _unify(wanted: Sequence[ArrayNode]) -> dict[int, ArrayNode]:
 def _fuse(
     order: Sequence[ArrayNode], targets: set[int], same: Mapping[int, ArrayNode], *, chain: bool
 ) -> dict[int, tuple[int, ...]]:
-    """Return for each node the regions that it is computed in, each named by its last node."""
+    """Return for each node the regions that compute it, each named by its last node."""
     readers: dict[int, list[tuple[ArrayNode, NodeInput]]] = {}
     for node in order:
         for one in node.inputs:
@@ -382,7 +384,7 @@ def _fuse(
 
 
 def _in_chain(node: ArrayNode, reads: Sequence[tuple[ArrayNode, NodeInput]], same: Mapping[int, ArrayNode]) -> bool:
-    """Whether a node joins its reader under the rule of the Mars document: one reader, which reads nothing else.
+    """Return whether a node joins its reader under the rule of the Mars document: it is the reader's only input.
 
     Sources have no inputs and start no chain.
     """
@@ -397,8 +399,8 @@ def _emit(
     how: How,
     prefix: str,
 ) -> tuple[Vertex, Need]:
-    """Add the vertex of one region, whose nodes come inputs first; return it and what a task of it needs."""
-    nodes = sorted(nodes, key=_in_tiles)  # a slice of an array between two ufuncs would keep them from sharing tiles
+    """Add the vertex of one region, whose nodes come inputs first; return it and the needs of its tasks."""
+    nodes = sorted(nodes, key=_in_tiles)  # a slice of an array between two ufuncs would prevent shared tiles
     inside = {node.number for node in nodes}
     outside: dict[tuple[Any, ...], int] = {}
     reads_of: dict[tuple[Any, ...], tuple[NodeInput, ArrayNode]] = {}
@@ -446,7 +448,7 @@ def _emit(
 
 
 def _step(node: ArrayNode, reads: Sequence[int]) -> RegionStep:
-    """Return the step of a region that calls a node on what lies in these slots."""
+    """Return the step of a region that calls a node on the values of these slots."""
     args = tuple([OperandSlot(reads[arg.at]) if type(arg) is OperandSlot else arg for arg in node.args])
     place = ChunkLocator(node.grid) if node.kind in (KernelKind.FILL, KernelKind.PLACED) else None
     return RegionStep(node.kind, node.fn, args, node.kwargs, node.dtype, place)
@@ -457,19 +459,19 @@ def _in_tiles(node: ArrayNode) -> bool:
 
 
 def _free(graph: Graph, name: str) -> str:
-    """Return a name that no vertex has yet."""
+    """Return an unused name of a vertex."""
     if name not in graph.vertices:
         return name
     return f"{name}-{len(graph.vertices) + 1}"
 
 
 def _largest(grid: Grid) -> int | None:
-    """Return how many elements a chunk has at most; None if nobody knows."""
+    """Return the largest number of elements of a chunk; None if unknown."""
     return largest(grid) if known(grid) else None
 
 
 def _read_bytes(one: NodeInput, reader: ArrayNode) -> int:
-    """Return how many bytes a task reads through an input at most; 0 where nobody knows."""
+    """Return the most bytes that a task reads through an input; 0 if unknown."""
     size = _largest(one.node.grid)
     if size is None:
         return 0
@@ -488,7 +490,7 @@ def _read_bytes(one: NodeInput, reader: ArrayNode) -> int:
 
 
 def _link(one: NodeInput, vertex: Vertex, reader: ArrayNode) -> Any:
-    """Return how a region reads another's chunks."""
+    """Return the input edge of a region for the chunks of another."""
     if one.read is Read.SAME:
         return one_to_one(vertex)
     if one.read is Read.ALL:

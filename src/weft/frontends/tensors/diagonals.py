@@ -1,4 +1,4 @@
-"""Diagonals of matrices, made by blocks of rows."""
+"""Diagonals of matrices, by blocks of rows."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def _diagonal(place: ChunkPlace, x: Chunk) -> Chunk:
 
 
 def diagonal(node: ArrayNode, offset: int) -> ArrayNode:
-    """Return the diagonals of the last two axes, `offset` above the main one: none where that lies outside.
+    """Return the diagonals of the last two axes, `offset` above the main one; empty if that lies outside.
 
-    A chunk reads the rows that it has elements of, so that a large matrix is never in one place.
+    A chunk reads the rows of its elements only, so that a large matrix is never in one place.
     """
     rows, columns = node.shape[-2:]
     top, left = max(0, -offset), max(0, offset)

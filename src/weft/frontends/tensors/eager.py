@@ -1,8 +1,8 @@
-"""Small expressions, computed where they are asked for.
+"""Small expressions, computed in the thread that reads them.
 
-Sending a task to a worker costs hundreds of microseconds, adding up twelve numbers costs one. An expression of few
-chunks and few elements, all of which NumPy computes, is therefore called node by node in the thread that wants the
-values: the same calls over the same chunks, in the same order of parts, so that the results are the same to the bit.
+Sending a task to a worker costs hundreds of microseconds, adding twelve numbers costs one. An expression of few chunks
+and few elements, all of which NumPy computes, is therefore called node by node in the thread of the caller: the same
+calls over the same chunks, in the same order of parts, so that the results are equal to the bit.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ from weft.graph.grid import Grid, GridPieces
 from weft.operators.regions import TILE, KernelKind, RegionStep, whole_step
 
 MOST_CHUNKS = 512
-"""How many chunks all nodes of a small expression have together at most."""
+"""The most chunks of all nodes of a small expression together."""
 MOST_ELEMENTS = 128 * 1024
-"""How many elements all nodes of a small expression have together at most; unknown lengths count as nothing."""
+"""The most elements of all nodes of a small expression together; unknown lengths count as 0."""
 
 
 def small(wanted: Sequence[ArrayNode]) -> list[ArrayNode] | None:
-    """Return all nodes of an expression, inputs first, if it is worth no task; else None, having looked at few."""
+    """Return all nodes of an expression, inputs first, if it is too small for tasks; else None.
+
+    The decision for None needs a look at few nodes only.
+    """
     order: list[ArrayNode] = []
     seen: set[int] = set()
     chunks = elements = 0
@@ -52,12 +55,12 @@ def small(wanted: Sequence[ArrayNode]) -> list[ArrayNode] | None:
 
 
 def _tiled(node: ArrayNode) -> bool:
-    """Whether a task might cut chunks into tiles, and so add up their elements in another order."""
+    """Return whether a task might cut chunks into tiles, and so add their elements in another order."""
     return node.size > TILE and largest(node.grid) > TILE
 
 
 def plain(node: ArrayNode) -> bool:
-    """Whether a node calls nothing but NumPy, on what is in memory: what users wrote, and files, are for workers."""
+    """Return whether a node calls only NumPy on values in memory; workers run users' functions and read files."""
     source = node.kwargs.get("source")
     if type(source) is ArraySource and type(source.array) is not np.ndarray:
         return False
@@ -65,13 +68,13 @@ def plain(node: ArrayNode) -> bool:
 
 
 def _known(fn: Any) -> bool:
-    """Whether a function is one of NumPy or of Weft, not an object that wraps another one."""
+    """Return whether a function is one of NumPy or of Weft, not an object that wraps another one."""
     made_by, own = type(fn).__module__.partition(".")[0], str(getattr(fn, "__module__", "numpy")).partition(".")[0]
     return made_by in ("builtins", "numpy") and own in ("weft", "numpy")
 
 
 def evaluate(wanted: Sequence[ArrayNode], order: Sequence[ArrayNode]) -> list[list[Any]]:
-    """Return the chunks of each wanted node; `order` is what `small` has returned."""
+    """Return the chunks of each wanted node; `order` is the result of `small`."""
     values: dict[int, list[Any]] = {}
     with np.errstate(all="ignore"):  # as in a task: NaN and infinity are values
         for node in order:
@@ -95,7 +98,7 @@ def _chunks(node: ArrayNode, values: dict[int, list[Any]]) -> list[Any]:
 
 
 def _reader(one: NodeInput, reader: ArrayNode, chunks: list[Any]) -> Callable[[int], Any]:
-    """Return what tells the value of an input for each chunk of its reader."""
+    """Return the function that reads the value of an input for each chunk of its reader."""
     if one.read is Read.SAME:
         return chunks.__getitem__
     if one.read is Read.ALL:

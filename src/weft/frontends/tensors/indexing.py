@@ -1,7 +1,7 @@
 """Reading and writing parts of arrays: slices, integers, arrays of integers, masks.
 
-A slice reads, chunk by chunk, only the chunks that it has elements of. What NumPy would say of an index that is wrong
-is said here, when the index is written.
+A slice reads only the chunks that contain its elements. Errors of an index are NumPy's, raised when the index is
+written.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Along(NamedTuple):
-    """What an index takes of one axis: `n` elements from `start` on, `step` apart; `drop` takes one and no axis."""
+    """The selection of an index on one axis: `n` elements from `start` on, `step` apart; `drop` removes the axis."""
 
     start: int
     step: int
@@ -35,7 +35,7 @@ class Along(NamedTuple):
 
 
 def along(cut: Cut, index: slice | int) -> Along:
-    """Return what a slice or an integer takes of an axis; IndexError as NumPy words it."""
+    """Return the selection of a slice or an integer on an axis; IndexError as NumPy words it."""
     if isinstance(index, slice):
         start, stop, step = index.indices(cut.size)
         count = len(range(start, stop, step))
@@ -44,7 +44,7 @@ def along(cut: Cut, index: slice | int) -> Along:
 
 
 def _kept(one: Along) -> tuple[Cut, Axis, bool]:
-    """Return the cut of what is taken, which source chunk each of its chunks reads, and whether that is all of them."""
+    """Return the cut of a selection, the source chunk of each of its chunks, and whether all source chunks are read."""
     cut = one.cut
     if one.step == 1 and one.n == cut.size and not one.drop:
         return cut, copy(0), True
@@ -65,7 +65,7 @@ def _kept(one: Along) -> tuple[Cut, Axis, bool]:
             break
         at = cut.at(position)
     whole = Cut.of(lengths)
-    if whole.n != len(lengths):  # one that `of` would have taken for another
+    if whole.n != len(lengths):  # `of` would make an equal cut in another form
         whole = Cut(sum(lengths), len(lengths), 0, tuple(np.cumsum(lengths).tolist()))
     if all(b - a == direction for a, b in pairwise(sources)):
         return whole, copy(0, offset=sources[0], step=direction), False
@@ -73,7 +73,7 @@ def _kept(one: Along) -> tuple[Cut, Axis, bool]:
 
 
 def take_slices(node: ArrayNode, index: Sequence[slice | int]) -> ArrayNode:
-    """Return what slices and integers, one for each axis, take. Of an array in a file no other chunks are read."""
+    """Return the selection of slices and integers, one per axis. Other chunks of an array in a file are not read."""
     taken = [along(cut, one) for cut, one in zip(node.grid, index, strict=True)]
     node, begin = sources.narrowed(node, [_touched(one) for one in taken])
     taken = [one._replace(start=one.start - lo, cut=cut) for one, lo, cut in zip(taken, begin, node.grid, strict=True)]
@@ -88,7 +88,7 @@ def take_slices(node: ArrayNode, index: Sequence[slice | int]) -> ArrayNode:
 
 
 def _touched(one: Along) -> tuple[int, int]:
-    """Return the first chunk that is read, and the one behind the last; all where nothing is."""
+    """Return the first chunk that is read, and the one after the last; all chunks if none is read."""
     if one.n == 0 or one.cut.n == 1:
         return 0, one.cut.n
     ends = one.start, one.start + one.step * (one.n - 1)
@@ -127,7 +127,7 @@ def _new_axes(x: Chunk, *, at: tuple[int, ...]) -> Chunk:
 
 
 def expand(node: ArrayNode, at: Sequence[int]) -> ArrayNode:
-    """Put axes of length 1 where `at` says, counted in the result."""
+    """Insert axes of length 1 at the positions `at`, counted in the result."""
     if not at:
         return node
     rest = iter(node.grid)
@@ -140,14 +140,14 @@ def expand(node: ArrayNode, at: Sequence[int]) -> ArrayNode:
 
 
 class Parsed(NamedTuple):
-    """An index for each axis of the array; `new` are where axes of length 1 come in, counted in the index."""
+    """An index for each axis of the array; `new` are the positions of new axes of length 1, counted in the index."""
 
     per_axis: list[Any]
     new: list[int]
 
 
 def parse(index: Any, shape: Sequence[int]) -> Parsed:
-    """Spread an index over the axes; IndexError, as NumPy words it, for what does not fit."""
+    """Distribute an index over the axes; IndexError, as NumPy words it, for an invalid index."""
     listed = list(index) if isinstance(index, tuple) else [index]
     uses = [_uses(one) for one in listed]
     dots = sum(one is Ellipsis for one in listed)
@@ -173,7 +173,7 @@ def parse(index: Any, shape: Sequence[int]) -> Parsed:
         if isinstance(one, ArrayNode) and one.dtype.kind == "b":
             here = tuple(shape[axis : axis + len(one.grid)])
             for offset, (wanted, given) in enumerate(zip(here, one.shape, strict=False)):
-                if given not in (wanted, -1, 0):  # a mask without elements picks none, of whatever array
+                if given not in (wanted, -1, 0):  # a mask without elements selects none, from any array
                     raise IndexError(
                         f"boolean index did not match indexed array along axis {axis + offset}; size of axis is "
                         f"{wanted} but size of corresponding boolean axis is {given}"
@@ -183,7 +183,7 @@ def parse(index: Any, shape: Sequence[int]) -> Parsed:
 
 
 def _uses(one: Any) -> int:
-    """Return how many axes one entry of an index takes."""
+    """Return the number of axes that one entry of an index uses."""
     if one is None or one is Ellipsis:
         return 0
     if isinstance(one, ArrayNode) and one.dtype.kind == "b":
@@ -192,7 +192,7 @@ def _uses(one: Any) -> int:
 
 
 def get(node: ArrayNode, index: Any) -> ArrayNode:
-    """Return what an index takes; its entries are integers, slices, None, Ellipsis, nodes of integers or booleans."""
+    """Return the elements of an index of integers, slices, None, Ellipsis, and nodes of integers or booleans."""
     parsed = parse(index, node.shape)
     arrays = [one for one in parsed.per_axis if isinstance(one, ArrayNode)]
     if not arrays:
@@ -209,7 +209,7 @@ def get(node: ArrayNode, index: Any) -> ArrayNode:
 
 
 def _new_positions(index: Any, ndim: int) -> list[int]:
-    """Return where axes of length 1 come in, counted in the result."""
+    """Return the positions of new axes of length 1, counted in the result."""
     found, axis = [], 0
     for one in _spread(index, ndim):
         if one is None:
@@ -239,13 +239,13 @@ def _taken(x: Chunk, indices: Chunk, *, axis: int) -> Chunk:
 
 
 EXCHANGED_FROM = 2**22
-"""Arrays of this many bytes are taken from chunk by chunk; of smaller ones the axis is read as one chunk."""
+"""The least bytes of an array that is indexed chunk by chunk; of smaller arrays the axis is read as one chunk."""
 
 
 def take(node: ArrayNode, indices: ArrayNode, axis: int) -> ArrayNode:
     """Return elements along an axis by an array of numbers.
 
-    Of a large array each chunk gives every chunk of the result what that takes from it; else the axis is read whole.
+    Each chunk of a large array sends its selected elements to every chunk of the result; else the axis is read whole.
     """
     if len(indices.grid) == 1 and node.grid[axis].n > 1 and known(node.grid) and node.nbytes >= EXCHANGED_FROM:
         return _exchanged(node, indices, axis)
@@ -259,9 +259,9 @@ def take(node: ArrayNode, indices: ArrayNode, axis: int) -> ArrayNode:
 
 
 class Route(NamedTuple):
-    """What a chunk of indices takes: the places in it and the numbers along the axis, sorted by who has these.
+    """The selection of a chunk of indices: its positions and the numbers along the axis, sorted by source chunk.
 
-    Of chunk s these are `begins[s]` to `begins[s + 1]`.
+    Those of chunk s are `begins[s]` to `begins[s + 1]`.
     """
 
     places: Any
@@ -282,7 +282,7 @@ def _routed(indices: Any, *, cut: Cut, axis: int) -> Route:
 
 
 def _given(place: ChunkPlace, x: Any, routes: list[Route], *, axis: int) -> list[tuple[Any, Any]]:
-    """Return for each chunk of the result what it gets from this chunk: places in it, and the elements for them."""
+    """Return for each chunk of the result its share of this chunk: positions in the result, and their elements."""
     begin, s = place.begin[axis], place.at[axis]
     pieces = []
     for route in routes:
@@ -319,7 +319,7 @@ def _mask(x: Chunk, mask: Any) -> Chunk:
 
 
 def _masked(node: ArrayNode, mask: ArrayNode) -> ArrayNode:
-    """Return the elements where a mask is true; how many a chunk has is known when it has run."""
+    """Return the elements where a mask is true; the lengths of the chunks are known after the run."""
     k = len(mask.grid)
     if k == 0:
         node = in_one(node)
@@ -362,7 +362,7 @@ def _template(index: Any, arrays: Sequence[ArrayNode]) -> Any:
 
 
 def _any(node: ArrayNode, index: Any, arrays: Sequence[ArrayNode]) -> ArrayNode:
-    """Return what any index takes of an array read as one chunk."""
+    """Return the elements of any index of an array read as one chunk."""
     whole = [in_one(node), *[in_one(one) for one in arrays]]
     template = _template(index, arrays)
     if all(one.dtype.kind in "iu" for one in arrays) and known(node.grid):
@@ -381,7 +381,7 @@ def _any(node: ArrayNode, index: Any, arrays: Sequence[ArrayNode]) -> ArrayNode:
 
 
 def _unknown_like(index: Any, node: ArrayNode) -> Grid:
-    """Return a grid with as many axes as an index takes: that of the index with a place for each that it picks."""
+    """Return a grid with the axes of the result: that of the index, with an entry for each axis that it selects."""
     entries: list[Any] = []
     for one in _listed(index):
         if isinstance(one, ArrayNode) and one.dtype.kind == "b":
@@ -398,7 +398,7 @@ def _unknown_like(index: Any, node: ArrayNode) -> Grid:
 
 
 def _assigned(place: ChunkPlace, x: Chunk, value: Any, *, taken: tuple[Along, ...]) -> Chunk:
-    """Return a copy of a chunk with what an assignment puts into it."""
+    """Return a copy of a chunk with the values of an assignment."""
     where: list[Any] = []
     which: list[Any] = []
     for one, lo, n in zip(taken, place.begin, place.shape, strict=True):
@@ -430,7 +430,7 @@ def _any_assigned(x: Chunk, value: Any, *arrays: Chunk, template: Any) -> Chunk:
 
 
 def put(node: ArrayNode, index: Any, value: ArrayNode) -> ArrayNode:
-    """Return the array with `value`, of its dtype, in the place that an index names."""
+    """Return the array with `value`, of its dtype, at an index."""
     parsed = parse(index, node.shape)
     arrays = [one for one in parsed.per_axis if isinstance(one, ArrayNode)]
     one_value = in_one(value)

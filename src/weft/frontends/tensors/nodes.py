@@ -1,8 +1,8 @@
-"""Expressions: what an array is made of, as a graph with one node for each operation, whatever the number of chunks.
+"""Expressions: arrays as a graph of operations with one node for each operation, whatever the number of chunks.
 
-A node says what one of its chunks is: a call over the chunks that it reads of its inputs. Functions of the public
-namespace make nodes at once, and work out shape, dtype and chunks as they do, so that what is wrong is told where it is
-written; nothing is computed before a value is asked for.
+A node describes one of its chunks: a call over the chunks that it reads of its inputs. Functions of the public
+namespace make nodes at once, and determine shape, dtype and chunks, so that errors appear at the call; values are
+computed on request only.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ _numbers = itertools.count(1)
 
 
 class Read(Enum):
-    """How the chunks of a node read those of an input."""
+    """The ways in which the chunks of a node read those of an input."""
 
     SAME = "same"
-    """Chunk i reads chunk i: the same number, in grids that have as many chunks."""
+    """Chunk i reads chunk i: the same number, in grids with equally many chunks."""
     TREE = "tree"
     """Chunk i reads the neighbours from `k * i` on, as a list: one level of a tree."""
     GRID = "grid"
-    """As the axes say."""
+    """Chunks are mapped by `axes`."""
     ALL = "all"
     """Every chunk reads all chunks, as a list."""
 
 
 class NodeInput:
-    """An input of a node, and how its chunks are read.
+    """An input of a node, and the way in which its chunks are read.
 
-    With `Read.GRID`, `dst` is the grid in which the reader's chunks are numbered, and `axes` say for each of its axes
-    what is read of the source's grid `src`; see `weft.graph.axes`. With `partial` some chunks read nothing, and all get
-    a list. With `pieces` a chunk of the source is a list of pieces, one for each chunk that reads it, which get theirs.
+    With `Read.GRID`, `dst` is the grid of the reader's chunks, and `axes` map each of its axes to the source's grid
+    `src`; see `weft.graph.axes`. With `partial` some chunks read nothing, and all get a list. With `pieces` a chunk of
+    the source is a list of pieces, one for each chunk that reads it.
     """
 
     __slots__ = ("axes", "dst", "k", "node", "partial", "pieces", "read", "src")
@@ -82,15 +82,15 @@ class NodeInput:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What tells it from other inputs."""
+        """The identity of the input."""
         return (self.node.number, self.read, self.k, self.src, self.dst, self.axes, self.partial, self.pieces)
 
 
 class ArrayNode:
-    """One operation: how each chunk is made, and shape, dtype and chunks of the array that they make up.
+    """One operation: the call that makes each chunk, and shape, dtype and chunks of the array.
 
-    `args` are those of the call: an `OperandSlot(i)` stands for input i. `cheap` nodes are made again by each reader
-    rather than stored. A `unique` node is like no other, even one that is made by the same call.
+    `args` are those of the call: an `OperandSlot(i)` stands for input i. Each reader makes `cheap` nodes again instead
+    of storing them. A `unique` node equals no other, even one with the same call.
     """
 
     __slots__ = (
@@ -166,11 +166,11 @@ class ArrayNode:
         return self.size * self.dtype.itemsize
 
     def place(self, index: int) -> ChunkPlace:
-        """Return where chunk `index` lies; lengths that are not known are not in it."""
+        """Return the position of chunk `index`, without unknown lengths."""
         return ChunkLocator(self.grid)(index)
 
     def key(self) -> Any:
-        """Return what tells the call from others; None where nothing can, or the node is like no other."""
+        """Return the identity of the call; None if it has none, or the node is unique."""
         if self.unique:
             return None
         parts = (
@@ -186,7 +186,7 @@ class ArrayNode:
             hash(parts)
         except TypeError:
             return None
-        # 1, 1.0 and True are equal, and so are 0.0 and -0.0: they are not the same call.
+        # 1, 1.0 and True are equal, and so are 0.0 and -0.0, but the calls differ.
         return (parts, repr((self.args, parts[4])))
 
 
@@ -195,7 +195,7 @@ def walk(
 ) -> list[ArrayNode]:
     """Return all nodes, inputs first. Without recursion: expressions may be thousands deep.
 
-    With `same` each node counts as the one that it names; beyond nodes whose numbers are in `stop` nobody looks.
+    With `same` each node counts as the one that it maps to; nodes with numbers in `stop` are not followed.
     """
     seen: set[int] = set()
     order: list[ArrayNode] = []
@@ -217,7 +217,7 @@ def walk(
 
 
 class ChunkLocator:
-    """Tells where the chunks of a grid lie. Travels with a program to the workers."""
+    """The positions of the chunks of a grid. Travels with a program to the workers."""
 
     __slots__ = ("_counts", "_grid")
 
@@ -226,7 +226,7 @@ class ChunkLocator:
         self._counts = counts(grid)
 
     def __call__(self, index: int) -> ChunkPlace:
-        """Return the place of chunk `index`."""
+        """Return the position of chunk `index`."""
         if len(self._grid) == 1:
             lo, hi = self._grid[0].span(index)
             return ChunkPlace(index, (index,), (lo,), (hi - lo,))

@@ -1,9 +1,9 @@
-"""Medians and quantiles of arrays that are too large for one task, without sorting them.
+"""Medians and quantiles of arrays that are too large for one task, without sorting.
 
-Only the elements next to a place in sorted order count. Samples of all chunks tell between which values each of them
-lies, as for a sort; what the chunks have between those, which is little, tells which they are. So the array is read
-twice, and nothing of its size is kept. Places and interpolation are those of Hyndman and Fan (1996), and NumPy's other
-methods, in the same steps of arithmetic as NumPy's, so that results are equal.
+Only the elements next to a position in sorted order count. Samples of all chunks bracket each position, as in a sort;
+the few elements inside the brackets determine it. So the array is read twice, and no copy of it is kept. Positions and
+interpolation are those of Hyndman and Fan (1996), and NumPy's other methods, in the same steps of arithmetic as
+NumPy's, so that results are equal.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ Sample = tuple[int, Any, Any]
 
 
 def is_long(node: ArrayNode, axes: Sequence[int]) -> bool:
-    """Whether what is wanted of all elements together is found chunk by chunk: `axes` leave out no more than lengths
-    of 1."""
+    """Return whether all elements together are selected chunk by chunk: `axes` omit only axes of length 1."""
     every = all(cut.size == 1 for axis, cut in enumerate(node.grid) if axis not in axes)
     return every and node.chunks > 1 and node.nbytes >= sample_sort.SORTED_FROM and node.dtype.kind in "biuf"
 
@@ -37,9 +36,9 @@ def is_long(node: ArrayNode, axes: Sequence[int]) -> bool:
 
 
 class Places(NamedTuple):
-    """Where in sorted order the elements lie that tell some quantiles, and how far from `low` to `high` each is.
+    """The positions in sorted order that determine some quantiles, and the weight of `high` against `low` for each.
 
-    `share` is a Python number where the dtype of the quantiles does not count.
+    `share` is a Python number if the dtype of the quantiles does not matter.
     """
 
     low: Any
@@ -58,13 +57,13 @@ _SHIFTS = {
 
 
 def _next_if(inner: Any, exact: Any) -> Any:
-    """Return the place at or after a virtual one: the one before it where `exact` holds."""
+    """Return the position at or after a virtual one; the one before it if `exact` holds."""
     below = np.floor(inner)
     return np.maximum(np.where(exact, below, below + 1), 0).astype(np.intp)
 
 
 def _virtual(n: int, q: Any, method: str) -> Any:
-    """Return where in n sorted elements quantiles lie, as numbers that need not be whole."""
+    """Return the positions of quantiles among n sorted elements, as numbers that need not be whole."""
     if method in _SHIFTS:
         alpha, beta = _SHIFTS[method]
         return n * q + (alpha + q * (1 - alpha - beta)) - 1
@@ -88,7 +87,7 @@ _PICK = frozenset({"inverted_cdf", "closest_observation", "lower", "higher", "ne
 
 
 def places_of(n: int, q: Any, method: str) -> Places:
-    """Return where in n sorted elements the quantiles `q`, a number or an array of NumPy's, lie; n is not 0."""
+    """Return the positions of the quantiles `q`, a number or a NumPy array, among n sorted elements; n is not 0."""
     virtual = np.asanyarray(_virtual(n, np.asanyarray(q), method))
     if method in _PICK or (method == "linear" and virtual.dtype.kind in "iu"):
         return Places(virtual % n, virtual % n, None)
@@ -114,7 +113,7 @@ def _between(low: Any, high: Any, share: Any) -> Any:
 
 
 class Quantiles(NamedTuple):
-    """What is asked for: quantiles by a method. `skip` passes over NaNs; with one, all is NaN otherwise.
+    """A request for quantiles by a method. `skip` ignores NaNs; otherwise one NaN makes all quantiles NaN.
 
     `q`, as `numpy.quantile` takes it, is a share of `whole`; several are a list of them and their dtype.
     """
@@ -125,39 +124,39 @@ class Quantiles(NamedTuple):
     skip: bool
 
     def places(self, n: int) -> Places:
-        """Return where in n sorted elements they lie."""
+        """Return their positions among n sorted elements."""
         q = np.asarray(*self.q) if isinstance(self.q, tuple) else self.q
         share = q if self.whole == 1 else np.true_divide(q, self.whole)
         return places_of(n, float(share) if type(q) in (int, float) and self.whole != 1 else share, self.method)
 
     def ends(self, n: int) -> Any:
-        """Return up to which element, counted from one, the elements that are asked for go."""
+        """Return the needed elements as numbers counted from one."""
         places = self.places(n)
         return np.concatenate([np.ravel(places.low), np.ravel(places.high)]) + 1
 
     def value(self, values: Any, n: int) -> Any:
-        """Return the quantiles, from the elements that were asked for."""
+        """Return the quantiles from the needed elements."""
         places = self.places(n)
         low, high = (part.reshape(np.shape(places.low)) for part in np.split(values, 2))
         return _between(low[()], high[()], places.share)
 
 
 class Median(NamedTuple):
-    """What is asked for: the median. `skip` passes over NaNs; with one, it is NaN otherwise."""
+    """A request for the median. `skip` ignores NaNs; otherwise one NaN makes it NaN."""
 
     skip: bool
 
     def ends(self, n: int) -> Any:
-        """Return up to which element, counted from one, the elements that are asked for go."""
+        """Return the needed elements as numbers counted from one."""
         return np.arange((n - 1) // 2, n // 2 + 1) + 1
 
     def value(self, values: Any, n: int) -> Any:
-        """Return the median, from the elements that were asked for."""
+        """Return the median from the needed elements."""
         return np.median(values)
 
 
 def wanted_by(fn: Callable[..., Any], q: Any, method: str = "linear") -> Quantiles | Median:
-    """Return what a call of `numpy.median`, `quantile` or their like asks for; `q` is as `Quantiles` has it."""
+    """Return the request of a call of `numpy.median`, `quantile` or a relative; `q` is as in `Quantiles`."""
     skip = fn in (np.nanmedian, np.nanquantile, np.nanpercentile)
     if fn in (np.median, np.nanmedian):
         return Median(skip)
@@ -168,7 +167,7 @@ def wanted_by(fn: Callable[..., Any], q: Any, method: str = "linear") -> Quantil
 
 
 class Sought(NamedTuple):
-    """How many elements there are, whether some are NaN, and what is known of those that are asked for."""
+    """The number of elements, whether some are NaN, and the brackets of the needed elements."""
 
     n: int
     lost: bool
@@ -218,12 +217,12 @@ def _found(
     for at, end in enumerate(sought.ends):
         parts = [chunk[at] for chunk in near]
         number = end - sum([before for before, _, _ in parts])
-        values.append(sample_sort.nth(parts, number) if number else sought.brackets[at][0])  # else it is the lower end
+        values.append(sample_sort.nth(parts, number) if number else sought.brackets[at][0])  # otherwise the lower end
     return np.asarray(wanted.value(np.asarray(values), sought.n), dtype).reshape(shape)
 
 
 def select(node: ArrayNode, wanted: Quantiles | Median, grid: Grid, dtype: DType, name: str) -> ArrayNode:
-    """Return what is wanted of all elements of a long array; `grid`, of one chunk, is that of the result."""
+    """Return the selection from all elements of a long array; `grid`, of one chunk, is that of the result."""
     many = prod([cut.size for cut in grid])
     step = max(1, ceil(sqrt(largest(node.grid) / (2 * many))))
     each, one = (Cut.even(node.chunks, 1),), (Cut.even(1, 1),)

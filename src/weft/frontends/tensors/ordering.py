@@ -1,4 +1,4 @@
-"""Orders of elements: sorting, searching in what is sorted, and sets."""
+"""Orders of elements: sorting, searching in sorted arrays, and sets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INDEX = np.dtype(np.int64)
 
 
 Fields = tuple[str, ...] | None
-"""Of a structured array: those to compare, the first one first."""
+"""The fields of a structured array to compare, most significant first."""
 
 
 def _sorted(x: Chunk, *, axis: int, descending: bool, stable: bool, order: Fields) -> Chunk:
@@ -39,7 +39,7 @@ def _ordered(x: Chunk, *, axis: int, descending: bool, stable: bool, order: Fiel
     kind: Any = "stable" if stable else None
     if not descending:
         return np.argsort(x, axis=axis, kind=kind, order=order)
-    # turned twice, equal elements keep their order
+    # two reversals keep equal elements in their order
     turned = np.argsort(np.flip(x, axis), axis=axis, kind=kind, order=order)
     return x.shape[axis] - 1 - np.flip(turned, axis)
 
@@ -55,11 +55,11 @@ def sort(node: ArrayNode, axis: int, *, descending: bool, stable: bool, order: F
 
 
 def argsort(node: ArrayNode, axis: int, *, descending: bool, stable: bool, order: Fields = None) -> ArrayNode:
-    """Return the places of the elements in sorted order along an axis, which is read as `sort` does."""
+    """Return the positions of the elements in sorted order along an axis, which is read as in `sort`."""
     if sample_sort.is_long(node):
         if not descending:
             return sample_sort.in_order(node, places=True)
-        turn = [slice(None, None, -1)]  # turned twice, equal elements keep their order
+        turn = [slice(None, None, -1)]  # two reversals keep equal elements in their order
         turned = sample_sort.in_order(take_slices(node, turn), places=True)
         return apply(np.subtract, node.size - 1, take_slices(turned, turn))
     node = whole_along(node, (axis,))
@@ -72,7 +72,7 @@ def _divided(x: Chunk, *, kth: Sequence[int], axis: int, order: Fields, places: 
 
 
 def partition(node: ArrayNode, axis: int, kth: Sequence[int], *, order: Fields) -> ArrayNode:
-    """Bring the elements of numbers `kth` to their places in sorted order; a long array is sorted for that."""
+    """Move the elements with numbers `kth` to their positions in sorted order; a long array is sorted instead."""
     if sample_sort.is_long(node) or not kth:
         return sort(node, axis, descending=False, stable=False, order=order)
     node = whole_along(node, (axis,))
@@ -81,7 +81,7 @@ def partition(node: ArrayNode, axis: int, kth: Sequence[int], *, order: Fields) 
 
 
 def argpartition(node: ArrayNode, axis: int, kth: Sequence[int], *, order: Fields) -> ArrayNode:
-    """Return the places of the elements in the order of `partition`."""
+    """Return the positions of the elements in the order of `partition`."""
     if sample_sort.is_long(node) or not kth:
         return argsort(node, axis, descending=False, stable=False, order=order)
     node = whole_along(node, (axis,))
@@ -90,7 +90,7 @@ def argpartition(node: ArrayNode, axis: int, kth: Sequence[int], *, order: Field
 
 
 def _largest(x: Chunk, places: Any = None, *, k: int, axis: int, largest: bool, order: Fields, inner: bool) -> Chunk:
-    """Return values and places of the k largest (or smallest) along an axis, in order but for `inner` ones."""
+    """Return values and positions of the k largest (or smallest) along an axis, in order except for `inner` ones."""
     n = x.shape[axis]
     k = min(k, n)
     at = np.argpartition(x, n - k if largest else k - 1, axis=axis, order=order)
@@ -111,9 +111,9 @@ def _largest_here(place: ChunkPlace, x: Chunk, *, where: ChunkLocator, axis: int
 def largest(
     node: ArrayNode, axis: int, k: int, *, most: bool, order: Fields, sorted_: bool
 ) -> tuple[ArrayNode, ArrayNode]:
-    """Return the k largest (or smallest) elements along an axis, and their places.
+    """Return the k largest (or smallest) elements along an axis, and their positions.
 
-    Where chunks have more than k of them each, those of every chunk are found first, and only they are put together.
+    If chunks have more than k of them each, those of every chunk are selected first, and only they are combined.
     """
     how = {"k": k, "axis": axis, "largest": most, "order": order}
     cut = node.grid[axis]
@@ -140,7 +140,7 @@ def _found(x2: Chunk, x1: Chunk, sorter: Any = None, *, side: str) -> Chunk:
 
 
 def searchsorted(x1: ArrayNode, x2: ArrayNode, side: str, sorter: ArrayNode | None) -> ArrayNode:
-    """Return where each element of x2 would go into x1, which is read as one chunk."""
+    """Return the insertion positions of the elements of x2 in x1, which is read as one chunk."""
     inputs = [NodeInput(x2), mapped(in_one(x1), x2.grid, [None] * len(x2.grid))]
     if sorter is not None:
         inputs.append(mapped(in_one(sorter), x2.grid, [None] * len(x2.grid)))
@@ -152,7 +152,7 @@ def _along(x: Chunk, indices: Chunk, *, axis: int) -> Chunk:
 
 
 def take_along(node: ArrayNode, indices: ArrayNode, axis: int) -> ArrayNode:
-    """Return elements along an axis, for each place by an index of its own; the axis is read as one chunk."""
+    """Return elements along an axis, by an index for each position; the axis is read as one chunk."""
     if _without(node.shape, axis) == _without(indices.shape, axis):
         node = whole_along(node, (axis,))
         own = Cut.even(indices.shape[axis], max(indices.shape[axis], 1))
@@ -178,7 +178,7 @@ def _without(shape: Sequence[int], axis: int) -> tuple[int, ...]:
 
 
 def nonzero(node: ArrayNode) -> tuple[ArrayNode, ...]:
-    """Return the coordinates of the elements that are not zero."""
+    """Return the coordinates of the non-zero elements."""
     found = sample_sort.not_zero(node)
     (cut,) = found.grid
     return tuple([pick(found, axis, (cut,), INDEX, "nonzero") for axis in range(len(node.grid))])
@@ -192,22 +192,22 @@ def _unique(x: Chunk, *, one_nan: bool) -> Chunk:
 
 
 def is_large(node: ArrayNode) -> bool:
-    """Whether the values of an array are found chunk by chunk."""
+    """Return whether the distinct values of an array are determined chunk by chunk."""
     return node.chunks > 1 and node.nbytes >= sample_sort.SORTED_FROM and node.dtype.kind in "biuf"
 
 
 def unique_values(node: ArrayNode, *, one_nan: bool = False) -> ArrayNode:
-    """Return the values of an array, ascending; NaNs are all different unless they are one value."""
+    """Return the distinct values of an array, ascending; NaNs are all different unless they are one value."""
     return sample_sort.distinct(node, one_nan=one_nan) if is_large(node) else unique(node, one_nan=one_nan)[0]
 
 
 def unique(
     node: ArrayNode, *, one_nan: bool = False, firsts: bool = True
 ) -> tuple[ArrayNode, ArrayNode, ArrayNode, ArrayNode]:
-    """Return the values of an array, ascending, their first places, which of them each element is, how many of each.
+    """Return the distinct values of an array, ascending, with first positions, value numbers and counts.
 
-    NaNs are all different unless they are one value. Without `firsts` the places must not be read, nor, where NaNs
-    differ, which of the values each element is.
+    NaNs are all different unless they are one value. Without `firsts` the positions must not be read, nor, if NaNs
+    differ, the value numbers.
     """
     cut = Cut.unknown(1)
     if is_large(node):

@@ -1,9 +1,8 @@
-"""Random numbers: each chunk, or each block of it, has a stream of its own, so that order, workers and backend do not
-matter.
+"""Random numbers: each chunk or block has its own stream, independent of order, workers and backend.
 
-Where a user names the chunks, each of them has a stream, seeded from the generator's seed, the number of the call and
-where the chunk begins (`numpy.random.SeedSequence` keeps such streams apart): other chunks give other numbers. Where
-chunks are chosen, that depends on workers and memory, and so streams belong to blocks, which depend on the shape alone
+If the user names the chunks, each has a stream, seeded from the generator's seed, the number of the call and the
+chunk's start (`numpy.random.SeedSequence` keeps such streams apart): other chunks give other numbers. If Weft chooses
+the chunks, they depend on workers and memory; so streams belong to blocks, which depend on the shape alone
 (`chunks.blocks`), and chunks hold whole blocks.
 """
 
@@ -26,15 +25,15 @@ if TYPE_CHECKING:
     from weft.frontends.tensors.types import DType
 
 Seed = tuple[int, ...]
-"""The words that a generator was seeded with, and the number of the call."""
+"""The words of the generator's seed, and the number of the call."""
 
 
 Block = tuple[int, ...] | None
-"""The lengths of the blocks that have a stream each, None where each chunk has one."""
+"""The lengths of the blocks with a stream each, None for a stream per chunk."""
 
 
 class _Words(ISeedSequence):
-    """What a generator is seeded with. SFC64 stirs it well; a `SeedSequence` for each block would take longer."""
+    """The seed of a generator. SFC64 mixes it well; a `SeedSequence` for each block would take longer."""
 
     def __init__(self, words: Any) -> None:
         self._words = words
@@ -47,7 +46,7 @@ class _Words(ISeedSequence):
 def _streams(
     begin: Sequence[int], shape: Sequence[int], seed: Seed, block: Block
 ) -> Iterator[tuple[np.random.Generator, int]]:
-    """Return, for each block of a chunk in row-major order, its stream and how many elements it has."""
+    """Return, for each block of a chunk in row-major order, its stream and its number of elements."""
     *entropy, call = seed
     if block is None or not prod(shape):
         sequence = np.random.SeedSequence(entropy, spawn_key=(call, *begin))
@@ -129,7 +128,7 @@ def drawn(
     more: Mapping[str, Any],
     block: Block,
 ) -> ArrayNode:
-    """Return numbers of a distribution whose parameters are numbers, or nodes that are broadcast to the grid."""
+    """Return numbers of a distribution whose parameters are numbers, or nodes that broadcast to the grid."""
     inputs: list[NodeInput] = []
     given: list[Any] = []
     for one in args:

@@ -1,8 +1,8 @@
-"""Reductions: each chunk is reduced by itself, then the parts are put together by trees.
+"""Reductions: each chunk is reduced alone, then the parts are combined by trees.
 
-What a reduction carries from chunk to chunk is an array with one element for each chunk along the axes that are
-reduced, or a tuple of such arrays (mean and variance carry counts, means and sums of squares: the rule of Chan, Golub
-and LeVeque, 1979, which is stable where a sum of squares is not).
+The intermediate result is an array with one element for each chunk along the reduced axes, or a tuple of such arrays
+(mean and variance use counts, means and sums of squares: the rule of Chan, Golub and LeVeque, 1979, which is stable
+where a sum of squares is not).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk, DType
 
 FAN_IN = 8
-"""How many parts are put together at a time."""
+"""The number of parts that one task combines."""
 
 
 def axes_of(axis: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
-    """Return the axes that are meant, ascending; numpy.exceptions.AxisError for one that is not there."""
+    """Return the normalised axes, ascending; numpy.exceptions.AxisError for an axis that does not exist."""
     if axis is None:
         return tuple(range(ndim))
     listed = axis if isinstance(axis, tuple | list) else (axis,)
@@ -38,7 +38,7 @@ def axes_of(axis: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
 
 
 def combine_ufunc(parts: list[Any], *, fn: np.ufunc, axes: tuple[int, ...]) -> Any:
-    """Put parts together by a ufunc of two, in their order."""
+    """Combine parts in order by a binary ufunc."""
     made = parts[0]
     for part in parts[1:]:
         made = fn(made, part)
@@ -53,19 +53,19 @@ def _drop(x: Chunk, *, axes: tuple[int, ...]) -> Chunk:
 
 
 def parts_grid(grid: Grid, axes: Sequence[int]) -> Grid:
-    """Return the grid of what is left of each chunk: one element along the reduced axes."""
+    """Return the grid of the reduced chunks: one element along the reduced axes."""
     return tuple([Cut.even(cut.n, 1) if axis in axes else cut for axis, cut in enumerate(grid)])
 
 
 def tree(node: ArrayNode, axes: tuple[int, ...], combine: Callable[..., Any], kwargs: dict[str, Any]) -> ArrayNode:
-    """Put the parts along `axes` together, `FAN_IN` neighbours at a time, until one is left for each other place.
+    """Combine the parts along `axes`, `FAN_IN` neighbours at a time, until one is left along them.
 
     `combine` takes a list of parts in row-major order.
     """
     while any(node.grid[axis].n > 1 for axis in axes):
         busy = [axis for axis in axes if node.grid[axis].n > 1]
         others = all(cut.n == 1 for axis, cut in enumerate(node.grid) if axis not in axes)
-        if others:  # neighbours by number: the simplest of trees
+        if others:  # neighbours by number: the simplest tree
             n = -(-node.chunks // FAN_IN)
             flat = [Cut.even(1, 1) if axis in axes else cut for axis, cut in enumerate(node.grid)]
             flat[busy[0]] = Cut.even(n, 1)
@@ -81,7 +81,7 @@ def tree(node: ArrayNode, axes: tuple[int, ...], combine: Callable[..., Any], kw
 
 
 def finished(node: ArrayNode, axes: tuple[int, ...], *, keepdims: bool) -> ArrayNode:
-    """Drop the axes that were reduced, unless they are to be kept."""
+    """Drop the reduced axes, unless they are kept."""
     if keepdims or not axes:
         return node
     grid = tuple([cut for axis, cut in enumerate(node.grid) if axis not in axes])
@@ -96,8 +96,8 @@ def reduce(
 ) -> ArrayNode:
     """Reduce by a ufunc (add, multiply, minimum, maximum, logical_and, logical_or).
 
-    What comes out has the byte order of the machine, as with NumPy. ValueError, as NumPy words it, where nothing is
-    reduced and the ufunc has no identity.
+    The result has the byte order of the machine, as with NumPy. ValueError, as NumPy words it: there is nothing to
+    reduce and the ufunc has no identity.
     """
     axes = axes_of(axis, len(node.grid))
     dtype = dtype.newbyteorder("=")
@@ -138,7 +138,7 @@ def _there(x: Chunk, *, fn: np.ufunc, axes: tuple[int, ...]) -> Chunk:
 def _reduce_unknown(
     fn: np.ufunc, node: ArrayNode, axes: tuple[int, ...], *, keepdims: bool, dtype: DType, name: str
 ) -> ArrayNode:
-    """Reduce chunks that may turn out to have no elements, by a ufunc that says nothing of those."""
+    """Reduce chunks that may be empty, by a ufunc without identity."""
     kwargs = {"fn": fn, "axes": axes}
     part = call(_part, node, parts_grid(node.grid, axes), dtype, kwargs=kwargs, name=name)
     made = tree(part, axes, _combine_some, kwargs)
@@ -146,7 +146,7 @@ def _reduce_unknown(
 
 
 def count_along(node: ArrayNode, axes: Sequence[int], *, keepdims: bool) -> ArrayNode | float:
-    """Return how many elements each element of a reduction is made of: a node where only the values can tell."""
+    """Return the number of elements behind each element of a reduction: a node if it depends on values."""
     if all(node.grid[axis].known for axis in axes):
         return float(prod([node.grid[axis].size for axis in axes]))
     kwargs = {"axes": tuple(axes)}
@@ -256,7 +256,7 @@ def _running(x: Chunk, *, fn: np.ufunc, axis: int, dtype: DType) -> Chunk:
 
 
 def _before(totals: list[Any], *, fn: np.ufunc, axis: int) -> Any:
-    """Return what comes before each chunk: for the first the identity."""
+    """Return for each chunk the result of all chunks before it; the identity for the first."""
     first = np.full_like(totals[0], fn.identity)
     joined = np.concatenate([first, *totals[:-1]], axis=axis)
     return fn.accumulate(joined, axis=axis, dtype=sums_in(joined.dtype))
@@ -265,8 +265,8 @@ def _before(totals: list[Any], *, fn: np.ufunc, axis: int) -> Any:
 def scan(fn: np.ufunc, node: ArrayNode, axis: int, dtype: DType) -> ArrayNode:
     """Return running sums (`numpy.add`) or products along an axis.
 
-    Each chunk by itself, and onto it what all before it come to: those are few numbers, put together by one task. So
-    a chunk is read twice, and written once.
+    Each chunk is scanned alone and then combined with the total of all chunks before it; these totals are few numbers,
+    which one task combines. So a chunk is read twice, and written once.
     """
     dtype = dtype.newbyteorder("=")
     kwargs = {"fn": fn, "axis": axis, "dtype": dtype}

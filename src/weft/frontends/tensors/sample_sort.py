@@ -1,11 +1,11 @@
-"""Sorting and finding the values of arrays that are too large for one task.
+"""Sorting and the distinct values of arrays that are too large for one task.
 
-A long array is sorted by regular sampling (Shi and Schaeffer, 1992), with borders that are exact, so that the chunks of
-the result are as long as those of the array: each chunk is sorted; samples of all tell between which values each border
-lies; what each chunk has between those tells where exactly; the chunks are cut there, and each chunk of the result is
-merged of the pieces that are its own. Equal elements keep their order. NaNs come last, as in NumPy.
+A long array is sorted by regular sampling (Shi and Schaeffer, 1992), with exact borders, so that the chunks of the
+result are as long as those of the array. Each chunk is sorted; samples of all chunks bracket each border; the elements
+inside the brackets determine it exactly; the chunks are cut there, and each chunk of the result is merged from its
+pieces. Equal elements keep their order. NaNs come last, as in NumPy.
 
-The values of an array are found in each chunk, and put together by a tree.
+The distinct values of an array are determined in each chunk, and combined by a tree.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk
 
 SORTED_FROM = 2**22
-"""Arrays of this many bytes are sorted, and their values found, chunk by chunk; smaller ones by one task."""
+"""The least bytes of an array that is sorted chunk by chunk; one task sorts a smaller array."""
 FAN_IN = 8
-"""How many sets of values are put together at a time."""
+"""The number of sets of values that one task combines."""
 INDEX = np.dtype(np.int64)
 
 
 def is_long(node: ArrayNode) -> bool:
-    """Whether an array of one axis is worth being sorted chunk by chunk; structured ones are not compared so."""
+    """Return whether an array of one axis is sorted chunk by chunk; structured arrays are not."""
     return len(node.grid) == 1 and node.grid[0].n > 1 and node.nbytes >= SORTED_FROM and node.dtype.kind != "V"
 
 
@@ -41,15 +41,17 @@ def is_long(node: ArrayNode) -> bool:
 
 
 def ascending(x: Any, axis: int = -1) -> Any:
-    """Sort, equal elements in their order. Of numbers only signs of zeros and NaNs show it: without these the fastest
-    way of NumPy's does, which takes a tenth of the time.
+    """Sort, with equal elements in their order.
+
+    For numbers the order is visible only in signs of zeros and in NaNs. Without these NumPy's fastest sort gives the
+    same result, in a tenth of the time.
     """
     alike = x.dtype.kind in "biu" or (x.dtype.kind == "f" and not np.any(np.signbit(x) & ~(x < 0)))
     return np.sort(x, axis=axis, kind=None if alike else "stable")
 
 
 class SortedRun:
-    """Elements in order, and where each was; the latter is None where nobody asks."""
+    """Sorted elements, and the original positions of all; the latter are None if not needed."""
 
     __slots__ = ("places", "values")
 
@@ -59,7 +61,7 @@ class SortedRun:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes it holds; the store asks."""
+        """The bytes of the run, for the store."""
         return int(self.values.nbytes + (0 if self.places is None else self.places.nbytes))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -74,15 +76,17 @@ def _run(place: ChunkPlace, x: Any, *, places: bool) -> SortedRun:
 
 
 def samples_of(run: SortedRun, *, step: int) -> tuple[int, Any, Any]:
-    """Return the length of a run, and the elements at every `step` and at the end with how many go up to each."""
+    """Return the length of a run, and its samples: every `step`-th element and the last, with their ranks."""
     values = run.values
     at = np.append(np.arange(0, len(values) - 1, step), len(values) - 1)
     return len(values), values[at], at + 1
 
 
 def brackets_of(samples: list[tuple[int, Any, Any]], *, ends: tuple[int, ...]) -> list[tuple[Any, Any]]:
-    """Return for each end of a chunk of the result two values, or None for the first: at most so many elements as go
-    before the end are no larger than the one, and at least so many are no larger than the other.
+    """Return for each end of a chunk of the result two values, or None for the first.
+
+    At most as many elements as lie before the end are no larger than the first value, and at least as many are no
+    larger than the second.
     """
     candidates = np.sort(np.concatenate([values for _, values, _ in samples]))
     least = np.zeros(len(candidates), np.int64)
@@ -100,7 +104,7 @@ def brackets_of(samples: list[tuple[int, Any, Any]], *, ends: tuple[int, ...]) -
 
 
 def counts_within(run: SortedRun, brackets: list[tuple[Any, Any]]) -> list[tuple[int, Any, Any]]:
-    """Return for each bracket how many elements of a run go before it, and the values in it with how many of each."""
+    """Return for each bracket the count of elements of a run before it, and the values in it with their counts."""
     values = run.values
     found = []
     for low, high in brackets:
@@ -117,7 +121,7 @@ def _differs(a: Chunk, b: Chunk) -> Chunk:
 
 
 def nth(parts: list[tuple[int, Any, Any]], number: int) -> Any:
-    """Return the element of a number, counted from one, of all that runs have within one bracket."""
+    """Return the element with this number, counted from 1, among the elements of all runs within one bracket."""
     values = np.concatenate([values for _, values, _ in parts])
     many = np.concatenate([many for _, _, many in parts])
     order = np.argsort(values, kind="stable")
@@ -125,7 +129,7 @@ def nth(parts: list[tuple[int, Any, Any]], number: int) -> Any:
 
 
 def _borders(within: list[list[tuple[int, Any, Any]]], *, ends: tuple[int, ...]) -> Any:
-    """Return for each run where it is cut: what equals the last before a border goes before it in the first runs."""
+    """Return the cuts of each run; elements equal to the last before a border go before it in the first runs."""
     cuts = np.empty((len(within), len(ends)), np.int64)
     for at, end in enumerate(ends):
         parts = [run[at] for run in within]
@@ -159,7 +163,7 @@ def _merged(pieces: list[SortedRun], *, places: bool) -> Any:
 
 
 def in_order(node: ArrayNode, *, places: bool) -> ArrayNode:
-    """Return the elements of a long array in order, or the places where they were; in chunks as long as before."""
+    """Return the elements of a long array in order, or their original positions; in chunks as long as before."""
     (cut,) = node.grid
     ends = tuple([cut.span(i)[1] for i in range(cut.n - 1)])
     step = max(1, ceil(cut.longest / sqrt(3 * cut.n * cut.longest)))
@@ -187,7 +191,7 @@ def in_order(node: ArrayNode, *, places: bool) -> ArrayNode:
 
 
 def _values(place: ChunkPlace, x: Any, *, shape: tuple[int, ...], one_nan: bool, firsts: bool) -> tuple[Any, Any, Any]:
-    """Return the values of a chunk, where in the flat array each is first, and how many there are."""
+    """Return the values of a chunk, the first position of each in the flat array, and their counts."""
     if not firsts:
         values, many = np.unique(x, return_counts=True, equal_nan=one_nan)
         return values, None, many
@@ -200,12 +204,12 @@ def _values(place: ChunkPlace, x: Any, *, shape: tuple[int, ...], one_nan: bool,
 
 def _united(parts: list[tuple[Any, Any, Any]], *, one_nan: bool) -> tuple[Any, Any, Any]:
     values, many = (np.concatenate([part[at] for part in parts]) for at in (0, 2))
-    order = np.argsort(values, kind="stable")  # merges: the parts are in order
+    order = np.argsort(values, kind="stable")  # merges, since the parts are in order
     values, many = values[order], many[order]
     first = None if parts[0][1] is None else np.concatenate([part[1] for part in parts])[order]
     if (
         first is not None and values.dtype.kind == "f"
-    ):  # what is equal has its first place first, where its sign or being itself tells
+    ):  # among equal values the first position comes first, for signs of zeros and for NaNs
         for lo, hi in ((np.searchsorted(values, at, side) for side in ("left", "right")) for at in (0.0, np.nan)):
             again = np.argsort(first[lo:hi])
             values[lo:hi], first[lo:hi], many[lo:hi] = values[lo:hi][again], first[lo:hi][again], many[lo:hi][again]
@@ -223,7 +227,7 @@ def _united_distinct(parts: list[Any], *, one_nan: bool) -> Any:
 
 
 def _which(place: ChunkPlace, x: Chunk, found: tuple[Any, Any, Any], *, shape: tuple[int, ...], one_nan: bool) -> Chunk:
-    """Return which of the values each element is; a NaN is the one that was found in its place."""
+    """Return the number of the value of each element; a NaN is identified by its position."""
     values, first, _ = found
     made: Chunk = np.searchsorted(values, x)
     if not one_nan and x.dtype.kind == "f" and (lost := np.nonzero(np.isnan(x)))[0].size:
@@ -234,7 +238,7 @@ def _which(place: ChunkPlace, x: Chunk, found: tuple[Any, Any, Any], *, shape: t
 
 
 def united(node: ArrayNode, unite: Any, last: Grid, **kwargs: Any) -> ArrayNode:
-    """Put what was found in each chunk together by a tree; `last` is the grid of the whole."""
+    """Combine the values of all chunks by a tree; `last` is the grid of the whole."""
     while node.chunks > 1:
         n = ceil(node.chunks / FAN_IN)
         grid = last if n == 1 else (Cut.even(n, 1),)
@@ -244,16 +248,16 @@ def united(node: ArrayNode, unite: Any, last: Grid, **kwargs: Any) -> ArrayNode:
 
 
 def distinct(node: ArrayNode, *, one_nan: bool = False) -> ArrayNode:
-    """Return the values of an array of several chunks, ascending; NaNs are all different unless they are one value."""
+    """Return the distinct values of an array, ascending; NaNs are all different unless they are one value."""
     found = call(_distinct, node, (*node.grid,), node.dtype, kwargs={"one_nan": one_nan}, name="values")
     return united(found, _united_distinct, (Cut.unknown(1),), one_nan=one_nan)
 
 
 def values_of(node: ArrayNode, *, one_nan: bool = False, firsts: bool = True) -> tuple[ArrayNode, ArrayNode]:
-    """Return a node of (values, first places, counts) of a whole array, and one of which value each element is.
+    """Return a node of (values, first positions, counts) of an array, and a node of the values' numbers.
 
-    NaNs are as in `distinct`. Without `firsts`, which cost several times as much as the rest, there are no places; NaNs
-    that differ are told by theirs.
+    NaNs are as in `distinct`. Without `firsts`, which costs several times as much as the rest, there are no positions;
+    different NaNs are identified by theirs.
     """
     kwargs: dict[str, Any] = {"shape": node.shape, "one_nan": one_nan}
     both = {**kwargs, "firsts": firsts}
@@ -273,7 +277,7 @@ def _not_zero(place: ChunkPlace, x: Chunk, *, rows: Cut) -> tuple[Any, ...]:
 
 
 def not_zero(node: ArrayNode) -> ArrayNode:
-    """Return a node of the coordinates of what is not zero, in row-major order: a chunk for each chunk of rows."""
+    """Return a node of the coordinates of the non-zero elements, in row-major order: a chunk for each chunk of rows."""
     node = whole_along(node, range(1, len(node.grid)))
     kwargs = {"rows": node.grid[0]}
     grid = (Cut.unknown(node.chunks),)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk, DType
 
 TOGETHER = 16
-"""How many arrays are put one behind the other at a time."""
+"""The most arrays that one task concatenates."""
 _FEW = 64
-"""A chunk that is made of so few elements in all is made by the task that puts it beside others."""
+"""The most elements behind a chunk that the task of its concatenation makes itself."""
 
 
 def _transposed(x: Chunk, *, axes: tuple[int, ...]) -> Chunk:
@@ -30,7 +30,7 @@ def _transposed(x: Chunk, *, axes: tuple[int, ...]) -> Chunk:
 
 
 def permute(node: ArrayNode, axes: Sequence[int]) -> ArrayNode:
-    """Put the axes into another order."""
+    """Permute the axes."""
     axes = tuple(axes)
     if axes == tuple(range(len(axes))):
         return node
@@ -48,8 +48,8 @@ def _reshaped(place: ChunkPlace, x: Chunk) -> Chunk:
 def reshape(node: ArrayNode, shape: Sequence[int]) -> ArrayNode:
     """Give the array another shape, in row-major order; the number of elements must be the same.
 
-    Axes that stay keep their chunks. Axes that become others are read in chunks of whole rows whose borders lie in both
-    shapes, so that no element moves to another chunk but by one change of chunks before.
+    Unchanged axes keep their chunks. Changed axes are read in chunks of whole rows whose borders lie in both shapes, so
+    that elements move between chunks only in one change of chunks before.
     """
     shape = tuple(shape)
     if shape == node.shape:
@@ -73,7 +73,7 @@ def reshape(node: ArrayNode, shape: Sequence[int]) -> ArrayNode:
 
 
 def _groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[slice, slice]]:
-    """Pair runs of axes that hold the same number of elements; all in one where something is empty."""
+    """Pair runs of axes with the same number of elements; all axes in one pair if the array is empty."""
     if 0 in old or 0 in new:
         return [(slice(0, len(old)), slice(0, len(new)))]
     pairs = []
@@ -126,7 +126,7 @@ def _spread(place: ChunkPlace, x: Chunk) -> Chunk:
 
 
 def broadcast_to(node: ArrayNode, grid: Grid) -> ArrayNode:
-    """Repeat along axes of length 1, or that are not there, without copying."""
+    """Repeat along axes of length 1, or missing axes, without copying."""
     missing = len(grid) - len(node.grid)
     axes = [None if d < missing else d - missing for d in range(len(grid))]
     fitted = rechunk(node, tuple([cut if cut.size == 1 else grid[a + missing] for a, cut in enumerate(node.grid)]))
@@ -134,7 +134,7 @@ def broadcast_to(node: ArrayNode, grid: Grid) -> ArrayNode:
 
 
 def flip(node: ArrayNode, axes: Sequence[int]) -> ArrayNode:
-    """Turn the order along axes round."""
+    """Reverse the order along axes."""
     return take_slices(node, [slice(None, None, -1) if a in axes else slice(None) for a in range(len(node.grid))])
 
 
@@ -147,11 +147,10 @@ def _first(*parts: list[Any], dtype: DType) -> Any:
 
 
 def concat(nodes: Sequence[ArrayNode], axis: int, dtype: DType) -> ArrayNode:
-    """Put arrays one behind the other along an axis; they agree along all others.
+    """Concatenate arrays along an axis; all other axes must agree.
 
-    Chunks stay as they are; but of many arrays small ones that follow one another are put into one chunk. The cost
-    grows with the number of arrays: each chunk of a concatenation is told of all that are put together, so many are
-    put together by a tree.
+    Chunks stay as they are, but consecutive small arrays are joined to one chunk. The cost grows with the number of
+    arrays, since each chunk of a concatenation refers to all of them, so many arrays are concatenated by a tree.
     """
     if len(nodes) > 1:
         nodes = [node for node in nodes if node.grid[axis].size != 0] or nodes[:1]
@@ -163,7 +162,7 @@ def concat(nodes: Sequence[ArrayNode], axis: int, dtype: DType) -> ArrayNode:
 
 
 def _runs(nodes: Sequence[ArrayNode]) -> list[list[ArrayNode]]:
-    """Group neighbours of one chunk each while they have no more elements than a tile; what is larger is alone."""
+    """Group neighbours of one chunk each while they have no more elements than a tile; larger arrays stay alone."""
     found: list[list[ArrayNode]] = []
     room = 0
     for node in nodes:
@@ -178,7 +177,7 @@ def _runs(nodes: Sequence[ArrayNode]) -> list[list[ArrayNode]]:
 
 
 def _joined(nodes: Sequence[ArrayNode], axis: int, dtype: DType) -> ArrayNode:
-    """Put arrays of one chunk each into one chunk, by one task."""
+    """Join arrays of one chunk each to one chunk, by one task."""
     if len(nodes) == 1:
         return nodes[0]
     size = sum([node.shape[axis] for node in nodes])
@@ -195,10 +194,10 @@ def _in_one(*parts: Chunk, axis: int, dtype: DType) -> Chunk:
 
 
 def _light(node: ArrayNode, room: int) -> bool:
-    """Whether a chunk is made of so little, by NumPy, that many such are best made by the one task that reads them.
+    """Return whether NumPy makes a chunk from so few elements that the task of its reader should make it.
 
-    Others have tasks of their own, so that workers share them. Nodes count as one element at least, and `room` is how
-    many elements there may be.
+    Other chunks have tasks of their own, so that workers share them. Nodes count as one element at least, and `room` is
+    the most elements.
     """
     stack = [node]
     room = max(room, _FEW)
@@ -218,7 +217,7 @@ def _light(node: ArrayNode, room: int) -> bool:
 
 
 def _beside(nodes: Sequence[ArrayNode], axis: int, dtype: DType) -> ArrayNode:
-    """Put arrays one behind the other, chunk by chunk."""
+    """Concatenate arrays chunk by chunk."""
     if len(nodes) == 1:
         return cast(nodes[0], dtype)
     first = nodes[0]
@@ -277,7 +276,7 @@ def _triangle(place: ChunkPlace, x: Chunk, *, k: int, upper: bool) -> Chunk:
 
 
 def triangle(node: ArrayNode, k: int, *, upper: bool) -> ArrayNode:
-    """Set all above (or below, with `upper`) the k-th diagonal of the last two axes to zero."""
+    """Set all elements above (or below, with `upper`) the k-th diagonal of the last two axes to zero."""
     kwargs = {"k": k, "upper": upper}
     name = "triu" if upper else "tril"
     return call(_triangle, node, node.grid, node.dtype, kwargs=kwargs, placed=True, name=name)

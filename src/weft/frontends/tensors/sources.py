@@ -1,4 +1,4 @@
-"""Arrays from nothing, and from arrays of others."""
+"""Arrays without inputs: constants, ranges, and arrays held by other libraries."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def _chunk_of(place: ChunkPlace, source: Stored) -> Any:
 
 
 def gone(index: int) -> Any:
-    """Stand for a task whose value was there before: it is called where that was lost."""
+    """Raise NotFoundError for a chunk that was computed before and is lost; the program of its task."""
     raise NotFoundError(
-        f"chunk {index} of an array that was computed before is not there any more: its file is gone or damaged",
-        hint="Compute the array again from what it was made of.",
+        f"chunk {index} of a computed array is lost: its file was removed or damaged",
+        hint="Compute the array again from its inputs.",
     )
 
 
@@ -82,7 +82,7 @@ def gone(index: int) -> Any:
 
 
 class ArraySource:
-    """An array that somebody else holds: NumPy, a memory map, Zarr, HDF5, or whatever takes slices."""
+    """An array held by another library: NumPy, a memory map, Zarr, HDF5, or any object that takes slices."""
 
     __slots__ = ("__weakref__", "array")
 
@@ -91,7 +91,7 @@ class ArraySource:
 
     @property
     def in_memory(self) -> bool:
-        """Whether it is an array of NumPy that lies in no file."""
+        """Whether it is a NumPy array that lies in no file."""
         return isinstance(self.array, np.ndarray) and _mapping(self.array) is None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -100,9 +100,7 @@ class ArraySource:
 
 
 def _mapping(array: Any) -> tuple[Any, ...] | None:
-    """Return how a memory map, or a view of one, is opened elsewhere; None if an array is none, or has changes that no
-    file has.
-    """
+    """Return the file and the position of a memory map or its view; None for others, and for private changes."""
     root = array
     while isinstance(root, np.ndarray) and isinstance(root.base, np.ndarray):
         root = root.base
@@ -122,7 +120,7 @@ def _opened(
 
 
 class Part:
-    """Whole chunks in the middle of an array that somebody else holds: what is outside of them is never read."""
+    """Whole chunks in the middle of an array of another library; chunks outside of them are never read."""
 
     __slots__ = ("array", "begin", "dtype", "shape")
 
@@ -146,7 +144,7 @@ class Chunks(Protocol):
 
 
 class Stored:
-    """Chunks that were computed before: in memory, or kept by a session, which reads one where it is asked for.
+    """Chunks that were computed before: in memory, or kept by a session, which reads them on request.
 
     It travels with all of them.
     """
@@ -172,7 +170,7 @@ def arange(grid: Grid, start: Any, step: Any, dtype: DType) -> ArrayNode:
 
 
 def arange_length(start: float, stop: float, step: float) -> int:
-    """Return how many numbers there are from `start` to `stop`; ZeroDivisionError for a step of 0."""
+    """Return the length of a range from `start` to `stop`; ZeroDivisionError for a step of 0."""
     if isinstance(start, int) and isinstance(stop, int) and isinstance(step, int):
         return max(0, -(-(stop - start) // step))
     return max(0, ceil((stop - start) / step))
@@ -192,16 +190,16 @@ def eye(grid: Grid, k: int, dtype: DType) -> ArrayNode:
 
 
 def from_array(array: Any, grid: Grid, dtype: DType) -> ArrayNode:
-    """Return an array that is read from another one, slice by slice, where it is needed."""
+    """Return an array that is read from another one, slice by slice, on demand."""
     return ArrayNode(
         KernelKind.PLACED, _slice_of, [], grid, dtype, kwargs={"source": ArraySource(array)}, cheap=True, name="array"
     )
 
 
 def narrowed(node: ArrayNode, touched: Sequence[tuple[int, int]]) -> tuple[ArrayNode, tuple[int, ...]]:
-    """Return an array that is read from another one with the chunks alone that lie in ranges, and where it begins.
+    """Return an array with only the chunks of a source in the given ranges, and the position of its first element.
 
-    `touched` has, for each axis, the first chunk and the one behind the last. Any other array is returned as it is.
+    `touched` has, for each axis, the first chunk and the one after the last. Any other array is returned unchanged.
     """
     whole = all(lo == 0 and hi == cut.n for (lo, hi), cut in zip(touched, node.grid, strict=True))
     if node.fn is not _slice_of or whole:
@@ -220,12 +218,12 @@ def narrowed(node: ArrayNode, touched: Sequence[tuple[int, int]]) -> tuple[Array
 
 
 def is_stored(node: ArrayNode) -> bool:
-    """Whether the chunks of a node are there already."""
+    """Return whether the chunks of a node exist already."""
     return node.fn is _chunk_of
 
 
 def stored(values: Chunks, grid: Grid, dtype: DType) -> ArrayNode:
-    """Return an array whose chunks are there already."""
+    """Return an array whose chunks exist already."""
     return ArrayNode(
         KernelKind.PLACED, _chunk_of, [], grid, dtype, kwargs={"source": Stored(values)}, cheap=True, name="stored"
     )

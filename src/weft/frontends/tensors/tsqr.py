@@ -1,7 +1,7 @@
-"""Factorisations of tall matrices, cut into blocks of rows: each block by itself, then what is left of all in one.
+"""Factorisations of tall matrices in blocks of rows: each block alone, then the remainders of all in one.
 
-The QR factorisation of the blocks' R factors, put below one another, gives R and what each block's Q is multiplied by
-(Benson, Gleich, Demmel: Direct QR factorizations for tall-and-skinny matrices, 2013). Singular values are those of R.
+The QR factorisation of the blocks' R factors, put below one another, gives R and the factor for each block's Q (Benson,
+Gleich, Demmel: Direct QR factorizations for tall-and-skinny matrices, 2013). Singular values are those of R.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def is_tall(node: ArrayNode) -> bool:
-    """Whether a matrix is worth it: several blocks of rows, and no block wider than it is high on the average."""
+    """Return whether a matrix is tall: several blocks of rows, and on average no block wider than high."""
     return len(node.grid) == 2 and node.grid[0].n > 1 and node.shape[0] // node.grid[0].n >= node.shape[1] > 0
 
 

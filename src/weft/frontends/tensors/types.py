@@ -1,4 +1,4 @@
-"""Types that have names: those of what users give, and of what kernels work on."""
+"""Named types of arguments and of chunks in kernels."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 ArrayLike = npt.ArrayLike
-"""What NumPy makes an array of: numbers, lists, arrays of NumPy's, of ours, and whatever has `__array__`."""
+"""The arguments that become arrays: numbers, lists, arrays of NumPy and of Weft, objects with `__array__`."""
 DTypeLike = npt.DTypeLike | None
-"""What names a dtype; None: the one that follows from the arguments."""
+"""The name of a dtype; None: the dtype follows from the arguments."""
 DType = np.dtype[Any]
 NumpyArray = np.ndarray[Any, Any]
 Chunk = Any
-"""A chunk in a kernel: an array of NumPy's, or of the library that the session computes with."""
+"""A chunk in a kernel: a NumPy array, or one of the library that the session computes with."""
 Axis = int | Sequence[int] | None
 """One axis, several, or all."""
 Shape = int | tuple[int, ...]
@@ -23,4 +23,4 @@ Shape = int | tuple[int, ...]
 Size = int | Sequence[int] | None
 """The shape of random numbers; None: that of the parameters."""
 ChunkSize = int | str | Sequence[int | Sequence[int]] | Mapping[int, int] | None
-"""How many elements chunks have along each axis: for all, by axis, or the lengths of all chunks; None: chosen."""
+"""The most elements of a chunk along each axis: for all, by axis, or the lengths of all chunks; None: chosen."""

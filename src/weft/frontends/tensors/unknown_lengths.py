@@ -1,9 +1,9 @@
-"""What depends on lengths that nobody knows yet: operations whose nodes are made while the graph runs.
+"""Operations on unknown lengths, whose nodes are made while the graph runs.
 
-How a slice, a reshape or a sort is put together depends on the lengths of the chunks that it reads. Where these depend
-on data, the operation is a `DeferredNode`: a node that says how to make the ordinary nodes, once the lengths are there.
-A `DeferredPlan` says what has to be computed first, and makes the expression anew from that. Whoever computes does so:
-as the answer of an expander (`compiler.Expansion`), or in place.
+The composition of a slice, a reshape or a sort depends on the lengths of the chunks that it reads. If these depend on
+data, the operation is a `DeferredNode`: a node that makes the ordinary nodes when the lengths are known. A
+`DeferredPlan` lists the nodes that must be computed first, and makes the expression again from them: in an expander
+(`compiler.Expansion`), or in the thread of the caller.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class Build(Protocol):
 
     @property
     def name(self) -> str:
-        """What the operation is called."""
+        """The name of the operation."""
         ...
 
     def __call__(self, operands: Sequence[ArrayNode]) -> Sequence[ArrayNode]:
-        """Return the nodes of all results; whatever NumPy would raise for these lengths."""
+        """Return the nodes of all results; errors are those of NumPy for these lengths."""
         ...
 
 
 class DeferredNode(ArrayNode):
     """Result `at` of an operation whose nodes are made when the lengths of its operands are known.
 
-    `sample` is an array of its dtype and axes, with whatever lengths it would have if all that are unknown were 1.
+    `sample` is an array of its dtype and axes, with the lengths that result from unknown lengths of 1.
     """
 
     __slots__ = ("at", "build", "sample")
@@ -56,12 +56,12 @@ class DeferredNode(ArrayNode):
 
 
 def lengths_known(node: ArrayNode) -> bool:
-    """Whether a node is an ordinary one, all of whose lengths are known."""
+    """Return whether a node is an ordinary node with known lengths."""
     return known(node.grid) and not isinstance(node, DeferredNode)
 
 
 def stand_in(shape: Sequence[int], dtype: DType) -> ArrayNode:
-    """Return an array without values, to ask an operation for the dtype and the axes of what it makes."""
+    """Return an array without values, from which an operation derives the dtype and the axes of its result."""
     return ArrayNode(KernelKind.CALL, _unmade, [], one_chunk(shape), dtype, unique=True, name="sample")
 
 
@@ -82,9 +82,9 @@ def _unmade(*parts: Chunk) -> Chunk:
 
 
 class Measured(NamedTuple):
-    """A grid with the lengths that chunks turned out to have, and which chunks of the other one it has on each axis.
+    """A grid with measured chunk lengths, and for each axis the chunks of the original grid that it contains.
 
-    Chunks without elements are left out, as far as there are others: they are in the way.
+    Empty chunks are left out if there are others.
     """
 
     grid: Grid
@@ -98,12 +98,12 @@ class Measured(NamedTuple):
 
     @property
     def at(self) -> list[int]:
-        """Which chunks are in the grid, in row-major order."""
+        """The chunks in the grid, in row-major order."""
         return [int(np.ravel_multi_index(index, self.along)) for index in product(*self.kept)]
 
 
 def measured(grid: Grid, shapes: Sequence[tuple[int, ...]]) -> Measured:
-    """Return the lengths of the chunks of a grid, whose shapes are given in row-major order."""
+    """Return the measured lengths of the chunks of a grid; their shapes come in row-major order."""
     along = counts(grid)
     lengths = [_lengths(axis, cut, along, shapes) for axis, cut in enumerate(grid)]
     kept = tuple([tuple([i for i, length in enumerate(one) if length] or [0]) for one in lengths])
@@ -137,7 +137,7 @@ def _only(x: Chunk) -> Chunk:
 
 
 def copy_of(node: ArrayNode) -> ArrayNode:
-    """Return a node with the very chunks of another one."""
+    """Return a node with exactly the chunks of another one."""
     return ArrayNode(KernelKind.CALL, _only, [NodeInput(node)], node.grid, node.dtype, name=node.name)
 
 
@@ -145,20 +145,20 @@ def copy_of(node: ArrayNode) -> ArrayNode:
 
 
 class Given(NamedTuple):
-    """Step of a plan: node `at` of those that are computed first."""
+    """A step of a plan: node `at` of the nodes that are computed first."""
 
     at: int
 
 
 class Again(NamedTuple):
-    """Step of a plan: the same call over what other steps have made."""
+    """A step of a plan: a call over the results of other steps."""
 
     node: ArrayNode
     reads: tuple[tuple[int, NodeInput], ...]
 
 
 class Make(NamedTuple):
-    """Step of a plan: result `at` of an operation over what other steps have made."""
+    """A step of a plan: result `at` of an operation over the results of other steps."""
 
     build: Build
     operands: tuple[int, ...]
@@ -169,9 +169,9 @@ _NOTHING = ArrayNode(KernelKind.CALL, _unmade, [], (), np.dtype(bool), unique=Tr
 
 
 class DeferredPlan:
-    """How an expression is made when the lengths in it are known: flat, so that it travels whatever its depth.
+    """The steps that make an expression when its lengths are known; flat, so that any depth can be pickled.
 
-    `first` are the nodes that are computed before; `wanted` is what is made, as places among the steps.
+    `first` are the nodes that are computed before; `wanted` are the numbers of the steps with the results.
     """
 
     def __init__(self, wanted: Sequence[ArrayNode], first: Sequence[ArrayNode], same: Mapping[int, ArrayNode]) -> None:
@@ -193,7 +193,7 @@ class DeferredPlan:
         self._wanted = tuple([places[same[node.number].number] for node in wanted])
 
     def __call__(self, first: Sequence[ArrayNode]) -> list[ArrayNode]:
-        """Return the wanted nodes, made from those that were computed; whatever an operation raises."""
+        """Return the wanted nodes, made from those that were computed; errors are those of the operations."""
         nodes: list[ArrayNode] = []
         results: dict[tuple[int, tuple[int, ...]], Sequence[ArrayNode]] = {}
         for step in self._steps:
@@ -212,17 +212,17 @@ class DeferredPlan:
 def first_of(
     wanted: Sequence[ArrayNode], same: Mapping[int, ArrayNode], held: Callable[[ArrayNode], bool]
 ) -> list[ArrayNode]:
-    """Return what has to be computed before the rest of an expression can be made; nothing where all can be made now.
+    """Return the nodes to compute before the rest of an expression can be made; empty if all can be made now.
 
-    That is what its operations of unknown lengths read, as far as its own lengths depend on data, and of the rest what
-    is computed anyway, or `held` by whoever computes. Everything else is made when the lengths are known, so that of
-    it, too, only what is read is computed.
+    They are the inputs of its operations of unknown lengths, as far as their own lengths depend on data, and nodes that
+    are computed anyway or `held`. All other nodes are made when the lengths are known, so that only the parts that are
+    read are computed.
     """
     order = walk(wanted, same)
     later = [node for node in order if isinstance(node, DeferredNode)]
     if not later:
         return []
-    told: set[int] = set()  # what is made of known lengths alone
+    told: set[int] = set()  # nodes made only of known lengths
     for node in order:
         if lengths_known(node) and all(same[one.node.number].number in told for one in node.inputs):
             told.add(node.number)
@@ -252,5 +252,5 @@ def first_of(
 
 
 def no_one(node: ArrayNode) -> bool:
-    """Say of every node that nobody holds its chunks."""
+    """Return that no node's chunks are held."""
     return False
