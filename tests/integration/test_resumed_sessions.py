@@ -162,7 +162,7 @@ def test_a_graph_that_is_damaged_is_told_as_that(place, damage):
         file.write_bytes({"cut": data[:100], "changed": data, "empty": b""}[damage])
     ended = place.weft("resume", RUN)
     assert ended.returncode == (4 if damage == "gone" else 7)
-    assert "graph.pickle is damaged" in ended.stderr or "is gone" in ended.stderr
+    assert "graph.pickle is damaged" in ended.stderr or "is missing" in ended.stderr
     assert "start a new run" in ended.stderr
 
 

@@ -84,68 +84,114 @@ def plan_resume(
     """
     digest = edited_digest(graph, edits)
     mark_results(graph)
-    why = ""
+    earlier = _read_earlier(journal, graph, digest, managers, tuning)
+    tasks = _check_outputs(earlier, succeeded, outputs, exists)
+    why = earlier.why or tasks.why or ("an output is gone" if tasks.gone else "")
+    recorded, vertices = earlier.recorded, earlier.vertices
+    incarnation = 0 if recorded is None else recorded.incarnation + 1
+    if earlier.recovered is not None and not why:
+        header = Header(graph=digest, tuning=tuning, incarnation=incarnation)
+        finished = frozenset(tasks.finished)
+        return Plan(earlier.graph, header, finished, recorded=recorded, recovered=earlier.recovered, vertices=vertices)
+    if earlier.recovered is None:
+        tasks.finished |= {(one.vertex, one.task) for one in kept if all(exists(path) for path in one.outputs)}
+    counted = frozenset(tasks.finished - _made_anew(graph, tasks.declared, tasks.finished))
+    again = probed(graph, {vertex for vertex, _ in counted})
+    header = Header(graph=digest, tuning=tuning, incarnation=incarnation, restored=tuple(sorted(counted)))
+    return Plan(again, header, counted, tasks.gone, why=why, recorded=recorded, vertices=vertices)
+
+
+class _Earlier(Struct):
+    """The run under its earlier owner, as its journal has it; `why` is the obstacle to a replay.
+
+    `graph` is the graph that the owner ran. Of `vertices` those of patches are known only by a replay, and so are
+    `finished` tasks; `widths` are the known numbers of tasks. `restored` are tasks that the owner itself took over.
+    """
+
+    graph: LogicalGraph
+    vertices: dict[str, Vertex]
+    widths: dict[str, int]
     recorded: Recorded | None = None
     recovered: Recovered | None = None
-    again = graph
-    before: frozenset[Task] = frozenset()
-    known: set[Task] = set()
+    restored: frozenset[Task] = frozenset()
+    finished: Collection[Task] = ()
+    why: str = ""
+
+
+def _read_earlier(
+    journal: Path, graph: LogicalGraph, digest: str, managers: Mapping[str, ManagerFactory], tuning: Tuning
+) -> _Earlier:
+    """Read the journal of a run and replay it if possible."""
     widths = {id: v.parallelism for id, v in graph.vertices.items() if isinstance(v.parallelism, int)}
-    vertices = dict(graph.vertices)
+    found = _Earlier(graph, dict(graph.vertices), widths)
     try:
-        recorded = read_journal(journal)
+        recorded = found.recorded = read_journal(journal)
         if recorded.header.graph != digest:
             raise ConflictError("the journal was written for another graph")
-        before = frozenset(recorded.header.restored)
-        again = probed(graph, {vertex for vertex, _ in before})
-        recovered = recover(again, recorded, managers, digest)
-        found = recovered.master.inspector
-        widths = {row.id: max(row.n, 0) for row in found.vertices}
-        vertices = {row.id: row.vertex for row in found.vertices}
-        known = found.finished_tasks()
-        if recovered.pending.completed or not found.may_go_on:
-            why = "the run had ended" if recovered.pending.completed else "something had failed"
-        elif recorded.tuning != tuning:
-            why = "another backend runs it now"
+        found.restored = frozenset(recorded.header.restored)
+        found.graph = probed(graph, {vertex for vertex, _ in found.restored})
+        recovered = found.recovered = recover(found.graph, recorded, managers, digest)
     except NotFoundError:
-        why = "there is no journal"
+        found.why = "there is no journal"
+        return found
     except WeftError as error:
-        why = error.message
-    finished: set[Task] = set()
-    gone: dict[Task, str] = {}
-    declared = {
-        id: [outputs(vertex, index) for index in range(widths.get(id, 0))]
-        for id, vertex in vertices.items()
-        if outputs(vertex, 0) is not None
-    }
-    for id, tasks in declared.items():
+        found.why = error.message
+        return found
+    last = recovered.master.inspector
+    found.widths = {row.id: max(row.n, 0) for row in last.vertices}
+    found.vertices = {row.id: row.vertex for row in last.vertices}
+    found.finished = last.finished_tasks()
+    if recovered.pending.completed or not last.may_go_on:
+        found.why = "the run had ended" if recovered.pending.completed else "something had failed"
+    elif recorded.tuning != tuning:
+        found.why = "another backend runs it now"
+    return found
+
+
+class _CheckedTasks(Struct):
+    """The outputs of tasks that must leave some, by vertex and task, and the tasks by the state of these.
+
+    `finished` tasks have all their outputs, `gone` maps others that had finished to a missing one. `why` is an obstacle
+    to a replay.
+    """
+
+    declared: dict[str, list[Sequence[str] | None]]
+    finished: set[Task] = field(default_factory=set)
+    gone: dict[Task, str] = field(default_factory=dict)
+    why: str = ""
+
+
+def _check_outputs(
+    earlier: _Earlier,
+    succeeded: Callable[[Vertex, int], bool],
+    outputs: Callable[[Vertex, int], Sequence[str] | None],
+    exists: Callable[[str], bool],
+) -> _CheckedTasks:
+    """Look for the outputs of all tasks that have finished by the journal or by the records."""
+    vertices = earlier.vertices
+    found = _CheckedTasks(
+        {
+            id: [outputs(vertex, index) for index in range(earlier.widths.get(id, 0))]
+            for id, vertex in vertices.items()
+            if outputs(vertex, 0) is not None
+        }
+    )
+    for id, tasks in found.declared.items():
         for index, paths in enumerate(tasks):
             task = (id, index)
-            by_records = task in before or succeeded(vertices[id], index)
+            by_records = task in earlier.restored or succeeded(vertices[id], index)
             if vertices[id].final and not by_records:
                 continue  # it runs again whenever anything else does
-            if by_records and task not in known and recovered is not None:
-                why = why or "the records know more than the journal"
-            if not by_records and task not in known:
+            if by_records and task not in earlier.finished and earlier.recovered is not None:
+                found.why = "the records know more than the journal"
+            if not by_records and task not in earlier.finished:
                 continue
             missing = next((path for path in paths or () if not exists(path)), None)
             if missing is None:
-                finished.add(task)
+                found.finished.add(task)
             else:
-                gone[task] = missing
-    for one in kept if recovered is None else ():
-        if all(exists(path) for path in one.outputs):
-            finished.add((one.vertex, one.task))
-    if gone:
-        why = why or "an output is gone"
-    incarnation = 0 if recorded is None else recorded.incarnation + 1
-    if recovered is not None and not why:
-        header = Header(graph=digest, tuning=tuning, incarnation=incarnation)
-        return Plan(again, header, frozenset(finished), recorded=recorded, recovered=recovered, vertices=vertices)
-    counted = frozenset(finished - _made_anew(graph, declared, finished))
-    again = probed(graph, {vertex for vertex, _ in counted})
-    header = Header(graph=digest, tuning=tuning, incarnation=incarnation, restored=tuple(sorted(counted)))
-    return Plan(again, header, counted, gone, why=why, recorded=recorded, vertices=vertices)
+                found.gone[task] = missing
+    return found
 
 
 def _made_anew(graph: LogicalGraph, declared: Mapping[str, Sequence[object]], finished: Collection[Task]) -> set[Task]:

@@ -13,19 +13,20 @@ from msgspec import Struct
 
 from weft.durability.programs import PROGRAM, load_graph, pickle_graph
 from weft.graph.spec import RunSpec
-from weft.graph.validate import mark_results
+from weft.graph.validate import mark_results, validate
 from weft.model.errors import ConflictError
+from weft.runs.active import RunEvents
 from weft.runs.listing import open_catalog
+from weft.runs.opening import open_run
 from weft.runs.reading import read_run, record_interruption
-from weft.runs.reopening import reopen_run
+from weft.runs.reopening import continue_clock, reopen_run
 from weft.store.state import GRAPH_DIGEST, RunFolder
 
 if TYPE_CHECKING:
-    from weft.engine.tuning import Tuning
     from weft.graph.logical import LogicalGraph
     from weft.graph.projection import Projection
-    from weft.runs.active import ActiveRun, RunEvents
-    from weft.runs.opening import Managers
+    from weft.runs.active import ActiveRun
+    from weft.runtime.session import EngineSession, Listener
     from weft.store.filesystems import Copy
     from weft.store.state import StateRoot
 
@@ -73,15 +74,30 @@ class GraphSource(Struct):
         )
 
 
-def reopen_graph(
-    state: StateRoot,
-    run_id: str,
-    words: Callable[[str], Projection],
-    tuning: Tuning,
-    managers: Managers,
-    events: RunEvents,
+def begin_graph(
+    state: StateRoot, source: GraphSource, session: EngineSession, listeners: Sequence[Listener]
 ) -> ActiveRun:
-    """Take over a run of a Python program that any process began; `words` returns the projection of a front end.
+    """Begin a durable run of a graph on the workers of a session, and return it.
+
+    GraphError, CapacityError: the graph cannot run there. ProgramError: a part of it cannot be pickled.
+    """
+    mark_results(source.graph)
+    validate(source.graph, session.loop.pool.capacity())
+    run = open_run(state, source, session.executor.tuning, session.managers, RunEvents(records=False))
+    try:
+        run.start(session, listeners)
+    except BaseException:
+        run.discard()
+        raise
+    return run
+
+
+def resume_graph(
+    state: StateRoot, run_id: str, words: Callable[[str], Projection], session: EngineSession, events: RunEvents
+) -> ActiveRun:
+    """Take over a run of a Python program that any process began, on the workers of a session.
+
+    `words` returns the projection of a front end. A run that has succeeded is not started: its results can be read.
 
     ConflictError: the run is active elsewhere, or is no durable run of a graph. NotFoundError: no such run.
     ForbiddenError: other users may write the files that would be unpickled. ProgramError: its functions cannot be
@@ -102,4 +118,12 @@ def reopen_graph(
         before = read_run(path)
         graph, digest = load_graph(path)
         spec = RunSpec(graph, words(graph.frontend), "", steps=[step.name for step in before.steps], digest=digest)
-        return reopen_run(folder, catalog, undo.pop_all(), spec, before, tuning, managers, events)
+        tuning, managers = session.executor.tuning, session.managers
+        run = reopen_run(folder, catalog, undo.pop_all(), spec, before, tuning, managers, events)
+    continue_clock(session, run.plan)
+    plan = run.plan
+    if plan is not None and plan.ended and plan.recovered is not None:
+        run.run = session.show(plan.graph, plan.recovered.master, run)
+    else:
+        run.start(session)
+    return run

@@ -97,7 +97,7 @@ def resume_files(
         again=again,
         copies=copies,
     )
-    _reach(session, run.plan)
+    continue_clock(session, run.plan)
     run.start(session)
     return run
 
@@ -125,7 +125,7 @@ def durability_again(folder: RunFolder, settings: Settings) -> str:
     return settings.durability
 
 
-def _reach(session: EngineSession, plan: Plan | None) -> None:
+def continue_clock(session: EngineSession, plan: Plan | None) -> None:
     """Continue the clock of a session from the end of a journal."""
     if plan is not None and plan.recovered is not None and isinstance(session.loop.clock, ResumedClock):
         session.loop.clock.reach(plan.recovered.pending.now)

@@ -62,15 +62,6 @@ def straggler_managers(parameters: Mapping[str, Any]) -> dict[str, ManagerFactor
     return MANAGERS | {STRAGGLERS: factory}
 
 
-def looks_of(looks_s: object) -> tuple[float, float]:
-    """Check the shortest and the longest seconds between two checks of running tasks."""
-    if isinstance(looks_s, (list, tuple)) and len(looks_s) == 2:
-        shortest, longest = looks_s
-        if isinstance(shortest, (int, float)) and isinstance(longest, (int, float)) and 0 < shortest <= longest:
-            return float(shortest), float(longest)
-    raise UsageError(f"looks_s of backups is {looks_s!r}; it must be two numbers of seconds, 0 < shortest <= longest")
-
-
 def projection_of(frontend: str) -> Projection:
     """Return the projection of a front end."""
     module, _, name = FRONTENDS.get(frontend, "").partition(":")

@@ -6,31 +6,18 @@ import atexit
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from msgspec.structs import replace
-
-from weft.admin import opened
-from weft.admin.settings import Settings, parse_size
-from weft.graph.validate import mark_results, validate
+from weft.admin.settings import Settings
 from weft.model.errors import NotFoundError, UsageError
-from weft.model.ids import is_name
-from weft.model.resources import Resources
+from weft.runs.sessions import check_options, open_history
 from weft.runtime import arguments
 from weft.runtime import session as runtime
-from weft.runtime.clock import RealClock, ResumedClock
 from weft.runtime.waiting import picture, recorded_signals, wait_for_end
-from weft.store.accounting import resident_bytes
-from weft.store.blocks import BlockManager
-from weft.store.folders import is_url
-from weft.store.state import StateRoot
-from weft.store.tiers import spill_tier
 from weft.wiring.concrete import (
     BACKENDS,
     MANAGERS,
     eviction_key,
-    looks_of,
     make_backend,
     projection_of,
     session_folders,
@@ -44,7 +31,6 @@ if TYPE_CHECKING:
     from weft.graph.logical import LogicalGraph
     from weft.runs.active import ActiveRun, RunEvents
     from weft.runs.records import Record
-    from weft.runtime.history import Historian
     from weft.runtime.kept import KeptValues
     from weft.runtime.session import Results, Run
     from weft.store.api import EvictionKey
@@ -52,8 +38,6 @@ if TYPE_CHECKING:
 
 GRACE_S: Final = 3.0
 """The seconds until a task that was asked to stop is abandoned."""
-_OWN: Final = 32 << 20
-"""The bytes that a session adds to its process besides values: threads, modules, work areas of tasks."""
 _SETTLE_S: Final = 60.0
 """The seconds that `close` waits until the ends of durable runs are on disk."""
 
@@ -107,60 +91,38 @@ class Session(runtime.EngineSession):
         history: bool | str | os.PathLike[str] = False,
         whole_process: bool = False,
     ) -> None:
-        self.name = _session_name(name)
-        count = Settings().worker_count if workers is None else arguments.whole("workers", workers, lo=1)
-        budget, window = _size("memory", memory), _size("stream_window", stream_window)
-        base = spill if spill is None or is_url(spill) else arguments.folder("spill", spill)
-        gpus, gpu_type = arguments.whole("gpus", gpus, lo=0), arguments.text("gpu_type", gpu_type)
-        grace_s = arguments.seconds("grace_s", grace_s)
-        managers, looks_s = MANAGERS, None
-        if isinstance(backups, Mapping):
-            parameters = dict(backups)
-            looks_s = parameters.pop("looks_s", None)
-            managers, backups = straggler_managers(parameters), True
-        backups = arguments.truth("backups", backups, unset=True)
-        self._state = _state("durable", durable)
-        kept = self._state if history is True and self._state is not None else _state("history", history)
+        given = not isinstance(backend, str)
+        if given and not hasattr(backend, "launch"):
+            raise arguments.wrong("backend", backend, f"one of {', '.join(BACKENDS)}, or an executor")
+        options = check_options(
+            name=name,
+            workers=workers,
+            memory=memory,
+            spill=spill,
+            grace_s=grace_s,
+            backups=backups,
+            eviction=eviction,
+            stream_window=stream_window,
+            durable=durable,
+            gpus=gpus,
+            gpu_type=gpu_type,
+            history=history,
+            whole_process=whole_process,
+        )
+        managers = MANAGERS if options.stragglers is None else straggler_managers(options.stragglers)
+        self.name, self._state = options.name, options.state
         with ExitStack() as undo:
-            folders = undo.enter_context(session_folders(self.name, base))
-            whole = arguments.truth("whole_process", whole_process) and budget is not None and backend == "threads"
-            room = max(budget - resident_bytes() - _OWN, budget // 2) if whole and budget else budget
-            store = BlockManager(
-                room,
-                shm=folders.shm,
-                spill=spill_tier(base, folders),
-                overflow=folders.spill,
-                eviction=eviction_key(eviction),
-                ceiling=budget if whole else None,
-            )
+            folders = undo.enter_context(session_folders(options.name, options.spill))
+            store = options.store(folders, eviction_key(eviction), threads=backend == "threads")
             undo.callback(store.close)
-            twice = backend == "processes" if backups is None else backups
-            if isinstance(backend, str):
-                node = Resources(cpu=count, memory=store.memory.budget, gpu=gpus, gpu_type=gpu_type)
-                backend = make_backend(
-                    backend, runtime.BackendPlace(count, store, folders.shm, folders.spill, grace_s, node, window)
-                )
-            elif hasattr(backend, "launch"):
-                workers = sum(len(node.workers) for node in backend.provider.nodes())
-            else:
-                raise arguments.wrong("backend", backend, f"one of {', '.join(BACKENDS)}, or an executor")
-            clock = backend.clock
-            if clock is not None and self._state is not None:
-                raise UsageError("a simulated session cannot be durable: its time is not that of any clock")
-            clock = clock or (ResumedClock() if self._state is not None else None)
-            options: dict[str, Any] = {"workers": workers, "memory": budget, "gpus": gpus, "gpu_type": gpu_type}
-            options |= {"grace_s": grace_s, "backups": backups, "eviction": eviction, "stream_window": window}
-            options["whole_process"] = whole_process
-            options["history"] = kept is not None and str(kept.path)
-            self._about = {"backend": backend.name, opened.KEY: opened.kept(options)}
-            if twice:
-                backend.tuning = replace(backend.tuning, backups=True)
-            if looks_s is not None:
-                backend.tuning = replace(backend.tuning, looks_s=looks_of(looks_s))
-            super().__init__(backend, store, clock, managers)
+            made = make_backend(backend, options.place(store, folders)) if isinstance(backend, str) else backend
+            clock = options.clock(made)
+            made.tuning = options.tuning(made.tuning, processes=backend == "processes")
+            self._about = options.about(made, given=given)
+            super().__init__(made, store, clock, managers)
             undo.pop_all()
-        if kept is not None:
-            self.historian = _historian(kept)
+        if options.history is not None:
+            self.historian = open_history(options.history)
             self.on_close(self.historian.close)
         self.on_close(folders.close)
         self.on_close(lambda: atexit.unregister(self.close))
@@ -186,22 +148,13 @@ class Session(runtime.EngineSession):
                 "a durable session takes no values from memory, since a resumed run would not have them",
                 hint="Give them to a vertex as items, or open the session without durable=.",
             )
-        from weft.runs.active import RunEvents
-        from weft.runs.graphs import GraphSource
-        from weft.runs.opening import open_run
+        from weft.runs.graphs import GraphSource, begin_graph
 
         self.check_open()
         arguments.graph("submit", graph)
         arguments.functions("listeners", listeners)
-        mark_results(graph)
-        validate(graph, self.loop.pool.capacity())
         source = GraphSource(graph, projection_of(graph.frontend), Settings().user_name, self._about)
-        active = open_run(self._state, source, self.executor.tuning, self.managers, RunEvents(records=False))
-        try:
-            return self._start(active, listeners)
-        except BaseException:
-            active.discard()
-            raise
+        return self._settled_at_close(begin_graph(self._state, source, self, listeners)).run
 
     def resume(self, run: str, *, on_record: Callable[[Record], None] | None = None) -> Run:
         """Resume a durable run that failed, was cancelled, or whose process was killed; return it.
@@ -232,29 +185,21 @@ class Session(runtime.EngineSession):
 
     def reopen(self, run_id: str, events: RunEvents) -> ActiveRun:
         """Resume the durable run of an id, as `resume`; `events` takes its records and notes."""
-        from weft.runs.graphs import reopen_graph
+        from weft.runs.graphs import resume_graph
 
         assert self._state is not None
-        active = reopen_graph(self._state, run_id, projection_of, self.executor.tuning, self.managers, events)
-        plan = active.plan
-        if plan is not None and plan.recovered is not None:
-            if isinstance(self.loop.clock, ResumedClock):
-                self.loop.clock.reach(plan.recovered.pending.now)
-            if plan.ended:
-                active.run = self.show(plan.graph, plan.recovered.master, active)
-                return active
-        self._start(active)
-        return active
+        active = resume_graph(self._state, run_id, projection_of, self, events)
+        return active if active.plan is not None and active.plan.ended else self._settled_at_close(active)
 
-    def _start(self, active: ActiveRun, listeners: Sequence[runtime.Listener] = ()) -> Run:
-        run = active.start(self, listeners)
+    def _settled_at_close(self, active: ActiveRun) -> ActiveRun:
+        """Return a run whose end, if it has ended, is waited for when the session closes."""
 
         def settle() -> None:
-            if run.job.finished.is_set():
+            if active.run.job.finished.is_set():
                 active.wait(_SETTLE_S)
 
         self.on_close(settle)
-        return run
+        return active
 
     def run(self, graph: LogicalGraph, *, timeout_s: float | None = None, progress: bool = True) -> Results:
         """Run a graph to its end and return its results. Ctrl-C cancels and waits; a second Ctrl-C leaves at once.
@@ -288,45 +233,7 @@ class Session(runtime.EngineSession):
         return self
 
 
-def _state(name: str, value: bool | str | os.PathLike[str]) -> StateRoot | None:
-    """Return the state folder of an argument, or None."""
-    if value is False:
-        return None
-    if value is True:
-        return Settings().state_root(Path.cwd())
-    return StateRoot(arguments.folder(name, value, "True, False or the path of a state folder"))
-
-
 def _add_resume_command(interrupt: KeyboardInterrupt, run: Run) -> None:
     """Add the command that resumes a durable run to the traceback of a Ctrl-C."""
     if run.again and run.status != "succeeded":
         interrupt.add_note(f"{run.id} can be resumed: {run.again}")
-
-
-def _historian(state: StateRoot) -> Historian:
-    from weft.runtime.history import Historian
-
-    state.prepare()
-    return Historian(state.catalog(), RealClock())
-
-
-def _session_name(name: str | None) -> str:
-    if name is None:
-        return "session"
-    if not is_name(name) or "/" in name or len(name) > 80:
-        raise UsageError(f"{name!r} cannot name a session", hint="Use 1 to 80 letters, digits and _ - .")
-    return name
-
-
-def _size(name: str, value: int | str | None) -> int | None:
-    if value is None:
-        return None
-    try:
-        size = parse_size(value) if isinstance(value, str) else value
-    except (ValueError, OverflowError):
-        size = 0
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise arguments.wrong(name, value, "a number of bytes, such as 512MiB or 4GiB")
-    if size >= 1 << 63:
-        raise arguments.wrong(name, value, "less than 8 EiB, which is more than any machine has")
-    return size
