@@ -156,6 +156,7 @@ class Grid(Router):
 
     def __init__(self, grid: GridMap, n_src: int, n_dst: int) -> None:
         super().__init__(n_src, n_dst)
+        self.map = grid
         self.src = _resolve(grid.src, n_src)
         self.dst = _resolve(grid.dst, n_dst)
         self.single = grid.single

@@ -7,14 +7,14 @@ identity, so that data derived from a record can be cached with it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    from weft.graph.routing import Router
-    from weft.model.program import Program
-    from weft.model.resources import Resources
+# Not for type checks alone: the form of the records in bytes (`weft.graph.task_wire`) is made from their fields.
+from weft.graph.routers import Router  # noqa: TC001
+from weft.model.program import Program  # noqa: TC001
+from weft.model.resources import Resources  # noqa: TC001
 
 UNSETTLED: Final = -1
 """The partitions of an output edge while its reader's parallelism is not settled, or is 0: any may be written."""

@@ -4,10 +4,9 @@
 does (`LocalBackend`, `LocalJob`) and sends leases over a socket. `serve` is the far end, in a process of its own,
 without master, store or job: it needs only the content of a `Launch` (`TaskSpec`) and the values sent with it.
 
-A frame is its length and MessagePack, `[kind, token, ...]`. Launches, values and questions are pickled inside, as on
-the channel of worker processes: the other end is a child of this process. On a network frames would be signed. Each
-`LAUNCH` is answered by one `DONE`. `ASK` is a request of a running task to its host (events, endpoints, streams): it
-blocks the task and not the far end, and a helper thread here answers.
+A frame is its length and MessagePack, `[kind, token, ...]`. Launches travel as `weft.engine.launch_wire` writes them;
+values and requests are pickled. On a network frames would be signed. One `DONE` answers a `LAUNCH`. `ASK` is a request
+of a running task to its host (events, endpoints, streams): it blocks that task alone, and a helper thread answers.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ import msgspec
 from weft.backends.local import GRACE_S, LocalBackend, abandon, crashed
 from weft.backends.local_jobs import LocalJob
 from weft.backends.process_jobs import needed
+from weft.engine.launch_wire import decode_launch, encode_launch
 from weft.engine.tuning import Tuning
 from weft.model.errors import NotFoundError, ProgramError
 from weft.store import codec
@@ -117,7 +117,8 @@ class SocketBackend(LocalBackend):
 
     def _send(self, lease: WorkerLease, launch: Launch) -> None:
         try:
-            self._wire.send(LAUNCH, _token(lease), codec.to_pickle((launch, self._values(lease))))
+            data = encode_launch(launch, codec.to_pickle), codec.to_pickle(self._values(lease))
+            self._wire.send(LAUNCH, _token(lease), *data)
         except Exception as error:  # noqa: BLE001 - whatever it is, the lease has to be answered
             self._end(lease, crashed(lease, error))
         if lease.stop:  # stopped before it was sent
@@ -258,8 +259,8 @@ class _Far:
             elif about in self._leases:
                 self._leases[about].cancel()
 
-    def _lease(self, token: str, data: bytes) -> WorkerLease:
-        launch, values = codec.from_pickle(data)
+    def _lease(self, token: str, launched: bytes, data: bytes) -> WorkerLease:
+        launch, values = decode_launch(launched, codec.from_pickle), codec.from_pickle(data)
         columns: dict[str, Column] = {}
 
         def column(edge: EdgeSpec) -> Column:
