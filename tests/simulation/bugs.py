@@ -204,7 +204,7 @@ def _one_is_enough(true: Callable[..., Any]) -> Callable[..., Any]:
 
 BUGS = [
     Bug("an output is freed before its last reader has finished", readiness, "count_refs", _refs_less_one),
-    Bug("a lost output is not made again", lineage, "remake", nothing),
+    Bug("a lost output is not made again", settle, "_restore_rows", answers(0)),
     Bug("a task that goes back does not look whether its inputs are there", lineage, "missing_inputs", answers(False)),
     Bug("what a dead node held counts as there", Master, "_on_worker_lost", _loses_no_node),
     Bug("tokens are not given back", tokens, "return_tokens", nothing, "resources,"),
@@ -215,7 +215,7 @@ BUGS = [
     Bug("what depends on a failed task is not given up", settle, "mark", _marks_no(FATAL), "retries,"),
     Bug("a cancelled job leaves its outputs behind", job, "free_everything", nothing),
     Bug("an ended job leaves what is no result behind", job, "free_leftovers", nothing),
-    Bug("a service is not stopped after its consumers", readiness, "drain", nothing, "services,"),
+    Bug("a service is not stopped after its consumers", settle, "_drain", nothing, "services,"),
     Bug("a queued task is given up and stays queued", readiness, "unqueue", nothing),
     Bug("a task is given to two workers", Intervals, "take", _takes_the_last_twice),
     Bug("a lease that is over can be reported again", endings, "on_done", _takes_what_is_over),

@@ -13,15 +13,17 @@ class Phase(IntEnum):
     """The phases of a tick, first to last."""
 
     DEPENDENTS = 0  # tasks that failed, were skipped or went back: other tasks fail, or count their inputs anew
-    MANAGERS = 1  # vertex managers decide; their vertices are in `Core.dirty`
-    EXCLUSION = 2  # the node exclusion policy decides, after a failure or after a worker came or went
-    RESTARTS = 3  # vertices whose restart region has to start again
-    BLOCKED = 4  # vertices that have ended without a success, an event or an answer: their dependents end
-    CONES = 5  # changed vertices, of which cones are planned again
-    REQUESTS = 6  # vertices that may have to ask the pool for slots
-    UNSLOTTED = 7  # tasks that hold no slot start, as far as their tokens go
-    OFFERS = 8  # offered workers get leases
-    BACKUPS = 9  # offered workers that got none run late leases a second time
+    WANTED = 1  # stages with lost outputs, or whose tasks run again: outputs that are gone and wanted are made again
+    SERVICES = 2  # services whose readers may all have ended: these stop
+    MANAGERS = 3  # vertex managers decide; their vertices are in `Core.dirty`
+    EXCLUSION = 4  # the node exclusion policy decides, after a failure or after a worker came or went
+    RESTARTS = 5  # vertices whose restart region has to start again
+    BLOCKED = 6  # vertices that have ended without a success, an event or an answer: their dependents end
+    CONES = 7  # changed vertices, of which cones are planned again
+    REQUESTS = 8  # vertices that may have to ask the pool for slots
+    UNSLOTTED = 9  # tasks that hold no slot start, as far as their tokens go
+    OFFERS = 10  # offered workers get leases
+    BACKUPS = 11  # offered workers that got none run late leases a second time
 
 
 PHASES = len(Phase)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.engine import patching
+from weft.engine.agenda import Phase
 from weft.engine.commands import Free
 from weft.engine.core import ANYWHERE, FEW
 from weft.engine.events import Done, Failed, GaveBack, Progress, Started
 from weft.engine.failures import delay_of, fatal, may_retry
 from weft.engine.leases import attempt_ended, close, hold, lost_one, move, narrow, won, write_rows
-from weft.engine.lineage import lose, missing_inputs, remake
+from weft.engine.lineage import lose, missing_inputs
 from weft.engine.machines.job import GOING
 from weft.engine.machines.lease import ACTIVE, GIVEN_UP, LeaseState
 from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
@@ -30,7 +31,7 @@ from weft.engine.rows import (
     runs_of,
     write,
 )
-from weft.engine.settle import lease_stopped, mark
+from weft.engine.settle import drain_unread, lease_stopped, mark
 from weft.graph.logical import RestartPolicy, VertexKind
 from weft.model.failures import FAILURES, Failure
 from weft.model.ids import task_name
@@ -66,9 +67,11 @@ def on_done(core: Core, event: Done) -> None:
     if lease.state not in ACTIVE:
         _stopped(core, lease, event.hi)
         return
-    if lease.stage.vertex.restart is RestartPolicy.ALWAYS and lease.stage.status is not VertexState.DRAINING:
-        _restart_ended(core, lease, event)
-        return
+    if lease.stage.vertex.restart is RestartPolicy.ALWAYS:
+        drain_unread(core)
+        if lease.stage.status is not VertexState.DRAINING:
+            _restart_ended(core, lease, event)
+            return
     close(core, lease)
     hi = max(event.hi, lease.lo)  # the other attempt may have finished more before its loss
     cone = lease.cone
@@ -182,8 +185,8 @@ def _commit_units(core: Core, lease: LeaseRow, lo: int, hi: int, event: Done | P
         if stage.over == stage.n:
             end(core, stage)
     _commit_root(core, lease, lo, hi, event)
-    for consumer in wanted_since:
-        remake(core, consumer)
+    if wanted_since:
+        core.later(Phase.WANTED, *wanted_since)
 
 
 def _commit_root(core: Core, lease: LeaseRow, lo: int, hi: int, event: Done | Progress) -> None:
@@ -254,8 +257,7 @@ def _chain_stopped(core: Core, lease: LeaseRow, event: Done) -> None:
     finish(core, stage, ((unit, unit + 1),))
     for later, _ in lease.members[reached + 1 :]:
         if missing_inputs(later, unit, unit + 1):
-            remake(core, later)
-            recount(core, later)
+            core.later(Phase.WANTED, later)
         mark(core, later, unit, unit + 1, UNSCHEDULED)
 
 
@@ -302,10 +304,9 @@ def put_back(core: Core, lease: LeaseRow, lo: int, hi: int, *, delayed: int = -1
             continue
         if not stage.inputs and delayed < 0 and stage.status not in ENDED:
             make_ready(core, stage, a, b)
+        elif stage.inputs and core.status in GOING and missing_inputs(stage, a, b):
+            core.later(Phase.WANTED, stage)
         else:
-            recount(core, stage)
-        if stage.inputs and core.status in GOING and missing_inputs(stage, a, b):
-            remake(core, stage)
             recount(core, stage)
     for stage, mult in lease.members:
         mark(core, stage, lo * mult, hi * mult, UNSCHEDULED)
@@ -375,6 +376,8 @@ def on_failed(core: Core, event: Failed) -> None:
         won(core, lease)
     kind = event.kind
     root = lease.stage
+    if root.vertex.kind is VertexKind.SERVICE:
+        drain_unread(core)  # its last reader may have ended just before
     if root.status is VertexState.DRAINING:  # ignored whatever its end: its tasks are not needed any more
         on_done(core, Done(event.now, lease.id, lease.hi))
         return

@@ -8,17 +8,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.engine.core import ANYWHERE
+from weft.engine.lineage import is_concluded
 from weft.engine.machines.job import GOING, OVER
 from weft.engine.machines.task import TaskState
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.engine.readiness import count_missing, gate_opens
 from weft.engine.story import story
+from weft.graph.logical import Outcome, SameAs, Source, VertexKind
 from weft.model.errors import InternalError
 
 if TYPE_CHECKING:
     from weft.engine.core import Core
     from weft.engine.physical import Stage
 
+_UNSTARTED = (TaskState.UNSCHEDULED, TaskState.READY, TaskState.PROBING)
 _LIVE = (TaskState.LEASED, TaskState.RUNNING, TaskState.COMMITTING, TaskState.CANCELLING)
 _OVER = (TaskState.FINISHED, TaskState.FREED, TaskState.FATAL, TaskState.CANCELLED, TaskState.SKIPPED)
 
@@ -35,6 +38,7 @@ def check(core: Core) -> None:
             _check_ready(core, stage)
             _check_inputs(core, stage)
     _check_attempts(core)
+    _check_settled(core)
     ended = sum(stage.status in ENDED for stage in core.stages)
     _must(core, "", ended + core.unended == len(core.stages), "the count of vertices that have not ended is right")
     for name, limit in core.graph.limits.items():
@@ -59,6 +63,71 @@ def _check_attempts(core: Core) -> None:
         _must(core, lease.stage.id, lease.worker != other.worker, f"the leases {id} and {other.id} are apart")
     for id in core.cancelled:
         _must(core, "", id not in core.leases and id not in core.speculative, f"lease {id} has lost for good")
+
+
+# ------------------------------------------------------------------------------------------ derived from scratch
+
+
+def _check_settled(core: Core) -> None:
+    """Check that failed, skipped, blocked and wanted tasks are those that the states of this moment imply."""
+    _must(core, "", not core.due and not any(core.queues), "no phase has work left")
+    if core.status not in GOING:
+        return
+    expanding = any(stage.vertex.expands and stage.status not in ENDED for stage in core.stages)
+    for stage in core.stages:
+        _must(core, stage.id, not stage.state.count(TaskState.LOST), "a lost output is made again, or dropped")
+        if stage.status in ENDED or is_concluded(core, stage):
+            continue
+        waiting = [index for index in range(max(stage.n, 0)) if stage.state[index] in _UNSTARTED]
+        if waiting or stage.n < 0:
+            _check_blocked(core, stage)
+            _check_sources(core, stage, waiting)
+        readers = [link.dst for link in stage.outputs if link.edge.scheduling.concurrent]
+        if stage.vertex.kind is VertexKind.SERVICE and readers and stage.status is not VertexState.DRAINING:
+            live = expanding or any(reader.status not in ENDED for reader in readers)
+            _must(core, stage.id, live, "a service that does not stop has a reader")
+    for row in core.choices.values():
+        chosen = row.choice.branches.get(row.taken, ())
+        for name in {name for branch in row.choice.branches.values() for name in branch}.difference(chosen):
+            stage = core.by_id[name]
+            waits = stage.status not in ENDED and (stage.n < 0 or any(map(stage.state.count, _UNSTARTED)))
+            _must(
+                core, name, not (row.taken and waits), f"no task of it waits, since {row.choice.id} took {row.taken!r}"
+            )
+
+
+def _check_blocked(core: Core, stage: Stage) -> None:
+    """Check that a vertex with unstarted tasks waits for nothing that can no longer come."""
+    width = stage.vertex.parallelism
+    if stage.n < 0 and isinstance(width, (Source, SameAs)):
+        source = core.by_id[width.expander if isinstance(width, Source) else width.vertex]
+        _must(core, stage.id, source.status not in ENDED, f"{source.id}, which decides its parallelism, has not ended")
+    successes = [link.src for link in stage.inputs if link.edge.scheduling.outcome is Outcome.ONE_SUCCESS]
+    for link in stage.inputs:
+        if not link.gate or link.opened or link.src.status not in ENDED or gate_opens(core, link):
+            continue
+        others = link.src in successes and any(src.status not in ENDED for src in successes)
+        _must(core, stage.id, others, f"it does not wait for {link.src.id}, which has ended")
+
+
+def _check_sources(core: Core, stage: Stage, waiting: list[int]) -> None:
+    """Check that none of the unstarted tasks `waiting` reads a failed task, or an output that nothing makes again."""
+    for link in stage.inputs:
+        src, router = link.src, link.router
+        if link.edge.scheduling.outcome is Outcome.SUCCESS:
+            failed = src.state.count(TaskState.FATAL) or (src.n < 0 and src.status is VertexState.FAILED)
+            whole = router is None or link.wide
+            _must(core, stage.id, not (failed and whole), f"it does not wait for {src.id}, which has failed")
+        if router is None or not (src.state.count(TaskState.FATAL) or src.state.count(TaskState.FREED)):
+            continue
+        for index in waiting:
+            for lo, hi, _, _ in router.inputs(index):
+                failed = src.state.count(TaskState.FATAL, lo, hi) and link.edge.scheduling.outcome is Outcome.SUCCESS
+                _must(core, stage.id, not failed, f"task {index} does not wait for {src.id}, which has failed")
+                if stage.restarting:
+                    continue  # its region asks for outputs once it has stopped
+                gone = src.state.count(TaskState.FREED, lo, hi) or index in (link.freed_parts or ())
+                _must(core, stage.id, not gone, f"what task {index} reads of {src.id} is there, or is made again")
 
 
 def _must(core: Core, subject: str, held: bool, text: str) -> None:

@@ -1,7 +1,8 @@
-"""Recomputation of lost outputs: the minimal set of tasks, found backwards from the remaining consumers."""
+"""Lost and freed outputs: the loss, the readers that must restart, and the outputs that are still wanted."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from weft.engine.agenda import Phase
@@ -9,25 +10,23 @@ from weft.engine.commands import Free
 from weft.engine.leases import stop, stop_both
 from weft.engine.machines.job import GOING, JobState
 from weft.engine.machines.lease import ACTIVE
-from weft.engine.machines.vertex import ENDED
 from weft.engine.notes import NoteKind
-from weft.engine.readiness import advance, count_refs, recount
-from weft.engine.rows import FINISHED, FREED, LOST, NOT_STARTED, UNSCHEDULED, write
+from weft.engine.rows import FINISHED, FREED, LOST, NOT_STARTED, write
 from weft.graph.logical import VertexKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from weft.engine.core import Core, LeaseRow
-    from weft.engine.physical import PhysicalEdge, Stage
+    from weft.engine.physical import Stage
 
 AGAIN = "what it reads is made again"
 
 
 def lose(core: Core, stage: Stage, indices: Iterable[int], reason: str) -> None:
-    """Mark the lost outputs of these tasks as LOST, recompute the needed ones, drop the rest."""
+    """Mark the lost outputs of these tasks as LOST; the upward sweep recomputes the wanted ones and drops the rest."""
     gone = [i for i in indices if stage.state[i] == FINISHED]
-    if core.status not in GOING or _settled(core, stage):  # the job is ending: no recomputation
+    if is_concluded(core, stage):  # the job is ending: no recomputation
         for i in gone:
             write(core, stage, i, i + 1, FINISHED, FREED)
         return
@@ -40,11 +39,13 @@ def lose(core: Core, stage: Stage, indices: Iterable[int], reason: str) -> None:
         core.faults.extend(kept)
     if gone:
         core.note(stage.id, NoteKind.OUTPUTS_LOST, len(gone), gone[0], reason)
-        remake(core)
+        core.later(Phase.WANTED, stage)
 
 
-def _settled(core: Core, stage: Stage) -> bool:
-    """Return whether a stage has ended with a failed or cancelled job, of which only final vertices run."""
+def is_concluded(core: Core, stage: Stage) -> bool:
+    """Return whether no task of a stage runs again: the job is ending, or only its final vertices run."""
+    if core.status not in GOING:
+        return True
     return core.verdict is not None and core.verdict is not JobState.SUCCEEDED and not stage.vertex.final
 
 
@@ -65,70 +66,6 @@ def missing_inputs(stage: Stage, lo: int, hi: int) -> bool:
             if any(state.count(FREED, a, b) for a, b, _, _ in router.inputs(d)):
                 return True
     return False
-
-
-def remake(core: Core, again: Stage | None = None) -> None:
-    """Walk the graph against the edges and put back to UNSCHEDULED every task whose lost output is still needed.
-
-    `again` is a stage some of whose tasks went back to UNSCHEDULED and may need outputs that were dropped meanwhile. A
-    task in a restart region cannot be recomputed alone, since its input streams have ended: the region restarts.
-    """
-    touched: set[int] = set() if again is None else {again.index}
-    for stage in reversed(core.order):
-        if stage.n <= 0 or stage is again or _settled(core, stage):
-            continue
-        state = stage.state
-        lost = state.count(LOST)
-        if not lost and not state.count(FREED) and not any(link.freed_parts for link in stage.outputs):
-            continue
-        if not lost and not any(link.dst.index in touched for link in stage.outputs):
-            continue
-        anew = 0
-        for i in range(stage.n):
-            if state[i] == LOST:
-                if wanted(stage, i):
-                    write(core, stage, i, i + 1, LOST, UNSCHEDULED)
-                    anew += 1
-                else:
-                    write(core, stage, i, i + 1, LOST, FREED)
-            elif state[i] == FREED and wanted(stage, i):
-                write(core, stage, i, i + 1, FREED, UNSCHEDULED)
-                anew += 1
-        partial = [link for link in stage.outputs if link.freed_parts]
-        if any(link.dst.state[p] in NOT_STARTED for link in partial for p in link.freed_parts or ()):
-            # A freed piece is needed again: outputs are written whole, so all pieces are recomputed.
-            there = [i for i in range(stage.n) if state[i] == FINISHED]
-            for i in there:
-                write(core, stage, i, i + 1, FINISHED, UNSCHEDULED)
-            anew += len(there)
-            drop(core, stage, there)
-            for link in partial:
-                link.freed_parts = None
-        if anew:
-            core.note(stage.id, NoteKind.RUN_AGAIN, anew)
-            touched.add(stage.index)
-            if stage.status in ENDED:
-                stage.again = True
-                advance(core, stage, "output_lost")
-                core.unended += 1
-    if not touched:
-        return
-    near = set(touched)
-    for index in touched:
-        near.update(link.dst.index for link in core.stages[index].outputs)
-        near.update(link.src.index for link in core.stages[index].inputs)
-    for stage in core.order:
-        if stage.index in near:
-            recount(core, stage)
-    for stage in core.order:
-        if stage.index in near and stage.refs is not None:
-            stage.refs = count_refs(stage)
-    for stage in core.order:
-        if stage.index in near:
-            core.later(Phase.DEPENDENTS, (stage, 0, stage.n, UNSCHEDULED))
-    for stage in core.order:
-        if stage.index in touched and stage is not again and stage.region >= 0 and not stage.restarting:
-            core.later(Phase.RESTARTS, stage)
 
 
 def drop(core: Core, stage: Stage, indices: Sequence[int]) -> None:
@@ -167,20 +104,28 @@ def _start_again(core: Core, lease: LeaseRow) -> None:
         stop_both(core, lease, "inputs_lost", AGAIN)
 
 
-def wanted(stage: Stage, index: int) -> bool:
-    """Return whether output `index` is a result, or is read by a consumer that has not started."""
-    if stage.vertex.keep:
-        return True
-    return any(_reads(link, index) for link in stage.outputs if link.data)
+def wanted(stage: Stage) -> Callable[[int], bool]:
+    """Return a function that tells whether an output is a result, or is read by a task that has not started."""
+    links = [link for link in stage.outputs if link.data]
+    if stage.vertex.keep or any(link.router is None for link in links):  # a consumer of unknown parallelism
+        return lambda _: True
+    open_links = [link for link in links if has_unstarted(link.dst, 0, link.dst.n)]
+
+    @lru_cache(maxsize=len(links) + 1)  # the readers of a wide link are the same for each output
+    def needed(at: int, lo: int, hi: int) -> bool:
+        return has_unstarted(open_links[at].dst, lo, hi)
+
+    def is_wanted(index: int) -> bool:
+        return any(
+            needed(at, lo, hi)
+            for at, link in enumerate(open_links)
+            if link.router is not None
+            for lo, hi in link.router.consumers(index)
+        )
+
+    return is_wanted
 
 
-def _reads(link: PhysicalEdge, index: int) -> bool:
-    router = link.router
-    if router is None:
-        return True  # a consumer of unknown parallelism
-    state = link.dst.state
-    for a, b in router.consumers(index):
-        for wanted in NOT_STARTED:
-            if state.count(wanted, a, b):
-                return True
-    return False
+def has_unstarted(stage: Stage, lo: int, hi: int) -> bool:
+    """Return whether a task of `lo:hi` has not started."""
+    return any(stage.state.find(state, lo, hi) >= 0 for state in NOT_STARTED)

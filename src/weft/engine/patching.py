@@ -25,7 +25,6 @@ from weft.engine.decisions import (
     SetResources,
 )
 from weft.engine.failures import fatal
-from weft.engine.lineage import remake
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.engine.notes import NoteKind
 from weft.engine.physical import INFINITE, NOTHING, PhysicalEdge, Stage
@@ -392,7 +391,7 @@ def patch(core: Core, decision: ApplyPatch) -> None:
     for link in links:
         mark(core, link.dst, 0, max(link.dst.n, 0), UNSCHEDULED)  # its new source may have failed
         if link.data and link.dst.n > 0 and link.src.n > 0 and link.src.state.count(FREED):
-            remake(core, link.dst)
+            core.later(Phase.WANTED, link.dst)
 
 
 def emitted(core: Core, vertex: str, name: str) -> None:

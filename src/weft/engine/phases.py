@@ -19,7 +19,7 @@ from weft.engine.machines.job import GOING
 from weft.engine.machines.lease import ACTIVE
 from weft.engine.machines.vertex import ENDED
 from weft.engine.readiness import recount
-from weft.engine.settle import fail_blocked, settle_down
+from weft.engine.settle import drain_unread, fail_blocked, restore_wanted, settle_down
 
 if TYPE_CHECKING:
     from weft.engine.core import Core
@@ -73,6 +73,8 @@ EXTENSIONS: Final = tuple(
 HOOKS: Final = combine(EXTENSIONS)
 RUN: Final[dict[Phase, Callable[[Core], None]]] = {
     Phase.DEPENDENTS: settle_down,
+    Phase.WANTED: restore_wanted,
+    Phase.SERVICES: drain_unread,
     Phase.MANAGERS: _managers,
     Phase.BLOCKED: fail_blocked,
     Phase.CONES: cones.plan,

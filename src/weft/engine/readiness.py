@@ -12,11 +12,10 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from weft.engine.agenda import Phase
-from weft.engine.commands import Free, FreeParts, Probe, Stop
+from weft.engine.commands import Free, FreeParts, Probe
 from weft.engine.core import ANYWHERE
 from weft.engine.machines.table import step
 from weft.engine.machines.vertex import ENDED, SUCCESS, VERTEX, VertexState
-from weft.engine.notes import NoteKind
 from weft.engine.physical import INFINITE, NOTHING, Intervals
 from weft.engine.placement import assign_by_bytes
 from weft.engine.policy import Moment
@@ -387,38 +386,11 @@ def ended(core: Core, stage: Stage) -> None:
             blocks = True
     for link in stage.inputs:
         if link.src.vertex.kind is VertexKind.SERVICE:
-            drain(core, link.src)
+            core.later(Phase.SERVICES, link.src)
     if blocks:
         core.later(Phase.BLOCKED, stage)
     if stage.vertex.expands:
-        for service in core.services:
-            drain(core, service)
-
-
-def drain(core: Core, service: Stage) -> None:
-    """Stop a service whose last live consumer has ended."""
-    if service.status in ENDED or service.status is VertexState.DRAINING:
-        return
-    if any(link.dst.status not in ENDED for link in service.outputs if link.edge.scheduling.concurrent):
-        return
-    if any(stage.vertex.expands and stage.status not in ENDED for stage in core.stages):
-        return  # a patch may still add a consumer
-    live = [lease for lease in core.leases.values() if lease.stage is service]
-    if service.status is VertexState.RUNNING:
-        advance(core, service, "consumers_ended")
-    core.note(service.id, NoteKind.SERVICE_UNUSED)
-    for lease in live:
-        core.out.append(Stop(lease.id, "drained"))
-    waiting = [i for i in range(max(service.n, 0)) if service.state[i] in (UNSCHEDULED, READY)]
-    for i in waiting:
-        unqueue(service, i, i + 1)
-        write_mixed(core, service, i, i + 1, SKIPPED)
-        service.over += 1
-    if service.n < 0:
-        advance(core, service, "skip")
-        ended(core, service)
-    elif service.over == service.n:
-        end(core, service)
+        core.later(Phase.SERVICES, *core.services)
 
 
 # ------------------------------------------------------------------------------------------- letting go of inputs

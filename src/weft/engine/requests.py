@@ -20,6 +20,7 @@ from weft.engine.machines.vertex import ENDED
 from weft.engine.notes import NoteKind
 from weft.engine.readiness import unqueue
 from weft.engine.rows import LEASED, READY, write
+from weft.engine.settle import settle
 from weft.engine.tokens import return_tokens, take_tokens
 from weft.model.failures import Failure
 from weft.model.ids import task_name
@@ -111,6 +112,7 @@ def granted(core: Core, event: Granted) -> None:
         core.out.extend(Release(event.request, worker) for _, worker, _ in event.slots)
         return
     row.granted = True
+    settle(core)  # what a started task reads must be there
     if row.stage is not None:
         _granted_stage(core, row, event)
         return

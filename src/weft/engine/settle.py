@@ -5,6 +5,8 @@ ended. It marks the stage in the agenda, and the sweeps of the tick derive the r
 
 - `settle_down` walks from sources to readers: tasks that need a failed one fail with it, readers of skipped tasks
   count their inputs anew.
+- `restore_wanted` walks from readers to sources: outputs that are gone and still wanted are made again.
+- `drain_unread` stops services without readers.
 - `fail_blocked` follows after the managers, which may still answer: a vertex ends whose event, answer or success can no
   longer come.
 
@@ -19,10 +21,11 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from weft.engine.agenda import Phase
-from weft.engine.commands import Withdraw
+from weft.engine.commands import Stop, Withdraw
 from weft.engine.core import FEW, NO_BRANCH, Cause
 from weft.engine.job import move_job
 from weft.engine.leases import stop_both, write_rows
+from weft.engine.lineage import drop, is_concluded, wanted
 from weft.engine.machines.job import JobState
 from weft.engine.machines.lease import ACTIVE, LeaseState
 from weft.engine.machines.vertex import ENDED, SUCCESS, VertexState
@@ -30,6 +33,7 @@ from weft.engine.notes import NoteKind
 from weft.engine.policy import Moment
 from weft.engine.readiness import (
     advance,
+    count_refs,
     end,
     ended,
     gate_opens,
@@ -42,11 +46,15 @@ from weft.engine.rows import (
     CANCELLED,
     CANCELLING,
     FATAL,
+    FINISHED,
+    FREED,
+    LOST,
     NOT_STARTED,
     READY,
     SKIPPED,
     UNSCHEDULED,
     runs_of,
+    write,
     write_mixed,
 )
 from weft.engine.tokens import return_tokens
@@ -65,6 +73,8 @@ Span = tuple[int, int]
 
 _ALL_FAILED: Final = (VertexState.FAILED, VertexState.CANCELLED)
 _MAY_END_EARLY: Final = frozenset({*ACTIVE, LeaseState.REVOKED})
+_UNREAD: Final = frozenset({*ENDED, VertexState.DRAINING})
+_GONE: Final = re.compile(b"[" + re.escape(bytes((FREED, LOST))) + b"]+")
 _UNSTARTED: Final = re.compile(b"[" + re.escape(bytes(NOT_STARTED)) + b"]+")
 
 
@@ -268,6 +278,119 @@ def _cut_off(core: Core, link: PhysicalEdge, spans: Sequence[Span]) -> list[tupl
     return [(member, lo, hi, FATAL) for lease in lost for member, lo, hi in lease.spans()]
 
 
+# ---------------------------------------------------------------------------------------------------- the sweep up
+
+
+def restore_wanted(core: Core) -> None:
+    """Make outputs again that are gone and that a result or a task without a start needs, from readers to sources.
+
+    Marked are stages with lost outputs, and stages whose tasks run again. No task runs again without a reader. A task
+    in a restart region cannot run alone, since its input streams have ended: the region restarts.
+    """
+    touched = {stage.index for stage in core.taken(Phase.WANTED)}
+    if not touched:
+        return
+    restored: list[Stage] = []
+    for stage in reversed(core.order):
+        if stage.n <= 0 or not _may_lack(stage, touched):
+            continue
+        count = _restore_rows(core, stage)
+        if not count:
+            continue
+        core.note(stage.id, NoteKind.RUN_AGAIN, count)
+        touched.add(stage.index)
+        restored.append(stage)
+        if stage.status in ENDED:
+            stage.again = True
+            advance(core, stage, "output_lost")
+            core.unended += 1
+    near = set(touched)
+    for index in touched:
+        near.update(link.dst.index for link in core.stages[index].outputs)
+        near.update(link.src.index for link in core.stages[index].inputs)
+    around = [stage for stage in core.order if stage.index in near]
+    for stage in around:
+        recount(core, stage)
+    for stage in around:
+        if stage.refs is not None:
+            stage.refs = count_refs(stage)
+    for stage in around:
+        mark(core, stage, 0, max(stage.n, 0), UNSCHEDULED)
+    core.later(Phase.RESTARTS, *(s for s in reversed(restored) if s.region >= 0 and not s.restarting))
+
+
+def settle(core: Core) -> None:
+    """Run the sweeps that are due, before a handler of an event starts tasks."""
+    while core.queues[Phase.DEPENDENTS] or core.queues[Phase.WANTED]:
+        settle_down(core)
+        restore_wanted(core)
+
+
+def drain_unread(core: Core) -> None:
+    """Stop the marked services whose last live consumer has ended."""
+    for service in core.taken(Phase.SERVICES):
+        _drain(core, service)
+
+
+def _drain(core: Core, service: Stage) -> None:
+    """Stop a service whose last live consumer has ended."""
+    if service.status in _UNREAD:
+        return
+    if any(link.dst.status not in ENDED for link in service.outputs if link.edge.scheduling.concurrent):
+        return
+    if any(stage.vertex.expands and stage.status not in ENDED for stage in core.stages):
+        return  # a patch may still add a consumer
+    if service.status is VertexState.RUNNING:
+        advance(core, service, "consumers_ended")
+    core.note(service.id, NoteKind.SERVICE_UNUSED)
+    for lease in core.leases.values():
+        if lease.stage is service:
+            core.out.append(Stop(lease.id, "drained"))
+    if service.n < 0:
+        end_rest(core, service, SKIPPED)
+        return
+    end_unstarted(core, service, unstarted(service, 0, service.n), SKIPPED)
+    if service.over == service.n:
+        end(core, service)
+
+
+def _may_lack(stage: Stage, touched: set[int]) -> bool:
+    """Return whether an output of a stage is gone, and is lost or may be read again by a touched stage."""
+    state = stage.state
+    if state.count(LOST):
+        return True
+    gone = state.count(FREED) or any(link.freed_parts for link in stage.outputs)
+    return bool(gone) and any(link.dst.index in touched for link in stage.outputs)
+
+
+def _restore_rows(core: Core, stage: Stage) -> int:
+    """Put back the tasks of a stage whose outputs are gone and wanted, drop other lost ones; return their number."""
+    state = stage.state
+    if is_concluded(core, stage):
+        for lo, hi in list(runs_of(state, LOST, 0, stage.n)):
+            write(core, stage, lo, hi, LOST, FREED)
+        return 0
+    is_wanted, count = wanted(stage), 0
+    for match in _GONE.finditer(bytes(state)):
+        for index in range(*match.span()):
+            if is_wanted(index):
+                write(core, stage, index, index + 1, state[index], UNSCHEDULED)
+                count += 1
+            elif state[index] == LOST:
+                write(core, stage, index, index + 1, LOST, FREED)
+    partial = [link for link in stage.outputs if link.freed_parts]
+    if any(link.dst.state[part] in NOT_STARTED for link in partial for part in link.freed_parts or ()):
+        # A freed piece is needed again: outputs are written whole, so all pieces are recomputed.
+        there = [index for lo, hi in runs_of(state, FINISHED, 0, stage.n) for index in range(lo, hi)]
+        for index in there:
+            write(core, stage, index, index + 1, FINISHED, UNSCHEDULED)
+        count += len(there)
+        drop(core, stage, there)
+        for link in partial:
+            link.freed_parts = None
+    return count
+
+
 # ------------------------------------------------------------------------------------------------ what cannot come
 
 
@@ -303,13 +426,13 @@ def _end_if_blocked(core: Core, stage: Stage) -> None:
             else:
                 _cannot_run(core, stage, decider, "branch")
             return
-    expander = _sized_by(core, stage)
-    if expander is not None and expander.status in ENDED:
-        if expander.status in SUCCESS:
-            core.note(stage.id, NoteKind.UNANSWERED, expander.id)
-            end_rest(core, stage, SKIPPED)
-        else:
-            _cannot_run(core, stage, expander, "width")
+    source = _sized_by(core, stage)
+    if source is not None and source.status in SUCCESS:
+        core.note(stage.id, NoteKind.UNANSWERED, source.id)
+        end_rest(core, stage, SKIPPED)
+        return
+    if source is not None:
+        _cannot_run(core, stage, source, "width")
         return
     group = one_success_group(stage)
     for link in stage.inputs:
@@ -327,11 +450,11 @@ def _end_if_blocked(core: Core, stage: Stage) -> None:
 
 
 def _sized_by(core: Core, stage: Stage) -> Stage | None:
-    """Return the expander whose answer is the parallelism of a vertex without task rows, None if there is none."""
-    while stage.n < 0 and isinstance(parallelism := stage.vertex.parallelism, SameAs):
-        stage = core.by_id[parallelism.vertex]
-    if stage.n < 0 and isinstance(parallelism := stage.vertex.parallelism, Source):
-        return core.by_id[parallelism.expander]
+    """Return the first ended one of the vertices that decide the parallelism of a vertex, None if no one has ended."""
+    while stage.n < 0 and isinstance(width := stage.vertex.parallelism, (SameAs, Source)):
+        stage = core.by_id[width.vertex if isinstance(width, SameAs) else width.expander]
+        if stage.status in ENDED:
+            return stage
     return None
 
 
@@ -365,6 +488,7 @@ def stop_everything(core: Core, reason: str) -> None:
             return_tokens(core, request.stage.resources[0])
         del core.requests[request.id]
     settle_down(core)  # dependents of a failed task fail with it, all others are cancelled
+    drain_unread(core)
     for stage in core.order:
         if not (core.held and stage.vertex.final):
             end_rest(core, stage, CANCELLED)

@@ -562,7 +562,7 @@ def test_a_service_that_fails_while_it_stops_is_not_tried_again(hand):
     h(h.granted(s=0, a=1))
     h.skip("launch")
     h(h.done("a[0]"))
-    h.expect("stop s[0]: drained", "release 1")
+    h.expect("release 1", "stop s[0]: drained")
     assert h.state("s") == "draining"
     h(h.failed("s[0]", Failure.INFRASTRUCTURE))
     h.expect("release 0")
@@ -946,7 +946,7 @@ def test_a_service_one_task_of_which_failed_for_good_has_failed(hand):
     h(h.failed("s[1]"))
     assert h.state("a") == "running"  # it has the other one
     h(h.done("a[0]"))
-    h.expect("stop s[0]: drained", "release 2")
+    h.expect("release 2", "stop s[0]: drained")
     h(h.stopped("s[0]"))
     assert h.skip("complete") == ["complete failed: s[1] bad"]
     h.skip("release")

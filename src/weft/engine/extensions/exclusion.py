@@ -113,7 +113,7 @@ def _remake(core: Core, decision: Remake) -> None:
     stage, index = core.by_id.get(decision.vertex), decision.index
     if stage is None or not 0 <= index < stage.n or stage.state[index] != FINISHED:
         return  # it was recomputed or dropped meanwhile
-    if stage.vertex.kind is VertexKind.FINITE and wanted(stage, index):
+    if stage.vertex.kind is VertexKind.FINITE and wanted(stage)(index):
         drop(core, stage, [index])
         lose(core, stage, [index], decision.reason)
 

@@ -16,7 +16,7 @@ from weft.engine.endings import lose_unread
 from weft.engine.extensions.bubbles import form_again, give_back
 from weft.engine.extensions.registry import Extension
 from weft.engine.leases import stop
-from weft.engine.lineage import drop, remake
+from weft.engine.lineage import drop
 from weft.engine.machines.bubble import BubbleState
 from weft.engine.machines.job import GOING
 from weft.engine.machines.lease import ACTIVE
@@ -152,8 +152,7 @@ def region_quiet(core: Core, region: int) -> None:
                 link.src.refs = count_refs(link.src)
         if stage.bubble >= 0:
             core.later(Phase.REQUESTS, stage)
-    for stage in again:
-        remake(core, stage)
+    core.later(Phase.WANTED, *again)
 
 
 def _back_to_start(core: Core, stage: Stage) -> bool:
