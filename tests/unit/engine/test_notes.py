@@ -230,4 +230,4 @@ def test_only_history_and_explanations_write_notes_as_text():
     readers = {
         path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if "engine.text import" in path.read_text()
     }
-    assert readers == {"engine/story.py", "engine/explain.py"}
+    assert readers == {"engine/story.py", "engine/explain.py", "engine/waiting.py"}
