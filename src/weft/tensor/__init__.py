@@ -13,5 +13,5 @@ from weft.frontends.tensors.arrays import runners as _runners
 from weft.frontends.tensors.arrays import stubs as _stubs
 
 _open_default = _stubs.Definition("weft.tensor.sessions", "open_default")
-_runners.install(lambda: _stubs.load(_open_default)())  # the engine is loaded when something is to be computed
+_runners.install(lambda: _stubs.load(_open_default)())  # the engine is loaded at the first computation
 __getattr__, __dir__, __all__ = _stubs.namespace(__name__)

@@ -1,4 +1,4 @@
-"""The door for xarray, which finds this manager of chunked arrays through the entry point `xarray.chunkmanagers`."""
+"""The chunk manager for xarray, found through the entry point `xarray.chunkmanagers`."""
 
 from weft.frontends.tensors.chunk_manager import WeftManager
 

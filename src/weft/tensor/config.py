@@ -1,4 +1,4 @@
-"""Options that hold for the whole process."""
+"""Options of the whole process."""
 
 from weft.frontends.tensors.arrays.stubs import namespace
 

@@ -1,4 +1,4 @@
-"""What the namespace says of itself, as the array standard asks."""
+"""Inspection of the namespace, as the array standard requires."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _TYPES = (
     "float32", "float64", "complex64", "complex128",
 )  # fmt: skip
 _MOST_AXES = 64
-"""How many axes NumPy's arrays have at most."""
+"""The most axes of a NumPy array."""
 
 
 class Info:
     """Capabilities, devices and types, as `__array_namespace_info__` of the standard."""
 
     def capabilities(self) -> dict[str, Any]:
-        """Return what the library can do."""
+        """Return the capabilities of the library."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": _MOST_AXES}
 
     def default_device(self) -> str:
-        """Return where arrays are made."""
+        """Return the device of new arrays."""
         return DEVICE
 
     def default_dtypes(self, *, device: str | None = None) -> dict[str, DType]:
-        """Return the types of arrays for which none was named."""
+        """Return the default types of new arrays."""
         _known(device)
         return {
             "real floating": np.dtype(np.float64),
@@ -60,7 +60,7 @@ def _known(device: str | None) -> None:
 
 
 def __array_namespace_info__() -> Info:  # noqa: N807
-    """Return what the namespace says of itself: capabilities, devices, types."""
+    """Return the capabilities, devices and types of the namespace."""
     return Info()
 
 

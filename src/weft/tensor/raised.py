@@ -1,7 +1,7 @@
-"""What the code of a task raised, as an error that can be caught as that, too.
+"""Errors of tasks that are also of the class that the user's code raised.
 
-A small expression is computed by whoever asks for it, a large one by tasks: `except numpy.linalg.LinAlgError` has to
-work for both.
+The calling thread computes a small expression, tasks compute a large one: `except numpy.linalg.LinAlgError` has to work
+for both.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from weft.model.errors import TaskError, WeftError
 
 
 def as_raised(error: TaskError) -> TaskError:
-    """Return an error with the same words that is also of the class that the code of the task raised.
+    """Return an error with the same message that is also of the class that the code of the task raised.
 
-    The error itself is returned where this process does not know the class, or cannot make an error of both.
+    The error itself is returned if this process does not know the class, or cannot make an error of both classes.
     """
     module, _, name = error.raised.partition(":")
     found: Any = sys.modules.get(module)

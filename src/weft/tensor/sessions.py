@@ -1,4 +1,4 @@
-"""Where arrays are computed: the session that is current, and how values come out of it."""
+"""Sessions that compute arrays, the current session, and the transfer of values out of it."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from weft.runtime.session import Results, Run
 
 STORED_FROM = 64 * 1024
-"""Arrays of this many bytes are put into shared memory for worker processes; smaller ones travel with the programs."""
+"""The least bytes of an array that goes into shared memory for worker processes; smaller ones travel with programs."""
 
 _LOOK_S = 0.1
-"""How often what is shown of a run is brought up to date, in seconds."""
+"""The seconds between updates of a shown progress."""
 
 
 @named("Session")
@@ -45,10 +45,10 @@ class TensorSession:
     """Computes arrays. Takes the arguments of `weft.Session` (backend, workers, memory, ...), and four of its own.
 
     `fusion` is "region" (every connected region of one-to-one operations becomes one kernel) or "chain" (only straight
-    chains, as the Mars document has it). `chunk_size` is that of arrays for which none is given: at most so many
-    elements along each axis; None chooses by shape, type and workers. With `direct=False` small expressions, too, are
-    computed by the workers; otherwise the thread that asks does it, with NumPy. `array_namespace` names the module that
-    computes chunks: "numpy", or another one with its functions ("cupy", "jax.numpy").
+    chains, as in the Mars document). `chunk_size` is the default for arrays: the most elements along each axis; None
+    chooses by shape, type and workers. With `direct=False` workers compute small expressions, too; otherwise the
+    calling thread does, with NumPy. `array_namespace` names the module that computes chunks: "numpy", or another one
+    with its functions ("cupy", "jax.numpy").
     """
 
     def __init__(
@@ -86,17 +86,17 @@ class TensorSession:
 
     @property
     def workers(self) -> int:
-        """How many tasks run at a time."""
+        """The number of tasks that run at a time."""
         return len(self.engine.loop.slots.specs)
 
     @property
     def budget(self) -> int:
-        """How many bytes of chunks fit into memory."""
+        """The bytes of chunks that fit into memory."""
         return self.engine.store.memory.budget
 
     @property
     def session_id(self) -> str:
-        """What tells the session from others of this process."""
+        """The id of the session, unique in this process."""
         return f"session-{id(self):x}"
 
     def compute(self, nodes: Sequence[ArrayNode], watch: Watch | None = None) -> list[ArrayNode]:
@@ -133,9 +133,11 @@ class TensorSession:
                     run.forget()
 
     def _holds(self, node: ArrayNode) -> bool:
-        """Whether the chunks of a source go into the store: those that a session has kept, and, where workers do not
-        read the memory of this process, those that are large. A durable run has them in its graph: who goes on with it
-        finds them there."""
+        """Return whether the chunks of a source go into the store.
+
+        These are chunks that a session has kept, and large chunks if workers do not share the memory of this process. A
+        durable run has them in its graph, where a resume finds them.
+        """
         if self.durable:
             return False
         source = node.kwargs.get("source")
@@ -144,7 +146,7 @@ class TensorSession:
         return self.apart and type(source) is sources.ArraySource and node.nbytes >= STORED_FROM and source.in_memory
 
     def _kept(self, node: ArrayNode) -> KeptValues:
-        """Return the chunks of a source as they lie in the store, where they are put when they are first read."""
+        """Return the chunks of a source in the store, put there at the first read."""
         source = node.kwargs["source"]
         values = source.values if type(source) is sources.Stored else _Slices(source, node)
         if isinstance(values, KeptValues) and values.of(self.engine.store):
@@ -160,18 +162,18 @@ class TensorSession:
         return fetch(*things, session=self)
 
     def submit(self, *things: Any) -> Future[Any]:
-        """Begin to compute arrays, and return at once: a future with `result`, `cancel` and `progress`."""
+        """Start to compute arrays, and return at once: a future with `result`, `cancel` and `progress`."""
         made: Future[Any] = execute(*things, session=self, wait=False)
         return made
 
     def name(self, name: str, thing: Any) -> None:
-        """Keep something under a name; what had it before loses it."""
+        """Keep a value under a name, in place of an earlier value."""
         if not isinstance(name, str) or not name:
             raise UsageError(f"name is {name!r}", hint="Give a text.")
         self._named[name] = thing
 
     def named(self, name: str) -> Any:
-        """Return what `execute(name=...)` was given the name of; NotFoundError if there is nothing."""
+        """Return the value with the name given to `execute(name=...)`. NotFoundError: no value has it."""
         found = self._named.get(name)
         if found is None:
             some = ", ".join(self._named) or "none"
@@ -179,7 +181,7 @@ class TensorSession:
         return found
 
     def as_default(self) -> TensorSession:
-        """Compute with this session from now on where none is named."""
+        """Make this session the default."""
         runners.make_default(self)
         return self
 
@@ -215,7 +217,7 @@ class _Slices:
 
 
 def _found_in(results: Results, compiled: Compiled, number: int, node: ArrayNode) -> tuple[str, Grid, list[int] | None]:
-    """Return the vertex that made a wanted node, its lengths, and which tasks of the vertex are its chunks."""
+    """Return the vertex of a wanted node, its lengths, and the tasks of the vertex that made its chunks."""
     if isinstance(node, DeferredNode):
         return results.value(described(results, compiled.expander, number))  # type: ignore[no-any-return]
     vertex = compiled.vertex(node).id
@@ -228,7 +230,7 @@ def _found_in(results: Results, compiled: Compiled, number: int, node: ArrayNode
 def follow(run: Run, watch: Watch) -> Results:
     """Wait for the end of a run and return its results; Ctrl-C ends the run.
 
-    Errors as of `Run.result`; what the code of a task raised can be caught as that, and as TaskError.
+    Errors as of `Run.result`; an error of a task's code can be caught as its own class, and as TaskError.
     """
     watch.began(run.cancel, partial(_share, run))
     with waiting():
@@ -256,10 +258,10 @@ def _share(run: Run) -> float:
 
 @public()
 def new_session(address: str | None = None, *, default: bool = True, **arguments: Any) -> TensorSession:
-    """Open a session, which is the default one from then on unless `default` is False.
+    """Open a session, and make it the default unless `default` is False.
 
-    Takes the arguments of `Session`. `n_cpu` and `n_worker` of Mars are its workers: as many as they say together.
-    UsageError: an address is given, and there is no cluster to reach.
+    Takes the arguments of `Session`. `n_cpu` and `n_worker` of Mars give the number of workers together. UsageError: an
+    address is given, but no cluster can be reached.
     """
     if address is not None:
         raise UsageError(
@@ -276,31 +278,31 @@ def new_session(address: str | None = None, *, default: bool = True, **arguments
 
 @public()
 def get_default_session() -> TensorSession | None:
-    """Return the session that computes where none is named, None if there is none yet."""
+    """Return the default session, None if there is none yet."""
     return cast("TensorSession | None", runners.found())
 
 
 @public()
 def named_tensor(name: str, session: TensorSession | None = None) -> Any:
-    """Return what was computed with `execute(name=...)` in a session; NotFoundError: there is nothing of that name."""
+    """Return the result of `execute(name=...)` in a session. NotFoundError: no result has that name."""
     return (session or current()).named(name)
 
 
 @public()
 def stop_server() -> None:
-    """Close the session that computes where none is named, if there is one; the next computation opens another."""
+    """Close the default session, if any; the next computation opens another."""
     found = get_default_session()
     if found is not None:
         found.close()
 
 
 def current() -> TensorSession:
-    """Return the session of the innermost `with`, else the default one, which is made when it is first needed."""
+    """Return the session of the innermost `with`, else the default one, which opens at its first use."""
     return cast("TensorSession", runners.current())
 
 
 def open_default() -> TensorSession:
-    """Open a session with the usual settings, which is closed when the process ends."""
+    """Open a session with the default settings, which closes at the end of the process."""
     made = TensorSession()
     atexit.register(made.close)
     return made

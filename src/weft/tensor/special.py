@@ -1,6 +1,6 @@
-"""The functions of `scipy.special` that go element by element, on arrays. They need SciPy: `pip install 'weft[scipy]'`.
+"""The element-wise functions of `scipy.special` on arrays. They need SciPy: `pip install 'weft[scipy]'`.
 
-A name is looked up in SciPy when it is used, so all of its ufuncs are here, and a few functions that are none.
+Names are looked up in SciPy at their use, so all of its ufuncs are available, and a few other functions.
 """
 
 from __future__ import annotations

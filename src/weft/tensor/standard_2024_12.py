@@ -1,4 +1,4 @@
-"""The namespace as version 2024.12 of the array standard has it: what are tuples of arrays now were lists then."""
+"""The namespace of version 2024.12 of the array standard: some functions return lists in place of tuples."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class _Info(Info):
 
 
 def __array_namespace_info__() -> Info:  # noqa: N807
-    """Return what the namespace says of itself: capabilities, devices, types."""
+    """Return the capabilities, devices and types of the namespace."""
     return _Info()
 
 
 def broadcast_arrays(*arrays: Any) -> list[Tensor]:
-    """Return arrays repeated to the shape that all go together in."""
+    """Return arrays broadcast to their common shape."""
     return list(tensor.broadcast_arrays(*arrays))
 
 

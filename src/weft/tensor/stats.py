@@ -1,4 +1,4 @@
-"""The functions of `scipy.stats` on arrays. They need SciPy: `pip install 'weft[scipy]'`, and all values at a time."""
+"""The functions of `scipy.stats` on arrays. They need SciPy (`pip install 'weft[scipy]'`) and compute all values."""
 
 from __future__ import annotations
 

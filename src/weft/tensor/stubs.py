@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 SUBMODULES = "fft lib linalg random spatial special stats"
 """Submodules that are names of the main namespace."""
 SPACES = (MAIN, "config", "fft", "lib.index_tricks", "lib.stride_tricks", "linalg", "random")
-"""Namespaces whose names the registry has; those of SciPy are looked up there."""
+"""Namespaces with names in the registry; names of SciPy are looked up in SciPy."""
 _REGISTERING = ("weft.tensor.inspection", "weft.tensor.sessions")
 """Modules of this package that define public names."""
 
 
 def stubs() -> Iterator[tuple[Path, str]]:
-    """Yield the path of each stub file and what the registry says that it has."""
+    """Yield the path and the content of each stub file."""
     for name in (*[f"{arrays.__name__}.{one.name}" for one in iter_modules(arrays.__path__)], *_REGISTERING):
         import_module(name)
     for space in SPACES:

@@ -1,4 +1,4 @@
-"""The array: lazy, cut into chunks, computed when a value is asked for."""
+"""The array: lazy, cut into chunks, computed on request."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from weft.frontends.tensors.types import ArrayLike, ChunkSize, DType, NumpyArray
 
 _VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
-"""Of the array standard. What came new in one takes nothing from those before, but for 2025.12: lists became tuples."""
+"""Versions of the array standard. Later versions only add, except 2025.12: lists became tuples."""
 FACE = "weft.tensor"
-"""The package that users import, with the runners: an array that came from another process has it loaded."""
+"""The package that users import, with the runners: an array from another process loads it."""
 DEVICE = "cpu"
-"""Where arrays live."""
+"""The device of all arrays."""
 AT_HAND = 2**20
-"""Values of at most this many bytes are kept by the array itself once they were fetched."""
+"""The most bytes of values that the array itself keeps after a fetch."""
 
 
 def _first(x: Tensor, *rest: Any, **more: Any) -> Tensor:
@@ -48,10 +48,10 @@ def _first(x: Tensor, *rest: Any, **more: Any) -> Tensor:
 
 
 class Tensor(Methods, Expressed):
-    """An n-dimensional array that is computed when it is looked at.
+    """An n-dimensional array that is computed on request.
 
     Made by the functions of `weft.tensor`. Reading `.shape` of an array whose lengths depend on data (boolean indexing,
-    `unique`) computes it; so do `float(x)`, `x.fetch()`, `print(x)` and whatever else needs values.
+    `unique`) computes it; so do `float(x)`, `x.fetch()`, `print(x)` and all other uses of its values.
     """
 
     __slots__ = ("__weakref__", "_changes", "_of", "_order", "_own", "_seen", "_steps", "_sure", "_value")
@@ -61,25 +61,25 @@ class Tensor(Methods, Expressed):
         self._own = node
         self._order = order
         self._value: Any = None
-        self._changes = 0  # how often something was assigned to it
+        self._changes = 0  # the number of assignments to this array
         self._of: ReferenceType[Tensor] | None = None
         self._steps: views.Steps = ()
-        self._seen = 0  # how often something had been assigned to what it is a view of
-        self._sure = True  # whether it is a view, if it may be one; unknown lengths may have to tell
+        self._seen = 0  # the number of assignments to the base array at the last update
+        self._sure = True  # whether it is a view, if it may be one; unknown lengths may have to decide
         super().__init__(node)
 
     # ------------------------------------------------------------------------------------------------ attributes
 
     @property
     def _node(self) -> ArrayNode:
-        """The expression, as it is now."""
+        """The current expression."""
         whole = self._seen_in()
         if whole is not None and whole._changes != self._seen:
             self._own, self._value, self._seen = _read(whole, self._steps)._node, None, whole._changes
         return self._own
 
     def _seen_in(self) -> Tensor | None:
-        """Return the array that this one is a view of, if it is one."""
+        """Return the array that this one is a view of, if any."""
         whole = None if self._of is None else self._of()
         if whole is None:
             self._of = None
@@ -90,13 +90,13 @@ class Tensor(Methods, Expressed):
         return whole
 
     def viewed(self, made: ArrayNode, step: views.Step) -> Tensor:
-        """Return the array that one step from this one leads to: a view, where NumPy has one, else one of its own."""
+        """Return the array that one step from this one leads to: a view if NumPy has one, else a new array."""
         view = Tensor(made)
         view._look(self, (step,))
         return view
 
     def _look(self, whole: Tensor, steps: views.Steps) -> None:
-        """Make this, which steps lead to from another array, a view of that, where NumPy has one."""
+        """Make this array, the result of steps from another one, a view of that if NumPy has one."""
         if whole._of is not None and (found := whole._of()) is not None:
             whole, steps = found, (*whole._steps, *steps)
         usual = len(steps) == 1 and whole._order == "C"
@@ -106,13 +106,13 @@ class Tensor(Methods, Expressed):
             self._of, self._steps, self._seen = ref(whole), steps, whole._changes
 
     def like(self, sample: Expressed, given: Mapping[int, Expressed]) -> None:
-        """Be made as a sample was: a view of the array whose stand-in that is a view of."""
+        """Take the view relation of a sample: the array becomes a view of the operand of the sample's base."""
         whole = None if not isinstance(sample, Tensor) or sample._of is None else given.get(id(sample._of()))
         if isinstance(sample, Tensor) and isinstance(whole, Tensor):
             self._look(whole, sample._steps)
 
     def in_order(self) -> bool:
-        """Whether the elements would lie one behind the other, row by row, if NumPy held them: not so in all views."""
+        """Whether NumPy would hold the elements contiguously in row-major order, which is not so for all views."""
         whole = None if self._of is None else self._of()
         if whole is None:
             return self._order == "C" or self.ndim < 2
@@ -130,7 +130,7 @@ class Tensor(Methods, Expressed):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The length of each axis. Computes the array where that depends on data."""
+        """The length of each axis. Computes the array if it depends on data."""
         return self.node.shape
 
     @shape.setter
@@ -161,18 +161,18 @@ class Tensor(Methods, Expressed):
 
     @property
     def order(self) -> str:
-        """How the values lie in memory when they are fetched: "C", or "F" where that was asked for."""
+        """The memory order of fetched values: "C", or "F" on request."""
         return self._order
 
     @property
     def flags(self) -> Any:
-        """What NumPy says of the memory of the values when they are fetched: `x.flags["F_CONTIGUOUS"]`."""
+        """NumPy's flags for the memory of fetched values: `x.flags["F_CONTIGUOUS"]`."""
         return views.in_memory(self.shape, self.dtype, self._order).flags
 
     def ordered(self, order: str | None) -> Tensor:
-        """Return the array with its values in rows ("C") or columns ("F") when they are fetched; otherwise as it is.
+        """Return the array with fetched values in rows ("C") or columns ("F"); any other order leaves it unchanged.
 
-        ValueError: `order` is none that NumPy has.
+        ValueError: NumPy has no such `order`.
         """
         if order not in (None, "A", "C", "F", "K"):
             raise ValueError(f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})")
@@ -182,7 +182,7 @@ class Tensor(Methods, Expressed):
 
     @property
     def device(self) -> str:
-        """Where the values are: "cpu"."""
+        """The device of the values: "cpu"."""
         return DEVICE
 
     @property
@@ -227,7 +227,7 @@ class Tensor(Methods, Expressed):
 
     @property
     def manner(self) -> tuple[Any, ...]:
-        """What the class is called with beside an expression to make one like this."""
+        """The further arguments of the class for an array like this."""
         return (self._order,)
 
     def _ready(self) -> bool:
@@ -239,7 +239,7 @@ class Tensor(Methods, Expressed):
         cls.must_compute()
         nodes = [x._node for x in things]
         for x, node, settled in zip(things, nodes, computing.settle(nodes, session, watch), strict=True):
-            if x._node is node:  # somebody may have assigned to it meanwhile
+            if x._node is node:  # the array may have been assigned to meanwhile
                 x._own = settled
 
     def _value_of(self) -> NumpyArray:
@@ -257,11 +257,11 @@ class Tensor(Methods, Expressed):
 
     @classmethod
     def of_values(cls, values: NumpyArray) -> Tensor:
-        """Return an array of NumPy's as one of ours."""
+        """Return a NumPy array as a Weft array."""
         return cls(as_node(values))
 
     def to_numpy(self, session: runners.Runner | None = None) -> NumpyArray:
-        """Return the values as a NumPy array, computing them first where that was not done yet."""
+        """Return the values as a NumPy array, and compute them first if needed."""
         return self.fetch(session)  # type: ignore[no-any-return]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NumpyArray:
@@ -326,7 +326,7 @@ class Tensor(Methods, Expressed):
         return format(self.fetch()[()], how) if how else str(self)
 
     def _corners(self) -> NumpyArray:
-        """Return the values, which are there; of a large array those at the ends of each axis."""
+        """Return the computed values; of a large array those at the ends of each axis."""
         if self._value is not None or self.size <= display.FEW:
             return self._value_of()
         found = self
@@ -370,12 +370,12 @@ class Tensor(Methods, Expressed):
         return put_into(into, self)
 
     def view(self) -> Tensor:
-        """Return another array with the same elements: what is assigned to one is seen in the other."""
+        """Return another array with the same elements: assignments to one change the other."""
         return _getitem(self, ...)
 
     @property
     def flat(self) -> Flat:
-        """The elements row by row, to be looked at and assigned to."""
+        """The elements row by row, for reading and assignment."""
         return Flat(self)
 
     @flat.setter
@@ -449,9 +449,9 @@ class Tensor(Methods, Expressed):
         num_partitions: int | None = None,
         reassign_worker: bool = True,
     ) -> Tensor:
-        """Return the same array in chunks of one length along an axis, the last one perhaps shorter.
+        """Return the same array in chunks of one length along an axis; the last one may be shorter.
 
-        There are `num_partitions` of them, or `factor` times as many as workers. ValueError: none of both is given.
+        There are `num_partitions` of them, or `factor` times as many as workers. ValueError: neither is given.
         """
         if num_partitions is None:
             if factor is None:
@@ -468,7 +468,7 @@ expose(__name__, "Tensor")
 
 
 class Flat:
-    """The elements of an array row by row. Slices of them are copies, an assignment is one to the array."""
+    """The elements of an array row by row. Slices are copies; an assignment changes the array."""
 
     def __init__(self, x: Tensor) -> None:
         self._x = x
@@ -499,7 +499,7 @@ def _from_values(values: NumpyArray) -> Tensor:
 
 
 def _getitem_sample(x: Tensor, index: Any) -> Tensor:
-    """Return an array with the axes that an index leaves, whatever the lengths."""
+    """Return an array with the axes that an index leaves, for any lengths."""
     entries: list[Any] = []
     for one in index if isinstance(index, tuple) else (index,):
         if isinstance(one, Tensor | np.ndarray) and one.dtype.kind == "b":
@@ -564,9 +564,9 @@ def apply(fn: np.ufunc, *operands: Any, out: int = 0) -> Tensor:
 
 
 def put_into(into: Any, made: Any, where: Any = True, casting: Any = "same_kind") -> Any:
-    """Put what was made into the array that a caller gave as `out`, one of ours or of NumPy's, and return that.
+    """Put a result into the array that a caller gave as `out`, of Weft or NumPy, and return that.
 
-    TypeError: it cannot hold it. ValueError: it has another shape.
+    TypeError: it cannot hold the result. ValueError: it has another shape.
     """
     if not isinstance(into, Tensor):
         value = made.fetch() if isinstance(made, Tensor) else made
@@ -587,12 +587,12 @@ def put_into(into: Any, made: Any, where: Any = True, casting: Any = "same_kind"
 
 
 def viewed(x: Any, made: ArrayNode, step: views.Step) -> Tensor:
-    """Return the array that one step from an array leads to; a view of it, if it is one of ours."""
+    """Return the array that one step from an array leads to; a view of it, if it is a Weft array."""
     return x.viewed(made, step) if isinstance(x, Tensor) else Tensor(made)
 
 
 def order_of(x: Any) -> str:
-    """Return how the values of an array lie in memory when they are fetched, of ours as they are told, else by rows."""
+    """Return the memory order of an array's fetched values; row-major for arrays of other libraries."""
     return x._order if isinstance(x, Tensor) else "C"
 
 
@@ -604,5 +604,5 @@ def part_of(x: ArrayLike, fn: Callable[[Any], Any]) -> Tensor:
 
 
 def as_tensor(x: Any) -> Tensor:
-    """Return what NumPy makes an array of as an array of ours."""
+    """Return any value that NumPy makes an array of as a Weft array."""
     return x if isinstance(x, Tensor) else Tensor(as_node(x))

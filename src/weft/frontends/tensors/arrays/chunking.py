@@ -1,4 +1,4 @@
-"""How new arrays are cut into chunks, where nobody says so."""
+"""The default chunks of new arrays."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from weft.frontends.tensors.arrays.options import options
 from weft.frontends.tensors.chunks import CHUNK_BYTES, FEWEST_BYTES, Grid, normalize
 
 CHUNKS_HELD = 8
-"""So many chunks of the chosen size fit into the memory of a session for each worker."""
+"""The number of chunks of the chosen size that fit into the memory of a session for each worker."""
 
 
 class Chunking(NamedTuple):
-    """What the chunks of new arrays depend on beside shape and dtype.
+    """The parameters of the chunks of new arrays besides shape and dtype.
 
-    `chunk_size` is that of arrays for which none is given, as `Session` takes it, `workers` how many tasks run at a
-    time, `chunk_bytes` how large a chunk may be where nobody says so.
+    `chunk_size` is the default size in elements, as `Session` takes it, `workers` the number of parallel tasks,
+    `chunk_bytes` the most bytes of a chosen chunk.
     """
 
     chunk_size: Any
@@ -29,7 +29,7 @@ class Chunking(NamedTuple):
 
 
 class _Here(threading.local):
-    """What holds for the arrays that a thread makes; None: what the current session has."""
+    """The parameters of the arrays that a thread makes; None: those of the current session."""
 
     chunking: Chunking | None = None
 
@@ -38,13 +38,13 @@ _here = _Here()
 
 
 def chunking() -> Chunking:
-    """Return what holds for the arrays that this thread makes: as the current session has it, without making one."""
+    """Return the parameters for arrays of this thread: those of the current session, without opening one."""
     if _here.chunking is not None:
         return _here.chunking
     found = runners.found()
     if found is not None:
         workers = found.workers
-        room = found.budget // (CHUNKS_HELD * workers)  # each worker holds several at a time
+        room = found.budget // (CHUNKS_HELD * workers)  # each worker holds several chunks at a time
         size = options.chunk_size if found.chunk_size is None else found.chunk_size
         return Chunking(size, workers, max(FEWEST_BYTES, min(CHUNK_BYTES, room)))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -53,7 +53,7 @@ def chunking() -> Chunking:
 
 @contextmanager
 def chunking_as(told: Chunking) -> Iterator[None]:
-    """Have this thread cut new arrays as was told."""
+    """Cut new arrays of this thread with the given parameters."""
     before, _here.chunking = _here.chunking, told
     try:
         yield
@@ -62,6 +62,6 @@ def chunking_as(told: Chunking) -> Iterator[None]:
 
 
 def cut(shape: Sequence[int], itemsize: int, wanted: Any = None) -> Grid:
-    """Return the chunks of a new array: those that are asked for, else what the current session has for all."""
+    """Return the chunks of a new array: the requested ones, else those of the current session."""
     how = chunking()
     return normalize(how.chunk_size if wanted is None else wanted, shape, itemsize, how.workers, how.chunk_bytes)

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 @public(method=True)
 @needs_lengths
 def map_chunk(x: ArrayLike, fn: Callable[..., Any], args: Sequence[Any] = (), **kwargs: Any) -> Tensor:
-    """Return what a function makes of each chunk, which keeps its shape unless it is told.
+    """Return the result of a function for each chunk, with the same shape by default.
 
-    `dtype` is found by calling it on a chunk of a single 1; where that fails, give `dtype=`. `elementwise=False` says
+    A call on a chunk of a single 1 gives the `dtype`; if that fails, give `dtype=`. `elementwise=False` says
     that lengths may change: they are known when it has run. `with_chunk_index=True` gives the function `chunk_index=`
     too: the numbers of the chunk along each axis. All other arguments are the function's. ValueError, when computed: a
     result has another shape than its chunk, or with `elementwise=False` another number of axes.
@@ -81,7 +81,7 @@ class _Mapped:
 
 
 class _Numbered(_Mapped):
-    """The same, for one that is told which chunk it has."""
+    """The same, for a function that gets the number of its chunk."""
 
     def __call__(self, place: Any, chunk: Any) -> Any:  # type: ignore[override]
         assert self.where is not None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @public()
 @needs_lengths
 def isclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
-    """Return where two arrays are as good as equal: |a - b| <= atol + rtol * |b|."""
+    """Return whether elements are nearly equal: |a - b| <= atol + rtol * |b|."""
     nodes = [as_node(a), as_node(b)]
     kwargs = {"rtol": rtol, "atol": atol, "equal_nan": equal_nan}
     return Tensor(blocks.elementwise(np.isclose, nodes, np.dtype(bool), "isclose", **kwargs))

@@ -1,4 +1,4 @@
-"""From expressions to values: small ones in place, others by the current runner; and arrays put together of chunks."""
+"""Computing expressions: small ones in place, others by the current runner; and assembling arrays from chunks."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from weft.frontends.tensors.nodes import ArrayNode
 
 ASSEMBLED_FROM = 32 * 2**20
-"""Arrays of this many bytes are put together by as many threads as there are workers: a system gives memory slowly."""
+"""The least bytes of an array that all workers' threads assemble: a system provides memory slowly."""
 
 
 def settle(
     nodes: Sequence[ArrayNode], session: runners.Runner | None = None, watch: Watch | None = None
 ) -> list[ArrayNode]:
-    """Compute nodes, and return nodes that hold what was computed, with lengths that are all known."""
+    """Compute nodes, and return nodes that hold the results, with known lengths."""
     found = session or runners.found()
     wanted = {node.number: node for node in nodes if not sources.is_stored(node)}
     if not wanted:
@@ -45,7 +45,7 @@ def settle(
 def _in_place(
     todo: Sequence[ArrayNode], order: Sequence[ArrayNode], session: runners.Runner | None, watch: Watch | None
 ) -> list[ArrayNode]:
-    """Compute small nodes in this thread, and of what needs lengths first that; `order` is what `small` returned."""
+    """Compute small nodes in this thread, inputs of unknown lengths first; `order` is the result of `small`."""
     later = [node for node in todo if isinstance(node, DeferredNode)]
     if not later:
         return [_stored(node, values) for node, values in zip(todo, evaluate(todo, order), strict=True)]
@@ -66,9 +66,9 @@ def _stored(node: ArrayNode, values: list[Any]) -> ArrayNode:
 
 
 def assemble(node: ArrayNode, order: Any = "C") -> Any:
-    """Return the array that the chunks of a settled node make up, in memory of its own where a session keeps them.
+    """Return the array of a settled node's chunks, in memory of its own if a session keeps the chunks.
 
-    `order` is how its elements lie there: by rows ("C") or by columns ("F").
+    `order` is the memory order of its elements: by rows ("C") or by columns ("F").
     """
     values = node.kwargs["source"].values
     ours = isinstance(values, list)  # made in place; chunks that a session keeps are read for this array alone

@@ -1,4 +1,4 @@
-"""What users give, as expressions: arrays of ours and of NumPy's, numbers, lists, and indices of these."""
+"""Conversion of arguments to expressions: Weft and NumPy arrays, numbers, lists, and indices of these."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from weft.frontends.tensors.types import DType
 
 Scalar = bool | int | float | complex
-"""A Python number: it takes the dtype of what it goes together with."""
+"""A Python number: it takes the dtype of the other operand."""
 
 
 def dense(value: Any) -> Any:
-    """Return what was given. TypeError: it is a sparse array, or some of its elements are masked."""
+    """Return the argument. TypeError: it is a sparse array, or some of its elements are masked."""
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise TypeError("some elements are masked: masks are not supported; give x.filled(value)")
     if hasattr(value, "toarray") and hasattr(value, "nnz"):
@@ -30,9 +30,9 @@ def dense(value: Any) -> Any:
 
 
 def as_node(value: Any, like: DType | None = None) -> ArrayNode:
-    """Return the expression of an array, of something that NumPy makes an array of, or of a Python number.
+    """Return the expression of an array, of a value that NumPy makes an array of, or of a Python number.
 
-    A number takes dtype `like` where that can hold it.
+    A number takes dtype `like` if that can hold it.
     """
     if isinstance(value, Expressed):
         return value.node
@@ -48,7 +48,7 @@ def as_node(value: Any, like: DType | None = None) -> ArrayNode:
 
 
 def loose(value: Any) -> ArrayNode | Scalar:
-    """Return a node, or a Python number as it is."""
+    """Return a node, or a Python number unchanged."""
     if isinstance(value, Expressed):
         return value.loose
     if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
@@ -62,9 +62,9 @@ def loose_node(x: Any) -> ArrayNode:
 
 
 def aligned(*operands: Any) -> list[ArrayNode | Scalar]:
-    """Return arrays as nodes that go together element by element, and Python numbers as they are.
+    """Return arrays as nodes that fit together element by element, and Python numbers unchanged.
 
-    Lengths may be unknown where all arrays have the same ones.
+    Lengths may be unknown if all arrays have the same ones.
     """
     nodes = [loose(one) for one in operands]
     if any(isinstance(one, ArrayNode) and not known(one.grid) for one in nodes) and len(nodes) > 1:
@@ -77,7 +77,7 @@ def aligned(*operands: Any) -> list[ArrayNode | Scalar]:
 
 
 def plain_index(index: Any) -> Any:
-    """Return an index with plain integers, and arrays for what is no slice."""
+    """Return an index with plain integers and slices, and arrays for all other entries."""
     if isinstance(index, tuple):
         return tuple([plain_index(one) for one in index])
     if index is None or isinstance(index, EllipsisType):

@@ -53,7 +53,7 @@ def asarray(
     ndmin: int = 0,
     chunk_size: ChunkSize = None,
 ) -> Tensor:
-    """Return an array of what NumPy makes an array of; `copy=True` takes the values as they are now.
+    """Return an array of any value that NumPy makes an array of; `copy=True` copies the values now.
 
     It has `ndmin` axes at least; new ones come first. `order` is how its values lie in memory when they are fetched.
     """
@@ -96,7 +96,7 @@ def _unwrapped(obj: Any) -> Any:
 
 @public()
 def from_array(array: Any, chunk_size: ChunkSize = None) -> Tensor:
-    """Return an array over one that takes slices: NumPy, a memory map, Zarr, HDF5. It is read where it is needed.
+    """Return an array over an object that takes slices: NumPy, a memory map, Zarr, HDF5. It is read on demand.
 
     TypeError: it is none, is sparse, or has masked elements.
     """
@@ -109,7 +109,7 @@ def from_array(array: Any, chunk_size: ChunkSize = None) -> Tensor:
 
 @public()
 def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
-    """Return an array of what another library holds."""
+    """Return an array over the data of another library."""
     _here(device)
     return asarray(np.from_dlpack(x), copy=copy)
 
@@ -251,13 +251,13 @@ def eye(
 
 @public("m", refused="gpu")
 def tril(x: ArrayLike, /, k: int = 0) -> Tensor:
-    """Set what is above the k-th diagonal to zero."""
+    """Set the elements above the k-th diagonal to zero."""
     return _triangle(x, k, upper=False)
 
 
 @public("m", refused="gpu")
 def triu(x: ArrayLike, /, k: int = 0) -> Tensor:
-    """Set what is below the k-th diagonal to zero."""
+    """Set the elements below the k-th diagonal to zero."""
     return _triangle(x, k, upper=True)
 
 
@@ -333,5 +333,5 @@ def asfortranarray(x: ArrayLike, dtype: DTypeLike = None, *, chunk_size: ChunkSi
 
 @public("a", method=True)
 def copy(x: ArrayLike, order: str = "K") -> Tensor:
-    """Return an array of its own: what is assigned to one does not change the other."""
+    """Return an independent copy."""
     return asarray(x, copy=True, order=order)

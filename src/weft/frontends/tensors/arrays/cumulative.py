@@ -95,7 +95,7 @@ def cumprod(x: ArrayLike, axis: int | None = None, dtype: DTypeLike = None) -> T
 
 @public("a")
 def ediff1d(x: ArrayLike, to_end: Any = None, to_begin: Any = None) -> Tensor:
-    """Return the differences between neighbours in the flat array, between what is put at its ends."""
+    """Return the differences between neighbours in the flat array, between `to_begin` and `to_end`."""
     flat = shapes.ravel(x)
     parts = [diff(flat)]
     if to_begin is not None:

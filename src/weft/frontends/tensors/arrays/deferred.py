@@ -1,8 +1,7 @@
-"""Functions of arrays whose lengths nobody knows yet: they stay lazy, and their nodes are made while the graph runs.
+"""Functions of arrays of unknown lengths: they stay lazy, and their nodes are made while the graph runs.
 
-A function marked `needs_lengths` is called at once where all lengths are known. Where some depend on data, it is
-called with stand-ins first, to learn the dtype and the axes of what it returns, and once more, while the graph runs,
-with the true lengths.
+A function marked `needs_lengths` is called at once if all lengths are known. If some depend on data, it is called with
+stand-ins first, for the dtype and the axes of its result, and again, while the graph runs, with the true lengths.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
 
 LARGE = 64 * 1024
-"""NumPy arrays of so many bytes that a function is given become arrays of ours, which are read chunk by chunk."""
+"""The least bytes of a NumPy argument that becomes a Weft array, which is read chunk by chunk."""
 
 
 class LengthsNeededError(Exception):
-    """A function asked for what is not there before the graph has run; never seen by users."""
+    """A function needs lengths that the run determines; caught inside of Weft."""
 
 
 class _Here(threading.local):
-    """Whether this thread may not compute anything, since it only finds out what there is to compute."""
+    """Whether this thread must not compute, since it only collects the nodes to compute."""
 
     asking = False
 
@@ -57,7 +56,7 @@ def _asking() -> Iterator[None]:
 
 
 class Expressed(Executable):
-    """An array by its expression. The class itself is what functions here make arrays of."""
+    """An array by its expression. Functions of this package make arrays of this class."""
 
     __slots__ = ()
 
@@ -67,12 +66,12 @@ class Expressed(Executable):
 
     @property
     def _node(self) -> ArrayNode:
-        """The expression, whatever is known of it."""
+        """The expression, with unknown lengths."""
         raise NotImplementedError
 
     @property
     def node(self) -> ArrayNode:
-        """The expression, with all lengths known: computes it where they are not."""
+        """The expression with known lengths; computes unknown ones."""
         if not lengths_known(self._node):
             self.must_compute()
             self.execute()
@@ -80,27 +79,27 @@ class Expressed(Executable):
 
     @property
     def loose(self) -> ArrayNode:
-        """The expression, with the number of chunks known, if not their lengths: computes it where that is not."""
+        """The expression with a known number of chunks; computes an unknown one."""
         return self.node if isinstance(self._node, DeferredNode) else self._node
 
     @property
     def manner(self) -> tuple[Any, ...]:
-        """What the class is called with beside an expression to make one like this."""
+        """The further arguments of the class for an array like this."""
         return ()
 
     def like(self, sample: Expressed, given: Mapping[int, Expressed]) -> None:
-        """Be what a sample is of its operands; `given` has for each of these, by its id, what it stood for."""
+        """Take the properties of a sample from its operands; `given` maps the ids of the stand-ins to these."""
         raise NotImplementedError
 
     @staticmethod
     def must_compute() -> None:
-        """Be told that a value, or a length, is asked for that only computing can tell."""
+        """Raise LengthsNeededError in a thread that must not compute."""
         if _here.asking:
             raise LengthsNeededError
 
     @classmethod
     def of_values(cls, values: NumpyArray) -> Expressed:
-        """Return an array of NumPy's as one of ours."""
+        """Return a NumPy array as a Weft array."""
         raise NotImplementedError
 
 
@@ -109,7 +108,7 @@ class _At(int):
 
 
 def _without(value: Any, found: list[Expressed], kind: type[Expressed]) -> Any:
-    """Return an argument with places for the arrays in it, which are added to those that were found."""
+    """Return an argument with places instead of arrays, which are appended to `found`."""
     if type(value) is np.ndarray and value.nbytes >= LARGE:
         value = kind.of_values(value)
     if isinstance(value, Expressed):
@@ -133,7 +132,7 @@ def _with(value: Any, arrays: Sequence[Expressed]) -> Any:
 
 
 class DeferredCall:
-    """A call of a marked function, which is made when the lengths of the arrays among its arguments are known."""
+    """A call of a marked function, made when the lengths of its array arguments are known."""
 
     def __init__(
         self,
@@ -151,22 +150,22 @@ class DeferredCall:
 
     @property
     def name(self) -> str:
-        """What the function is called."""
+        """The name of the function."""
         return self._function.__name__.strip("_")
 
     def arrays(self, operands: Sequence[ArrayNode]) -> list[Expressed]:
-        """Return arrays of these expressions, to be the operands."""
+        """Return the arrays of these expressions, as operands."""
         with _asking():
             return [self._kind(node, *manner) for node, manner in zip(operands, self._manners, strict=True)]
 
     def returned(self, operands: Sequence[Expressed], function: Callable[..., Any] | None = None) -> Any:
-        """Return what the function, or another one that takes the same arguments, returns."""
+        """Return the result of the function, or of another one with the same arguments."""
         with _asking(), chunking_as(self._how):
             args, kwargs = _with(self._arguments, operands)
             return (function or self._function)(*args, **kwargs)
 
     def __call__(self, operands: Sequence[ArrayNode]) -> list[ArrayNode]:
-        """Return the nodes of what the function returns."""
+        """Return the nodes of the function's results."""
         try:
             made = self.returned(self.arrays(operands))
         except LengthsNeededError as needed:
@@ -183,7 +182,7 @@ class DeferredCall:
         return [one._node for one in (made if isinstance(made, tuple) else (made,))]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By name: what has it in its module may be another function around this one.
+        # By name: its module may bind the name to a wrapper of this function.
         kind = self._kind.__module__, self._kind.__qualname__
         return _call, (
             (self._function.__module__, self._function.__qualname__),
@@ -216,8 +215,8 @@ def needs_lengths(
 def needs_lengths(function: Any = None, /, *, sample: Callable[..., Any] | None = None) -> Any:
     """Mark a function that returns arrays, whose number, dtypes and axes do not depend on lengths: a decorator.
 
-    It stays lazy where lengths are unknown. `sample` is called in its place with stand-ins, in which unknown lengths
-    are 1; without it the function itself is. Where neither takes stand-ins the arrays are computed at the call.
+    The function stays lazy for unknown lengths. `sample` is called in its place with stand-ins, in which unknown
+    lengths are 1; without it the function itself. If neither accepts stand-ins the arrays are computed at the call.
     """
 
     def mark(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
@@ -237,7 +236,7 @@ def needs_lengths(function: Any = None, /, *, sample: Callable[..., Any] | None 
                 if _here.asking:
                     raise
             except (ValueError, IndexError, TypeError) as wrong:
-                if _here.asking:  # whether these lengths are to blame, or others, the caller finds out
+                if _here.asking:  # the caller finds out whether these lengths or others are the cause
                     raise LengthsNeededError from wrong
             return function(*args, **kwargs)
 
@@ -247,7 +246,7 @@ def needs_lengths(function: Any = None, /, *, sample: Callable[..., Any] | None 
 
 
 def _unknown(values: tuple[Any, ...] | list[Any]) -> Expressed | None:
-    """Return an array of unknown lengths that is among some values."""
+    """Return an array of unknown lengths among some values."""
     for value in values:
         if isinstance(value, Expressed):
             if not lengths_known(value._node):
@@ -264,7 +263,7 @@ def _deferred(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
 ) -> Any:
-    """Return arrays that are made when the lengths are known; what the function raises for stand-ins of all sizes."""
+    """Return arrays that are made when the lengths are known. Errors are those of the function for stand-ins."""
     arrays: list[Expressed] = []
     arguments = _without((args, dict(kwargs)), arrays, kind)
     call = DeferredCall(function, kind, [one.manner for one in arrays], arguments, chunking())
@@ -288,11 +287,11 @@ def _deferred(
 def _sampled(
     call: DeferredCall, nodes: Sequence[ArrayNode], sample: Callable[..., Any] | None
 ) -> tuple[Any, list[Expressed]]:
-    """Return what the function returns for stand-ins, and these."""
+    """Return the results of the function for stand-ins, and the stand-ins."""
     given = call.arrays([sample_of(node) for node in nodes])
     try:
         return call.returned(given, sample), given
     except (ValueError, IndexError):
-        # A length of 1 does not go together with the others: of all arrays let every one be 1.
+        # A length of 1 does not fit the others: let all lengths of all arrays be 1.
         given = call.arrays([stand_in([1] * len(node.grid), node.dtype) for node in nodes])
         return call.returned(given, sample), given

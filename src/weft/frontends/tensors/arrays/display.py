@@ -1,4 +1,4 @@
-"""Pictures of arrays for notebooks: a table of what an array is, and its chunks as an SVG."""
+"""Pictures of arrays for notebooks: a table of properties, and the chunks as an SVG."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MARGIN = 6.0
 
 
 def values(dtype: np.dtype[np.generic], shape: Sequence[int], corners: NumpyArray) -> str:
-    """Return what `repr` shows of an array with values; `corners` has all of them, or those near the ends."""
+    """Return the text of an array with values for `repr`; `corners` has all of them, or those near the ends."""
     large = prod(shape) > FEW
     shown = np.array2string(corners, separator=", ", prefix="Tensor(", threshold=0 if large else FEW, edgeitems=EDGE)
     usual = dtype in (np.int64, np.float64, np.complex128, np.bool) and corners.size
@@ -95,7 +95,7 @@ def picture(chunks: Sequence[Sequence[int]]) -> str:
 
 
 def _cuts(axis: Sequence[int], length: float) -> list[float]:
-    """Return where chunks begin and end along a side; of many every so many-th."""
+    """Return the borders of chunks along a side; of many borders a selection."""
     total = sum(axis) or 1
     at, places = 0, [0.0]
     for n in axis:

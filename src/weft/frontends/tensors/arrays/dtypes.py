@@ -1,4 +1,4 @@
-"""Types of elements: what they are, what holds them, what two of them make."""
+"""Types of elements: properties, conversions and common types."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from weft.frontends.tensors.types import ArrayLike, DType, DTypeLike
 
 FLOAT = np.dtype(np.float64)
-"""The dtype of numbers where none is named."""
+"""The default dtype of numbers."""
 INT = np.dtype(np.int64)
-"""The dtype of whole numbers and places where none is named."""
+"""The default dtype of integers and positions."""
 e = np.e
 inf = np.inf
 nan = np.nan
@@ -64,7 +64,7 @@ class iinfo_object(Struct, frozen=True):  # noqa: N801
 
 @public()
 def finfo(type: Any, /) -> finfo_object:
-    """Return what a floating-point type can hold; ValueError for another type."""
+    """Return the limits of a floating-point type; ValueError for another type."""
     found = np.finfo(_dtype(type))
     return finfo_object(
         int(found.bits),
@@ -78,7 +78,7 @@ def finfo(type: Any, /) -> finfo_object:
 
 @public()
 def iinfo(type: Any, /) -> iinfo_object:
-    """Return what an integer type can hold; ValueError for another type."""
+    """Return the limits of an integer type; ValueError for another type."""
     kind = _dtype(type)
     found = np.iinfo(kind)
     return iinfo_object(int(found.bits), int(found.max), int(found.min), kind)

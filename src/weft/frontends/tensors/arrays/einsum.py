@@ -36,7 +36,7 @@ def einsum(subscripts: Any, *operands: Any, dtype: DTypeLike = None, casting: An
 def _lettered(given: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     """Return subscripts as a text for operands that are each followed by a list of numbers, and perhaps one at the end.
 
-    Letters are in the order of the numbers, since that is the order of the result's axes where none is given.
+    Letters are in the order of the numbers, since that is the default order of the result's axes.
     """
     letters = string.ascii_uppercase + string.ascii_lowercase
 
@@ -130,7 +130,7 @@ def _squeezed(terms: list[str], arrays: list[Tensor]) -> tuple[list[str], list[T
 
 
 def _one_term(term: str, x: Tensor) -> tuple[str, Tensor]:
-    """Take the diagonal where a letter stands twice."""
+    """Take the diagonal of a letter that occurs twice."""
     while len(set(term)) < len(term):
         letter = next(c for c in term if term.count(c) > 1)
         a = term.index(letter)
@@ -141,7 +141,7 @@ def _one_term(term: str, x: Tensor) -> tuple[str, Tensor]:
 
 
 def _two_terms(first: tuple[str, Tensor], second: tuple[str, Tensor], kept: set[str]) -> tuple[str, Tensor]:
-    """Multiply two operands and sum over what neither the result nor a later operand needs, by one matrix product."""
+    """Multiply two operands and sum over axes without later use, by one matrix product."""
     (left, x), (right, y) = first, second
     for only, (term, z) in enumerate(((left, x), (right, y))):
         other = right if only == 0 else left

@@ -133,7 +133,7 @@ subtract = _ufunc("subtract", np.subtract)
 
 
 def _floor_divide(x1: Chunk, x2: Chunk) -> Chunk:
-    """Divide and round down; where one of both is infinite, what a division gives: an infinity, or a zero."""
+    """Divide and round down; with an infinite operand the result is that of a division: an infinity, or a zero."""
     made: Chunk = np.floor_divide(x1, x2)
     infinite = np.isinf(x1) != np.isinf(x2)
     if np.any(infinite):
@@ -225,7 +225,7 @@ def _rounded(x: Chunk, *, decimals: int) -> Chunk:
 @public("a", "a_min", "a_max", method=True, out=3)
 @needs_lengths
 def clip(x: ArrayLike, /, min: Any = None, max: Any = None) -> Tensor:
-    """Bring elements between `min` and `max`, which have the dtype of `x`; that of bools is what NumPy makes of all."""
+    """Limit elements to `min` and `max`, in the dtype of `x`; for bools in NumPy's common dtype."""
     node = as_node(x)
     made, dtype = node, node.dtype
     if dtype.kind == "b":
@@ -264,7 +264,7 @@ def _both(ufunc: np.ufunc, x: Any, out: Any, where: Any, how: Any) -> Executable
 
 @public()
 def divmod(x1: ArrayLike, x2: ArrayLike) -> ExecutableTuple:
-    """Return quotients rounded down, and what is left."""
+    """Return quotients rounded down, and remainders."""
     return ExecutableTuple([apply(np.floor_divide, x1, x2), apply(np.remainder, x1, x2)])
 
 
@@ -300,13 +300,13 @@ def fix(x: ArrayLike) -> Tensor:
 
 @public()
 def isreal(x: ArrayLike) -> Tensor:
-    """Tell of each element whether its imaginary part is zero; of what is not a number, that it is not."""
+    """Return whether the imaginary part of each element is zero; False for elements that are not numbers."""
     return apply(np.equal, imag(x), 0) if _numbers(x) else all_the_same(False, x)
 
 
 @public()
 def iscomplex(x: ArrayLike) -> Tensor:
-    """Tell of each element whether its imaginary part is not zero; of what is not a number, that it is not."""
+    """Return whether the imaginary part of each element is not zero; False for elements that are not numbers."""
     return apply(np.not_equal, imag(x), 0) if _numbers(x) else all_the_same(False, x)
 
 

@@ -1,4 +1,4 @@
-"""What is common to everything that is computed when it is asked for: at once, later, several at a time."""
+"""Executables: values that are computed on request: at once, later, or several at a time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from weft.frontends.tensors.arrays.registry import public
 from weft.model.errors import RunCancelledError, UsageError
 
 here = threading.local()
-"""What the current thread runs for somebody: `waits` gives its slot back while it waits."""
+"""The slot of the current thread: `waits` gives it back during a wait."""
 
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """Wait for something else to be computed: whoever holds a slot gives it back for that long."""
+    """Release the slot of this thread while it waits for another computation."""
     waits = getattr(here, "waits", None)
     if waits is None:
         yield
@@ -28,9 +28,9 @@ def waiting() -> Iterator[None]:
 
 
 class Watch:
-    """Follows the runs of a computation, which come one after the other, and stops them.
+    """Follows the consecutive runs of a computation, and stops them.
 
-    With `show` they are shown on a terminal while they take long.
+    With `show` their progress appears on a terminal if they take long.
     """
 
     def __init__(self, show: bool = False) -> None:
@@ -41,14 +41,14 @@ class Watch:
         self.stopped = False
 
     def began(self, stop: Callable[[], None], share: Callable[[], float]) -> None:
-        """Be told of a run that has just begun, how it is stopped, and how its share of finished tasks is found."""
+        """Register a run that has just begun, with functions that stop it and return its share of finished tasks."""
         with self._lock:
             self._stop, self._share, stopped = stop, share, self.stopped
         if stopped:
             stop()
 
     def stop(self) -> None:
-        """Ask the run that goes on, and whatever would come after it, to end."""
+        """Stop the current run, and start no further one."""
         with self._lock:
             self.stopped, stop = True, self._stop
         if stop is not None:
@@ -62,7 +62,7 @@ class Watch:
 
 @public()
 class Computation(Future[Any]):
-    """A computation that goes on by itself: a `concurrent.futures.Future` that can be stopped while it runs."""
+    """A computation in the background: a `concurrent.futures.Future` that can be stopped while it runs."""
 
     def __init__(self, work: Callable[[Watch], Any], watch: Watch) -> None:
         super().__init__()
@@ -78,18 +78,18 @@ class Computation(Future[Any]):
             else:
                 super().cancel()
                 self.set_running_or_notify_cancel()
-        except BaseException as error:  # noqa: BLE001 - whoever asks for the result is told
+        except BaseException as error:  # noqa: BLE001 - the caller of `result` gets it
             self.set_exception(error)
         else:
             self.set_result(made)
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for what was computed and return it; raise what went wrong, or CancelledError."""
+        """Wait for the values and return them; raise the error of the computation, or CancelledError."""
         with waiting():
             return super().result(timeout)
 
     def cancel(self) -> bool:
-        """Ask it to stop; False if it has ended already. It is `done` when its tasks have stopped."""
+        """Stop the computation; False if it has ended already. It is `done` when its tasks have stopped."""
         if self.done():
             return self.cancelled()
         self._watch.stop()
@@ -100,12 +100,12 @@ class Computation(Future[Any]):
         return not self.done()
 
     def progress(self) -> float:
-        """Return how much of it is done: from 0 to 1, as a share of the tasks."""
+        """Return the finished share of its tasks, from 0 to 1."""
         return 1.0 if self.done() else min(self._watch.share(), 1.0)
 
 
 class Executable:
-    """What is computed when it is asked for, and then keeps its value."""
+    """A value that is computed on request, and then kept."""
 
     __slots__ = ()
 
@@ -115,15 +115,15 @@ class Executable:
 
     @classmethod
     def _compute(cls, things: Sequence[Any], session: Any, watch: Watch) -> None:
-        """Compute things of this class in one run."""
+        """Compute executables of this class in one run."""
         raise NotImplementedError
 
     def _value_of(self) -> Any:
-        """Return the value, which is there."""
+        """Return the computed value."""
         raise NotImplementedError
 
     def _give_name(self, name: str, session: Any) -> None:
-        """Have a session, the current one if none is named, know it by a name."""
+        """Give it a name in a session, by default the current one."""
         raise NotImplementedError
 
     def execute(
@@ -136,13 +136,13 @@ class Executable:
     ) -> Any:
         """Compute it and return it; with `wait=False` return a `Computation` of it at once.
 
-        `name` makes it known to the session: `named_tensor(name)` returns it. `show_progress` shows on a terminal how
-        far it is, once it takes long; None: as the option of that name says.
+        `name` makes it known to the session: `named_tensor(name)` returns it. `show_progress` shows the progress on a
+        terminal, once the computation takes long; None: as the option of that name.
         """
         return execute(self, session=session, wait=wait, names=[name], show_progress=show_progress)
 
     def fetch(self, session: Any = None) -> Any:
-        """Return its value, computing it first where that was not done yet."""
+        """Return its value, and compute it first if needed."""
         return fetch(self, session=session)
 
 
@@ -154,9 +154,9 @@ def execute(
     names: Sequence[str | None] = (),
     show_progress: bool | None = None,
 ) -> Any:
-    """Compute things in one run, so that what they share is computed once; return the only one, or a tuple of all.
+    """Compute executables in one run, with shared parts only once; return the only one, or a tuple of all.
 
-    With `wait=False` the computation goes on by itself, and a `Computation` is returned, whose result is that.
+    With `wait=False` return a `Computation` at once, whose result is that.
     """
     wanted = _listed(things)
     watch = Watch(options.show_progress if show_progress is None else show_progress)
@@ -173,7 +173,7 @@ def execute(
 
 @public()
 def fetch(*things: Any, session: Any = None) -> Any:
-    """Return the value of the only thing, or a tuple of the values of all, computed in one run."""
+    """Return the value of the only executable, or a tuple of the values of all, computed in one run."""
     wanted = _listed(things)
     compute(wanted, session, Watch(options.show_progress))
     values = [one._value_of() for one in wanted]
@@ -181,7 +181,7 @@ def fetch(*things: Any, session: Any = None) -> Any:
 
 
 def compute(things: Iterable[Any], session: Any, watch: Watch) -> None:
-    """Compute what has no value yet: things of one class in one run."""
+    """Compute executables of one class without a value in one run."""
     kinds: dict[type[Any], list[Any]] = {}
     for one in things:
         if not one._ready():
@@ -202,15 +202,15 @@ def _listed(things: Sequence[Any]) -> list[Any]:
 
 @public()
 class ExecutableTuple(tuple[Any, ...]):
-    """Several things that are computed in one run: a tuple with `execute` and `fetch`.
+    """Several executables that are computed in one run: a tuple with `execute` and `fetch`.
 
-    Made of a named tuple, it has its fields, and so has what `fetch` returns.
+    One made of a named tuple has its fields, and so has the result of `fetch`.
     """
 
     _kind: Any
 
     def __new__(cls, things: Iterable[Any] = ()) -> Self:
-        """Make one of what is computed together."""
+        """Make a tuple of executables."""
         made = super().__new__(cls, things)
         made._kind = type(things) if hasattr(things, "_fields") else None
         return made
@@ -228,7 +228,7 @@ class ExecutableTuple(tuple[Any, ...]):
         return self if wait else made
 
     def fetch(self, session: Any = None) -> Any:
-        """Return the values; what has none yet is computed first, in one run."""
+        """Return the values; missing ones are computed first, in one run."""
         values = (fetch(self[0], session=session),) if len(self) == 1 else fetch(list(self), session=session)
         return self._kind(*values) if self._kind is not None else values
 

@@ -1,4 +1,4 @@
-"""Optional libraries: imported when they are needed, and told by the name of their extra where they are missing."""
+"""Optional libraries: imported on use; the error for a missing one names its extra."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def ifft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None
 @public("a", space="fft")
 @needs_lengths
 def rfft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
-    """Return the transform of real numbers along an axis: the half of it that says all."""
+    """Return the transform of real numbers along an axis: one half, since the other is its conjugate."""
     return _one(np.fft.rfft, x, n, axis, norm, kinds="biuf", real=False, half=True)
 
 
@@ -96,7 +96,7 @@ def _irfft_sample(x: Any, /, n: int | None = None, axis: int = -1, norm: str | N
 @public("a", space="fft")
 @needs_lengths(sample=_irfft_sample)
 def irfft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
-    """Return the inverse of `rfft`: `n` real numbers along an axis, 2(m - 1) of m where it is not given."""
+    """Return the inverse of `rfft`: `n` real numbers along an axis, by default 2(m - 1) of m."""
     return _one(np.fft.irfft, x, n, axis, norm, kinds="biufc", real=True, half=False)
 
 
@@ -170,7 +170,7 @@ def ifftn(
 def rfftn(
     x: ArrayLike, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
 ) -> Tensor:
-    """Return the transform of real numbers along several axes: of the last one the half that says all."""
+    """Return the transform of real numbers along several axes, with one half of the last axis."""
     return _several(np.fft.rfftn, x, s, axes, norm, "half")
 
 
@@ -209,7 +209,7 @@ def ifft2(
 def rfft2(
     x: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = "backward"
 ) -> Tensor:
-    """Return the transform of real numbers along two axes: of the last one the half that says all."""
+    """Return the transform of real numbers along two axes, with one half of the last axis."""
     return rfftn(x, s=s, axes=axes, norm=norm)
 
 

@@ -1,4 +1,4 @@
-"""Arrays that lie in files, as something that takes slices: what tasks read and write parts of, wherever they run."""
+"""Arrays in files, as objects that take slices: tasks read and write parts of them on any worker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _lock = threading.Lock()
 
 
 def file_path(name: str, value: object) -> str:
-    """Return the absolute path that a user gives for a file. UsageError: it is none."""
+    """Return the absolute path that a user gives for a file. UsageError: it is no path."""
     found = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(found, str) or not found or "\0" in found:
         raise UsageError(f"{name} is {value!r}", hint="Give the path of a file.")
@@ -33,7 +33,7 @@ def file_path(name: str, value: object) -> str:
 
 
 class NpyFile:
-    """An array in a file of NumPy's, of which parts are read. Travels to other processes as its path."""
+    """An array in a NumPy file, of which parts are read. Travels to other processes as its path."""
 
     def __init__(self, path: str, writable: bool = False) -> None:
         self.path = path
@@ -63,7 +63,7 @@ class NpyFile:
 
 
 class MappedFile:
-    """A memory map of NumPy's, which other processes map for themselves."""
+    """A NumPy memory map, which other processes map for themselves."""
 
     def __init__(self, path: str, dtype: DType, offset: int, shape: tuple[int, ...], order: Any) -> None:
         self._made = (path, dtype, offset, shape, order)
@@ -81,10 +81,10 @@ class MappedFile:
 
 
 class Hdf5Array:
-    """A data set in an HDF5 file. The file is opened for every part that is read or written, by one at a time.
+    """A data set in an HDF5 file. Each read or write of a part opens the file, one at a time.
 
-    HDF5 lets one process write at a time, and its library one thread: so a lock of this process, and one on the folder
-    that others of ours wait for.
+    HDF5 lets one process write at a time, and its library one thread: hence a lock of this process, and a file lock on
+    the folder for other processes of Weft.
     """
 
     def __init__(self, path: str, dataset: str) -> None:
@@ -115,7 +115,7 @@ class Hdf5Array:
 
 @contextmanager
 def opened_hdf5(path: str, mode: str) -> Iterator[Any]:
-    """Open an HDF5 file alone. NotFoundError: there is none; UnreadableError: it is another file."""
+    """Open an HDF5 file alone. NotFoundError: the file is missing. UnreadableError: it is another kind of file."""
     h5py = needed("h5py")
     with _lock, _alone(os.path.dirname(path)):
         try:
@@ -130,7 +130,7 @@ def opened_hdf5(path: str, mode: str) -> Iterator[Any]:
 
 @contextmanager
 def _alone(folder: str) -> Iterator[None]:
-    """Keep others of ours out of a folder's HDF5 files, in this process and in others."""
+    """Keep other users of Weft out of a folder's HDF5 files, in this process and in others."""
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
@@ -144,7 +144,7 @@ def _alone(folder: str) -> Iterator[None]:
 
 
 def readable(array: Any) -> Any:
-    """Return what tasks, in other processes too, can read parts of."""
+    """Return an object of which tasks, also in other processes, can read parts."""
     if isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap) and array.filename is not None:
         order = "C" if array.flags.c_contiguous else "F"
         return MappedFile(os.fspath(array.filename), array.dtype, array.offset, array.shape, order)

@@ -50,7 +50,7 @@ def histogram(
     weights: ArrayLike | None = None,
     density: bool = False,
 ) -> ExecutableTuple:
-    """Return how many elements (or what weight) lie between edges, and the edges.
+    """Return the number (or the weight) of elements between edges, and the edges.
 
     A number of bins without a range computes the smallest and the largest element first, a rule by its name all.
     """

@@ -35,7 +35,7 @@ class _Grids:
 
 
 def _line(one: slice) -> Tensor:
-    """Return the numbers that a slice stands for; an imaginary step is how many there are, both ends included."""
+    """Return the numbers of a slice; an imaginary step is their count, with both ends included."""
     start, step = 0 if one.start is None else one.start, 1 if one.step is None else one.step
     if isinstance(step, complex):
         return as_tensor(creation.linspace(start, one.stop, int(abs(step))))

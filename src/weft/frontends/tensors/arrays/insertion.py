@@ -1,4 +1,4 @@
-"""Elements put into an array along an axis, and left out of it."""
+"""Insertion and deletion of elements along an axis."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def delete(x: ArrayLike, obj: Any, axis: int | None = None) -> Tensor:
 
 
 def _places(obj: Any, n: int, end: int) -> NumpyArray:
-    """Return places along an axis of length n, which are below `end`; IndexError where they are not."""
+    """Return positions along an axis of length n. IndexError: a position is not below `end`."""
     if isinstance(obj, slice):
         return np.arange(n)[obj]
     found = np.atleast_1d(np.asarray(obj.fetch() if isinstance(obj, Tensor) else obj))

@@ -1,4 +1,4 @@
-"""NumPy's functions on our arrays: `numpy.sum(x)` is ours, lazy; what we do not have computes, and NumPy is called.
+"""NumPy's functions on Weft arrays: `numpy.sum(x)` is lazy; functions that Weft lacks compute, and call NumPy.
 
 Both protocols of NumPy end here: `__array_ufunc__` and `__array_function__`.
 """
@@ -46,7 +46,7 @@ _ASSOCIATIVE = frozenset(
         np.logaddexp2, np.logical_xor,
     }
 )  # fmt: skip
-"""Those whose reductions we have no function for, and that can be reduced chunk by chunk."""
+"""Ufuncs whose reductions have no function in Weft, and that can be reduced chunk by chunk."""
 
 
 def _running_sum(x: Tensor, **how: Any) -> Tensor:
@@ -62,7 +62,7 @@ _WITH_CORES: Mapping[np.ufunc, Callable[..., Tensor]] = {np.matmul: products.mat
 _IN_PLACE = frozenset({"put", "place", "putmask", "put_along_axis"})
 """Functions of NumPy that change their first argument."""
 _IGNORED = frozenset({"kind", "subok", "casting"})
-"""Arguments of NumPy's functions that say how, not what."""
+"""Arguments of NumPy's functions that do not change the result."""
 _KNOWN = (Tensor, np.ndarray, np.generic, bool, int, float, complex, str, bytes, list, tuple, type(None))
 
 
@@ -71,7 +71,7 @@ _KNOWN = (Tensor, np.ndarray, np.generic, bool, int, float, complex, str, bytes,
 
 @method("__array_ufunc__")
 def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **given: Any) -> Any:
-    """Call a ufunc, or a method of one, as NumPy asks for it; see `__array_ufunc__` in NumPy's manual."""
+    """Call a ufunc, or a method of one, for NumPy; see `__array_ufunc__` in NumPy's manual."""
     out = given.pop("out", None) or ()
     if not all(isinstance(one, _KNOWN) for one in (*inputs, *out)):
         return NotImplemented
@@ -93,10 +93,10 @@ def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **give
 
 
 def _lazily(ufunc: np.ufunc, method: str, inputs: Sequence[Any], given: Mapping[str, Any]) -> Any:
-    """Return arrays of ours, None where we have nothing for it."""
+    """Return Weft arrays; None if Weft has no such function."""
     rest = {key: value for key, value in given.items() if key not in _IGNORED and not _usual(key, value)}
     if method == "__call__":
-        rest.pop("where", None)  # elsewhere nothing is promised, or `out` has it
+        rest.pop("where", None)  # other elements are undefined, or come from `out`
         dtype = rest.pop("dtype", None)
         if rest or (inputs and ufunc.signature is not None and ufunc not in _WITH_CORES):
             return None
@@ -128,7 +128,7 @@ def _in_parts(ufunc: np.ufunc, method: str, x: Tensor, axis: Any = 0, keepdims: 
 
 
 def _changed(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Call what changes its first argument: an array of ours is computed, and has the changed values afterwards."""
+    """Call a function that changes its first argument: a Weft array is computed, and gets the changed values."""
     target, *rest = args
     others, words = _values((tuple(rest), dict(kwargs)))
     if not isinstance(target, Tensor):
@@ -140,7 +140,7 @@ def _changed(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
 
 
 def _usual(key: str, value: Any) -> bool:
-    """Whether an argument says what would be done without it."""
+    """Return whether an argument has its default meaning."""
     return (value is None and key != "axis") or value is np._NoValue or (key == "where" and value is True)
 
 
@@ -149,7 +149,7 @@ def _usual(key: str, value: Any) -> bool:
 
 @method("__array_function__")
 def array_function(self: Tensor, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Call a function of NumPy as it asks for it; see `__array_function__` in NumPy's manual."""
+    """Call a function of NumPy; see `__array_function__` in NumPy's manual."""
     if not all(issubclass(one, _KNOWN) for one in types):
         return NotImplemented
     if func.__name__ in _IN_PLACE:
@@ -202,7 +202,7 @@ _OF_THE_TYPE: Mapping[Any, Callable[..., Any]] = {
     np.size: _size,
     np.where: _where,
 }
-"""Functions that say something of an array without its values, or that read their arguments in a way of their own."""
+"""Functions that need no values of an array, or that read their arguments in a way of their own."""
 
 
 def _rounded(x: Chunk, decimals: int, out: Any) -> Chunk:
@@ -212,7 +212,7 @@ def _rounded(x: Chunk, decimals: int, out: Any) -> Chunk:
 
 @cache
 def _ours(func: Any) -> Callable[..., Any] | None:
-    """Return our function for one of NumPy, by its module and name."""
+    """Return the Weft function for one of NumPy, by its module and name."""
     spaces = {"numpy": "weft.tensor", "numpy.linalg": "weft.tensor.linalg", "numpy.fft": "weft.tensor.fft"}
     space = spaces.get(getattr(func, "__module__", ""))
     if space is None or func.__name__.startswith("_"):
@@ -230,7 +230,7 @@ def _signature(func: Any) -> inspect.Signature:
 def _arguments(
     func: Any, ours: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Callable[[], Any] | None:
-    """Return the call of our function that means what was asked of NumPy's; None: it cannot be said with ours."""
+    """Return the call of the Weft function for a call of NumPy's; None if no such call exists."""
     theirs: Mapping[str, inspect.Parameter] = _signature(func).parameters
     own: Mapping[str, inspect.Parameter] = _signature(ours).parameters
     try:

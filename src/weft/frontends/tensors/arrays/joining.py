@@ -1,4 +1,4 @@
-"""Arrays put together, cut apart, repeated and rolled."""
+"""Arrays concatenated, split, repeated and rolled."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Products are made chunk by chunk, and so are norms, traces and diagonals. Factorisations take each matrix of a stack as
 one chunk, and the stack chunk by chunk; a single large matrix is factored, inverted and solved by panels of columns.
-What is wrong with shapes and types is said when a function is called; what only the values can tell (a matrix that is
+Errors of shapes and types are raised by the call of a function; errors of values (a matrix that is
 singular) when they are computed.
 """
 
@@ -375,7 +375,7 @@ def pinv(x: ArrayLike, /, rtol: ArrayLike | None = None) -> Tensor:
 @public(space="linalg")
 @needs_lengths
 def matrix_rank(x: ArrayLike, /, rtol: ArrayLike | None = None) -> Tensor:
-    """Return how many singular values are above `rtol` times the largest."""
+    """Return the number of singular values above `rtol` times the largest."""
     node, _ = _matrices(x)
     return _with_tolerance(_rank, node, rtol, (), np.dtype(np.int64), "matrix_rank")
 
@@ -383,7 +383,7 @@ def matrix_rank(x: ArrayLike, /, rtol: ArrayLike | None = None) -> Tensor:
 @public(space="linalg")
 @needs_lengths
 def matrix_power(x: ArrayLike, n: int, /) -> Tensor:
-    """Return the n-th power of square matrices; of their inverses where n is negative."""
+    """Return the n-th power of square matrices; of their inverses for negative n."""
     node, dtype = _matrices(x, square=True)
     made = Tensor(node)
     if node.grid[-1].n == node.grid[-2].n == 1 or n == 0:

@@ -83,7 +83,7 @@ def nanmin(
 
 
 def _there(x: Tensor, where: Any) -> Any:
-    """Return for which elements, of those that `where` is true for, an array has a number; True: for all."""
+    """Return which elements with `where` true are numbers; True: all."""
     if x.dtype.kind not in "fc":
         return where
     there = apply(np.logical_not, apply(np.isnan, x))
@@ -95,7 +95,7 @@ def _there(x: Tensor, where: Any) -> Any:
 def nanmean(
     x: ArrayLike, axis: Axis = None, dtype: DTypeLike = None, *, keepdims: bool = False, where: ArrayLike = True
 ) -> Tensor:
-    """Return the mean of what is not NaN."""
+    """Return the mean of the elements other than NaN."""
     given = as_tensor(x)
     return statistics.mean(given, axis, dtype, keepdims=keepdims, where=_there(given, where))
 
@@ -111,7 +111,7 @@ def nanvar(
     keepdims: bool = False,
     where: ArrayLike = True,
 ) -> Tensor:
-    """Return the variance of what is not NaN, which is NaN where there are no more than `ddof` elements."""
+    """Return the variance of the elements other than NaN; NaN for at most `ddof` elements."""
     given = as_tensor(x)
     there = _there(given, where)
     made = statistics.var(given, axis, dtype, correction=ddof, keepdims=keepdims, where=there)
@@ -131,7 +131,7 @@ def nanstd(
     keepdims: bool = False,
     where: ArrayLike = True,
 ) -> Tensor:
-    """Return the standard deviation of what is not NaN."""
+    """Return the standard deviation of the elements other than NaN."""
     return apply(np.sqrt, nanvar(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=where))
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Unary = Callable[[Any], Tensor]
 Binary = Callable[[Any, Any], Tensor]
 _OPERANDS = Tensor | bool | int | float | complex | np.ndarray | np.generic | list | tuple
-"""What operators go together with; anything else may know itself what to do with an array."""
+"""The operands that operators accept; any other type may define the operation itself."""
 
 
 def _in_place(target: Tensor, result: Tensor) -> Tensor:

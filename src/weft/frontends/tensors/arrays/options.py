@@ -45,7 +45,7 @@ options = Options()
 
 @contextmanager
 def option_context(given: dict[str, Any] | None = None) -> Iterator[Options]:
-    """Give the options for the time of a `with`, with some of them set; afterwards they are what they were."""
+    """Set some options for the time of a `with`, and restore them afterwards."""
     before = {name: getattr(options, name) for name in _DEFAULTS}
     try:
         for name, value in (given or {}).items():

@@ -21,7 +21,7 @@ _SUMMARIES = {
     "median": quantiles.median,
     "minimum": statistics.min,
 }
-"""Modes of `pad` that put a value of the whole line, or of what is near its end, at both ends."""
+"""Modes of `pad` with a value computed from the whole line, or from its ends, at both ends."""
 
 
 @public()

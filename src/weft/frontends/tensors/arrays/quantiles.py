@@ -95,5 +95,5 @@ def median(x: ArrayLike, axis: Axis = None, overwrite_input: bool = False, keepd
 
 @public("a", out=2)
 def nanmedian(x: ArrayLike, axis: Axis = None, overwrite_input: bool = False, keepdims: bool = False) -> Tensor:
-    """Return the median of what is not NaN, as `median`."""
+    """Return the median of the elements other than NaN, as `median`."""
     return _order(np.nanmedian, x, axis, keepdims)

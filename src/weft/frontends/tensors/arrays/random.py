@@ -1,6 +1,6 @@
 """Random arrays: generators with a seed, and NumPy's older functions of the same names.
 
-The numbers depend on the seed, on the calls made before, and on the chunks where these are named (by `chunk_size`, or
+The numbers depend on the seed, on the earlier calls, and on chunks named by the user (by `chunk_size`, or
 that of the session); not on workers, memory, backend or order. They are not those that `numpy.random` gives for the
 same seed.
 """
@@ -54,7 +54,7 @@ _NEEDED = object()
 
 
 def _distribution(method: str, *, result: DType = FLOAT, **parameters: Any) -> Callable[..., Tensor]:
-    """Return a method that draws from a distribution of NumPy's; `_NEEDED` stands for what has no default."""
+    """Return a method that draws from a distribution of NumPy; `_NEEDED` marks a parameter without default."""
     names = tuple(parameters)
 
     def draw(self: Any, *args: Any, size: Size = None, chunk_size: ChunkSize = None, **named: Any) -> Tensor:
@@ -74,7 +74,7 @@ def _distribution(method: str, *, result: DType = FLOAT, **parameters: Any) -> C
 
 
 def _as_in_mars(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Have a method of a generator take what Mars's takes: `dtype`, and no GPU and no sparse array."""
+    """Let a method of a generator take the arguments of Mars: `dtype`, and refused GPUs and sparse arrays."""
     has_dtype = "dtype" in inspect.signature(draw).parameters
 
     @wraps(draw)
@@ -103,7 +103,7 @@ class Generator:
             return (*self._entropy, next(self._calls))
 
     def _cut(self, shape: tuple[int, ...], dtype: DType, chunk_size: ChunkSize) -> tuple[Grid, random_streams.Block]:
-        """Return the chunks, and the blocks that they hold where nobody names chunks."""
+        """Return the chunks, and the blocks in them unless the user names chunks."""
         grid = chunking.cut(shape, dtype.itemsize, chunk_size)
         named = chunking.chunking().chunk_size if chunk_size is None else chunk_size
         if not (named is None or (isinstance(named, str) and named == "auto")):
@@ -130,7 +130,7 @@ class Generator:
         given = [_parameter(one) for one in args]
         more = more or {}
         kind = np.dtype(dtype)
-        with np.errstate(all="ignore"):  # what is wrong with a parameter is told here, by who knows
+        with np.errstate(all="ignore"):  # NumPy checks the parameters here
             tried = [np.zeros(1, one.dtype) if isinstance(one, ArrayNode) else one for one in given]
             if not any(isinstance(one, ArrayNode) for one in given):
                 getattr(np.random.default_rng(0), method)(*tried, size=0, **more)
@@ -229,7 +229,7 @@ class Generator:
         return made if chunk_size is None else made.rechunk(chunk_size)
 
     def shuffle(self, x: Tensor, axis: int = 0) -> None:
-        """Put the elements of an array along an axis into random order. TypeError: it is not one of ours."""
+        """Shuffle the elements of an array along an axis. TypeError: it is not a Weft array."""
         if not isinstance(x, Tensor):
             raise TypeError(f"x is {type(x).__name__}, which cannot be shuffled in place: use permutation(x)")
         x._set(self.permutation(x, axis)._node)

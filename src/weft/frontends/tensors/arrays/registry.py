@@ -1,8 +1,8 @@
-"""The registry of public names: what users call a function, and with which arguments, is said where it is defined.
+"""The registry of public names: each definition states its names and arguments.
 
-Each row says in which namespace a name is found, and where it is defined. `weft.tensor` and its submodules, the methods
-of `Tensor`, and what NumPy's protocols find are made of the rows. They are written down in stub files (`stubs.py`), so
-that a name is known, to people, editors and at run time, before its module is loaded.
+Each row has the namespace of a name and the place of its definition. `weft.tensor` and its submodules, the methods of
+`Tensor`, and the functions for NumPy's protocols are made of the rows. Stub files (`stubs.py`) contain them, so that a
+name is known, to users, editors and at run time, before its module is loaded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _REFUSALS = {
     "sparse": "arrays are dense; leave `sparse` out",
     "gpu": "arrays are not moved to a GPU one by one; leave `gpu` out",
 }
-"""Keywords of Mars that ask for another kind of array, and why there is none."""
+"""Keywords of Mars that ask for another kind of array, with the reason of the refusal."""
 
 
 class PublicName(NamedTuple):
@@ -84,11 +84,11 @@ def public(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make a function public by its own name: a decorator.
 
-    `first` are the names that NumPy and Mars give to the first parameters, which have those of the array standard here;
+    `first` are NumPy's and Mars's names of the first parameters, which have those of the array standard in Weft;
     several for one parameter are separated by spaces. `also` are other public names, as `name` or `space.name`.
-    `ignored` are keywords of Mars that change no result, `refused` those that ask for what is not here. `method` makes
-    it a method of arrays, under its own name or under those that are given. With `out` it takes the array that gets the
-    result, by this name or as the argument of this number.
+    `ignored` are keywords of Mars that change no result, `refused` those for missing features. `method` makes it a
+    method of arrays, under its own name or under the given ones. With `out` it takes the array for the result, by this
+    name or as the argument of this number.
     """
 
     def mark(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -123,7 +123,7 @@ def _keywords(function: Callable[..., Any]) -> frozenset[str]:
 def _adapted(
     function: Callable[..., Any], name: str, first: tuple[str, ...], ignored: str, refused: str, out: int | None
 ) -> Callable[..., Any]:
-    """Have a function take what NumPy's and Mars's functions of its name take too."""
+    """Let a function also take the arguments of NumPy's and Mars's functions of its name."""
     if not (first or ignored or refused or out is not None):
         return function
     others = tuple([tuple(one.split()) for one in first])
@@ -157,7 +157,7 @@ def _adapted(
 
 
 def table(space: str) -> Mapping[str, PublicName]:
-    """Return the rows of a namespace by name, of the modules that are loaded. ValueError: a name is there twice."""
+    """Return the rows of a namespace by name, of the loaded modules. ValueError: two rows have one name."""
     found: dict[str, PublicName] = {}
     for row in rows:
         if row.space == space and found.setdefault(row.name, row) != row:

@@ -1,4 +1,4 @@
-"""Runners: what computes expressions. A session of `weft.tensor` is one; which one is current is known here."""
+"""Runners, which compute expressions, and the current runner. A session of `weft.tensor` is a runner."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Runner(Protocol):
         ...
 
     def name(self, name: str, thing: Executable) -> None:
-        """Keep something under a name; what had it before loses it."""
+        """Keep a value under a name, in place of an earlier value."""
         ...
 
 
@@ -82,7 +82,7 @@ def current() -> Runner:
 
 
 def make_default(runner: Runner) -> None:
-    """Compute with a runner from now on where none is named."""
+    """Make a runner the default."""
     with _lock:
         _set_default(runner)
 
@@ -100,7 +100,7 @@ def forget(runner: Runner) -> None:
 
 
 def swap(runner: Runner | None) -> Runner | None:
-    """Compute with a runner in this thread, None for the default one; return what it computed with before."""
+    """Set the runner of this thread, None for the default one; return the previous runner."""
     before, _here.runner = _here.runner, runner
     return before
 

@@ -25,7 +25,7 @@ _NONE = object()
 @public("condition", "x", "y")
 @needs_lengths
 def where(condition: ArrayLike, x1: Any = _NONE, x2: Any = _NONE, /) -> Any:
-    """Return elements of `x1` where a condition holds, else of `x2`; without both, `nonzero` of the condition."""
+    """Return elements of `x1` if a condition holds, else of `x2`; without both, `nonzero` of the condition."""
     if x1 is _NONE and x2 is _NONE:
         return nonzero(condition)
     if x1 is _NONE or x2 is _NONE:
@@ -56,7 +56,7 @@ def nonzero(x: ArrayLike, /) -> tuple[Tensor, ...]:
 @public("a", "v", ignored="combine_size")
 @needs_lengths
 def searchsorted(x1: ArrayLike, x2: ArrayLike, /, side: str = "left", sorter: Any = None) -> Tensor:
-    """Return where each element of `x2` would go into `x1`, which is sorted, or is so in the order of `sorter`."""
+    """Return the insertion positions of `x2` in `x1`, which is sorted, or sorted by the order `sorter`."""
     if side not in ("left", "right"):
         raise ValueError(f"side is {side!r}; give 'left' or 'right'")
     sorted_ = as_node(x1)

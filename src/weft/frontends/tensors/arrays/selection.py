@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @public("condition", "a", out=3)
 def compress(condition: ArrayLike, x: ArrayLike, axis: int | None = None) -> Tensor:
-    """Return the elements along an axis where a condition holds."""
+    """Return the elements along an axis for which a condition holds."""
     given = ravel(x) if axis is None else as_tensor(x)
     (along,) = reductions.axes_of(axis or 0, given.ndim)
     places = flatnonzero(condition) if isinstance(condition, Tensor) else np.flatnonzero(condition)
@@ -60,7 +60,7 @@ def take_along_axis(x: ArrayLike, indices: ArrayLike, /, axis: int = -1) -> Tens
 
 @public()
 def copyto(dst: Tensor, src: Any, casting: Any = "same_kind", where: ArrayLike = True) -> None:
-    """Put the elements of `src`, broadcast, into `dst`: those for which `where` holds. TypeError: they do not fit."""
+    """Copy the elements of `src`, broadcast, with `where` true into `dst`. TypeError: they do not fit."""
     given = as_tensor(src)
     if not np.can_cast(given.dtype, dst.dtype, casting):
         raise TypeError(f"Cannot cast from {given.dtype!r} to {dst.dtype!r} according to the rule {casting!r}")
@@ -112,7 +112,7 @@ def _coordinate(x: Chunk, *, shape: tuple[int, ...], order: Any, at: int) -> Chu
 
 @method("compress", "condition", "a")
 def _compress_method(self: Tensor, condition: ArrayLike, axis: int | None = None, out: Any = None) -> Tensor:
-    """Return the elements along an axis where a condition holds; without an axis, of the flat array."""
+    """Return the elements along an axis for which a condition holds; without an axis, of the flat array."""
     return compress(condition, self, axis, out)
 
 

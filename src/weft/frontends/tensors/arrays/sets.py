@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @together
 class UniqueAll(NamedTuple):
-    """The values of an array, where each is first, which value each element is, and how often each is there."""
+    """The distinct values of an array, first positions, the value number of each element, and counts."""
 
     values: Tensor
     indices: Tensor
@@ -102,7 +102,7 @@ def unique(
 ) -> Any:
     """Return the values of an array, ascending; with `axis`, the different slices along it. NaN is one value.
 
-    If it is asked for: their first places, which of them each element is, and how often each is there. With `axis` the
+    On request: their first positions, the value number of each element, and counts. With `axis` the
     array is read as one chunk.
     """
     wanted = [True, return_index, return_inverse, return_counts]

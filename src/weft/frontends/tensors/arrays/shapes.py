@@ -71,7 +71,7 @@ def _reshaping(shape: Any) -> views.Reshaped:
 def reshape(x: ArrayLike, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Tensor:
     """Give another shape; one length may be -1.
 
-    Elements are taken and put in row-major order, or with order "F" column after column; "A" is "F" for an array that
+    Elements are read and placed in row-major order, or with order "F" column by column; "A" is "F" for an array that
     lies so in memory.
     """
     if order not in ("A", "C", "F"):

@@ -130,8 +130,8 @@ def argsort(
 def partition(x: ArrayLike, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Tensor:
     """Return an array whose elements at places `kth` along an axis are those of the sorted one.
 
-    What is not larger comes before them, what is not smaller behind. `order` are fields of a structured array, the
-    first to compare first; `kind` has one value.
+    Elements that are not larger come before them, elements that are not smaller after them. `order` are fields of a
+    structured array, the first to compare first; `kind` has one value.
     """
     given, along, places = _split_at(x, kth, axis, kind)
     if not given.shape[along]:

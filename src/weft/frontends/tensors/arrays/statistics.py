@@ -30,7 +30,7 @@ def _sum_dtype(node: ArrayNode, dtype: Any) -> DType:
 
 
 def _chosen(x: Any, where: Any, instead: Any) -> ArrayNode:
-    """Return the expression of an array, with another value for the elements that `where` leaves out."""
+    """Return the expression of an array, with `value` for the elements that `where` excludes."""
     if where is True:
         return loose_node(x)
     node = as_node(x)
@@ -38,7 +38,7 @@ def _chosen(x: Any, where: Any, instead: Any) -> ArrayNode:
 
 
 def _reduced(fn: np.ufunc, node: ArrayNode, axis: Axis, dtype: Any, keepdims: bool, name: str, initial: Any) -> Tensor:
-    """Reduce an array, and put what is made together with `initial`, unless that is None."""
+    """Reduce an array, and combine the result with `initial`, unless that is None."""
     if initial is None or initial is np._NoValue:
         return Tensor(reductions.reduce(fn, node, axis, keepdims=keepdims, dtype=dtype, name=name))
     first = np.asarray(initial, dtype)
@@ -74,7 +74,7 @@ def sum(
     initial: ArrayLike | None = None,
     where: ArrayLike = True,
 ) -> Tensor:
-    """Return the sum; integers are summed in 64 bits. It begins with `initial`, and has what `where` is true for."""
+    """Return the sum of `initial` and the elements with `where` true; integers are summed in 64 bits."""
     return _total(np.add, x, axis, dtype, keepdims, "sum", initial, where)
 
 
@@ -124,21 +124,21 @@ def min(
 @public("a", ignored="combine_size", method=True, out=2)
 @needs_lengths
 def all(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False, *, where: ArrayLike = True) -> Tensor:
-    """Return whether all elements are true, of those for which `where` is."""
+    """Return whether all elements with `where` true are true."""
     return _reduced(np.logical_and, _chosen(x, where, True), axis, np.dtype(bool), keepdims, "all", None)
 
 
 @public("a", ignored="combine_size", method=True, out=2)
 @needs_lengths
 def any(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False, *, where: ArrayLike = True) -> Tensor:
-    """Return whether some element is true, of those for which `where` is."""
+    """Return whether any element with `where` true is true."""
     return _reduced(np.logical_or, _chosen(x, where, False), axis, np.dtype(bool), keepdims, "any", None)
 
 
 @public("a", ignored="combine_size", method=True, out=9)
 @needs_lengths
 def count_nonzero(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Return how many elements are not zero."""
+    """Return the number of non-zero elements."""
     node = loose_node(x)
     if node.dtype.kind in "biufcO":
         true = node if node.dtype.kind == "b" else apply(np.not_equal, Tensor(node), 0)._node
@@ -157,7 +157,7 @@ def _true(x: Chunk) -> Chunk:
 def mean(
     x: ArrayLike, /, axis: Axis = None, dtype: DTypeLike = None, keepdims: bool = False, *, where: ArrayLike = True
 ) -> Tensor:
-    """Return the mean, of what `where` is true for; of integers, in float64."""
+    """Return the mean of the elements with `where` true; of integers, in float64."""
     node = _chosen(x, where, 0)
     kind = np.dtype(np.float64) if node.dtype.kind in "biu" else node.dtype
     kind = (kind if dtype is None else np.dtype(dtype)).newbyteorder("=")
@@ -167,7 +167,7 @@ def mean(
 
 
 def _many(node: ArrayNode, axis: Axis, keepdims: bool, where: Any) -> ArrayNode | float:
-    """Return how many elements of an array `where` is true for, along axes."""
+    """Return the number of elements with `where` true, along axes."""
     if where is True:
         return reductions.count_along(node, reductions.axes_of(axis, len(node.grid)), keepdims=keepdims)
     there = shaping.broadcast_to(shaping.cast(as_node(where), np.dtype(bool)), node.grid)
@@ -189,7 +189,7 @@ def var(
 ) -> Tensor:
     """Return the variance: squared distances from the mean over the number of elements less `correction`.
 
-    `ddof` is NumPy's older name of that. Elements count for which `where` is true. The result has `dtype` where that is
+    `ddof` is NumPy's older name of it. Only elements with `where` true count. The result has `dtype` where that is
     given, and is computed in it: among whole numbers, the mean is rounded towards zero, as by NumPy.
     """
     less = correction if ddof is None else ddof
@@ -288,7 +288,7 @@ def ptp(x: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
 @public("a")
 @needs_lengths
 def average(x: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None, returned: bool = False) -> Any:
-    """Return the mean, weighted where weights are given; with `returned`, and the sums of the weights."""
+    """Return the mean, weighted by optional weights; with `returned`, also the sums of the weights."""
     if weights is None:
         made = mean(x, axis=axis)
         count = apply(np.true_divide, float(as_tensor(x).size), float(made.size or 1)).astype(made.dtype)

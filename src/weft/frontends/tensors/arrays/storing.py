@@ -1,4 +1,4 @@
-"""Arrays in files: NumPy's own, HDF5 and Zarr. Chunks are read and written by the tasks that want or make them.
+"""Arrays in files: NumPy's own, HDF5 and Zarr. Tasks read and write the chunks.
 
 HDF5 needs `pip install 'weft[hdf5]'`, Zarr `pip install 'weft[zarr]'`.
 """
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 @public()
 def load(path: Any, *, chunk_size: ChunkSize = None) -> Tensor:
-    """Return the array in a `.npy` file, of which each task reads its part.
+    """Return the array in a `.npy` file; each task reads its part.
 
-    NotFoundError: there is no such file. UnreadableError: it holds no array.
+    NotFoundError: the file is missing. UnreadableError: the file has no array.
     """
     return from_array(NpyFile(file_path("path", path)), chunk_size)
 
@@ -49,9 +49,9 @@ def load(path: Any, *, chunk_size: ChunkSize = None) -> Tensor:
 def from_hdf5(
     path: Any, group: str | None = None, dataset: str | None = None, *, chunk_size: ChunkSize = None
 ) -> Tensor:
-    """Return a data set of an HDF5 file, of which each task reads its part, or an `h5py.Dataset` as such.
+    """Return a data set of an HDF5 file, or an `h5py.Dataset`; each task reads its part.
 
-    Chunks are whole chunks of the file where none are asked for. NotFoundError: there is no such file or data set.
+    By default chunks are whole chunks of the file. NotFoundError: the file or data set is missing.
     """
     needed("h5py")
     if isinstance(path, str | os.PathLike):
@@ -69,9 +69,9 @@ def from_hdf5(
 def from_zarr(
     path: Any, group: str | None = None, dataset: str | None = None, *, chunk_size: ChunkSize = None
 ) -> Tensor:
-    """Return a Zarr array, of which each task reads its part: of a path or URL, a store, or a `zarr.Array`.
+    """Return the Zarr array at a path or URL, in a store, or a `zarr.Array`; each task reads its part.
 
-    Chunks are whole chunks of the Zarr array where none are asked for. NotFoundError: there is no such array.
+    By default chunks are whole chunks of the Zarr array. NotFoundError: the array is missing.
     """
     zarr = needed("zarr")
     found = path
@@ -91,7 +91,7 @@ def _store(path: Any) -> Any:
 
 
 def _like(array: Any) -> Any:
-    """Return chunks that are whole chunks of a file: about as large as those that we would choose."""
+    """Return chunks that are whole chunks of a file, about as large as chosen chunks."""
     own = getattr(array, "shards", None) or array.chunks
     if not own or not array.shape:
         return None
@@ -109,9 +109,9 @@ def _like(array: Any) -> Any:
 
 
 class _Write:
-    """Writes chunk after chunk of a grid into a target; returns next to nothing.
+    """Writes the chunks of a grid into a target, one per task; returns a tiny value.
 
-    A second attempt might still write when the run has ended, and the user has the target.
+    It refuses second attempts, which might still write when the run has ended, and the user has the target.
     """
 
     once: ClassVar[bool] = True
@@ -139,9 +139,9 @@ def _put(target: Any, at: ChunkPlace, chunk: Any) -> None:
 
 
 def _only_here(target: Any) -> bool:
-    """Whether other processes would write into a copy of theirs: unless it is a file, or its class says how it travels.
+    """Return whether other processes would write into copies: unless it is a file, or its class defines its pickling.
 
-    Nobody can tell what an object that is pickled by its attributes is made of.
+    The content of an object that is pickled by its attributes cannot be determined.
     """
     if isinstance(target, NpyFile | Hdf5Array):
         return False
@@ -157,7 +157,7 @@ def _only_here(target: Any) -> bool:
 
 
 class _Written:
-    """Says that all is written, and does what comes then."""
+    """Waits for all writes, and then calls `finish`."""
 
     def __init__(self, finish: Callable[[], None] | None) -> None:
         self.finish = finish
@@ -169,9 +169,9 @@ class _Written:
 
 
 class _Writing(Tensor):
-    """An empty array: computing it writes another one into a target.
+    """An empty array: computing it writes another array into a target.
 
-    Tasks write each chunk; where these are in other processes and the target is in this one's memory, this one does.
+    Tasks write each chunk; if these are in other processes and the target is in memory, this process writes.
     """
 
     __slots__ = ("_finish", "_source", "_target")
@@ -190,7 +190,7 @@ class _Writing(Tensor):
             x._own = x._filled(node) if own else node
 
     def _filled(self, node: ArrayNode) -> ArrayNode:
-        """Write what was computed, and return what says so."""
+        """Write computed chunks, and return the node of the written target."""
         values = node.kwargs["source"].values
         for index in range(node.chunks):
             _put(self._target, node.place(index), values[index])
@@ -199,9 +199,10 @@ class _Writing(Tensor):
 
 
 def written(x: Any, target: Any, finish: Callable[[], None] | None = None) -> Tensor:
-    """Return an empty array: computing it writes `x` into what takes slices, chunk by chunk.
+    """Return an empty array: computing it writes `x` into an object that takes slices, chunk by chunk.
 
-    Chunks of ours hold whole chunks of the target, so that no two tasks write to one. `finish` is called at the end.
+    Chunks of the array hold whole chunks of the target, so that no two tasks write to one. `finish` is called at the
+    end.
     """
     node = as_node(x)
     if tuple(target.shape) != node.shape:
@@ -220,7 +221,7 @@ def written(x: Any, target: Any, finish: Callable[[], None] | None = None) -> Te
 
 
 def _aligned(cut: Cut, chunk: int) -> Cut:
-    """Return a cut near another one whose chunks begin where chunks of a file do."""
+    """Return a cut near another one, with chunks that begin at chunks of a file."""
     if cut.n == 1 or all(cut.span(i)[0] % chunk == 0 for i in range(cut.n)):
         return cut
     return Cut.even(cut.size, chunk * max(1, round(cut.longest / chunk)))
@@ -228,10 +229,10 @@ def _aligned(cut: Cut, chunk: int) -> Cut:
 
 @public()
 def store(sources: Any, targets: Any, *, compute: bool = True) -> Any:
-    """Write arrays into targets that take slices, one each, in one run; with `compute=False` return what does so.
+    """Write arrays into targets that take slices, one each, in one run.
 
-    On worker processes, tasks write into files, and this process into what is in its memory. UsageError: there are more
-    arrays than targets, or fewer.
+    With `compute=False` return an executable for it. On worker processes, tasks write into files, and this process into
+    targets in its memory. UsageError: the numbers of arrays and targets differ.
     """
     several = isinstance(sources, list | tuple)
     sources, targets = (list(sources), list(targets)) if several else ([sources], [targets])
@@ -251,10 +252,10 @@ def store(sources: Any, targets: Any, *, compute: bool = True) -> Any:
 
 @public()
 def save(path: Any, x: ArrayLike) -> None:
-    """Write an array into a `.npy` file, whose parts are written by the tasks that make them, side by side.
+    """Write an array into a `.npy` file; tasks write the parts in parallel.
 
-    The file is there when all of it is; one that was there before stays until then. As with NumPy, a name without an
-    ending gets `.npy`. NotFoundError: there is no such folder.
+    The file appears when it is complete; an earlier file stays until then. As with NumPy, a name without an ending gets
+    `.npy`. NotFoundError: the folder is missing.
     """
     final = file_path("path", path)
     final += "" if final.endswith(".npy") else ".npy"
@@ -282,11 +283,11 @@ def to_hdf5(
     overwrite: bool = False,
     **options: Any,
 ) -> Tensor:
-    """Return what writes an array into a data set of an HDF5 file when it is executed.
+    """Return an executable that writes an array into a data set of an HDF5 file.
 
     The data set is made at once, in chunks like those of the array; `options` are those of `h5py`'s `create_dataset`,
-    such as `compression`. HDF5 is written to by one task at a time. ConflictError: there is such a data set already,
-    and `overwrite` does not allow to replace it, or `x` reads it.
+    such as `compression`. Tasks write to HDF5 one at a time. ConflictError: the data set exists, and `overwrite` does
+    not allow to replace it, or `x` reads it.
     """
     needed("h5py")
     if not dataset:
@@ -326,11 +327,11 @@ def to_zarr(
     overwrite: bool = False,
     **options: Any,
 ) -> Tensor:
-    """Return what writes an array as a Zarr array when it is executed: at a path, in a store, or to a `zarr.Array`.
+    """Return an executable that writes an array as a Zarr array: at a path, in a store, or to a `zarr.Array`.
 
     The Zarr array is made at once, in chunks like those of the array; `options` are those of `zarr.create_array`, such
-    as `compressors`. Chunks are written side by side. ConflictError: there is such an array already, and `overwrite`
-    does not allow to replace it, or `x` reads it.
+    as `compressors`. Tasks write chunks in parallel. ConflictError: the array exists, and `overwrite` does not allow to
+    replace it, or `x` reads it.
     """
     zarr = needed("zarr")
     if hasattr(path, "dtype"):
@@ -357,7 +358,7 @@ def to_zarr(
 
 
 def _not_read(node: ArrayNode, location: str) -> None:
-    """Raise ConflictError if an expression reads what lies at a location, which is about to be replaced."""
+    """Raise ConflictError if an expression reads from a location that is about to be replaced."""
     for one in walk([node]):
         source = one.kwargs.get("source")
         if isinstance(source, ArraySource) and f"{_location(source.array)}/".startswith(f"{location}/"):
@@ -372,7 +373,7 @@ def _in_file(path: str, dataset: str) -> str:
 
 
 def _location(array: Any) -> str:
-    """Return where an array in a file lies, "" for another one."""
+    """Return the location of an array in a file, "" for another one."""
     if isinstance(array, Hdf5Array):
         return _in_file(array.path, array.dataset)
     place = getattr(array, "store_path", None)

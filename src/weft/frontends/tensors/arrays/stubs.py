@@ -1,4 +1,4 @@
-"""Stub files: what the registry says, for editors and type checkers, and for whoever looks up a name at run time.
+"""Stub files: the rows of the registry, for editors, type checkers and look-ups of names at run time.
 
 So a module is loaded when a name of it is first used, and importing `weft.tensor` costs next to nothing. Line after
 line a stub imports names, some under others: `from module import attribute as name`, or `name = _attribute`.
@@ -32,7 +32,7 @@ class Definition(NamedTuple):
 
 
 def load(place: Definition) -> Any:
-    """Return what is at a place."""
+    """Return the object at a place."""
     return reduce(getattr, place.path.split("."), import_module(place.module))
 
 
@@ -45,7 +45,7 @@ def stub_of(module: str) -> Path:
 
 
 def entries(module: str) -> tuple[Mapping[str, Definition], list[str]]:
-    """Return where the stub of a module says that each of its names is defined, and its `__all__`."""
+    """Return the places of definition of a module's names, and its `__all__`, from its stub."""
     text, _, listed = stub_of(module).read_text().partition("__all__ = ")
     found: dict[str, Definition] = {}
     for source, names in _IMPORT.findall(text):

@@ -28,7 +28,7 @@ def called(
 ) -> Tensor:
     """Return a ufunc of arrays, or its result number `at`, with the arguments that NumPy's have.
 
-    `where` counts only where `out` is given. TypeError: `casting` does not allow what would have to be done.
+    `where` needs `out`. TypeError: `casting` does not allow the needed conversion.
     """
     if dtype is not None:
         operands = [_cast_by(one, np.dtype(dtype), casting) for one in operands]

@@ -1,9 +1,9 @@
-"""Views: arrays that are parts of others, so that what is assigned to one is seen in the other, as with NumPy.
+"""Views: arrays that are parts of others, so that an assignment to one changes the other, as with NumPy.
 
-A view knows the array that it is of, and the steps that lead from that one's expression to its own. Expressions never
-change: an assignment gives the array another one, and a view makes its own from that when it is next looked at; an
-assignment to a view puts what was assigned back through its steps. A view does not keep its array alive, and is an
-array of its own when that is gone.
+A view refers to its base array, and to the steps from the base's expression to its own. Expressions never change: an
+assignment gives the array a new expression, and its views derive theirs from it when they are next read; an assignment
+to a view puts the values back through its steps. A view does not keep its base alive, and becomes an independent array
+when the base is deleted.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class Indexed(NamedTuple):
-    """By an index of whole numbers, slices, None and an ellipsis."""
+    """A step: an index of whole numbers, slices, None and an ellipsis."""
 
     index: Any
 
     def get(self, node: ArrayNode) -> ArrayNode:
-        """Return what the view has of an array."""
+        """Return the view's part of an array."""
         return indexing.get(node, self.index)
 
     def put(self, node: ArrayNode, value: ArrayNode) -> ArrayNode:
@@ -37,17 +37,17 @@ class Indexed(NamedTuple):
         return indexing.put(node, self.index, value)
 
     def of(self, x: NumpyArray) -> NumpyArray:
-        """Return the view of an array of NumPy's."""
+        """Return the view of a NumPy array."""
         return np.asarray(x[self.index])
 
 
 class Permuted(NamedTuple):
-    """With the axes in another order."""
+    """A step: another order of the axes."""
 
     axes: tuple[int, ...]
 
     def get(self, node: ArrayNode) -> ArrayNode:
-        """Return what the view has of an array."""
+        """Return the view's part of an array."""
         return shaping.permute(node, self.axes)
 
     def put(self, node: ArrayNode, value: ArrayNode) -> ArrayNode:
@@ -55,17 +55,17 @@ class Permuted(NamedTuple):
         return shaping.permute(value, tuple(np.argsort(self.axes).tolist()))
 
     def of(self, x: NumpyArray) -> NumpyArray:
-        """Return the view of an array of NumPy's."""
+        """Return the view of a NumPy array."""
         return x.transpose(self.axes)
 
 
 class Reshaped(NamedTuple):
-    """In another shape, row by row; one length may be -1, and is then what the others leave."""
+    """A step: another shape, row by row; one length may be -1 and follows from the others."""
 
     shape: tuple[int, ...]
 
     def get(self, node: ArrayNode) -> ArrayNode:
-        """Return what the view has of an array."""
+        """Return the view's part of an array."""
         told = prod([n for n in self.shape if n >= 0])
         return shaping.reshape(node, [node.size // max(told, 1) if n < 0 else n for n in self.shape])
 
@@ -74,17 +74,17 @@ class Reshaped(NamedTuple):
         return shaping.reshape(value, node.shape)
 
     def of(self, x: NumpyArray) -> NumpyArray:
-        """Return the view of an array of NumPy's. ValueError: there is none, it would be a copy."""
+        """Return the view of a NumPy array. ValueError: only a copy has this shape."""
         return np.reshape(x, self.shape, copy=False)
 
 
 class Field(NamedTuple):
-    """One field of a structured type."""
+    """A step: one field of a structured type."""
 
     name: str
 
     def get(self, node: ArrayNode) -> ArrayNode:
-        """Return what the view has of an array."""
+        """Return the view's part of an array."""
         return elementwise(_field, [node], node.dtype[self.name], self.name, field=self.name)
 
     def put(self, node: ArrayNode, value: ArrayNode) -> ArrayNode:
@@ -92,7 +92,7 @@ class Field(NamedTuple):
         return elementwise(_with_field, [node, value], node.dtype, self.name, field=self.name)
 
     def of(self, x: NumpyArray) -> NumpyArray:
-        """Return the view of an array of NumPy's."""
+        """Return the view of a NumPy array."""
         return np.asarray(x[self.name])
 
 
@@ -111,13 +111,13 @@ Steps = tuple[Step, ...]
 
 
 def is_basic(index: Any) -> bool:
-    """Whether an index makes a view: it has no arrays in it."""
+    """Return whether an index makes a view: it contains no arrays."""
     listed = index if isinstance(index, tuple) else (index,)
     return all(one is None or isinstance(one, int | slice | EllipsisType) for one in listed)
 
 
 def read(node: ArrayNode, steps: Steps) -> ArrayNode:
-    """Return what a view has of an array."""
+    """Return a view's part of an array."""
     for step in steps:
         node = step.get(node)
     return node
@@ -134,7 +134,7 @@ def written(node: ArrayNode, steps: Steps, value: ArrayNode) -> ArrayNode:
 
 
 def in_memory(shape: Sequence[int], dtype: DType, order: str) -> NumpyArray:
-    """Return an array that lies in memory as one of a shape would, without room for values: only to look at strides."""
+    """Return a NumPy array with the strides of a shape, without memory for values; only to inspect strides."""
     lengths = [max(n, 1) for n in shape]
     steps = np.cumprod([dtype.itemsize, *(lengths[::-1] if order == "C" else lengths)])[:-1].tolist()
     strides = steps[::-1] if order == "C" else steps
@@ -142,7 +142,7 @@ def in_memory(shape: Sequence[int], dtype: DType, order: str) -> NumpyArray:
 
 
 def lying(shape: Sequence[int], dtype: DType, order: str, steps: Steps) -> NumpyArray:
-    """Return the view of an array `in_memory` that steps lead to. ValueError: they lead to a copy."""
+    """Return the view of an array `in_memory` after some steps. ValueError: a step copies."""
     found = in_memory(shape, dtype, order)
     for step in steps:
         found = step.of(found)
@@ -150,7 +150,7 @@ def lying(shape: Sequence[int], dtype: DType, order: str, steps: Steps) -> Numpy
 
 
 def there_is(shape: Sequence[int], dtype: DType, order: str, steps: Steps) -> bool:
-    """Whether steps from an array of a shape lead to a view."""
+    """Return whether steps from an array of a shape give a view."""
     try:
         lying(shape, dtype, order, steps)
     except ValueError:

@@ -24,7 +24,7 @@ def sliding_window_view(
     subok: bool = False,
     writeable: bool = False,
 ) -> Tensor:
-    """Return all windows of an array: along the last axes what they hold, along the others where they begin.
+    """Return all windows of an array: the last axes are the elements of a window, the others its start.
 
     It is a copy that is made chunk by chunk, and `writeable` changes nothing. ValueError: a window does not fit.
     """
