@@ -168,3 +168,18 @@ def test_asking_the_version_loads_nothing_heavy():
 def test_public_names_are_pinned():
     assert set(weft.__all__) == PUBLIC
     assert not [name for name in weft.__all__ if not hasattr(weft, name)]
+
+
+READERS = {
+    *("read_run", "read_records", "follow_records", "find_run", "list_runs", "open_catalog", "send", "logs_of"),
+    *("Schedules", "Scheduler", "CacheIndex", "open_cache", "ControlServer", "delete_runs", "explain_folder"),
+}
+"""Functions and classes that read or change what a run leaves on disk, or speak to its owner."""
+
+
+def test_the_command_line_reads_runs_through_the_service_alone():
+    for path in sorted((SOURCE / "cli").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                named = {alias.name for alias in node.names} & READERS
+                assert not named, f"{path.name} imports {named}: ask weft.runs.service.RunService"

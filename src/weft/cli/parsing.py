@@ -15,10 +15,8 @@ A parser library takes longer to load than a run of a hundred cached steps takes
 
 from __future__ import annotations
 
-import inspect
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, overload
@@ -32,6 +30,9 @@ if TYPE_CHECKING:
 
 HELP: Final = ("--help", "-h")
 F = TypeVar("F", bound=Callable[..., Any])
+_ARGS: Final = 0x04
+_KEYWORDS: Final = 0x08
+"""Flags of code objects: the function takes `*args`, `**keywords`."""
 _WIDTH: Final = 100
 _COLUMN: Final = 26
 _METAVARS: Final = {str: "STR", int: "INT", Path: "PATH"}
@@ -267,7 +268,7 @@ def _given(
     hints = typing.get_type_hints(function, include_extras=True)
     found: list[_Given] = []
     wants, groups = set(), {}
-    for key, parameter in inspect.signature(function).parameters.items():
+    for key, by_place, several, required in _signature(function):
         hint = hints[key]
         if isinstance(hint, type) and issubclass(hint, Struct):
             groups[key] = hint
@@ -280,13 +281,28 @@ def _given(
         if not one.names:
             wants.add(key)
             continue
-        several = parameter.kind is parameter.VAR_POSITIONAL
-        required = parameter.default is parameter.empty and not several
         one = one._replace(many=one.many or several, required=required)
-        if parameter.kind is not parameter.KEYWORD_ONLY:
+        if by_place:
             one = one._replace(by_place=True, names=(key.upper(),))
         found.append(one)
     return found, frozenset(wants), groups
+
+
+def _signature(function: Any) -> Iterator[tuple[str, bool, bool, bool]]:
+    """Yield for each parameter its name, and whether it goes by place, is one of several values, and is required.
+
+    The module `inspect` would take longer to load than this parser.
+    """
+    code, names = function.__code__, function.__code__.co_varnames
+    places, end = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+    optional = places - len(function.__defaults__ or ())
+    several = [bool(code.co_flags & flag) for flag in (_ARGS, _KEYWORDS)]
+    yield from ((name, True, False, at < optional) for at, name in enumerate(names[:places]))
+    if several[0]:
+        yield names[end], True, True, False
+    yield from ((name, False, False, name not in (function.__kwdefaults__ or {})) for name in names[places:end])
+    if several[1]:
+        yield names[end + several[0]], False, True, False
 
 
 def _one(key: str, hint: Any, verb: Verb | None, function: Callable[..., Any]) -> _Given:
@@ -312,6 +328,8 @@ def _one(key: str, hint: Any, verb: Verb | None, function: Callable[..., Any]) -
 
 
 def _near(word: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches  # most words are right
+
     return next(iter(get_close_matches(word, known, n=1)), "")
 
 
@@ -328,7 +346,7 @@ def _wrong(path: str, what: str, near: str, known: Iterable[str]) -> UsageError:
 
 
 def _summary(target: Any) -> str:
-    return (inspect.getdoc(target) or "").split("\n\n")[0].replace("\n", " ")
+    return " ".join((target.__doc__ or "").split("\n\n")[0].split())
 
 
 def _help_of_group(group: CommandGroup, path: str, about: str) -> str:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from weft.admin.settings import Settings
     from weft.runs.active import RunAnnounced, RunResult
+    from weft.runs.reading import RunRecord
+    from weft.runs.service import RunService
     from weft.store.state import StateRoot
 
 
@@ -81,7 +83,7 @@ def run(
         result = context.wiring().run_pipeline(
             loaded, settings, on_announced=announced, firing=firing, **shown.callbacks()
         )
-    return _report(context, result, settings, base, as_json=as_json)
+    return _report(context, service, result, settings, base, as_json=as_json)
 
 
 def resume(
@@ -106,7 +108,8 @@ def resume(
     if detach and context.begun is None:
         return _in_background(context, None)
     overrides = read_overrides(parameters or [], param_file)
-    found = service_of(context, where).show(run)
+    service = service_of(context, where)
+    found = service.show(run)
     base = context.cwd / (where.project or "")
     if found.file and Path(found.file).parent.is_dir():
         base = Path(found.file).parent
@@ -124,7 +127,7 @@ def resume(
     except KeyboardInterrupt:
         context.hint = f"See its steps: weft show {found.id}{options}. To continue: weft resume {found.id}{options}"
         raise
-    return _report(context, result, settings, base, as_json=as_json)
+    return _report(context, service, result, settings, base, as_json=as_json)
 
 
 class _Foreground:
@@ -192,18 +195,20 @@ def _in_background(context: CommandContext, root: StateRoot | None) -> int:
     return started.code
 
 
-def _report(context: CommandContext, result: RunResult, settings: Settings, base: Path, *, as_json: bool) -> int:
+def _report(
+    context: CommandContext, service: RunService, result: RunResult, settings: Settings, base: Path, *, as_json: bool
+) -> int:
     """Print the end of a run and return the exit code, which is valid even if the reader of stdout has gone."""
     code = _exit_code(result)
     try:
         if as_json:
-            _print_result(context, result)
+            _print_result(context, service.show(result.run_id), result)
         elif settings.quiet:
             context.out.write(result.run_id + "\n")
             if result.error is not None:
                 context.say(f"error {result.error.code}: {clean(str(result.error))}")
         else:
-            _print_summary(context, result, settings, base)
+            _print_summary(context, service.show(result.run_id), result, _where(context, settings, base))
         context.out.flush()
     except BrokenPipeError:
         if not code:
@@ -220,27 +225,22 @@ def _exit_code(result: RunResult) -> int:
     return result.error.exit_code
 
 
-def _print_result(context: CommandContext, result: RunResult) -> None:
+def _print_result(context: CommandContext, found: RunRecord, result: RunResult) -> None:
     from weft.cli.failures import error_document
-    from weft.runs.reading import read_run
 
-    document = run_document(read_run(result.folder))
+    document = run_document(found)
     document |= {"state": result.state, "outputs": dict(result.outputs) or document["outputs"]}
     extra = {} if result.error is None else {"error": error_document(result.error)}
     print_json(context.out, "weft.run/1", run=document, **extra)
 
 
-def _print_summary(context: CommandContext, result: RunResult, settings: Settings, base: Path) -> None:
-    from weft.runs.reading import read_run
-
-    found = read_run(result.folder)
+def _print_summary(context: CommandContext, found: RunRecord, result: RunResult, where: str) -> None:
     out, cwd = context.out, context.cwd
     print_steps(context, found)
     time = "" if found.ended is None else took(found.started, found.ended, found.state, found.ended, found.paused_s)
     out.write(f"\n{result.run_id} {result.state}{f' in {time}' if time else ''}\n")
     if result.error is not None:
         context.say(f"error {result.error.code}: {clean(result.error.message)}")
-    where = _where(context, settings, base)
     outputs = list(result.outputs.items())
     for at, (name, place) in enumerate(outputs[:MOST_OUTPUTS]):
         out.write(f"{'outputs' if at == 0 else '':9}{clean(name)}: {short_path(place, cwd)}\n")

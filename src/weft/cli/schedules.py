@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from datetime import datetime
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -110,12 +109,15 @@ def ls(*, as_json: AsJson = False, where: Where, context: Given) -> None:
     service = service_of(context, where)
     with service.schedules() as schedules:
         found = schedules.list_schedules()
+        coming = [schedules.coming(one, 1) for one, _ in found]
     if as_json:
         documents = [_document(one) for one, _ in found]
         print_json(context.out, "weft.schedules/1", schedules=documents, up=service.is_up())
         return
-    now = context.clock.wall()
-    rows = [(one.name, one.state, one_line(one.cron, 60), _coming(one, now, 1), _became(last)) for one, last in found]
+    rows = [
+        (one.name, one.state, one_line(one.cron, 60), ", ".join(map(moment, times)), _became(last))
+        for (one, last), times in zip(found, coming, strict=True)
+    ]
     print_table(context.console(), ("NAME", "STATE", "CRON", "NEXT", "LAST"), rows)
     if not found:
         context.say(f"no schedules in {service.state.path}")
@@ -136,6 +138,7 @@ def show(
     """Show one schedule: its next times, and the runs of its last times."""
     with service_of(context, where).schedules() as schedules:
         schedule, firings = schedules.show(name, number)
+        coming = schedules.coming(schedule, _NEXT)
     if as_json:
         times = [{**as_dict(one), "due": iso(one.due), "at": iso(one.at)} for one in firings]
         print_json(context.out, "weft.schedule/1", schedule=_document(schedule), times=times)
@@ -152,7 +155,7 @@ def show(
         "expires": f"after {schedule.expire_s:g} s" if schedule.expire_s else "",
         "parameters": " ".join(_parameters(schedule)),
         "options": shlex.join(_options(schedule)),
-        "next": _coming(schedule, context.clock.wall(), _NEXT),
+        "next": ", ".join(map(moment, coming)),
     }
     for key, value in head.items():
         if value:
@@ -223,15 +226,6 @@ def _future(text: str | None, option: str, now: float) -> float | None:
     if found <= now:
         raise UsageError(f"{option} is {moment(found)}, which has passed")
     return found
-
-
-def _coming(schedule: PipelineSchedule, now: float, count: int) -> str:
-    from weft.admin.cron import parse
-
-    if schedule.state != "running":
-        return ""
-    found = islice(parse(schedule.cron, schedule.zone).after(now, schedule.seen), count)
-    return ", ".join(moment(time) for time in found if schedule.end_at is None or time <= schedule.end_at)
 
 
 def _became(last: Firing | None) -> str:

@@ -1,17 +1,15 @@
-"""Ending and removing runs from outside: cancel, suspend, delete, prune."""
+"""The removal of runs: delete and prune."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from weft.admin.control import send
 from weft.admin.deleting import delete_runs, refuse_live
-from weft.model.errors import ConflictError, UsageError
+from weft.model.errors import UsageError
 from weft.runs.listing import list_runs
-from weft.runs.reading import read_run
-from weft.runs.records import ACTIVE, INTERRUPTED, SUSPENDED
+from weft.runs.records import INTERRUPTED, SUSPENDED
 from weft.store.state import owned
 
 if TYPE_CHECKING:
@@ -21,18 +19,6 @@ if TYPE_CHECKING:
 RESUMABLE: Final = (INTERRUPTED, SUSPENDED)
 ENDED: Final = ("succeeded", "failed", "terminated", *RESUMABLE)
 """The states of prunable runs; the last two only on request, because such runs can be resumed."""
-
-
-def order(folder: Path, message: Mapping[str, Any]) -> str:
-    """Send an order to the owner of a run; return the id of the run.
-
-    ConflictError: the run has ended, or its owner does not answer.
-    """
-    found = read_run(folder)
-    if found.state not in ACTIVE:
-        raise ConflictError(f"{found.id} has ended already: {found.state}", hint=f"Look at it: weft show {found.id}")
-    send(folder, message)
-    return found.id
 
 
 def delete_all(root: StateRoot, folders: Iterable[Path]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from weft.admin.cron import parse
 from weft.admin.scheduling import POLICIES, stop_schedule
 from weft.model.errors import ConflictError, UsageError
-from weft.store.schedules import SCHEDULES_NAME, Schedules
+from weft.store.schedules import RUNNING, SCHEDULES_NAME, Schedules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,13 +61,20 @@ class ScheduleService:
         """Return a schedule, and its last due times: at most `number`, 0 for all."""
         return self.database.find(name), self.database.firings(name, limit=number or None)
 
+    def coming(self, schedule: PipelineSchedule, count: int) -> list[float]:
+        """Return the next due times of a schedule, in seconds since 1970; [] if it has ended."""
+        if schedule.state != RUNNING:
+            return []
+        times = islice(parse(schedule.cron, schedule.zone).after(self._clock.wall(), schedule.seen), count)
+        return [time for time in times if schedule.end_at is None or time <= schedule.end_at]
+
     def stop(self, name: str) -> None:
         """Stop a schedule for ever; its runs continue. ConflictError: it has ended already."""
         stop_schedule(self.database, name, self._clock.wall())
 
     def delete(self, name: str) -> None:
         """Delete an ended schedule; its runs stay. ConflictError: it has not ended."""
-        if self.database.find(name).state == "running":
+        if self.database.find(name).state == RUNNING:
             raise ConflictError(f"{name} is still running", hint=f"Stop it first: weft schedule stop {name}")
         self.database.remove(name)
 

@@ -165,18 +165,18 @@ class RunService:
 
         ConflictError: the run has ended, or its owner does not answer.
         """
-        from weft.runs.removing import order
+        from weft.runs.orders import send_order
 
-        return order(self.find(run), VERBS["cancel"].order(force=force, reason=reason))
+        return send_order(self.find(run), VERBS["cancel"].order(force=force, reason=reason))
 
     def suspend(self, run: str, *, now: bool = False) -> str:
         """Request the owner of a run to suspend it, for a later resume. Return the id of the run.
 
         With `now`, running tasks are stopped. ConflictError: the run has ended.
         """
-        from weft.runs.removing import order
+        from weft.runs.orders import send_order
 
-        return order(self.find(run), VERBS["suspend"].order(now=now))
+        return send_order(self.find(run), VERBS["suspend"].order(now=now))
 
     # ------------------------------------------------------------------------------------------------------- reading
 

@@ -9,10 +9,12 @@ import math
 import operator
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from weft.graph.logical import LogicalGraph
 from weft.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from weft.graph.logical import LogicalGraph
 
 FOREVER_S: Final = 1e9
 """More seconds than any wait, and fewer than clocks and locks can count."""
@@ -87,6 +89,8 @@ def folder(name: str, value: object, wanted: str = "the path of a folder") -> Pa
 
 def graph(call: str, value: object) -> LogicalGraph:
     """Check the graph argument of a method of a session."""
+    from weft.graph.logical import LogicalGraph  # settings use this module too, and need no graph
+
     if isinstance(value, LogicalGraph):
         return value
     of: Any = getattr(value, "graph", None)
