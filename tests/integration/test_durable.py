@@ -22,16 +22,17 @@ from msgspec.structs import replace
 
 import weft
 from tests.integration import durable_program
-from weft import Source, after, gather
+from weft import Source, after, gather, shuffle
 from weft.durability import journal as module
 from weft.durability import snapshot
 from weft.durability.journal import FileJournal, read_journal, recover, replay_journal
 from weft.durability.probing import probed
 from weft.durability.programs import load_graph
 from weft.engine.core import Core
+from weft.engine.decisions import SetEdge
 from weft.engine.recovery import digest
 from weft.engine.rows import FINISHED, FREED
-from weft.graph.logical import NONE, Edge, OnFailure, Patch, Storage
+from weft.graph.logical import BROADCAST, NONE, Edge, OnFailure, Patch, Storage
 from weft.model.errors import (
     ConflictError,
     DiskFullError,
@@ -70,8 +71,13 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.state = folder / "state"
         self.marks = folder / "marks"
-        self.marks.mkdir()
+        self.marks.mkdir(parents=True, exist_ok=True)
         self.folder = folder
+
+    def copied(self, folder: Path) -> "Place":
+        """Return a copy of this place."""
+        shutil.copytree(self.folder, folder, ignore=shutil.ignore_patterns("*.sock"))
+        return Place(folder)
 
     @property
     def run(self) -> Path:
@@ -321,6 +327,10 @@ def passed(value: Any, who: str, name: str) -> Any:
     return value
 
 
+def summed_up(values: list[int]) -> int:
+    return sum(values)
+
+
 def waited(*values: Any, who: str) -> int:
     if HERE[who].broken == "waited":
         raise ValueError("broken")
@@ -350,7 +360,7 @@ def chain(who: str, **options: Any) -> weft.Graph:
 
 
 def opened(tmp_path: Path, **options: Any) -> weft.Session:
-    return weft.Session(workers=2, durable=tmp_path / "state", **options)
+    return weft.Session(durable=tmp_path / "state", **{"workers": 2, **options})
 
 
 def reseal(journal: Path) -> None:
@@ -587,6 +597,88 @@ class TestCut:
             before = replay_journal(graph_again, replace(whole, records=whole.records[:at]), MANAGERS)
             cut = replace(whole, records=whole.records[at:], snapshot=snapshot.dump(graph_again, before))
             assert digest(recover(graph_again, cut, MANAGERS, digest_of_graph).master.core) == ended, f"cut at {at}"
+
+
+def cut_in_three(number: int, who: str) -> list[int]:
+    HERE[who].calls["cut", number] += 1
+    return [number * 10 + part for part in range(3)]
+
+
+def all_or_parts(who: str) -> list[SetEdge]:
+    """Let each reader read everything; another process decides nothing."""
+    HERE[who].calls["decided"] += 1
+    return [SetEdge("cut->read", movement=BROADCAST)] if HERE[who].calls["decided"] == 1 else []
+
+
+def read_pieces(pieces: list[int], who: str) -> int:
+    if HERE[who].broken == "read":
+        raise ValueError("broken")
+    return sum(pieces if not pieces or isinstance(pieces[0], int) else [sum(each) for each in pieces])
+
+
+def ends_of_records(journal: bytes) -> list[int]:
+    """The ends of the header of a journal and of each of its records, in bytes."""
+    ends, at = [], len(module._MAGIC)
+    while at < len(journal):
+        length, _ = module._FRAME.unpack_from(journal, at)
+        at += module._FRAME.size + length
+        ends.append(at)
+    return ends
+
+
+class TestChangedMovement:
+    EVERYTHING = 2 * sum(number * 10 + part for number in range(2) for part in range(3))
+
+    def graph(self, who: str) -> weft.Graph:
+        own = {"who": who}
+        graph = weft.Graph("moved")
+        cut = graph.map(cut_in_three, range(2), params=own, name="cut", keep=True)
+        decide = graph.add(all_or_parts, after(cut), params=own, name="decide", expands=True)
+        read = graph.add(read_pieces, shuffle(cut, 3), after(decide), n=2, params=own, name="read", keep=True)
+        graph.add(summed_up, gather(read), name="total", keep=True)
+        return graph
+
+    @pytest.mark.parametrize("then", [{}, {"workers": 3}])
+    def test_it_holds_after_a_kill_at_any_record(self, tmp_path, monkeypatch, counted, then):
+        """The journal is cut after each of its records: what was decided before stays, and is not decided anew.
+
+        Other workers begin the job again from the values that are there.
+        """
+        who, here = counted
+        monkeypatch.setitem(FileJournal.__init__.__kwdefaults__, "cut_bytes", 1 << 30)
+        with opened(tmp_path / "whole") as session:
+            assert session.run(self.graph(who), progress=False).value("total") == self.EVERYTHING
+        whole = Place(tmp_path / "whole")
+        journal = whole.journal.read_bytes()
+        moved = 0
+        for number, end in enumerate(ends_of_records(journal)):
+            place = whole.copied(tmp_path / str(number))
+            place.journal.write_bytes(journal[:end])
+            events = place.run / "events.jsonl"
+            events.write_text("".join(events.read_text().splitlines(keepends=True)[:2]))  # nothing tells of an end
+            core = place.core()
+            decided = "decide" in core.by_id and core.by_id["decide"].state[:1] in (bytes([FINISHED]), bytes([FREED]))
+            before = here.calls.copy()
+            with opened(place.folder, **then) as session:
+                run = session.resume(RUN)
+                total = run.result(DEADLINE_S).value("total")
+                (row,) = [row for row in run.explained().rows if row.subject == "cut->read"]
+            assert here.calls["decided"] - before["decided"] == (not decided), f"cut after record {number}"
+            assert (total == self.EVERYTHING) == decided, f"cut after record {number}: {total}"
+            assert ("all to all" in row.executed) == decided, f"cut after record {number}: {row}"
+            moved += decided
+        assert 2 <= moved < number, "the journal was cut on both sides of the decision"
+
+    def test_it_holds_after_a_failure_of_the_destination(self, tmp_path, counted):
+        who, here = counted
+        here.broken = "read"
+        with opened(tmp_path) as session, pytest.raises(TaskError):
+            session.run(self.graph(who), progress=False)
+        here.broken = ""
+        with opened(tmp_path) as session:
+            run = session.resume(RUN)
+            assert (run.result(DEADLINE_S).value("total"), run.notes) == (self.EVERYTHING, ())
+        assert here.calls == Counter(decided=1) + Counter([("cut", 0), ("cut", 1)])
 
 
 class TestRefused:
