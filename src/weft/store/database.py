@@ -216,8 +216,11 @@ class Database:
             yield _Sqlite(inner)
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
-        """Open a transaction. The connection stays open for the next one, but is idle without the lock."""
+    def write(self, *, alone_in: str = "") -> Iterator[Connection]:
+        """Open a transaction. The connection stays open for the next one, but is idle without the lock.
+
+        `alone_in` names a table that no other transaction writes meanwhile; in a file none writes any table.
+        """
         with self._mutex, self._locked():
             try:
                 if self._engine is not None:
@@ -227,6 +230,8 @@ class Database:
                             if inner.dialect.name == "postgresql":  # two that make the tables at once
                                 alchemy.run(_ONE_MAKES)
                             self._make(alchemy, there="weft_about" in alchemy.tables())
+                        if alone_in and inner.dialect.name == "postgresql":
+                            alchemy.run(f"LOCK TABLE {alone_in} IN SHARE ROW EXCLUSIVE MODE")
                         yield alchemy
                     self._checked = True
                     return

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
@@ -294,10 +294,17 @@ class CacheIndex:
 
     def remove(self, keys: Iterable[str]) -> None:
         """Remove results; `weft cache gc` removes their unreferenced content."""
-        rows = [{"key": key} for key in keys]
+        rows = [{"key": key} for key in sorted(keys)]  # in one order: two that remove rows do not wait for each other
         with self.database.write() as db:
             db.many("DELETE FROM entries WHERE key = :key", rows)
             db.many("DELETE FROM uses WHERE key = :key", rows)
+
+    def remove_unchanged(self, completed: Mapping[str, float]) -> None:
+        """Remove results by key and time of completion: a result that was made again since stays."""
+        rows = [{"key": key, "completed": at} for key, at in sorted(completed.items())]
+        with self.database.write() as db:
+            db.many("DELETE FROM entries WHERE key = :key AND completed = :completed", rows)
+            db.many("DELETE FROM uses WHERE key = :key AND key NOT IN (SELECT key FROM entries)", rows)
 
     def forget_run(self, run: str) -> None:
         """Remove the uses and claims of a run that does not go on; its kept results stay."""
@@ -313,11 +320,16 @@ class CacheIndex:
             if int(db.rows("SELECT count(*) FROM digests")[0][0]) > _MOST_DIGESTS:
                 db.run("DELETE FROM digests")
 
-    def forget_trees(self, kept: Iterable[str]) -> None:
-        """Drop all folders but these."""
-        with self.database.write() as db:
+    def forget_trees(self, kept: Callable[[Iterable[Entry], Iterable[Claim]], Iterable[str]]) -> None:
+        """Drop all folders but those that `kept` returns for the present results and claims.
+
+        Other processes keep no result meanwhile: its folders would be dropped, as nothing refers to them yet.
+        """
+        with self.database.write(alone_in="trees") as db:
+            entries = map(_entry, db.rows(f"SELECT {_ENTRY} FROM entries"))
+            claims = map(_claim, db.rows(f"SELECT {_CLAIM} FROM claims"))
+            rows = [{"digest": digest} for digest in dict.fromkeys(kept(entries, claims))]
             db.run("CREATE TEMP TABLE kept (digest TEXT PRIMARY KEY)")
-            rows = [{"digest": digest} for digest in dict.fromkeys(kept)]
             db.many("INSERT INTO kept (digest) VALUES (:digest)", rows)
             db.run("DELETE FROM trees WHERE digest NOT IN (SELECT digest FROM kept)")
             db.run("DROP TABLE kept")

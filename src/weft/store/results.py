@@ -469,14 +469,26 @@ class ResultCache:
                             kept |= set(self._all(output.digest, trees))
                 removed = store.sweep(kept)
             files, size = files + removed[0], size + removed[1]
-        self.index.remove(gone)
-        for entry in self.index.entries():
-            for digest in entry.leaves.values():
-                if digest[:1] == FOLDER and len(digest) == 65:
-                    set(self._all(digest, trees))
-        self.index.forget_trees(trees)
+        self.index.remove_unchanged(gone)
+        self.index.forget_trees(self._folders)
         self.index.forget_digests()
         return len(gone), files, size
+
+    def _folders(self, entries: Iterable[Entry], claims: Iterable[Claim]) -> set[str]:
+        """Return the digests of all folders in the outputs of results, and in what results and claims are made of."""
+        trees: set[str] = set()
+
+        def add(digests: Iterable[str]) -> None:
+            for digest in digests:
+                if digest[:1] == FOLDER and len(digest) == 65 and digest not in trees:
+                    set(self._all(digest, trees))
+
+        for entry in entries:
+            add(output.digest for output in entry.outputs.values())
+            add(entry.leaves.values())
+        for claim in claims:
+            add(claim.leaves.values())
+        return trees
 
     def _all(self, digest: str, trees: set[str]) -> Iterator[str]:
         """Yield the digests of all files below one; the folders among them are put into `trees`."""

@@ -5,7 +5,10 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +31,13 @@ class Clock:
 class World:
     """A step with an input file, an input folder, two scopes and two outputs."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str = "", *, fresh: bool = True) -> None:
         self.folder = folder
         self.clock = Clock()
-        self.cache = ResultCache(CacheIndex(folder / "cache.db"), self.clock)
-        (folder / "in/sub/deep").mkdir(parents=True)
-        (folder / "scripts/lib").mkdir(parents=True)
-        for name in ("in/a", "in/sub/b", "in/sub/deep/c", "one", "scripts/train.sh", "scripts/lib/util.py", "conf"):
-            (folder / name).write_text(name)
+        self.place = url or folder / "cache.db"
+        self.cache = ResultCache(CacheIndex(self.place), self.clock)
+        if fresh:  # else another process has made them
+            self._make_inputs()
         self.recipe = Recipe(
             pipeline="p",
             step="train",
@@ -63,6 +65,13 @@ class World:
             scopes=[["main:scripts", f"{folder}/scripts"], ["main:conf", f"{folder}/conf"]],
             outputs={"model": f"{folder}/run-1/model", "log": f"{folder}/run-1/log"},
         )
+
+    def _make_inputs(self) -> None:
+        folder = self.folder
+        (folder / "in/sub/deep").mkdir(parents=True)
+        (folder / "scripts/lib").mkdir(parents=True)
+        for name in ("in/a", "in/sub/b", "in/sub/deep/c", "one", "scripts/train.sh", "scripts/lib/util.py", "conf"):
+            (folder / name).write_text(name)
 
     def make(self, recipe: Recipe | None = None) -> str:
         """Run the step as it were, and keep its result; return why it was not kept."""
@@ -105,8 +114,15 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path):
-    world = World(tmp_path)
+def place(request):
+    """The URL of the index; "": a file. A parameter selects one of both."""
+    server = getattr(request, "param", "sqlite") == "postgresql"
+    return request.getfixturevalue("postgresql_url") if server else ""
+
+
+@pytest.fixture
+def world(tmp_path, place):
+    world = World(tmp_path, place)
     yield world
     world.cache.index.close()
 
@@ -236,7 +252,7 @@ def test_files_in_folders_count_for_what_is_nearest(world):
 
 def test_a_folder_that_nobody_knows_any_more_is_one_difference(world):
     world.make()
-    world.cache.index.forget_trees(())
+    world.cache.index.forget_trees(lambda entries, claims: ())
     (world.folder / "scripts/train.sh").write_text("x")
     assert world.why() == "main:scripts changed, compared with run-1"
 
@@ -248,6 +264,7 @@ def test_looking_changes_nothing(world):
     assert world.cache.index.count()[0] == 1
 
 
+@pytest.mark.parametrize("place", ["sqlite", "postgresql"], indirect=True)
 def test_never_ran_expired_and_gone(world):
     assert "never ran" in world.why()
     world.make(replace(world.recipe, expires_s=100.0))
@@ -380,6 +397,7 @@ def test_unchanged_inputs_are_not_read_again(world):
     assert world.cache.bytes_read == 0
 
 
+@pytest.mark.parametrize("place", ["sqlite", "postgresql"], indirect=True)
 class TestCollecting:
     def results(self, world: World, count: int) -> None:
         for number in range(count):
@@ -435,7 +453,7 @@ class TestCollecting:
             raise DiskFullError("no room")
 
         with monkeypatch.context() as patch:
-            patch.setattr(world.cache.index, "remove", full)
+            patch.setattr(world.cache.index, "remove_unchanged", full)
             with pytest.raises(DiskFullError):
                 world.cache.collect(max_bytes=0)
         assert "cannot be used" in world.cache.find(world.cache.key(world.recipe).key).reason
@@ -447,6 +465,107 @@ class TestCollecting:
         world.cache.collect()
         (world.folder / "in/sub/b").write_text("changed")
         assert world.why().startswith("input data: sub/b changed")
+
+    def test_and_what_those_of_tasks_that_still_run_will_need(self, world):
+        world.claim(world.recipe)  # its inputs are noted with the claim
+        world.cache.collect()
+        for name, path in world.recipe.outputs.items():
+            Path(path).parent.mkdir(exist_ok=True)
+            Path(path).write_text(name)
+        assert world.cache.keep(world.recipe, world.clock()) == ""
+        (world.folder / "in/sub/b").write_text("changed")
+        assert world.why().startswith("input data: sub/b changed")
+
+    def other(self, world: World) -> World:
+        """The same folder and index, as another process has them."""
+        other = copy(world)
+        other.cache = ResultCache(CacheIndex(world.place), world.clock)
+        return other
+
+    def test_a_result_that_is_made_again_meanwhile_stays(self, world, monkeypatch):
+        world.make()
+        other = self.other(world)
+        real = world.cache.index.remove_unchanged
+
+        def late(gone: dict[str, float]) -> None:
+            world.clock.now += 1
+            assert other.make() == ""
+            real(gone)
+
+        monkeypatch.setattr(world.cache.index, "remove_unchanged", late)
+        assert world.cache.collect(max_bytes=0)[0] == 1
+        assert other.cache.find(other.cache.key(world.recipe).key).entry is not None
+        other.cache.index.close()
+
+    def test_the_folders_of_a_result_that_is_made_meanwhile_stay(self, world, monkeypatch):
+        other = self.other(world)
+        real = world.cache.index.forget_trees
+        made = replace(world.recipe, outputs={"model": f"{world.folder}/run-1/folder"})
+
+        def late(kept: Any) -> None:
+            other.claim(made)
+            (world.folder / "run-1/folder").mkdir(parents=True)
+            (world.folder / "run-1/folder/x").write_text("x")
+            assert other.cache.keep(made, world.clock()) == ""
+            real(kept)
+
+        monkeypatch.setattr(world.cache.index, "forget_trees", late)
+        world.cache.collect()
+        found = self.other(world).cache
+        entry = found.find(found.key(made).key).entry
+        assert entry is not None
+        found.take(entry, replace(made, run="run-2", outputs={"model": f"{world.folder}/run-2/folder"}))
+        assert (world.folder / "run-2/folder/x").read_text() == "x"
+        other.cache.index.close()
+        found.index.close()
+
+    def test_two_processes_may_make_and_collect(self, world):
+        """Every result in the index is whole at the end, whoever has removed what meanwhile."""
+        told = [
+            subprocess.Popen(
+                [sys.executable, "-c", HAMMER, str(world.folder), str(world.place), str(number)],
+                cwd=ROOT,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for number in range(2)
+        ]
+        for process in told:
+            _, err = process.communicate(timeout=120)
+            assert process.returncode == 0, err
+        entries = world.cache.index.entries()
+        for entry in entries:
+            found = world.cache.find(entry.key)
+            assert found.entry is not None, found.reason
+            out = {"model": str(world.folder / "again" / entry.key)}
+            world.cache.take(entry, replace(world.recipe, run="again", outputs=out))
+            assert (world.folder / "again" / entry.key / "x").read_text().startswith("x")
+        assert len(entries) >= 2
+
+
+ROOT = Path(__file__).parents[3]
+HAMMER = """
+import random, sys
+from pathlib import Path
+from msgspec.structs import replace
+from tests.unit.store.test_results import World
+
+folder, place, number = sys.argv[1:]
+world = World(Path(folder), place if "://" in place else "", fresh=False)
+rng = random.Random(number)
+for turn in range(25):
+    epoch = rng.randrange(6)
+    out = Path(folder, f"run-{number}-{turn}", "folder")
+    recipe = replace(world.leaf("parameter epoch", str(epoch)), run=out.parent.name, outputs={"model": str(out)})
+    world.clock.now += 1
+    world.claim(recipe)
+    out.mkdir(parents=True)
+    (out / "x").write_text(f"x{epoch}")
+    world.cache.keep(recipe, world.clock())
+    if turn % 3 == 2:
+        world.cache.collect(max_bytes=8)
+world.cache.index.close()
+"""
 
 
 def test_text_is_told_as_people_write_it():
