@@ -235,6 +235,8 @@ class Hooks(NamedTuple):
     """A lease that was stopped for the restart of its region has ended."""
     region_goes_on: tuple[Callable[[Core, Stage], None], ...] = ()
     """A lease of a stage of a region has ended for another reason."""
+    probe: tuple[Callable[[Core, Stage, int, int], int], ...] = ()
+    """Probe the cache for ready tasks `lo:hi` of a stage with a cache key; return the start of those probed before."""
     writer_may_wait: tuple[Callable[[PhysicalEdge], bool], ...] = ()
     """Whether the writers of a stream may wait for its readers; without an answer they never wait."""
     attempt_failed: tuple[Callable[[Core, LeaseRow, Failure, Failed], None], ...] = ()

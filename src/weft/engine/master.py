@@ -27,10 +27,8 @@ from weft.engine.events import (
     Failed,
     GaveBack,
     Granted,
-    Hit,
     IdleTick,
     JobSubmitted,
-    Miss,
     NodeDraining,
     NodeJoined,
     NodeLost,
@@ -41,9 +39,7 @@ from weft.engine.events import (
     Refused,
     Started,
     TimerFired,
-    Unanswered,
     UserEvent,
-    Waiting,
     WorkerJoined,
     WorkerLost,
 )
@@ -54,25 +50,12 @@ from weft.engine.leases import attempts_on, lost_task
 from weft.engine.lineage import lose
 from weft.engine.machines.job import GOING, OVER, JobState
 from weft.engine.machines.lease import ACTIVE
-from weft.engine.machines.vertex import VertexState
 from weft.engine.notes import NOTE_KINDS, NoteKind
 from weft.engine.phases import HEARD, HOOKS, TIMERS, hearing, walk
 from weft.engine.placement import assign_sources
 from weft.engine.policy import JOB_POLICY, ManagerFactory, Moment
-from weft.engine.readiness import (
-    advance,
-    enqueue,
-    finish,
-    unqueue,
-)
 from weft.engine.recovery import Epoch, begin
 from weft.engine.requests import deferred, granted, refused
-from weft.engine.rows import (
-    FINISHED,
-    PROBING,
-    READY,
-    write,
-)
 from weft.engine.tuning import Tuning
 from weft.graph.task import RESERVED
 from weft.model.failures import Failure
@@ -127,10 +110,6 @@ class Master:
             Noted: self._on_noted,
             Offered: self._on_offered,
             UserEvent: self._on_user_event,
-            Hit: self._on_hit,
-            Miss: self._on_miss,
-            Waiting: self._on_waiting,
-            Unanswered: self._on_unanswered,
             TimerFired: self._on_timer_fired,
             IdleTick: self._on_idle_tick,
             CancelRequested: self._on_cancel_requested,
@@ -285,43 +264,6 @@ class Master:
             core.payloads.setdefault((event.vertex, event.name), []).append(event.payload)
             core.tell(source, Moment.EVENT)
         patching.emitted(core, event.vertex, event.name)
-
-    def _on_hit(self, event: Hit) -> None:
-        core = self.core
-        stage = core.by_id[event.vertex]
-        if event.index >= stage.n or stage.state[event.index] != PROBING:
-            return
-        core.note(task_name(stage.id, event.index), NoteKind.CACHE_HIT, event.before)
-        if stage.status is VertexState.CONFIGURED:
-            advance(core, stage, "task_started")
-        if stage.bubble >= 0:
-            core.later(Phase.REQUESTS, stage)
-        write(core, stage, event.index, event.index + 1, PROBING, FINISHED)
-        finish(core, stage, ((event.index, event.index + 1),))
-
-    def _on_miss(self, event: Miss) -> None:
-        core = self.core
-        stage = core.by_id[event.vertex]
-        if event.index >= stage.n or stage.state[event.index] != PROBING:
-            return
-        core.note(task_name(stage.id, event.index), NoteKind.CACHE_MISS, event.reason or "never ran")
-        if stage.probed is None:
-            stage.probed = set()
-        stage.probed.add(event.index)
-        write(core, stage, event.index, event.index + 1, PROBING, READY)
-        enqueue(core, stage, event.index, event.index + 1)
-
-    def _on_waiting(self, event: Waiting) -> None:
-        self.core.note(task_name(event.vertex, event.index), NoteKind.CACHE_WAITS, event.owner)
-
-    def _on_unanswered(self, event: Unanswered) -> None:
-        core = self.core
-        for stage in core.stages:
-            asked, stage.probed = stage.probed, None
-            for index in sorted(asked or ()):
-                if index < stage.n and stage.state[index] == READY:
-                    unqueue(stage, index, index + 1)
-                    enqueue(core, stage, index, index + 1)
 
     def _on_timer_fired(self, event: TimerFired) -> None:
         core = self.core

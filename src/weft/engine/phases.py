@@ -12,7 +12,15 @@ from weft.engine import cones, patching, requests
 from weft.engine.agenda import Phase
 from weft.engine.consulting import consult
 from weft.engine.dispatch import dispatch, start_unslotted, unserved
-from weft.engine.extensions import bubbles, control, exclusion, regions, speculation, stream_cycles
+from weft.engine.extensions import (
+    bubbles,
+    control,
+    exclusion,
+    probing,
+    regions,
+    speculation,
+    stream_cycles,
+)
 from weft.engine.extensions.registry import combine
 from weft.engine.leases import attempt_of, stop
 from weft.engine.machines.job import GOING
@@ -67,7 +75,7 @@ def _offers(core: Core) -> None:
 
 
 EXTENSIONS: Final = tuple(
-    module.EXTENSION for module in (bubbles, regions, stream_cycles, speculation, exclusion, control)
+    module.EXTENSION for module in (bubbles, regions, stream_cycles, probing, speculation, exclusion, control)
 )
 """The extensions, each used by few jobs."""
 HOOKS: Final = combine(EXTENSIONS)

@@ -12,7 +12,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from weft.engine.agenda import Phase
-from weft.engine.commands import Free, FreeParts, Probe
+from weft.engine.commands import Free, FreeParts
 from weft.engine.core import ANYWHERE
 from weft.engine.machines.table import step
 from weft.engine.machines.vertex import ENDED, SUCCESS, VERTEX, VertexState
@@ -72,7 +72,8 @@ def make_ready(core: Core, stage: Stage, lo: int, hi: int) -> None:
 def enqueue(core: Core, stage: Stage, lo: int, hi: int) -> None:
     """Add READY tasks to the ready sets of dispatch; tasks with a cache key probe the cache first."""
     if stage.vertex.cache_key is not None:
-        lo = _probe(core, stage, lo, hi)
+        for probe in core.hooks.probe:
+            lo = probe(core, stage, lo, hi)
         if lo == hi:
             return
     if not core.tuning.shared_memory and stage.narrow:
@@ -102,20 +103,6 @@ def _enqueue_anywhere(core: Core, stage: Stage, lo: int, hi: int) -> None:
     if key < stage.key:
         stage.key = key
         heappush(core.heaps[ANYWHERE], (key, stage.nbytes, stage.index))
-
-
-def _probe(core: Core, stage: Stage, lo: int, hi: int) -> int:
-    """Send probes for tasks without a probe so far; return the start of the tasks already probed, `hi` if there are
-    none.
-    """
-    key = stage.vertex.cache_key
-    assert key is not None
-    for index in range(lo, hi):
-        if stage.probed is not None and index in stage.probed:
-            return index
-        write(core, stage, index, index + 1, READY, PROBING)
-        core.out.append(Probe(stage.id, index, key))
-    return hi
 
 
 def _enqueue_at_home(core: Core, stage: Stage, lo: int, hi: int) -> None:

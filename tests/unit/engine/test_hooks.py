@@ -184,3 +184,17 @@ def test_the_core_spills_streams_without_an_answer(hand):
     h.core.hooks = NO_HOOKS
     assert not h.master.inspector.spec("a").outputs[0].waits
     assert link.src.vertex.kind is VertexKind.FINITE
+
+
+def test_a_vertex_with_a_cache_key_is_probed_through_a_hook(hand):
+    g = Graph("g")
+    g.add(body, n=1, name="a", cache_key="key")
+    h = hand(g, workers=1, submit=False)
+    calls = recorded(h)
+    h(JobSubmitted(0.0))
+    h.expect("probe a[0] key")
+    h(h.miss("a[0]"), h.idle(0))
+    h.expect("launch a[0] on 0")
+    assert calls == ["probe", "probe"]
+    h(h.done("a[0]"))
+    h.skip()
