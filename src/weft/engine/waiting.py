@@ -30,6 +30,7 @@ WIDTH: Final = "width"
 MANAGER: Final = "manager"
 FINAL: Final = "final"
 RETRY: Final = "retry"
+RESTART: Final = "restart"
 CACHE: Final = "cache"
 TOKENS: Final = "tokens"
 BUBBLE: Final = "bubble"
@@ -114,7 +115,7 @@ def _of_stage(core: Core, stage: Stage, index: int | None, now: float) -> list[W
         by_state.setdefault(stage.state[i], []).append(i)
     found = _unscheduled(core, stage, by_state.get(UNSCHEDULED, []), now)
     found += _probing(core, stage, by_state.get(PROBING, []))
-    found += _ready(core, stage, by_state.get(READY, []))
+    found += _ready(core, stage, by_state.get(READY, []), now)
     return found
 
 
@@ -153,6 +154,7 @@ def _unscheduled(core: Core, stage: Stage, which: list[int], now: float) -> list
         (CHOICE, _undecided(core, stage)),
         (INPUTS, _inputs(stage, rest)),
         (MANAGER, _unreleased(stage, rest)),
+        (RESTART, "waits for the restart of its region" if stage.restarting else ""),
         (FINAL, "waits for the end of all other vertices" if stage.vertex.final and core.verdict is None else ""),
     ]
     reasons = [_wait(core, stage, rest, kind, text) for kind, text in kinds if text]
@@ -234,7 +236,7 @@ def _probing(core: Core, stage: Stage, which: Sequence[int]) -> list[Wait]:
 _CACHE: Final = (NoteKind.CACHE_WAITS, NoteKind.CACHE_MISS, NoteKind.CACHE_HIT)
 
 
-def _ready(core: Core, stage: Stage, which: Sequence[int]) -> list[Wait]:
+def _ready(core: Core, stage: Stage, which: Sequence[int], now: float) -> list[Wait]:
     if not which:
         return []
     if stage.bubble >= 0 and not stage.light:
@@ -252,8 +254,20 @@ def _ready(core: Core, stage: Stage, which: Sequence[int]) -> list[Wait]:
     elif lacking:
         found.append(_wait(core, stage, rest, TOKENS, lacking))
     elif not stage.light:
-        found.append(_wait(core, stage, rest, WORKER, "waits for an idle worker"))
+        but = _excluded(core)
+        other = [i for i in rest if (stage.index, i) in core.elsewhere]
+        for i in other:
+            pause = max(0.0, core.elsewhere[stage.index, i] - now)
+            text = f"waits up to {pause:.3g} s for another worker than the one on which it failed{but}"
+            found.append(_wait(core, stage, [i], WORKER, text))
+        if rest := [i for i in rest if i not in other]:
+            found.append(_wait(core, stage, rest, WORKER, f"waits for an idle worker{but}"))
     return found
+
+
+def _excluded(core: Core) -> str:
+    avoided = sorted(core.avoided.keys() & core.workers.keys())
+    return f"; excluded after failures: worker {_listed(list(map(str, avoided)))}" if avoided else ""
 
 
 def _in_bubble(core: Core, stage: Stage, which: Sequence[int]) -> Wait:

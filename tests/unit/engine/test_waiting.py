@@ -1,9 +1,14 @@
 """The reasons why tasks wait, from the state of a master driven by hand."""
 
+from typing import Any
+
 from tests.unit.engine.hand import body
+from weft.engine.commands import Restart
+from weft.engine.decisions import Avoid
 from weft.engine.events import Deferred
-from weft.graph.builder import Graph, after, gather
-from weft.graph.logical import OnFailure, Retry
+from weft.engine.policy import BLAME
+from weft.graph.builder import Graph, after, gather, one_to_one
+from weft.graph.logical import OnFailure, Retry, Storage
 from weft.model.failures import Failure
 from weft.model.resources import Resources
 
@@ -133,3 +138,43 @@ def test_an_event_of_a_running_task(hand):
     h(h.idle(0))
     h.skip()
     assert told(h, "b") == ["b: waits for the event 'ready' of a"]
+
+
+class Excludes:
+    """A policy that excludes worker 0 once, and decides nothing more."""
+
+    moments: frozenset[Any] = frozenset()
+    holds = False
+    counts = False
+
+    def decide(self, view: Any, memo: Any) -> tuple[list[Avoid], Any]:
+        return ([] if memo else [Avoid(0, 60.0, "it is bad", "much")]), True
+
+
+def test_a_task_that_is_to_run_on_another_worker(hand):
+    g = Graph("g")
+    g.add(body, n=3, name="a")
+    h = hand(g, workers=2, managers={BLAME: Excludes}, cones=False)
+    h(h.idle(0))
+    h.skip()
+    h(h.failed("a[0]", Failure.INFRASTRUCTURE))
+    h.skip()
+    first, others = told(h, "a")
+    assert first.startswith("a[0]: waits up to ")
+    assert first.endswith("s for another worker than the one on which it failed; excluded after failures: worker 0")
+    assert others == "a: 2 tasks: waits for an idle worker; excluded after failures: worker 0"
+
+
+def test_a_region_that_restarts(hand):
+    g = Graph("g")
+    a = g.add(body, n=1, name="a", retry=Retry(user=1))
+    b = g.add(body, one_to_one(a, concurrent=True, storage=Storage.EPHEMERAL), n=1, name="b")
+    g.bubble(a, b, name="both")
+    h = hand(g, workers=4, cones=False)
+    h.skip()
+    h(h.granted(a=0, b=1))
+    h.skip()
+    h(h.failed("a[0]", Failure.USER))
+    h.skip()
+    assert not any(isinstance(command, Restart) for command in h.said), "b still runs"
+    assert "a: waits for the restart of its region" in told(h, "a")
