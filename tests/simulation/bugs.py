@@ -122,7 +122,7 @@ def _pending_without(*kinds: type[Any]) -> Callable[[Callable[..., Any]], Callab
     return lie
 
 
-def _hungry_by_looking(_: Callable[..., Any]) -> Callable[..., Any]:
+def _claims_when_asked(_: Callable[..., Any]) -> Callable[..., Any]:
     return lambda core: dispatch._best(core, -1) is not None
 
 
@@ -232,7 +232,7 @@ BUGS = [
     Bug("probes are forgotten in a recovery", replay.Replay, "pending", _pending_without(Probe), "cache,", hard=True),
     Bug("leases of a dead owner count as running", inspector, "losses", answers([]), hard=True),
     Bug("a service that stops starts again in a recovery", inspector, "losses", _starts_again, "services,", True),
-    Bug("to ask whether a job is hungry changes it", dispatch, "has_ready", _hungry_by_looking, hard=True),
+    Bug("to ask whether a job wants workers changes it", dispatch, "has_ready", _claims_when_asked, hard=True),
     Bug("a torn record is read", journal, "_frames", _reads_damage, hard=True),
     Bug("a lost message is not repeated", ReliableLink, "due", _repeats_nothing, hard=True),
     Bug("messages are taken out of order", ReliableLink, "take", _out_of_order, hard=True),

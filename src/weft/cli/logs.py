@@ -106,7 +106,7 @@ def tail_start(path: Path, lines: int) -> int:
 
 
 class _Stream:
-    """One log on its way to the output, in whole lines."""
+    """One log that is copied to the output in whole lines."""
 
     def __init__(self, log: LogFile, start: int) -> None:
         self.log = log

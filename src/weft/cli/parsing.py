@@ -309,10 +309,10 @@ def _one(key: str, hint: Any, verb: Verb | None, function: Callable[..., Any]) -
     """Return an option by its type; one without names is not on the command line."""
     about = next((one for one in getattr(hint, "__metadata__", ()) if isinstance(one, CommandParameter)), None)
     if about is None:
-        told = next((one for one in (() if verb is None else verb.arguments) if one.name == key), None)
-        if told is None:
+        argument = next((one for one in (() if verb is None else verb.arguments) if one.name == key), None)
+        if argument is None:
             raise TypeError(f"{function.__name__}: {key} has no CommandParameter")
-        about = CommandParameter(told.options, help=told.help)
+        about = CommandParameter(argument.options, help=argument.help)
     else:
         hint = hint.__origin__
     if not about.parse:

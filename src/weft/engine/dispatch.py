@@ -74,7 +74,7 @@ def _launch_each(core: Core, stage: Stage, ready: Intervals, workers: list[int])
         stage.status = _STARTED
         core.moved.append(stage)
     members = alone(stage)
-    leases, told = core.leases, core.out
+    leases, commands = core.leases, core.out
     id, resources, nbytes = stage.id, stage.resources[0], expected_bytes(stage, 1)
     specs = describe(core, stage)
     attempt = 0
@@ -92,7 +92,9 @@ def _launch_each(core: Core, stage: Stage, ready: Intervals, workers: list[int])
             leases[number] = LeaseRow(number, stage, index, after, None, members, ALONE, worker)
             if stage.attempts:
                 attempt = stage.attempt(index)
-            told.append(_new(Launch, (worker, number, id, index, after, None, attempt, resources, nbytes, 0, specs)))
+            commands.append(
+                _new(Launch, (worker, number, id, index, after, None, attempt, resources, nbytes, 0, specs))
+            )
     stage.executing += len(workers)
     stage.last_width = 1
 

@@ -116,14 +116,14 @@ class Explained(NamedTuple):
         }
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> Explained:
+    def from_json(cls, document: Mapping[str, Any]) -> Explained:
         """Return the object that `to_json` wrote. KeyError, TypeError: `values` is no such object."""
         return cls(
-            said["name"],
-            said["state"],
-            tuple(ExplainedItem(**row) for row in said["graph"]),
-            tuple(Change(**change) for change in said["changes"]),
-            said["remark"],
+            document["name"],
+            document["state"],
+            tuple(ExplainedItem(**row) for row in document["graph"]),
+            tuple(Change(**change) for change in document["changes"]),
+            document["remark"],
         )
 
 

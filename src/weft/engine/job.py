@@ -64,8 +64,8 @@ def conclude(core: Core) -> None:
     if cause is None or core.status is JobState.SUCCEEDED:  # the failed outputs were not needed in the end
         core.out.append(Complete(core.status.value))
     else:
-        told = (cause.task, cause.message, cause.traceback, cause.kind, cause.raised)
-        core.out.append(Complete(core.status.value, *told))
+        details = (cause.task, cause.message, cause.traceback, cause.kind, cause.raised)
+        core.out.append(Complete(core.status.value, *details))
 
 
 def _any_failed(stages: Iterable[Stage]) -> bool:

@@ -58,9 +58,9 @@ def write_rows(core: Core, lease: LeaseRow, new: int) -> None:
 
 def stop(core: Core, lease: LeaseRow, cause: str, reason: str) -> None:
     """Order a lease to stop; a lease that is stopping already gets another cause."""
-    told = lease.state not in ACTIVE
+    stopping = lease.state not in ACTIVE
     move(core, lease, cause)
-    if not told:
+    if not stopping:
         core.out.append(Stop(lease.id, reason))
 
 

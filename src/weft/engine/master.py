@@ -126,14 +126,14 @@ class Master:
         core.out = []
         core.moved = []
         on = self._on
-        told = events if isinstance(events, list) else list(events)
+        batch = events if isinstance(events, list) else list(events)
         bulk = core.tuning.shared_memory  # otherwise each task has the location of its output
         at = 0
-        while at < len(told):
-            event = told[at]
+        while at < len(batch):
+            event = batch[at]
             kind = type(event)
             if bulk and kind is Done:
-                after = end_usual(core, told, at)
+                after = end_usual(core, batch, at)
                 if after > at:
                     at = after
                     continue
@@ -150,7 +150,7 @@ class Master:
     # ------------------------------------------------------------------------------------------ for the shell
 
     @property
-    def hungry(self) -> bool:
+    def wants_workers(self) -> bool:
         """Whether the job could use another worker now."""
         return has_ready(self.core) or bool(self.core.backups_wanted)
 

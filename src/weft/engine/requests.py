@@ -52,8 +52,8 @@ def ask(core: Core, stage: Stage) -> None:
     """Request a slot for each ready task of a stage, as far as its tokens go."""
     special: list[int] = []
     if stage.memory:
-        asked = {row.index for row in core.requests.values() if row.stage is stage}
-        special = [i for i in sorted(stage.memory) if stage.state[i] == READY and i not in asked]
+        requested = {row.index for row in core.requests.values() if row.stage is stage}
+        special = [i for i in sorted(stage.memory) if stage.state[i] == READY and i not in requested]
     while stage.ready.count > stage.request and stage.request < MOST_REQUESTS:
         if not take_tokens(core, stage.resources[0]):
             core.token_waiters[stage.index] = stage

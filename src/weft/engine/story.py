@@ -44,8 +44,8 @@ def story(core: Core, subject: str) -> tuple[str, ...]:
 
 def notes(core: Core, subject: str) -> tuple[Note, ...]:
     """Return the log entries about a subject, oldest first; "" is the whole job."""
-    asked = _subjects(core, subject)
-    return tuple(note for note in core.ring if any(_about(note.subject, one) for one in asked))
+    subjects = _subjects(core, subject)
+    return tuple(note for note in core.ring if any(_about(note.subject, one) for one in subjects))
 
 
 def _subjects(core: Core, subject: str) -> list[str]:

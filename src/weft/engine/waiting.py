@@ -64,9 +64,9 @@ class Wait(NamedTuple):
         return {"subject": self.subject, "kind": self.kind, "text": self.text, "n": self.n}
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> Wait:
+    def from_json(cls, document: Mapping[str, Any]) -> Wait:
         """Return the object that `to_json` wrote. KeyError: it is no such object."""
-        return cls(said["subject"], said["kind"], said["text"], said["n"])
+        return cls(document["subject"], document["kind"], document["text"], document["n"])
 
 
 def waits(core: Core, subject: str, now: float | None = None) -> tuple[Wait, ...]:
@@ -221,15 +221,15 @@ def _probing(core: Core, stage: Stage, which: Sequence[int]) -> list[Wait]:
     """Return the waits for an answer of the cache, which may come only when another run has made the result."""
     last = {note.subject: note for note in core.ring if note.kind in _CACHE} if which else {}
     found: list[Wait] = []
-    asked: list[int] = []
+    probing: list[int] = []
     for i in which:
         note = last.get(task_name(stage.id, i))
         if note is not None and note.kind is NoteKind.CACHE_WAITS:
             found.append(_wait(core, stage, [i], CACHE, change_of(note)))
         else:
-            asked.append(i)
-    if asked:
-        found.append(_wait(core, stage, asked, CACHE, "waits for the answer of the cache"))
+            probing.append(i)
+    if probing:
+        found.append(_wait(core, stage, probing, CACHE, "waits for the answer of the cache"))
     return found
 
 

@@ -152,7 +152,7 @@ class OneToAll(Broadcast):
 
 
 class Grid(Router):
-    """A `GridMap` for known shapes: closed forms in both directions, for one task or for many."""
+    """The router of a `GridMap` with known shapes: computes inputs and consumers, for one task or for many."""
 
     def __init__(self, grid: GridMap, n_src: int, n_dst: int) -> None:
         super().__init__(n_src, n_dst)

@@ -121,7 +121,7 @@ def known_images(
 
 
 def in_container(
-    said: Mapping[str, Any],
+    settings: Mapping[str, Any],
     *,
     cwd: str,
     env: Mapping[str, str],
@@ -130,15 +130,15 @@ def in_container(
 ) -> tuple[list[str], list[str]]:
     """Return the start of a command line that runs its remainder in a container, and a command line that removes it.
 
-    `said` has `kind` and `program` of the engine, `image` and `run`. Only names of `env` are on the command line; the
-    values are in the environment of the engine, so that process lists do not show them. Without a remainder the image
-    runs its own entry point. `name` is the command in messages.
+    `settings` has `kind` and `program` of the engine, `image` and `run`. Only names of `env` are on the command line;
+    the values are in the environment of the engine, so that process lists do not show them. Without a remainder the
+    image runs its own entry point. `name` is the command in messages.
     """
     called = f"weft-{re.sub(r'[^A-Za-z0-9_.-]', '-', name)[:60]}-{secrets.token_hex(6)}"
     user = os.getuid(), os.getgid()
-    argv = [said["program"], "run", "--rm", "--init", "--name", called, "--label", f"{LABEL}={said['run']}"]
+    argv = [settings["program"], "run", "--rm", "--init", "--name", called, "--label", f"{LABEL}={settings['run']}"]
     if user[0] != 0:
-        argv += ["--userns", "keep-id"] if said["kind"] == PODMAN else ["--user", f"{user[0]}:{user[1]}"]
+        argv += ["--userns", "keep-id"] if settings["kind"] == PODMAN else ["--user", f"{user[0]}:{user[1]}"]
         argv += [] if "HOME" in env else ["--env", "HOME=/tmp"]
     argv += ["--workdir", cwd]
     places = {cwd: (cwd, False)}
@@ -149,7 +149,7 @@ def in_container(
     for variable, value in env.items():
         # Weft adds a folder of this machine to the PATH of commands.
         argv += ["--env", f"PATH={value}" if variable == "PATH" else variable]
-    return [*argv, said["image"]], [said["program"], "rm", "--force", called]
+    return [*argv, settings["image"]], [settings["program"], "rm", "--force", called]
 
 
 def _fields(*fields: str) -> str:

@@ -37,9 +37,9 @@ class PartitionPruning:
         """Keep the splits with a matching key once all sources have ended."""
         if memo or view.n < 0 or not all(source.ended for source in view.inputs):
             return (), memo
-        said = [payload for (_, name), payloads in view.events.items() if name == self.event for payload in payloads]
-        keys = {key for payload in said for key in payload}
-        if not said or len(keys) > MOST_KEYS or view.items is None:
+        emitted = [payload for (_, name), payloads in view.events.items() if name == self.event for payload in payloads]
+        keys = {key for payload in emitted for key in payload}
+        if not emitted or len(keys) > MOST_KEYS or view.items is None:
             return (Schedule(view.vertex, view.n),), True
         kept = [item for item in view.items if self._key_of(view.vertex, item) in keys]
         return (SetParallelism(view.vertex, len(kept), items=kept), Schedule(view.vertex, len(kept))), True

@@ -247,9 +247,9 @@ class RunService:
         return explain_run(self.show(run), self)
 
     def why(self, target: str, *, against: str | None = None) -> Reasons:
-        """Return why a step waits, why it ran, or its origin in the cache.
+        """Return why a step waits, why it ran, or which cached result it used.
 
-        The answer of the cache is compared with the nearest result, or with the run `against`.
+        The inputs are compared with those of the nearest cached result, or with those of the run `against`.
         """
         from weft.runs.explaining import waits_of
         from weft.runs.reasons import reasons

@@ -117,9 +117,9 @@ class Allocation:
                 events.append((waiting.job, Deferred(now, waiting.id, waiting.lacking)))
         return events
 
-    def ask_for_any(self, hungry: Iterable[str]) -> None:
+    def ask_for_any(self, jobs: Iterable[str]) -> None:
         """Report to the provider, once each, the jobs with plain work, if no worker is idle."""
-        for job in hungry:
+        for job in jobs:
             if job not in self._starved:
                 self._starved.add(job)
                 self.provider.acquire(SlotRequest(job, ANY_WORKER, (("", 1, (ONE_SLOT,), None),)))

@@ -329,7 +329,7 @@ class Loop:
             if lost:
                 queue.append(("", tuple(lost)))
         if slots.grows and not pool.idle:
-            slots.ask_for_any(job.id for job in self.jobs.values() if job.master.hungry)
+            slots.ask_for_any(job.id for job in self.jobs.values() if job.master.wants_workers)
 
     def _end_orphan(self, owner: str, event: Event) -> None:
         """Handle a lease that ended after its job."""
@@ -471,8 +471,8 @@ class Loop:
         while starving and self.pool.offer(self.clock.now()):
             starving = False
             live = (job for job in self.jobs.values() if job.outcome is None and not job.draining)
-            hungry = [job for job in live if job.master.hungry]
-            for job in sorted(hungry, key=lambda job: self.pool.held.get(job.id, 0)):
+            wanting = [job for job in live if job.master.wants_workers]
+            for job in sorted(wanting, key=lambda job: self.pool.held.get(job.id, 0)):
                 if self._takes_one(job):
                     starving = True
                     break
@@ -484,7 +484,7 @@ class Loop:
             self._step(job, [Offered(self.clock.now(), [worker])], offers=False)
             if self.pool.idle < before:
                 return True
-            if job.outcome is not None or not job.master.hungry:
+            if job.outcome is not None or not job.master.wants_workers:
                 break
         return False
 

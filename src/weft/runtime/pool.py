@@ -373,7 +373,7 @@ class Pool:
         return f"the idle workers of {nodes} are kept for up to {left:.3g} s for {owners}; {self.occupied(job)}"
 
     def occupied(self, job: str) -> str:
-        """Return the free part of each node, and the slots that each job holds; `job` is the one that is told."""
+        """Return the free part of each node, and the slots that each job holds; `job` names the reader."""
         idle = dict.fromkeys(self._nodes, 0)
         for worker in self._idle:
             idle[self._node_of[worker]] += 1
@@ -554,6 +554,6 @@ def _wanted(wants: Wants) -> str:
     )
 
 
-def _run(name: str, told: str) -> str:
-    """Render the name of a job; `told` is the one that is told."""
-    return "this run" if name == told else name or "tasks of an ended run"
+def _run(name: str, reader: str) -> str:
+    """Render the name of a job for the job `reader`."""
+    return "this run" if name == reader else name or "tasks of an ended run"

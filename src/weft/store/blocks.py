@@ -481,7 +481,7 @@ class BlockManager:
     # ---------------------------------------------------------------------------------------------------------- pins
 
     def pin(self, column: Column, indexes: Iterable[int]) -> Pin:
-        """Pin the chunks of some cells: not evicted, and if freed, their files stay until the release.
+        """Pin the chunks of some cells: they are not evicted, and if freed, their files stay until the release.
 
         Small and absent cells need no pin and are skipped.
         """

@@ -409,7 +409,7 @@ class CacheIndex:
 
 def _entry(row: Sequence[Any]) -> Entry:
     found = dict(zip(_ENTRY.split(", "), row, strict=True))
-    outputs = {name: CachedOutput(*said) for name, said in json.loads(found["outputs"]).items()}
+    outputs = {name: CachedOutput(*fields) for name, fields in json.loads(found["outputs"]).items()}
     return Entry(
         **{**found, "pinned": bool(found["pinned"]), "leaves": json.loads(found["leaves"]), "outputs": outputs}
     )

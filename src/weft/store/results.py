@@ -89,9 +89,9 @@ class Recipe(Struct, frozen=True, kw_only=True):
     @classmethod
     def from_json(cls, text: str, leaves: Mapping[str, str] | None = None, **changes: Any) -> Recipe:
         """Return the recipe of `to_json`, with more static `leaves` and other values of some fields."""
-        said = _read_recipe(text)
-        static = {**said["static"], **leaves} if leaves else said["static"]
-        return cls(**{**said, "static": static, **changes})
+        document = _read_recipe(text)
+        static = {**document["static"], **leaves} if leaves else document["static"]
+        return cls(**{**document, "static": static, **changes})
 
     @property
     def static_key(self) -> str:

@@ -180,10 +180,16 @@ class Schedules:
 
     def fail(self, firing: Firing, message: str, now: float) -> None:
         """Record that no run could be started for a due time, unless one has taken it meanwhile."""
-        values = {"schedule": firing.schedule, "due": firing.due, "epoch": firing.epoch, "said": message, "now": now}
+        values = {
+            "schedule": firing.schedule,
+            "due": firing.due,
+            "epoch": firing.epoch,
+            "message_text": message,
+            "now": now,
+        }
         with self.database.write() as db:
             db.run(
-                f"UPDATE firings SET state = '{FAILED}', message = :said, at = :now "
+                f"UPDATE firings SET state = '{FAILED}', message = :message_text, at = :now "
                 f"WHERE schedule = :schedule AND due = :due AND epoch = :epoch AND state = '{STARTING}'",
                 values,
             )

@@ -164,10 +164,10 @@ class SocketBackend(LocalBackend):
         if lease.id in local.running:
             self.loop.post_later(local.job.id, local.report(lease, outcome, self.loop.clock.now()))
 
-    def _answer(self, lease: WorkerLease, number: int, asked: bytes) -> None:
+    def _answer(self, lease: WorkerLease, number: int, question: bytes) -> None:
         """Answer a request of a running task to its host."""
         try:
-            answer = True, codec.to_pickle(self._ask(lease, *codec.from_pickle(asked)))
+            answer = True, codec.to_pickle(self._ask(lease, *codec.from_pickle(question)))
         except Exception as error:  # noqa: BLE001 - sent to the task
             answer = False, codec.to_pickle(error)
         self._wire.send(ANSWER, number, *answer)

@@ -65,7 +65,7 @@ def diagram(machine: Machine) -> str:
 
 def page(machine: Machine) -> str:
     """Return the page of one lifecycle as Markdown."""
-    told = meanings(machine.states)
+    texts = meanings(machine.states)
     ends = {state.name for state in final(machine.table)}
     parts = [
         f"# The lifecycle of a {machine.name}",
@@ -76,7 +76,7 @@ def page(machine: Machine) -> str:
         _table(
             ("state", "what is true in it"),
             [
-                (state.name, told.get(state.name, "") + (" (final)" if state.name in ends else ""))
+                (state.name, texts.get(state.name, "") + (" (final)" if state.name in ends else ""))
                 for state in machine.states
             ],
         ),

@@ -228,11 +228,11 @@ class WorkerTaskContext:
 
     def endpoints(self, service: str) -> list[Any]:
         """Wait until every task of a service has emitted its endpoint, and return them by index."""
-        while (said := self.host.endpoints(service)) is None:
+        while (payloads := self.host.endpoints(service)) is None:
             if self.lease.stop:
                 raise RunCancelledError(f"{self.vertex}[{self.index}] was cancelled while it waited for {service}")
             sleep(_ENDPOINT_POLL_S)
-        return said
+        return payloads
 
     def usage(self, **most: float) -> None:
         """Report the peak usage of this task."""

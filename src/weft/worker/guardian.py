@@ -384,7 +384,7 @@ def find(program: bytes, env: dict[bytes, bytes]) -> bytes:
 def start_elsewhere(spec: dict[str, Any], output: int) -> int:
     """Start a command in a mount namespace, which requires a fork of this process."""
     argv, env, cwd = spec["argv"], spec["env"], spec["cwd"]
-    told, tell = os.pipe()
+    report, report_end = os.pipe()
     pid = os.fork()
     if pid == 0:
         stage = b"exec"
@@ -401,12 +401,12 @@ def start_elsewhere(spec: dict[str, Any], output: int) -> int:
             stage = b"exec"
             os.execvpe(argv[0], argv, env)
         except OSError as error:
-            os.write(tell, b"%d %s" % (error.errno or 0, getattr(error, "stage", stage)))
+            os.write(report_end, b"%d %s" % (error.errno or 0, getattr(error, "stage", stage)))
         finally:
             os._exit(127)
-    os.close(tell)
-    answer = os.read(told, select.PIPE_BUF)  # ends without data when exec closes the other end
-    os.close(told)
+    os.close(report_end)
+    answer = os.read(report, select.PIPE_BUF)  # ends without data when exec closes the other end
+    os.close(report)
     if answer:
         os.waitpid(pid, 0)
         code, _, place = answer.partition(b" ")
@@ -769,15 +769,15 @@ def stand_by(pool_socket: socket.socket, owner: OwnerProcess, prctl: Any) -> int
 
     The guardian writes `BUSY` to the pipe when it has a command; it writes nothing if it ends idle.
     """
-    told, tell = os.pipe()
+    report, report_end = os.pipe()
     try:
         pid = os.fork()
     except OSError:
-        os.close(told)
-        os.close(tell)
+        os.close(report)
+        os.close(report_end)
         raise
     if pid == 0:
-        os.close(told)
+        os.close(report)
         os.setsid()  # a Ctrl-C at the terminal is handled by the owner, which then stops its guardians in order
         post = GuardianState(prctl)
         try:
@@ -785,13 +785,13 @@ def stand_by(pool_socket: socket.socket, owner: OwnerProcess, prctl: Any) -> int
         except EOFError:
             os._exit(0)
         try:  # noqa: SIM105 - importing contextlib costs start-up time
-            os.write(tell, BUSY)
+            os.write(report_end, BUSY)
         except BrokenPipeError:
             pass  # the pool was killed: this guardian continues without it
-        os.close(tell)
+        os.close(report_end)
         serve(control, owner, post)
-    os.close(tell)
-    return told
+    os.close(report_end)
+    return report
 
 
 def serve(control: int, owner: OwnerProcess, post: GuardianState) -> NoReturn:
@@ -866,9 +866,9 @@ def attend(pool_socket: socket.socket, owner: OwnerProcess) -> int:
 
 def take(pool_socket: socket.socket) -> int:
     """Return the next control socket; EOFError: none will come."""
-    data, told, _, _ = pool_socket.recvmsg(1, socket.CMSG_SPACE(4))
+    data, report, _, _ = pool_socket.recvmsg(1, socket.CMSG_SPACE(4))
     if not data:
         raise EOFError
-    control = int.from_bytes(told[0][2][:4], sys.byteorder)
+    control = int.from_bytes(report[0][2][:4], sys.byteorder)
     os.set_inheritable(control, False)
     return control

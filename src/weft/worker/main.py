@@ -345,13 +345,13 @@ class WorkerProcess:
 
     def endpoints(self, service: str) -> list[Any] | None:
         """See `Host.endpoints`."""
-        said: list[Any] | None = self._ask(("endpoints", service))
-        return said
+        reply: list[Any] | None = self._ask(("endpoints", service))
+        return reply
 
     def history(self, vertex: str) -> Sequence[VertexHistory]:
         """See `Host.history`."""
-        told: Sequence[VertexHistory] = self._ask(("history", vertex))
-        return told
+        records: Sequence[VertexHistory] = self._ask(("history", vertex))
+        return records
 
     def keep_result(self, recipe: Any, started: float, spoilt: str) -> str:
         """See `Host.keep_result`."""
@@ -367,8 +367,8 @@ class WorkerProcess:
 
     def reply(self, token: str) -> str | None:
         """See `Host.reply`."""
-        said: str | None = self._ask(("reply", token))
-        return said
+        reply: str | None = self._ask(("reply", token))
+        return reply
 
     def live_input(self, inp: InputCode, index: int, context: WorkerTaskContext) -> Any:
         """See `Host.live_input`: blocks of streams and committed values are requested one by one."""

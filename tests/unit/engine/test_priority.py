@@ -160,7 +160,7 @@ def test_a_tree_reduction_holds_little(two_sources, task_s, target_s):
         assert sim.leases < leaves / 10  # and that without a message for each task
 
 
-def test_to_ask_whether_a_job_is_hungry_changes_nothing(hand):
+def test_to_ask_whether_a_job_wants_workers_changes_nothing(hand):
     # The shell asks when it likes and a replay does not: what is decided may not depend on it.
     g = Graph("g")
     g.add(body, n=1, name="a")
@@ -169,11 +169,11 @@ def test_to_ask_whether_a_job_is_hungry_changes_nothing(hand):
     asked = []
     for worker in range(4):
         before = digest(h.core)
-        asked.append(h.master.hungry)
+        asked.append(h.master.wants_workers)
         assert digest(h.core) == before
         h(h.idle(worker))
         h.skip()
     before = digest(h.core)
-    asked.append(h.master.hungry)
+    asked.append(h.master.wants_workers)
     assert digest(h.core) == before
     assert asked == [True, True, True, True, False]

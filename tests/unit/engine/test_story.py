@@ -98,7 +98,7 @@ def test_a_view_counts(hand):
     assert (a.id, a.state, a.n, a.finished, a.executing, a.ready, a.failed) == ("a", "running", 2, 1, 1, 0, 0)
     assert (b.id, b.state, b.finished) == ("b", "configured", 0)
     assert h.master.inspector.view().job == "job"
-    assert h.master.hungry is False
+    assert h.master.wants_workers is False
 
 
 def test_the_ring_forgets_the_oldest(hand):

@@ -52,8 +52,8 @@ def _decide(core: Core, stage: Stage, what: str, vertex: str, value: Any, becaus
     else:
         decision = ApplyPatch(stage.id, value)
     subject = vertex or stage.id
-    told = data_of(decision, subject)
-    core.note(subject, NoteKind.CONTROL_DECIDED, stage.id, told, because)
+    data = data_of(decision, subject)
+    core.note(subject, NoteKind.CONTROL_DECIDED, stage.id, data, because)
     try:
         _may(core, stage, vertex)
         if isinstance(decision, SetParallelism):

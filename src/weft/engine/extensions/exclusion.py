@@ -96,7 +96,7 @@ def _avoid(core: Core, decision: Avoid) -> None:
     if worker not in core.workers or core.workers.keys() <= {*core.avoided, worker}:
         core.note(f"worker {worker}", NoteKind.LAST_WORKER)
     elif worker not in core.avoided:
-        core.avoided[worker] = core.set_timer(core.now + decision.seconds, "forgive", worker)
+        core.avoided[worker] = core.set_timer(core.now + decision.seconds, "expire", worker)
         core.note(f"worker {worker}", NoteKind.WORKER_EXCLUDED, decision.seconds, decision.reason, decision.seen)
 
 
@@ -206,7 +206,7 @@ EXTENSION: Final = Extension(
     "exclusion",
     before={WorkerLost: _worker_lost},
     after={WorkerJoined: _worker_joined},
-    timers={"forgive": _time_is_over},
+    timers={"expire": _time_is_over},
     phases={Phase.EXCLUSION: judge},
     hooks=Hooks(attempt_failed=(_attempt_failed,), task_retried=(_elsewhere,), choose=(_choose,), offer=(_offer,)),
 )

@@ -69,8 +69,8 @@ def _waiting(core: Core, event: Waiting) -> None:
 
 def _unanswered(core: Core, event: Unanswered) -> None:
     for stage in core.stages:
-        asked, stage.probed = stage.probed, None
-        for index in sorted(asked or ()):
+        indices, stage.probed = stage.probed, None
+        for index in sorted(indices or ()):
             if index < stage.n and stage.state[index] == READY:
                 unqueue(stage, index, index + 1)
                 enqueue(core, stage, index, index + 1)

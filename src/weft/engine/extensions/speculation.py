@@ -68,7 +68,7 @@ def look(core: Core) -> WatchView:
                 continue  # the command was sent before
             core.weights[lease.id] = 0.0
             core.out.append(Weigh(lease.id, tuple((s.id, lo, hi) for s, lo, hi in _starts(lease))))
-        elif isinstance(decision, BackUp) and not _taken_back(core, lease):
+        elif isinstance(decision, BackUp) and not _revoke_tail(core, lease):
             core.backups_wanted.append((lease.id, decision.reason))
     return view
 
@@ -148,7 +148,7 @@ def weighed(core: Core, event: Weighed) -> None:
     look(core)
 
 
-def _taken_back(core: Core, lease: LeaseRow) -> bool:
+def _revoke_tail(core: Core, lease: LeaseRow) -> bool:
     """Revoke the tail of a late lease first; False if it has none, so that the rest needs a backup."""
     if any(type(command) is Shrink and command.lease == lease.id for command in core.out):
         return True

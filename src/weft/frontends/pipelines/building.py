@@ -242,8 +242,8 @@ class ComponentBuilder:
     @property
     def own_name(self) -> str:
         """The name of the pipeline."""
-        said = self.blueprint.said.get("name")
-        return self.blueprint.function.__name__ if said is None else str(said.value)
+        chosen = self.blueprint.chosen.get("name")
+        return self.blueprint.function.__name__ if chosen is None else str(chosen.value)
 
     def note(self, later: DeferredValue) -> int:
         """Register a deferred value and return its number."""
@@ -262,9 +262,9 @@ class ComponentBuilder:
         return StepHandle(self, component)
 
     def _name(self, what: StepFunction | PipelineBuilder) -> str:
-        said = what.said.get("name")
-        if said is not None:
-            name = str(said.value) if isinstance(what, StepFunction) else str(said.value).replace("_", "-")
+        chosen = what.chosen.get("name")
+        if chosen is not None:
+            name = str(chosen.value) if isinstance(what, StepFunction) else str(chosen.value).replace("_", "-")
             if name in self._used:
                 raise DefinitionError(f"{here()}: there is a step {name} already", hint="Give it another name.")
         else:
@@ -287,10 +287,10 @@ class ComponentBuilder:
                 self._input(component, name, value)
             else:
                 self._parameter(component, name, value, signature.parameters.get(name, ""), signature.defaults)
-        for name, value in (_said(step, "env") or {}).items():
+        for name, value in (_option(step, "env") or {}).items():
             text = isinstance(value, str | DeferredValue)
             component.env[name] = self._own(component, str(value), "an environment variable") if text else value
-        component.condition = self._own(component, str(_said(step, "when") or ""), "a condition")
+        component.condition = self._own(component, str(_option(step, "when") or ""), "a condition")
         if step.shell:
             component.command = self._own(component, _command_of(component, step), "a command")
 
@@ -355,7 +355,7 @@ class ComponentBuilder:
             raise DefinitionError(f"{component.where}: more than {MAX_LEVELS} pipelines lie inside each other")
         inner = component.inner = ComponentBuilder(blueprint, self, component)
         given = {name: self._handed_in(component, inner, name, value) for name, value in bound.items()}
-        component.condition = self._own(component, str(_said(blueprint, "when") or ""), "a condition")
+        component.condition = self._own(component, str(_option(blueprint, "when") or ""), "a condition")
         with _building(inner):
             made = blueprint.function(**given)
         if made is None:
@@ -444,21 +444,21 @@ class ComponentBuilder:
     def document(self, folder: str) -> yaml.Node:
         """Return the tree of a file in this folder, for the family of a whole pipeline."""
         where = self.blueprint.where
-        said = self.blueprint.said
+        chosen = self.blueprint.chosen
         tree = MapBuilder(where)
-        tree.put("name", self.own_name, said.get("name"))
+        tree.put("name", self.own_name, chosen.get("name"))
         for key in ("parallelism", "docker_env"):
-            tree.put(key, _said(self.blueprint, key), said.get(key))
-        strategy = _said(self.blueprint, "on_failure")
+            tree.put(key, _option(self.blueprint, key), chosen.get(key))
+        strategy = _option(self.blueprint, "on_failure")
         if strategy is not None:
-            tree.put("failure_options", {"strategy": strategy}, said["on_failure"])
-        tree.put("cache", _cache(_said(self.blueprint, "cache")), said.get("cache"))
-        disabled = _said(self.blueprint, "disabled")
+            tree.put("failure_options", {"strategy": strategy}, chosen["on_failure"])
+        tree.put("cache", _cache(_option(self.blueprint, "cache")), chosen.get("cache"))
+        disabled = _option(self.blueprint, "disabled")
         tree.put("disabled", disabled if disabled is None or isinstance(disabled, str) else ",".join(disabled))
-        mounts = {key: value for key in ("main_fs", "extra_fs") if (value := _said(self.blueprint, key)) is not None}
+        mounts = {key: value for key in ("main_fs", "extra_fs") if (value := _option(self.blueprint, key)) is not None}
         tree.put("fs_options", mounts or None)
-        asked = _said(self.blueprint, "as_paddleflow")
-        tree.put("x-weft", None if asked is None else {"as_paddleflow": asked}, said.get("as_paddleflow"))
+        compatible = _option(self.blueprint, "as_paddleflow")
+        tree.put("x-weft", None if compatible is None else {"as_paddleflow": compatible}, chosen.get("as_paddleflow"))
         tree.node("entry_points", self._tree(self.members, folder, where))
         if self.last:
             tree.node("post_process", self._tree(self.last, folder, where))
@@ -472,16 +472,16 @@ class ComponentBuilder:
 
     def _component_tree(self, component: _Component, folder: str) -> yaml.Node:
         tree = MapBuilder(component.where)
-        declared, said = component.declared, component.declared.said
+        declared, chosen = component.declared, component.declared.chosen
         if isinstance(declared, StepFunction):
             tree.put("command", component.command or None)
         tree.put("deps", ",".join(component.deps) or None)
-        tree.put("condition", component.condition or None, said.get("when"))
+        tree.put("condition", component.condition or None, chosen.get("when"))
         tree.put("loop_argument", component.loop)
         tree.put(
             "parameters", {name: _typed(value, kind) for name, (value, kind) in component.parameters.items()} or None
         )
-        tree.put("env", component.env or None, said.get("env"))
+        tree.put("env", component.env or None, chosen.get("env"))
         artifacts: dict[str, Any] = {"input": component.inputs} if component.inputs else {}
         if component.outputs:
             artifacts["output"] = component.outputs if component.inner is not None else list(component.outputs)
@@ -489,12 +489,12 @@ class ComponentBuilder:
         if component.inner is not None:
             tree.node("entry_points", component.inner._tree(component.inner.members, folder, component.where))
             return tree.done()
-        tree.put("docker_env", _said(declared, "docker_env"), said.get("docker_env"))
-        tree.put("cache", _cache(_said(declared, "cache")), said.get("cache"))
-        tree.put("extra_fs", _said(declared, "extra_fs"), said.get("extra_fs"))
+        tree.put("docker_env", _option(declared, "docker_env"), chosen.get("docker_env"))
+        tree.put("cache", _cache(_option(declared, "cache")), chosen.get("cache"))
+        tree.put("extra_fs", _option(declared, "extra_fs"), chosen.get("extra_fs"))
         extra = MapBuilder(component.where)
         for key in ("timeout_s", "retry"):
-            extra.put(key, _said(declared, key), said.get(key))
+            extra.put(key, _option(declared, key), chosen.get(key))
         if isinstance(declared, StepFunction) and not declared.shell:
             extra.put("kind", "python")
             extra.put("with", self._function(component, declared, folder))
@@ -571,9 +571,9 @@ def _free(wanted: str, taken: set[str]) -> str:
     return name
 
 
-def _said(declared: StepFunction | PipelineBuilder, name: str) -> Any:
-    said = declared.said.get(name)
-    return None if said is None else said.value
+def _option(declared: StepFunction | PipelineBuilder, name: str) -> Any:
+    chosen = declared.chosen.get(name)
+    return None if chosen is None else chosen.value
 
 
 def _cache(value: Any) -> Any:

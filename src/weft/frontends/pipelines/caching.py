@@ -151,11 +151,11 @@ def _code(kind: str, options: Mapping[str, Any], folder: str) -> dict[str, str]:
 
 def changed_while_it_ran(params: Mapping[str, Any]) -> str:
     """Return the kind's leaves that changed since the recipe was made; "" if none did."""
-    said = params.get(RECIPE)
-    if said is None or "kind" not in params:
+    stored = params.get(RECIPE)
+    if stored is None or "kind" not in params:
         return ""
     leaves = load_kind(params["kind"]).leaves(params["portable"], params["pipeline_folder"])
-    static = Recipe.from_json(said).static
+    static = Recipe.from_json(stored).static
     return next((f"{name} changed while it ran" for name, text in leaves.items() if static.get(name) != text), "")
 
 
@@ -171,8 +171,8 @@ def recipe_of(
     `inputs` has the places of inputs that the graph did not know. Without it they are derived from the graph: `lookup`
     returns the number of tasks of a vertex and the parameters of its program.
     """
-    said = params.get(RECIPE)
-    if said is None:
+    stored = params.get(RECIPE)
+    if stored is None:
         return None
     own: dict[str, Any] = {"task": index}
     leaves = {}
@@ -186,7 +186,7 @@ def recipe_of(
         folder = OutputFolder(**params["folder"])
         own["outputs"] = {name: folder.path(name, index) for name in params["outputs"]}
         leaves["loop argument"] = json.dumps(item)
-    return Recipe.from_json(said, leaves, **own)
+    return Recipe.from_json(stored, leaves, **own)
 
 
 def _helper_value(source: str, lookup: Callable[[str], tuple[int, Mapping[str, Any]]]) -> Any:

@@ -377,15 +377,15 @@ def hopeless_mounts(nodes: Iterable[Node]) -> list[tuple[str, DefinitionError]]:
     """Return the errors of mounts that can never work on this machine, each with the image of its step."""
     from weft.operators.mounts import SHELL, BindMount, impossible_mount  # most pipelines mount nothing
 
-    asked, found = set(), []
+    checked, found = set(), []
     for step in nodes:
         if not isinstance(step, ResolvedStep) or step.skipped or all(mount.main for mount in step.mounts):
             continue
         program = SHELL if step.body is None else sys.executable
         first = not step.deps and step.folder.part == paths.ENTRY_POINTS
         key = (step.cwd, step.mounts, program, step.docker_env, first)
-        if key not in asked:
-            asked.add(key)
+        if key not in checked:
+            checked.add(key)
             mounts = [
                 BindMount(m.source, m.mount_path, m.read_only, m.main) for m in step.mounts if m.source is not None
             ]

@@ -268,11 +268,11 @@ class _Declared:
     runs: ClassVar[bool]
     """Whether the function is called during the run, so that its arguments must be serialised."""
 
-    def __init__(self, function: Callable[..., Any], said: Mapping[str, OptionValue]) -> None:
+    def __init__(self, function: Callable[..., Any], chosen: Mapping[str, OptionValue]) -> None:
         if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
             raise DefinitionError(f"{here()}: {function!r} cannot be a {self.what}", hint="Decorate a plain function.")
         functools.update_wrapper(cast("Any", self), function)
-        self.function, self.said = function, said
+        self.function, self.chosen = function, chosen
         self.where = place_of(function)
         self.signature = Signature.of(function, any_value=not self.runs)
 
@@ -299,8 +299,8 @@ class StepFunction(_Declared):
     what = "step"
     runs = True
 
-    def __init__(self, function: Callable[..., Any], said: Mapping[str, OptionValue], *, shell: bool = False) -> None:
-        super().__init__(function, said)
+    def __init__(self, function: Callable[..., Any], chosen: Mapping[str, OptionValue], *, shell: bool = False) -> None:
+        super().__init__(function, chosen)
         self.shell = shell
 
     def __call__(self, *args: Any, **named: Any) -> Any:
@@ -310,7 +310,7 @@ class StepFunction(_Declared):
 
     def options(self, **given: Unpack[StepOptions]) -> StepFunction:
         """Return the same step with other options."""
-        return StepFunction(self.function, {**self.said, **self.noted(given)}, shell=self.shell)
+        return StepFunction(self.function, {**self.chosen, **self.noted(given)}, shell=self.shell)
 
 
 class PipelineBuilder(_Declared):
@@ -325,7 +325,7 @@ class PipelineBuilder(_Declared):
 
     def options(self, **given: Any) -> Self:
         """Return the same pipeline with other options."""
-        return type(self)(self.function, {**self.said, **self.noted(given)})
+        return type(self)(self.function, {**self.chosen, **self.noted(given)})
 
 
 @overload
@@ -338,8 +338,8 @@ def step(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     Arguments annotated `weft.Input` and `weft.Output` are paths of artifacts, all others are parameters. Options are
     the fields of `StepOptions`. DefinitionError: an invalid argument or option.
     """
-    said = StepFunction.noted(options)
-    return StepFunction(function, said) if function is not None else lambda function: StepFunction(function, said)
+    chosen = StepFunction.noted(options)
+    return StepFunction(function, chosen) if function is not None else lambda function: StepFunction(function, chosen)
 
 
 @overload
@@ -352,9 +352,9 @@ def command(function: Callable[..., Any] | None = None, /, **options: Any) -> An
     Arguments and options are as for `step`. The function is called while the pipeline is built, with templates in place
     of values; it may only put them into the text.
     """
-    said = StepFunction.noted(options)
+    chosen = StepFunction.noted(options)
     return (
-        StepFunction(function, said, shell=True)
+        StepFunction(function, chosen, shell=True)
         if function is not None
-        else lambda f: StepFunction(f, said, shell=True)
+        else lambda f: StepFunction(f, chosen, shell=True)
     )

@@ -76,11 +76,11 @@ def _load(origin: PipelineSource, user: str, caching: Caching | None, around: Su
 def loaded_again(folder: Path, file: str) -> Loaded:
     """Load the pipeline of a run from its folder, since the file may have changed or be gone."""
     try:
-        said = read_description(folder)
+        description = read_description(folder)
     except FileNotFoundError:
-        said = {}
-    text, root, user = said.get("text"), said.get("root"), said.get("user")
-    overrides, renamed = said.get("overrides"), said.get("renamed")
+        description = {}
+    text, root, user = description.get("text"), description.get("root"), description.get("user")
+    overrides, renamed = description.get("overrides"), description.get("renamed")
     if not (isinstance(text, str) and isinstance(root, str) and isinstance(user, str) and isinstance(overrides, dict)):
         raise ConflictError(
             f"{folder.name} lacks the records for a resume: it ended too early, or an older version wrote it",
@@ -88,17 +88,19 @@ def loaded_again(folder: Path, file: str) -> Loaded:
         )
     if not Path(root).is_dir():
         raise NotFoundError(f"the folder {root} of {folder.name} is missing", hint="Start a new run.")
-    built_with = said.get("built_with")
+    built_with = description.get("built_with")
     built_with = built_with if isinstance(built_with, dict) else {}
-    main_fs = str(said.get("main_fs") or "")
+    main_fs = str(description.get("main_fs") or "")
     origin = PipelineSource(text, file, overrides, renamed, STEP_KINDS, built_with, main_fs)
     pipeline = make_pipeline(text, file, overrides, renamed, STEP_KINDS, main_fs)
-    bound = said.get("file_systems")
+    bound = description.get("file_systems")
     names = bound if isinstance(bound, dict) else {}
-    caching = Caching(off=bool(said.get("cache_off")), only=str(said.get("only") or ""))
-    around = Surroundings(mounts=said.get("mounts") is not False, docker_env=str(said.get("docker_env") or "ignore"))
-    urls = said.get("urls")
+    caching = Caching(off=bool(description.get("cache_off")), only=str(description.get("only") or ""))
+    around = Surroundings(
+        mounts=description.get("mounts") is not False, docker_env=str(description.get("docker_env") or "ignore")
+    )
+    urls = description.get("urls")
     urls = urls if isinstance(urls, dict) else {}
-    by = said.get("containers")
+    by = description.get("containers")
     containers = ContainerImages(**by) if isinstance(by, dict) else None
     return Loaded(pipeline, origin, Path(root), user, names, urls, caching, around, containers)

@@ -56,13 +56,13 @@ class Cut:
     @classmethod
     def of(cls, lengths: Iterable[int]) -> Cut:
         """Cut into chunks of these lengths; an even cut if possible."""
-        told = tuple(lengths)
-        if not told:
+        listed = tuple(lengths)
+        if not listed:
             return cls.even(0, 1)
-        first, size = told[0], sum(told)
-        if len(told) == 1 or (first and all(length == first for length in told[:-1]) and 0 < told[-1] <= first):
+        first, size = listed[0], sum(listed)
+        if len(listed) == 1 or (first and all(length == first for length in listed[:-1]) and 0 < listed[-1] <= first):
             return cls.even(size, first)
-        return cls(size, len(told), 0, tuple(accumulate(told)))
+        return cls(size, len(listed), 0, tuple(accumulate(listed)))
 
     def holding(self, block: int) -> Cut:
         """Return an even cut whose chunks hold whole blocks of a length: this one, or one with longer chunks."""

@@ -221,11 +221,11 @@ def _compile(
     later = {number: node for number, node in zip(numbers, wanted, strict=True) if isinstance(node, DeferredNode)}
     plan = DeferredPlan(list(later.values()), first, same) if first else None
     expander = _expand(graph, plan, first, tuple(later), done, lengths, how, prefix) if plan else ""
-    asked = {node.number: same[node.number].number for node in wanted if not isinstance(node, DeferredNode)}
+    requested = {node.number: same[node.number].number for node in wanted if not isinstance(node, DeferredNode)}
     return Compiled(
         graph,
-        {number: done[of] for number, of in asked.items()},
-        {number: done[lengths[of].number] for number, of in asked.items() if of in lengths},
+        {number: done[of] for number, of in requested.items()},
+        {number: done[lengths[of].number] for number, of in requested.items() if of in lengths},
         {done[number].id: node for number, node in given.items()},
         needs,
         expander,
@@ -295,11 +295,11 @@ class Expansion:
     def __call__(self, *shapes: Sequence[tuple[int, ...]]) -> Patch:
         """Return the rest of the graph. CapacityError, or an error of NumPy: arrays of these lengths are impossible."""
         graph = Graph("patch")
-        told = iter(shapes)
+        measured_shapes = iter(shapes)
         there: dict[int, Vertex] = {}
         first: list[ArrayNode] = []
         for source in self._sources:
-            found = None if known(source.grid) else measured(source.grid, next(told))
+            found = None if known(source.grid) else measured(source.grid, next(measured_shapes))
             node = made(source.grid if found is None or not found.everything else found.grid, source.dtype, source.name)
             there[node.number] = graph.add(gone, n=source.tasks, items=range(source.tasks), name=source.vertex)
             first.append(node if found is None or found.everything else without_empty(node, found))

@@ -227,12 +227,12 @@ def select(node: ArrayNode, wanted: Quantiles | Median, grid: Grid, dtype: DType
     step = max(1, ceil(sqrt(largest(node.grid) / (2 * many))))
     each, one = (Cut.even(node.chunks, 1),), (Cut.even(1, 1),)
     sampled = call(_sampled, node, each, node.dtype, kwargs={"step": step}, name="samples")
-    asked = {"wanted": wanted}
+    request = {"wanted": wanted}
     sought = ArrayNode(
-        KernelKind.CALL, _sought, [NodeInput(sampled, Read.ALL)], one, node.dtype, kwargs=asked, name="brackets"
+        KernelKind.CALL, _sought, [NodeInput(sampled, Read.ALL)], one, node.dtype, kwargs=request, name="brackets"
     )
     inputs = [NodeInput(node), mapped(sought, node.grid, [None] * len(node.grid))]
     near = ArrayNode(KernelKind.CALL, _near, inputs, each, node.dtype, name="within")
     inputs = [NodeInput(near, Read.ALL), NodeInput(sought)]
-    kwargs = {**asked, "shape": tuple([cut.size for cut in grid]), "dtype": dtype}
+    kwargs = {**request, "shape": tuple([cut.size for cut in grid]), "dtype": dtype}
     return ArrayNode(KernelKind.CALL, _found, inputs, grid, dtype, kwargs=kwargs, name=name)

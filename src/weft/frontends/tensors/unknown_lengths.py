@@ -222,22 +222,22 @@ def first_of(
     later = [node for node in order if isinstance(node, DeferredNode)]
     if not later:
         return []
-    told: set[int] = set()  # nodes made only of known lengths
+    settled: set[int] = set()  # nodes made only of known lengths
     for node in order:
-        if lengths_known(node) and all(same[one.node.number].number in told for one in node.inputs):
-            told.add(node.number)
+        if lengths_known(node) and all(same[one.node.number].number in settled for one in node.inputs):
+            settled.add(node.number)
     operands = {
         node.number: node
         for reader in later
         for node in [same[one.node.number] for one in reader.inputs]
         if not isinstance(node, DeferredNode)
     }
-    first = {number: node for number, node in operands.items() if number not in told}
+    first = {number: node for number, node in operands.items() if number not in settled}
     plain = [node for node in wanted if not isinstance(node, DeferredNode)]
     computed = walk([*plain, *first.values()], same)
     anyway = {node.number for node in computed if not node.cheap}
     anyway -= {same[one.node.number].number for node in order for one in node.inputs if one.pieces}
-    stack = [node for number, node in operands.items() if number in told]
+    stack = [node for number, node in operands.items() if number in settled]
     seen: set[int] = set()
     while stack:
         node = stack.pop()

@@ -52,9 +52,9 @@ def chunking() -> Chunking:
 
 
 @contextmanager
-def chunking_as(told: Chunking) -> Iterator[None]:
+def chunking_as(parameters: Chunking) -> Iterator[None]:
     """Cut new arrays of this thread with the given parameters."""
-    before, _here.chunking = _here.chunking, told
+    before, _here.chunking = _here.chunking, parameters
     try:
         yield
     finally:

@@ -59,8 +59,8 @@ class _Joins:
         given = list(key) if isinstance(key, tuple) else [key]
         axis, ndmin, one_d = self._axis, self._ndmin, self._one_d
         if given and isinstance(given[0], str):
-            told = [int(part) for part in given.pop(0).split(",")]
-            axis, ndmin, one_d = (*told, *(axis, ndmin, one_d)[len(told) :])
+            numbers = [int(part) for part in given.pop(0).split(",")]
+            axis, ndmin, one_d = (*numbers, *(axis, ndmin, one_d)[len(numbers) :])
         parts = []
         for one in given:
             made = _line(one) if isinstance(one, slice) else as_tensor(one)

@@ -155,9 +155,9 @@ def array_function(self: Tensor, func: Any, types: Any, args: Sequence[Any], kwa
     if func.__name__ in _IN_PLACE:
         _changed(func, args, kwargs)
         return None
-    told = _OF_THE_TYPE.get(func)
-    if told is not None:
-        return told(*args, **kwargs)
+    special = _OF_THE_TYPE.get(func)
+    if special is not None:
+        return special(*args, **kwargs)
     found = _ours(func)
     call = None if found is None else _arguments(func, found, args, kwargs)
     if call is not None:

@@ -66,8 +66,8 @@ class Reshaped(NamedTuple):
 
     def get(self, node: ArrayNode) -> ArrayNode:
         """Return the view's part of an array."""
-        told = prod([n for n in self.shape if n >= 0])
-        return shaping.reshape(node, [node.size // max(told, 1) if n < 0 else n for n in self.shape])
+        known = prod([n for n in self.shape if n >= 0])
+        return shaping.reshape(node, [node.size // max(known, 1) if n < 0 else n for n in self.shape])
 
     def put(self, node: ArrayNode, value: ArrayNode) -> ArrayNode:
         """Return the array with other values in the place of the view."""
