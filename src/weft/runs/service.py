@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from weft.admin.settings import Settings
     from weft.engine.explain import Explained
+    from weft.engine.waiting import Wait
     from weft.runs.active import ActiveRun, RunEvents
     from weft.runs.health import Finding
     from weft.runs.logs import RunLogs
@@ -251,7 +252,6 @@ class RunService:
 
         The inputs are compared with those of the nearest cached result, or with those of the run `against`.
         """
-        from weft.runs.explaining import waits_of
         from weft.runs.reasons import reasons
 
         name = split_target(target)
@@ -259,9 +259,13 @@ class RunService:
             raise UsageError(f"{target} is a run, not a step", hint=f"Write: weft why {target}/STEP")
         run = self.show(name.run)
         other = None if against is None else self.show(against)
-        waits = waits_of(run, name.step, self)
+        waits: Sequence[Wait] = ()
+        if run.task(name.step)[0].ended is None:
+            from weft.runs.explaining import waits_of
+
+            waits = waits_of(run, name.step, self)
         with self.results() as cache:
-            return replace(reasons(cache, run, name.step, other), waits=waits)
+            return replace(reasons(cache, run, name.step, other), waits=tuple(waits))
 
     def plan(self, source: PlannableSource) -> list[Foreseen]:
         """Return whether each step would run, be reused or depend on another. Nothing is started.

@@ -1,11 +1,13 @@
-"""Waiting for a run: the signals received meanwhile, and the display of progress."""
+"""Waiting for a run: the signals received meanwhile, the display of progress, and the output of its tasks."""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from weft.runtime.clock import RealClock
@@ -102,3 +104,21 @@ def picture(run: Run, name: str, undo: ExitStack) -> Callable[[], None]:
             shown[0].update(run.view())
 
     return look
+
+
+@contextmanager
+def output_to_stderr() -> Iterator[None]:
+    """Redirect the output of tasks and their processes to stderr: stdout has only the answer of the command."""
+    try:
+        sys.stdout.flush()
+        out = os.dup(1)
+    except (OSError, ValueError):  # stdout is closed
+        yield
+        return
+    try:
+        os.dup2(2, 1)
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(out, 1)
+        os.close(out)

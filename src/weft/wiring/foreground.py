@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from weft import wiring
 from weft.model.errors import RunCancelledError
-from weft.runs.active import ActiveRun, RunAnnounced, RunEvents, RunMessage, RunResult
-from weft.runs.reading import read_run
+from weft.runs.active import ActiveRun, RunAnnounced, RunEvents, RunResult
+from weft.runs.callbacks import EventThread
 from weft.runs.service import RunService
-from weft.runtime.waiting import recorded_signals, wait_for_end
+from weft.runtime.waiting import output_to_stderr, recorded_signals, wait_for_end
 from weft.store.state import StateRoot
 
 if TYPE_CHECKING:
@@ -47,15 +44,13 @@ def run_pipeline(
     errors are in the result. `firing` is the due time of the schedule that started the run.
     """
     events = RunEvents(records=on_record is not None and not quiet)
-    callbacks = _EventThread(events, on_record, on_note, on_announced)
+    callbacks = EventThread(events, on_record, on_note, on_announced)
     service = RunService(wiring, settings, settings.state_root(loaded.base))
-    return _to_end(
-        service,
-        callbacks,
-        on_interrupt,
-        on_begin,
-        lambda: service.submit(loaded, events=events, firing=firing),
-    )
+
+    def begin() -> ActiveRun:
+        return service.submit(loaded, events=events, firing=firing)
+
+    return _to_end(service, callbacks, on_interrupt, on_begin, begin)
 
 
 def resume_run(
@@ -72,52 +67,19 @@ def resume_run(
 ) -> RunResult:
     """Resume a run to its end, as `RunService.resume` does; otherwise as `run_pipeline`."""
     events = RunEvents(records=on_record is not None and not quiet)
-    callbacks = _EventThread(events, on_record, on_note, lambda _: None)
-
+    callbacks = EventThread(events, on_record, on_note, lambda _: None)
     service = RunService(wiring, settings, StateRoot(folder.parent.parent))
 
     def begin() -> ActiveRun:
         return service.resume(folder.name, events=events, file=file, overrides=overrides)
 
-    with _output_to_stderr() if read_run(folder).of_session else nullcontext():
+    with output_to_stderr() if service.show(folder.name).of_session else nullcontext():
         return _to_end(service, callbacks, on_interrupt, on_begin, begin)
-
-
-class _EventThread:
-    """The thread that passes the events of a run to the callbacks."""
-
-    def __init__(
-        self,
-        events: RunEvents,
-        on_record: Callable[[Record], None] | None,
-        on_note: Callable[[str], None],
-        on_announced: Callable[[RunAnnounced], None],
-    ) -> None:
-        self.events = events
-        self._on_record, self._on_note, self._on_announced = on_record, on_note, on_announced
-        self._thread = threading.Thread(target=self._take, name="events of a run", daemon=True)
-
-    def _take(self) -> None:
-        while (event := self.events.take()) is not None:
-            if isinstance(event, RunMessage):
-                self._on_note(event.text)
-            elif isinstance(event, RunAnnounced):
-                self._on_announced(event)
-            elif self._on_record is not None:
-                self._on_record(event)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.events.end()
-        if kind is None or not issubclass(kind, KeyboardInterrupt):
-            self._thread.join()
 
 
 def _to_end(
     service: RunService,
-    callbacks: _EventThread,
+    callbacks: EventThread,
     on_interrupt: Callable[[], None],
     on_begin: Callable[[Path], None],
     begin: Callable[[], ActiveRun],
@@ -142,21 +104,3 @@ def _to_end(
     if not isinstance(result.error, RunCancelledError):
         signals.pass_on()
     return result
-
-
-@contextmanager
-def _output_to_stderr() -> Iterator[None]:
-    """Redirect the output of tasks and their processes to stderr: stdout has only the answer of the command."""
-    try:
-        sys.stdout.flush()
-        out = os.dup(1)
-    except (OSError, ValueError):  # stdout is closed
-        yield
-        return
-    try:
-        os.dup2(2, 1)
-        with redirect_stdout(sys.stderr):
-            yield
-    finally:
-        os.dup2(out, 1)
-        os.close(out)
