@@ -27,7 +27,7 @@ from weft.worker.run import run
 
 if TYPE_CHECKING:
     from weft.backends.local_jobs import LocalJob
-    from weft.engine.commands import Publish, Reply, Restart, Weigh
+    from weft.engine.commands import MarkEnded, Publish, Reply, Restart, Weigh
     from weft.engine.ports import Clock, Job, Shell
     from weft.engine.provider import Provider
     from weft.store.api import ChunkStore
@@ -280,6 +280,10 @@ class LocalBackend(ABC):
     def restart(self, job: Job, command: Restart) -> None:
         """See `Executor.restart`."""
         self._helpers.put(job.backend.reset_streams(command.vertices))
+
+    def mark_ended(self, job: Job, command: MarkEnded) -> None:
+        """See `Executor.mark_ended`."""
+        job.backend.mark_ended(command)
 
     def restore(self, job: Job, vertex: str, lo: int, hi: int) -> None:
         """See `Executor.restore`."""

@@ -23,7 +23,7 @@ from weft.worker.run import LiveInput, read_one
 from weft.worker.streaming import unpacked
 
 if TYPE_CHECKING:
-    from weft.engine.commands import Launch, Publish, Reply
+    from weft.engine.commands import Launch, MarkEnded, Publish, Reply
     from weft.engine.ports import Job, Shell
     from weft.graph.task import VertexHistory
     from weft.graph.task_spec import EdgeSpec, TaskSpec
@@ -68,6 +68,7 @@ class LocalJob:
         self.columns: dict[str, Column] = {}
         self.running: dict[int, WorkerLease] = {}
         self.closed = False
+        self.ended: set[str] = set()
         self._endpoints: dict[str, dict[int, Any]] = {}
         self._replies: dict[str, str] = {}
         self._events: dict[str, deque[tuple[str, int, Any]]] = {}
@@ -326,6 +327,14 @@ class LocalJob:
             kept = self._events.setdefault(event.vertex, deque(maxlen=EVENTS_KEPT))
             kept.append((event.name, event.index, event.payload))
 
+    def mark_ended(self, command: MarkEnded) -> None:
+        """Keep whether a vertex has ended, and wake the tasks that wait for it."""
+        if command.ended:
+            self.ended.add(command.vertex)
+            self.settle()
+        else:
+            self.ended.discard(command.vertex)
+
     def history(self, vertex: str) -> Sequence[VertexHistory]:
         """See `Host.history`."""
         return [past for past in self.job.history if past.vertex == vertex]
@@ -372,7 +381,7 @@ class LocalJob:
         streams = self._streams
         if streams is None:
             with self.moved:
-                streams = self._streams = self._streams or Streams(self.job, self.store, self._window)
+                streams = self._streams = self._streams or Streams(self.job, self.store, self._window, self.ended)
         return streams
 
     def block(self, value: Any) -> tuple[Any, int]:
@@ -426,7 +435,7 @@ class LocalJob:
         wanted = [i for lo, hi, _, _ in inp.router.inputs(index) for i in range(lo, hi)]
         for source in wanted:
             with self.moved:
-                while inp.column.values[source] is ABSENT and not self.job.inspector.ended(inp.source):
+                while inp.column.values[source] is ABSENT and inp.source not in self.ended:
                     self._must_go_on(context)
                     self.moved.wait(0.1)
             if inp.column.values[source] is not ABSENT:

@@ -564,7 +564,7 @@ class Processes(LocalBackend):
         local = lease.local
         code = next(code for code in lease.codes if code.vertex == vertex)
         inp = next(inp for inp in code.inputs if inp.edge == edge)
-        ended = local.job.outcome is not None or local.job.inspector.ended(inp.source)
+        ended = local.job.outcome is not None or inp.source in local.ended
         answer: tuple[str, Any] = ("end" if ended else "wait", None)
         with suppress(ProgramError, CapacityError):
             cell = lease.shared(inp.column, source, source + 1, slow=True)[0]

@@ -26,7 +26,7 @@ from weft.worker.lease import LeaseResult
 from weft.worker.run import run as run_lease
 
 if TYPE_CHECKING:
-    from weft.engine.commands import Launch, Restart
+    from weft.engine.commands import Launch, MarkEnded, Restart
     from weft.engine.ports import Job, Shell
     from weft.store.api import ChunkStore
     from weft.worker.context import WorkerTaskContext
@@ -122,6 +122,10 @@ class SimulatedBodies(SimulatedCluster):
     def restart(self, job: Job, command: Restart) -> None:
         """See `Executor.restart`."""
         job.backend.reset_streams(command.vertices)
+
+    def mark_ended(self, job: Job, command: MarkEnded) -> None:
+        """See `Executor.mark_ended`."""
+        job.backend.mark_ended(command)
 
     def close_job(self, job: Job) -> None:
         """See `Executor.close_job`."""
@@ -273,9 +277,8 @@ class SimulatedBodies(SimulatedCluster):
         The stream of a failed or stopped task never completes; its readers are stopped at this moment or the next.
         """
         live = [edge for edge in run.launch.spec.inputs if edge.live]
-        inspector = run.job.inspector
-        stopped = bool(live) and inspector.stopping(run.launch.lease)
-        return stopped or not all(inspector.ended(edge.source) for edge in live)
+        stopped = bool(live) and run.job.inspector.stopping(run.launch.lease)
+        return stopped or not run.job.backend.ended.issuperset([edge.source for edge in live])
 
     def _commit(self, run: _Running, event: Done | Failed) -> Done | Failed:
         event = super()._commit(run, event)

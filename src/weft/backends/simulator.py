@@ -35,7 +35,7 @@ from weft.model.records import as_dict
 
 if TYPE_CHECKING:
     from weft.backends.simulated_nodes import Elastic
-    from weft.engine.commands import Launch, Publish, Reply, Restart, Weigh
+    from weft.engine.commands import Launch, MarkEnded, Publish, Reply, Restart, Weigh
     from weft.engine.ports import Job, Shell
     from weft.engine.provider import Provider
     from weft.model.resources import Resources
@@ -355,6 +355,9 @@ class Simulator:
 
     def restart(self, job: Job, command: Restart) -> None:
         """See `Executor.restart`."""
+
+    def mark_ended(self, job: Job, command: MarkEnded) -> None:
+        """See `Executor.mark_ended`."""
 
     def hurry(self) -> None:
         """See `Executor.hurry`."""

@@ -131,10 +131,11 @@ class _Leftover:
 
 
 class Streams:
-    """All streams of a job. `window` is the bytes an edge may hold before its writers wait."""
+    """All streams of a job. `window` is the bytes an edge may hold before its writers wait, for readers not `gone`."""
 
-    def __init__(self, job: Job, store: ChunkStore, window: int) -> None:
+    def __init__(self, job: Job, store: ChunkStore, window: int, gone: Collection[str]) -> None:
         self._job = job
+        self._gone = gone
         self._store = store
         self._window = window
         self._lock = threading.Lock()
@@ -244,7 +245,7 @@ class Streams:
             if source is None or not source.edge.waits or source.used < source.edge.share:
                 return True
             stream = source.streams.get(part)
-            if stream is None or not stream.blocks or self._job.inspector.ended(source.edge.destination):
+            if stream is None or not stream.blocks or source.edge.destination in self._gone:
                 return True
             source.wakes.add(wake)
             return False

@@ -140,6 +140,13 @@ class Restart(NamedTuple):
     vertices: tuple[str, ...]
 
 
+class MarkEnded(NamedTuple):
+    """A vertex that others read or feed while it runs has ended, or makes outputs again if not `ended`."""
+
+    vertex: str
+    ended: bool = True
+
+
 class Complete(NamedTuple):
     """The job has ended: "succeeded", "failed" or "cancelled"; the other fields name the first cause."""
 
@@ -166,6 +173,7 @@ Command = (
     | SetTimer
     | Publish
     | Restart
+    | MarkEnded
     | Complete
 )
 

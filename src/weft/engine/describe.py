@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.engine.machines.vertex import ENDED, VertexState
-from weft.graph.logical import MovementKind, Outcome, Storage, Trigger, VertexKind
+from weft.graph.logical import WHILE_RUNNING, MovementKind, Outcome, Storage, VertexKind
 from weft.graph.task_spec import UNSETTLED, EdgeSpec, TaskSpec
 from weft.model.program import Style
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 Specs = tuple[TaskSpec, ...]
 
-_WHILE_RUNNING = (Trigger.FRACTION, Trigger.EVENT)
 _LEFT_OUT = (VertexState.SKIPPED, VertexState.DONE_EARLY)
 _WHOLE = (MovementKind.ONE_TO_ONE, MovementKind.BROADCAST)
 
@@ -114,7 +113,7 @@ def parts_of(stage: Stage) -> int:
 def _edge(core: Core, link: PhysicalEdge) -> EdgeSpec:
     src, dst, edge = link.src, link.dst, link.edge
     scheduling = edge.scheduling
-    running = scheduling.when in _WHILE_RUNNING
+    running = scheduling.when in WHILE_RUNNING
     streamed = edge.storage is Storage.EPHEMERAL
     router = link.router
     parts = _partitions(link)

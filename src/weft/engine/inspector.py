@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Protocol
 from weft.engine.describe import parts_of, spec_of
 from weft.engine.foresight import next_use
 from weft.engine.machines.lease import ACTIVE
-from weft.engine.machines.vertex import ENDED, VertexState
 from weft.engine.recovery import digest, losses, may_go_on
 from weft.engine.restorable import Tasks, restorable
 from weft.engine.rows import FINISHED, FREED
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from weft.engine.explain import Explained
     from weft.engine.foresight import Passed
     from weft.engine.machines.job import JobState
+    from weft.engine.machines.vertex import VertexState
     from weft.engine.notes import Note
     from weft.engine.physical import PhysicalEdge, Stage
     from weft.engine.view import JobView
@@ -173,10 +173,6 @@ class Inspector:
     def plans(self, id: str) -> bool:
         """Return whether the graph has a vertex, with or without rows."""
         return id in self._core.graph.vertices or id in self._core.by_id
-
-    def ended(self, id: str) -> bool:
-        """Return whether a vertex has ended in any way and makes no outputs for now."""
-        return self._core.by_id[id].status in ENDED
 
     def spec(self, id: str) -> TaskSpec:
         """Return the record that a launch of a vertex would carry now. KeyError: no such vertex."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from weft.engine.commands import Command, Complete, Launch, Probe, Publish, Reply, Restart, Weigh
+    from weft.engine.commands import Command, Complete, Launch, MarkEnded, Probe, Publish, Reply, Restart, Weigh
     from weft.engine.events import Event
     from weft.engine.inspector import Inspector
     from weft.engine.provider import NodeSpec, Provider
@@ -244,6 +244,10 @@ class Executor(Protocol):
 
     def restart(self, job: Job, command: Restart) -> None:
         """Drop the streamed data of vertices."""
+        ...
+
+    def mark_ended(self, job: Job, command: MarkEnded) -> None:
+        """Keep whether a vertex has ended: its live readers wait for no more values, its writers for no more room."""
         ...
 
     def reply(self, job: Job, reply: Reply) -> None:

@@ -12,7 +12,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from weft.engine.agenda import Phase
-from weft.engine.commands import Free, FreeParts
+from weft.engine.commands import Free, FreeParts, MarkEnded
 from weft.engine.core import ANYWHERE
 from weft.engine.machines.table import step
 from weft.engine.machines.vertex import ENDED, SUCCESS, VERTEX, VertexState
@@ -38,7 +38,7 @@ from weft.engine.rows import (
     write_mixed,
 )
 from weft.engine.story import story
-from weft.graph.logical import Outcome, Trigger, VertexKind
+from weft.graph.logical import SEQUENTIAL, WHILE_RUNNING, Outcome, Trigger, VertexKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -352,6 +352,8 @@ def end(core: Core, stage: Stage) -> None:
 def ended(core: Core, stage: Stage) -> None:
     """Apply the consequences of the end of a vertex: gates, services, bubbles, the job."""
     core.unended -= 1
+    if meets_running(stage):
+        core.out.append(MarkEnded(stage.id))
     if core.held and stage.vertex.final:
         core.held -= 1
     if stage.vertex.expands:
@@ -378,6 +380,27 @@ def ended(core: Core, stage: Stage) -> None:
         core.later(Phase.BLOCKED, stage)
     if stage.vertex.expands:
         core.later(Phase.SERVICES, *core.services)
+
+
+def runs_again(core: Core, stage: Stage) -> None:
+    """Move an ended vertex whose outputs are needed again back to RUNNING."""
+    stage.again = True
+    advance(core, stage, "output_lost")
+    core.unended += 1
+    if meets_running(stage):
+        core.out.append(MarkEnded(stage.id, ended=False))
+
+
+def meets_running(stage: Stage) -> bool:
+    """Whether another vertex may read from a vertex, or write to it, while both run."""
+    for links in (stage.inputs, stage.outputs):
+        for link in links:
+            scheduling = link.edge.scheduling
+            if scheduling is SEQUENTIAL or not link.data:  # most edges have that object
+                continue
+            if scheduling.concurrent or scheduling.when in WHILE_RUNNING:
+                return True
+    return False
 
 
 # ------------------------------------------------------------------------------------------- letting go of inputs

@@ -11,9 +11,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from weft.engine.commands import Acquire, Complete, Probe, SetTimer
+from weft.engine.commands import Acquire, Complete, MarkEnded, Probe, SetTimer
 from weft.engine.events import Done, Event, Failed, Progress
 from weft.engine.leases import attempt_of
+from weft.engine.machines.vertex import ENDED
+from weft.engine.readiness import meets_running
 from weft.engine.recovery import Epoch, begin
 from weft.engine.rows import PROBING
 from weft.model.errors import InternalError, WeftError
@@ -176,7 +178,15 @@ class Replay:
     def pending(self) -> Pending:
         """Return the commands to give again."""
         self._forget()
-        commands: list[Command] = [*self._requests.values(), *self._timers.values(), *self._probes.values()]
+        ended = [
+            MarkEnded(stage.id) for stage in self.master.core.stages if stage.status in ENDED and meets_running(stage)
+        ]
+        commands: list[Command] = [
+            *ended,
+            *self._requests.values(),
+            *self._timers.values(),
+            *self._probes.values(),
+        ]
         return Pending(tuple(commands), self.master.core.now, self._completed, frozenset(self._taken))
 
     def _forget(self) -> None:

@@ -40,6 +40,7 @@ from weft.engine.readiness import (
     one_success_group,
     recount,
     release_inputs,
+    runs_again,
     unqueue,
 )
 from weft.engine.rows import (
@@ -301,9 +302,7 @@ def restore_wanted(core: Core) -> None:
         touched.add(stage.index)
         restored.append(stage)
         if stage.status in ENDED:
-            stage.again = True
-            advance(core, stage, "output_lost")
-            core.unended += 1
+            runs_again(core, stage)
     near = set(touched)
     for index in touched:
         near.update(link.dst.index for link in core.stages[index].outputs)

@@ -174,6 +174,10 @@ class Trigger(Enum):
     SOURCE_RUNNING = "source_running"
 
 
+WHILE_RUNNING = (Trigger.FRACTION, Trigger.EVENT)
+"""The triggers by which a sequential edge may start its destination while its source still runs."""
+
+
 class Outcome(Enum):
     """The end of a source that an edge waits for."""
 

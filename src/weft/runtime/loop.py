@@ -21,6 +21,7 @@ from weft.engine.commands import (
     Free,
     FreeParts,
     Launch,
+    MarkEnded,
     Probe,
     Publish,
     Release,
@@ -182,6 +183,7 @@ class Loop:
             Stop: lambda job, c: executor.stop(job, c.lease, c.reason),
             Publish: executor.publish,
             Restart: executor.restart,
+            MarkEnded: executor.mark_ended,
             Probe: self._probe,
             Reply: executor.reply,
         }

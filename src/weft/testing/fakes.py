@@ -12,7 +12,7 @@ from weft.engine.tuning import Tuning
 from weft.model.failures import Failure
 
 if TYPE_CHECKING:
-    from weft.engine.commands import Command, Launch, Publish, Reply, Restart, Weigh
+    from weft.engine.commands import Command, Launch, MarkEnded, Publish, Reply, Restart, Weigh
     from weft.engine.ports import Job, Shell
     from weft.engine.provider import Provider
     from weft.model.errors import WeftError
@@ -135,6 +135,10 @@ class RecordingExecutor:
     def restart(self, job: Job, command: Restart) -> None:
         """See `Executor.restart`."""
         self.calls.append(("restart", job.id, command))
+
+    def mark_ended(self, job: Job, command: MarkEnded) -> None:
+        """See `Executor.mark_ended`."""
+        self.calls.append(("mark_ended", job.id, command))
 
     def hurry(self) -> None:
         """See `Executor.hurry`."""

@@ -24,7 +24,7 @@ LEASE: Any = SimpleNamespace(stop=False)
 def streams_of(graph: Graph, store: BlockManager, window: int, *members) -> Streams:
     graph.bubble(*members)
     inspector = Hand(graph, workers=16).master.inspector
-    streams = Streams(SimpleNamespace(id="job", inspector=inspector), store, window)
+    streams = Streams(SimpleNamespace(id="job", inspector=inspector), store, window, set())
     for row in inspector.vertices:
         for edge in inspector.spec(row.id).outputs:
             streams.know(edge)

@@ -21,6 +21,7 @@ from weft.engine.commands import (
     Free,
     FreeParts,
     Launch,
+    MarkEnded,
     Probe,
     Publish,
     Release,
@@ -199,6 +200,8 @@ class Hand:
                 return f"publish {command.vertex}[{command.index}] {command.name}"
             case Restart():
                 return f"restart {' '.join(command.vertices)}"
+            case MarkEnded():
+                return f"{command.vertex} {'has ended' if command.ended else 'runs again'}"
             case Complete():
                 if not command.task:
                     return f"complete {command.state}" + (f": {command.message}" if command.message else "")

@@ -63,9 +63,11 @@ def test_a_slot_comes_back_when_its_vertex_needs_it_no_more(hand):
     h(h.done("a[0]"))
     h.expect()
     h(h.done("a[1]"))
-    assert sorted(h.skip()) == ["free before[0]", "release 0", "release 1"]
+    assert sorted(h.skip()) == ["a has ended", "free before[0]", "release 0", "release 1"]
     h(h.done("b[0]"), h.done("b[1]"))
     assert sorted(h.skip("release")) == ["release 2", "release 3"]
+    h.skip("free")
+    h.expect("b has ended")
     h.skip("free")
     assert h.master.inspector.view().bubbles == {"gang": "done"}
     assert run_out(h, [0]) == ["report[0]", "complete succeeded"]
@@ -175,7 +177,7 @@ def test_a_grant_that_comes_too_late_goes_back(hand):
 def test_cancel_while_a_bubble_waits(hand):
     h = asked(hand, stream())
     h(h.cancel())
-    h.expect_any_order("withdraw a b", "free before[0]", "complete cancelled: enough")
+    h.expect_any_order("withdraw a b", "a has ended", "b has ended", "free before[0]", "complete cancelled: enough")
 
 
 def test_a_bubble_whose_last_task_is_given_up_asks_for_the_rest(hand):
@@ -350,7 +352,7 @@ def test_a_region_that_restarts_reads_its_inputs_again(hand):
     h.expect()
     h(h.stopped("b[1]"))
     h.skip("release", "restart", "free")
-    h.expect()
+    h.expect("a runs again")
     assert (h.rows("before"), h.rows("a")) == (["ready"], ["unscheduled"] * 2)
     h(h.idle(0))
     h.expect("launch before[0] on 0")
@@ -463,7 +465,7 @@ def test_what_was_made_of_a_stream_is_made_again_with_all_of_its_region(hand):
         h(h.done(name))
         h.skip()
     h(h.output_lost("b[1]"), h.idle(4))
-    h.expect("stop b[0]: region restart")  # b[1] alone would find nothing to read
+    h.expect("a runs again", "stop b[0]: region restart")  # b[1] alone would find nothing to read
     h(h.stopped("b[0]"))
     assert h.skip("restart") == ["restart a b"]
     assert h.rows("a") == ["ready"] * 2
@@ -917,7 +919,7 @@ def test_a_bubble_on_its_slots_takes_tokens_from_who_waits_for_slots(hand):
     h(Granted(h.now, late, (("single", 0, 0),)))  # it was on its way
     h.expect("release 0")
     h(h.done("a[0]"))
-    h.expect("release 0", "acquire single*1 (cpu 1, slots 1)")
+    h.expect("a has ended", "release 0", "acquire single*1 (cpu 1, slots 1)")
     h(h.granted(single=0))
     h.expect("launch single[0] on 0, cpu 1, slots 1")
     h(h.done("b[0]"), h.done("single[0]"))
@@ -961,7 +963,7 @@ def test_an_ended_member_loses_an_output_while_its_region_is_stopped(hand):
     h(h.failed("a[0]", Failure.INFRASTRUCTURE))
     h.expect("stop a[1]: region restart")
     h(h.output_lost("b[1]"), h.idle(2, 3, 4))
-    h.expect()
+    h.expect("b runs again")
     h(h.stopped("a[1]"))
     assert h.skip("restart") == ["restart a b"]
     h.skip()
@@ -1003,7 +1005,7 @@ def test_a_service_that_goes_on_keeps_no_restarting_bubble_from_asking(hand):
     assert len(h.skip("launch")) == 3
     h(h.done("a[0]"))
     h.skip("release")
-    h.expect()
+    h.expect("a has ended")
     h(h.failed("b[0]", Failure.INFRASTRUCTURE))
     assert "acquire a*1, b*1" in h.skip()
     assert h.rows("s") == ["leased"]

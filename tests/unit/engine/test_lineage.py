@@ -46,9 +46,11 @@ def test_who_was_content_with_part_of_an_input_waits_while_that_is_made_again(ha
     h.skip()
     assert h.rows("b") == ["ready"]
     h(h.output_lost("a[0]"), h.idle(0, 1))
-    h.expect("launch a[0] on 0")  # and not b, which would take what is not there for what was never made
+    h.expect(
+        "a runs again", "launch a[0] on 0"
+    )  # and not b, which would take what is not there for what was never made
     h(h.done("a[0]"), h.idle(0))
-    h.expect("launch b[0] on 0")
+    h.expect("a has ended", "launch b[0] on 0")
     h(h.done("b[0]"))
     h.skip()
 

@@ -174,7 +174,7 @@ def test_a_fraction_gate_opens_when_so_many_have_finished(hand, fraction, needed
     for i in range(4):
         assert h.rows("b") == ["ready" if i >= needed else "unscheduled"]
         h(h.done(f"a[{3 - i}]"))
-        h.expect()
+        h.expect(*["a has ended"][: i == 3])
     assert h.rows("b") == ["ready"]
 
 

@@ -22,7 +22,7 @@ from weft.engine.machines.job import GOING
 from weft.engine.machines.lease import ACTIVE
 from weft.engine.machines.vertex import ENDED
 from weft.engine.notes import NoteKind
-from weft.engine.readiness import advance, count_refs, recount
+from weft.engine.readiness import count_refs, recount, runs_again
 from weft.engine.rows import CANCELLED, FATAL, FINISHED, READY, SKIPPED, UNSCHEDULED, write_mixed
 from weft.graph.logical import Storage, VertexKind
 from weft.model.ids import task_name
@@ -171,9 +171,7 @@ def _back_to_start(core: Core, stage: Stage) -> bool:
     if not anew:
         return False
     if stage.status in ENDED:
-        stage.again = True
-        advance(core, stage, "output_lost")
-        core.unended += 1
+        runs_again(core, stage)
     return True
 
 
