@@ -20,6 +20,8 @@ def reference() -> str:
         command = app.find(path).command
         arguments, options = options_of(command)
         parts += [f"### weft {' '.join(path)}", "", command.summary, ""]
+        if command.verb is not None and command.verb.aliases:
+            parts += [f"Also: {', '.join(f'`weft {alias}`' for alias in command.verb.aliases)}.", ""]
         if arguments or options:
             parts += ["| argument or option | meaning |", "|---|---|"]
             parts += [f"| `{name}` | {text} |" for name, text in (*arguments, *options)]
