@@ -140,9 +140,9 @@ class TestDecidedInTheRun:
             ("a-b", {"condition": "{{i}} == x"}, "the condition of use cannot be answered"),
             ("", {"condition": "{{i}} == x"}, "the condition of use cannot be answered"),
             ("y" * 1024, {"condition": "'{{i}}' == x"}, "has 1,024 bytes or more"),
-            ("{}", {"loop_argument": "{{i}}"}, "which is no JSON list"),
+            ("{}", {"loop_argument": "{{i}}"}, "which is not a JSON list"),
             ("[1, true]", {"loop_argument": "{{i}}"}, "an item of the list"),
-            ("", {"loop_argument": "{{i}}"}, "which is no JSON list"),
+            ("", {"loop_argument": "{{i}}"}, "which is not a JSON list"),
         ],
     )
     def test_what_cannot_be_decided_fails_the_step(self, place, content, reader, said):
@@ -254,7 +254,7 @@ class TestAtTheEnd:
         self.place_of(place, "touch began; sleep 60", a="true")
         process = place.start()
         until((place.folder / "began").exists, "the last step")
-        with pytest.raises(ConflictError, match="only post_process runs"):
+        with pytest.raises(ConflictError, match="only post_process still runs"):
             send(place.folder_of(), {"do": "cancel", "reason": "test"})
         send(place.folder_of(), {"do": "cancel", "reason": "test", "force": True})
         process.communicate(timeout=60)

@@ -277,7 +277,9 @@ class TestWhereItCannotBe:
         place.write(DAG, fs_options=PPL)
         code, said = weft(place, *REFUSING)
         assert code == 1
-        assert "step numbers cannot start: it needs folders at its mount paths, and this system lets its users" in said
+        assert (
+            "step numbers cannot start: it needs folders at its mount paths, and this system allows its users" in said
+        )
         assert "Make the mount paths lead to their folders, such as by links" in said
 
     @refusing
@@ -299,7 +301,7 @@ class TestWhereItCannotBe:
         assert code == 0, said
         messages = {step.name: step.message for step in read_run(place.folder_of()).steps}
         assert messages["a"] == ""
-        assert "nothing is at its mount paths: this system lets its users make no more" in messages["b"]
+        assert "nothing is at its mount paths: this system allows its users no more" in messages["b"]
 
     def test_a_main_path_that_cannot_be_made_is_told_to_those_who_name_it(self, place):
         path = place.folder / "missing"

@@ -224,7 +224,7 @@ class ProcessJob(LocalJob):
         return number
 
     def numbers(self) -> tuple[list[int], list[int], list[int]]:
-        """Return the numbers of all codes, columns and cones."""
+        """Return the numbers of all codes, columns and cones that were sent to workers."""
         codes = [number for number, _ in self._shipped.values()]
         return codes, list(self._column_numbers.values()), list(self.cone_numbers.values())
 

@@ -76,7 +76,7 @@ def _decisions(core: Core, stage: Stage, value: Any) -> list[Any]:
     deciding = [row for row in core.decided.get(stage.id, ()) if not row.taken]
     if deciding and not isinstance(value, str) and not _settles(value, deciding):
         raise GraphError(
-            f"{stage.id} answered a {type(value).__name__}; {_wanted([], deciding)}",
+            f"expander {stage.id!r} returned a {type(value).__name__}; {_wanted([], deciding)}",
             subject=stage.id,
             rule="expander-answer",
         )
@@ -117,7 +117,7 @@ def _decisions(core: Core, stage: Stage, value: Any) -> list[Any]:
             s.vertex = replace(s.vertex, program=replace(s.vertex.program, items=value))
         return [SetParallelism(s.id, len(value)) for s in waiting]
     raise GraphError(
-        f"{stage.id} answered a {type(value).__name__}; {_wanted(waiting, deciding)}",
+        f"expander {stage.id!r} returned a {type(value).__name__}; {_wanted(waiting, deciding)}",
         subject=stage.id,
         rule="expander-answer",
     )

@@ -1,4 +1,4 @@
-"""The node exclusion policy: the cause of failures that programs did not cause, and the remedy.
+"""The node exclusion policy: finds the worker, node or output behind failures without a fault of the program.
 
 An output that readers on several workers (on several nodes, if there are several) could not read is recomputed. A
 worker on which many tasks failed to read outputs that others can read is no evidence against an output. Without other

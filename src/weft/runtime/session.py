@@ -325,7 +325,9 @@ class Results:
             node = names[0]
         vertex, column = self._column(node)
         if len(column) != 1:
-            raise NotFoundError(f"{vertex} has {len(column)} values", hint="Use results[node] for the list of them.")
+            raise NotFoundError(
+                f"{vertex} has {len(column)} values, not one", hint="Use results[node] for the list of values."
+            )
         return self._load(vertex, column, 0)
 
     def keep(self, node: Any, at: Sequence[int] | None = None) -> KeptValues:

@@ -270,7 +270,7 @@ def read_description(folder: Path) -> dict[str, Any]:
 
 
 def check_trusted(folder: Path, name: str) -> None:
-    """Check that a file and its folder are this user's and closed to the writing of others.
+    """Check that a file and its folder belong to this user and that no other user may write them.
 
     NotFoundError: it is missing. ForbiddenError: another user could have written it.
     """

@@ -97,10 +97,10 @@ def test_a_width_of_nothing(hand):
         (None, "takes a number of tasks"),
         (True, "takes a number of tasks"),
         (-1, "negative"),
-        (1.5, "answered a float"),
+        (1.5, "returned a float"),
         ("three", "decides no choice"),
-        ({"n": 3}, "answered a dict"),
-        (object(), "answered a object"),
+        ({"n": 3}, "returned a dict"),
+        (object(), "returned a object"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )

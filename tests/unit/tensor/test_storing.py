@@ -86,7 +86,7 @@ def test_a_failure_leaves_the_file_that_was_there(tmp_path):
 
 def test_what_is_no_npy_file_is_told(tmp_path):
     (tmp_path / "x.npy").write_bytes(b"nothing")
-    with pytest.raises(UnreadableError, match="holds no array"):
+    with pytest.raises(UnreadableError, match="has no NumPy array"):
         wt.load(tmp_path / "x.npy")
     with pytest.raises(NotFoundError, match="no file"):
         wt.load(tmp_path / "y.npy")

@@ -302,7 +302,7 @@ def read_list(paths: list[str], owner: str, name: str) -> list[Any]:
         found = None
     if not isinstance(found, list):
         raise TaskError(
-            f"{owner} cannot loop over its input {name}: {paths[0]} holds {show(text[:200])}, which is no JSON list",
+            f"{owner} cannot loop over its input {name}: {paths[0]} holds {show(text[:200])}, which is not a JSON list",
             task=owner,
             hint="Write a list there, such as [1, 2, 3].",
         )
@@ -325,7 +325,7 @@ def _read(paths: list[str], name: str, owner: str, limit: int, what: str) -> str
     try:
         with open(os.open(paths[0], os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise IsADirectoryError(errno.EINVAL, "it is no file")
+                raise IsADirectoryError(errno.EINVAL, "it is not a file")
             data = file.read(limit)
     except OSError as error:
         message = f"{owner} cannot {what} its input {name}: {paths[0]}: {error.strerror}"
@@ -336,7 +336,7 @@ def _read(paths: list[str], name: str, owner: str, limit: int, what: str) -> str
     try:
         return data.decode()
     except UnicodeDecodeError:
-        message = f"{owner} cannot {what} its input {name}: {paths[0]} is no text (UTF-8)"
+        message = f"{owner} cannot {what} its input {name}: {paths[0]} is not UTF-8 text"
         raise TaskError(message, task=owner) from None
 
 

@@ -207,7 +207,7 @@ def each(items: Sequence[Any] | Artifact | Parameter) -> Any:
     if isinstance(items, DeferredValue):
         return LoopItems(items)
     if isinstance(items, str) or not isinstance(items, Iterable):
-        message = f"{here()}: weft.each({items!r}): a {type(items).__name__} is no list"
+        message = f"{here()}: weft.each({items!r}): a {type(items).__name__} is not a list"
         raise DefinitionError(message, hint="Give it a list. Where that is empty, the step is skipped.")
     return LoopItems(tuple(items))
 

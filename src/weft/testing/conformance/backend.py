@@ -201,7 +201,7 @@ class MuteError(Exception):
 
 
 def raises_mute() -> None:
-    """Raise what cannot be printed."""
+    """Raise an exception whose text cannot be made."""
     raise MuteError
 
 

@@ -513,8 +513,8 @@ class TestWrongUse:
             (lambda: ANY.step(3), "cannot be a step"),
             (lambda: weft.step(lambda *a: None), "argument *a cannot be one of a step"),
             (lambda: weft.step(_flag), "parameter loud is a bool, which no step can be given\nwrite an int, 0 or 1"),
-            (lambda: ANY.each(3), "weft.each(3): a int is no list"),
-            (lambda: ANY.each(""), "weft.each(''): a str is no list\nGive it a list. Where that is empty"),
+            (lambda: ANY.each(3), "weft.each(3): a int is not a list"),
+            (lambda: ANY.each(""), "weft.each(''): a str is not a list\nGive it a list. Where that is empty"),
         ],
     )
     def test_declarations(self, declare, said):

@@ -49,7 +49,7 @@ class NpyFile:
             except FileNotFoundError:
                 raise NotFoundError(f"there is no file {self.path}") from None
             except ValueError as error:
-                raise UnreadableError(f"{self.path} holds no array of NumPy's: {error}") from None
+                raise UnreadableError(f"{self.path} has no NumPy array: {error}") from None
         return self._mapped
 
     def __getitem__(self, index: Any) -> Any:
