@@ -48,6 +48,7 @@ from weft.engine.rows import FINISHED
 from weft.model.failures import Failure
 from weft.runtime.allocation import Allocation
 from weft.runtime.pool import AVOID_S, KEEP_BACK_S
+from weft.runtime.turns import Turns
 
 if TYPE_CHECKING:
     from weft.engine.master import Master
@@ -157,6 +158,7 @@ class JobRun:
         self.crash: BaseException | None = None
         self.given_up = False  # it failed outside of its master
         self.draining = False  # nothing of it starts any more: it ends with its last lease
+        self.number = 0  # the place in the order of submission
 
 
 class Loop:
@@ -187,6 +189,9 @@ class Loop:
             Probe: self._probe,
             Reply: executor.reply,
         }
+        self._turns = Turns()  # only while there are several jobs
+        self._alone = True
+        self._submitted = 0
         self._again: list[tuple[JobRun, Event]] = []
         self._released = False
         executor.attach(self)
@@ -208,6 +213,8 @@ class Loop:
                     self.executor.restore(job, row.id, lo, hi)
         with self._lock:
             self.jobs[job.id] = job
+            self._submitted += 1
+            job.number = self._submitted
             self.pool.join(job.id)
             if pending is not None:
                 self._queue.append((job.id, tuple(job.inspector.losses(now))))
@@ -292,6 +299,7 @@ class Loop:
         queue = self._queue
         slots = self.slots
         if len(self.jobs) == 1:
+            self._alone = True
             name, job = next(iter(self.jobs.items()))
             events: list[Event] = []
             while queue:
@@ -307,6 +315,11 @@ class Loop:
                 self._released = False
                 self._step(job, [event for _, event in again])
         else:
+            if self._alone:
+                self._alone = False
+                self._turns.clear()
+                for job in self.jobs.values():
+                    self._rank(job)
             by_job: dict[str, list[Event]] = {}
             while queue:
                 owner, posted = queue.popleft()
@@ -317,13 +330,13 @@ class Loop:
             for name, events in by_job.items():
                 found = self.jobs.get(name)
                 if found is not None:
-                    self._step(found, events, offers=False)
+                    self._turn(found, events)
             self._share()
             while self._again or self._released:
                 again, self._again = self._again, []
                 self._released = False
                 for found, event in again:
-                    self._step(found, [event], offers=False)
+                    self._turn(found, [event])
                 self._share()
         pool = self.pool
         if pool.left or pool.empty or pool.returned:
@@ -331,7 +344,10 @@ class Loop:
             if lost:
                 queue.append(("", tuple(lost)))
         if slots.grows and not pool.idle:
-            slots.ask_for_any(job.id for job in self.jobs.values() if job.master.wants_workers)
+            alone = self._alone
+            slots.ask_for_any(
+                [job.id for job in self.jobs.values() if job.master.wants_workers] if alone else self._turns
+            )
 
     def _end_orphan(self, owner: str, event: Event) -> None:
         """Handle a lease that ended after its job."""
@@ -467,23 +483,38 @@ class Loop:
             job.finished.set()
         return job.outcome is not None or not events
 
+    def _turn(self, job: JobRun, events: list[Event]) -> None:
+        """Run one tick of one of several jobs."""
+        self._step(job, events, offers=False)
+        self._rank(job)
+
+    def _rank(self, job: JobRun) -> None:
+        """Give a job its place among the jobs that wait for workers."""
+        if job.outcome is None and not job.draining and job.master.wants_workers:
+            self._turns.put(job.id, job.number, self.pool.held.get(job.id, 0))
+        else:
+            self._turns.discard(job.id)
+
     def _share(self) -> None:
         """Offer idle workers one by one to the job with plain work that holds the fewest."""
-        starving = True
-        while starving and self.pool.offer(self.clock.now()):
-            starving = False
-            live = (job for job in self.jobs.values() if job.outcome is None and not job.draining)
-            wanting = [job for job in live if job.master.wants_workers]
-            for job in sorted(wanting, key=lambda job: self.pool.held.get(job.id, 0)):
-                if self._takes_one(job):
-                    starving = True
-                    break
+        unserved: list[JobRun] = []
+        while self.pool.offer(self.clock.now()):
+            name = self._turns.first()
+            if name is None:
+                break
+            job = self.jobs.get(name)
+            if job is None or job.draining or not self._takes_one(job):
+                self._turns.discard(name)
+                if job is not None:
+                    unserved.append(job)
+        for job in unserved:
+            self._rank(job)
 
     def _takes_one(self, job: JobRun) -> bool:
         """Offer a job idle workers, one after another. Return whether it took one."""
         before = self.pool.idle
         for worker in job.master.choice(self.pool.offer(self.clock.now())):
-            self._step(job, [Offered(self.clock.now(), [worker])], offers=False)
+            self._turn(job, [Offered(self.clock.now(), [worker])])
             if self.pool.idle < before:
                 return True
             if job.outcome is not None or not job.master.wants_workers:
@@ -605,6 +636,7 @@ class Loop:
         """Halve long leases if workers are idle. Drivers call this after a while without events."""
         if self.pool.idle:
             now = self.clock.now()
-            for name in tuple(self.jobs):
-                self._queue.append((name, (IdleTick(now),)))
+            for name, job in tuple(self.jobs.items()):
+                if any(lease.hi - lease.lo > 1 for lease in tuple(job.leases.values())):
+                    self._queue.append((name, (IdleTick(now),)))
             self.drain()

@@ -40,11 +40,18 @@ def watch(core: Core, _: JobSubmitted) -> None:
 
 
 def look_again(core: Core) -> None:
-    """Call the policy, and set its next timer: four calls in the expected time of a lease."""
+    """Call the policy, and set its next timer: four calls in the expected time of a lease.
+
+    A job without a lease waits for its turn. It waits twice as long at each call, since thousands of such jobs must
+    cost nothing.
+    """
     if not core.tuning.backups:
         return  # the job was resumed without backups
-    usual = [attempt.seconds for attempt in look(core).attempts if attempt.seconds >= 0]
-    pause = min(usual) / 4 if usual else (core.now - core.started_at) / 8
+    age = core.now - core.started_at
+    pause = age
+    if core.leases:
+        usual = [attempt.seconds for attempt in look(core).attempts if attempt.seconds >= 0]
+        pause = min(usual) / 4 if usual else age / 8
     shortest, longest = core.tuning.looks_s
     core.set_timer(core.now + min(max(pause, shortest), longest), "look")
 
