@@ -101,6 +101,7 @@ def _loosen(core: Core, row: BubbleRow) -> None:
             stage.bubble = -1
             core.later(Phase.CONES, stage)
             recount(core, stage)
+        core.later(Phase.REQUESTS, *(stage for stage in row.stages if stage.bubble >= 0))  # these may wait no more
 
 
 def _row(core: Core, bubble: Bubble, stages: list[Stage]) -> None:
