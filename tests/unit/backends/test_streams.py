@@ -217,3 +217,13 @@ def test_what_starts_again_with_other_edges_is_known_anew(store):
     streams.reset(["a", "b"])
     both = [*code_of(streams, store, "a").streams, code_of(streams, store, "b").inputs[0].streamed]
     assert both == [False]
+
+
+def test_a_writer_does_not_wait_for_readers_that_have_ended(store):
+    streams = pair(store, window=10)
+    streams.put("a->b", 0, 0, [bytes(20)], 20, LEASE)
+    assert not streams.has_room("a->b", 0, 0, lambda: None)
+    gone: Any = streams._gone
+    gone.add("b")
+    assert streams.has_room("a->b", 0, 0, lambda: None)
+    streams.reset()()

@@ -3,6 +3,9 @@
 import pytest
 
 from tests.unit.engine.hand import body
+from weft.engine.commands import MarkEnded
+from weft.engine.events import JobSubmitted
+from weft.engine.replay import Tape, Tick, replay
 from weft.graph.builder import Graph, after, custom, gather, grid, one_to_one, shuffle
 from weft.graph.grid import group, ranges, ungroup, whole
 from weft.graph.logical import OnFailure, Outcome, Trigger
@@ -176,6 +179,23 @@ def test_a_fraction_gate_opens_when_so_many_have_finished(hand, fraction, needed
         h(h.done(f"a[{3 - i}]"))
         h.expect(*["a has ended"][: i == 3])
     assert h.rows("b") == ["ready"]
+
+
+def test_a_replay_gives_the_end_of_a_source_again(hand):
+    graph = pair(1, lambda a: gather(a, fraction=1.0), 1)
+    h = hand(graph, workers=1, cones=False, submit=False)
+    ticks = []
+    handle = h.master.handle
+
+    def recorded(events):
+        ticks.append(Tick(tuple(events), ()))
+        return handle(events)
+
+    h.master.handle = recorded
+    h(JobSubmitted(0.0), h.idle(0))
+    h(h.skip() and h.done("a[0]"))
+    assert "a has ended" in h.skip()
+    assert MarkEnded("a") in replay(hand(graph, workers=1, cones=False, submit=False).master, Tape(), ticks).commands
 
 
 def test_an_event_gate_opens_at_the_first_event_of_that_name(hand):
