@@ -31,7 +31,7 @@ from weft.engine.rows import (
     runs_of,
     write,
 )
-from weft.engine.settle import drain_unread, lease_stopped, mark
+from weft.engine.settle import drain_unread, end_unstarted, lease_stopped, mark
 from weft.graph.logical import RestartPolicy, VertexKind
 from weft.model.failures import FAILURES, Failure
 from weft.model.ids import task_name
@@ -301,6 +301,11 @@ def put_back(core: Core, lease: LeaseRow, lo: int, hi: int, *, delayed: int = -1
         stage.executing -= b - a
         write(core, stage, a, b, lease.live, UNSCHEDULED)
         if lease.cone is not None and stage.index not in lease.leaves:
+            continue
+        if stage.status is VertexState.DRAINING:  # no reader needs it any more
+            end_unstarted(core, stage, [(a, b)], SKIPPED)
+            if stage.over == stage.n:
+                end(core, stage)
             continue
         if not stage.inputs and delayed < 0 and stage.status not in ENDED:
             make_ready(core, stage, a, b)

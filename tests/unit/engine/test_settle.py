@@ -216,6 +216,28 @@ def test_a_service_whose_last_reader_has_failed_stops(hand):
     h.expect("release 0", "complete failed: a[0] bad")
 
 
+def test_a_service_that_gives_its_task_back_while_it_stops_is_not_started_again(hand):
+    g = Graph("g")
+    s = g.service(body, name="s")
+    a = g.add(body, s, n=1, name="a")
+    g.add(body, after(a), n=1, name="b")
+    h = hand(g, workers=3)
+    h.skip()
+    h(h.granted(s=0, a=1))
+    h.skip("launch")
+    h(h.done("a[0]"))
+    h.expect("release 1", "stop s[0]: drained")
+    h(h.gave_back("s[0]", 0))
+    h.expect()
+    h(h.done("s[0]", 0))
+    h.expect("release 0")
+    assert (h.state("s"), h.rows("s")) == ("done", ["skipped"])
+    h(h.idle(2))
+    h.skip()
+    h(h.done("b[0]"))
+    h.expect("complete succeeded")
+
+
 # ---------------------------------------------------------------------------------------------------- the cost
 
 
