@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import mmap
 import random
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -328,6 +331,76 @@ def patches_10000() -> dict[str, float]:
     return {"seconds": took}
 
 
+# ------------------------------------------------------------------------------------------------------------ many jobs
+
+SMALL_TASKS = 10
+SMALL_JOBS = 1_000
+LEAK_JOBS = 10_000
+
+
+def _small() -> tuple[weft.Graph, weft.VertexHandle]:
+    graph = weft.Graph()
+    return graph, graph.map(noop, range(SMALL_TASKS))
+
+
+def small_jobs(backend: str) -> dict[str, float]:
+    """Run jobs of 10 tasks, of which 100 wait at a time."""
+    session = _session(backend)
+    runs: deque[tuple[weft.Run, weft.VertexHandle]] = deque()
+
+    def end_first() -> None:
+        run, node = runs.popleft()
+        expect(run.result()[node], list(range(SMALL_TASKS)))
+
+    begin = time.perf_counter()
+    for _ in range(SMALL_JOBS):
+        graph, node = _small()
+        runs.append((session.submit(graph), node))
+        if len(runs) == 100:
+            end_first()
+    while runs:
+        end_first()
+    return {"per_s": SMALL_JOBS / (time.perf_counter() - begin)}
+
+
+def _live_jobs_per_s(live: int) -> float:
+    """Submit jobs while all workers wait at a gate; return how many run in a second once it is open."""
+    gate = threading.Event()
+    with weft.Session(backend="threads", workers=WORKERS) as session:
+        graph = weft.Graph()
+        graph.map(lambda _: gate.wait(), range(WORKERS))
+        blocked = session.submit(graph)
+        while blocked.status != "running":
+            time.sleep(0.001)
+        submitted = [(session.submit(graph), node) for graph, node in (_small() for _ in range(live))]
+        begin = time.perf_counter()
+        gate.set()
+        for run, node in submitted:
+            expect(run.result()[node], list(range(SMALL_TASKS)))
+        return live / (time.perf_counter() - begin)
+
+
+def live_jobs() -> dict[str, float]:
+    """Compare the jobs in a second with 10,000 and with 100 live jobs; the few are timed 20 times."""
+    few = sorted(_live_jobs_per_s(100) for _ in range(20))[10]
+    return {"ratio": _live_jobs_per_s(10_000) / few}
+
+
+def session_10k_jobs() -> dict[str, float]:
+    """Return the growth of this process over 10,000 jobs of a session, after 500 to warm up."""
+    with weft.Session(backend="threads", workers=WORKERS) as session:
+
+        def run(jobs: int) -> float:
+            for _ in range(jobs):
+                graph, node = _small()
+                expect(session.run(graph)[node], list(range(SMALL_TASKS)))
+            with open("/proc/self/statm", encoding="ascii") as file:
+                return int(file.read().split()[1]) * mmap.PAGESIZE / 1e6
+
+        before = run(500)
+        return {"mb": run(LEAK_JOBS) - before}
+
+
 # ------------------------------------------------------------------------------------------------------------ a process
 
 FIRST = """
@@ -356,5 +429,9 @@ CASES: Mapping[str, Callable[[], Mapping[str, float]]] = {
     "simulator_1m": simulator_1m,
     "shuffle_1e5x1e5": shuffle_1e5x1e5,
     "patches_10000": patches_10000,
+    "small_jobs": partial(small_jobs, "threads"),
+    "small_jobs_processes": partial(small_jobs, "processes"),
+    "live_jobs": live_jobs,
+    "session_10k_jobs": session_10k_jobs,
     "first_result": first_result,
 }

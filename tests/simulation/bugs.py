@@ -20,6 +20,7 @@ from weft.engine import (
     job,
     leases,
     lineage,
+    master,
     patching,
     readiness,
     replay,
@@ -28,9 +29,8 @@ from weft.engine import (
     tokens,
 )
 from weft.engine.commands import Acquire, Free, Probe
-from weft.engine.events import Done, GaveBack
+from weft.engine.events import Done
 from weft.engine.extensions import bubbles, exclusion, regions, speculation
-from weft.engine.master import Master
 from weft.engine.physical import Intervals
 from weft.engine.rows import FATAL, FINISHED, SKIPPED
 from weft.graph.logical import Trigger
@@ -100,7 +100,7 @@ def _takes_what_is_over(true: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _loses_no_node(true: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda self, event: true(self, event._replace(node_lost=False))
+    return lambda core, event: true(core, event._replace(node_lost=False))
 
 
 def _skips_one_ready(true: Callable[..., Any]) -> Callable[..., Any]:
@@ -153,16 +153,6 @@ def _out_of_order(true: Callable[..., Any]) -> Callable[..., Any]:
     return take
 
 
-def _starts_again(true: Callable[..., Any]) -> Callable[..., Any]:
-    def losses(core: Any, now: float, *reason: str) -> list[Any]:
-        events = []
-        for lease in core.leases.values():
-            events += [GaveBack(now, lease.id, lease.lo), Done(now, lease.id, lease.lo)]
-        return events + [event for event in true(core, now, *reason) if type(event).__name__ == "WorkerLost"]
-
-    return losses
-
-
 def _frees_beside_nobody(true: Callable[..., Any]) -> Callable[..., Any]:
     def let_go(self: Pool, key: Any) -> Any:
         held = true(self, key)
@@ -206,7 +196,7 @@ BUGS = [
     Bug("an output is freed before its last reader has finished", readiness, "count_refs", _refs_less_one),
     Bug("a lost output is not made again", settle, "_restore_rows", answers(0)),
     Bug("a task that goes back does not look whether its inputs are there", lineage, "missing_inputs", answers(False)),
-    Bug("what a dead node held counts as there", Master, "_on_worker_lost", _loses_no_node),
+    Bug("what a dead node held counts as there", master, "_on_worker_lost", _loses_no_node),
     Bug("tokens are not given back", tokens, "return_tokens", nothing, "resources,"),
     Bug("a worker is not free after its lease", Pool, "free", nothing),
     Bug("cores kept beside a task are not given back", Pool, "_release_slot", _frees_beside_nobody, "resources,"),
@@ -231,7 +221,6 @@ BUGS = [
     Bug("requests are forgotten in a recovery", replay.Replay, "pending", _pending_without(Acquire), "bubbles,", True),
     Bug("probes are forgotten in a recovery", replay.Replay, "pending", _pending_without(Probe), "cache,", hard=True),
     Bug("leases of a dead owner count as running", inspector, "losses", answers([]), hard=True),
-    Bug("a service that stops starts again in a recovery", inspector, "losses", _starts_again, "services,", True),
     Bug("to ask whether a job wants workers changes it", dispatch, "has_ready", _claims_when_asked, hard=True),
     Bug("a torn record is read", journal, "_frames", _reads_damage, hard=True),
     Bug("a lost message is not repeated", ReliableLink, "due", _repeats_nothing, hard=True),
@@ -258,6 +247,9 @@ def planted(bug: Bug) -> Iterator[None]:
             for name, module in list(sys.modules.items()):
                 if name.startswith(("weft.", "tests.simulation.")) and vars(module).get(bug.attribute) is true:
                     patch.setattr(module, bug.attribute, lie)
+        for table in (master.OWN_HANDLERS, master.HANDLERS):
+            for kind in [kind for kind, handler in table.items() if handler is true]:
+                patch.setitem(table, kind, lie)
         yield
 
 

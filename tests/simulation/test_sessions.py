@@ -12,7 +12,8 @@ import pytest
 
 from tests.simulation.scenarios import WORDS, Scenario, work
 from tests.simulation.world import random_session, run_scenarios
-from weft.engine.master import Master
+from weft.engine.events import Done, JobSubmitted
+from weft.engine.master import HANDLERS
 from weft.engine.tuning import Tuning
 from weft.graph.builder import Graph
 
@@ -83,7 +84,7 @@ def test_seeds_that_once_found_a_fault(seed, words, hard):
 
 
 def test_a_job_that_looks_again_and_again_for_what_does_not_come_does_not_end(monkeypatch):
-    monkeypatch.setattr("weft.engine.master.on_done", lambda core, event: None)
+    monkeypatch.setitem(HANDLERS, Done, lambda core, event: None)
     graph = Graph("g")
     graph.add(work, n=2, name="a")
     with pytest.raises(AssertionError, match="it does not end"):
@@ -97,7 +98,7 @@ def test_a_failure_names_its_seed_and_the_command_that_replays_it(hard, more):
         raise ValueError("a fault")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Master, "_on_job_submitted", broken)
+        patch.setitem(HANDLERS, JobSubmitted, broken)
         with pytest.raises(AssertionError, match="a fault") as caught:
             run(7, "cache,", hard=hard)
     first = str(caught.value).splitlines()[0]

@@ -285,10 +285,12 @@ class LocalJob:
     def close(self) -> None:
         """Drop all values."""
         self.closed = True
+        self._codes.clear()
         if self._streams is not None:
             self._streams.reset()()
-        for vertex in list(self.columns):
+        for vertex, column in list(self.columns.items()):
             self.store.drop((self.job.id, vertex))
+            column.foresee = None
         for column in self.job.given.values():
             if getattr(column.foresee, "args", (None, None))[1] == self._passed:
                 column.foresee = None  # the next job may still use it

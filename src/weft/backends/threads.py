@@ -55,6 +55,7 @@ class _Worker:
                 return
             tick = _FIRST_TICK_S
             backend.run(*work)
+            del work  # an ended job must not live until the next lease
 
 
 class Threads(LocalBackend):

@@ -249,6 +249,9 @@ class Hooks(NamedTuple):
     """Lease tasks to offered workers instead of the core; called while workers or tasks are restricted."""
 
 
+Handler = Callable[["Core", Any], None]
+"""A handler of an event."""
+
 NO_HOOKS = Hooks()
 """The hooks of a core without extensions."""
 

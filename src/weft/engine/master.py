@@ -7,16 +7,15 @@ workers, deepest first, and at last checks for the end of the job.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from weft.engine import building, cones, patching
 from weft.engine.agenda import Phase
 from weft.engine.bulk import end_usual
 from weft.engine.commands import Command, Publish, Shrink
 from weft.engine.consulting import make
-from weft.engine.core import Core, WorkerRow
+from weft.engine.core import Core, Handler, WorkerRow
 from weft.engine.dispatch import has_ready
 from weft.engine.endings import on_done, on_failed, on_gave_back, on_progress, on_started
 from weft.engine.events import (
@@ -91,32 +90,6 @@ class Master:
         self.core.policies = {
             name: factory() for name, factory in self.core.managers.items() if name.startswith(JOB_POLICY)
         }
-        on: dict[type[Any], Callable[[Any], None]] = {
-            Done: partial(on_done, self.core),
-            JobSubmitted: self._on_job_submitted,
-            WorkerJoined: self._on_worker_joined,
-            Failed: partial(on_failed, self.core),
-            Started: partial(on_started, self.core),
-            Progress: partial(on_progress, self.core),
-            GaveBack: partial(on_gave_back, self.core),
-            Granted: partial(granted, self.core),
-            Refused: partial(refused, self.core),
-            WorkerLost: self._on_worker_lost,
-            NodeJoined: self._on_node_joined,
-            NodeDraining: self._on_node_draining,
-            NodeLost: self._on_node_lost,
-            Deferred: partial(deferred, self.core),
-            OutputLost: self._on_output_lost,
-            Noted: self._on_noted,
-            Offered: self._on_offered,
-            UserEvent: self._on_user_event,
-            TimerFired: self._on_timer_fired,
-            IdleTick: self._on_idle_tick,
-            CancelRequested: self._on_cancel_requested,
-        }
-        for kind in HEARD:
-            on[kind] = hearing(self.core, kind, on.get(kind))
-        self._on = on
 
     def handle(self, events: Iterable[Event]) -> list[Command]:
         """Take events, return commands. Late and repeated reports are ignored; an illegal step raises
@@ -125,7 +98,6 @@ class Master:
         core = self.core
         core.out = []
         core.moved = []
-        on = self._on
         batch = events if isinstance(events, list) else list(events)
         bulk = core.tuning.shared_memory  # otherwise each task has the location of its output
         at = 0
@@ -138,7 +110,7 @@ class Master:
                     at = after
                     continue
             core.now = event.now
-            on[kind](event)
+            HANDLERS[kind](core, event)
             at += 1
         if core.due:
             walk(core)
@@ -169,24 +141,6 @@ class Master:
         """Whether the job has ended."""
         return self.core.status in OVER
 
-    # --------------------------------------------------------------------------------------------- the session
-
-    def _on_job_submitted(self, event: JobSubmitted) -> None:
-        core = self.core
-        if core.status is not JobState.NEW:
-            return  # the job was cancelled before its start
-        core.started_at = event.now
-        move_job(core, "started")
-        graph = core.graph
-        building.grow(core, list(graph.vertices.values()), graph.edges, graph.choices, graph.bubbles)
-        if not core.tuning.shared_memory:
-            assign_sources(core)
-        building.start(core, frozenset(event.given))
-        cones.plan_all(core)
-
-    def _on_cancel_requested(self, event: CancelRequested) -> None:
-        cancel(self.core, event.reason, force=event.force)
-
     def _see_end(self) -> None:
         """Start the final vertices once all others have ended, or end the job."""
         core = self.core
@@ -198,95 +152,146 @@ class Master:
         if core.unended == 0:
             conclude(core)
 
-    # ------------------------------------------------------------------------------------------------ the pool
 
-    def _on_worker_joined(self, event: WorkerJoined) -> None:
-        core = self.core
-        core.workers[event.worker] = WorkerRow(event.node, event.node_name, event.party)
+# --------------------------------------------------------------------------------------------------------- the events
 
-    def _on_node_joined(self, event: NodeJoined) -> None:
-        core, has = self.core, event.resources
-        core.note(f"node {event.node}", NoteKind.NODE_JOINED, event.node_name, len(event.workers), has.memory, has.gpu)
-        for worker in event.workers:
-            self._on_worker_joined(WorkerJoined(event.now, worker, event.node, event.node_name, event.party))
 
-    def _on_node_draining(self, event: NodeDraining) -> None:
-        self.core.note(f"node {event.node}", NoteKind.NODE_DRAINING, event.reason)
+def _on_job_submitted(core: Core, event: JobSubmitted) -> None:
+    if core.status is not JobState.NEW:
+        return  # the job was cancelled before its start
+    core.started_at = event.now
+    move_job(core, "started")
+    graph = core.graph
+    building.grow(core, list(graph.vertices.values()), graph.edges, graph.choices, graph.bubbles)
+    if not core.tuning.shared_memory:
+        assign_sources(core)
+    building.start(core, frozenset(event.given))
+    cones.plan_all(core)
 
-    def _on_node_lost(self, event: NodeLost) -> None:
-        self.core.note(f"node {event.node}", NoteKind.NODE_LOST, event.reason)
-        self._lose_outputs_of(event.node, event.reason)
 
-    def _lose_outputs_of(self, node: int, reason: str) -> None:
-        for stage in self.core.stages:
-            if stage.node_of is not None:
-                lose(self.core, stage, [i for i, held in enumerate(stage.node_of) if held == node], reason)
+def _on_cancel_requested(core: Core, event: CancelRequested) -> None:
+    cancel(core, event.reason, force=event.force)
 
-    def _on_worker_lost(self, event: WorkerLost) -> None:
-        core = self.core
-        row = core.workers.pop(event.worker, None)
-        if row is None:
-            return
-        core.note(f"worker {event.worker}", NoteKind.WORKER_LOST, event.reason)
-        for lease in [lease for lease in core.leases.values() if lease.worker == event.worker]:
-            vertex, index = lost_task(lease, event)
-            reason = f"worker {event.worker} was lost: {event.reason}"
-            on_failed(core, Failed(event.now, lease.id, lease.lo, vertex, index, Failure.INFRASTRUCTURE, reason))
-        for lease in attempts_on(core, event.worker):
-            at, reason = lease.lo, f"worker {event.worker} was lost: {event.reason}"
-            on_failed(core, Failed(event.now, lease.id, at, lease.stage.id, at, Failure.INFRASTRUCTURE, reason))
-        if event.node_lost:
-            self._lose_outputs_of(row.node, event.reason)
 
-    def _on_offered(self, event: Offered) -> None:
-        core = self.core
-        core.offered, core.served = event.workers, False
-        core.due |= _OFFERS
+def _on_worker_joined(core: Core, event: WorkerJoined) -> None:
+    core.workers[event.worker] = WorkerRow(event.node, event.node_name, event.party)
 
-    def _on_output_lost(self, event: OutputLost) -> None:
-        core = self.core
-        stage = core.by_id.get(event.vertex)
-        if stage is not None:
-            lose(core, stage, list(range(event.lo, min(event.hi, stage.n))), event.reason)
 
-    def _on_noted(self, event: Noted) -> None:
-        kind = NOTE_KINDS[event.kind]
-        self.core.note(event.subject, kind, *event.values)
+def _on_node_joined(core: Core, event: NodeJoined) -> None:
+    has = event.resources
+    core.note(f"node {event.node}", NoteKind.NODE_JOINED, event.node_name, len(event.workers), has.memory, has.gpu)
+    for worker in event.workers:
+        _on_worker_joined(core, WorkerJoined(event.now, worker, event.node, event.node_name, event.party))
 
-    def _on_user_event(self, event: UserEvent) -> None:
-        core = self.core
-        if event.name.startswith(RESERVED):
-            return
-        core.note(task_name(event.vertex, event.index), NoteKind.EMITTED, event.name)
-        core.out.append(Publish(event.vertex, event.index, event.name, event.payload))
-        source = core.by_id.get(event.vertex)
-        if source is not None and source.listeners:
-            core.payloads.setdefault((event.vertex, event.name), []).append(event.payload)
-            core.tell(source, Moment.EVENT)
-        patching.emitted(core, event.vertex, event.name)
 
-    def _on_timer_fired(self, event: TimerFired) -> None:
-        core = self.core
-        what = core.timers.pop(event.timer, None)
-        if what is not None and core.status in GOING:
-            TIMERS[what[0]](core, *what[1:])
+def _on_node_draining(core: Core, event: NodeDraining) -> None:
+    core.note(f"node {event.node}", NoteKind.NODE_DRAINING, event.reason)
 
-    def _on_idle_tick(self, event: IdleTick) -> None:
-        """Revoke half of the longest lease, by count, while workers are idle and no task is ready.
 
-        Estimates do not help here: a late lease is one with a wrong estimate.
-        """
-        core = self.core
-        if has_ready(core):
-            return
-        longest = max(
-            (
-                lease
-                for lease in core.leases.values()
-                if lease.state in ACTIVE and lease.hi - lease.lo > 1 and lease.id not in core.speculative
-            ),
-            key=lambda lease: (lease.hi - lease.lo, -lease.id),
-            default=None,
-        )
-        if longest is not None:
-            core.out.append(Shrink(longest.id))
+def _on_node_lost(core: Core, event: NodeLost) -> None:
+    core.note(f"node {event.node}", NoteKind.NODE_LOST, event.reason)
+    _lose_outputs_of(core, event.node, event.reason)
+
+
+def _lose_outputs_of(core: Core, node: int, reason: str) -> None:
+    for stage in core.stages:
+        if stage.node_of is not None:
+            lose(core, stage, [i for i, held in enumerate(stage.node_of) if held == node], reason)
+
+
+def _on_worker_lost(core: Core, event: WorkerLost) -> None:
+    row = core.workers.pop(event.worker, None)
+    if row is None:
+        return
+    core.note(f"worker {event.worker}", NoteKind.WORKER_LOST, event.reason)
+    for lease in [lease for lease in core.leases.values() if lease.worker == event.worker]:
+        vertex, index = lost_task(lease, event)
+        reason = f"worker {event.worker} was lost: {event.reason}"
+        on_failed(core, Failed(event.now, lease.id, lease.lo, vertex, index, Failure.INFRASTRUCTURE, reason))
+    for lease in attempts_on(core, event.worker):
+        at, reason = lease.lo, f"worker {event.worker} was lost: {event.reason}"
+        on_failed(core, Failed(event.now, lease.id, at, lease.stage.id, at, Failure.INFRASTRUCTURE, reason))
+    if event.node_lost:
+        _lose_outputs_of(core, row.node, event.reason)
+
+
+def _on_offered(core: Core, event: Offered) -> None:
+    core.offered, core.served = event.workers, False
+    core.due |= _OFFERS
+
+
+def _on_output_lost(core: Core, event: OutputLost) -> None:
+    stage = core.by_id.get(event.vertex)
+    if stage is not None:
+        lose(core, stage, list(range(event.lo, min(event.hi, stage.n))), event.reason)
+
+
+def _on_noted(core: Core, event: Noted) -> None:
+    kind = NOTE_KINDS[event.kind]
+    core.note(event.subject, kind, *event.values)
+
+
+def _on_user_event(core: Core, event: UserEvent) -> None:
+    if event.name.startswith(RESERVED):
+        return
+    core.note(task_name(event.vertex, event.index), NoteKind.EMITTED, event.name)
+    core.out.append(Publish(event.vertex, event.index, event.name, event.payload))
+    source = core.by_id.get(event.vertex)
+    if source is not None and source.listeners:
+        core.payloads.setdefault((event.vertex, event.name), []).append(event.payload)
+        core.tell(source, Moment.EVENT)
+    patching.emitted(core, event.vertex, event.name)
+
+
+def _on_timer_fired(core: Core, event: TimerFired) -> None:
+    what = core.timers.pop(event.timer, None)
+    if what is not None and core.status in GOING:
+        TIMERS[what[0]](core, *what[1:])
+
+
+def _on_idle_tick(core: Core, event: IdleTick) -> None:
+    """Revoke half of the longest lease, by count, while workers are idle and no task is ready.
+
+    Estimates do not help here: a late lease is one with a wrong estimate.
+    """
+    if has_ready(core):
+        return
+    longest = max(
+        (
+            lease
+            for lease in core.leases.values()
+            if lease.state in ACTIVE and lease.hi - lease.lo > 1 and lease.id not in core.speculative
+        ),
+        key=lambda lease: (lease.hi - lease.lo, -lease.id),
+        default=None,
+    )
+    if longest is not None:
+        core.out.append(Shrink(longest.id))
+
+
+OWN_HANDLERS: Final[dict[type[Any], Handler]] = {
+    Done: on_done,
+    JobSubmitted: _on_job_submitted,
+    WorkerJoined: _on_worker_joined,
+    Failed: on_failed,
+    Started: on_started,
+    Progress: on_progress,
+    GaveBack: on_gave_back,
+    Granted: granted,
+    Refused: refused,
+    WorkerLost: _on_worker_lost,
+    NodeJoined: _on_node_joined,
+    NodeDraining: _on_node_draining,
+    NodeLost: _on_node_lost,
+    Deferred: deferred,
+    OutputLost: _on_output_lost,
+    Noted: _on_noted,
+    Offered: _on_offered,
+    UserEvent: _on_user_event,
+    TimerFired: _on_timer_fired,
+    IdleTick: _on_idle_tick,
+    CancelRequested: _on_cancel_requested,
+}
+"""The core's handler of each kind of events."""
+HANDLERS: Final = OWN_HANDLERS | {kind: hearing(kind, OWN_HANDLERS) for kind in HEARD}
+"""The handler of each kind of events, with those of the extensions."""

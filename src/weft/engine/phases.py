@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.engine import cones, patching, requests
@@ -30,7 +30,7 @@ from weft.engine.readiness import recount
 from weft.engine.settle import drain_unread, fail_blocked, restore_wanted, settle_down
 
 if TYPE_CHECKING:
-    from weft.engine.core import Core
+    from weft.engine.core import Core, Handler
 
 
 def walk(core: Core) -> None:
@@ -128,15 +128,15 @@ HEARD: Final = {
 """The events of the extensions, with the handlers before and after that of the core."""
 
 
-def hearing(core: Core, kind: type, own: Callable[[Any], None] | None) -> Callable[[Any], None]:
-    """Return the handler of a kind of events in `HEARD`: the core's `own`, with those before and after it."""
+def hearing(kind: type, own: Mapping[type, Handler]) -> Handler:
+    """Return the handler of a kind of events in `HEARD`: the core's `own`, if any, with those before and after it."""
     before, after = HEARD[kind]
 
-    def take(event: Any) -> None:
+    def take(core: Core, event: Any) -> None:
         for handler in before:
             handler(core, event)
-        if own is not None:
-            own(event)
+        if kind in own:
+            own[kind](core, event)
         for handler in after:
             handler(core, event)
 

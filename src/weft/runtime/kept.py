@@ -1,7 +1,8 @@
 """Values that outlive their run: they lie in the session's store, and later runs read them there.
 
 A `KeptValues` is the only owner of its column. The garbage collector may finalize it on any thread and with any lock
-held; so the finalizer only queues the column, and a thread of the session frees it.
+held; so the finalizer only queues an action that frees the column, and a thread of the session calls it. Ended runs
+without a reference go the same way.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import queue
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from weft.model.errors import ConflictError
@@ -67,25 +70,43 @@ class NamedValues:
     def __init__(self, store: ChunkStore) -> None:
         self.store = store
         self.closed = False
-        self._unwanted: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
+        self._unwanted: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
     def keep(self, column: Column) -> KeptValues:
         """Return the owner of a column."""
-        with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._free, name="weft-freeing", daemon=True)
-                self._thread.start()
+        self.start()
         return KeptValues(self, column)
+
+    def start(self) -> None:
+        """Start the thread that frees, unless it runs."""
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None and not self.closed:
+                    self._thread = threading.Thread(target=self._free, name="weft-freeing", daemon=True)
+                    self._thread.start()
 
     def unwanted(self, key: tuple[str, str]) -> None:
         """Queue a column to be freed; safe in a finalizer."""
-        self._unwanted.put(key)
+        self.later(partial(self.store.drop, key))
+
+    def later(self, action: Callable[[], None]) -> None:
+        """Queue an action for the thread that frees; safe in a finalizer."""
+        self._unwanted.put(action)
+
+    def free_now(self) -> None:
+        """Call the queued actions on this thread, so that their memory is free before new work needs it."""
+        with suppress(queue.Empty):
+            while not self.closed:
+                action = self._unwanted.get_nowait()
+                if action is not None:
+                    action()
 
     def _free(self) -> None:
-        while (key := self._unwanted.get()) is not None:
-            self.store.drop(key)
+        while (action := self._unwanted.get()) is not None:
+            action()
+            del action
 
     def close(self) -> None:
         """Free everything and keep no more."""

@@ -159,6 +159,13 @@ class JobRun:
         self.given_up = False  # it failed outside of its master
         self.draining = False  # nothing of it starts any more: it ends with its last lease
         self.number = 0  # the place in the order of submission
+        self.on_end: Callable[[JobRun], None] | None = None
+
+    def end(self) -> None:
+        """Wake all who wait for the end."""
+        self.finished.set()
+        if self.on_end is not None:
+            self.on_end(self)
 
 
 class Loop:
@@ -249,7 +256,7 @@ class Loop:
 
     def _end_suspended(self, job: JobRun) -> None:
         self._fail(job, Complete("cancelled", "", "suspended"))
-        job.finished.set()
+        job.end()
 
     def waits(self, job: JobRun, subject: str) -> tuple[Wait, ...]:
         """Return why tasks of a vertex, a task or (with "") a job have not started: see `engine.waiting.waits`."""
@@ -386,7 +393,7 @@ class Loop:
         if job.draining and not job.leases and job.outcome is None:
             self._end_suspended(job)
         if job.outcome is not None:
-            job.finished.set()
+            job.end()
         if self.pool.waiting:
             self._serve()
 
@@ -480,7 +487,7 @@ class Loop:
         if job.outcome is not None:
             for event in events:
                 self._end_orphan(job.id, event)
-            job.finished.set()
+            job.end()
         return job.outcome is not None or not events
 
     def _turn(self, job: JobRun, events: list[Event]) -> None:
@@ -581,7 +588,7 @@ class Loop:
     def _crashed(self, job: JobRun, error: Exception) -> None:
         job.crash = error
         self._fail(job, Complete("failed", "", f"internal error: {error}", kind=Failure.INTERNAL.value))
-        job.finished.set()
+        job.end()
 
     def _fail(self, job: JobRun, outcome: Complete) -> None:
         """End a job whose master has failed."""

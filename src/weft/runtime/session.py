@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from weft.engine.commands import Command, Complete
@@ -119,12 +121,17 @@ Listener = Callable[[JobRun, Sequence[Event], Sequence[Command]], None]
 
 
 class Run:
-    """One submitted graph: wait for it, watch it, cancel it, read its results."""
+    """One submitted graph: wait for it, watch it, cancel it, read its results.
+
+    The session drops an ended run with the last reference to its `Run` and `Results`. A run without references goes on
+    to its end.
+    """
 
     def __init__(self, session: EngineSession, job: JobRun, durable: Durable | None = None) -> None:
         self._session = session
         self._job = job
         self._durable = durable
+        weakref.finalize(self, session.abandoned, job).atexit = False
 
     @property
     def id(self) -> str:
@@ -293,7 +300,7 @@ class Run:
         self._job.listeners.append(listener)
 
     def forget(self) -> None:
-        """Drop the results. Closing the session drops them too."""
+        """Drop the results at once, whoever holds them. ConflictError: the run has not ended."""
         self._session.forget(self._job)
 
 
@@ -387,6 +394,8 @@ class EngineSession:
         self.loop = Loop(executor, clock or RealClock())
         self._numbers = itertools.count(1)
         self._jobs: dict[str, JobRun] = {}
+        self._abandoned: set[str] = set()
+        """The jobs whose runs nothing refers to."""
         self.leaving = False
         """Whether a KeyboardInterrupt left a run behind that had not ended."""
         self._process = os.getpid()
@@ -457,6 +466,8 @@ class EngineSession:
         fails the run.
         """
         self.check_open()
+        self._shelf.start()
+        self._shelf.free_now()
         columns = self._given(graph, given or {})
         if durable is None:
             mark_results(graph)
@@ -469,6 +480,7 @@ class EngineSession:
             master, pending = recovered
         job = JobRun(name, graph, master, journal)
         job.strict = strict
+        job.on_end = self._ended
         job.restored = frozenset(restored)
         job.given = columns
         job.kept = tuple((given or {}).values())
@@ -553,9 +565,25 @@ class EngineSession:
         """Drop the results of an ended job. ConflictError: it still runs."""
         if job.outcome is None:
             raise ConflictError(f"{job.id} still runs", hint="Cancel it first.")
-        if self._jobs.pop(job.id, None) is not None:
+        if self._jobs.get(job.id) is job:
+            del self._jobs[job.id]
             self.executor.close_job(job)
             job.kept = ()
+            job.backend = None  # else the job and its backend keep each other until the garbage collector comes
+
+    def abandoned(self, job: JobRun) -> None:
+        """Drop a job, now or at its end: nothing refers to its run any more. Safe in a finalizer."""
+        self._abandoned.add(job.id)
+        if job.finished.is_set():
+            self._shelf.later(partial(self._drop, job))
+
+    def _ended(self, job: JobRun) -> None:
+        if job.id in self._abandoned:
+            self._shelf.later(partial(self._drop, job))
+
+    def _drop(self, job: JobRun) -> None:
+        self._abandoned.discard(job.id)
+        self.forget(job)
 
     def on_close(self, closer: Callable[[], None]) -> None:
         """Register `closer`, called when the session is closed, last registered first."""

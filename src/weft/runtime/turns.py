@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
+_SLACK = 64
+"""The number of former places that are kept whatever the number of jobs."""
+
 
 class Turns:
     """Jobs with ready tasks: first those that hold the fewest workers, then those that were submitted first.
@@ -22,6 +25,8 @@ class Turns:
         if self._rank.get(job) != rank:
             self._rank[job] = rank
             heappush(self._heap, rank)
+            if len(self._heap) > 2 * len(self._rank) + _SLACK:  # former places of jobs
+                self._heap = sorted(self._rank.values())
 
     def discard(self, job: str) -> None:
         """Remove a job, if it is there."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from weft.engine.core import NO_HOOKS, Core, Hooks
+from weft.engine.core import NO_HOOKS, Core, Handler, Hooks
 
 if TYPE_CHECKING:
     from weft.engine.agenda import Phase
-
-Handler = Callable[[Core, Any], None]
-"""A handler of an event."""
 
 
 class Extension(NamedTuple):
