@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.pickled import weft_modules_in
 from weft.backends.simulator import Faults, Simulator
 from weft.durability import snapshot
 from weft.durability.encoding import Reader, encode
@@ -186,6 +187,7 @@ def test_a_snapshot_is_as_good_as_what_it_stands_for(number):
     whole = recorded_of(graph, options, book.records)
     for at in sorted(rng.sample(range(len(book.records) + 1), k=min(6, len(book.records) + 1))):
         data = snapshot.dump(graph, replay_journal(graph, recorded_of(graph, options, book.records[:at]), MANAGERS))
+        assert weft_modules_in(data, pickles=2) == {"weft.durability.pickles"}, "a class in it is not declared"
         cut = Recorded(whole.header, whole.records[at:], 0, data)
         replayed = snapshot.load(data, graph, MANAGERS, Tape())
         for later in range(at, len(book.records)):

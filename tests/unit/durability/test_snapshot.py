@@ -4,17 +4,20 @@ import pickle
 
 import pytest
 
+from tests.pickled import weft_modules_in
 from weft.durability import pickles, snapshot
 from weft.engine.core import Core, WorkerRow
-from weft.engine.events import JobSubmitted
+from weft.engine.events import JobSubmitted, Offered, WorkerJoined
 from weft.engine.machines.job import JobState
 from weft.engine.master import Master
 from weft.engine.physical import PhysicalEdge, Stage
+from weft.engine.policy import BLAME
 from weft.engine.recovery import digest
 from weft.engine.replay import Replay, Tape, Tick
 from weft.engine.tuning import Tuning
 from weft.graph.builder import Graph, gather
 from weft.model.errors import ConflictError
+from weft.policies.blame import NodeExclusion
 
 
 def graph() -> Graph:
@@ -73,17 +76,34 @@ def test_fields_of_another_version_are_passed_over_or_as_in_a_new_job(monkeypatc
     assert not hasattr(core, "new")
 
 
-def test_a_class_that_has_moved_is_found(monkeypatch):
+def test_a_class_that_has_been_renamed_is_found(monkeypatch):
     before = replayed(Tape())
     before.master.core.workers[1] = WorkerRow(0, "node")
     data = snapshot.dump(graph(), before)
-    was, now = b"weft.engine.core:WorkerRow", b"weft.engine.gone:OldestRow"
+    was, now = b"\x8c\x09WorkerRow", b"\x8c\x09OldestRow"
     assert data.count(was) == 1
-    assert len(was) == len(now)
     with pytest.raises(ConflictError, match="cannot be read"):
         snapshot.load(data.replace(was, now), graph(), {}, Tape())
-    monkeypatch.setitem(pickles.MOVED, now.decode(), was.decode())
+    monkeypatch.setitem(pickles.RENAMED, "OldestRow", "WorkerRow")
     assert snapshot.load(data.replace(was, now), graph(), {}, Tape()).master.core.workers == {1: WorkerRow(0, "node")}
+
+
+def test_the_policies_of_a_job_answer_through_the_tape_of_the_reader():
+    """They are made anew: answers of theirs are in the records after the snapshot."""
+    before = replayed(Tape())
+    tape = Tape()
+    data = snapshot.dump(graph(), before)
+    core = snapshot.load(data, graph(), {BLAME: NodeExclusion}, tape).master.core
+    assert core.policies.keys() == {BLAME}
+    assert core.policies[BLAME]._tape is tape  # type: ignore[attr-defined]
+
+
+def test_a_snapshot_names_no_module_whose_classes_it_holds():
+    tape = Tape()
+    made = Replay(Master(graph(), "g", Tuning(), tape.managers({BLAME: NodeExclusion})), tape)
+    made.feed([Tick((JobSubmitted(1.0), WorkerJoined(1.0, 1, 0, "node"), Offered(1.0, [1])))])
+    assert made.master.core.leases
+    assert weft_modules_in(snapshot.dump(graph(), made), pickles=2) == {"weft.durability.pickles"}
 
 
 def test_a_snapshot_of_another_schema_is_refused():
