@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from weft.runtime.session import Run
 
 
-def run(graph: weft.Graph, about: str, *answers: weft.VertexHandle, workers: int = 4, **sessions: Any) -> Run:
+def run(graph: weft.Graph, about: str, *answers: weft.VertexHandle | str, workers: int = 4, **sessions: Any) -> Run:
     """Run a graph on the backend that the command line names; print the answers, the plan and what came of it."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--backend", choices=["threads", "processes", "simulator"], default="threads")
@@ -21,7 +21,7 @@ def run(graph: weft.Graph, about: str, *answers: weft.VertexHandle, workers: int
         results = run.result()
         print(about)
         for node in answers:
-            print(f"{node.id}: {short(results[node])}")
+            print(f"{getattr(node, 'id', node)}: {short(results[node])}")
         print("\n".join(run.explain()))
     return run
 

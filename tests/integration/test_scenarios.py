@@ -41,6 +41,7 @@ SAYS = {
         "evaluate: control vertex steer decides: 1 task (seen: 6 losses, the last 0.167)",
     ],
     "straggler": ["total: 780", ": backup on worker", "s are usual"],
+    "kmeans": ["fit/centres: (9, [(12.42, 16.69), (16.66, 23.15)])", "fit/sums-9", "(added by fit)"],
     "patch": ["plan/round-4", "(added by plan)", "plan: patch: 4 vertices, 4 edges added"],
 }
 

@@ -411,7 +411,8 @@ class LogicalGraph:
 class Patch(Struct, frozen=True):
     """A change to the part of a live graph that has not started, returned by an expander.
 
-    New vertex ids begin with the expander's id and a slash. `drop_edges` names edges by id.
+    New vertex ids begin with the expander's id and a slash; for an expander that a patch has added, with the id of the
+    first expander and a slash. `drop_edges` names edges by id.
     """
 
     vertices: tuple[Vertex, ...] = ()

@@ -345,6 +345,15 @@ def test_a_patch_that_is_legal():
     check_patch(live(), decides, "grow")
 
 
+def test_expanders_of_a_patch_share_the_names_of_the_first_one():
+    grow = live()
+    grow.vertices["grow/round-1"] = vertex("grow/round-1", expands=True)
+    for name in ("grow/round-2", "grow/round-1/more"):
+        check_patch(grow, grown(name), "grow/round-1")
+    with pytest.raises(GraphError, match="must begin with 'grow/'"):
+        check_patch(grow, grown("round-2"), "grow/round-1")
+
+
 ILLEGAL_PATCHES = {
     "no expander": (grown(), "head", "expander"),
     "no vertex": (grown(), "nobody", "expander"),

@@ -129,14 +129,28 @@ def _check_patch_parts(patch: Patch, expander_id: str) -> None:
             )
 
 
+def namespace(graph: LogicalGraph, expander_id: str) -> str:
+    """Return the id that the names of an expander's patches begin with: of the first expander that it comes from.
+
+    So the rounds of a loop have names of one length, however many there are.
+    """
+    parts = expander_id.split("/")
+    for length in range(1, len(parts)):
+        vertex = graph.vertices.get("/".join(parts[:length]))
+        if vertex is not None and (vertex.expands or vertex.kind is VertexKind.SERVICE):
+            return vertex.id
+    return expander_id
+
+
 def _check_patch_names(graph: LogicalGraph, patch: Patch, expander_id: str, new: Mapping[str, Vertex]) -> None:
-    prefix = f"{expander_id}/"
+    prefix = f"{namespace(graph, expander_id)}/"
     for id in new:
         if not id.startswith(prefix):
             raise GraphError(
                 f"patch of {expander_id!r} adds vertex {id!r}, whose id must begin with {prefix!r}",
                 subject=id,
                 rule="patch-name",
+                hint="Expanders that patches have added share the names of the first one: number the rounds of a loop.",
             )
         if id in graph.vertices:
             raise GraphError(
