@@ -630,6 +630,31 @@ def test_who_waits_for_what_a_patch_has_put_between_is_in_the_bubble_no_more_whe
     assert run_out(h, [0]) == ["x/a[0]", "last[0]", "complete succeeded"]
 
 
+def test_a_bubble_asks_when_a_patch_takes_out_the_member_that_it_waited_for(hand):
+    g = Graph("g")
+    x = g.add(body, n=1, name="x", expands=True)
+    s = g.service(body, name="s")
+    g.add(body, s, n=1, name="b")
+    g.add(body, after(x), after(g.add(body, n=1, name="slow")), s, n=1, name="last")
+    h = hand(g, workers=4, cones=False)
+    h(h.idle(0, 1))
+    h.expect("launch x[0] on 0", "launch slow[0] on 1")  # s and b wait for last
+    edges = (Edge("b", "x/a", BROADCAST), Edge("x/a", "last", BROADCAST))
+    h(h.done("x[0]", values=[Patch((Vertex("x/a", Program(body), 1),), edges)]))
+    h.expect("timer at 30", "acquire s*1, b*1")
+    h(h.granted(s=0, b=2))
+    h.expect("launch s[0] on 0", "launch b[0] on 2")
+    h(h.done("b[0]"), h.done("slow[0]"), h.idle(1))
+    assert h.skip("launch") == ["launch x/a[0] on 1"]
+    h.skip()
+    h(h.done("x/a[0]"), h.idle(1))
+    assert h.skip("launch") == ["launch last[0] on 1"]
+    h.skip()
+    h(h.done("last[0]"), h.stopped("s[0]"))
+    assert h.skip("complete") == ["complete succeeded"]
+    h.skip()
+
+
 def test_a_bubble_through_which_a_path_leads_is_no_reason_to_take_another_apart(hand):
     g = Graph("g")
     s, t = g.service(body, name="s"), g.service(body, name="t")
