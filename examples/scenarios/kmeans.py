@@ -19,7 +19,7 @@ from weft.graph.logical import Edge, Patch
 DATA = Path(__file__).parents[1] / "breast_cancer" / "breast_cancer.csv"
 BLOCKS = 4
 
-Point = tuple[float, float]
+Point = list[float]
 Sums = list[tuple[int, float, float]]
 """For each centre the number of its points and the sums of their coordinates."""
 
@@ -27,7 +27,7 @@ Sums = list[tuple[int, float, float]]
 def points(block: int) -> list[Point]:
     """Read a block of the points."""
     with DATA.open(encoding="utf-8", newline="") as file:
-        rows = [(float(row["radius_mean"]), float(row["texture_mean"])) for row in csv.DictReader(file)]
+        rows = [[float(row["radius_mean"]), float(row["texture_mean"])] for row in csv.DictReader(file)]
     return rows[block::BLOCKS]
 
 
@@ -42,7 +42,7 @@ def add_up(block: list[Point], centres: list[Point]) -> Sums:
     return sums
 
 
-def result(centres: list[Point], rounds: int) -> tuple[int, list[Point]]:
+def result(centres: list[Point], rounds: int) -> tuple[int, list[tuple[float, float]]]:
     """Return the number of rounds and the centres."""
     return rounds, [(round(x, 2), round(y, 2)) for x, y in centres]
 
@@ -57,7 +57,7 @@ def converge(blocks: list[Sums], centres: list[Point], number: int) -> Patch:
     """Compute the centres of a round, and add the next round unless they have stayed."""
     totals = [tuple(map(sum, zip(*sums, strict=True))) for sums in zip(*blocks, strict=True)]
     moved = [
-        (sum_x / count, sum_y / count) if count else old
+        [sum_x / count, sum_y / count] if count else old
         for (count, sum_x, sum_y), old in zip(totals, centres, strict=True)
     ]
     if moved != centres:
@@ -76,13 +76,14 @@ def next_round(centres: list[Point], number: int) -> Patch:
     return Patch.of(graph, [Edge("points", sums.id)])
 
 
-def build() -> weft.Graph:
-    """Return the graph, whose rounds are added while it runs."""
+def build() -> tuple[weft.Graph, str]:
+    """Return the graph, whose rounds are added while it runs, and the name of the last vertex."""
     graph = weft.Graph("kmeans")
     blocks = graph.map(points, range(BLOCKS), name="points")
     graph.add(first_round, gather(blocks), name="fit", expands=True)
-    return graph
+    return graph, "fit/centres"
 
 
 if __name__ == "__main__":
-    show.run(build(), "k-means until no centre moves, one round after another.", "fit/centres")
+    graph, centres = build()
+    show.run(graph, "k-means until no centre moves, one round after another.", centres)

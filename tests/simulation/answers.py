@@ -61,6 +61,7 @@ ANSWERS: dict[str, tuple[str, list[Any], Callable[[list[Any]], list[Any]]]] = {
     "bubble": ("smallest", [[0, 2, 4, 6, 8]], list),
     "conditional_join": ("rows", [3200], list),
     "dynamic_parallelism": ("readers", [10_000_000], lambda rows: [sum(rows)]),
+    "kmeans": ("fit/centres", [(9, [(12.42, 16.69), (16.66, 23.15)])], list),
     "limit": ("limit", [5], _some_of),
     "patch": ("plan/round-4", [1], list),
     "pruning": ("matches", [3000], list),

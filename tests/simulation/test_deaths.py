@@ -218,6 +218,10 @@ def example(name: str) -> Scenario:
     }
     if name == "patch":
         answers["plan"] = partial(module.plan, [1, 4, 9, 16, 25])
+    if name == "kmeans":
+        centres = [[0.0, 0.0], [1.0, 1.0]]
+        answers["fit"] = partial(module.first_round, [centres])
+        answers["fit/round-1"] = partial(module.converge, [[(1, *centre) for centre in centres]], centres, 1)
     services = [vertex for vertex in graph.vertices.values() if vertex.kind is VertexKind.SERVICE]
     return Scenario(graph, frozenset(), answers, most_served=4 * len(services))
 
