@@ -127,7 +127,7 @@ g = Graph("killed")
 def big(item):
     return np.full(2**17, item, dtype=np.float64)
 rows = g.map(big, range(12)).keep()
-session.run(g)
+results = session.run(g)
 print(session.store.stats().spilled, flush=True)
 time.sleep(600)
 """

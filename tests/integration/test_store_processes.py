@@ -132,8 +132,8 @@ from weft.store.segments import SegmentWriter
 writer = SegmentWriter(sys.argv[1], prefix="worker-1-")
 cells = segments.pack([numpy.full(50_000, i) for i in range(4)] + [5, "x"], writer)
 lost = segments.pack([numpy.zeros(200_000)], writer)
-with writer.array((1000, 1000), "f8") as half_written:
-    half_written.array[:500] = 1
+with open(f"{sys.argv[1]}/worker-1-half.chunks.part", "wb") as half_written:
+    half_written.write(bytes(4_000_000))
     print(pickle.dumps(cells).hex(), flush=True)
     sys.stdin.read()
 """

@@ -21,6 +21,8 @@ import weft.tensor as wt
 from weft.frontends.tensors.compiler import compile_nodes
 from weft.store.blocks import BlockManager
 from weft.store.disk import ChunkFiles
+from weft.store.spilling import SpillWriter
+from weft.store.tiers import as_tier
 
 MEGA = 2**20
 DEADLINE_S = 60.0
@@ -205,7 +207,7 @@ def test_while_a_result_goes_to_the_store(session, tmp_path):
     assert isinstance(store, BlockManager)
     slow = Slow(store.roots[-1])
     slow.gate = gate
-    store._spill = slow
+    store._writer = SpillWriter(as_tier(slow), None)
     later = session.submit(wt.arange(16 * MEGA, dtype=wt.float64, chunk_size=MEGA // 8) * 2)
     until(gate.begun)
     cancelled(session, later, gate, here=True)

@@ -17,6 +17,8 @@ from weft.frontends.tensors.compiler import compile_nodes
 from weft.model.errors import DiskFullError
 from weft.store.blocks import BlockManager
 from weft.store.disk import ChunkFiles
+from weft.store.spilling import SpillWriter
+from weft.store.tiers import as_tier
 
 MEGA = 2**20
 VALUES = np.random.default_rng(7).normal(size=(120, 120))
@@ -118,7 +120,7 @@ def test_a_full_disk_is_one_clear_error_and_the_session_goes_on(backend):
     with wt.Session(backend=backend, workers=2, memory=8 * MEGA, direct=False) as session:
         store = session.engine.store
         assert isinstance(store, BlockManager)
-        store._spill = Full(store.roots[-1])
+        store._writer = SpillWriter(as_tier(Full(store.roots[-1])), None)
         x = wt.arange(4 * MEGA, dtype=wt.float64, chunk_size=MEGA // 8)
         with pytest.raises(DiskFullError, match="no room for chunks"):
             (x * 2).execute()
