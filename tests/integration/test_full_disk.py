@@ -150,7 +150,8 @@ def full_shared_memory(disk: Path, shm: Path) -> None:
     with opened("processes", disk, shm, budget=64 << 20) as session:
         fill(shm)
         graph, node = chunks(12)
-        assert session.run(graph, timeout_s=TIMEOUT_S)[node] == [chunk(at) for at in range(12)]
+        results = session.run(graph, timeout_s=TIMEOUT_S)
+        assert results[node] == [chunk(at) for at in range(12)]
         assert session.store.stats().disk >= 12 * CHUNK
         (shm / "filler").unlink()
 
