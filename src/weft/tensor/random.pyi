@@ -26,6 +26,7 @@ noncentral_f = _shared.noncentral_f
 normal = _shared.normal
 pareto = _shared.pareto
 permutation = _shared.permutation
+permuted = _shared.permuted
 poisson = _shared.poisson
 power = _shared.power
 rand = _shared.rand
@@ -54,8 +55,8 @@ __all__ = [
     "Generator", "RandomState", "beta", "binomial", "bytes", "chisquare", "choice", "default_rng", "dirichlet",
     "exponential", "f", "gamma", "geometric", "gumbel", "hypergeometric", "integers", "laplace", "logistic",
     "lognormal", "logseries", "multinomial", "multivariate_normal", "negative_binomial", "noncentral_chisquare",
-    "noncentral_f", "normal", "pareto", "permutation", "poisson", "power", "rand", "randint", "randn", "random",
-    "random_integers", "random_sample", "ranf", "rayleigh", "sample", "seed", "shuffle", "standard_cauchy",
+    "noncentral_f", "normal", "pareto", "permutation", "permuted", "poisson", "power", "rand", "randint", "randn",
+    "random", "random_integers", "random_sample", "ranf", "rayleigh", "sample", "seed", "shuffle", "standard_cauchy",
     "standard_exponential", "standard_gamma", "standard_normal", "standard_t", "triangular", "uniform", "vonmises",
     "wald", "weibull", "zipf",
 ]

@@ -48,7 +48,7 @@ def _streams(
 ) -> Iterator[tuple[np.random.Generator, int]]:
     """Return, for each block of a chunk in row-major order, its stream and its number of elements."""
     *entropy, call = seed
-    if block is None or not prod(shape):
+    if not block or not prod(shape):  # a block without axes is a single element
         sequence = np.random.SeedSequence(entropy, spawn_key=(call, *begin))
         yield np.random.Generator(np.random.SFC64(sequence)), prod(shape)
         return

@@ -541,10 +541,17 @@ def _written(x: Tensor, steps: views.Steps, value: Tensor) -> Tensor:
 
 @needs_lengths(sample=_first)
 def _setitem(x: Tensor, index: Any, value: Any) -> Tensor:
-    if x.dtype.kind == "V" and not isinstance(value, Tensor):
-        value = np.asarray(value, x.dtype)
+    if (x.dtype.kind == "V" and not isinstance(value, Tensor)) or _is_plain(value):
+        value = np.asarray(value, x.dtype)  # OverflowError, ValueError: a number does not fit, as in NumPy
     node = shaping.cast(as_node(value, x.dtype), x.dtype)
     return Tensor(indexing.put(x.node, nodes_in(index), node))
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether a value consists of Python numbers."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return isinstance(value, int | float | complex) and not isinstance(value, np.generic)
 
 
 @needs_lengths

@@ -264,8 +264,12 @@ def triu(x: ArrayLike, /, k: int = 0) -> Tensor:
 @needs_lengths
 def _triangle(x: ArrayLike, k: int, *, upper: bool) -> Tensor:
     node = as_node(x)
-    if len(node.grid) < 2:
-        raise ValueError("the array has fewer than two axes")
+    if not node.grid:
+        raise ValueError("the array has no axes")
+    if len(node.grid) == 1:
+        from weft.frontends.tensors.arrays.shapes import broadcast_to
+
+        node = broadcast_to(Tensor(node), node.shape * 2).node  # as in NumPy: a row for each element
     return Tensor(shaping.triangle(node, k, upper=upper))
 
 

@@ -17,10 +17,11 @@ from weft.frontends.tensors.arrays.executables import ExecutableTuple
 from weft.frontends.tensors.arrays.registry import method, public
 from weft.frontends.tensors.arrays.ufuncs import called
 from weft.frontends.tensors.blocks import elementwise as elementwise_nodes
+from weft.frontends.tensors.nodes import ArrayNode
 from weft.frontends.tensors.shaping import cast
 
 if TYPE_CHECKING:
-    from weft.frontends.tensors.types import ArrayLike, Chunk
+    from weft.frontends.tensors.types import ArrayLike, Chunk, DType
 
 
 def _signature(*names: str) -> Signature:
@@ -225,16 +226,13 @@ def _rounded(x: Chunk, *, decimals: int) -> Chunk:
 @public("a", "a_min", "a_max", method=True, out=3)
 @needs_lengths
 def clip(x: ArrayLike, /, min: Any = None, max: Any = None) -> Tensor:
-    """Limit elements to `min` and `max`, in the dtype of `x`; for bools in NumPy's common dtype."""
+    """Limit elements to `min` and `max`, in the common dtype of `x` and the bounds, as `numpy.clip`."""
     node = as_node(x)
-    made, dtype = node, node.dtype
-    if dtype.kind == "b":
-        bounds = [one for one in (min, max) if one is not None]
-        dtype = np.result_type(
-            dtype, *[one if isinstance(one, bool | int | float) else as_node(one).dtype for one in bounds]
-        )
+    bounds = [loose(one) for one in (min, max) if one is not None]
+    dtype = np.result_type(node.dtype, *[one.dtype if isinstance(one, ArrayNode) else one for one in bounds])
+    made = cast(node, dtype)
     for bound, ufunc in ((min, np.maximum), (max, np.minimum)):
-        if bound is None:
+        if bound is None or _is_no_limit(bound, dtype, ufunc):
             continue
         held = loose(bound)
         if not isinstance(held, int | float | bool | complex):
@@ -243,6 +241,14 @@ def clip(x: ArrayLike, /, min: Any = None, max: Any = None) -> Tensor:
             ufunc, Tensor(made), Tensor(held) if not isinstance(held, int | float | bool | complex) else held
         ).node
     return Tensor(cast(made, dtype), order_of(x))
+
+
+def _is_no_limit(bound: Any, dtype: DType, ufunc: np.ufunc) -> bool:
+    """Return whether a Python number limits no element of a dtype, which may be unable to hold that number."""
+    if dtype.kind not in "iu" or not isinstance(bound, int):
+        return False
+    limits = np.iinfo(dtype)
+    return bool(bound <= limits.min if ufunc is np.maximum else bound >= limits.max)
 
 
 @public()

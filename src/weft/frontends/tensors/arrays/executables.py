@@ -176,8 +176,13 @@ def fetch(*things: Any, session: Any = None) -> Any:
     """Return the value of the only executable, or a tuple of the values of all, computed in one run."""
     wanted = _listed(things)
     compute(wanted, session, Watch(options.show_progress))
-    values = [one._value_of() for one in wanted]
+    values = [scalar_of(one._value_of()) for one in wanted]
     return values[0] if len(values) == 1 else tuple(values)
+
+
+def scalar_of(value: Any) -> Any:
+    """Return a computed value, an array without axes as a scalar, as NumPy returns it."""
+    return value[()] if getattr(value, "ndim", None) == 0 else value
 
 
 def compute(things: Iterable[Any], session: Any, watch: Watch) -> None:

@@ -450,7 +450,8 @@ def vector_norm(
     """Return the norm of all elements, or of those along axes."""
     node = as_node(x)
     given = Tensor(shaping.cast(node, np.dtype(np.float64)) if node.dtype.kind in "biu" else node)
-    _computed_in(given.dtype)
+    if given.dtype != np.float16:
+        _computed_in(given.dtype)
     size = apply(np.absolute, given)
     if ord == np.inf:
         return largest(size, axis=axis, keepdims=keepdims)

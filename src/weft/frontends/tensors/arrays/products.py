@@ -28,8 +28,13 @@ if TYPE_CHECKING:
 
 @public("a", "b", also="linalg.matmul", refused="sparse")
 @needs_lengths
-def matmul(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
-    """Return the matrix product; axes before the last two are broadcast. ValueError: the shapes do not fit."""
+def matmul(x1: ArrayLike, x2: ArrayLike, /, *, order: str = "K") -> Tensor:
+    """Return the matrix product; axes before the last two are broadcast. ValueError: the shapes do not fit.
+
+    `order` is that of the fetched array in memory.
+    """
+    if order not in ("K", "A", "C", "F"):
+        raise ValueError(f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})")
     left, right = as_node(x1), as_node(x2)
     if not left.grid or not right.grid:
         raise ValueError("matmul: Input operand does not have enough dimensions (has 0, requires at least 1)")
@@ -42,7 +47,7 @@ def matmul(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     made = matmul_nodes(left, right, dtype, chunking.chunking().chunk_bytes)
     ndim = len(made.grid)
     dropped = tuple([axis for axis, drop in ((ndim - 2, first), (ndim - 1, last)) if drop])
-    return Tensor(shaping.squeeze(made, dropped) if dropped else made)
+    return Tensor(shaping.squeeze(made, dropped) if dropped else made, "F" if order == "F" else "C")
 
 
 @named("outer", space="linalg")

@@ -23,6 +23,8 @@ from weft.frontends.tensors.arrays.array import Tensor, apply
 from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.dtypes import FLOAT, INT
 from weft.frontends.tensors.arrays.registry import expose
+from weft.frontends.tensors.arrays.selection import take_along_axis
+from weft.frontends.tensors.arrays.sorting import argsort
 from weft.frontends.tensors.blocks import fitted
 from weft.frontends.tensors.chunks import Cut, Grid, blocks
 from weft.frontends.tensors.nodes import ArrayNode
@@ -203,11 +205,21 @@ class Generator:
 
     @_as_in_mars
     def choice(
-        self, a: Any, size: Size = None, replace: bool = True, p: Any = None, *, chunk_size: ChunkSize = None
+        self,
+        a: Any,
+        size: Size = None,
+        replace: bool = True,
+        p: Any = None,
+        axis: int = 0,
+        *,
+        chunk_size: ChunkSize = None,
     ) -> Tensor:
-        """Return elements of `a` (of `range(a)` for a number), each drawn by itself or, without `replace`, once."""
+        """Return elements of `a` along an axis (of `range(a)` for a number), each drawn by itself or, without
+        `replace`, once.
+        """
         values = None if isinstance(a, int | np.integer) else Tensor(as_node(a))
-        n = int(a) if values is None else values.shape[0]
+        axis = 0 if values is None else axes_of(axis, values.ndim)[0]
+        n = int(a) if values is None else values.shape[axis]
         shape = _size(size)
         weights = None if p is None else tuple(np.asarray(p.fetch() if isinstance(p, Tensor) else p, FLOAT).tolist())
         chunks = chunk_size if replace else shape
@@ -217,7 +229,7 @@ class Generator:
         if weights is not None:
             more["p"] = weights
         at = self._drawn("choice", (n,), shape, INT, chunks, more)
-        return at if values is None else values[at]
+        return at if values is None else values[(*[slice(None)] * axis, at)]
 
     def permutation(self, x: Any, axis: int = 0, *, chunk_size: ChunkSize = None) -> Tensor:
         """Return the elements of an array (of `range(x)` for a number) along an axis, in random order."""
@@ -227,6 +239,14 @@ class Generator:
         at = self._drawn("choice", (n,), (n,), INT, (max(n, 1),), {"replace": False})
         made = at if values is None else values[(*[slice(None)] * axis, at)]
         return made if chunk_size is None else made.rechunk(chunk_size)
+
+    def permuted(self, x: Any, axis: int | None = None) -> Tensor:
+        """Return an array with its elements in random order: all of them, or each row along an axis by itself."""
+        values = Tensor(as_node(x))
+        if axis is None:
+            return Tensor(self.permutation(values.reshape(-1)).reshape(values.shape).node)
+        keys = self.random(values.shape, chunk_size=values.chunks if values.ndim else None)
+        return take_along_axis(values, argsort(keys, axis=axis), axis=axis)
 
     def shuffle(self, x: Tensor, axis: int = 0) -> None:
         """Shuffle the elements of an array along an axis. TypeError: it is not a Weft array."""

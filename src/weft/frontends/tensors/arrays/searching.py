@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.frontends.tensors import blocks, ordering, shaping
+from weft.frontends.tensors import blocks, indexing, ordering, shaping
 from weft.frontends.tensors.arrays import joining
 from weft.frontends.tensors.arrays.array import Tensor
 from weft.frontends.tensors.arrays.conversion import aligned, as_node
@@ -79,5 +79,8 @@ def flatnonzero(x: ArrayLike) -> Tensor:
 @needs_lengths
 def argwhere(x: ArrayLike) -> Tensor:
     """Return the coordinates of the elements that are not zero, a row for each."""
-    found = ordering.nonzero(as_node(x))
+    node = as_node(x)
+    if not node.grid:  # as in NumPy: no coordinates, and a row if the element is not zero
+        return argwhere(Tensor(indexing.expand(node, [0])))[:, :0]
+    found = ordering.nonzero(node)
     return joining.stack([Tensor(one) for one in found], axis=-1)

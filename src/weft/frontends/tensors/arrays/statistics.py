@@ -299,6 +299,8 @@ def average(x: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None, r
             raise TypeError("Axis must be specified when shapes of a and weights differ.")
         by = shapes.reshape(by, [-1 if a == axis % given.ndim else 1 for a in range(given.ndim)])
         by = shapes.broadcast_to(by, given.shape)
+    dtype = np.result_type(given.dtype, by.dtype, *([np.float64] if given.dtype.kind in "biu" else []))
+    given, by = given.astype(dtype), by.astype(dtype)  # small integers must not overflow
     total, whole = sum(apply(np.multiply, given, by), axis=axis), sum(by, axis=axis)
     made = apply(np.true_divide, total, whole)
     return ExecutableTuple([made, whole.astype(made.dtype)]) if returned else made
