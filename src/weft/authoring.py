@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, overload
 from msgspec import Struct, field
 
 from weft.frontends.pipelines.declaring import CURRENT, PipelineBuilder
+from weft.frontends.pipelines.invoke import IMPORTING
+from weft.model.errors import UsageError
 
 if TYPE_CHECKING:
     from weft.frontends.pipelines.building import BuiltPipeline
@@ -92,6 +94,11 @@ class BoundPipeline:
         `check`, an error of the run is raised; without it, the result has it. Errors before the first step starts are
         always raised.
         """
+        if IMPORTING in os.environ:
+            raise UsageError(
+                f"the pipeline is run while its module is imported ({os.environ[IMPORTING]})",
+                hint='Put the call of run() under: if __name__ == "__main__":',
+            )
         from weft import wiring
         from weft.admin.settings import load_settings
         from weft.frontends.pipelines.building import folder_of

@@ -123,6 +123,12 @@ def test_a_run_from_start_to_end(weft):
     assert weft("run", "-q", "quick.yaml").stdout == "run-000002\n"
 
 
+def test_a_file_of_a_neighbouring_folder(weft):
+    (weft.folder / "inside").mkdir()
+    answer = weft("run", "inside/../quick.yaml")
+    assert answer.returncode == 0, answer.stderr
+
+
 def test_the_example(weft):
     shutil.copytree(ROOT / "examples" / "breast_cancer", weft.folder / "example")
     answer = weft("run", "example/run.yaml", "-p", "train.epochs=2", "--json")

@@ -139,6 +139,31 @@ def test_it_runs_as_a_script(project):
     assert project.ran() == [], "a script and the command line share results"
 
 
+UNGUARDED = """
+import weft
+
+@weft.step
+def one(out: weft.Output):
+    out.write_text("x")
+
+@weft.pipeline
+def flow():
+    one()
+
+flow.run()
+"""
+
+
+@pytest.mark.parametrize("words", [["alone.py"], ["-c", MAIN, "run", "alone.py"]])
+def test_a_module_that_runs_its_pipeline_when_it_is_imported_starts_no_run_in_a_run(project, words):
+    project.write("alone.py", UNGUARDED)
+    answer = project.python(*words)
+    assert answer.returncode != 0
+    assert 'if __name__ == "__main__":' in answer.stderr
+    runs = project.folder / ".weft" / "runs"
+    assert len(list(runs.glob("run-*")) if runs.exists() else []) <= 1
+
+
 def test_it_runs_as_the_yaml_that_it_becomes(project):
     code = "import flow; flow.flow(3).to_yaml('files/flow.yaml'); print(flow.flow(3).to_yaml(), end='')"
     (project.folder / "files").mkdir()

@@ -459,7 +459,7 @@ def main_root(pipeline: Pipeline, file: Path, configured: Mapping[str, Path]) ->
     name = pipeline.main_fs.name if pipeline.main_fs else ""
     if name in configured:
         return configured[name]
-    folder = file.absolute().parent
+    folder = Path(os.path.abspath(file)).parent
     named = tuple(_named_paths(pipeline))
     scopes = tuple(path for path in scoped_parts(pipeline, name) if path)
     mounted = tuple(part for part in mounted_parts(pipeline, name) if part.strip("/"))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.frontends.pipelines.building import BuiltPipeline, build_with
 from weft.frontends.pipelines.declaring import PipelineBuilder
+from weft.frontends.pipelines.invoke import IMPORTING
 from weft.frontends.pipelines.kinds import STEP_KINDS
 from weft.frontends.pipelines.locating import place_of_module
 from weft.frontends.pipelines.problems import choices, nearest
@@ -56,7 +57,11 @@ def _imported(file: str) -> ModuleType:
     if root not in sys.path:
         sys.path.insert(0, root)
     importlib.invalidate_caches()
-    return importlib.import_module(name)
+    os.environ[IMPORTING] = file
+    try:
+        return importlib.import_module(name)
+    finally:
+        del os.environ[IMPORTING]
 
 
 def _chosen(module: ModuleType, file: str, name: str) -> PipelineBuilder:

@@ -37,6 +37,13 @@ def main() -> None:
         sys.exit(1)
 
 
+IMPORTING = "WEFT_IMPORTING"
+"""The variable that is set while a step or `weft run` imports the module of a pipeline: no run may start then.
+
+Without that rule a module that runs its own pipeline when it is imported would start runs without end.
+"""
+
+
 def find(root: str, target: str) -> Callable[..., Any]:
     """Return the function `module:name`; `root` precedes all other folders for its module."""
     import importlib
@@ -47,7 +54,11 @@ def find(root: str, target: str) -> Callable[..., Any]:
     with os.scandir(root) as entries:
         if any(entry.name.endswith(".py") and time.time() - entry.stat().st_mtime < YOUNG_S for entry in entries):
             sys.dont_write_bytecode = True
-    loaded = importlib.import_module(module)
+    os.environ[IMPORTING] = target
+    try:
+        loaded = importlib.import_module(module)
+    finally:
+        del os.environ[IMPORTING]
     file = getattr(loaded, "__file__", None) or ""
     sys.argv = [file]
     found: Any = loaded

@@ -266,7 +266,7 @@ def about_run(loaded: PipelineWork, compiled: CompiledPipeline) -> dict[str, Any
     """Return the part of a run's description that an edit changes."""
     steps = [node for node in compiled.nodes if isinstance(node, ResolvedStep)]
     return {
-        "file": str(loaded.file.absolute()),
+        "file": os.path.abspath(loaded.file),
         "parameters": {f"{step.name}.{name}": value for step in steps for name, value in step.parameters.items()},
         "steps": compiled.steps,
         "outputs": planned_outputs(compiled.nodes),

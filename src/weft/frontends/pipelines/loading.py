@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def load_text(
 
 def _load(origin: PipelineSource, user: str, caching: Caching | None, around: Surroundings | None) -> Loaded:
     around = around or Surroundings()
-    base = Path(origin.file).absolute().parent
+    base = Path(os.path.abspath(origin.file)).parent  # without `..`
     stage = around.stage or StateRoot.find(base).path / STAGE
     bound = file_systems(base, around.file_systems, stage)
     pipeline = make_pipeline(origin.text, origin.file, origin.overrides, origin.renamed, origin.kinds)

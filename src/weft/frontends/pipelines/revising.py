@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,7 +67,7 @@ def revise(
     if why:
         hint = f"Start a new run: weft run {origin.file}. Steps with a cache are not run again."
         raise ConflictError(f"{folder.run_id} cannot continue with this: {why}", hint=hint)
-    bound = file_systems(Path(origin.file).absolute().parent, {}, folder.path.parent.parent / STAGE)
+    bound = file_systems(Path(os.path.abspath(origin.file)).parent, {}, folder.path.parent.parent / STAGE)
     folders = {**{name: str(one.folder) for name, one in bound.items()}, **loaded.file_systems}
     urls = {name: one.url for name, one in bound.items() if one.url and name not in loaded.file_systems}
     new = replace(loaded, pipeline=pipeline, origin=origin, file_systems=folders, urls={**urls, **loaded.urls})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,4 +45,4 @@ class PipelineWork(Struct, frozen=True):
     @property
     def base(self) -> Path:
         """The absolute path of the folder of that file."""
-        return self.file.absolute().parent
+        return Path(os.path.abspath(self.file)).parent
