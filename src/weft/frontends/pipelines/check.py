@@ -300,6 +300,40 @@ def _command_names_own(scene: _Scene) -> None:
             _check_own(scene, component.command, "a command", own)
 
 
+def _jobs_have_a_backend(scene: _Scene) -> None:
+    """Refuse distributed jobs, whose command alone would succeed without its cluster. Disabled steps are left out."""
+    enabled = _enabled_steps(scene.pipeline) if scene.pipeline.disabled else None
+    for family, step in scene.members():
+        if family.template or not isinstance(step, Step) or step.kind.value:
+            continue
+        if enabled is not None and id(step) not in enabled:
+            continue
+        if step.is_ray_job:
+            if not step.shell_text.value.strip():
+                text = step.env["PF_JOB_FRAMEWORK"]
+                hint = "give RAY_JOB_ENTRY_POINT the command of the job"
+                scene.problems.add(text.mark, text.path, "a job of Ray needs an entry point", hint)
+            continue
+        mode, kind = step.env.get("PF_JOB_MODE"), step.env.get("PF_JOB_TYPE")
+        wrong = mode if mode is not None and mode.value.strip() else None
+        if wrong is None and kind is not None and kind.value.strip().lower() == "distributed":
+            wrong = kind
+        if wrong is not None:
+            message = f"{show(wrong.value)}: distributed jobs cannot run here, since Weft has no backend for them"
+            scene.problems.add(wrong.mark, wrong.path, message, "take it away to run the command as one process")
+
+
+def _enabled_steps(pipeline: Pipeline) -> set[int]:
+    """Return the `id` of each component that is neither disabled nor inside a disabled dag."""
+    disabled = {entry.value for entry in pipeline.disabled}
+    found = {id(step) for step in pipeline.post_process.values()}
+    for name, component in walk(pipeline.entry_points):
+        parts = name.split(".")
+        if not any(".".join(parts[:end]) in disabled for end in range(1, len(parts) + 1)):
+            found.add(id(component))
+    return found
+
+
 def _kinds_take_their_options(scene: _Scene) -> None:
     for _, step in scene.members():
         if not isinstance(step, Step):
@@ -578,6 +612,7 @@ RULES: tuple[Callable[[_Scene], None], ...] = (
     _outputs_of_dags_name_outputs_inside,
     _env_names_own,
     _command_names_own,
+    _jobs_have_a_backend,
     _kinds_take_their_options,
     _conditions_make_sense,
     _loops_name_own,

@@ -354,6 +354,9 @@ def notes(nodes: Iterable[Node], *, contained: bool = False) -> list[str]:
     idle = [s.name for s in steps if _is_blank(s) and not s.disabled and not (contained and s.docker_env)]
     if idle:
         found.append(f"no command, so nothing is run here (PaddleFlow runs what the image starts): {_some(idle)}")
+    ray = [step.name for step in steps if step.ray and not step.disabled]
+    if ray:
+        found.append(f"RAY_JOB_ENTRY_POINT runs as a command on this machine, not on a Ray cluster: {_some(ray)}")
     acted_on = {step.name: signs for step in steps if (signs := _acted_on(step))}
     if acted_on:
         signs = " ".join(_BLANKS.get(sign, sign) for sign in sorted(set("".join(acted_on.values()))))
@@ -488,7 +491,7 @@ def _named_paths(pipeline: Pipeline) -> Iterable[str]:
     """Return the relative paths that steps name: words of commands in the form of a path."""
     found: dict[str, None] = {}
     for step in pipeline.steps.values():
-        for word in _PATH.findall(step.command.value):
+        for word in _PATH.findall(step.shell_text.value):
             if "/" in word or os.path.splitext(word)[1].lower() in _SCRIPT:
                 found[word] = None
         if len(found) >= _MOST_PATHS:

@@ -136,6 +136,17 @@ class Step(Component, frozen=True):
     option_texts: tuple[SourceText, ...] = ()
 
     @property
+    def is_ray_job(self) -> bool:
+        """Whether `env` makes the step a job of Ray."""
+        framework = self.env.get("PF_JOB_FRAMEWORK")
+        return not self.kind.value and framework is not None and framework.value.strip().lower() == "ray"
+
+    @property
+    def shell_text(self) -> SourceText:
+        """The text for the shell: the entry point of a job of Ray, otherwise the command."""
+        return self.env.get("RAY_JOB_ENTRY_POINT", SourceText()) if self.is_ray_job else self.command
+
+    @property
     def output_names(self) -> frozenset[str]:
         """The names of its outputs."""
         return frozenset(text.value for text in self.outputs)

@@ -228,7 +228,7 @@ class _Resolver:
             {key: Placeholder(OUTPUT, key) for key in outputs} if loops else outputs
         )
         declared = {key: self._fill(text.value, own) for key, text in step.env.items()}
-        command = paths.shell_body(step.command.value)
+        command = paths.shell_body(step.shell_text.value)
         left: dict[str, ParameterValue | Placeholder] = {key: f"{{{{{key}}}}}" for key in (*inputs, *outputs)}
         item = f"{{{{{LOOP_ARGUMENT}}}}}" if loops else ""
         portable = self._fill(command, {**left, **own, LOOP_ARGUMENT: item})
@@ -257,6 +257,7 @@ class _Resolver:
             docker_env=step.docker_env or self.pipeline.docker_env,
             parameters=parameters,
             declared_env=declared,
+            ray=step.is_ray_job,
             portable_command=portable if isinstance(portable, str) else "",
             id=id,
             folder=folder,

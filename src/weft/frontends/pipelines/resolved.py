@@ -79,6 +79,7 @@ class ResolvedStep(Struct, frozen=True):
     condition: Filled = ""
     mounts: tuple[MountPoint, ...] = ()
     body: StepBody | None = None
+    ray: bool = False
 
     @property
     def delivered(self) -> dict[str, Places]:

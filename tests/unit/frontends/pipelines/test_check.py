@@ -3,7 +3,10 @@
 import pytest
 
 from weft.frontends.pipelines.check import in_order, parse_pipeline
-from weft.frontends.pipelines.language import Pipeline
+from weft.frontends.pipelines.compiler import notes
+from weft.frontends.pipelines.language import Pipeline, Step
+from weft.frontends.pipelines.resolve import resolve
+from weft.frontends.pipelines.resolved import ResolvedStep
 from weft.model.errors import PipelineError
 
 
@@ -45,3 +48,39 @@ def test_unread_steps_may_be_named():
         )
     messages = [line for line in caught.value.message.splitlines() if "run.yaml:" in line]
     assert ["must be a map" in line or "is disabled" in line for line in messages] == [True] * len(messages)
+
+
+def job(env: str, extra: str = "") -> Pipeline:
+    """A pipeline of one step `a`, whose command does nothing, with an environment in YAML."""
+    return parse_pipeline(f"name: p\nentry_points:\n  a: {{command: 'true', env: {{{env}}}}}\n{extra}", "run.yaml")
+
+
+@pytest.mark.parametrize("env", ["PF_JOB_MODE: PS", "PF_JOB_MODE: Collective", "PF_JOB_TYPE: distributed"])
+def test_a_distributed_job_is_refused(env):
+    with pytest.raises(PipelineError, match="distributed jobs cannot run here"):
+        job(env)
+
+
+def test_a_disabled_distributed_job_is_no_mistake():
+    assert job("PF_JOB_MODE: PS", "  b: {command: 'true'}\ndisabled: a\n").disabled
+
+
+@pytest.mark.parametrize("env", ["PF_JOB_TYPE: single", "PF_JOB_TYPE: vcjob", "PF_JOB_MODE: ''"])
+def test_a_job_of_one_container_is_a_command(env):
+    step = job(env).entry_points["a"]
+    assert isinstance(step, Step)
+    assert step.shell_text.value == "true"
+
+
+def test_a_job_of_ray_needs_an_entry_point():
+    with pytest.raises(PipelineError, match="a job of Ray needs an entry point"):
+        job("PF_JOB_TYPE: distributed, PF_JOB_FRAMEWORK: ray")
+
+
+def test_the_entry_point_of_a_job_of_ray_is_its_command():
+    ray = "PF_JOB_TYPE: distributed, PF_JOB_FRAMEWORK: Ray, RAY_JOB_ENTRY_POINT: 'echo {{PF_RUN_ID}} > made'"
+    pipeline = job(ray)
+    (step,) = resolve(pipeline, run_id="run-1", user="ada", root="/data")
+    assert isinstance(step, ResolvedStep)
+    assert str(step.command) == "echo run-1 > made"
+    assert notes([step]) == ["RAY_JOB_ENTRY_POINT runs as a command on this machine, not on a Ray cluster: a"]
