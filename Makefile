@@ -9,10 +9,12 @@ SOAK_TESTS = $(wildcard tests/properties tests/simulation tests/integration/test
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench soak states sizes clean python .venv tools
+FRAMEWORKS := $(basename $(notdir $(wildcard examples/training/frameworks/*.txt)))
+
+.PHONY: help demo test check bench soak states sizes clean python .venv tools frameworks test-frameworks
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z.]+:.*## / {printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z.-]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: .venv ## run the example pipeline
 	$(BIN)/weft run examples/breast_cancer/run.yaml
@@ -30,11 +32,16 @@ check: tools ## format, lint, types, contracts, fast tests, diagrams: about a mi
 	HYPOTHESIS_PROFILE=fast $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile -m "not slow" $(FAST_TESTS)
 	$(BIN)/python -m weft.testing.states --check
 
-bench: tools ## run every benchmark and write docs/benchmarks.md
-	$(BIN)/python -m benchmarks all --write docs/benchmarks.md
+bench: tools ## run every benchmark and write docs/benchmarks.md; after a stop it goes on with the rows that are missing
+	$(BIN)/python -m benchmarks all --keep build/benchmarks.jsonl --write docs/benchmarks.md
 
 soak: tools ## properties and simulations with many more examples
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q $(SOAK_TESTS)
+
+frameworks: $(FRAMEWORKS:%=.frameworks/%/.stamp) ## environments with TensorFlow, PyTorch, JAX, XGBoost, MPI: 3 GB
+
+test-frameworks: tools ## the examples with real frameworks, those that `make frameworks` has made: minutes
+	$(BIN)/python -m pytest -q tests/frameworks
 
 states: .venv ## draw docs/states from the transition tables
 	$(BIN)/python -m weft.testing.states
@@ -43,7 +50,7 @@ sizes: ## lines of each module, longest last
 	@find src tests -name '*.py' -exec wc -l {} + | sort -n
 
 clean: ## remove all that was built or cached
-	rm -rf .venv dist build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .frameworks dist build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
 python: ## print the interpreter that .venv is made with
@@ -67,4 +74,10 @@ tools: .venv/.tools ## what tests and checks need, in the same environment
 
 .venv/.tools: .venv/.stamp
 	$(INSTALL) -e '.[dev]'
+	@touch $@
+
+.frameworks/%/.stamp: examples/training/frameworks/%.txt
+	@$(MAKE) --no-print-directory python >/dev/null
+	$(PYTHON) -m venv .frameworks/$*
+	.frameworks/$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@

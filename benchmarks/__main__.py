@@ -8,9 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import dynamic, pipelines, tasks, tensors
+from benchmarks import dynamic, pipelines, sql, tasks, tensors, training
 from benchmarks.contestants import Contestants
 from benchmarks.harness import PATIENCE_S, Row, Spec, measure, wait_until_quiet
+from benchmarks.kept import KeptRows
 from benchmarks.report import page, table
 from weft.model.errors import UsageError, WeftError
 
@@ -19,6 +20,8 @@ SUITES: dict[str, Sequence[Spec]] = {
     "dynamic": dynamic.SPECS,
     "pipelines": pipelines.SPECS,
     "tensors": tensors.SPECS,
+    "training": training.SPECS,
+    "sql": sql.SPECS,
 }
 LEAST_ROUNDS = 3
 
@@ -36,6 +39,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     wait = f"how long to wait for a quiet machine (default: {PATIENCE_S:g})"
     parser.add_argument("--patience", type=float, default=PATIENCE_S, metavar="SECONDS", help=wait)
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the page with all rows")
+    keep = "keep finished rows here until the end; rows of this commit that are there are not measured again"
+    parser.add_argument("--keep", type=Path, metavar="FILE", help=keep)
     return parser.parse_args(argv)
 
 
@@ -61,12 +66,16 @@ def run(argv: Sequence[str] | None = None) -> int:
         raise UsageError("--write takes all rows", hint="Run: python -m benchmarks all --write FILE")
     suites = chosen(arguments.name, arguments.rows)
     quiet = wait_until_quiet(arguments.patience)
+    kept = None if arguments.keep is None else KeptRows(arguments.keep, arguments.rounds)
+    finished = {} if kept is None else kept.rows
     found: dict[str, tuple[Sequence[Spec], Sequence[Row]]] = {}
     with Contestants() as contestants:
         for name, specs in suites.items():
             rows: list[Row] = []
-            for row in measure(specs, arguments.rounds, contestants.ask):
+            for row in measure(specs, arguments.rounds, contestants.ask, finished=dict(finished)):
                 rows.append(row)
+                if kept is not None and row.name not in finished:
+                    kept.add(row)
                 if arguments.json:
                     print(json.dumps(row.as_json()), flush=True)
                 else:
@@ -84,6 +93,8 @@ def run(argv: Sequence[str] | None = None) -> int:
             console.print(table(rows_found))
     if arguments.write is not None:
         arguments.write.write_text(page(found, arguments.rounds, quiet), encoding="utf-8")
+    if kept is not None:
+        kept.remove()
     return int(any(row.failed for _, rows in found.values() for row in rows))
 
 

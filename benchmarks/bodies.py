@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 PIECES = 300
+WIDE = 10_000
+"""Sources and readers of the wide shuffle."""
 CHUNK_VALUES = 4_000_000
 """Float64 values of a chunk: 32 MB."""
 
@@ -32,9 +34,21 @@ def add_both(values: Sequence[int]) -> int:
     return sum(values)
 
 
+def recur(depth: int) -> int:
+    """Spawn itself `depth` levels deep, and return the number of levels."""
+    import weft.remote
+
+    return int(weft.remote.spawn(recur, (depth - 1,)).fetch()) + 1 if depth else 0
+
+
 def pieces(index: int) -> list[int]:
     """Return one piece for each reader: no two tasks return the same ones."""
     return list(range(index * PIECES, (index + 1) * PIECES))
+
+
+def few_pieces(index: int) -> dict[int, int]:
+    """Return pieces for 3 of `WIDE` readers, spread over all of them."""
+    return {(7919 * index + at * (WIDE // 3)) % WIDE: index + at for at in range(3)}
 
 
 def total_of_pieces(reader: int, rows: Sequence[Sequence[int]]) -> int:

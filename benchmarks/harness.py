@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import Any
 
 from benchmarks.calibration import Calibration, calibrate, slowness
@@ -99,17 +100,25 @@ class Round:
 
 
 def measure(
-    specs: Iterable[Spec], rounds: int, ask: Ask, calibration: Callable[[], Calibration] = calibrate
+    specs: Iterable[Spec],
+    rounds: int,
+    ask: Ask,
+    calibration: Callable[[], Calibration] = calibrate,
+    *,
+    finished: Mapping[str, Row] = MappingProxyType({}),
 ) -> Iterator[Row]:
     """Yield a row for each spec: medians over `rounds` rounds, each a calibration and one run of both sides.
 
     Rows of one case share its runs, and its failure: one without a peer those of one with. A process that stays alive
-    is warmed up by one run that is not counted.
+    is warmed up by one run that is not counted. Rows in `finished` are yielded as they are.
     """
     from weft.model.errors import WeftError  # peers, which import this file, have no Weft
 
     measured: dict[tuple[Side, Side | None], list[Round] | str] = {}
     for spec in specs:
+        if spec.name in finished:
+            yield finished[spec.name]
+            continue
         shared = [found for (ours, peer), found in measured.items() if ours == spec.ours and spec.peer in (None, peer)]
         runs = shared[0] if shared else None
         if runs is None:

@@ -24,6 +24,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def machine(tmp_path_factory):
+    """The machine as the tests of one process share it: no other program waits for them."""
+    os.environ["XDG_RUNTIME_DIR"] = str(tmp_path_factory.mktemp("m"))
+
+
 @pytest.fixture
 def seed(request, record_property) -> int:
     """A seed of the test's own, a fresh one in `make soak`, or WEFT_SEED to repeat a failure, which prints it."""

@@ -30,7 +30,8 @@ from weft.engine.tuning import Tuning
 from weft.graph.logical import Storage
 from weft.graph.validate import mark_results, validate
 from weft.policies.bubbles import apply_cut, batch, gang, greedy
-from weft.runtime.loop import JobRun, Loop
+from weft.runtime.job import JobRun
+from weft.runtime.loop import Loop
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,6 +21,8 @@ def _against_dask(name: str, case: str, tasks: int, target: float, about: str) -
 _HELD = _ours("threads_tree_held")
 _SIMULATOR = _ours("simulator_1m", fresh=True)
 _SHUFFLE = _ours("shuffle_1e5x1e5", fresh=True)
+_WIDE = _ours("real_shuffle", fresh=True)
+_WIDE_PROCESSES = _ours("real_shuffle_processes", fresh=True)
 
 SPECS = (
     _against_dask("threads_10k", "threads_10k", 10_000, 0.004, "10,000 independent tasks; 2 threads."),
@@ -98,6 +100,39 @@ SPECS = (
         scaled_by="python",
     ),
     Spec(
+        "real_shuffle_10000_s",
+        "s",
+        _WIDE,
+        3.0,
+        "A shuffle of 10,000 tasks by 10,000 with 3 pieces for each source, which are numbers: the graph is built and "
+        "run, and all sums are read; 2 threads.",
+        scaled_by="python",
+    ),
+    Spec(
+        "real_shuffle_10000_gb",
+        "GB",
+        _WIDE,
+        0.15,
+        "The most memory that process held.",
+        figure="gb",
+    ),
+    Spec(
+        "real_shuffle_10000_processes_s",
+        "s",
+        _WIDE_PROCESSES,
+        3.0,
+        "The same on 2 warm processes.",
+        scaled_by="python",
+    ),
+    Spec(
+        "real_shuffle_10000_processes_gb",
+        "GB",
+        _WIDE_PROCESSES,
+        0.3,
+        "The most memory that the session held, and twice that of its largest child process.",
+        figure="gb",
+    ),
+    Spec(
         "patches_10000_s",
         "s",
         _ours("patches_10000"),
@@ -107,6 +142,22 @@ SPECS = (
         scaled_by="python",
     ),
     Spec("shuffle_1e5x1e5_gb", "GB", _SHUFFLE, 0.5, "The most memory that process held.", figure="gb"),
+    Spec(
+        "spawn_1e5_s",
+        "s",
+        _ours("spawn_1e5"),
+        5.0,
+        "100,000 spawned calls that add one, and one that adds up their results; 2 threads.",
+        scaled_by="python",
+    ),
+    Spec(
+        "spawn_depth_1e4_s",
+        "s",
+        _ours("spawn_depth_1e4"),
+        10.0,
+        "A function that spawns itself and waits for the result, 10,000 levels deep; 2 warm processes.",
+        scaled_by="python",
+    ),
     Spec(
         "small_jobs_per_s",
         "jobs/s",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import random
+import resource
 import threading
 import time
 from collections import deque
@@ -16,15 +17,18 @@ import weft
 from benchmarks.bodies import (
     CHUNK_VALUES,
     PIECES,
+    WIDE,
     Token,
     add,
     add_both,
     chunk,
+    few_pieces,
     increment,
     merge,
     merge_two,
     noop,
     pieces,
+    recur,
     token,
     total_of_foreign_chunks,
 )
@@ -170,7 +174,8 @@ def simulator_1m() -> dict[str, float]:
     from weft.backends.simulator import Simulator
     from weft.engine.master import Master
     from weft.graph.validate import mark_results, validate
-    from weft.runtime.loop import JobRun, Loop
+    from weft.runtime.job import JobRun
+    from weft.runtime.loop import Loop
 
     draw = random.Random(20)
     seconds = [draw.expovariate(0.1) for _ in range(SIMULATED_TASKS)]
@@ -289,6 +294,29 @@ def _finish_readers(master: Any, readers: int, router: Any) -> None:
     expect([command.state for command in commands if isinstance(command, Complete)], ["succeeded"])
 
 
+def real_shuffle(backend: str) -> dict[str, float]:
+    """Run a shuffle of 10,000 tasks by 10,000, with 3 pieces for each source, and read all sums."""
+    wanted = [0] * WIDE
+    for index in range(WIDE):
+        for reader, piece in few_pieces(index).items():
+            wanted[reader] += piece
+
+    def build() -> tuple[weft.Graph, weft.VertexHandle]:
+        graph = weft.Graph()
+        return graph, graph.add(add_both, weft.shuffle(graph.map(few_pieces, range(WIDE))), n=WIDE)
+
+    with weft.Session(backend=backend, workers=WORKERS) as session:
+        session.run(_small()[0])  # the workers are there
+
+        def run() -> list[Any]:
+            graph, node = build()
+            return session.run(graph)[node]
+
+        figures = timed(run, lambda found: expect(found, wanted))
+    workers = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e9
+    return {**figures, "gb": peak_gb() + WORKERS * workers}
+
+
 PATCHES = 10_000
 
 
@@ -329,6 +357,40 @@ def patches_10000() -> dict[str, float]:
     took = time.perf_counter() - begin
     expect((rejected, done), (0, PATCHES))
     return {"seconds": took}
+
+
+# --------------------------------------------------------------------------------------------------------- remote calls
+
+SPAWNED = 100_000
+DEPTH = 10_000
+
+
+@cache
+def _tensors(backend: str) -> Any:
+    import weft.tensor
+
+    return weft.tensor.Session(backend=backend, workers=WORKERS)
+
+
+def spawn_1e5() -> dict[str, float]:
+    """Spawn 100,000 calls, and one that joins their results."""
+    import weft.remote
+
+    def run() -> int:
+        calls = [weft.remote.spawn(increment, (index,)) for index in range(SPAWNED)]
+        return int(weft.remote.spawn(sum, (calls,)).fetch(_tensors("threads")))
+
+    return timed(run, lambda found: expect(found, sum(range(SPAWNED + 1))))
+
+
+def spawn_depth_1e4() -> dict[str, float]:
+    """Recur 10,000 deep in worker processes, each level a spawned call."""
+    import weft.remote
+
+    def run() -> int:
+        return int(weft.remote.spawn(recur, (DEPTH,)).fetch(_tensors("processes")))
+
+    return timed(run, lambda found: expect(found, DEPTH))
 
 
 # ------------------------------------------------------------------------------------------------------------ many jobs
@@ -428,7 +490,11 @@ CASES: Mapping[str, Callable[[], Mapping[str, float]]] = {
     "processes_chunks": processes_chunks,
     "simulator_1m": simulator_1m,
     "shuffle_1e5x1e5": shuffle_1e5x1e5,
+    "real_shuffle": partial(real_shuffle, "threads"),
+    "real_shuffle_processes": partial(real_shuffle, "processes"),
     "patches_10000": patches_10000,
+    "spawn_1e5": spawn_1e5,
+    "spawn_depth_1e4": spawn_depth_1e4,
     "small_jobs": partial(small_jobs, "threads"),
     "small_jobs_processes": partial(small_jobs, "processes"),
     "live_jobs": live_jobs,

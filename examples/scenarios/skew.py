@@ -16,9 +16,9 @@ PARTITIONS = 64
 HEAVY = 7
 
 
-def by_key(number: int) -> list[bytes]:
+def by_key(number: int) -> dict[int, bytes]:
     """Write 100 bytes for each key, and as many as for all others together for the heavy one."""
-    return [b"x" * (100 * (PARTITIONS - 1) if key == HEAVY else 100) for key in range(PARTITIONS)]
+    return {key: b"x" * (100 * (PARTITIONS - 1) if key == HEAVY else 100) for key in range(PARTITIONS)}
 
 
 def count_bytes(parts: list[bytes]) -> int:

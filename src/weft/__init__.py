@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     from weft.authoring import PipelineResult as PipelineResult
     from weft.authoring import pipeline as pipeline
+    from weft.engine.policy import Moment as Moment
+    from weft.engine.policy import VertexManager as VertexManager
+    from weft.engine.policy import register_manager as register_manager
     from weft.frontends.pipelines.declaring import Artifact as Artifact
     from weft.frontends.pipelines.declaring import CacheOptions as CacheOptions
     from weft.frontends.pipelines.declaring import Input as Input
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from weft.graph.builder import one_to_one as one_to_one
     from weft.graph.builder import shuffle as shuffle
     from weft.graph.logical import Backoff as Backoff
+    from weft.graph.logical import Manager as Manager
     from weft.graph.logical import OnFailure as OnFailure
     from weft.graph.logical import Outcome as Outcome
     from weft.graph.logical import Range as Range
@@ -55,11 +59,13 @@ if TYPE_CHECKING:
     from weft.model.errors import ConflictError as ConflictError
     from weft.model.errors import DefinitionError as DefinitionError
     from weft.model.errors import DiskFullError as DiskFullError
+    from weft.model.errors import DocumentError as DocumentError
     from weft.model.errors import ForbiddenError as ForbiddenError
     from weft.model.errors import GraphError as GraphError
     from weft.model.errors import InputLimitError as InputLimitError
     from weft.model.errors import InternalError as InternalError
     from weft.model.errors import InvalidTransition as InvalidTransition
+    from weft.model.errors import JobFileError as JobFileError
     from weft.model.errors import MissingExtraError as MissingExtraError
     from weft.model.errors import NotFoundError as NotFoundError
     from weft.model.errors import OutOfMemoryError as OutOfMemoryError
@@ -67,6 +73,7 @@ if TYPE_CHECKING:
     from weft.model.errors import ProgramError as ProgramError
     from weft.model.errors import RunCancelledError as RunCancelledError
     from weft.model.errors import RunFailedError as RunFailedError
+    from weft.model.errors import SqlError as SqlError
     from weft.model.errors import TaskError as TaskError
     from weft.model.errors import UnreadableError as UnreadableError
     from weft.model.errors import UsageError as UsageError
@@ -74,6 +81,9 @@ if TYPE_CHECKING:
     from weft.model.program import Program as Program
     from weft.model.resources import Placement as Placement
     from weft.model.resources import Resources as Resources
+    from weft.queries import Query as Query
+    from weft.queries import SqlContext as SqlContext
+    from weft.queries import sql as sql
     from weft.runtime.session import Results as Results
     from weft.runtime.session import Run as Run
     from weft.wiring import Session as Session
@@ -83,22 +93,24 @@ _HOMES = {
     "weft.frontends.pipelines.declaring": (
         "Artifact", "CacheOptions", "Input", "Output", "Parameter", "command", "each", "step",
     ),
+    "weft.engine.policy": ("Moment", "VertexManager", "register_manager"),
     "weft.graph.builder": (
         "Graph", "VertexHandle", "after", "controlled", "custom", "gather", "grid", "one_to_one", "shuffle",
     ),
     "weft.graph.logical": (
-        "Backoff", "VertexKind", "OnFailure", "Outcome", "Range", "RestartPolicy", "Retry", "SameAs", "Source",
-        "Storage", "Trigger",
+        "Backoff", "Manager", "VertexKind", "OnFailure", "Outcome", "Range", "RestartPolicy", "Retry", "SameAs",
+        "Source", "Storage", "Trigger",
     ),
     "weft.model.errors": (
-        "CapacityError", "ConflictError", "DefinitionError", "DiskFullError", "ForbiddenError", "GraphError",
-        "InputLimitError", "InternalError", "InvalidTransition", "MissingExtraError", "NotFoundError",
-        "OutOfMemoryError", "PipelineError",
-        "ProgramError", "RunCancelledError", "RunFailedError", "TaskError", "UnreadableError", "UsageError",
+        "CapacityError", "ConflictError", "DefinitionError", "DiskFullError", "DocumentError", "ForbiddenError",
+        "GraphError", "InputLimitError", "InternalError", "InvalidTransition", "JobFileError", "MissingExtraError",
+        "NotFoundError", "OutOfMemoryError", "PipelineError",
+        "ProgramError", "RunCancelledError", "RunFailedError", "SqlError", "TaskError", "UnreadableError", "UsageError",
         "WeftError",
     ),
     "weft.model.program": ("Program",),
     "weft.model.resources": ("Placement", "Resources"),
+    "weft.queries": ("SqlContext", "Query", "sql"),
     "weft.runtime.session": ("Results", "Run"),
     "weft.wiring": ("Session",),
 }  # fmt: skip
@@ -117,4 +129,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *({"remote", "tensor"} & globals().keys())})

@@ -103,10 +103,13 @@ class BoundPipeline:
         from weft.admin.settings import load_settings
         from weft.frontends.pipelines.building import folder_of
         from weft.runs.reading import read_run
+        from weft.store.filesystems import STAGE
 
         folder = folder_of(self._built.file)
         flags = {"workers": workers, "backend": backend, "user": user, "state_dir": state_dir and os.fspath(state_dir)}
         settings = load_settings(flags, start=Path(folder))
+        state = settings.state_root(Path(folder))
+        state.warn_diverted()
         file = self._built.file
         loaded = wiring.load_text(
             self._built.text(),
@@ -115,6 +118,12 @@ class BoundPipeline:
             user=settings.user_name,
             name=name,
             caching=wiring.Caching(off=not cache, refresh=frozenset(refresh), start=start, only=only),
+            around=wiring.Surroundings(
+                mounts=settings.mounts != "off",
+                docker_env=settings.docker_env,
+                stage=state.path / STAGE,
+                workers=settings.workers,
+            ),
         )
         ended = wiring.run_pipeline(loaded, settings, quiet=True)
         if check and ended.error is not None:
@@ -136,20 +145,18 @@ class PipelineFunction(PipelineBuilder):
         builder = CURRENT.get()
         if builder is not None:
             return builder.call(self, args, named)
-        from weft import wiring
         from weft.frontends.pipelines.building import build
 
-        return BoundPipeline(build(self, args, named, wiring.STEP_KINDS))
+        return BoundPipeline(build(self, args, named))
 
     def run(self, parameters: Mapping[str, object] | None = None, **options: Any) -> PipelineResult:
         """Build and run the pipeline as `weft run FILE -p NAME=VALUE` does: parameters of the function, and of steps.
 
         The options are those of `BoundPipeline.run`.
         """
-        from weft import wiring
         from weft.frontends.pipelines.building import build_with
 
-        built, rest = build_with(self, parameters or {}, wiring.STEP_KINDS)
+        built, rest = build_with(self, parameters or {})
         return BoundPipeline(built).run(rest, **options)
 
     def to_yaml(self, path: str | os.PathLike[str] | None = None) -> str:

@@ -35,16 +35,26 @@ PUBLIC = {
     "pipeline",
     "step",
     "CapacityError",
+    "Query",
+    "SqlContext",
+    "SqlError",
+    "sql",
     "ConflictError",
     "DefinitionError",
     "DiskFullError",
+    "DocumentError",
     "ForbiddenError",
     "Graph",
     "GraphError",
     "InputLimitError",
     "InternalError",
     "InvalidTransition",
+    "JobFileError",
     "VertexKind",
+    "VertexManager",
+    "Manager",
+    "Moment",
+    "register_manager",
     "MissingExtraError",
     "VertexHandle",
     "NotFoundError",
@@ -172,7 +182,8 @@ def test_public_names_are_pinned():
 
 READERS = {
     *("read_run", "read_records", "follow_records", "find_run", "list_runs", "open_catalog", "send", "logs_of"),
-    *("Schedules", "Scheduler", "CacheIndex", "open_cache", "ControlServer", "delete_runs", "explain_folder"),
+    *("Schedules", "Scheduler", "CacheIndex", "index_of", "open_cache"),
+    *("ControlServer", "delete_runs", "explain_folder"),
 }
 """Functions and classes that read or change what a run leaves on disk, or speak to its owner."""
 

@@ -4,11 +4,13 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +123,41 @@ class TestUsingAgain:
             assert place.ran() == {"a": 1}
         (place.folder / "ok").touch()
         assert place.again() == {"a": 1}
+        assert place.again() == {}
+
+    def test_c1_a_changed_file_that_an_item_names_runs_that_item_again(self, place):
+        for name in "ab":
+            (place.folder / name).write_text("1")
+        looped = {"loop_argument": ["a", "b"]}
+        place.write(
+            {
+                "word": step('cat {{PF_LOOP_ARGUMENT}} > "{{out}}"', "out", **looped),
+                "option": step('cat --squeeze-blank "./$PF_LOOP_ARGUMENT" > "{{out}}"', "out", **looped),
+                "env": step('cat "$F" > "{{out}}"', "out", env={"F": "{{PF_LOOP_ARGUMENT}}"}, **looped),
+            }
+        )
+        place.run()
+        (place.folder / "b").write_text("2")
+        assert place.again() == {"word": 1, "option": 1, "env": 1}
+        assert place.again() == {}
+
+    def test_c1_a_changed_file_that_the_environment_names_runs_the_step_again(self, place):
+        (place.folder / "data").mkdir()
+        for name in ("data/a", "log"):
+            (place.folder / name).write_text("1")
+        read = 'python3 -c "import os; print(open(os.environ[\'F\']).read())" > "{{out}}"'
+        place.write(
+            {
+                "shell": step('cat $F > "{{out}}"', "out", env={"F": "data/a"}),
+                "folder": step('cat ${DIR:-none}/a > "{{out}}"', "out", env={"DIR": "data"}),
+                "python": step(read, "out", env={"F": "data/a"}),
+                "writer": step('cat $F > $TO; cp $TO "{{out}}"', "out", env={"F": "data/a", "TO": "log"}),
+            }
+        )
+        place.run()
+        assert place.again() == {}
+        (place.folder / "data/a").write_text("2")
+        assert place.again() == {"shell": 1, "folder": 1, "python": 1, "writer": 1}
         assert place.again() == {}
 
     def test_c2_a_changed_command_leaves_the_steps_above_it(self, place):
@@ -339,7 +376,9 @@ class TestUsingAgain:
         if share and os.geteuid() == 0:
             pytest.skip("root may write what is read-only, so it gets copies")
         own = ContentStore.__init__
-        monkeypatch.setattr(ContentStore, "__init__", lambda self, folder, index: own(self, folder, index, share=share))
+        monkeypatch.setattr(
+            ContentStore, "__init__", lambda self, folder, index: own(self, folder, index, share=share, copied=-1)
+        )
         place.write(
             {
                 "a": step('echo 1 > "{{out}}"', "out"),
@@ -360,6 +399,45 @@ class TestUsingAgain:
             env = {"PF_JOB_QUEUE_NAME": queue, "PF_JOB_FLAVOUR": queue, "PF_JOB_PRIORITY": "HIGH"}
             place.write({"a": step('echo 1 > "{{out}}"', "out", env=env)})
             assert place.again() == ({"a": 1} if number == 0 else {})
+
+    @pytest.mark.parametrize("command", ["sh ./work.sh", "cd . && sh work.sh", "sh -c './work.sh'"])
+    def test_a_script_in_no_scope_counts(self, place, command):
+        script, inner = place.folder / "work.sh", place.folder / "inner.py"
+        script.write_text(f"#!/bin/sh\n{sys.executable} inner.py\n")
+        script.chmod(0o755)
+        inner.write_text("import helper\nhelper.work()\n")
+        (place.folder / "helper.py").write_text("def work(): pass\n")
+        place.write({"a": step(command)}, fs_options={"main_fs": {"name": "main"}})
+        assert [place.again(), place.again()] == [{"a": 1}, {}]
+        for changed, name in ((script, "work.sh"), (inner, "inner.py"), (place.folder / "helper.py", "helper.py")):
+            changed.write_text(f"{changed.read_text()}# changed\n")
+            [told] = plan_pipeline(wiring.load_pipeline(str(place.file), user="me"), place.settings)
+            assert told.reason.startswith(f"{name} changed, compared with ")
+            assert [place.again(), place.again()] == [{"a": 1}, {}]
+
+    def test_a_script_that_nobody_can_know_is_told_with_the_line_to_write(self, place):
+        steps = {"a": step('sh "$SCRIPT" || true')}
+        place.write(steps, fs_options={"main_fs": {"name": "data"}})
+        line = "name it under the step's `cache`, as in  fs_scope: [{name: data, path: FILE}]"
+        for words in (("plan", "run.yaml"), ("run", "run.yaml")):
+            _, out, err = place.weft(*words)
+            assert f'(a: sh "$SCRIPT"): {line}' in out + err
+        many = {name: step('sh "$SCRIPT" || true') for name in "abcdef"}
+        place.write(many, fs_options={"main_fs": {"name": "data"}})
+        [warning] = json.loads(place.weft("plan", "run.yaml", "--json")[1])["warnings"]
+        assert all(f'{name}: sh "$SCRIPT"' in warning for name in many)
+        steps["a"]["cache"] = {"fs_scope": [{"name": "data", "path": "run.yaml"}]}
+        place.write(steps, fs_options={"main_fs": {"name": "data"}})
+        _, out, err = place.weft("run", "run.yaml")
+        assert "which files" not in out + err
+
+    def test_a_scope_with_an_unknown_name_or_without_a_path_is_told(self, place):
+        place.write({"a": step("true", cache=ON | {"fs_scope": [{"name": "nope"}]})})
+        [unknown, whole] = json.loads(place.weft("plan", "run.yaml", "--json")[1])["warnings"]
+        assert "fs_scope of a names the file system nope" in unknown
+        assert "fs_scope of a names no path of nope" in whole
+        place.write({"a": step("true", cache=ON | {"fs_scope": [{"name": "main", "path": "/"}]})})
+        assert json.loads(place.weft("plan", "run.yaml", "--json")[1])["warnings"] == []
 
     @pytest.mark.parametrize("mode", ["content", "paddleflow"])
     def test_a_scope_that_is_not_there_stands_for_nothing(self, place, mode):
@@ -384,6 +462,14 @@ class TestUsingAgain:
         assert place.ran() == {"a": 1}
         assert "expired" in place.reason(result.run_id, "a")
 
+    def test_the_present_file_limits_the_age_of_results(self, place):
+        command = 'echo 1 > "{{out}}"'
+        for limit, ran in ((-1, {"a": 1}), (0, {"a": 1}), (200, {}), (0, {"a": 1})):
+            place.write({"a": step(command, "out", cache={"enable": True, "max_expired_time": limit})})
+            [told] = plan_pipeline(wiring.load_pipeline(str(place.file), user="me"), place.settings)
+            assert (told.outcome == "run") == bool(ran)
+            assert place.again() == ran
+
     def test_a_step_without_a_cache_neither_looks_nor_keeps(self, place):
         place.write({"a": step('echo 1 > "{{out}}"', "out")}, cache={"enable": False})
         assert place.again() == {"a": 1}
@@ -402,6 +488,41 @@ class TestUsingAgain:
         assert place.again() == {}
         os.utime(place.folder / "x")
         assert place.again() == {"a": 1}
+
+    @pytest.mark.parametrize("by", ["list", "artifact"])
+    def test_a_name_inside_a_loop_stands_for_all_items(self, place, by):
+        loop: dict[str, Any] = {"loop_argument": [1, 2, 3]}
+        if by == "artifact":
+            loop = {"loop_argument": "{{items}}", "deps": "make", "artifacts": {"input": {"items": "{{make.out}}"}}}
+        item = {"parameters": {"of": "{{PF_PARENT.PF_LOOP_ARGUMENT}}"}}
+        leaf = {"parameters": {**item["parameters"], "above": "{{PF_PARENT.above}}"}}
+        inner = {
+            "loop_argument": [8, 9],
+            "parameters": {"above": "{{PF_PARENT.PF_LOOP_ARGUMENT}}"},
+            "entry_points": {"leaf": step(": leaf {{of}} {{above}}", **leaf)},
+        }
+        steps = {"one": step(": {{of}}", **item), "two": step(": two {{of}}", deps="one", **item), "sub": inner}
+        place.write({"make": step("echo '[1, 2, 3]' > {{out}}", "out"), "outer": {**loop, "entry_points": steps}})
+        everything = {"one": 3, "two": 3, "leaf": 6}
+        place.run()
+        assert place.ran() == {**everything, "make": 1}
+        assert place.again() == {}
+        assert place.again(refresh=frozenset({"outer.two"})) == {"two": 3}
+        assert place.again(refresh=frozenset({"outer.sub"})) == {"leaf": 6}
+        assert place.again(refresh=frozenset({"outer.sub.leaf"})) == {"leaf": 6}
+        assert place.again(refresh=frozenset({"outer"})) == everything
+        assert place.again(start="outer") == everything
+        assert place.again(start="outer.two")["two"] == 3
+
+    def test_only_runs_all_items_of_a_loop(self, place):
+        item = {"parameters": {"of": "{{PF_PARENT.PF_LOOP_ARGUMENT}}"}}
+        inside = {"one": step(": {{of}}", **item), "two": step(": two {{of}}", **item)}
+        place.write({"outer": {"loop_argument": [1, 2], "entry_points": inside}, "other": step(":")})
+        assert place.again(only="outer") == {"one": 2, "two": 2}
+        place.write({"outer": {"loop_argument": [3, 4], "entry_points": inside}, "other": step(":")})
+        assert place.again(only="outer.two") == {"two": 2}
+        assert place.again(only="outer-1") == {"one": 1}
+        assert place.again(only="outer-0") == {"one": 1}
 
     def test_options(self, place):
         place.write(CHAIN)
@@ -457,7 +578,7 @@ class TestTogether:
             waiter.communicate(timeout=DEADLINE_S)
             assert owner.poll() is None
             stopped = read_run(place.folder / ".weft/runs/run-000002")
-            assert (stopped.state, stopped.steps[0].message) == ("terminated", "")
+            assert (stopped.state, stopped.steps[0].message) == ("terminated", "the run was cancelled")
         finally:
             (place.folder / "gate").touch()
             owner.communicate(timeout=DEADLINE_S)
@@ -628,6 +749,7 @@ class TestFaults:
         assert result.state == "succeeded"
         assert place.ran() == {"a": 1}
         assert any("the index of the cache" in note and "damaged" in note for note in notes)
+        assert place.again() == {}, "a new index has its result"
 
 
 class TestAsking:
@@ -662,9 +784,50 @@ class TestAsking:
         assert said["reason"] == plans[0][1]
         assert self.plan(place)["a"] == ("hit", "result of run-000002")
 
+    @pytest.mark.parametrize("intact", [0, 1])
+    def test_a_damaged_index_stops_no_plan_and_no_why(self, place, intact):
+        """Either nothing of the index can be read, or only its first page, with the names of its tables."""
+        scope = {"enable": True, "fs_scope": [{"name": "main", "path": "read"}]}
+        (place.folder / "read").write_text("1")
+        place.write({"a": step('cat read > "{{out}}"', "out", cache=scope)})
+        place.run()
+        place.run()
+        file = place.folder / ".weft" / "cache.db"
+        with closing(sqlite3.connect(file)) as db:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            (page,) = db.execute("PRAGMA page_size").fetchone()
+        data = file.read_bytes()
+        damaged = data[: intact * page] + b"\xff" * (len(data) - intact * page)
+        file.write_bytes(damaged)
+        (place.folder / "read").write_text("2")
+        for words in (["plan", "run.yaml"], ["run", "--dry-run", "run.yaml"]):
+            code, out, err = place.weft(*words)
+            assert (code, "damaged" in out) == (0, True), err
+        code, out, err = place.weft("why", "2/a")
+        assert (code, out) == (0, "a was taken from the cache: result of run-000001\n"), err
+        code, out, err = place.weft("why", "2/a", "--against", "1")
+        assert (code, out) == (0, "a was taken from the cache: result of run-000001\n"), err
+        assert "cannot be compared with run-000001" in err
+        assert "damaged" in err
+        assert json.loads(place.weft("why", "2/a", "--against", "1", "--json")[1])["against"] == "run-000001"
+        assert file.read_bytes() == damaged, "to ask changes nothing"
+
+    def test_a_plan_that_cannot_record_digests_is_complete(self, place):
+        scope = {"enable": True, "fs_scope": [{"name": "main", "path": "read"}]}
+        (place.folder / "read").mkdir()
+        place.write({"a": step('ls read > "{{out}}"', "out", cache=scope)})
+        place.run()
+        (place.folder / "read" / "new").touch()
+        lock = place.folder / ".weft" / "cache.lock"
+        lock.unlink()
+        lock.mkdir()
+        code, out, err = place.weft("plan", "run.yaml")
+        assert (code, "new was added" in out) == (0, True), out + err
+        assert "note: the index of the cache" in err
+
     def test_items_of_a_loop_have_names_of_their_own(self, place):
         place.write({"a": step("true") | {"loop_argument": [1, 2, 3]}})
-        names = ["a", "a-1", "a-2"]
+        names = ["a-0", "a-1", "a-2"]
         assert list(self.plan(place)) == names
         place.run()
         assert self.plan(place) == dict.fromkeys(names, ("hit", "result of run-000001"))

@@ -82,3 +82,29 @@ def test_two_collections_at_once_leave_what_is_needed(places, tmp_path):
         assert code == 0, err
         assert len((tmp_path / "ran").read_text()) == before + 2 * (words[-1] == "0"), out
     assert Path(places[0].folder_of("run-000003")).is_dir()
+
+
+@pytest.mark.parametrize("words", [["delete", "1"], ["resume", "1"], ["cache", "gc", "--max-size", "0"]])
+def test_the_end_of_an_equally_named_run_of_another_project_takes_no_result(places, tmp_path, words):
+    kept, other = places
+    command = f"touch {tmp_path}/other; until test -e {tmp_path}/go_other; do sleep 0.02; done; echo > {{{{out}}}}"
+    other.write({"make": {"command": command, "artifacts": {"output": ["out"]}, "cache": {"enable": True}}})
+    running = kept.start()
+    killed = other.start()
+    try:
+        until((tmp_path / "ran").exists)
+        until((tmp_path / "other").exists)
+        killed.kill()
+        killed.communicate()
+        (tmp_path / "go_other").touch()
+        code, _, err = other.weft(*words)
+        assert code == 0, err
+        (tmp_path / "go").touch()
+        _, err = running.communicate(timeout=DEADLINE_S)
+        assert running.returncode == 0, err
+    finally:
+        for process in (running, killed):
+            process.kill()
+            process.communicate()
+    assert kept.weft("run", "run.yaml")[0] == 0
+    assert "was taken from the cache" in kept.weft("why", "2/make")[1]

@@ -139,6 +139,14 @@ def test_the_example(weft):
     assert "epoch" in weft("logs", "1/train", "-C", "example").stdout
 
 
+def test_items_that_never_began_are_counted_as_cancelled(weft):
+    step = '{command: "test {{PF_LOOP_ARGUMENT}} -lt 2", loop_argument: [1, 2, 3, 4]}'
+    (weft.folder / "loop.yaml").write_text(f"name: loop\nparallelism: 1\nentry_points:\n  s: {step}\n")
+    weft("run", "loop.yaml")
+    assert "4 items: 2 cancelled, 1 failed, 1 succeeded" in weft("show", "@last").stdout
+    assert len(re.findall("○ cancelled", weft("show", "@last/s").stdout)) == 2
+
+
 def test_a_pipeline_with_mistakes_starts_nothing(weft):
     (weft.folder / "bad.yaml").write_text("name: bad\nentry_points:\n  a:\n    comand: echo\n")
     answer = weft("run", "bad.yaml")
@@ -160,7 +168,7 @@ def test_an_output_that_was_not_made_is_told(weft, backend):
     assert re.search(r"^output model +\S+/model \(not there\)$", weft("show", "@last/only").stdout, re.MULTILINE)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_the_first_signal_ends_the_run_in_order(weft, slow, number, code):
     slow.send_signal(number)
     out, err = slow.communicate(timeout=DEADLINE_S)
@@ -171,6 +179,45 @@ def test_the_first_signal_ends_the_run_in_order(weft, slow, number, code):
     assert "weft resume run-000001" in out
     assert sleepers(weft.folder) == []
     assert weft.state() == "terminated"
+
+
+HANGUP = """
+import os, pty, select, sys
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+while not os.path.exists("began"):
+    try:
+        if select.select([terminal], [], [], 0.05)[0]:
+            os.read(terminal, 65536)
+    except OSError:  # nohup has left it
+        pass
+os.close(terminal)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+@pytest.mark.parametrize("nohup", [False, True])
+def test_the_end_of_the_terminal_ends_the_run_in_order(weft, backend, nohup):
+    steps = "first: {command: 'touch began; until test -e go; do sleep 0.05; done'}"
+    text = f"name: held\nentry_points:\n  {steps}\npost_process:\n  last: {{command: touch over}}\n"
+    (weft.folder / "held.yaml").write_text(text)
+    words = [*(["/usr/bin/nohup"] if nohup else []), sys.executable, "-P", "-c", MAIN]
+    words += ["run", "held.yaml", "--backend", backend]
+    process = subprocess.Popen(
+        [sys.executable, "-c", HANGUP, *words], cwd=weft.folder, env=weft.env, stdin=subprocess.DEVNULL
+    )
+    try:
+        until((weft.folder / "began").exists)
+        if nohup:
+            (weft.folder / "go").touch()
+        assert process.wait(DEADLINE_S) == (0 if nohup else 129)
+    finally:
+        process.kill()
+        process.wait()
+    assert (weft.folder / "over").exists()
+    assert weft.state() == ("succeeded" if nohup else "terminated")
 
 
 def test_a_cancel_from_elsewhere(weft, slow):

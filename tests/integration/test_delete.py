@@ -228,8 +228,11 @@ def test_a_link_in_the_place_of_the_outputs_is_not_followed(place, tmp_path):
     other = tmp_path / "other"
     (tmp_path / ".pipeline").rename(other)
     (tmp_path / ".pipeline").symlink_to(other)
-    with pytest.raises(ForbiddenError, match="cannot be removed"):
+    with pytest.raises(ForbiddenError, match="is a link") as told:
         place.delete()
+    assert "--state-dir" not in told.value.hint
+    (tmp_path / ".pipeline").unlink()
+    place.delete()
     assert (other / FIRST).is_dir()
 
 
@@ -243,9 +246,37 @@ def test_outputs_below_a_sub_path_go_too(place):
     assert (place.folder / "some/where/.pipeline").is_dir()
 
 
-def test_a_damaged_index_is_told_before_anything_is_removed(place):
+def test_a_damaged_index_of_the_cache_stops_no_deletion(place):
+    place.run()
+    file = place.root.path / CACHE_NAME
+    file.write_bytes(b"nonsense" * 1000)
+    code, _, err = place.weft("delete", "1")
+    assert code == 0
+    assert f"is kept as {file}.damaged" in err
+    assert place.left() == []
+    assert place.weft("doctor")[0] == 0
+
+
+def test_a_damaged_index_of_runs_is_told_before_anything_is_removed(place):
     place.run()
     (place.root.path / "weft.db").write_bytes(b"nonsense" * 1000)
     with pytest.raises(ConflictError, match="damaged"):
         place.delete()
     assert len(place.left()) == 2
+
+
+@pytest.mark.parametrize("text", ["{", None])
+def test_what_is_left_of_a_run_without_a_usable_description_is_said(place, text):
+    place.run()
+    file = place.root.folder(FIRST) / "run.json"
+    file.unlink()
+    if text is not None:
+        file.write_text(text)
+    for words in (("resume", "1"), ("doctor",)):
+        code, *shown = place.weft(*words)
+        assert code != 0
+        assert f"weft delete {FIRST}" in "".join(shown)
+    code, _, err = place.weft("delete", "1")
+    assert code == 0
+    assert "the outputs of run-000001, if any, stay" in err
+    assert place.weft("doctor")[0] == 0

@@ -197,7 +197,7 @@ class TestWhatRunsAgain:
         place.write({"a": step("exit 3")}, disabled="a")
         assert place.resume() == "succeeded"
         found = read_run(place.path).step("a")
-        assert (found.state, found.started, found.exit, found.message) == ("skipped", None, None, "")
+        assert (found.state, found.started, found.exit, found.message) == ("skipped", None, None, "it is disabled")
 
     def test_an_environment_an_image_and_an_input(self, place):
         steps = {

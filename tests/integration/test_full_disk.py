@@ -6,6 +6,7 @@ child checks everything itself and says "ok".
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -212,6 +213,24 @@ def durable_outputs(disk: Path, shm: Path) -> None:
         (disk / "filler").unlink()
         again = session.resume("@last")
         assert again.result(TIMEOUT_S)[node.id] == [chunk(at) for at in range(15)]
+
+
+@case
+def refused_resumes(disk: Path, shm: Path) -> None:
+    """A full disk refuses the resume of a failed run, which stays failed and goes on when there is room."""
+    project = Project(disk)
+    project.write({"a": {"command": "test -e go"}})
+    assert project.weft("run", "-q", "run.yaml")[0] == 1
+    for room in (0, 300):
+        fill(disk, leave=room)
+        code, _, err = project.weft("resume", "1")
+        assert code == 8, err
+        assert "weft delete" in err
+        assert "--state-dir" not in err
+        assert json.loads(project.weft("show", "1", "--json")[1])["run"]["state"] == "failed"
+        (disk / "filler").unlink()
+    (disk / "go").touch()
+    assert project.weft("resume", "1")[0] == 0
 
 
 @case

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from weft.backends.heartbeats import is_stopped
 from weft.model.errors import InternalError, OutOfMemoryError, RunCancelledError, TaskError
 from weft.operators import call, guardians
 from weft.operators.call import CommandResult, CommandSpec, run_command, run_guarded
@@ -194,6 +195,54 @@ class Running:
     def result(self) -> CommandResult:
         with self.pool:
             return self.future.result(DEADLINE_S)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+class TestStopped:
+    """Something stops a guardian, its pool or a command."""
+
+    @pytest.mark.parametrize("way", ["ends", "is cancelled", "times out"])
+    def test_a_stopped_guardian_continues(self, spec, tmp_path, monkeypatch, way):
+        monkeypatch.setattr(call, "SILENCE_S", 0.1)
+        go = tmp_path / "go"
+        record = tmp_path / "record"
+        text = f"while [ ! -e {go} ]; do sleep 0.02; done; echo out"
+        run = Running(spec(text, record=record, timeout_s=0.5 if way == "times out" else None))
+        (guard, command) = read_record(record)
+        os.kill(guard.pid, signal.SIGSTOP)
+        wait_until(lambda: is_stopped(guard.pid) or run.future.done(), what="the stop")
+        if way == "ends":
+            go.touch()
+        elif way == "is cancelled":
+            run.cancel()
+        result = run.result()
+        assert result.cause == {"ends": "exit", "is cancelled": "cancelled", "times out": "timeout"}[way]
+        assert not is_alive(command)
+
+    def test_a_stopped_pool_continues(self, spec, monkeypatch):
+        monkeypatch.setattr(call, "SILENCE_S", 0.1)
+        close_guardian_pool()
+        for _ in range(3):
+            assert run_guarded(spec("exit 3")).exit_code == 3
+            pool = guardians._POOL._process
+            os.kill(pool.pid, signal.SIGSTOP)
+            while guardians._POOL._idle:
+                guardians._POOL._idle.pop().close()  # so that the next command needs another guardian
+
+    def test_the_end_of_a_stopped_pool_does_not_wait(self, spec):
+        assert run_guarded(spec("exit 3")).exit_code == 3
+        pool = guardians._POOL._process
+        os.kill(pool.pid, signal.SIGSTOP)
+        close_guardian_pool()
+        assert pool.returncode is not None
+
+    def test_a_stopped_command_is_told_in_its_log(self, spec, tmp_path):
+        run = Running(spec("kill -STOP $$; echo out", log=tmp_path / "log"))
+        line = wait_until(lambda: "was stopped by signal 19" in text_of(tmp_path / "log"), what="the line")
+        assert line
+        os.kill(run.ids[0].pid, signal.SIGCONT)
+        assert run.result().exit_code == 0
+        assert f"waits for kill -CONT {run.ids[0].pid}\n" in text_of(tmp_path / "log")
 
 
 class TestGate:
@@ -874,9 +923,10 @@ class TestDeathOfTheOwner:
             "env": {b"PATH": os.environb[b"PATH"]},
             "cwd": b"/",
             "view": None,
+            "sandbox": None,
         }
         spec |= {"log": os.fsencode(tmp_path / "log"), "record": os.fsencode(record)}
-        spec |= {"grace_s": 1.0, "timeout_s": None, "head": 0, "tail": 0}
+        spec |= {"grace_s": 1.0, "timeout_s": None, "head": 0, "tail": 0, "masked": []}
         owner = subprocess.Popen([sys.executable, "-c", LATE, str(SOURCE / "weft" / "worker"), repr(spec), late, ends])
         try:
             assert wait_until(lambda: text_of(late), what="the guardian") == "it ended, nothing was started\n"
@@ -981,6 +1031,12 @@ class TestTask:
         assert answer["exit_code"] == 0
         assert answer["log_bytes"] == 6
 
+    def test_tells_the_processor_time_and_the_memory_of_its_processes(self, tmp_path):
+        work = "python3 -c 'held = b\"x\" * (90 << 20); [n * n for n in range(2_000_000)]'"
+        answer = run_command(self.context(tmp_path, f"{work} & wait"), {})
+        assert answer["cpu_s"] > 0.02
+        assert 90 << 20 < answer["memory"] < 1 << 30
+
     def test_failure_names_step_code_log_and_last_lines(self, tmp_path):
         (tmp_path / "log").write_text("of an earlier attempt\n")
         command = "seq 1 30; printf '\\033[31mboom\\033[0m\\a\\n'; exit 3"
@@ -990,7 +1046,7 @@ class TestTask:
         assert error.task == "train[0]"
         assert error.status == 3
         assert "step my step ended with exit code 3" in error.message
-        assert str(tmp_path / "log") in error.message
+        assert str(tmp_path / "log") in error.hint
         assert error.traceback_text.split("\n") == [*map(str, range(12, 31)), "boom"]
         assert "  boom" in error.message.split("\n")
 

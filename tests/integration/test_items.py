@@ -74,7 +74,7 @@ def test_one_step_and_one_item_are_shown(place):
     assert "each.2.0.log" in out
     assert "each.1.0.log" not in out
     code, out, _ = place.weft("show", "@last/each")
-    assert [line.split()[0] for line in out.splitlines()[-3:]] == ["each", "each-1", "each-2"]
+    assert [line.split()[0] for line in out.splitlines()[-3:]] == ["each-0", "each-1", "each-2"]
     assert "output out" in place.weft("show", "@last/each-1")[1]
     told = json.loads(place.weft("show", "@last/each-1", "--json")[1])
     assert (told["run"], told["step"]["name"], told["step"]["state"]) == ("run-000001", "each-1", "succeeded")

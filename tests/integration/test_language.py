@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +74,7 @@ class TestConformance:
         assert result.state == "failed"
         assert text(result, "mail.letter") == "mailed run-000001"
         assert [(r.state, r.ended) for r in place.records if not r.step][-1] == ("failed", True)
-        assert read_run(result.folder).message.startswith("fourth")
+        assert read_run(result.folder).message.startswith("step fourth ended")
 
     def test_condition(self, place):
         result, found = run(place, "condition")
@@ -269,6 +272,30 @@ class TestAtTheEnd:
         assert (place.folder / "as").read_text() == "x\n"
 
 
+LEAF = "echo leaf {{v}} >> ran; test {{v}} = 1 && exit; touch began; until test -e go; do sleep 0.02; done"
+IN_A_LOOP = {
+    "lists": {"command": "echo '[1, 2]' > {{o}}; echo lists >> ran", "artifacts": {"output": ["o"]}},
+    "dag": {
+        "deps": "lists",
+        "loop_argument": "{{l}}",
+        "artifacts": {"input": {"l": "{{lists.o}}"}},
+        "entry_points": {"leaf": {"command": LEAF, "parameters": {"v": "{{PF_PARENT.PF_LOOP_ARGUMENT}}"}}},
+    },
+}
+HANGING_JOURNAL = """
+import sys, threading
+from weft.durability import journal
+written = journal._write_all
+def write(fd, data):
+    if threading.current_thread().name.startswith("journal of"):
+        threading.Event().wait()
+    written(fd, data)
+journal._write_all = write
+from weft.cli.main import main
+sys.exit(main())
+"""
+
+
 class TestResume:
     def test_items_that_have_finished_do_not_run_again(self, place):
         command = "echo {{PF_LOOP_ARGUMENT}} >> ran; test {{PF_LOOP_ARGUMENT}} != 3 || test -e good; echo x > {{o}}"
@@ -309,23 +336,50 @@ class TestResume:
         assert set(found.values()) == {"succeeded"}
         assert found["loop[3]"] == "succeeded"
 
+    def test_no_end_is_recorded_before_the_journal_has_it(self, place):
+        """The writer of the journal hangs; a kill then loses nothing that the records have."""
+        place.write(IN_A_LOOP)
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", HANGING_JOURNAL, "run", "run.yaml"],
+            cwd=place.folder,
+            env=place.env(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            until(lambda: (place.folder / "began").exists(), "the loop")
+            until(lambda: "leaf 1" in (place.folder / "ran").read_text(), "the first leaf")
+            shown = place.states()
+        finally:
+            process.kill()
+            out, err = process.communicate()
+        assert set(shown.values()) <= {"pending", "running"}, (out, err)
+        assert set(place.states().values()) <= {"pending", "interrupted"}
+        assert "succeeded" not in out + err
+        (place.folder / "go").touch()
+        assert resume_run(place.folder_of(), Settings(workers=2)).state == "succeeded"
+        assert set(states(place).values()) == {"succeeded"}
+
+    def test_records_count_where_the_journal_has_lost_all_ticks(self, place):
+        place.write(
+            {
+                "first": {"command": "echo first >> ran; echo 1 > {{o}}", "artifacts": {"output": ["o"]}},
+                "last": {"command": "echo last >> ran; test -e go", "deps": "first"},
+            }
+        )
+        code, _, _ = place.weft("run", "run.yaml")
+        assert code == 1
+        journal = place.folder_of() / "journal"
+        data = journal.read_bytes()
+        (length,) = struct.unpack_from("<I", data, 8)
+        journal.write_bytes(data[: 8 + 8 + length])
+        (place.folder / "go").touch()
+        assert resume_run(place.folder_of(), Settings(workers=1)).state == "succeeded"
+        assert (place.folder / "ran").read_text().split() == ["first", "last", "last"]
+
     def test_a_killed_run_goes_on_inside_a_loop(self, place):
-        leaf = "echo leaf {{v}} >> ran; test {{v}} = 1 && exit; touch began; until test -e go; do sleep 0.02; done"
-        steps = {
-            "lists": {"command": "echo '[1, 2]' > {{o}}; echo lists >> ran", "artifacts": {"output": ["o"]}},
-            "dag": {
-                "deps": "lists",
-                "loop_argument": "{{l}}",
-                "artifacts": {"input": {"l": "{{lists.o}}"}},
-                "entry_points": {
-                    "leaf": {
-                        "command": leaf,
-                        "parameters": {"v": "{{PF_PARENT.PF_LOOP_ARGUMENT}}"},
-                    }
-                },
-            },
-        }
-        place.write(steps)
+        place.write(IN_A_LOOP)
         process = place.start()
         try:
             until(
@@ -418,7 +472,7 @@ def test_json_tells_dags_and_items(place):
     out, err = process.communicate(timeout=60)
     document = json.loads(out)["run"]
     square = next(step for step in document["steps"] if step["name"] == "square")
-    assert [item["name"] for item in square["items"]] == ["square", "square-1", "square-2", "square-3"], err
+    assert [item["name"] for item in square["items"]] == ["square-0", "square-1", "square-2", "square-3"], err
 
 
 def test_a_loaded_pipeline_names_its_steps(place):

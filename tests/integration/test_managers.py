@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+import re
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from weft.graph.builder import Graph, after, gather, shuffle
-from weft.graph.logical import Manager, Range, Trigger
-from weft.model.errors import GraphError
+from tests.integration import own_managers
+from weft.engine.policy import REGISTERED, register_manager
+from weft.graph.builder import Graph, after, gather, one_to_one, shuffle
+from weft.graph.logical import Manager, Range, Source, Trigger
+from weft.model.errors import GraphError, TaskError
 from weft.wiring import Session
 
 TIMEOUT_S = 60
@@ -92,8 +101,175 @@ def test_keys_of_the_small_side_prune_the_big_one(session: Session) -> None:
     assert run.view().vertices[1].n == 3
 
 
+def say_own_key(ctx: Any, inputs: Any) -> None:
+    ctx.emit("keys", [ctx.index])
+
+
+def test_keys_of_all_tasks_of_the_small_side_count(session: Session) -> None:
+    graph = Graph("pruning")
+    small = graph.task(say_own_key, n=40, name="small")
+    big = graph.map(abs, list(range(100)), after(small), manager="pruning")
+    answer = graph.add(sum, gather(big))
+    run = session.submit(graph)
+    assert run.result(TIMEOUT_S).value(answer) == sum(range(40))
+    assert run.view().vertices[1].n == 40
+
+
+def test_keys_of_another_kind_fail_the_run(session: Session) -> None:
+    graph = Graph("pruning")
+    small = graph.task(say_keys, name="small")
+    graph.map(
+        key_of, [{"key": str(key)} for key in range(10)], after(small), manager=Manager("pruning", {"key": "key"})
+    )
+    with pytest.raises(TaskError, match="is of numbers, and no split of 'key_of' has such a key: text"):
+        session.run(graph, timeout_s=TIMEOUT_S)
+
+
+def test_items_stay_if_a_reader_needs_each_task(session: Session) -> None:
+    graph = Graph("pruning")
+    small = graph.task(say_keys, name="small")
+    big = graph.map(
+        key_of, [{"key": key} for key in range(10)], after(small), manager=Manager("pruning", {"key": "key"})
+    )
+    answer = graph.add(sum, gather(graph.add(abs, one_to_one(big))))
+    run = session.submit(graph)
+    assert run.result(TIMEOUT_S).value(answer) == 45
+    assert any("one_to_one joins" in line for line in run.story("key_of"))
+
+
+def some_numbers() -> list[int]:
+    return list(range(12))
+
+
+def test_waves_over_as_many_splits_as_an_expander_says(session: Session) -> None:
+    graph = Graph("limit")
+    plan = graph.add(some_numbers, name="plan", expands=True)
+    scan = graph.add(pieces, after(plan), n=Source("plan"), name="scan", manager=Manager("waves", {"rows": 60}))
+    limit = graph.add(len, gather(scan, when=Trigger.EVENT, event="enough"))
+    assert session.run(graph, timeout_s=TIMEOUT_S).value(limit) >= 2
+
+
 def test_an_unknown_manager_is_told_when_the_graph_is_submitted(session: Session) -> None:
     graph = Graph("wrong")
     graph.map(two_rows, range(4), manager="wavs")
     with pytest.raises(GraphError, match="manager 'wavs'"):
         session.submit(graph)
+
+
+def see(parts: list[int]) -> list[int]:
+    return parts
+
+
+def see_one_by_one(ctx: Any, inputs: Any) -> list[int]:
+    return list(inputs["a->b"])
+
+
+@pytest.mark.parametrize("concurrent", [False, True])
+@pytest.mark.parametrize("readers", [1, 3])
+@pytest.mark.parametrize("style", ["function", "task"])
+def test_early_readers_leave_the_slots_to_their_source(
+    session: Session, style: str, readers: int, concurrent: bool
+) -> None:
+    graph = Graph("early")
+    a = graph.map(abs, range(8), name="a")
+    made = graph.add if style == "function" else graph.task
+    reads = gather(a, fraction=0.5, concurrent=concurrent)
+    b = made(see if style == "function" else see_one_by_one, reads, n=readers, name="b")
+    assert session.run(graph, timeout_s=TIMEOUT_S)[b] == [list(range(8))] * readers
+
+
+# ------------------------------------------------------------------------------------------------- managers of users
+
+PROGRAM = """
+import sys
+import weft
+from tests.integration.own_managers import build
+with weft.Session(backend=sys.argv[1], workers=2, durable=sys.argv[2]) as session:
+    session.run(build(sys.argv[3])[0], progress=False)
+"""
+RESUME = """
+import sys
+import weft
+with weft.Session(backend=sys.argv[1], workers=2, durable=sys.argv[2]) as session:
+    run = session.resume("run-000001")
+    print(run.result()["last"], *run.story("first"), sep="\\n")
+"""
+
+
+def test_a_manager_of_a_user_decides(session: Session, tmp_path: Path) -> None:
+    graph, last = own_managers.build(str(tmp_path))
+    run = session.submit(graph)
+    assert run.result(TIMEOUT_S)[last] == list(reversed(range(10)))
+    assert re.findall(r"(\d+) tasks may start", "\n".join(run.story("first")))[:4] == ["2", "5", "9", "10"]
+    assert any("10 tasks, by tests.one_more" in line for line in run.explain())
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_a_manager_of_a_user_survives_its_process(backend: str, tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    (marks / "hold").touch()
+    words = [backend, str(tmp_path / "state"), str(marks)]
+    root = Path(__file__).parents[2]
+    env = os.environ | {"PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, *words], env=env, cwd=tmp_path) as program:
+        end = time.monotonic() + TIMEOUT_S
+        while len(list(marks.glob("done-*"))) < 4:
+            assert program.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.005)
+        program.kill()
+    (marks / "hold").unlink()
+    env["PYTHONPATH"] = str(root / "src")  # the run knows where its modules were
+    again = subprocess.run(
+        [sys.executable, "-c", RESUME, *words], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S
+    )
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.startswith(str(list(reversed(range(10)))))
+    assert "10 tasks may start" in again.stdout
+
+
+def test_a_manager_of_a_script_is_kept_by_value(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        Path(own_managers.__file__)
+        .read_text(encoding="utf-8")
+        .replace('"tests.integration.own_managers:wait_for"', "wait_for")
+        .replace("tests.one_more", "script.one_more")
+        .replace("tests.reversed", "script.reversed")
+        + "\n\nif __name__ == '__main__':\n"
+        "    with weft.Session(workers=1, durable='state') as session:\n"
+        "        run = session.submit(build('.')[0])\n"
+        "        run.wait()\n",
+        encoding="utf-8",
+    )
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    subprocess.run([sys.executable, str(script)], env=env, cwd=tmp_path, check=True, timeout=TIMEOUT_S)
+    again = subprocess.run(
+        [sys.executable, "-c", RESUME, "threads", "state"],
+        env=env,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert again.stdout.startswith(str(list(reversed(range(10))))), again.stderr
+
+
+@pytest.mark.parametrize("name", ["job.own", "", "a b", 3, "shuffle"])
+def test_names_that_are_not_allowed_or_taken_are_refused(name: Any) -> None:
+    with pytest.raises(GraphError, match="shuffle.*weft.policies.shuffle" if name == "shuffle" else "cannot be called"):
+        register_manager(name)(own_managers.OneMore)
+
+
+def test_only_managers_are_registered() -> None:
+    wrong: Any = Session
+    with pytest.raises(GraphError, match="is no VertexManager"):
+        register_manager("tests.session")(wrong)
+
+
+def test_a_class_that_is_loaded_again_takes_the_place_of_the_former() -> None:
+    former = REGISTERED["tests.one_more"]
+    importlib.reload(own_managers)
+    assert REGISTERED["tests.one_more"] is own_managers.OneMore
+    assert REGISTERED["tests.one_more"] is not former

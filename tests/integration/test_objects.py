@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -371,6 +372,18 @@ def test_objects_that_stay_are_told_and_tried_again(flaky, tmp_path, monkeypatch
     assert flaky.store
     assert objects.sweep(folder)
     assert not flaky.store
+
+
+def test_the_objects_of_a_run_are_not_removed_through_a_copy_of_its_folder(flaky, tmp_path):
+    tier = ObjectTier("flaky://host/p", "run-1", wait=lambda _: None)
+    (tmp_path / "run-1").mkdir()
+    objects.remember(tmp_path / "run-1", tier.root)
+    shutil.copytree(tmp_path / "run-1", tmp_path / "copy/run-1")
+    assert objects.sweep(tmp_path / "copy/run-1")
+    assert flaky.store
+    assert objects.sweep(tmp_path / "run-1")
+    assert not flaky.store
+    tier.close()
 
 
 def test_a_file_that_was_cut_short_names_nothing_to_remove(flaky, tmp_path):

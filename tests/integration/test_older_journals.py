@@ -23,9 +23,9 @@ VERSIONS = sorted(path.name for path in JOURNALS.iterdir())
 def taken_up(folder: Path, version: str, name: str) -> tuple[Path, Any]:
     """Copy the state of a run into a folder; return where the run lies, and what had finished."""
     kept = JOURNALS / version / name
-    run = folder / "state" / "runs" / RUN
+    run = folder / ".weft" / "runs" / RUN
     shutil.copytree(kept / "run", run)
-    for path in (folder / "state", run.parent, run, *run.rglob("*")):
+    for path in (folder / ".weft", run.parent, run, *run.rglob("*")):
         path.chmod(0o700 if path.is_dir() else 0o600)
     return run, json.loads((kept / "finished.json").read_text())
 
@@ -47,7 +47,7 @@ def test_the_journal_of_a_graph_is_read_and_the_run_resumed(tmp_path, version, n
     assert bool(recorded.snapshot) == (name in SNAPSHOTS)
     inspector = recover(graph, recorded, MANAGERS, digest).master.inspector
     assert sorted(map(list, inspector.finished_tasks())) == finished
-    with weft.Session(backend="threads", workers=2, durable=tmp_path / "state") as session:
+    with weft.Session(backend="threads", workers=2, durable=tmp_path / ".weft") as session:
         resumed = session.resume(RUN)
         assert resumed.result(DEADLINE_S).value("end") == GRAPHS[name][1]
     after = read_journal(run / JOURNAL, trusted=True)
@@ -67,7 +67,7 @@ def test_the_journal_of_a_pipeline_is_read_and_the_run_resumed(tmp_path, version
     assert recorded.header.weft == version
     # The graph names the folder that the run was begun in: let its copy elsewhere count as the same.
     monkeypatch.setattr("weft.durability.resume.edited_digest", lambda *_: recorded.header.graph)
-    assert main(["resume", RUN, "--state-dir", str(tmp_path / "state")]) == 0
+    assert main(["resume", RUN, "--state-dir", str(tmp_path / ".weft")]) == 0
     assert (tmp_path / "three.txt").read_text() == "one\ntwo\n"
     assert (run / JOURNAL).read_bytes().startswith(before), "it was replayed, not begun again"
     attempts = {step.name: step.attempts for step in read_run(run).steps}

@@ -19,6 +19,7 @@ from weft.operators import call
 from weft.runs.active import RunResult
 from weft.runs.reading import RunRecord, read_run
 from weft.store.folders import is_owned, shm_root
+from weft.store.state import read_description
 from weft.wiring import load_pipeline, run_pipeline
 
 if TYPE_CHECKING:
@@ -150,9 +151,7 @@ class TestFailure:
         result = place.run()
         assert result.state == "failed"
         assert isinstance(result.error, TaskError)
-        assert result.error.message.startswith(
-            f"step bad ended with exit code 7 (log: {place.folder_of()}/logs/bad.0.log).\nIts last lines:\n  one\n  two"
-        )
+        assert result.error.message.startswith("step bad ended with exit code 7.\nIts last lines:\n  one\n  two")
         assert place.states() == {"good": "succeeded", "bad": "failed"}
 
     def test_fail_fast_ends_the_others(self, place):
@@ -257,7 +256,7 @@ class TestStopping:
         until((place.folder / "started").exists, "the step")
         return process
 
-    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
     def test_a_signal_cancels(self, place, number):
         process = self.started(place)
         process.send_signal(number)
@@ -347,3 +346,49 @@ def test_the_command_line_tells_where_a_mistake_is(place):
     assert "run.yaml:4:5: entry_points.a.comand: unknown key" in said
     assert "did you mean `command`?" in said
     assert not (place.folder / ".weft").exists()
+
+
+class TestWorkers:
+    """The number of steps that run at a time, by flag, environment or `weft.toml`."""
+
+    ALONE = "echo begin >> told; echo end >> told"
+    MANY = 12
+    """More than run at a time without a wish."""
+
+    def alone(self, place: Place) -> bool:
+        told = (place.folder / "told").read_text().split()
+        return told == ["begin", "end"] * (len(told) // 2)
+
+    @pytest.mark.parametrize("by", ["flag", "environment", "file"])
+    def test_steps_run_one_after_another(self, place, by):
+        place.write({f"s{number}": {"command": self.ALONE} for number in range(8)})
+        words = ["run", "run.yaml"]
+        if by == "flag":
+            words += ["--workers", "1"]
+        elif by == "environment":
+            place.environ["WEFT_WORKERS"] = "1"
+        else:
+            (place.folder / "weft.toml").write_text("workers = 1\n")
+        code, out, err = place.weft(*words)
+        assert code == 0, out + err
+        assert self.alone(place)
+
+    def test_more_run_at_a_time_than_without(self, place):
+        together = f"touch here.$PF_LOOP_ARGUMENT; until test $(ls here.* | wc -l) = {self.MANY}; do sleep 0.02; done"
+        place.write({"each": {"command": together, "loop_argument": list(range(self.MANY))}})
+        code, out, err = place.weft("run", "run.yaml", "--workers", str(self.MANY))
+        assert code == 0, out + err
+
+    def test_a_resume_keeps_it_unless_a_flag_changes_it(self, place):
+        steps = {f"s{number}": {"command": self.ALONE, "deps": "first"} for number in range(4)}
+        place.write({"first": {"command": "test -e go"}, **steps})
+        assert place.weft("run", "run.yaml", "--workers", "1")[0] == 1
+        (place.folder / "go").touch()
+        assert place.weft("resume", "1")[0] == 0
+        assert self.alone(place)
+        assert read_description(place.folder_of())["workers"] == 1
+        (place.folder / "go").unlink()
+        assert place.weft("run", "run.yaml")[0] == 1
+        (place.folder / "go").touch()
+        assert place.weft("resume", "2", "--workers", "1")[0] == 0
+        assert self.alone(place)

@@ -24,7 +24,7 @@ from weft.model.errors import DiskFullError, ProgramError, RunCancelledError, Ta
 from weft.model.resources import Resources
 from weft.runtime.session import EngineSession
 from weft.store.blocks import BlockManager
-from weft.store.folders import RunFolders, shm_root, sweep, user_root
+from weft.store.folders import RunFolders, shm_root, user_root
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 MIB = 1 << 20
@@ -318,6 +318,13 @@ def test_a_value_that_cannot_be_pickled_is_named(shared):
         shared.run(g)
 
 
+def test_an_open_file_is_refused_and_not_turned_into_its_text(shared):
+    g = Graph("files")
+    g.map(open, [__file__], name="files")
+    with pytest.raises(ProgramError, match=r"^files\[0\] failed: .*cannot pickle the open file"):
+        shared.run(g)
+
+
 def test_a_value_that_cannot_be_loaded_is_an_error(shared):
     g = Graph("never")
     g.map(never_back, range(2), name="never")
@@ -426,7 +433,7 @@ def test_killed_at_any_time_the_result_is_right(tmp_path, seed):
     rng = random.Random(seed)
     with opened(tmp_path) as session:
         g = Graph("killed")
-        again = Retry(infrastructure=1000)
+        again = Retry(infrastructure=1000, crash=1000)
         arrays = g.map(slow_array, range(150), name="arrays", retry=again)
         tree = g.reduce(add_pairs, arrays, retry=again)
         run = session.submit(g)
@@ -642,7 +649,7 @@ def test_ctrl_c_leaves_nothing(tmp_path):
     assert not shm_folder(process).exists()
 
 
-def test_kill_of_the_parent_ends_all_and_the_next_start_sweeps(tmp_path):
+def test_kill_of_the_parent_ends_all_and_removes_its_shared_memory(tmp_path):
     with script(tmp_path, LONG) as process:
         eventually(lambda: len(list(tmp_path.glob("task-*"))) == 2, "two running tasks")
         children = of_script(process)
@@ -650,10 +657,7 @@ def test_kill_of_the_parent_ends_all_and_the_next_start_sweeps(tmp_path):
         process.kill()
         process.communicate(timeout=DEADLINE_S)
     eventually(lambda: gone(children), "the end of all workers")
-    folder = shm_folder(process)
-    assert folder.exists()
-    assert folder.name in sweep(shm_root())
-    assert not folder.exists()
+    eventually(lambda: not shm_folder(process).exists(), "the removal of the shared memory")
 
 
 # -------------------------------------------------------------------------------------------------------- the cache

@@ -236,6 +236,13 @@ class TestFailing:
         assert "helpers.py" in log
         assert "invoke.py" not in log
 
+    def test_a_function_that_ends_its_process_by_a_signal_shows_its_line(self, project):
+        project.change("helpers.py", "return a * b", "import ctypes; ctypes.string_at(0)")
+        answer = project.weft("run", "flow.py:flow")
+        assert answer.returncode == 1
+        assert "step numbers was ended by signal 11 (SIGSEGV)" in answer.stderr
+        assert re.search(r'helpers.py", line 2 in times', answer.stderr)
+
     def test_it_goes_on_with_code_that_was_mended(self, project):
         project.change("flow.py", "    piece.write_text(", "    raise RuntimeError\n    piece.write_text(")
         assert project.run("flow.py:flow")["run"]["state"] == "failed"

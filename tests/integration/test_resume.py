@@ -232,7 +232,7 @@ class TestKilledInTheFinalStep:
         assert place.counts() == Counter(["good", "last"])
         assert self.finals(place) == 2
         assert place.states() == {"good": "succeeded", "bad": "failed", "last": "succeeded"}
-        assert read_run(place.run).message.startswith("bad")
+        assert read_run(place.run).message.startswith("step bad ended with exit code 3")
         assert (place.folder / "tries").read_text() == "x\nx\n", "a resume tries again what failed"
 
     def test_after_a_cancel(self, place):

@@ -211,6 +211,7 @@ def opened_by(monkeypatch: pytest.MonkeyPatch, folder: Path, **flags: str) -> tu
 
 def test_a_resume_has_what_the_session_had(tmp_path, monkeypatch):
     options = {"memory": "64MiB", "eviction": "lru", "stream_window": "1MiB", "grace_s": 1.5, "backups": True}
+    options["frozen_s"] = 2.5
     folder = failed(tmp_path, **options, history=tmp_path / "known")
     result, asked = opened_by(monkeypatch, folder)
     assert (result.state, result.error) == ("succeeded", None)
@@ -221,6 +222,7 @@ def test_a_resume_has_what_the_session_had(tmp_path, monkeypatch):
         "gpus": 2,
         "gpu_type": "T4",
         "grace_s": 1.5,
+        "frozen_s": 2.5,
         "backups": True,
         "eviction": "lru",
         "stream_window": 1 << 20,

@@ -604,8 +604,8 @@ def test_workers_that_are_killed_at_random_leave_the_right_answer(seed: int, tmp
 
     rng = random.Random(seed)
     graph = Graph("killed")
-    first = graph.task(deal, n=2, retry=Retry(infrastructure=100))
-    last = graph.task(collect, streamed(shuffle, first, 2), n=2, retry=Retry(infrastructure=100))
+    first = graph.task(deal, n=2, retry=Retry(infrastructure=100, crash=100))
+    last = graph.task(collect, streamed(shuffle, first, 2), n=2, retry=Retry(infrastructure=100, crash=100))
     graph.bubble(first, last)
     with opened("processes", tmp_path, workers=4, window=100_000) as session:
         going = session.submit(graph)

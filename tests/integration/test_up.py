@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -75,9 +76,13 @@ EVERY = ("schedule", "create", "run.yaml", "-n", "often", "--cron", "@every 1s")
 
 
 def test_a_schedule_from_its_birth_to_its_end(place):
-    code, _, err = place.weft(*EVERY, "-p", "n=7", "--concurrency", "1", "--policy", "skip")
+    code, _, err = place.weft(*EVERY, "-p", "n=7", "--concurrency", "1", "--policy", "skip", "--expire", "2h")
     assert code == 0, err
     assert "nothing fires it yet: start `weft up`" in err
+    head = place.weft("schedule", "show", "often")[1]
+    assert "at a time  1 run; a further one is skipped\n" in head
+    assert "expires    a run that cannot begin within 2 h 00 min is skipped\n" in head
+    assert "missed     times without `weft up` run later, oldest first\n" in head
     place.start_up()
     until(lambda: len(place.runs()) >= 2)
     code, out, _ = place.weft("schedule", "show", "often", "--json")
@@ -128,7 +133,7 @@ def test_runs_outlive_a_killed_up_and_no_time_is_fired_twice(place):
     place.start_up()
     until((place.folder / "began").exists)
     place.end_up(signal.SIGKILL)
-    assert place.all_states() == {"running"}
+    until(lambda: place.all_states() == {"running"})  # a step may begin before the record of its start
     place.start_up()
     until(lambda: any(one.state == "waiting" for one in place.firings()))
     assert place.runs() == ["run-000001"], "it still counts"
@@ -190,6 +195,59 @@ def test_a_second_signal_leaves_at_once_and_the_time_is_due_again(place):
     place.start_up()
     until(lambda: "succeeded" in place.all_states())
     assert place.end_up()[0] == 0
+
+
+TOGETHER = """
+import os
+import time
+from pathlib import Path
+import weft
+
+@weft.step
+def a(): ...
+
+@weft.pipeline
+def often():
+    if Path("together").exists():
+        Path(f"building-{os.getpid()}").touch()
+        while len(list(Path().glob("building-*"))) < 3 or Path("hold").exists():
+            time.sleep(0.02)
+    a()
+"""
+
+
+def _missed(place, count: int, *words: str) -> None:
+    """Make a schedule whose latest times have passed."""
+    (place.folder / "run.py").write_text(TOGETHER)
+    assert place.weft("schedule", "create", "run.py", "-n", "often", "--cron", "@every 1h", *words)[0] == 0
+    schedules = Schedules(place.root.path / SCHEDULES_NAME)
+    schedules.put("often", [], seen=time.time() - 3600 * count - 60)
+    schedules.close()
+    (place.folder / "together").touch()
+
+
+def test_missed_times_start_together(place):
+    _missed(place, 4, "--concurrency", "3")
+    place.start_up()
+    until(lambda: len(place.runs()) == 4)
+    code, err = place.end_up()
+    assert (code, err.count("has begun")) == (0, 4)
+    until(lambda: place.all_states() == {"succeeded"})
+
+
+def test_a_second_signal_ends_all_that_are_starting(place):
+    (place.folder / "hold").touch()
+    _missed(place, 3)
+    place.start_up()
+    builders = until(lambda: len(found := list(place.folder.glob("building-*"))) == 3 and found)
+    place.up.send_signal(signal.SIGINT)
+    while "Ctrl-C again leaves at once" not in (line := place.up.stderr.readline()):
+        assert line, "it ended before the runs had begun"
+    code, err = place.end_up()
+    assert (code, "left at once" in err) == (130, True)
+    assert [one.state for one in place.firings()] == ["waiting"] * 3
+    assert place.runs() == []
+    assert not any(Path(f"/proc/{one.name.partition('-')[2]}").exists() for one in builders)
 
 
 def test_it_names_runs_that_nobody_goes_on_with(place):
@@ -288,3 +346,37 @@ def test_a_damaged_list_is_told(place):
     code, out, _ = place.weft("doctor")
     assert code == 1
     assert "Then create them again" in out
+
+
+def test_the_last_times_have_the_outcome_of_their_runs(place):
+    place.write({"a": {"command": "touch began; until test -e go; do sleep 0.02; done; exit 3"}})
+    assert place.weft(*EVERY, "--concurrency", "1", "--policy", "skip")[0] == 0
+    place.start_up()
+    until((place.folder / "began").exists)
+    place.end_up()
+    assert place.weft("schedule", "stop", "often")[0] == 0
+
+    def told() -> tuple[str, str]:
+        times = json.loads(place.weft("schedule", "show", "often", "--json")[1])["times"]
+        return next((one["state"], one["message"]) for one in times if one["run"] == "run-000001")
+
+    assert told() == ("started", "")
+    (place.folder / "go").touch()
+    until(lambda: not place.all_states() & ACTIVE)
+    assert told() == ("ended", "failed: step a ended with exit code 3."), "though nothing fires schedules any more"
+    shown = " ".join(place.weft("schedule", "show", "often")[1].split())
+    assert "ended run-000001 failed: step a ended with exit code 3." in shown
+    assert "run-000001 failed (" in place.weft("schedule", "ls")[1]
+
+
+def test_the_outcome_of_a_deleted_run_is_kept(place):
+    place.write({"a": {"command": "exit 3"}})
+    assert place.weft(*EVERY)[0] == 0
+    place.start_up()
+    until(lambda: any(one.state == "ended" for one in place.firings()))
+    place.weft("schedule", "stop", "often")
+    place.end_up()
+    until(lambda: not place.all_states() & ACTIVE)
+    assert place.weft("delete", "run-000001")[0] == 0
+    times = json.loads(place.weft("schedule", "show", "often", "--json")[1])["times"]
+    assert [one["message"] for one in times if one["run"] == "run-000001"] == ["failed: step a ended with exit code 3."]

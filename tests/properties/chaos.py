@@ -457,7 +457,7 @@ class Chaos:
                     late |= gone
         before = set(self.lost_late)
         self.lost_late |= late  # what is lost with the node may still be freed by what fails with the worker
-        self.tell(WorkerLost(0.0, worker, "chaos", whole))
+        self.tell(WorkerLost(0.0, worker, "chaos", whole, crashed=worker % 2 == 1))
         if self.core.status is JobState.RUNNING:
             self.lost_late = before
         self.do_join(calm)

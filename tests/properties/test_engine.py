@@ -24,7 +24,8 @@ from weft.graph.logical import OnFailure, Outcome, Retry
 from weft.graph.validate import mark_results
 from weft.model.errors import WeftError
 from weft.model.failures import Failure
-from weft.runtime.loop import JobRun, Loop
+from weft.runtime.job import JobRun
+from weft.runtime.loop import Loop
 from weft.testing.graphs import random_graph
 from weft.testing.inside import check_job
 from weft.testing.trial import expect_clean, random_trial

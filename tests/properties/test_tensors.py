@@ -1,13 +1,8 @@
 """Tensors say what NumPy says, whatever the function, the chunks, the types and the values, and where NumPy refuses,
 they do. `tensors` has how each public function is called."""
 
-import inspect
 import os
 import random
-import re
-import warnings
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +10,8 @@ import pytest
 
 import weft.tensor as wt
 from tests.properties.tensors import algebra, elements, reductions, selection, shapes
-from tests.properties.tensors.drawing import NOT_OF_ARRAYS, Case, Draw, chunks
+from tests.properties.tensors.comparing import attempt, check, listed
+from tests.properties.tensors.drawing import Case, Draw, chunks
 
 FAMILIES = {
     "elementwise": elements.ELEMENTWISE,
@@ -29,8 +25,6 @@ FAMILIES = {
     "linalg": algebra.LINALG,
     "fft": algebra.FFT,
 }
-UNIT_TESTS = Path(__file__).parents[1] / "unit" / "tensor"
-"""Functions that are not tried here have tests of their own against NumPy, by name."""
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
 COUNT = {"fast": 600, "soak": 200_000}.get(PROFILE, 10_000)
 """How many calls are tried in all."""
@@ -92,7 +86,7 @@ def compare(case: Case, rng: random.Random, session: wt.Session | None) -> None:
     assert [one.shape for one in wanted] == shapes == [one.shape for one in values], told
     assert [one.dtype for one in wanted] == [one.dtype for one in listed(made)] == [one.dtype for one in values], told
     for one, other in zip(values, wanted, strict=True):
-        check(one, other, case, told)
+        check(one, other, case.arrays, told, exact=case.exact)
 
 
 def among_others(rng: random.Random, x: np.ndarray[Any, Any]) -> wt.Tensor:
@@ -103,47 +97,3 @@ def among_others(rng: random.Random, x: np.ndarray[Any, Any]) -> wt.Tensor:
     whole = np.ones((len(picked), *x.shape[1:]), x.dtype)
     whole[picked] = x
     return wt.asarray(whole, chunk_size=chunks(rng, whole.shape))[wt.asarray(picked)]
-
-
-def attempt(call: Callable[[], Any]) -> tuple[Any, Exception | None]:
-    """Return what a call returns, or what it raises."""
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # NumPy tells some things twice: what it casts, what it divides by zero
-        try:
-            return call(), None
-        except Exception as error:  # noqa: BLE001 - whatever it refuses with
-            return None, error
-
-
-def check(ours: Any, theirs: Any, case: Case, told: str) -> None:
-    """Compare values: to the bit, or as closely as sums of such numbers in another order are alike."""
-    if case.exact or theirs.dtype.kind not in "fc":
-        np.testing.assert_array_equal(ours, theirs, told)
-        return
-    eps = float(np.finfo(theirs.dtype).eps)
-    scale = [1.0]
-    for x in (*case.arrays, theirs):
-        finite = np.abs(x[np.isfinite(x)]).astype(np.float64)
-        scale.append(float(finite.max(initial=0)) * max(1, x.size) ** 0.5)
-    for part in (np.real, np.imag) if theirs.dtype.kind == "c" else (np.asarray,):
-        with np.errstate(all="ignore"):
-            np.testing.assert_allclose(
-                part(ours), part(theirs), rtol=3000 * eps, atol=100 * eps * max(scale), err_msg=told
-            )
-
-
-def listed(made: Any) -> list[Any]:
-    """Return arrays as a list."""
-    return list(made) if isinstance(made, tuple | list) else [made]
-
-
-def test_no_public_function_is_left_out():
-    tried = {name.split(",")[0] for cases in FAMILIES.values() for name in cases}
-    elsewhere = "".join(file.read_text() for file in UNIT_TESTS.glob("test_*.py"))
-    for space in (wt, wt.linalg, wt.fft):
-        public = {name: getattr(space, name) for name in space.__all__ if inspect.isroutine(getattr(space, name))}
-        functions = {name: inspect.unwrap(found) for name, found in public.items()}
-        theirs = {name for name, found in functions.items() if found.__module__.partition(".")[0] == "numpy"}
-        named = {name for name in functions if name in tried or re.search(rf"\b{name}\b", elsewhere)}
-        once = {id(functions[name]) for name in named}  # perhaps under another name
-        assert [name for name in functions.keys() - NOT_OF_ARRAYS - theirs if id(functions[name]) not in once] == []

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.frontends.pipelines import yaml
+from weft.documents import yaml
+from weft.documents.problems import Problems
 from weft.frontends.pipelines.check import parse_pipeline
+from weft.frontends.pipelines.language import PIPELINE_FILE
 from weft.frontends.pipelines.resolve import resolve
 from weft.model.errors import InputLimitError, PipelineError, WeftError
 
@@ -90,7 +92,7 @@ def test_random_tokens(tokens):
     text = "".join(tokens)
     assert attempt(text) in {"resolved", "field", "yaml"}
     try:
-        tree = yaml.load(text, "f")
+        tree = yaml.load(text, Problems("f", PIPELINE_FILE))
     except WeftError:
         return
     nodes, depth, longest = measure(tree)
@@ -122,7 +124,7 @@ TREES = st.recursive(
 
 @given(TREES)
 def test_json_reads_back(value):
-    assert plain(yaml.load(json.dumps(value), "f")) == value
+    assert plain(yaml.load(json.dumps(value), Problems("f", PIPELINE_FILE))) == value
 
 
 # ------------------------------------------------------------------------------------------------- each limit
@@ -162,7 +164,7 @@ def laughs(levels: int, width: int) -> str:
 )
 def test_over_a_limit(text, message):
     with pytest.raises((InputLimitError, PipelineError), match=message) as caught:
-        yaml.load(text, "f.yaml")
+        yaml.load(text, Problems("f.yaml", PIPELINE_FILE))
     assert str(caught.value).startswith("f.yaml:")
     assert message == "." or isinstance(caught.value, InputLimitError)
 
@@ -179,7 +181,7 @@ def test_over_a_limit(text, message):
     ids=["depth", "nodes", "scalar", "bytes", "aliases"],
 )
 def test_just_inside_a_limit(text):
-    measure(yaml.load(text, "f.yaml"))
+    measure(yaml.load(text, Problems("f.yaml", PIPELINE_FILE)))
 
 
 def wide_inputs() -> str:

@@ -18,10 +18,10 @@ from weft.engine.invariants import check
 from weft.engine.tuning import Tuning
 from weft.graph.builder import Graph
 from weft.model.failures import Failure
-from weft.runtime.loop import JobRun
+from weft.runtime.job import JobRun
 from weft.store.blocks import BlockManager
+from weft.store.rows import EdgeValues
 from weft.wiring import MANAGERS
-from weft.worker.context import EdgeValues
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "scenarios"
 
@@ -140,7 +140,7 @@ def random_answers(seed: int, of: Collection[str] = ()) -> tuple[World, list[Job
 def _values(world: AnswerWorld, job: JobRun, vertex: str) -> list[Any]:
     column = world._jobs[job.id].column(vertex, *job.inspector.column(vertex))
     values = [world.store.load(column, at) if column.tracked else column.values[at] for at in range(len(column))]
-    return [value.by_edge if type(value) is EdgeValues else value for value in values]
+    return [value.returned() or {} if type(value) is EdgeValues else value for value in values]
 
 
 def main(arguments: list[str]) -> None:

@@ -25,7 +25,7 @@ from weft.engine.decisions import (
     SetResources,
     WeighTasks,
 )
-from weft.engine.policy import BLAME, STRAGGLERS, ManagerFactory, Moment, View
+from weft.engine.policy import BLAME, STRAGGLERS, ManagerFactory, Moment, VertexManager, View
 from weft.graph.builder import Graph, InputSpec, VertexHandle, after, gather, grid, one_to_one, shuffle
 from weft.graph.grid import group, ungroup
 from weft.graph.logical import (
@@ -61,7 +61,7 @@ WORDS = (
 """What a scenario may use; each is there in about a third of them."""
 
 
-class Waves:
+class Waves(VertexManager):
     """A manager that lets tasks go in waves, and ends the vertex when `enough` have finished (0: never)."""
 
     moments = frozenset((Moment.STARTED, Moment.FINISHED))
@@ -82,7 +82,7 @@ class Waves:
         return (Schedule(view.vertex, view.released + wave),), wave
 
 
-class Fit:
+class Fit(VertexManager):
     """A manager that settles the width of its vertex when all its sources have ended."""
 
     moments = frozenset((Moment.SOURCE_ENDED,))
@@ -458,7 +458,7 @@ def _copy_edge(edge: Edge) -> Edge:
     return Edge(edge.src, edge.dst, edge.movement, edge.scheduling, edge.storage, name=edge.name)
 
 
-class Reckless:
+class Reckless(VertexManager):
     """A policy that has anything run twice, at any time."""
 
     moments: frozenset[Any] = frozenset()

@@ -23,7 +23,8 @@ from weft.model.errors import GraphError
 from weft.model.program import Program
 from weft.model.resources import Resources
 from weft.policies.sizing import ResourceOffer, most_used, sized
-from weft.runtime.loop import JobRun, Loop
+from weft.runtime.job import JobRun
+from weft.runtime.loop import Loop
 from weft.testing.inside import check_job, core_of
 
 COUNT = {"fast": 5, "soak": 10_000}.get(os.environ.get("HYPOTHESIS_PROFILE", "ci"), 100)

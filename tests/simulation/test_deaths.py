@@ -29,7 +29,7 @@ from weft.engine.tuning import Tuning
 from weft.graph.builder import Graph, after, gather, shuffle
 from weft.graph.logical import Edge, Patch, Source, Vertex, VertexKind
 from weft.model.program import Program
-from weft.runtime.loop import JobRun
+from weft.runtime.job import JobRun
 
 SOAK = os.environ.get("HYPOTHESIS_PROFILE", "ci") == "soak"
 EXAMPLES = Path(__file__).parents[2] / "examples" / "scenarios"
@@ -119,10 +119,17 @@ def decided(core: Core) -> dict[str, Any]:
     return taken | {stage.id: stage.n for stage in fixed if stage.n >= 0}
 
 
-def run(scenario: Scenario, kills: Sequence[int] = (), *, after: bool = False, **options: Any) -> tuple[Dying, JobRun]:
+def run(
+    scenario: Scenario,
+    kills: Sequence[int] = (),
+    *,
+    after: bool = False,
+    world_of: Callable[..., Dying] = Dying,
+    **options: Any,
+) -> tuple[Dying, JobRun]:
     """Run a job to its end through the deaths of its owners."""
     options = {"workers": 5 + scenario.most_served, "seconds": 1.0, "tuning": Tuning(target_s=5.0), **options}
-    world = Dying(scenario, kills, after=after, **options)
+    world = world_of(scenario, kills, after=after, **options)
     world.opened = world.opened_again
     loop = _WatchedLoop(world, world.clock)
     loop.world = world

@@ -20,7 +20,7 @@ from weft.graph.logical import Edge, OnFailure, Patch, Source, Storage, Vertex, 
 from weft.model.failures import Failure
 from weft.model.program import Program
 from weft.model.resources import Resources
-from weft.runtime.loop import JobRun
+from weft.runtime.job import JobRun
 
 
 def tree() -> Scenario:
@@ -293,14 +293,16 @@ def test_what_counts_is_not_freed_beside_who_reads_as_it_is_made(index):
         world.run()
 
 
-def test_a_service_that_takes_all_workers_is_told_of():
+@pytest.mark.parametrize(("cpu", "slots"), [(1, 4), (0, 3)])
+def test_a_service_that_takes_all_workers_is_told_of(cpu, slots):
     g = Graph("served")
-    g.add(work, g.service(work, name="ps", resources=(Resources(cpu=3),)), n=2, name="train")
-    _, (job,) = run_scenarios([Scenario(g, frozenset())], workers=3)
+    service = g.service(work, name="ps", resources=(Resources(cpu=3),))
+    g.add(work, service, n=2, name="train", resources=(Resources(cpu=cpu),))
+    _, (job,) = run_scenarios([Scenario(g, frozenset())], workers=slots - 1)
     assert job.outcome is not None
     assert (job.outcome.kind, job.outcome.message) == (
         "capacity",
-        "train and its services need 4 slots at once; the session has 3",
+        f"train and its services need {slots} slots at once; the session has {slots - 1}",
     )
 
 

@@ -17,7 +17,8 @@ from weft.graph.logical import Retry
 from weft.graph.validate import mark_results, validate
 from weft.model.errors import CapacityError
 from weft.model.resources import Resources
-from weft.runtime.loop import JobRun, Loop
+from weft.runtime.job import JobRun
+from weft.runtime.loop import Loop
 from weft.testing.inside import check_job
 from weft.testing.trial import expect_clean
 

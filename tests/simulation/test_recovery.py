@@ -26,7 +26,8 @@ from weft.engine.tuning import Tuning
 from weft.graph.validate import mark_results
 from weft.policies.shuffle import ShuffleManager
 from weft.policies.waves import WaveManager
-from weft.runtime.loop import JobRun, Loop
+from weft.runtime.job import JobRun
+from weft.runtime.loop import Loop
 from weft.testing.graphs import random_graph
 from weft.testing.inside import check_job
 from weft.testing.trial import expect_clean

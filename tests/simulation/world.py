@@ -40,7 +40,8 @@ from weft.graph.logical import Outcome, Source, Trigger, VertexKind
 from weft.graph.validate import mark_results
 from weft.model.failures import Failure
 from weft.model.resources import Resources
-from weft.runtime.loop import JobRun, Loop
+from weft.runtime.job import JobRun
+from weft.runtime.loop import Loop
 from weft.testing.inside import core_of
 
 FOREVER_S = 1e6
@@ -309,7 +310,8 @@ class World(SimulatedCluster):
         heard = row is not None and row.state not in {*GIVEN_UP, LeaseState.RESTARTING}
         if not heard and not isinstance(event, GaveBack):
             self.unwanted.update((job.id, lease.vertex, i) for i in range(lease.lo, event.hi))
-        if heard and isinstance(event, Failed) and event.lost is not None:
+        wanted = heard and row is not None and row.lo <= event.hi  # else its rival had finished that unit before
+        if wanted and isinstance(event, Failed) and event.lost is not None:
             vertex, i = event.lost  # the master takes it for gone, even if it was made again meanwhile
             if i in self.held.get((job.id, vertex), ()):
                 self._forget(job.id, vertex, i)
@@ -402,6 +404,8 @@ class World(SimulatedCluster):
     def free(self, job: Job, vertex: str, lo: int, hi: int) -> None:
         """Check that nobody reads what is freed."""
         self.mortal()
+        if core_of(job).by_id[vertex].vertex.kind is VertexKind.SERVICE:
+            return  # it has no value
         if hi - lo > 1 and (self.fading or self.unwanted):
             for i in range(lo, hi):
                 self.free(job, vertex, i, i + 1)
@@ -633,7 +637,7 @@ def expect_clean(world: World, job: JobRun) -> None:
     for (vertex, i), state in rows.items():
         if state in (TaskState.FINISHED, TaskState.FREED) and core.by_id[vertex].vertex.kind is VertexKind.FINITE:
             assert (job.id, vertex, i) in world.done, f"{vertex}[{i}] is {state.name}, but never ran"
-    if core.status is JobState.SUCCEEDED:
+    if core.status is JobState.SUCCEEDED and core.control is None:  # else whatever its controller left behind
         early = {stage.id for stage in core.stages if stage.status is VertexState.DONE_EARLY}
         bad = {
             task: state.name

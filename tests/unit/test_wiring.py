@@ -152,6 +152,7 @@ class TestSession:
             ({"grace_s": None}, "grace_s is None"),
             ({"grace_s": float("nan")}, "grace_s is nan"),
             ({"grace_s": True}, "grace_s is True"),
+            ({"frozen_s": -1}, "frozen_s is -1; it must be a number of seconds from 0 on"),
             ({"backups": "x"}, "backups is 'x'; it must be True, False or None"),
             ({"durable": ""}, "durable is ''; it must be True, False or the path of a state folder"),
             ({"durable": 3}, "durable is 3"),
@@ -451,7 +452,7 @@ class TestLoad:
     def test_files_that_cannot_be_read_are_told_apart(self, tmp_path):
         with pytest.raises(NotFoundError, match="no file"):
             load_pipeline(str(tmp_path / "none.yaml"))
-        with pytest.raises(ForbiddenError, match="directory"):
+        with pytest.raises(ForbiddenError, match="is a folder without files of training jobs"):
             load_pipeline(str(tmp_path))
         with pytest.raises(DefinitionError, match=r"UTF-8 text \(byte 6\)"):
             load_pipeline(self.file(tmp_path, b"name: \xff"))

@@ -14,7 +14,7 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from time import sleep
 from typing import Any, Final
@@ -33,7 +33,8 @@ Handler = Callable[[Mapping[str, Any]], Any]
 
 
 class ControlServer:
-    """Answers orders on a thread of its own until `close`. The caller owns the folder of the run.
+    """Takes orders at a socket; from `serve` on, a thread answers them until `close`. The caller owns the folder of the
+    run.
 
     `handlers` maps verbs ("cancel", "story") to functions of the order whose result is JSON; they are called on this
     thread and must return soon. `ping` is built in. ForbiddenError, DiskFullError: the socket cannot be made.
@@ -42,9 +43,11 @@ class ControlServer:
     def __init__(self, folder: Path, handlers: Mapping[str, Handler]) -> None:
         self.path = folder / CONTROL
         self._handlers: dict[str, Handler] = {"ping": lambda _: {"pid": os.getpid()}, **handlers}
-        self._wake, self._woken = socket.socketpair()
-        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        undo = ExitStack()
         try:
+            self._ready = undo.enter_context(selectors.DefaultSelector())
+            self._wake, self._woken = map(undo.enter_context, socket.socketpair())
+            self._server = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
             with suppress(FileNotFoundError):
                 self.path.unlink()  # of a killed owner
             with socket_name(self.path) as path:
@@ -52,40 +55,47 @@ class ControlServer:
             self.path.chmod(0o600)
             self._server.listen(8)
         except OSError as error:
-            for end in (self._server, self._wake, self._woken):
-                end.close()
+            undo.close()
             raise os_error(f"the control socket {self.path} cannot be made", error) from None
+        self._open = True
         self._thread = threading.Thread(target=self._serve, name=f"control of {folder.name}", daemon=True)
+
+    def serve(self, handlers: Mapping[str, Handler] | None = None) -> ControlServer:
+        """Answer the orders, with further handlers; orders that have come already wait until now."""
+        self._handlers |= handlers or {}
         self._thread.start()
+        return self
 
     def close(self) -> None:
         """Answer no more orders, and remove the socket; a second call does nothing."""
-        if self._thread.is_alive():
-            self._wake.close()
+        if not self._open:
+            return
+        self._open = False
+        self._wake.close()
+        if self._thread.ident is not None:
             self._thread.join()
-            for end in (self._server, self._woken):
-                end.close()
-            with suppress(FileNotFoundError):
-                self.path.unlink()
+        for end in (self._ready, self._server, self._woken):
+            end.close()
+        with suppress(FileNotFoundError):
+            self.path.unlink()
 
     def __enter__(self) -> ControlServer:
-        return self
+        return self.serve()
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def _serve(self) -> None:
-        with selectors.DefaultSelector() as ready:
-            ready.register(self._server, selectors.EVENT_READ)
-            ready.register(self._woken, selectors.EVENT_READ)
-            while True:
-                if any(key.fileobj is self._woken for key, _ in ready.select()):
-                    return
-                with suppress(OSError):  # the client has gone
-                    connection, _ = self._server.accept()
-                    with connection:
-                        connection.settimeout(_PATIENCE_S)
-                        connection.sendall(self._answer(connection))
+        for end in (self._server, self._woken):
+            self._ready.register(end, selectors.EVENT_READ)
+        while True:
+            if any(key.fileobj is self._woken for key, _ in self._ready.select()):
+                return
+            with suppress(OSError):  # the client has gone
+                connection, _ = self._server.accept()
+                with connection:
+                    connection.settimeout(_PATIENCE_S)
+                    connection.sendall(self._answer(connection))
 
     def _answer(self, connection: socket.socket) -> bytes:
         try:

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import os
 from contextlib import closing, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.model.errors import ConflictError, DiskFullError, NotFoundError
-from weft.store.entries import CacheIndex, cache_place
+from weft.model.errors import ConflictError, DiskFullError, ForbiddenError, NotFoundError
+from weft.store.database import BUSY, obstacle
+from weft.store.entries import index_of
 from weft.store.folders import make_folders, remove_at, remove_folder, sweep_trash, unowned
-from weft.store.state import PLACE, os_error, owned, read_description
+from weft.store.places import why_no_outputs
+from weft.store.state import PLACE, ROOT, is_copied, list_inner_runs, os_error, owned, owns_root, read_description
+from weft.store.tallies import counted_removal
 from weft.worker.group import end_recorded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Iterator
 
     from weft.store.state import StateRoot
 
@@ -30,7 +33,9 @@ def refuse_live(folder: Path) -> None:
         raise ConflictError(f"{folder.name} is still running", hint=f"Stop it first: weft cancel {folder.name}")
 
 
-def delete_runs(root: StateRoot, folders: Iterable[Path]) -> Iterator[str]:
+def delete_runs(
+    root: StateRoot, folders: Iterable[Path], note: Callable[[str], None] = lambda _: None
+) -> Iterator[str]:
     """Delete runs as `delete_run` does; yield the id of each deleted run.
 
     Rows that a full disk could not take are written again when later deletions have freed space.
@@ -38,14 +43,14 @@ def delete_runs(root: StateRoot, folders: Iterable[Path]) -> Iterator[str]:
     again = []
     for folder in folders:
         try:
-            delete_run(root, folder)
+            delete_run(root, folder, note)
         except DiskFullError:
             again.append(folder)
         else:
             yield folder.name
     for folder in again:
         try:
-            delete_run(root, folder)
+            delete_run(root, folder, note)
         except DiskFullError as error:
             message = f"the files of {folder.name} are removed, but the removal cannot be recorded: {error.message}"
             hint = (
@@ -55,19 +60,19 @@ def delete_runs(root: StateRoot, folders: Iterable[Path]) -> Iterator[str]:
         yield folder.name
 
 
-def delete_run(root: StateRoot, folder: Path) -> None:
+def delete_run(root: StateRoot, folder: Path, note: Callable[[str], None] = lambda _: None) -> None:
     """Delete an ended run: its leftover processes, its rows, its outputs, and its folder.
 
-    Results in the cache stay, pinned or not. ConflictError: the run is active, or an index is damaged. ForbiddenError:
-    a file may not be removed; a second deletion continues. DiskFullError: the files are gone, but the disk has no room
-    to record that.
+    Results in the cache stay, pinned or not. So do outputs that belong to another run, of which this one is a copy:
+    `note` reports them. ConflictError: the run is active, or an index is damaged. ForbiddenError: a file may not be
+    removed; a second deletion continues. DiskFullError: the files are gone, but the disk has no room to record that.
     """
     sweep_trash(root.runs)
     try:
-        with unowned(folder):
-            _see_indexes(root, folder.name)
+        with unowned(folder), counted_removal(root.path, folder):
+            _see_indexes(root, folder.name, note)
             end_processes(folder)
-            _remove_outputs(folder)
+            _remove_outputs(folder, note)
             try:
                 _forget(root, folder.name)
             except DiskFullError:
@@ -81,44 +86,67 @@ def delete_run(root: StateRoot, folder: Path) -> None:
         raise os_error(f"{error.filename or folder} cannot be removed", error) from None
 
 
-def _see_indexes(root: StateRoot, run: str) -> None:
-    """Read the indexes, so that nothing is removed if one is damaged."""
+def _see_indexes(root: StateRoot, run: str, note: Callable[[str], None]) -> None:
+    """Read the indexes, so that nothing is removed if that of the runs is damaged; that of the cache is made anew."""
     with (
         closing(root.catalog()) as catalog,
-        closing(CacheIndex(cache_place(root.path))) as cache,
+        closing(index_of(root.path)) as cache,
         suppress(NotFoundError),
     ):
-        cache.claims_of(run)
+        if damage := cache.set_aside_damage():
+            note(damage)
         catalog.find(run)
 
 
 def end_processes(folder: Path) -> list[str]:
-    """End the leftover processes of the steps of a run; return the names of those that were found."""
-    records = folder / "processes"
-    return [record.name for record in sorted(records.iterdir()) if end_recorded(record)] if records.is_dir() else []
+    """End the leftover processes of the steps of a run, and of runs that they began; return the names of those found.
+
+    The processes that a copied folder records belong to the original: only their records are removed.
+    """
+    records = sorted((folder / "processes").iterdir()) if (folder / "processes").is_dir() else []
+    try:
+        copied = bool(records) and is_copied(folder, read_description(folder))
+    except (FileNotFoundError, NotFoundError, ConflictError):
+        copied = True  # nothing says that it is not
+    if copied:
+        for record in records:
+            record.unlink()
+        return []
+    inner = [name for one in list_inner_runs(folder) for name in end_processes(one.folder)]
+    return [*(record.name for record in records if end_recorded(record)), *inner]
 
 
 def _forget(root: StateRoot, run: str) -> None:
-    with closing(root.catalog()) as catalog, closing(CacheIndex(cache_place(root.path))) as cache:
-        if catalog.exists():
-            with suppress(NotFoundError):
-                catalog.remove(run)
-        cache.forget_run(run)
+    with closing(root.catalog()) as catalog, closing(index_of(root.path)) as cache:
+        for forget in (catalog.remove if catalog.exists() else None, cache.forget_run):
+            try:
+                if forget is not None:
+                    forget(run)
+            except NotFoundError:
+                pass
+            except ConflictError as error:  # rows without a folder are not shown, and a later start removes them
+                if obstacle(error) != BUSY:
+                    raise
 
 
-def _remove_outputs(folder: Path) -> None:
+def _remove_outputs(folder: Path, note: Callable[[str], None]) -> None:
     """Remove the folder of the outputs of a run on the main file system."""
     try:
         description = read_description(folder)
-    except (
-        FileNotFoundError,
-        NotFoundError,
-        ConflictError,
-    ):  # the run died before it began, or its description is unreadable
+    except (NotFoundError, ConflictError) as error:
+        note(f"the outputs of {folder.name}, if any, stay: {error.message}")
         return
-    base, place = description.get("root"), description.get(PLACE)
+    base, place = description.get(ROOT), description.get(PLACE)
     if not isinstance(base, str) or not isinstance(place, list):
         return
+    outputs = os.path.join(base, *map(str, place), folder.name)
+    if not owns_root(folder, description):
+        if os.path.lexists(outputs):
+            note(f"{outputs} stays: it belongs to the run that {folder.name} is a copy of")
+        return
+    if why := why_no_outputs(Path(base), map(str, place)):
+        hint = f"Put the folder back there, or remove the name to keep the outputs. Then: weft delete {folder.name}"
+        raise ForbiddenError(why, hint=hint)
     with suppress(FileNotFoundError):
         parent = make_folders(base, [str(name) for name in place], make=False)
         try:

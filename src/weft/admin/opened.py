@@ -19,6 +19,7 @@ _OPTIONS: Final[Mapping[str, tuple[type, ...]]] = {
     "gpus": (int,),
     "gpu_type": (str,),
     "grace_s": (float, int),
+    "frozen_s": (float, int),
     "backups": (bool, type(None)),
     "eviction": (str,),
     "stream_window": (int, type(None)),

@@ -7,7 +7,8 @@ that was started last may take its time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct, field
@@ -130,12 +131,18 @@ _STOPPED: Final = "the schedule was stopped"
 class Launcher(Protocol):
     """Starts and stops runs for a scheduler."""
 
-    def start(self, schedule: PipelineSchedule, firing: Firing) -> str:
-        """Start a run for a due time, and return its id when it has begun. WeftError: it cannot be started."""
+    def start(
+        self, due: Iterable[tuple[PipelineSchedule, Firing]]
+    ) -> Generator[tuple[PipelineSchedule, Firing, str | WeftError]]:
+        """Start runs for due times, several at a time; yield each with the id of its run when that has begun, or with
+        the error.
+
+        A time is taken from `due` when its run starts. Starts that were not yielded end when the generator is closed.
+        """
         ...
 
-    def goes_on(self, run: str) -> bool:
-        """Whether a run has not ended."""
+    def outcome(self, run: str) -> str:
+        """Return how a run ended, with its reason; "" while it goes on."""
         ...
 
     def stop(self, run: str) -> None:
@@ -181,19 +188,22 @@ class Scheduler:
     def tick(self) -> float:
         """Apply the rule; return the seconds until the next tick."""
         wait = LOOK_S
+        start: list[tuple[PipelineSchedule, Firing]] = []
         for schedule in self._schedules.all():
             try:
-                if self._one(schedule):
+                if self._one(schedule, start):
                     wait = 0.0
                 self._reported.discard(schedule.name)
             except WeftError as error:
                 if schedule.name not in self._reported:
                     self._reported.add(schedule.name)
                     self._say(f"{schedule.name}: {error.message}")
+        if start:
+            self._start(start)
         return wait
 
-    def _one(self, schedule: PipelineSchedule) -> bool:
-        """Apply the rule to one schedule; return whether it has more work at once."""
+    def _one(self, schedule: PipelineSchedule, starts: list[tuple[PipelineSchedule, Firing]]) -> bool:
+        """Apply the rule to one schedule and add the runs to start; return whether it has more work at once."""
         name, now = schedule.name, self._clock.wall()
         known = [self._look(one) for one in self._schedules.firings(name, states=OPEN)]
         if schedule.state != RUNNING:  # its runs continue, nothing else begins
@@ -222,11 +232,7 @@ class Scheduler:
             self._schedules.put(name, list(written.values()), summed, seen=found.seen, state=state)
         for one in stop:
             self._say(f"{name}: {one.run} gives way")
-        for one in start:
-            if self._ending():
-                self._schedules.wait_again(one)
-            else:
-                self._start(schedule, one)
+        starts += [(schedule, one) for one in start]
         for one in known:
             if one.state == STOPPING or one.due in {gone.due for gone in stop}:
                 self._stop(one)
@@ -259,22 +265,41 @@ class Scheduler:
         self._say(f"{name}: skipped: {stretch.message}")
 
     def _look(self, one: Firing) -> Firing:
-        if one.run and not self._launcher.goes_on(one.run):
-            return replace(one, state=ENDED, at=self._clock.wall())
+        if one.run and (outcome := self._launcher.outcome(one.run)):
+            return replace(one, state=ENDED, at=self._clock.wall(), message=outcome)
         return one
 
-    def _start(self, schedule: PipelineSchedule, one: Firing) -> None:
+    def _start(self, starts: Sequence[tuple[PipelineSchedule, Firing]]) -> None:
+        """Start runs. Those that have not begun when an end is requested wait for the next scheduler."""
+        left = {(one.schedule, one.due): one for _, one in starts}
+
+        def due() -> Iterator[tuple[PipelineSchedule, Firing]]:
+            for schedule, one in starts:
+                if self._ending():
+                    return
+                yield schedule, one
+
         try:
-            run = self._launcher.start(schedule, one)
-        except WeftError as error:
-            message = f"{error.code}: {error.message}"[:1000]
-            self._schedules.fail(one, message, self._clock.wall())
-            self._say(f"{schedule.name}: no run could be started: {message}")
+            with closing(self._launcher.start(due())) as starting:
+                for schedule, one, found in starting:
+                    del left[one.schedule, one.due]
+                    self._started(schedule, one, found)
         except KeyboardInterrupt:
-            self._schedules.wait_again(one)
+            self._wait_again(left.values())
             raise
-        else:
-            self._say(f"{schedule.name}: {run} has begun")
+        self._wait_again(left.values())
+
+    def _started(self, schedule: PipelineSchedule, one: Firing, found: str | WeftError) -> None:
+        if isinstance(found, str):
+            self._say(f"{schedule.name}: {found} has begun")
+            return
+        message = f"{found.code}: {found.message}"[:1000]
+        self._schedules.fail(one, message, self._clock.wall())
+        self._say(f"{schedule.name}: no run could be started: {message}")
+
+    def _wait_again(self, left: Iterable[Firing]) -> None:
+        for one in left:
+            self._schedules.wait_again(one)
 
     def _stop(self, one: Firing) -> None:
         try:

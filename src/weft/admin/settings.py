@@ -5,26 +5,32 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct, field
 
 from weft.model.errors import UsageError
+from weft.model.suggestions import did_you_mean, nearest
 from weft.runtime.arguments import wrong
-from weft.store.state import PROJECT_FILE, StateRoot, current_user, find_project
+from weft.store.places import PROJECT_FILE
+from weft.store.state import StateRoot, current_user, find_project
 
 BACKENDS: Final = ("threads", "processes")
 NOT_SETTINGS: Final = frozenset({"WEFT_CACHE_INDEX", "WEFT_RECORD", "WEFT_SEED"})
 """Variables with this prefix that are no settings: tests and benchmarks read them."""
-TABLES: Final = ("fs",)
+TABLES: Final = ("fs", "images", "queues")
 """Tables of `weft.toml` for other readers."""
 IMAGES: Final = ("ignore", "docker", "podman", "require")
 MOUNTS: Final = ("auto", "off")
+ISOLATIONS: Final = ("auto", "namespace", "ports", "container")
+RULES: Final = ("fixed", "strict")
+BOARDS: Final = ("off", "auto")
+REQUESTS: Final = ("count", "ignore")
 DURABILITY: Final = ("process", "power")
 EVICTIONS: Final = ("furthest", "largest", "lru")
 COLORS: Final = ("auto", "always", "never")
+MOST_PRIORITY: Final = 1_000_000_000
 _MAX_FILE: Final = 1 << 20
 _UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12} | {
     "ki": 2**10,
@@ -64,7 +70,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     stream_window: int = 0
     """The bytes that an edge between streaming tasks may hold; 0: 64 MiB, or a sixteenth of the memory if less."""
     gpus: int = 0
-    """The number of GPUs for tasks that request them."""
+    """The number of GPUs for tasks that request them; 0: for training jobs those that are found, else none."""
     gpu_type: str = ""
     """The type of these GPUs."""
     spill: Path | str | None = None
@@ -83,6 +89,22 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Mounts: `auto` mounts folders at the mount paths of pipelines, visible only to the step; `off` does not."""
     durability: str = "process"
     """The failure that a reported end of a step survives: the death of the `process`, or the loss of `power` too."""
+    isolation: str = "auto"
+    """The network of training jobs: `namespace`, `ports`, `container`, or `auto`, the first that works here."""
+    outer_network: bool = False
+    """Whether replicas in namespaces reach other networks than that of their job."""
+    without_gpus: bool = False
+    """Whether training jobs run without the GPUs that they request."""
+    compat: str = "fixed"
+    """The rules of training jobs: `fixed`, as documented, or `strict`, with the faults of the training operator."""
+    tensorboard: str = "off"
+    """TensorBoard beside training jobs: `off`, `auto` (at a free port) or a port."""
+    priority: int | None = None
+    """The priority of training runs; None: that of their files."""
+    queue: str = ""
+    """The queue of training runs; empty: that of their files, else `default`."""
+    requests: str = "count"
+    """What training jobs request: `count` it, or `ignore` it and start all replicas at once."""
     origins: Mapping[str, SettingSource] = field(default_factory=dict)
 
     @property
@@ -151,9 +173,9 @@ def load_settings(
         if name in NAMES:
             take(name, text, SettingSource("environment", variable), Path.cwd(), variable)
         elif variable not in NOT_SETTINGS:
-            near = get_close_matches(name[:60], NAMES, n=1)
-            known = ", ".join(f"WEFT_{one.upper()}" for one in NAMES)
-            hint = f"Did you mean WEFT_{near[0].upper()}?" if near else f"Unset it. There are: {known}"
+            known = [f"WEFT_{one.upper()}" for one in NAMES]
+            near = nearest(name, NAMES)
+            hint = f"Did you mean WEFT_{near.upper()}?" if near else f"Unset it. There are: {', '.join(known)}"
             raise UsageError(f"there is no setting {variable[:80]}", hint=hint)
     for name, given in (flags or {}).items():
         if given is not None:
@@ -186,6 +208,14 @@ def _count(value: object, shown: str, _: Path) -> int:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**6:
         raise wrong(shown, value, "a whole number from 0 to 999999")
+    return value
+
+
+def _rank(value: object, shown: str, _: Path) -> int:
+    if isinstance(value, str) and value.removeprefix("-").isascii() and value.removeprefix("-").isdigit():
+        value = int(value[:12])
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > MOST_PRIORITY:
+        raise wrong(shown, value, f"a whole number from -{MOST_PRIORITY} to {MOST_PRIORITY}")
     return value
 
 
@@ -229,11 +259,19 @@ def _text(value: object, shown: str, _: Path) -> str:
 def _one_of(allowed: tuple[str, ...]) -> Callable[[object, str, Path], str]:
     def parse(value: object, shown: str, _: Path) -> str:
         if not isinstance(value, str) or value not in allowed:
-            near = get_close_matches(value, allowed, n=1) if isinstance(value, str) else []
-            raise wrong(shown, value, f"one of {', '.join(allowed)}", f"Did you mean {near[0]}?" if near else "")
+            hint = did_you_mean(value, allowed) if isinstance(value, str) else ""
+            raise wrong(shown, value, f"one of {', '.join(allowed)}", hint)
         return value
 
     return parse
+
+
+def _board(value: object, shown: str, _: Path) -> str:
+    text = str(value)
+    port = text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) < 1 << 16
+    if not (text in BOARDS or port):
+        raise wrong(shown, value, "off, auto, or a port from 1 to 65535")
+    return text
 
 
 _PARSERS: Final[dict[str, Callable[[object, str, Path], Any]]] = {
@@ -252,12 +290,19 @@ _PARSERS: Final[dict[str, Callable[[object, str, Path], Any]]] = {
     "docker_env": _one_of(IMAGES),
     "mounts": _one_of(MOUNTS),
     "durability": _one_of(DURABILITY),
+    "isolation": _one_of(ISOLATIONS),
+    "outer_network": _truth,
+    "without_gpus": _truth,
+    "compat": _one_of(RULES),
+    "tensorboard": _board,
+    "priority": _rank,
+    "queue": _text,
+    "requests": _one_of(REQUESTS),
 }
 
 
 def _nearest(name: str) -> str:
-    near = get_close_matches(name[:60].lower().replace("-", "_"), NAMES, n=1)
-    return f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(NAMES)}"
+    return did_you_mean(name.replace("-", "_"), NAMES, f"There are: {', '.join(NAMES)}")
 
 
 def _read(file: Path) -> dict[str, Any]:

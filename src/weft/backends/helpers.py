@@ -10,6 +10,8 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from weft.engine.events import TimerFired
+from weft.model.errors import CapacityError
+from weft.store.limits import limits_named
 
 if TYPE_CHECKING:
     from weft.engine.ports import Shell
@@ -19,15 +21,21 @@ LAST_ACTION_S = 1.0
 
 
 class TimerThread:
-    """A thread that posts `TimerFired` in time; it starts with the first timer."""
+    """A thread that posts `TimerFired` in time."""
 
     def __init__(self, loop: Shell) -> None:
         self._loop = loop
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread(target=self._run, name="weft-timers", daemon=True)
         self._closed = False
         self._order = 0
+
+    def start(self) -> None:
+        """Start the thread: before the first timer, since the end of a task that was stopped may not depend on whether
+        the system has another thread. RuntimeError: it has none.
+        """
+        self._thread.start()
 
     def set(self, job: str, at: float, timer: int) -> None:
         """Post `TimerFired(timer)` to `job` at time `at` of the loop's clock."""
@@ -38,9 +46,6 @@ class TimerThread:
         with self._changed:
             self._order += 1
             heappush(self._heap, (at, self._order, action))
-            if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._run, name="weft-timers", daemon=True)
-                self._thread.start()
             self._changed.notify()
 
     def _run(self) -> None:
@@ -61,7 +66,7 @@ class TimerThread:
         with self._changed:
             self._closed = True
             self._changed.notify()
-        if self._thread is not None and self._thread is not threading.current_thread():
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout=5)
 
 
@@ -83,7 +88,11 @@ class HelperPool:
         self._own = threading.local()
 
     def put(self, action: Callable[[], None]) -> None:
-        """Call `action`, which raises nothing, on one of the threads; returns at once."""
+        """Call `action`, which raises nothing, on one of the threads; returns at once.
+
+        CapacityError: no thread is idle, and the system has none left. The action may not wait for one that is busy,
+        which may wait for what this action does.
+        """
         kept: list[Callable[[], None]] | None = getattr(self._own, "kept", None)
         if kept is None or kept:
             self._give(action)
@@ -96,7 +105,7 @@ class HelperPool:
         if inbox is None:
             inbox = queue.SimpleQueue()
             thread = threading.Thread(target=self._run, args=(inbox,), name=self._name, daemon=True)
-            with self._lock:
+            with self._lock, limits_named():
                 thread.start()
                 self._threads.add(thread)
         inbox.put(action)
@@ -122,7 +131,11 @@ class HelperPool:
     def _hand_on(self) -> None:
         kept = self._own.kept
         if kept:
-            self._give(kept.pop())
+            action = kept.pop()
+            try:
+                self._give(action)
+            except CapacityError:  # no thread is left: this one runs it, when it has no more to do
+                kept.append(action)
 
     def close(self, patience_s: float = LAST_ACTION_S) -> None:
         """End idle threads now, busy ones at the end of their action. Wait `patience_s` seconds for all of them.

@@ -6,7 +6,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from weft.backends.helpers import HelperPool, TimerThread
 from weft.engine.events import Failed, GaveBack, Noted, Weighed
@@ -14,13 +14,15 @@ from weft.engine.notes import NoteKind
 from weft.engine.provider import FixedProvider, NodeSpec
 from weft.engine.tuning import Tuning
 from weft.model.chunks import OUTSIDE, ChunkRef
-from weft.model.errors import NotFoundError, RunCancelledError, WeftError
+from weft.model.errors import CapacityError, NotFoundError, RunCancelledError, WeftError
 from weft.model.failures import Failure, kind_of
 from weft.model.resources import Resources
 from weft.store.api import sizeof
+from weft.store.codec import SMALL_PIECE
+from weft.store.row_index import DENSE
+from weft.store.rows import EdgeValues, positions
 from weft.store.tiers import part_nbytes
 from weft.worker.code import PIECES, InputCode
-from weft.worker.context import EdgeValues
 from weft.worker.lease import LeaseResult as LeaseOutcome
 from weft.worker.lease import WorkerLease
 from weft.worker.run import run
@@ -30,10 +32,12 @@ if TYPE_CHECKING:
     from weft.engine.commands import MarkEnded, Publish, Reply, Restart, Weigh
     from weft.engine.ports import Clock, Job, Shell
     from weft.engine.provider import Provider
-    from weft.store.api import ChunkStore
+    from weft.store.api import ChunkPin, ChunkStore
 
 STREAM_BYTES = 64 * 2**20
 """The bytes that a streamed edge holds before its writers wait; fewer if the memory is small."""
+RESERVE_FROM: Final = 2**20
+"""A lease that needs fewer bytes reserves none."""
 GRACE_S = 3.0
 """The seconds a stopped task may take before it is abandoned."""
 
@@ -48,22 +52,53 @@ def stream_bytes(budget: int) -> int:
     return min(STREAM_BYTES, max(1, budget // 16))
 
 
+def bytes_needed(store: ChunkStore, lease: WorkerLease) -> int:
+    """Return the bytes to reserve for a lease: those that it makes, and its own copies of inputs outside of memory."""
+    nbytes = lease.nbytes
+    if store.memory.outside:
+        nbytes += min(_read_back(lease), max(0, store.memory.budget - nbytes))
+    return nbytes
+
+
 @contextlib.contextmanager
 def reserved(store: ChunkStore, lease: WorkerLease) -> Iterator[Any]:
-    """Reserve memory for a lease's outputs while it runs, if they are expected to be large."""
-    nbytes = lease.nbytes
-    if store.memory.outside:  # each running task has a copy of its own of these
-        nbytes += min(_read_back(lease), max(0, store.memory.budget - nbytes))
-    if nbytes < 2**20:
-        yield None
-        return
+    """Reserve memory for a lease's outputs while it runs, if they are expected to be large, and pin its inputs.
+
+    An input that leaves memory while the lease waits for its reservation is read back, so that needs grow.
+    """
     owner = f"{lease.root.vertex}[{lease.lo}]"
-    if lease.root.in_bubble:
-        with store.memory.claim(owner, nbytes) as reservation:
-            yield reservation
-        return
-    with store.memory.reserve(owner, nbytes, cancelled=lambda: lease.stop) as reservation:
-        yield reservation
+    nbytes = bytes_needed(store, lease)
+    while True:
+        with contextlib.ExitStack() as held:
+            reservation = None
+            if nbytes >= RESERVE_FROM and lease.root.in_bubble:
+                reservation = held.enter_context(store.memory.claim(owner, nbytes))
+            elif nbytes >= RESERVE_FROM:
+                reservation = held.enter_context(store.memory.reserve(owner, nbytes, cancelled=lambda: lease.stop))
+            for pin in _pinned(store, lease):
+                held.callback(pin.release)
+            least = bytes_needed(store, lease)
+            if least <= nbytes or least < RESERVE_FROM or lease.root.in_bubble:
+                yield reservation
+                return
+        nbytes = least
+
+
+def _pinned(store: ChunkStore, lease: WorkerLease) -> Iterator[ChunkPin]:
+    """Pin the inputs that the tasks of a lease read whole: until it ends it refers to them, wherever they move."""
+    for inp, indexes in _whole_inputs(lease):
+        spans = [(lo, hi) for index in indexes for lo, hi, _, _ in inp.router.inputs(index)]
+        yield store.pin(inp.column, {at for lo, hi in spans for at in range(lo, hi)})
+
+
+def _whole_inputs(lease: WorkerLease, member: int = -1) -> Iterator[tuple[InputCode, range]]:
+    """Yield the inputs with large values that the members of a lease, or one, read whole, with the reading tasks."""
+    mults = (1,) if lease.cone is None else lease.cone.mult
+    inner = frozenset() if lease.cone is None else frozenset(lease.cone.members)
+    for at, (code, mult) in enumerate(zip(lease.codes, mults, strict=True)):
+        for inp in code.inputs if member in (-1, at) else ():
+            if inp.mode != PIECES and not inp.live and inp.source not in inner and inp.column.tracked:
+                yield inp, range(lease.lo * mult, max(lease.lo + 1, lease.hi) * mult)
 
 
 def _read_back(lease: WorkerLease) -> int:
@@ -71,47 +106,50 @@ def _read_back(lease: WorkerLease) -> int:
 
     Data read in pieces counts as working memory of its vertex.
     """
-    mults = (1,) if lease.cone is None else lease.cone.mult
-    inner = frozenset() if lease.cone is None else frozenset(lease.cone.members)
-    units = range(lease.lo, max(lease.lo + 1, lease.hi))
-    return max(
-        sum(
-            cell.nbytes
-            for inp in code.inputs
-            if inp.mode != PIECES and not inp.live and inp.source not in inner
-            for lo, hi, _, _ in inp.router.inputs(index)
-            for cell in inp.column.values[lo:hi]
-            if type(cell) is ChunkRef and cell.tier in OUTSIDE
-        )
-        for code, mult in zip(lease.codes, mults, strict=True)
-        for index in range(units.start * mult, units.stop * mult)
-    )
+    most = 0
+    for member in range(len(lease.codes)):
+        read: dict[int, int] = {}
+        for inp, indexes in _whole_inputs(lease, member):
+            for index in indexes:
+                cells = [cell for lo, hi, _, _ in inp.router.inputs(index) for cell in inp.column.values[lo:hi]]
+                nbytes = sum(cell.nbytes for cell in cells if type(cell) is ChunkRef and cell.tier in OUTSIDE)
+                read[index] = read.get(index, 0) + nbytes
+        most = max(most, *read.values(), 0)
+    return most
 
 
 def input_bytes(inp: InputCode, index: int) -> int:
     """Return the bytes that task `index` reads through an input, as far as they exist."""
     if inp.live:
         return 0
-    column = inp.column
-    cells = [
-        (column.values[i], part_lo, part_hi)
-        for lo, hi, part_lo, part_hi in inp.router.inputs(index)
-        for i in range(lo, hi)
-    ]
+    column, index_of = inp.column, inp.column.index
     if inp.mode != PIECES:
-        return sum(cell.nbytes if type(cell) is ChunkRef else sizeof(cell) for cell, _, _ in cells)
+        cells = [column.values[i] for lo, hi, _, _ in inp.router.inputs(index) for i in range(lo, hi)]
+        return sum(cell.nbytes if type(cell) is ChunkRef else sizeof(cell) for cell in cells)
     nbytes = 0
-    for cell, lo, hi in cells:
-        if type(cell) is EdgeValues:
-            nbytes += sum(sizeof(piece) for part in range(lo, hi) for piece in cell.part(inp.edge, part))
-        elif type(cell) is not ChunkRef:
-            nbytes += sum(map(sizeof, cell[lo:hi])) if isinstance(cell, (list, tuple)) else 0
-        elif cell.parts:
-            with contextlib.suppress(NotFoundError):  # spilled or freed meanwhile
-                nbytes += part_nbytes(cell, lo, hi)
+    for lo, hi, part_lo, part_hi in inp.router.inputs(index):
+        if index_of is not None and index_of.kind(lo, hi) != DENSE:
+            pieces = index_of.pieces(inp.edge, (lo, hi, part_lo, part_hi))
+            nbytes += sum(_bytes_of(inp, column.values[row], part, part + 1) for row, part in pieces)
         else:
-            nbytes += cell.nbytes * (hi - lo) // inp.router.partitions
+            nbytes += sum(_bytes_of(inp, column.values[row], part_lo, part_hi) for row in range(lo, hi))
     return nbytes
+
+
+def _bytes_of(inp: InputCode, cell: Any, lo: int, hi: int) -> int:
+    """Return the bytes of the partitions `lo:hi` of a row, as far as they exist."""
+    with contextlib.suppress(NotFoundError):  # spilled or freed meanwhile
+        if type(cell) is EdgeValues:
+            return sum(map(sizeof, cell.part(inp.edge, lo, hi)))
+        if type(cell) is not ChunkRef:
+            return sum(map(sizeof, cell[lo:hi])) if isinstance(cell, (list, tuple)) else 0
+        if cell.pieces:
+            at = positions(cell.pieces, inp.edge, lo, hi)[1]
+            return part_nbytes(cell, at.start, at.stop) if cell.parts else len(at) * SMALL_PIECE
+        if cell.parts:
+            return part_nbytes(cell, lo, hi)
+        return cell.nbytes * (hi - lo) // inp.router.partitions
+    return 0
 
 
 def run_here(local: LocalJob, lease: WorkerLease, target_s: float) -> None:
@@ -187,6 +225,10 @@ class LocalBackend(ABC):
         """See `Executor.provider`: one node of fixed size."""
         return FixedProvider((NodeSpec(workers=tuple(self.numbers()), resources=self._resources),))
 
+    def waiting(self) -> contextlib.AbstractContextManager[None]:
+        """See `Executor.waiting`."""
+        return contextlib.nullcontext()
+
     def hurry(self) -> None:
         """See `Executor.hurry`: processes are killed, threads abandoned."""
         self.grace_s = 0.0
@@ -199,6 +241,14 @@ class LocalBackend(ABC):
         """See `Executor.attach`."""
         self._loop = loop
         self._timers = TimerThread(loop)
+        self._timers.start()
+
+    def run_beside(self, local: LocalJob, lease: WorkerLease) -> None:
+        """Run a lease that takes no worker on a helper thread; it fails if the system has no thread left."""
+        try:
+            self._helpers.put(partial(run_here, local, lease, self.tuning.target_s))
+        except CapacityError as error:
+            self.loop.post_later(local.job.id, local.report(lease, crashed(lease, error), self.loop.clock.now()))
 
     def shrink(self, job: Job, lease: int) -> None:
         """See `Executor.shrink`."""

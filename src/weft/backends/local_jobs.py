@@ -15,6 +15,7 @@ from weft.graph.task import WatchedVertex
 from weft.model.errors import NotFoundError, RunCancelledError
 from weft.model.failures import Failure
 from weft.store.api import ABSENT, Column, sizeof
+from weft.store.rows import answer_of
 from weft.worker.code import InputCode, TaskCode, code_of
 from weft.worker.context import not_controlled
 from weft.worker.lease import LeaseResult as LeaseOutcome
@@ -51,6 +52,9 @@ class Race:
         self.lock = threading.Lock()
 
 
+_MAKING = threading.Lock()
+"""Held while a part of a job is made that few jobs need."""
+
 AnyLease = TypeVar("AnyLease", bound=WorkerLease)
 AnyAnswer = TypeVar("AnyAnswer")
 
@@ -72,7 +76,7 @@ class LocalJob:
         self._endpoints: dict[str, dict[int, Any]] = {}
         self._replies: dict[str, str] = {}
         self._events: dict[str, deque[tuple[str, int, Any]]] = {}
-        self.moved = threading.Condition()
+        self._moved: threading.Condition | None = None
         self.watched = False
         self.outputs: Outputs | None = job.outputs
         self._parts_freed: dict[str, set[int]] = {}
@@ -127,6 +131,7 @@ class LocalJob:
             nbytes=launch.nbytes,
             resources=launch.resources,
             host=self,
+            worker=launch.worker,
             gate=self.job.gates.pop(launch.lease, None) if self.job.gates else None,
         )
         if launch.backup_of:
@@ -226,14 +231,13 @@ class LocalJob:
         if self.closed:
             self.store.free_range(column, lo, lo + len(values))
         if self.watched:
-            with self.moved:
-                self.moved.notify_all()
+            self._wake_readers()
 
     def report(self, lease: WorkerLease, outcome: LeaseOutcome, now: float) -> Done | Failed:
         """Return the event that reports the outcome of a lease."""
         self.forget(lease)
         if not outcome.kind:
-            values = list(outcome.values) if lease.root.expands else None
+            values = [answer_of(value) for value in outcome.values] if lease.root.expands else None
             return Done(
                 now,
                 lease.id,
@@ -294,13 +298,11 @@ class LocalJob:
         for column in self.job.given.values():
             if getattr(column.foresee, "args", (None, None))[1] == self._passed:
                 column.foresee = None  # the next job may still use it
-        with self.moved:
-            self.moved.notify_all()
+        self._wake_readers()
 
     def settle(self) -> None:
         """Wake the waiters after a stop: their inputs may never come."""
-        with self.moved:
-            self.moved.notify_all()
+        self._wake_readers()
         if self._streams is not None:
             self._streams.wake_all()
 
@@ -382,7 +384,7 @@ class LocalJob:
         """The streams of the job."""
         streams = self._streams
         if streams is None:
-            with self.moved:
+            with _MAKING:
                 streams = self._streams = self._streams or Streams(self.job, self.store, self._window, self.ended)
         return streams
 
@@ -435,13 +437,25 @@ class LocalJob:
 
     def _read_committed(self, inp: InputCode, index: int, context: WorkerTaskContext) -> Iterator[Any]:
         wanted = [i for lo, hi, _, _ in inp.router.inputs(index) for i in range(lo, hi)]
+        moved = self._readers()
         for source in wanted:
-            with self.moved:
+            with moved:
                 while inp.column.values[source] is ABSENT and inp.source not in self.ended:
                     self._must_go_on(context)
-                    self.moved.wait(0.1)
+                    moved.wait(0.1)
             if inp.column.values[source] is not ABSENT:
                 yield from read_one(inp, self.store, index, source)
+
+    def _readers(self) -> threading.Condition:
+        """Return the condition on which tasks wait for output in progress; it is made for the first of them."""
+        with _MAKING:
+            moved = self._moved = self._moved or threading.Condition()
+        return moved
+
+    def _wake_readers(self) -> None:
+        if self._moved is not None:  # a reader that has just come looks before it waits
+            with self._moved:
+                self._moved.notify_all()
 
     def _must_go_on(self, context: WorkerTaskContext) -> None:
         if context.lease.stop or self.job.outcome is not None:

@@ -10,7 +10,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.worker.channel import KILL, START, Channel, FrameDecoder
+from weft.worker.channel import END, KILL, START, Channel, FrameDecoder
 
 if TYPE_CHECKING:
     from weft.worker.messages import WorkerConfig
@@ -63,9 +63,11 @@ class Nursery:
 
     def end(self) -> None:
         """End the nursery and with it all workers, and wait for their exits."""
+        self._send((END,))
         with suppress(OSError):
             self.control.shutdown(socket.SHUT_RDWR)  # not only closed: a forked process may have a copy
         self.control.close()
+        self.process.send_signal(signal.SIGCONT)  # a stopped one would not see the end of the socket
         try:
             self.process.wait(timeout=CLOSING_S)
         except subprocess.TimeoutExpired:

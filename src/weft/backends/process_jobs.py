@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import socket
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -11,21 +13,23 @@ from operator import is_
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
+from weft.backends.local import RESERVE_FROM, bytes_needed
 from weft.backends.local_jobs import LocalJob
 from weft.model.chunks import ChunkRef, Tier
-from weft.model.errors import NotFoundError, ProgramError
+from weft.model.errors import CapacityError, NotFoundError, ProgramError
 from weft.store import codec
 from weft.store.api import ABSENT, FIXED, sizeof
+from weft.store.row_index import DENSE
 from weft.worker.channel import FrameDecoder, FrameEncoder, dumps
+from weft.worker.code import PIECES
 from weft.worker.lease import WorkerLease
-from weft.worker.messages import Assignment, CodeRow, InputRow, SharedPage
+from weft.worker.messages import PAGE_BYTES, Assignment, CodeRow, InputRow, SharedPage
 from weft.worker.remote_store import LARGE
 from weft.worker.streaming import packed
+from weft.worker.traces import CrashTrace, read_trace
 
 if TYPE_CHECKING:
-    import mmap
-    import socket
-
+    from weft.backends.nursery import Nursery
     from weft.engine.ports import Job, Shell
     from weft.graph.lease import Cone
     from weft.graph.routing import Router
@@ -33,13 +37,16 @@ if TYPE_CHECKING:
     from weft.store.api import ChunkPin, ChunkStore, Column, MemoryGrant
     from weft.store.segments import SegmentWriter
     from weft.worker.code import InputCode, TaskCode
+    from weft.worker.lease import LeaseResult
+    from weft.worker.messages import WorkerConfig
 
 NOT_SENT: Final = object()
 """A cell that a worker lacks."""
 
 
-Cells = tuple[int, int, int, list[Any], bool]
-"""Values in a message: (column, its length, first index, values, whether the worker keeps them)."""
+Cells = tuple[int, int, int | list[int], list[Any], bool, int]
+"""Values in a message: (column, its length, first index or all indexes, values, whether the worker keeps them, the kind
+of the rows that are not sent: see `RowIndex`)."""
 
 
 class NeedsHelperError(Exception):
@@ -49,7 +56,8 @@ class NeedsHelperError(Exception):
 class WorkerConnection:
     """One worker process as seen from the session. `lock` guards the page, `current` and the outbox.
 
-    `paths` is the part of its `sys.path` that the session sent. `born_at` is the time of its first message.
+    `paths` is the part of its `sys.path` that the session sent. `born_at` is the time of its first message. `reason` is
+    why the session ends it; `frozen`: because it was stopped.
     """
 
     def __init__(
@@ -68,10 +76,29 @@ class WorkerConnection:
         self.dead = False
         self.born_at: float | None = None
         self.reason = ""
+        self.frozen = False
         self.codes: set[int] = set()
         self.cones: set[int] = set()
         self.sent: dict[int, list[Any]] = {}
+        self.kinds: dict[int, int] = {}
+        """The kind of the rows of each column: of sparse rows, the worker has only those that its tasks read."""
         self.drops: list[tuple[int, int, int]] = []
+
+    @classmethod
+    def start(cls, nursery: Nursery, config: WorkerConfig) -> WorkerConnection:
+        """Start a worker process with a socket pair and a page."""
+        ours, theirs = socket.socketpair()
+        # Not a file in shared memory: touching a page of a full one would end this process with a bus error.
+        page_fd = os.memfd_create("weft-page")
+        try:
+            os.ftruncate(page_fd, PAGE_BYTES)
+            page = mmap.mmap(page_fd, PAGE_BYTES)
+            ours.setblocking(False)
+            nursery.start(config, theirs.fileno(), page_fd)
+            return cls(config.number, ours, page, FrameEncoder(config.shm, config.prefix), nursery.paths)
+        finally:
+            os.close(page_fd)
+            theirs.close()
 
     def send(self, data: bytes) -> bool:
         """Send a frame if the socket takes it now, else queue it (lock held). Return False if bytes stay queued."""
@@ -98,6 +125,11 @@ class WorkerConnection:
                 outbox.popleft()
         return True
 
+    def trace(self) -> CrashTrace:
+        """Return where the worker has ended, or hangs, in its lease."""
+        lease = self.current
+        return CrashTrace() if lease is None else read_trace(self.pages, lease.token)
+
     def close(self) -> None:
         """Release the socket and the page."""
         self.sock.close()
@@ -109,7 +141,7 @@ class WorkerConnection:
 class RemoteLease(WorkerLease):
     """A lease at a worker process, with the resources held here until its report."""
 
-    __slots__ = ("conn", "error", "files", "local", "pins", "reservation", "token")
+    __slots__ = ("conn", "error", "files", "local", "needs", "pins", "reservation", "token")
 
     conn: WorkerConnection
     local: ProcessJob
@@ -121,11 +153,19 @@ class RemoteLease(WorkerLease):
         self.token = token
         self.pins: list[ChunkPin] = []
         self.files: list[ChunkRef] = []
+        nbytes, budget = bytes_needed(local.store, self), local.store.memory.budget
+        # A task with room for one copy of its output alone still runs.
+        self.needs = nbytes if nbytes <= budget else max(budget, nbytes // 2)
+        if nbytes < RESERVE_FROM:
+            self.needs = 0
         self.reservation: MemoryGrant | None = None
         self.error: Exception | None = None
 
     def shrink(self) -> int | None:
-        """See `WorkerLease.shrink`; the lease ends at `hi` for certain."""
+        """See `WorkerLease.shrink`. The worker process reads the new end from a shared page before each unit.
+
+        It may have begun a unit behind the new end just before: the end then lies behind that unit.
+        """
         conn = self.conn
         with conn.lock:
             if conn.current is not self:
@@ -152,31 +192,49 @@ class RemoteLease(WorkerLease):
             if self.conn.current is self:
                 self.conn.page.stop = 1
 
-    def shared(self, column: Column, lo: int, hi: int, *, slow: bool) -> list[Any]:
+    def shared(self, column: Column, indexes: range | list[int], *, slow: bool) -> list[Any]:
         """Return cells in a form that another process can read, pinned until the end of the lease."""
         tracked = column.tracked
-        mine = [at for at in range(lo, hi) if at in tracked] if tracked else ()
+        mine = [at for at in indexes if at in tracked] if tracked else ()
         if not mine:
-            return column.values[lo:hi]
+            return _cells(column, indexes)
         self.pins.append(self.local.store.pin(column, mine))
-        values = column.values[lo:hi]
+        values = _cells(column, indexes)
         large = []
-        for at in mine:
-            cell = values[at - lo]
+        for place, (at, cell) in enumerate(zip(indexes, values, strict=True)):
+            if at not in tracked:
+                continue
             if type(cell) is ChunkRef:
                 if cell.tier is Tier.OBJECT:  # the worker may not be able to read it there
-                    large.append(at)
+                    large.append((place, at))
             elif cell is not ABSENT:
                 entry = tracked.get(at)
                 if entry is not None and entry.nbytes >= LARGE:
-                    large.append(at)
+                    large.append((place, at))
         if large:
             if not slow:
                 raise NeedsHelperError
             with suppress(NotFoundError):  # freed meanwhile: the worker will report it as missing
-                for at, cell in zip(large, self.local.store.share(column, large), strict=True):
-                    values[at - lo] = cell
+                moved = self.local.store.share(column, [at for _, at in large])
+                for (place, _), cell in zip(large, moved, strict=True):
+                    values[place] = cell
         return values
+
+    def committed(self, vertex: str, edge: str, source: int) -> tuple[str, Any]:
+        """Return a committed value that a task reads while its source runs: ("value", it), or "wait" or "end"."""
+        code = next(code for code in self.codes if code.vertex == vertex)
+        inp = next(inp for inp in code.inputs if inp.edge == edge)
+        ended = self.local.job.outcome is not None or inp.source in self.local.ended
+        with suppress(ProgramError, CapacityError):
+            cell = self.shared(inp.column, range(source, source + 1), slow=True)[0]
+            if cell is not ABSENT:
+                return "value", cell
+        return "end" if ended else "wait", None
+
+    def fit(self, outcome: LeaseResult) -> None:
+        """Drop the results of tasks that were revoked from the lease."""
+        if outcome.hi > self.hi or (outcome.kind and outcome.hi == self.hi):
+            outcome.end_at(self.hi, self.lo)
 
     def unpin(self) -> None:
         """Unpin the inputs."""
@@ -270,6 +328,7 @@ class ProcessJob(LocalJob):
             code.measured,
             code.counted,
             code.kept,
+            code.parts,
         )
         try:
             return self.ship(tuple(row), self.files)
@@ -331,7 +390,7 @@ class LeaseMessage:
     """A lease for its worker, with the codes, cones and values that the worker lacks.
 
     `marks` are the values that the worker has once the message is sent: the list of those sent of a column, the first
-    index, and the values.
+    index or all indexes, and the values. `kinds` are the kinds of rows of the columns that it then knows.
 
     NeedsHelperError: packing takes long, and the caller may not wait.
     """
@@ -341,7 +400,8 @@ class LeaseMessage:
         cone = lease.cone
         self.codes: dict[int, bytes | ChunkRef] = {}
         self.cones: dict[int, Cone] = {}
-        self.marks: list[tuple[list[Any], int, list[Any]]] = []
+        self.marks: list[tuple[list[Any], int | list[int], list[Any]]] = []
+        self.kinds: dict[int, int] = {}
         numbers: list[int] = []
         items: list[tuple[int, int, bytes | ChunkRef]] = []
         cells: list[Cells] = []
@@ -374,6 +434,7 @@ class LeaseMessage:
             lease.resources,
             tuple(items),
             payload,
+            lease.reservation is not None and local.store.memory.outside > 0,
         )
 
     def _collect(
@@ -392,23 +453,68 @@ class LeaseMessage:
         number = lease.local.column_number(inp.source)
         n = len(column)
         sent = conn.sent.get(number)
-        keep = inp.router.wide or sent is not None
+        index = column.index if inp.mode == PIECES else None
+        kind = DENSE if index is None else index.kind(0, n)
+        keep = inp.router.wide or kind != DENSE or sent is not None
         if keep and (sent is None or len(sent) != n):
             sent = conn.sent[number] = [NOT_SENT] * n
+        if index is not None and sent is not None:
+            # A worker that must have all rows once, because one is missing for example, gets all from then on.
+            if kind == conn.kinds.get(number, kind) != DENSE:
+                pieces = [piece for dst in range(lo, hi) for piece in inp.router.inputs(dst)]
+                wanted = sorted({row for piece in pieces for row, _ in index.pieces(inp.edge, piece)})
+                if self._collect_sparse(lease, column, (number, kind), wanted, cells, slow=slow):
+                    return
+            self.kinds[number] = DENSE
         for a, b in needed(inp.router, lo, hi):
-            values = lease.shared(column, a, b, slow=slow)
+            values = lease.shared(column, range(a, b), slow=slow)
             if sent is None:
-                cells.append((number, n, a, values, False))
+                cells.append((number, n, a, values, False, DENSE))
                 continue
             now = column.values[a:b]
             old = sent[a:b]
             if all(map(is_, now, old)):
                 continue
             if all(known is NOT_SENT for known in old):
-                cells.append((number, n, a, values, True))
+                cells.append((number, n, a, values, True, DENSE))
             else:
-                cells.extend((number, n, a + at, [values[at]], True) for at in range(b - a) if now[at] is not old[at])
+                fresh = [at for at in range(b - a) if now[at] is not old[at]]
+                cells.append((number, n, [a + at for at in fresh], [values[at] for at in fresh], True, DENSE))
             self.marks.append((sent, a, now))
+
+    def _collect_sparse(
+        self,
+        lease: RemoteLease,
+        column: Column,
+        known_as: tuple[int, int],
+        wanted: list[int],
+        cells: list[Cells],
+        *,
+        slow: bool,
+    ) -> bool:
+        """Add those of the `wanted` sparse rows that the worker lacks; False if one is lost meanwhile.
+
+        `known_as` is the number of the column and the kind of its rows.
+        """
+        number, kind = known_as
+        values = lease.shared(column, wanted, slow=slow)
+        now = _cells(column, wanted)
+        if any(cell is ABSENT for cell in values):
+            return False
+        sent = lease.conn.sent[number]
+        fresh = [place for place, at in enumerate(wanted) if now[place] is not sent[at]]
+        if fresh or number not in lease.conn.kinds:
+            at = [wanted[place] for place in fresh]
+            cells.append((number, len(column), at, [values[place] for place in fresh], True, kind))
+            self.marks.append((sent, at, [now[place] for place in fresh]))
+            self.kinds[number] = kind
+        return True
+
+
+def _cells(column: Column, indexes: range | list[int]) -> list[Any]:
+    """Return the cells of a range, or of any rows."""
+    values = column.values
+    return values[indexes.start : indexes.stop] if type(indexes) is range else [values[at] for at in indexes]
 
 
 def _quick(program: Program) -> bool:
@@ -442,7 +548,7 @@ def _pickled(cells: list[Cells], lease: RemoteLease) -> bytes:
     try:
         return dumps(cells)
     except Exception as whole:
-        for _, _, _, values, _ in cells:
+        for _, _, _, values, _, _ in cells:
             for value in values:
                 try:
                     dumps(value)

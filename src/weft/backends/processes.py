@@ -13,10 +13,8 @@ its lease goes back to the master with the loss.
 from __future__ import annotations
 
 import itertools
-import mmap
 import os
 import selectors
-import socket
 import sys
 import threading
 from collections import deque
@@ -25,8 +23,9 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from weft.backends.heartbeats import Heartbeats, is_stopped
 from weft.backends.helpers import LAST_ACTION_S
-from weft.backends.local import GRACE_S, LocalBackend, abandon, crashed, lease_bytes, run_here
+from weft.backends.local import GRACE_S, LocalBackend, abandon, crashed, lease_bytes
 from weft.backends.nursery import CLOSING_S, Nursery, exit_text, take_peak
 from weft.backends.process_jobs import (
     NOT_SENT,
@@ -38,12 +37,12 @@ from weft.backends.process_jobs import (
 )
 from weft.backends.streams import END
 from weft.engine.events import Progress, Started, UserEvent
-from weft.engine.ports import WorkerSpec
+from weft.engine.ports import FROZEN_S, WorkerSpec
+from weft.engine.provider import BESIDE
 from weft.engine.tuning import Tuning
 from weft.graph.task import USAGE
 from weft.model.chunks import ChunkRef
-from weft.model.errors import CapacityError, ProgramError, RunCancelledError
-from weft.store.api import ABSENT
+from weft.model.errors import CapacityError, RunCancelledError
 from weft.store.segments import SegmentWriter
 from weft.worker.channel import (
     ACK,
@@ -61,12 +60,12 @@ from weft.worker.channel import (
     STARTED,
     STREAM,
     STREAM_END,
-    FrameEncoder,
     dumps,
 )
 from weft.worker.lease import LeaseResult, WorkerLease
-from weft.worker.messages import PAGE_BYTES, WorkerConfig
+from weft.worker.messages import WorkerConfig
 from weft.worker.remote_store import PackedValues, unpack
+from weft.worker.traces import CrashTrace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,9 +80,10 @@ if TYPE_CHECKING:
 _FIRST_TICK_S: Final = 0.005
 _LAST_TICK_S: Final = 0.08
 _READ: Final = 1 << 18
-_RESERVE_FROM: Final = 1 << 20
 _STILLBORN_MAX: Final = 8
 _PAUSE_S: Final = 0.05
+_NURSERY: Final = -1
+"""The number of the nursery among the workers."""
 PEAK: Final = "peak_memory"
 """The name of a worker process's peak memory (bytes) in the usage of a vertex."""
 
@@ -92,8 +92,9 @@ class Processes(LocalBackend):
     """An executor of leases in `workers` processes over one store.
 
     `shm` is the store's folder for shared memory, `spill` its folder on disk for data that does not fit there.
-    `grace_s` is the time from the stop of a task to the kill of its process. `window` is the bytes that a streamed edge
-    may hold (default: `stream_bytes` of the store's budget).
+    `grace_s` is the time from the stop of a task to the kill of its process. A process that something has stopped is
+    killed within `frozen_s`. `window` is the bytes that a streamed edge may hold (default: `stream_bytes` of the
+    store's budget).
     """
 
     name = "processes"
@@ -108,17 +109,20 @@ class Processes(LocalBackend):
         resources: Resources | None = None,
         grace_s: float = GRACE_S,
         window: int | None = None,
+        frozen_s: float = FROZEN_S,
     ) -> None:
         super().__init__(workers, store, resources, grace_s, window)
         self.tuning = Tuning(
             target_s=0.010,
             shared_memory=True,
+            copied_out=True,
             lease_bytes=lease_bytes(store.memory.budget, workers),
             stream_bytes=self.window,
         )
         self._shm = str(shm)
         self._spill = "" if spill is None else str(spill)
         self._writer = SegmentWriter(self._shm, prefix="sent-", fallback=spill)
+        self._heartbeats = Heartbeats(frozen_s)
         self._first = workers
         self._numbers = itertools.count(workers)
         self._ids = itertools.count(1)
@@ -163,8 +167,8 @@ class Processes(LocalBackend):
     def launch(self, job: Job, lease: Launch) -> None:
         """See `Executor.launch`."""
         local: ProcessJob = job.backend
-        if lease.worker < 0:
-            self._helpers.put(partial(run_here, local, local.lease(lease), self.tuning.target_s))
+        if not 0 <= lease.worker < BESIDE:
+            self.run_beside(local, local.lease(lease))
             return
         conn = self._conns.get(lease.worker)
         if conn is None:
@@ -173,26 +177,27 @@ class Processes(LocalBackend):
         remote.prepare(local, conn, next(self._ids))
         self._leases[remote.token] = remote
         try:
-            if remote.nbytes >= _RESERVE_FROM:
-                remote.reservation = self.store.memory.try_reserve(_owner(remote), remote.nbytes)
-                if remote.reservation is None:
-                    raise NeedsHelperError
-            self._send_lease(remote, slow=False)
-        except NeedsHelperError:
-            remote.unpin()
-            self._helpers.put(partial(self._launch_slowly, remote))
+            try:
+                if remote.needs:
+                    remote.reservation = self.store.memory.try_reserve(_owner(remote), remote.needs)
+                    if remote.reservation is None:
+                        raise NeedsHelperError
+                self._send_lease(remote, slow=False)
+            except NeedsHelperError:
+                remote.unpin()
+                self._helpers.put(partial(self._launch_slowly, remote))
         except BaseException as error:  # noqa: BLE001
             self._not_launched(remote, error)
 
     def _launch_slowly(self, lease: RemoteLease) -> None:
         """Prepare a lease on a helper thread: wait for memory, write inputs to shared memory, send."""
         try:
-            if lease.nbytes >= _RESERVE_FROM and lease.reservation is None:
+            if lease.needs and lease.reservation is None:
                 gone = partial(_given_up, lease)
                 if lease.root.in_bubble:  # other leases wait for it, so it may not wait
-                    lease.reservation = self.store.memory.claim(_owner(lease), lease.nbytes)
+                    lease.reservation = self.store.memory.claim(_owner(lease), lease.needs)
                 else:
-                    lease.reservation = self.store.memory.reserve(_owner(lease), lease.nbytes, cancelled=gone)
+                    lease.reservation = self.store.memory.reserve(_owner(lease), lease.needs, cancelled=gone)
             self._send_lease(lease, slow=True)
         except BaseException as error:  # noqa: BLE001
             self._not_launched(lease, error)
@@ -260,6 +265,7 @@ class Processes(LocalBackend):
         for conn in list(self._conns.values()):
             for number in numbers[1]:
                 conn.sent.pop(number, None)
+                conn.kinds.pop(number, None)
             known = [n for n in numbers[0] if n in conn.codes]
             if known:
                 conn.codes.difference_update(known)
@@ -306,6 +312,7 @@ class Processes(LocalBackend):
         with conn.lock:
             if conn.dead:
                 lease.release()
+                self._wake()  # the driver may wait without end, and a stopped nursery reports no loss
                 return
             if lease.stop:
                 raise RunCancelledError(f"{_owner(lease)} was stopped")
@@ -315,8 +322,13 @@ class Processes(LocalBackend):
             conn.codes.update(message.codes)
             conn.cones.update(message.cones)
             del conn.drops[: len(drops)]
-            for sent, lo, values in message.marks:
-                sent[lo : lo + len(values)] = values
+            conn.kinds.update(message.kinds)
+            for sent, at, values in message.marks:
+                if isinstance(at, int):
+                    sent[at : at + len(values)] = values
+                else:
+                    for index, value in zip(at, values, strict=True):
+                        sent[index] = value
             done = conn.send(data)
         if not done:
             self._soon(partial(self._want_write, conn))
@@ -342,6 +354,8 @@ class Processes(LocalBackend):
         tick = _FIRST_TICK_S
         while not self._closing:
             found = select(tick if loop.jobs else None)
+            if self._heartbeats.is_due(loop.clock.now()):
+                self._kill_stopped()
             if not found:
                 tick = min(2 * tick, _LAST_TICK_S)
                 loop.idle_tick()
@@ -431,11 +445,18 @@ class Processes(LocalBackend):
             elif question[0] == "watch":
                 self._send(conn, (ANSWER, dumps(local.seen(*question[1:]))))
             elif question[0] == "keep":
-                self._helpers.put(partial(self._answer_keep, lease, *question[1:]))
+                self._answer_beside(lease, partial(self._answer_keep, lease, *question[1:]))
             elif question[0] == "reply":
                 self._send(conn, (ANSWER, dumps(local.reply(question[1]))))
             else:
-                self._helpers.put(partial(self._answer_cell, lease, *question[1:]))
+                self._answer_beside(lease, partial(self._answer_cell, lease, *question[1:]))
+
+    def _answer_beside(self, lease: RemoteLease, answer: Callable[[], None]) -> None:
+        """Answer a question on a helper thread, because it may block; the worker is lost if the system has none."""
+        try:
+            self._helpers.put(answer)
+        except CapacityError as error:
+            self._kill(lease.conn, str(error))
 
     def _done(self, conn: WorkerConnection, lease: RemoteLease, rest: list[Any]) -> None:
         _, hi, reached, packed, seconds, kind, vertex, index, message, traceback, *more = rest
@@ -457,7 +478,7 @@ class Processes(LocalBackend):
                     raise lease.error
                 outcome.values = unpack(packed)
                 if reached < 0:
-                    self._fit(lease, outcome)
+                    lease.fit(outcome)
                 local.commit(lease, outcome, lease.reservation)
             except Exception as error:  # noqa: BLE001
                 outcome = crashed(lease, error)
@@ -475,12 +496,6 @@ class Processes(LocalBackend):
             event = UserEvent(self.loop.clock.now(), vertex, lease.lo, USAGE, {PEAK: float(peak)})
             self.loop.post_later(job.id, event)
 
-    @staticmethod
-    def _fit(lease: RemoteLease, outcome: LeaseResult) -> None:
-        """Drop the results of tasks that were revoked from a lease."""
-        if outcome.hi > lease.hi or (outcome.kind and outcome.hi == lease.hi):
-            outcome.end_at(lease.hi, lease.lo)
-
     def _progress(self, lease: RemoteLease, rest: list[Any]) -> None:
         _, hi, packed, seconds = rest
         packed = PackedValues(*packed)
@@ -490,7 +505,7 @@ class Processes(LocalBackend):
                 return
             try:
                 outcome.values = unpack(packed)
-                self._fit(lease, outcome)
+                lease.fit(outcome)
                 lease.local.commit(lease, outcome, lease.reservation, ends=False)
             except Exception as error:  # noqa: BLE001
                 lease.error = error
@@ -561,16 +576,7 @@ class Processes(LocalBackend):
 
     def _answer_cell(self, lease: RemoteLease, vertex: str, edge: str, source: int) -> None:
         """Answer a task that reads committed values while their source runs."""
-        local = lease.local
-        code = next(code for code in lease.codes if code.vertex == vertex)
-        inp = next(inp for inp in code.inputs if inp.edge == edge)
-        ended = local.job.outcome is not None or inp.source in local.ended
-        answer: tuple[str, Any] = ("end" if ended else "wait", None)
-        with suppress(ProgramError, CapacityError):
-            cell = lease.shared(inp.column, source, source + 1, slow=True)[0]
-            if cell is not ABSENT:
-                answer = ("value", cell)
-        self._send(lease.conn, (ANSWER, dumps(answer)))
+        self._send(lease.conn, (ANSWER, dumps(lease.committed(vertex, edge, source))))
 
     # ----------------------------------------------------------------------------------------------- processes
 
@@ -585,23 +591,25 @@ class Processes(LocalBackend):
             self._nursery = None
 
     def _start_worker(self, nursery: Nursery, number: int) -> None:
-        ours, theirs = socket.socketpair()
-        # Not a file in shared memory: touching a page of a full one would end this process with a bus error.
-        page_fd = os.memfd_create("weft-page")
-        try:
-            os.ftruncate(page_fd, PAGE_BYTES)
-            page = mmap.mmap(page_fd, PAGE_BYTES)
-            ours.setblocking(False)
-            prefix = f"w{number}-"
-            conn = self._conns[number] = WorkerConnection(
-                number, ours, page, FrameEncoder(self._shm, prefix), nursery.paths
-            )
-            config = WorkerConfig(number, prefix, self._shm, self._spill, self.tuning.target_s, self.window)
-            self._selector.register(ours, selectors.EVENT_READ, conn)
-            nursery.start(config, theirs.fileno(), page_fd)
-        finally:
-            os.close(page_fd)
-            theirs.close()
+        config = WorkerConfig(number, f"w{number}-", self._shm, self._spill, self.tuning.target_s, self.window)
+        conn = self._conns[number] = WorkerConnection.start(nursery, config)
+        self._selector.register(conn.sock, selectors.EVENT_READ, conn)
+
+    def _kill_stopped(self) -> None:
+        """Kill processes that something has stopped: workers with a lease, and a nursery that owes an answer."""
+        nursery, conns = self._nursery, self._conns
+        alive = [conn for conn in conns.values() if conn.number in self._pids and not (conn.dead or conn.reason)]
+        counts = {conn.number: conn.page.beats for conn in alive if conn.current is not None}
+        if len(alive) < len(conns):
+            counts[_NURSERY] = 0
+        for number in self._heartbeats.silent(counts):
+            if number != _NURSERY and is_stopped(self._pids[number]):
+                conns[number].frozen = True
+                self._kill(conns[number], "its process was stopped and did not continue")
+            elif number != _NURSERY and _is_alive(self._pids[number]):
+                continue
+            elif nursery is not None and is_stopped(nursery.process.pid):  # it owes a report, perhaps of an end
+                nursery.process.kill()
 
     def _kill(self, conn: WorkerConnection, reason: str) -> None:
         conn.reason = conn.reason or reason
@@ -623,7 +631,7 @@ class Processes(LocalBackend):
             else:
                 while self._read(conn):
                     pass
-                self._lost(conn, conn.reason or exit_text(about))
+                self._lost(conn, conn.reason or exit_text(about), crashed=conn.frozen or not conn.reason)
                 self._replace()
 
     def _nursery_lost(self, nursery: Nursery) -> None:
@@ -640,8 +648,10 @@ class Processes(LocalBackend):
         for _ in gone:
             self._replace()
 
-    def _lost(self, conn: WorkerConnection, reason: str) -> None:
-        """Handle a dead worker: release its resources, report the loss to the loop."""
+    def _lost(self, conn: WorkerConnection, reason: str, *, crashed: bool = False) -> None:
+        """Handle a dead worker: release its resources, report the loss to the loop. `crashed`: it died by itself."""
+        unit, crashed = conn.page.pos, crashed and conn.born_at is not None
+        trace = conn.trace() if crashed else CrashTrace()
         if conn.born_at is None:
             self._stillborn += 1
         with conn.lock:
@@ -660,7 +670,14 @@ class Processes(LocalBackend):
         conn.close()
         self.loop.drain()
         replaced = self._stillborn < _STILLBORN_MAX and not self._broken and not self._closing
-        self.loop.worker_lost(conn.number, reason, unit=conn.page.pos, replaced=replaced)
+        self.loop.worker_lost(
+            conn.number,
+            reason + trace.where,
+            unit=unit,
+            crashed=crashed,
+            traceback=trace.traceback,
+            replaced=replaced,
+        )
 
     def _may_start(self) -> bool:
         if self._stillborn >= _STILLBORN_MAX and not self._broken:
@@ -693,3 +710,10 @@ def _owner(lease: RemoteLease) -> str:
 
 def _given_up(lease: RemoteLease) -> bool:
     return lease.stop or lease.conn.dead
+
+
+def _is_alive(pid: int) -> bool:
+    from weft.worker.guardian import look_up  # only where a worker is silent
+
+    row = look_up(pid)
+    return row is not None and row.alive

@@ -332,9 +332,9 @@ class SimulatedCluster(Simulator):
         if far is not None:
             far.runs.discard(run)
 
-    def _lose(self, worker: int) -> None:
+    def _lose(self, worker: int, crashed_at: int = -1) -> None:
         if self.network is None:
-            super()._lose(worker)
+            super()._lose(worker, crashed_at)
             return
         far = self._fars.get(worker)
         if far is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from heapq import heappop, heappush
 from operator import itemgetter
@@ -94,10 +95,10 @@ class Simulator:
     """An executor whose time is a heap of events.
 
     `seconds(vertex, index)` and `nbytes(vertex, index)` describe tasks. `speeds[w]` divides the seconds of worker w.
-    `bad[w]` is the probability that a lease fails there by the infrastructure. `value(vertex, index)` returns the
-    answers of expanders. `capacity` is that of every node, or one for each. Reports within the same `tick_s` seconds
-    share one tick, as with a busy master; with 0 each has its own. `track` counts the held outputs (`held_most`).
-    `elastic` makes nodes come and go.
+    `bad[w]` is the probability that a lease fails there by the infrastructure. A task with `deadly(vertex, index)`
+    crashes its worker. `value(vertex, index)` returns the answers of expanders. `capacity` is that of every node, or
+    one for each. Reports within the same `tick_s` seconds share one tick, as with a busy master; with 0 each has its
+    own. `track` counts the held outputs (`held_most`). `elastic` makes nodes come and go.
     """
 
     gated = False
@@ -114,6 +115,7 @@ class Simulator:
         speeds: Sequence[float] | None = None,
         faults: Faults | None = None,
         bad: Mapping[int, float] | None = None,
+        deadly: Callable[[str, int], bool] | None = None,
         tuning: Tuning | None = None,
         capacity: Resources | Sequence[Resources] | None = None,
         check: Callable[[Job], None] | None = None,
@@ -124,8 +126,10 @@ class Simulator:
         self.clock = ManualClock()
         self.tuning = tuning or Tuning(target_s=0.5, shared_memory=nodes == 1)
         self.faults = faults or Faults()
-        self._faulty = bool(bad) or any(
-            value for name, value in as_dict(self.faults).items() if name not in ("seed", "most")
+        self._faulty = (
+            bool(bad)
+            or deadly is not None
+            or any(value for name, value in as_dict(self.faults).items() if name not in ("seed", "most"))
         )
         self.random = random.Random(self.faults.seed)
         self._seconds = seconds if callable(seconds) else (lambda _v, _i, each=seconds: each)
@@ -139,6 +143,7 @@ class Simulator:
         self._speeds = speeds
         self._alike = speeds is None and type(self)._duration is Simulator._duration  # equal times on all workers
         self._failing = bad or {}
+        self._deadly = deadly
         self._specs = [WorkerSpec(w, w * nodes // workers, f"node{w * nodes // workers}") for w in range(workers)]
         self._next_worker = workers
         self._capacity = capacity
@@ -280,6 +285,10 @@ class Simulator:
         if lease.worker >= 0 and faults.worker_lost and self.random.random() < faults.worker_lost:
             self.faults_made += 1
             self.at(self.clock.time + seconds * self.random.random(), lambda: self._lose(lease.worker))
+        if lease.worker >= 0 and (deadly := self._deadly_unit(lease, run.hi)) >= 0:
+            self.faults_made += 1
+            self.at(self.clock.time + seconds * self.random.random(), lambda: self._lose(lease.worker, deadly))
+            return True
         for kind, probability in (
             (Failure.USER, faults.user),
             (Failure.MEMORY, faults.memory),
@@ -296,6 +305,16 @@ class Simulator:
         if faults.give_back and lease.hi - lease.lo > 1 and self.random.random() < faults.give_back:
             self.at(self.clock.time + seconds / 4, lambda: self.shrink(run.job, lease.lease))
         return False
+
+    def _deadly_unit(self, lease: Launch, hi: int) -> int:
+        """Return the first unit of a lease with a task that crashes its worker, -1 if there is none."""
+        if self._deadly is None:
+            return -1
+        for unit in range(lease.lo, hi):
+            tasks = ((lease.vertex, unit),) if lease.cone is None else lease.cone.tasks(unit)
+            if any(self._deadly(vertex, index) for vertex, index in tasks):
+                return unit
+        return -1
 
     def _duration(self, lease: Launch, lo: int, hi: int) -> float:
         speed = self._speeds[lease.worker % len(self._speeds)] if self._speeds else 1.0
@@ -358,6 +377,10 @@ class Simulator:
 
     def mark_ended(self, job: Job, command: MarkEnded) -> None:
         """See `Executor.mark_ended`."""
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """See `Executor.waiting`."""
+        return nullcontext()
 
     def hurry(self) -> None:
         """See `Executor.hurry`."""
@@ -560,15 +583,15 @@ class Simulator:
         assert self._loop is not None
         self._loop.post(run.job.id, self._commit(run, event))
 
-    def _lose(self, worker: int) -> None:
-        """Kill a worker; another takes its place."""
+    def _lose(self, worker: int, crashed_at: int = -1) -> None:
+        """Kill a worker, or let unit `crashed_at` of its lease crash it; another takes its place."""
         assert self._loop is not None
         spec = next((s for s in self._specs if s.worker == worker), None)
         if spec is None:
             return
         self._specs.remove(spec)
         self._bury(worker)
-        self._replace(spec, "simulated death")
+        self._replace(spec, "simulated death", crashed_at)
 
     def _bury(self, worker: int) -> None:
         """Drop the running lease of a worker."""
@@ -580,13 +603,15 @@ class Simulator:
                 if not self._many:
                     del job.backend[run.launch.lease]
 
-    def _replace(self, spec: WorkerSpec, reason: str) -> None:
+    def _replace(self, spec: WorkerSpec, reason: str, crashed_at: int = -1) -> None:
         """Report the death of a worker, perhaps with its node's memory, and its replacement."""
         assert self._loop is not None
         node_lost = bool(self.faults.node_lost) and self.random.random() < self.faults.node_lost
         if node_lost:
             self._forget_node(spec.node)
-        self._loop.worker_lost(spec.worker, reason, node_lost=node_lost, replaced=True)
+        self._loop.worker_lost(
+            spec.worker, reason, node_lost=node_lost, unit=crashed_at, crashed=crashed_at >= 0, replaced=True
+        )
         self._loop.worker_joined(self._another(spec))
 
     def _forget_node(self, node: int) -> None:

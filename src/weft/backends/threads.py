@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from weft.backends.helpers import LAST_ACTION_S
 from weft.backends.local import GRACE_S, LocalBackend, abandon, lease_bytes, run_here
 from weft.backends.local_jobs import LocalJob
 from weft.engine.tuning import Tuning
-from weft.model.errors import CapacityError
+from weft.model.errors import CapacityError, UsageError
 
 if TYPE_CHECKING:
     from weft.engine.commands import Launch
@@ -84,6 +84,8 @@ class Threads(LocalBackend):
         )
         self._workers = {number: _Worker(self, number) for number in range(workers)}
         self._jobs: dict[str, LocalJob] = {}
+        self._lock = threading.Lock()
+        self._waiting = 0
 
     @property
     def busy(self) -> bool:
@@ -118,10 +120,11 @@ class Threads(LocalBackend):
         """See `Executor.launch`."""
         local: LocalJob = job.backend
         work: tuple[LocalJob, WorkerLease] = (local, local.lease(lease))
-        if lease.worker >= 0:
-            self._workers[lease.worker].queue.put(work)
+        worker = self._workers.get(lease.worker)
+        if worker is not None:
+            worker.queue.put(work)
         else:
-            self._helpers.put(partial(run_here, *work, self.tuning.target_s))
+            self.run_beside(*work)
 
     def out_of_time(self, local: LocalJob, lease: WorkerLease, worker: int) -> None:
         """Replace the thread of a task that did not stop in time, and report for it."""
@@ -133,6 +136,27 @@ class Threads(LocalBackend):
             fresh = self._workers[worker] = _Worker(self, worker)
             fresh.thread.start()
         abandon(local, lease, self.grace_s)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """See `Executor.waiting`."""
+        if threading.current_thread() not in {worker.thread for worker in self._workers.values()}:
+            yield
+            return
+        with self._lock:
+            if self._waiting + 1 >= len(self._workers):
+                raise UsageError(
+                    f"a task waits for a run of its own session, and none of the {len(self._workers)} workers is left "
+                    "to work for it",
+                    hint="Add the work to the graph of the task (a patch), run it in another session, or give this "
+                    "session more workers.",
+                )
+            self._waiting += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiting -= 1
 
     def close_job(self, job: Job) -> None:
         """See `Executor.close_job`."""

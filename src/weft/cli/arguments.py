@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from weft.admin.settings import Settings
     from weft.runs.requests import RunRequest
     from weft.runs.service import RunService
+    from weft.store.state import StateRoot
 
 Given = Annotated[CommandContext, CommandParameter(parse=False)]
 AsJson = Annotated[bool, CommandParameter(name="--json", help="Print one JSON document.")]
@@ -50,11 +51,34 @@ class PipelineOptions(Struct, frozen=True):
     refresh: list[str] | None = None
     start: str = ""
     only: str = ""
+    isolation: str | None = None
+    outer_network: bool = False
+    without_gpus: bool = False
+    compat: str | None = None
+    tensorboard: str | None = None
+    priority: str | None = None
+    queue: str | None = None
+    requests: str | None = None
+    gpus: str | None = None
+    gpu_type: str | None = None
 
     @property
     def flags(self) -> dict[str, object]:
         """The settings among them."""
-        return {"docker_env": self.docker_env, "user": self.user}
+        return {
+            "docker_env": self.docker_env,
+            "user": self.user,
+            "isolation": self.isolation,
+            "outer_network": self.outer_network or None,
+            "without_gpus": self.without_gpus or None,
+            "compat": self.compat,
+            "tensorboard": self.tensorboard,
+            "priority": self.priority,
+            "queue": self.queue,
+            "requests": self.requests,
+            "gpus": self.gpus,
+            "gpu_type": self.gpu_type,
+        }
 
     def request(self, file: Path, name: str | None) -> RunRequest:
         """Return the request for a run of a pipeline file."""
@@ -104,7 +128,26 @@ def service_of(context: CommandContext, where: Where) -> RunService:
     if not base.is_dir():
         raise NotFoundError(f"there is no folder {base}", hint="Give -C the folder of a project.")
     settings = settings_of(context, base, {"state_dir": where.state_dir})
-    return context.service(settings, settings.state_root(base))
+    state = settings.state_root(base)
+    say_diverted(context, state)
+    return context.service(settings, state)
+
+
+def say_diverted(context: CommandContext, state: StateRoot) -> None:
+    """Say that the state lies outside of the project, if it does."""
+    from weft.cli.tables import clean
+
+    if state.diversion:
+        context.say(f"note: {clean(state.diversion)}")
+
+
+def where_options(context: CommandContext, where: Where) -> str:
+    """Return the options that a command typed here needs to find the same state folder."""
+    from weft.cli.tables import short_path
+
+    if where.state_dir is not None:
+        return f" --state-dir {short_path(where.state_dir, context.cwd)}"
+    return "" if where.project is None else f" -C {short_path(where.project, context.cwd)}"
 
 
 def seconds_of(text: str, option: str) -> float:

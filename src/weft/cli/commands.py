@@ -18,8 +18,9 @@ for _module, _verbs in {
     "running": ("run", "resume"),
     "listing": ("ls", "show"),
     "watching": ("watch",),
+    "counters": ("metrics",),
     "history": ("logs", "story", "explain", "why"),
-    "lifecycle": ("cancel", "suspend", "delete", "prune"),
+    "lifecycle": ("cancel", "suspend", "scale", "delete", "prune"),
     "planning": ("graph", "plan"),
 }.items():
     for _verb in _verbs:
@@ -27,6 +28,8 @@ for _module, _verbs in {
 for _target, _help in {
     "diagnosis:doctor": "Check the files of Weft on disk, and print the next step for each problem.",
     "diagnosis:errors": "Explain an error code.",
+    "boards:tensorboard": "Serve the event files of a run of training jobs with TensorBoard, until Ctrl-C.",
+    "queries:sql": "Run an SQL query over Parquet and CSV files, and print its rows.",
     "schedules:schedule_app": "Run pipelines at regular times.",
     "up:up": "Fire the schedules of a project and start the runs of `weft run -d`, until Ctrl-C.",
     "results:cache_app": "List, show and remove results of the cache.",

@@ -14,71 +14,123 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 
 from weft.cli.context import CommandContext
-from weft.model.errors import InternalError
+from weft.model.errors import CapacityError, InternalError, NotFoundError, WeftError
 from weft.model.records import as_dict
-from weft.runs.background import PATIENCE_S, StartedRun
+from weft.runs.background import PATIENCE_S, CommandLine, StartedRun
 
 OUTPUT: Final = "output.log"
 """The file in a run's folder with the output of the process after the start of the run."""
 _LOOK_S: Final = 0.5
+_AT_ONCE: Final = 8
+"""The maximum number of processes whose runs have not begun."""
 
 
 def start(
-    words: Sequence[str], cwd: Path, environ: Mapping[str, str], on_wait: Callable[[], None] = lambda: None
-) -> StartedRun:
-    """Start a command line in the background, and return when its run has begun or the process has ended.
+    lines: Iterable[CommandLine], on_wait: Callable[[], None] = lambda: None
+) -> Generator[tuple[int, StartedRun | WeftError]]:
+    """Start command lines in the background, eight at a time; see `Starter.start`. `on_wait` is called repeatedly."""
+    todo = enumerate(lines)
+    live: list[_Beginning] = []
+    try:
+        while True:
+            while len(live) < _AT_ONCE and (found := next(todo, None)) is not None:
+                number, line = found
+                try:
+                    live.append(_Beginning(number, line))
+                except WeftError as error:
+                    yield number, error
+            if not live:
+                return
+            for one in _ready(live):
+                live.remove(one)
+                yield one.number, one.result()
+            on_wait()
+    finally:  # an interrupt, or nobody waits for them any more
+        for one in live:
+            one.process.send_signal(signal.SIGTERM)
+        for one in live:
+            one.process.wait()
+            one.close()
 
-    `on_wait` is called repeatedly until then. InternalError: the process died without a message, or sent none for five
-    minutes. KeyboardInterrupt: the process is ended.
-    """
-    receiver, sender = os.pipe()
-    with open(receiver, "rb") as pipe, tempfile.TemporaryFile() as noise:
+
+def start_one(line: CommandLine) -> StartedRun:
+    """Start a command line in the background, as `start`; errors are raised."""
+    with closing(start([line])) as starting:
+        _, found = next(starting)
+    if isinstance(found, WeftError):
+        raise found
+    return found
+
+
+class _Beginning:
+    """A process whose run has not begun yet. NotFoundError, CapacityError: it cannot be started."""
+
+    def __init__(self, number: int, line: CommandLine) -> None:
+        self.number, self.looks_left = number, int(PATIENCE_S / _LOOK_S)
+        if not line.cwd.is_dir():
+            raise NotFoundError(f"there is no folder {line.cwd}")
+        receiver, sender = os.pipe()
+        self._files = ExitStack()
+        self.pipe = self._files.enter_context(os.fdopen(receiver, "rb"))
+        self._noise = self._files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
         # -P: a `json.py` in the project's folder must not replace that of Python.
-        argv = [sys.executable, "-P", "-m", "weft.cli.background", str(sender), *words]
+        argv = [sys.executable, "-P", "-m", "weft.cli.background", str(sender), *line.words]
         try:
-            process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 argv,
-                cwd=cwd,
-                env=dict(environ),
+                cwd=line.cwd,
+                env=dict(line.environ),
                 stdin=subprocess.DEVNULL,
-                stdout=noise,
-                stderr=noise,
+                stdout=self._noise,
+                stderr=self._noise,
                 pass_fds=(sender,),
                 start_new_session=True,
             )
+        except OSError as error:
+            self.close()
+            raise CapacityError(f"no process can be started: {error.strerror}") from None
         finally:
             os.close(sender)
-        try:
-            line = b""
-            for _ in range(int(PATIENCE_S / _LOOK_S)):
-                if select.select([pipe], [], [], _LOOK_S)[0]:
-                    line = pipe.readline()
-                    break
-                on_wait()
-        except KeyboardInterrupt:
-            process.send_signal(signal.SIGTERM)
-            process.wait()
-            raise
+
+    def result(self) -> StartedRun | InternalError:
+        """Return what the process has sent; if it died, or sent nothing in time, an error."""
+        on_time = select.select([self.pipe], [], [], 0)[0]
+        line = self.pipe.readline() if on_time else b""
         if not line:
-            process.kill()  # the process may have ended
-            code = process.wait()
-            noise.seek(0)
-            last = noise.read()[-2_000:].decode(errors="replace").strip()
-            raise InternalError(f"the background process ended with {code} before its run began: {last}")
-    found = StartedRun(**json.loads(line))
-    if not found.run:
-        process.wait()
-    else:
-        _left.append(process)
-    return found
+            self.process.kill()  # the process may have ended
+            code = self.process.wait()
+            self._noise.seek(0)
+            last = self._noise.read()[-2_000:].decode(errors="replace").strip()
+        self.close()
+        if not line:
+            return InternalError(f"the background process ended with {code} before its run began: {last}")
+        found = StartedRun(**json.loads(line))
+        if found.run:
+            _left.append(self.process)
+        else:
+            self.process.wait()
+        return found
+
+    def close(self) -> None:
+        """Close the files."""
+        self._files.close()
+
+
+def _ready(live: Sequence[_Beginning]) -> list[_Beginning]:
+    """Wait a moment; return the processes that have sent something, have ended or are too late."""
+    sent = select.select([one.pipe for one in live], [], [], _LOOK_S)[0]
+    if not sent:
+        for one in live:
+            one.looks_left -= 1
+    return [one for one in live if one.pipe in sent or one.looks_left <= 0]
 
 
 _left: list[subprocess.Popen[bytes]] = []

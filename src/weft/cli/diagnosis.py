@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Final
 
 from weft.cli.arguments import (
     AsJson,
@@ -15,6 +16,9 @@ from weft.cli.arguments import (
 from weft.cli.parsing import CommandParameter
 from weft.cli.tables import clean, one_line, print_json, print_table
 from weft.model.records import as_dict
+
+if TYPE_CHECKING:
+    from weft.admin.settings import Settings
 
 
 def doctor(
@@ -60,14 +64,31 @@ def config_show(
         return
     heads = ("SETTING", "VALUE", "ORIGIN") if origin else ("SETTING", "VALUE")
     rows = [
-        (name, _shown(value), *([clean(str(settings.origin(name)))] if origin else []))
+        (name, _shown(name, value, settings), *([clean(str(settings.origin(name)))] if origin else []))
         for name, value in values.items()
     ]
     print_table(context.console(), heads, rows)
 
 
-def _shown(value: object) -> str:
-    return "" if value is None else str(value).lower() if isinstance(value, bool) else clean(str(value))
+_AUTOMATIC: Final[Mapping[str, Callable[[Settings], str]]] = {
+    "workers": lambda settings: f"{settings.worker_count} (the number of cores)",
+    "memory": lambda _: "half of the memory",
+    "stream_window": lambda _: "64 MiB, or a sixteenth of the memory if less",
+    "gpus": lambda _: "those that are found, for training jobs",
+    "gpu_type": lambda _: "not set",
+    "spill": lambda _: "in the state folder",
+    "state_dir": lambda _: "beside the project, or of the user",
+    "priority": lambda _: "that of the job file",
+    "queue": lambda _: "that of the job file",
+    "user": lambda settings: f"{settings.user_name} (the logged-in user)",
+}
+"""The meaning of settings that are 0, empty or not set."""
+
+
+def _shown(name: str, value: object, settings: Settings) -> str:
+    if value is None or value == "" or (value == 0 and not isinstance(value, bool)):
+        return clean(_AUTOMATIC[name](settings))
+    return str(value).lower() if isinstance(value, bool) else clean(str(value))
 
 
 def errors(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from weft.model import errors
 from weft.model.errors import NotFoundError, WeftError
+from weft.model.suggestions import did_you_mean
 
 
 def kinds() -> Iterator[type[WeftError]]:
@@ -40,10 +40,8 @@ def kind_of(code: str) -> type[WeftError]:
     for kind in kinds():
         if wanted in (kind.code, kind.__name__.upper()):
             return kind
-    near = get_close_matches(wanted[:20], [kind.code for kind in kinds()], n=1)
-    raise NotFoundError(
-        f"there is no error {code!r}", hint=f"Did you mean {near[0]}?" if near else "List them: weft errors"
-    )
+    hint = did_you_mean(wanted, [kind.code for kind in kinds()], "List them: weft errors")
+    raise NotFoundError(f"there is no error {code!r}", hint=hint)
 
 
 def _section(kind: type[WeftError]) -> str:

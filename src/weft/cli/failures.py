@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import traceback
@@ -11,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.tables import clean
+from weft.cli.tables import clean, json_text
 from weft.model.errors import InternalError, InvalidTransition, WeftError
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ def error_document(error: WeftError) -> dict[str, Any]:
 def report(error: WeftError, context: CommandContext, *, as_json: bool) -> int:
     """Print an error on stderr, or as JSON on stdout; return its exit code."""
     if as_json:
-        context.out.write(json.dumps({"error": error_document(error)}, ensure_ascii=False) + "\n")
+        context.out.write(json_text({"error": error_document(error)}) + "\n")
         return error.exit_code
     lines = [f"error {error.code}: {clean(error.message)}"]
     if error.hint:
@@ -52,7 +51,8 @@ def report_crash(error: Exception, context: CommandContext, *, as_json: bool) ->
 
 def _keep(error: Exception, context: CommandContext) -> Path:
     from weft._version import __version__
-    from weft.store.state import STATE_NAME, StateRoot, safe_exclusive, user_state_folder
+    from weft.store.places import STATE_NAME
+    from weft.store.state import StateRoot, safe_exclusive, user_state_folder
 
     home = StateRoot(user_state_folder(context.environ))
     beside = context.cwd / STATE_NAME

@@ -13,7 +13,7 @@ from weft.cli.arguments import (
 )
 from weft.cli.context import CommandContext
 from weft.cli.parsing import CommandParameter
-from weft.cli.tables import clean, iso, one_line, print_json
+from weft.cli.tables import clean, iso, moment, one_line, print_json
 from weft.model.errors import NotFoundError, UsageError
 from weft.model.records import as_dict
 
@@ -55,13 +55,27 @@ def logs(
         now = service.logs(same)
         return now.logs, now.active
 
-    if print_logs(look, context.out, follow=follow, tail=tail, pause=context.pause, as_json=as_json):
+    mixed = service.logs(same).mixed
+    colours = mixed and context.out.isatty() and not context.console().no_color
+    if print_logs(
+        look,
+        context.out,
+        follow=follow,
+        tail=tail,
+        pause=context.pause,
+        as_json=as_json,
+        prefixed=mixed,
+        colours=colours,
+    ):
         return
     if attempt is not None and not look()[0]:
         raise NotFoundError(f"{run}/{step} has no log of attempt {attempt}", hint=f"See: weft show {run}")
     if tail == 0:
         return
-    if found.of_session:
+    if expired := [job for job in found.jobs if "expired_at" in job]:
+        names = ", ".join(f"{job['kind']} {job['name']}" for job in expired)
+        context.say(f"the logs of {names} were removed at {moment(expired[0]['expired_at'])} (ttlSecondsAfterFinished)")
+    elif found.of_session:
         context.say(f"{target} is of a Python program: what its tasks print goes to where the program runs")
     elif attempt is not None or not _print_taken(context, found.id, step, service.origins(same), tail, as_json):
         context.say(f"{target} has printed nothing")
@@ -120,15 +134,18 @@ def story(
 
 
 def _lines(events: Sequence[tuple[float, Record]], run: str) -> Iterator[str]:
-    """Yield the records of a run as lines; a message that a step repeats is left out."""
+    """Yield the records of a run as lines, without the messages that a step repeats under one owner."""
     from weft.runs.timeline import record_subject
 
     last: dict[tuple[str, int | None], str] = {}
     for seconds, record in events:
         key = record.step, record.index
+        if record.state == "pending":
+            last.pop(key, None)
         message = f": {one_line(record.message, 2000)}" if record.message not in ("", last.get(key)) else ""
         last[key] = record.message or last.get(key, "")
-        yield f"{seconds:10.3f}s  {clean(record_subject(record)) or run}: {clean(record.state)}{message}"
+        what = f"{clean(record.state)}{message}" if record.state else one_line(record.message, 2000)
+        yield f"{seconds:10.3f}s  {clean(record_subject(record)) or run}: {what}"
 
 
 def _print_story(context: CommandContext, found: RunRecord, records: Sequence[Record]) -> None:
@@ -177,7 +194,7 @@ def why(
     """Explain why a step waits, why it ran, or which result of the cache it used."""
     service = service_of(context, where)
     found, same = _fixed(service, target)
-    reasons = service.why(same, against=against)
+    reasons = service.why(same, against=against, note=lambda told: context.say(f"note: {clean(told)}"))
     if as_json:
         document = as_dict(reasons) | {"waits": [wait.to_json() for wait in reasons.waits]}
         print_json(context.out, "weft.why/1", run=found.id, against=document.pop("run"), **document)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first signal requests a clean end, the second ends the process at once."""
+"""Ctrl-C, SIGTERM and SIGHUP: the first signal requests a clean end, the second ends the process at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Interrupts:
 
     @property
     def exit_code(self) -> int:
-        """128 plus the number of the first signal: 130 for Ctrl-C, 143 for SIGTERM."""
+        """128 plus the number of the first signal: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP."""
         return 128 + (self.signal or signal.SIGINT)
 
     def __call__(self, number: int, _: FrameType | None) -> None:
@@ -31,6 +31,10 @@ class Interrupts:
         if self.signal:
             self.leave()
         self.signal = number
+        if number == signal.SIGHUP:
+            from weft.runtime.waiting import leave_terminal
+
+            leave_terminal()
         raise KeyboardInterrupt
 
     def leave(self) -> NoReturn:
@@ -45,12 +49,18 @@ class Interrupts:
 
 @contextmanager
 def interruptible(err: TextIO) -> Iterator[Interrupts]:
-    """Handle SIGINT and SIGTERM while the block runs. Do nothing outside the main thread."""
+    """Handle SIGINT, SIGTERM and, unless it is ignored as by `nohup`, SIGHUP while the block runs.
+
+    Do nothing outside the main thread.
+    """
     interrupts = Interrupts(err)
     if threading.current_thread() is not threading.main_thread():
         yield interrupts
         return
-    before = {number: signal.signal(number, interrupts) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, interrupts) for number in numbers}
     try:
         yield interrupts
     finally:

@@ -1,10 +1,17 @@
-"""The commands that end and remove runs: `weft cancel`, `weft suspend`, `weft delete` and `weft prune`."""
+"""The commands that end, scale and remove runs: `weft cancel`, `suspend`, `scale`, `delete` and `prune`."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from weft.cli.arguments import AsJson, Given, Where, seconds_of, service_of
 from weft.cli.tables import clean, print_json
 from weft.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from weft.cli.context import CommandContext
 
 
 def cancel(
@@ -41,17 +48,32 @@ def suspend(
         context.say(f"{found} is being suspended")
 
 
+def scale(run: str, /, *counts: str, as_json: AsJson = False, where: Where, context: Given) -> None:
+    """Change the number of replicas of a running training job, or of a step (RUN/STEP)."""
+    if not counts:
+        raise UsageError("no number of replicas is given", hint=f"For example: weft scale {run} worker=4")
+    found = service_of(context, where).scale(run, counts)
+    if as_json:
+        print_json(context.out, "weft.scale/1", run=found)
+    else:
+        context.say(f"{found} is being scaled: {', '.join(counts)}")
+
+
 def delete(*runs: str, as_json: AsJson = False, where: Where, context: Given) -> None:
     """Delete ended runs: their outputs, logs and records. Results in the cache stay."""
     if not runs:
         raise UsageError("no run is named", hint="List them: weft ls")
     deleted = []
-    for run in service_of(context, where).delete(runs):
+    for run in service_of(context, where).delete(runs, note=_noted(context)):
         deleted.append(run)
         if not as_json:
             context.say(f"deleted {run}")
     if as_json:
         print_json(context.out, "weft.delete/1", runs=deleted)
+
+
+def _noted(context: CommandContext) -> Callable[[str], None]:
+    return lambda note: context.say(f"note: {clean(note)}")
 
 
 def prune(
@@ -67,11 +89,14 @@ def prune(
     """Delete old runs: all ended runs that no option keeps."""
     age = None if older_than is None else seconds_of(older_than, "--older-than")
     service = service_of(context, where)
-    rows = list(service.prune(older_than=age, keep=keep, state=state, dry_run=dry_run))
+    rows = list(service.prune(older_than=age, keep=keep, state=state, dry_run=dry_run, note=_noted(context)))
     if as_json:
         print_json(context.out, "weft.prune/1", runs=[row.id for row in rows], deleted=not dry_run)
         return
     for row in rows:
         context.say(f"{'would delete' if dry_run else 'deleted'} {row.id} ({clean(row.name)})")
     if not rows:
-        context.say("no run is so old, or one too many")
+        reasons = [] if older_than is None else [f"none ended more than {older_than} ago"]
+        if keep is not None:
+            reasons.append(f"--keep {keep} keeps them all")
+        context.say(f"nothing to delete: {', or '.join(reasons)}")

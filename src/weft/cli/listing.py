@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 from weft.cli.arguments import (
@@ -12,10 +13,12 @@ from weft.cli.arguments import (
 )
 from weft.cli.parsing import CommandParameter
 from weft.cli.steps import MOST_OUTPUTS, in_python, more_outputs, print_steps, run_document, took
-from weft.cli.tables import iso, moment, one_line, output_path, print_json, print_table, short_path
+from weft.cli.tables import clean, iso, moment, one_line, output_path, print_json, print_table, short_path
 from weft.model.records import as_dict
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from weft.store.catalog import RunRow
 
 
@@ -34,20 +37,23 @@ def ls(
 
     service = service_of(context, where)
     rows, total = service.list_runs(state=state, name=name, number=number)
+    jobs = {row.id: service.conditions(row) for row in rows} if as_json or not quiet else {}
     if as_json:
-        print_json(context.out, "weft.runs/1", runs=[_row_document(row) for row in rows], total=total)
+        print_json(context.out, "weft.runs/1", runs=[_row_document(row, jobs[row.id]) for row in rows], total=total)
         return
     if quiet:
         context.out.write("".join(f"{row.id}\n" for row in rows))
         return
     now = context.clock.wall()
+    of_jobs = any(jobs.values())
     print_table(
         context.console(),
-        ("RUN", "STATE", "NAME", "STARTED", "TIME", "USER"),
+        ("RUN", "STATE", *(["JOB"] if of_jobs else []), "NAME", "STARTED", "TIME", "USER"),
         [
             (
                 row.id,
                 state_text(row.state, context.out),
+                *([_conditions(jobs[row.id])] if of_jobs else []),
                 one_line(row.name, 40),
                 moment(row.started_at or row.created_at or None),
                 took(row.started_at, row.ended_at, row.state, now, row.paused_s),
@@ -60,12 +66,20 @@ def ls(
         context.say(f"no runs{' like this' if state or name else ''} in {service.state.path}")
     elif total > len(rows):
         context.say(f"showing {len(rows)} of {total}; all: weft ls -n 0")
+    below = () if where.state_dir else service.projects_below(context.cwd / (where.project or ""))
+    for folder in below:
+        context.say(f"for the runs of another folder: weft ls -C {short_path(folder, context.cwd)}")
+    if not (rows or below or state or name or where.project or where.state_dir):
+        context.say("for the runs of another folder: weft ls -C FOLDER")
 
 
 def show(
     target: str,
     /,
     *,
+    events: Annotated[
+        bool, CommandParameter(name="--events", help="Show the conditions and events of training jobs too.")
+    ] = False,
     as_json: AsJson = False,
     where: Where,
     context: Given,
@@ -74,11 +88,15 @@ def show(
     from weft.runs.listing import split_target
 
     name, step, _ = split_target(target)
-    found = service_of(context, where).show(name)
+    service = service_of(context, where)
+    found = service.show(name)
     if step:
         from weft.cli.steps import show_step
 
-        show_step(context, found, step, as_json=as_json)
+        outer, slash, replica = step.partition("/")
+        if slash:
+            (found,), step = service.show_inner(found, outer, alone=True), replica
+        show_step(context, found, step, service.show_inner(found, step), as_json=as_json, events=events)
         return
     if as_json:
         print_json(context.out, "weft.run/1", run=run_document(found))
@@ -109,10 +127,25 @@ def show(
             out.print(f"{name:{width}} ", value)
     context.out.write("\n")
     print_steps(context, found)
+    if found.of_jobs:
+        from weft.cli.replicas import print_events, print_first_failure, print_resources
+
+        print_resources(context, found)
+        print_first_failure(context, found)
+        if events:
+            print_events(context, found)
 
 
-def _row_document(row: RunRow) -> dict[str, Any]:
+def _conditions(jobs: Sequence[tuple[str, str]]) -> str:
+    """Return the condition of the job of a run, or those of several with their numbers."""
+    counts = Counter(condition for _, condition in jobs)
+    return clean(next(iter(counts), "") if len(jobs) == 1 else ", ".join(f"{n} {one}" for one, n in counts.items()))
+
+
+def _row_document(row: RunRow, jobs: Sequence[tuple[str, str]]) -> dict[str, Any]:
     document = as_dict(row)
+    if jobs:
+        document["jobs"] = [{"name": name, "condition": condition} for name, condition in jobs]
     del document["version"], document["error_code"], document["error_message"]
     for name in ("created_at", "started_at", "ended_at"):
         document[name] = iso(document[name] or None)

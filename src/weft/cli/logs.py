@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from weft.cli.tables import clean
+from weft.cli.tables import clean, json_text
 
 if TYPE_CHECKING:
     from weft.store.state import LogFile
@@ -20,6 +19,8 @@ BLOCK: Final = 1 << 20
 ANCHOR: Final = 4096
 _LONG_LINE: Final = 64 << 10
 _NOTE: Final = re.compile(rb"\n\[weft\] +\d+ bytes of output were dropped here\n")
+_COLOURS: Final = ("36", "33", "32", "35", "34", "31", "96", "93", "92", "95", "94", "91")
+"""Colours of terminals for the names of tasks, one after the other."""
 _GAP: Final = b"\n[weft] output was dropped here\n"
 
 
@@ -114,6 +115,12 @@ class _Stream:
         self.rest = b""
 
     @property
+    def task(self) -> str:
+        """The name of the task of this log, and of a container beside it."""
+        name = clean(self.log.step) + ("" if self.log.index is None else f"-{self.log.index}")
+        return f"{name}/{self.log.container}" if self.log.container else name
+
+    @property
     def title(self) -> str:
         """The title above the lines of this log."""
         task = "" if self.log.index is None else f"[{self.log.index}]"
@@ -122,7 +129,8 @@ class _Stream:
     @property
     def head(self) -> dict[str, Any]:
         """The JSON fields of each line of this log, without its text."""
-        return {"step": self.log.step, "index": self.log.index, "attempt": self.log.attempt}
+        beside = {"container": self.log.container} if self.log.container else {}
+        return {"step": self.log.step, "index": self.log.index, "attempt": self.log.attempt, **beside}
 
     def lines(self) -> bytes:
         """Return the new lines."""
@@ -142,21 +150,26 @@ def print_logs(
     tail: int | None,
     pause: Callable[[float], None],
     as_json: bool = False,
+    prefixed: bool = False,
+    colours: bool = False,
 ) -> bool:
     """Print logs, each with a title if there are several; return whether any line was printed.
 
+    With `prefixed`, the name of its task stands before each line instead, in `colours` of a terminal, and lines of
+    growing logs mix.
     `look` returns the current logs and whether the run is still active. With `follow`, printing continues until it is
     not. Control characters are removed on a terminal, and kept elsewhere. With `as_json` each line becomes one JSON
     document on a line of its own.
     """
     streams: dict[Path, _Stream] = {}
-    printer = _Documents(out) if as_json else _Printer(out)
+    printer = _Documents(out) if as_json else _Prefixed(out, colours) if prefixed else _Printer(out)
     while True:
         logs, alive = look()  # checked before reading, so that the last read follows the last check
         for log in logs:
             if log.path not in streams:
                 start = tail_start(log.path, tail) if tail is not None and not printer.again else 0
                 streams[log.path] = _Stream(log, start)
+        printer.expect(streams.values())
         more = True
         while more:
             more = False
@@ -188,6 +201,9 @@ class _Printer:
         self._whole = True
         self._raw = None if out.isatty() else getattr(out, "buffer", None)
 
+    def expect(self, streams: Iterable[_Stream]) -> None:
+        """Take all logs so far."""
+
     def put(self, data: bytes, stream: _Stream, *, alone: bool) -> None:
         """Write lines of a log, below its title if the last lines were of another log."""
         self.any = True
@@ -206,6 +222,34 @@ class _Printer:
             self._out.write("\n")
 
 
+class _Prefixed(_Printer):
+    """A writer of lines of several logs, each behind the name of its task: `worker-1 | text`."""
+
+    def __init__(self, out: TextIO, coloured: bool) -> None:
+        super().__init__(out)
+        self._width = 0
+        self._coloured = coloured
+        self._colours: dict[str, str] = {}
+
+    def expect(self, streams: Iterable[_Stream]) -> None:
+        """Align the names."""
+        self._width = max([self._width, *(len(stream.task) for stream in streams)])
+
+    def put(self, data: bytes, stream: _Stream, *, alone: bool) -> None:
+        """Write lines of a log; the last one ends."""
+        self.any = True
+        head = f"{stream.task:{self._width}} | "
+        if self._raw is not None:
+            lines = data.removesuffix(b"\n").split(b"\n")
+            self._raw.write(b"".join(head.encode() + line + b"\n" for line in lines))
+            return
+        colour = self._colours.setdefault(stream.task, _COLOURS[len(self._colours) % len(_COLOURS)])
+        if self._coloured:
+            head = f"\x1b[{colour}m{head}\x1b[0m"
+        text = clean(data.decode("utf-8", "replace")).removesuffix("\n")
+        self._out.write("".join(f"{head}{line}\n" for line in text.split("\n")))
+
+
 class _Documents(_Printer):
     """A writer of each line of several logs as a JSON document."""
 
@@ -214,7 +258,7 @@ class _Documents(_Printer):
         self.any = True
         head = stream.head
         for line in data.decode("utf-8", "replace").removesuffix("\n").split("\n"):
-            self._out.write(json.dumps({**head, "line": line}, ensure_ascii=False) + "\n")
+            self._out.write(json_text({**head, "line": line}) + "\n")
 
     def end(self) -> None:
         """Do nothing: each document ends its line."""

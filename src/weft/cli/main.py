@@ -87,7 +87,7 @@ def _run(words: list[str], context: CommandContext | None) -> int:
 
     from weft.cli.commands import dispatch
     from weft.cli.context import CommandContext, drop_output
-    from weft.cli.failures import report, report_crash
+    from weft.cli.failures import report
     from weft.model.errors import NotFoundError, RunCancelledError, WeftError
 
     as_json = "--json" in words
@@ -110,14 +110,23 @@ def _run(words: list[str], context: CommandContext | None) -> int:
     except OSError as error:
         # Errors of an open file have no name; all other files are opened by name.
         if error.filename is not None or not _cannot_write(context.out):
-            code = report_crash(error, context, as_json=as_json)
+            code = _failed(error, context, as_json=as_json)
         else:
             context.say(f"error: the output cannot be written: {error.strerror}")
             drop_output()
             code = CANNOT_WRITE
     except Exception as error:  # noqa: BLE001
-        code = report_crash(error, context, as_json=as_json)
+        code = _failed(error, context, as_json=as_json)
     return code
+
+
+def _failed(error: Exception, context: CommandContext, *, as_json: bool) -> int:
+    """Report an exception that no part of Weft expects: a limit of the system, or a fault of Weft."""
+    from weft.cli.failures import report, report_crash
+    from weft.store.limits import limit_error
+
+    limit = limit_error(error)
+    return report_crash(error, context, as_json=as_json) if limit is None else report(limit, context, as_json=as_json)
 
 
 def _cannot_write(out: TextIO) -> bool:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, overload
 from msgspec import Struct, structs
 
 from weft.model.errors import UsageError
+from weft.model.suggestions import nearest
 
 if TYPE_CHECKING:
     from weft.runs.verbs import Verb
@@ -33,6 +34,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 _ARGS: Final = 0x04
 _KEYWORDS: Final = 0x08
 """Flags of code objects: the function takes `*args`, `**keywords`."""
+_PROJECT: Final = ("-C", "--project")
+_FILES: Final = (".yaml", ".yml", ".json", ".py")
+_OTHER_WORDS: Final = {
+    **dict.fromkeys(("status", "ps", "runs"), "ls"),
+    **dict.fromkeys(("start", "exec", "submit"), "run"),
+    **dict.fromkeys(("stop", "kill", "abort"), "cancel"),
+    **dict.fromkeys(("rm", "remove"), "delete"),
+    **dict.fromkeys(("retry", "rerun", "restart"), "resume"),
+    **dict.fromkeys(("validate", "check", "lint"), "plan"),
+    **dict.fromkeys(("history", "events"), "story"),
+    "info": "show",
+    "describe": "show",
+    "daemon": "up",
+}
+"""Commands of other programs, with the command that does the same here."""
 _WIDTH: Final = 100
 _COLUMN: Final = 26
 _METAVARS: Final = {str: "STR", int: "INT", Path: "PATH"}
@@ -42,16 +58,17 @@ class CommandParameter:
     """The names and the help of a parameter of a command.
 
     `names` are by default the name of the parameter, with hyphens. A parameter without `parse` is passed by the caller
-    of the command; one without `show` is absent from the help.
+    of the command; one without `show` is absent from the help. An option with `bare` may stand without a value, and
+    has this one then; its value follows only after `=`.
     """
 
-    __slots__ = ("help", "names", "parse", "show")
+    __slots__ = ("bare", "help", "names", "parse", "show")
 
     def __init__(
-        self, name: str | Sequence[str] = (), *, help: str = "", parse: bool = True, show: bool = True
+        self, name: str | Sequence[str] = (), *, help: str = "", parse: bool = True, show: bool = True, bare: str = ""
     ) -> None:
         self.names = (name,) if isinstance(name, str) else tuple(name)
-        self.help, self.parse, self.show = help, parse, show
+        self.help, self.parse, self.show, self.bare = help, parse, show, bare
 
 
 class Invocation(NamedTuple):
@@ -75,6 +92,7 @@ class _Given(NamedTuple):
     help: str
     show: bool
     group: str = ""
+    bare: str = ""
 
 
 class CommandEntry(NamedTuple):
@@ -153,12 +171,21 @@ class CommandGroup:
             return FoundCommand(CommandEntry(self, self.help or about), words, path)
         name = self._aliases.get(words[0], words[0])
         if name not in self._commands:
-            raise _wrong(path, f'unknown command "{name[:100]}"', _near(name, self._commands), self._commands)
+            raise _wrong(path, f'unknown command "{name[:100]}"', self._meant(name, path), self._commands)
         found = self._commands[name].loaded()
         path = f"{path} {name}"
         if isinstance(found.target, CommandGroup):
             return found.target.find(words[1:], path, found.about)
         return FoundCommand(found, words[1:], path)
+
+    def _meant(self, word: str, path: str) -> str:
+        """Return the command for a word that is none: a word of other programs, a file, or a slip."""
+        if word in ("help", "version"):
+            return f"{path} --{word}"
+        if "run" in self._commands and word.endswith(_FILES):
+            return f"{path} run {word[:100]}"
+        other = _OTHER_WORDS.get(word, "")
+        return other if other in self._commands else nearest(word, self._commands)
 
     def parse(self, words: Sequence[str]) -> Invocation | str:
         """Return the command to call, or the requested help. UsageError: no valid command line."""
@@ -168,7 +195,9 @@ class CommandGroup:
         if isinstance(command.target, CommandGroup):
             if wanted or not rest:
                 return _help_of_group(command.target, path, command.about)
-            raise _wrong(path, f"unknown option {rest[0][:100]}", "", ())
+            behind = next((word for word in rest if word in command.target), "")
+            place = f" before the command; it belongs behind: {path} {behind} {rest[0][:100]}" if behind else ""
+            raise _wrong(path, f"unknown option {rest[0][:100]}{place}", "", ())
         return _help_of_command(command, path) if wanted else _Reader(command, path).read(rest)
 
 
@@ -181,10 +210,11 @@ class _Reader:
         self.given, self.wants, self.groups = _given(command.target, command.verb)
         self.options = {name: one for one in self.given for name in one.names if not one.by_place}
         self.values: dict[str, Any] = {}
+        self.args: list[Any] = []
 
     def read(self, words: Sequence[str]) -> Invocation:
         positional = [one for one in self.given if one.by_place]
-        args: list[Any] = []
+        args = self.args
         rest = list(words)
         while rest:
             word = rest.pop(0)
@@ -227,13 +257,19 @@ class _Reader:
             else:
                 equals = "="
         if one is None:
-            raise self._wrong(f"unknown option {name[:100]}", _near(name, self.options))
+            known = [names[-1] for each in self.given if not each.by_place and each.show and (names := each.names)]
+            own = self._project_of_file(name, value if equals else next(iter(rest), ""))
+            raise _wrong(
+                self.path, f"unknown option {name[:100]}{own}", nearest(name, self.options), () if own else known
+            )
         if one.kind is bool:
             if equals:
                 raise self._wrong(f"{name} takes no value")
             self.values[one.key] = True
             return rest
-        if not equals:
+        if not equals and one.bare:
+            value = one.bare
+        elif not equals:
             if not rest or rest[0] in self.options:
                 raise self._wrong(f"{name} needs a value")
             value, rest = rest[0], rest[1:]
@@ -245,6 +281,14 @@ class _Reader:
         else:
             self.values[one.key] = found
         return rest
+
+    def _project_of_file(self, name: str, folder: str) -> str:
+        """Return what a command that is given a file does without the option for a project; "" for other options."""
+        place = next((one.names[0] for one in self.given if one.by_place and one.kind is Path), "")
+        if name not in _PROJECT or not place:
+            return ""
+        file = next(iter(self.args), place)
+        return f": the project is that of {place}, so write {self.path} {folder[:100] or 'FOLDER'}/{file}"
 
     def _value(self, one: _Given, name: str, word: str) -> Any:
         if one.kind is not int:
@@ -312,7 +356,7 @@ def _one(key: str, hint: Any, verb: Verb | None, function: Callable[..., Any]) -
         argument = next((one for one in (() if verb is None else verb.arguments) if one.name == key), None)
         if argument is None:
             raise TypeError(f"{function.__name__}: {key} has no CommandParameter")
-        about = CommandParameter(argument.options, help=argument.help)
+        about = CommandParameter(argument.options, help=argument.help, bare=argument.bare)
     else:
         hint = hint.__origin__
     if not about.parse:
@@ -324,13 +368,7 @@ def _one(key: str, hint: Any, verb: Verb | None, function: Callable[..., Any]) -
     if kind not in (*_METAVARS, bool):
         raise TypeError(f"{function.__name__}: {key} is of a type that cannot be read: {kind}")
     names = about.names or (f"--{key.replace('_', '-')}",)
-    return _Given(key, names, kind, many, False, False, about.help, about.show)
-
-
-def _near(word: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches  # most words are right
-
-    return next(iter(get_close_matches(word, known, n=1)), "")
+    return _Given(key, names, kind, many, False, False, about.help, about.show, bare=about.bare)
 
 
 def _wrong(path: str, what: str, near: str, known: Iterable[str]) -> UsageError:
@@ -380,6 +418,8 @@ def _help_of_command(command: CommandEntry, path: str) -> str:
 
 
 def _takes(one: _Given) -> str:
+    if one.bare:
+        return f"[={_METAVARS[one.kind]}]"
     return "" if one.kind is bool else f" {_METAVARS[one.kind]}{'...' if one.many else ''}"
 
 

@@ -13,7 +13,8 @@ from weft.model.errors import UsageError
 from weft.model.records import as_dict
 
 if TYPE_CHECKING:
-    from weft.store.planning import Foreseen
+    from weft.runs.service import RunService
+    from weft.runs.sources import PlannableSource
 
 
 def graph(
@@ -53,14 +54,14 @@ def plan(
     as_json: AsJson = False,
     state_dir: StateDir = None,
     context: Given,
-) -> None:
-    """Print for each step of a pipeline whether it will run, and why. Nothing is started."""
+) -> int:
+    """Print what a run would do: each step of a pipeline with the reason, or the replicas of training jobs."""
     base = context.cwd / file.parent
     settings = settings_of(context, base, {**wishes.flags, "state_dir": state_dir})
     service = context.service(settings, settings.state_root(base))
     loaded = service.load(wishes.request(file, name))
     warn(context, loaded.warnings)
-    print_plan(context, service.plan(loaded), as_json=as_json)
+    return print_plan(context, service, loaded, as_json=as_json)
 
 
 def warn(context: CommandContext, warnings: Sequence[str]) -> None:
@@ -69,16 +70,26 @@ def warn(context: CommandContext, warnings: Sequence[str]) -> None:
         context.say(f"warning: {clean(warning)}")
 
 
-def print_plan(context: CommandContext, foreseen: Sequence[Foreseen], *, as_json: bool) -> None:
-    """Print for each step whether it will run, and why."""
+def print_plan(context: CommandContext, service: RunService, loaded: PlannableSource, *, as_json: bool) -> int:
+    """Print for each step whether it will run, and why, or the plans of training jobs; return the exit code."""
+    jobs = service.plan_jobs(loaded)
+    if jobs:
+        from weft.cli.job_plans import print_job_plans
+
+        if not as_json:
+            warn(context, [warning for plan in jobs for warning in plan.warnings])
+        return print_job_plans(context, jobs, loaded.warnings, as_json=as_json)
+    foreseen = service.plan(loaded, note=lambda told: context.say(f"note: {clean(told)}"))
     if as_json:
-        print_json(context.out, "weft.plan/1", steps=[as_dict(one) for one in foreseen])
-        return
+        steps = [as_dict(one) for one in foreseen]
+        print_json(context.out, "weft.plan/1", steps=steps, warnings=list(loaded.warnings))
+        return 0
     print_table(
         context.console(),
         ("STEP", "WILL", "WHY"),
         [(one_line(one.step, 60), _WILL[one.outcome], one_line(one.reason, 300)) for one in foreseen],
     )
+    return 0
 
 
 _WILL = {"hit": "be reused", "run": "run", "depends": "depend", "skipped": "be skipped"}

@@ -27,7 +27,8 @@ def cache_ls(
     context: Given,
 ) -> None:
     """List the results of the cache, the last used first."""
-    from weft.cli.tables import size_text
+    from weft.model.wording import size_text
+    from weft.store.results import expired
 
     if number < 0:
         raise UsageError(f"--number is {number}; it must be 0 or more")
@@ -51,7 +52,7 @@ def cache_ls(
                 one.run,
                 moment(one.used),
                 size_text(one.size),
-                "pinned" if one.pinned else "expired" if one.expires is not None and one.expires <= now else "",
+                "pinned" if one.pinned else "expired" if expired(one, now, one.expires) else "",
             )
             for one in entries
         ],
@@ -130,7 +131,7 @@ def cache_gc(
 ) -> None:
     """Remove the results used longest ago, and all unreferenced content."""
     from weft.admin.settings import parse_size
-    from weft.cli.tables import size_text
+    from weft.model.wording import size_text
 
     try:
         most = None if max_size is None else parse_size(max_size)
@@ -138,7 +139,9 @@ def cache_gc(
         raise UsageError(f"--max-size is {max_size!r}; it must be a number of bytes, such as 512MiB") from None
     age = None if max_age is None else seconds_of(max_age, "--max-age")
     with service_of(context, where).results() as cache:
-        forgot, files, nbytes = cache.collect(max_bytes=most, max_age_s=age)
+        forgot, files, nbytes = cache.collect(
+            max_bytes=most, max_age_s=age, note=lambda note: context.say(f"note: {clean(note)}")
+        )
     if as_json:
         print_json(context.out, "weft.cache.gc/1", forgotten=forgot, files=files, bytes=nbytes)
     else:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
+import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,9 +25,9 @@ from weft.cli.arguments import (
 from weft.cli.context import CommandContext, drop_output
 from weft.cli.parsing import CommandParameter
 from weft.cli.planning import print_plan, warn
-from weft.cli.steps import MOST_OUTPUTS, in_python, more_outputs, print_steps, run_document, took
+from weft.cli.steps import MOST_OUTPUTS, in_python, more_outputs, print_next, print_steps, run_document, took
 from weft.cli.tables import clean, print_json, short_path
-from weft.model.errors import RunCancelledError
+from weft.model.errors import ConflictError, ForbiddenError, RunCancelledError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,15 +69,15 @@ def run(
     loaded = service.load(request)
     if dry_run:
         warn(context, loaded.warnings)
-        print_plan(context, service.plan(loaded), as_json=as_json)
-        return 0
+        return print_plan(context, service, loaded, as_json=as_json)
     context.wiring().make_ready(settings.backend)
     where = _where(context, settings, base)
     shown = _Foreground(context, settings, where, (), detach=detach, as_json=as_json)
 
     def announced(run: RunAnnounced) -> None:
         warn(context, run.warnings)
-        shown.progress.expect(run.steps)
+        folder = service.state.folder(run.run_id)
+        shown.progress.expect(run.steps, jobs=folder if run.replicas else None)
         context.hint = f"See its steps: weft show {run.run_id}{where}"
 
     with shown.progress:
@@ -117,7 +118,9 @@ def resume(
     settings = settings_of(context, base, {**flags, "state_dir": found.folder.parent.parent})
     options = _where(context, settings, base)
     steps = [step.name for step in found.steps]
-    shown = _Foreground(context, settings, options, steps, detach=detach, as_json=as_json)
+    shown = _Foreground(
+        context, settings, options, steps, detach=detach, as_json=as_json, jobs=found.folder if found.of_jobs else None
+    )
     text = None if file is None else str(file)
     try:
         with shown.progress:
@@ -142,13 +145,19 @@ class _Foreground:
         *,
         detach: bool,
         as_json: bool,
+        jobs: Path | None = None,
     ) -> None:
         from weft.cli.progress import make_progress
 
         silent = settings.quiet or as_json or detach
         self._context, self._settings, self._where, self._as_json = context, settings, where, as_json
         self.progress = make_progress(
-            steps, context.err, lambda: context.console(context.err), context.clock.wall, quiet=silent
+            steps,
+            context.err,
+            lambda: context.console(context.err),
+            context.clock.wall,
+            quiet=silent,
+            jobs=jobs,
         )
 
     def callbacks(self) -> dict[str, Any]:
@@ -185,11 +194,11 @@ def _in_background(context: CommandContext, root: StateRoot | None) -> int:
 
     The process is `weft up` of the state folder if it runs, else a new one.
     """
-    from weft.cli.detached import start
-    from weft.runs.background import hand_over
+    from weft.cli.detached import start_one
+    from weft.runs.background import CommandLine, hand_over
 
-    words, cwd, environ = context.words, context.cwd, context.environ
-    started = (None if root is None else hand_over(root, words, cwd, environ)) or start(words, cwd, environ)
+    line = CommandLine(context.words, context.cwd, context.environ)
+    started = (None if root is None else hand_over(root, line)) or start_one(line)
     context.out.write(started.out)
     context.err.write(started.err)
     return started.code
@@ -219,9 +228,10 @@ def _report(
 
 def _exit_code(result: RunResult) -> int:
     if result.error is None:
-        return 0 if result.state == "succeeded" else 1
-    if isinstance(result.error, RunCancelledError) and "SIGTERM" in result.error.message:
-        return 143
+        return 0 if result.state == "succeeded" or result.at_rest else 1
+    if isinstance(result.error, RunCancelledError):
+        by = (number for number in (signal.SIGTERM, signal.SIGHUP) if number.name in result.error.message)
+        return next((128 + number for number in by), result.error.exit_code)
     return result.error.exit_code
 
 
@@ -254,20 +264,15 @@ def _print_summary(context: CommandContext, found: RunRecord, result: RunResult,
         out.write(f"{'next' if result.state == 'succeeded' else '':9}weft explain {result.run_id}{where}\n")
         return
     out.write(f"{'logs':9}{short_path(result.folder / 'logs', cwd)}\n")
-    broken = [step.name for word in ("failed", "terminated") for step in found.steps if step.state == word]
-    shown = (broken or [step.name for step in found.steps if step.state != "skipped"][-1:] or [""])[0]
-    out.write(f"{'next':9}weft show {result.run_id}{where}\n")
-    if result.state in ("failed", "terminated", "suspended"):
-        out.write(f"{'':9}weft resume {result.run_id}{where}\n")
-    if shown:
-        out.write(f"{'':9}weft logs {shlex.quote(f'{result.run_id}/{clean(shown)}')}{where}\n")
+    print_next(context, found, result.state, where)
 
 
 def _where(context: CommandContext, settings: Settings, base: Path) -> str:
     """Return the options that a command typed here needs to find the runs of another folder."""
     used = settings.state_root(base)
-    if settings_of(context, context.cwd, {}).state_root(context.cwd) == used:
-        return ""
+    with suppress(ConflictError, ForbiddenError):  # this folder can have no runs
+        if settings_of(context, context.cwd, {}).state_root(context.cwd).path == used.path:
+            return ""
     if settings.origin("state_dir").kind == "flag":
         return f" --state-dir {short_path(used.path, context.cwd)}"
     return f" -C {short_path(base.resolve(), context.cwd.resolve())}"

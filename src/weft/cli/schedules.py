@@ -18,13 +18,14 @@ from weft.cli.arguments import (
     Where,
     WorkerOptions,
     not_from_stdin,
+    say_diverted,
     seconds_of,
     service_of,
     settings_of,
 )
 from weft.cli.parsing import CommandGroup
 from weft.cli.planning import warn
-from weft.cli.tables import iso, moment, one_line, print_json, print_table
+from weft.cli.tables import duration, iso, moment, one_line, print_json, print_table
 from weft.model.errors import UsageError
 from weft.model.records import as_dict
 from weft.runs.verbs import VERBS
@@ -84,7 +85,9 @@ def create(
     """Create a schedule of a pipeline; `weft up` fires it."""
     base, flags = context.cwd / file.parent, {**workers.flags, **wishes.flags}
     settings = settings_of(context, base, {**flags, "state_dir": state_dir})
-    service = context.service(settings, settings.state_root(base))
+    state = settings.state_root(base)
+    say_diverted(context, state)
+    service = context.service(settings, state)
     not_from_stdin(file, "a schedule")
     request = wishes.request(file, name)
     loaded = service.load(request)
@@ -150,9 +153,11 @@ def show(
         "cron": f"{schedule.cron} {schedule.zone}".strip(),
         "from": moment(schedule.start_at),
         "until": moment(schedule.end_at),
-        "at a time": f"{schedule.concurrency or 'any number'}, else {schedule.policy}",
-        "missed": "caught up with" if schedule.catchup else "skipped",
-        "expires": f"after {schedule.expire_s:g} s" if schedule.expire_s else "",
+        "at a time": _at_a_time(schedule),
+        "missed": "times without `weft up` " + ("run later, oldest first" if schedule.catchup else "are skipped"),
+        "expires": f"a run that cannot begin within {duration(schedule.expire_s)} is skipped"
+        if schedule.expire_s
+        else "",
         "parameters": " ".join(_parameters(schedule)),
         "options": shlex.join(_options(schedule)),
         "next": ", ".join(map(moment, coming)),
@@ -202,6 +207,21 @@ def delete(
     context.say(f"{name} is deleted; its runs stay")
 
 
+_AT_THE_LIMIT: Final = {
+    "suspend": "a further one waits",
+    "replace": "a further one replaces the oldest",
+    "skip": "a further one is skipped",
+}
+
+
+def _at_a_time(schedule: PipelineSchedule) -> str:
+    """Return the number of runs at a time, and what becomes of a further one."""
+    if not schedule.concurrency:
+        return "any number of runs"
+    runs = "1 run" if schedule.concurrency == 1 else f"{schedule.concurrency} runs"
+    return f"{runs}; {_AT_THE_LIMIT[schedule.policy]}"
+
+
 def _parameters(schedule: PipelineSchedule) -> list[str]:
     """Return the parameters that a schedule passes to its runs, as `name=value`."""
     return list(schedule.words[1 : 2 * _pairs(schedule) : 2])
@@ -229,7 +249,10 @@ def _future(text: str | None, option: str, now: float) -> float | None:
 
 
 def _became(last: Firing | None) -> str:
-    return "" if last is None else f"{last.run or last.state} ({moment(last.due)})"
+    if last is None:
+        return ""
+    outcome = last.message.partition(":")[0] if last.run else last.state
+    return f"{last.run} {outcome}".strip() + f" ({moment(last.due)})"
 
 
 def _document(schedule: PipelineSchedule) -> dict[str, Any]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
 from weft.cli.tables import (
+    clean,
     duration,
     iso,
     moment,
@@ -43,10 +45,16 @@ def in_python(found: RunRecord) -> str:
 
 
 def print_steps(context: CommandContext, found: RunRecord) -> None:
-    """Print a table of the steps of a run, with their dags and the items of loops."""
+    """Print a table of the steps of a run, with their dags and the items of loops; of training jobs, the replicas."""
+    if found.of_jobs and found.jobs:
+        from weft.cli.replicas import print_jobs
+
+        print_jobs(context, found)
+        return
     from weft.cli.tables import state_text
 
     now = context.clock.wall()
+    jobs = {job["step"]: _job_line(job) for job in found.jobs}
     print_table(
         context.console(),
         ("STEP", "STATE", "TIME", "MESSAGE"),
@@ -55,20 +63,46 @@ def print_steps(context: CommandContext, found: RunRecord) -> None:
                 "  " * depth + one_line(step.name, 60),
                 state_text(step.state, context.out),
                 took(step.started, step.ended, step.state, now, getattr(step, "paused_s", 0.0)),
-                _remark(step),
+                _remark(step) or jobs.get(step.name, ""),
             )
             for depth, step in _rows(found)
         ],
     )
 
 
+def _job_line(job: Mapping[str, Any]) -> str:
+    """Return a training job of a step with its state."""
+    return one_line(f"{job['kind']} {job['name']} {job['condition']}", 120)
+
+
+_BROKEN: Final = ("failed", "terminated", "interrupted")
+_UNBEGUN: Final = ("pending", "skipped", "cancelled")
+
+
+def print_next(context: CommandContext, found: RunRecord, state: str, where: str) -> None:
+    """Print the next commands after the end of a run of a pipeline; `where` are the options that find it."""
+    broken = [step.name for word in _BROKEN for step in found.steps if step.state == word]
+    shown = (broken or [step.name for step in found.steps if step.state not in _UNBEGUN][-1:] or [""])[0]
+    lines = [f"weft show {found.id}{where}"]
+    if state in ("failed", "terminated", "suspended", "interrupted"):
+        lines.append(f"weft resume {found.id}{where}")
+    if found.of_jobs:
+        lines.append(f"weft logs {found.id}{where}")
+    elif shown:
+        lines.append(f"weft logs {shlex.quote(f'{found.id}/{clean(shown)}')}{where}")
+    for at, line in enumerate(lines):
+        context.out.write(f"{'' if at else 'next':9}{line}\n")
+
+
+_ENDED_EARLY: Final = frozenset({"failed", "terminated", "cancelled"})
+"""States of a loop that never begins its other items."""
 _ITEM_ROWS: Final = 10
 """The maximum number of items of a loop that are shown, besides failed ones."""
 
 
 def _rows(found: RunRecord) -> Iterator[tuple[int, StepRecord | ItemRecord]]:
     """Yield the steps of a run with their dags and the items of loops, as rows with their depths."""
-    from weft.model.ids import item_name
+    from weft.model.ids import loop_item
     from weft.runs.step_tree import tree
 
     for depth, step in tree(found):
@@ -78,13 +112,15 @@ def _rows(found: RunRecord) -> Iterator[tuple[int, StepRecord | ItemRecord]]:
             numbers = [n for n in numbers if step.items[n].state not in ("succeeded", "skipped")][:_ITEM_ROWS]
         for number in numbers:
             item = step.items[number]
-            yield depth + 1, replace(item, name=item_name(step.name, number))
+            yield depth + 1, replace(item, name=loop_item(step.name, number))
 
 
 def _remark(step: StepRecord | ItemRecord) -> str:
     width, items = getattr(step, "width", None), getattr(step, "items", {})
     if width is not None:
         states = Counter(item.state for item in items.values())
+        if step.state in _ENDED_EARLY and len(items) < width:
+            states["cancelled"] += width - len(items)
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
         return f"{width} items: {counts}" if counts else f"{width} items"
     parts = [f"{step.attempts} attempts"] if step.attempts > 1 and step.state != "skipped" else []
@@ -108,18 +144,33 @@ def took(started: float | None, ended: float | None, state: str, now: float, pau
     return f"at least {time}" if state == INTERRUPTED else time
 
 
-def show_step(context: CommandContext, found: RunRecord, name: str, *, as_json: bool) -> None:
-    """Show one step of a run, or one item of its loop (`step-2`, `step[2]`). NotFoundError: it does not exist."""
+def show_step(
+    context: CommandContext,
+    found: RunRecord,
+    name: str,
+    inner: Sequence[RunRecord],
+    *,
+    as_json: bool,
+    events: bool = False,
+) -> None:
+    """Show a step of a run, an item of its loop (`step-2`, `step[2]`), or a dag.
+
+    `inner` are the runs of training jobs that it has begun. `events`: their conditions and events too. NotFoundError:
+    it does not exist.
+    """
     from weft.cli.tables import state_text
-    from weft.model.ids import item_name
+    from weft.model.ids import item_name, loop_item
     from weft.runs.reading import ItemRecord
 
+    if inside := found.dag(name):
+        _show_dag(context, found, name, inside, as_json=as_json)
+        return
     step, number = found.task(name)
     own = item_name(step.name, number or 0)
     loop = step.width is not None and number is None
     part: StepRecord | ItemRecord = step
     if number is not None and step.width is not None:
-        part = replace(step.items.get(number, ItemRecord()), name=own)
+        part = replace(step.items.get(number, ItemRecord()), name=loop_item(step.name, number))
     logs = [log for log in step.logs if number is None or (log.index or 0) == number]
     outputs = {key.rpartition(".")[2]: path for key, path in found.outputs.items() if key.rpartition(".")[0] == own}
     if as_json:
@@ -131,7 +182,7 @@ def show_step(context: CommandContext, found: RunRecord, name: str, *, as_json: 
     out = context.console()
     head: list[tuple[str, Any]] = [
         ("run", found.id),
-        ("step", one_line(own)),
+        ("step", one_line(part.name)),
         ("state", state_text(part.state, context.out)),
         ("started", moment(part.started)),
         ("time", took(part.started, part.ended, part.state, now)),
@@ -148,12 +199,35 @@ def show_step(context: CommandContext, found: RunRecord, name: str, *, as_json: 
             out.print(f"{key:{width}} ", value)
     if loop:
         context.out.write("\n")
-        items = [(item_name(step.name, n), step.items.get(n, ItemRecord())) for n in range(step.width or 0)]
+        other = ItemRecord(state="cancelled") if step.state in _ENDED_EARLY else ItemRecord()
+        items = [(loop_item(step.name, n), step.items.get(n, other)) for n in range(step.width or 0)]
         rows = [
             (item, state_text(i.state, context.out), took(i.started, i.ended, i.state, now), _remark(i))
             for item, i in items
         ]
         print_table(out, ("ITEM", "STATE", "TIME", "MESSAGE"), rows)
+    for begun in () if loop else inner:
+        from weft.cli.replicas import print_events, print_first_failure, print_jobs
+
+        context.out.write("\n")
+        print_jobs(context, begun)
+        print_first_failure(context, begun)
+        if events:
+            print_events(context, begun)
+
+
+def _show_dag(
+    context: CommandContext, found: RunRecord, name: str, inside: Sequence[StepRecord], *, as_json: bool
+) -> None:
+    """Show the row of a dag, and those of its steps."""
+    part = replace(found, steps=[step for step in found.steps if step.name == name or step in inside])
+    if as_json:
+        document = run_document(part)
+        own = next(dag for dag in document["dags"] if dag["name"] == name)
+        dag = {**own, "steps": [step for step in document["steps"] if step["name"] != name]}
+        print_json(context.out, "weft.dag/1", run=found.id, dag=dag)
+        return
+    print_steps(context, part)
 
 
 def _step_document(step: StepRecord) -> dict[str, Any]:
@@ -171,10 +245,10 @@ def _step_document(step: StepRecord) -> dict[str, Any]:
 
 
 def _item_document(step: str, number: int, item: StepRecord | ItemRecord) -> dict[str, Any]:
-    from weft.model.ids import item_name
+    from weft.model.ids import loop_item
 
     return {
-        "name": item_name(step, number),
+        "name": loop_item(step, number),
         "state": item.state,
         "started_at": iso(item.started),
         "ended_at": iso(item.ended),

@@ -11,6 +11,8 @@ from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
+from weft.model.wording import size_text
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
@@ -42,12 +44,21 @@ LOOKS: Final[Mapping[str, StateStyle]] = {
     "interrupted": StateStyle("!", "!", "magenta"),
     "suspended": StateStyle("‖", "=", "yellow"),
 }
+_CONDITIONS: Final[Mapping[str, StateStyle]] = {
+    "created": LOOKS["pending"],
+    "restarting": StateStyle("↻", "~", "yellow"),
+    "complete": LOOKS["succeeded"],
+    "queued": LOOKS["pending"],
+    "unmanaged": LOOKS["skipped"],
+}
+"""The styles of conditions of jobs that are no states."""
 _UNKNOWN: Final = StateStyle("?", "?", "")
 
 
 def look(state: str) -> StateStyle:
-    """Return the style of a state; an unknown state gets a question mark."""
-    return LOOKS.get(state, _UNKNOWN)
+    """Return the style of a state, or of a condition of a job; an unknown state gets a question mark."""
+    word = state.lower()
+    return LOOKS.get(word) or _CONDITIONS.get(word, _UNKNOWN)
 
 
 def clean(text: str) -> str:
@@ -89,13 +100,15 @@ def duration(seconds: float | None) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02} min"
 
 
-def size_text(nbytes: float) -> str:
-    """Return a number of bytes as text: 512 B, 1.5 MiB."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if nbytes < 1024:
-            return f"{nbytes:.0f} {unit}" if unit == "B" or nbytes >= 100 else f"{nbytes:.1f} {unit}"
-        nbytes /= 1024
-    return f"{nbytes:.1f} TiB"
+def amounts_text(amounts: Mapping[str, float]) -> str:
+    """Return amounts of resources as text: `2 cores, 1.5 GiB of memory, 1 GPU`."""
+    words = {"cpu": "core", "gpu": "GPU"}
+    return ", ".join(
+        f"{size_text(amount)} of memory"
+        if name == "memory"
+        else f"{amount:g} {words.get(name, name)}{'' if amount == 1 else 's'}"
+        for name, amount in amounts.items()
+    )
 
 
 def moment(time: float | None, zone: tzinfo | None = None, form: str = "%Y-%m-%d %H:%M:%S") -> str:
@@ -161,7 +174,8 @@ def state_text(state: str, stream: TextIO) -> Text:
 def print_table(out: Console, heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:
     """Print rows under their heads; user text must be clean already. Without rows, print nothing.
 
-    A message is cut if the other columns leave too little room for it.
+    A message is cut if the other columns leave too little room for it. Without a terminal, lines have no trailing
+    blanks.
     """
     from rich.table import Table
 
@@ -176,7 +190,12 @@ def print_table(out: Console, heads: Sequence[str], rows: Sequence[Sequence[str 
             table.add_column(head, no_wrap=head not in ("MESSAGE", "VALUE", "ORIGIN"), overflow="fold")
     for row in rows:
         table.add_row(*row)
-    out.print(table)
+    if out.is_terminal:
+        out.print(table)
+        return
+    with out.capture() as lines:
+        out.print(table)
+    out.file.write("".join(f"{line.rstrip()}\n" for line in lines.get().splitlines()))
 
 
 def _width(column: Sequence[str | Text]) -> int:
@@ -187,8 +206,13 @@ def _width(column: Sequence[str | Text]) -> int:
 
 def print_json(out: TextIO, schema: str, **document: Any) -> None:
     """Print one JSON document; `schema` names its form and version."""
-    json.dump({"schema": schema, **document}, out, ensure_ascii=False, indent=2, default=_plain)
-    out.write("\n")
+    out.write(json_text({"schema": schema, **document}, indent=2) + "\n")
+
+
+def json_text(document: Mapping[str, Any], indent: int | None = None) -> str:
+    """Return a document as JSON in readable letters; a byte of a name that is not UTF-8 is written as `\\udcXX`."""
+    text = json.dumps(document, ensure_ascii=False, indent=indent, default=_plain)
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _plain(value: object) -> object:

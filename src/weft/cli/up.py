@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.arguments import Given, Where, service_of
+from weft.cli.arguments import Given, Where, service_of, where_options
 from weft.cli.detached import reap, start
-from weft.cli.tables import clean, moment, short_path
+from weft.cli.tables import clean, moment
 
 if TYPE_CHECKING:
-    from weft.cli.context import CommandContext
-    from weft.runs.background import StartedRun
+    from weft.model.errors import WeftError
+    from weft.runs.background import CommandLine, StartedRun
 
 
 def up(*, where: Where, context: Given) -> int:
@@ -32,7 +31,7 @@ def up(*, where: Where, context: Given) -> int:
 
     with _end_signal() as end:
         service = service_of(context, where)
-        option = _option(context, where)
+        option = where_options(context, where)
         try:
             serve(service, _Processes(end, say), context.environ, context.clock, say, end, option)
         except _LeavingError:
@@ -48,17 +47,22 @@ class _LeavingError(KeyboardInterrupt):
 
 @contextmanager
 def _end_signal() -> Iterator[threading.Event]:
-    """Yield the event that the first SIGINT or SIGTERM sets; a second signal raises."""
+    """Yield the event that the first SIGINT, SIGTERM or SIGHUP sets; a second signal raises."""
+    from weft.runtime.waiting import leave_terminal
+
     end = threading.Event()
     before: dict[int, Any] = {}
 
     def note(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            leave_terminal()
         if end.is_set():
             raise _LeavingError
         end.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        before[number] = signal.signal(number, note)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, note)
     try:
         yield end
     finally:
@@ -72,9 +76,9 @@ class _Processes:
     def __init__(self, end: threading.Event, say: Callable[[str], None]) -> None:
         self._end, self._say, self._reported = end, say, False
 
-    def start(self, words: Sequence[str], cwd: Path, environ: Mapping[str, str]) -> StartedRun:
-        """Start a command line; see `detached.start`."""
-        return start(words, cwd, environ, self._report)
+    def start(self, lines: Iterable[CommandLine]) -> Generator[tuple[int, StartedRun | WeftError]]:
+        """Start command lines; see `detached.start`."""
+        return start(lines, self._report)
 
     def reap(self) -> None:
         """Reap the processes that have ended."""
@@ -83,11 +87,4 @@ class _Processes:
     def _report(self) -> None:
         if self._end.is_set() and not self._reported:
             self._reported = True
-            self._say("ends when the starting run has begun; Ctrl-C again leaves at once")
-
-
-def _option(context: CommandContext, where: Where) -> str:
-    """Return the options that a command typed here needs to find the same state folder."""
-    if where.state_dir is not None:
-        return f" --state-dir {short_path(where.state_dir, context.cwd)}"
-    return "" if where.project is None else f" -C {short_path(where.project, context.cwd)}"
+            self._say("ends when the starting runs have begun; Ctrl-C again leaves at once")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from weft.cli.arguments import AsJson, Given, Where, service_of
+from weft.cli.arguments import AsJson, Given, Where, service_of, where_options
 from weft.cli.logs import POLL_S
-from weft.cli.steps import print_steps, run_document
+from weft.cli.steps import print_next, print_steps, run_document
 from weft.cli.tables import print_json
 
 
@@ -16,9 +16,15 @@ def watch(run: str, /, *, as_json: AsJson = False, where: Where, context: Given)
     found = service.show(run)
     steps = [step.name for step in found.steps]
     progress = make_progress(
-        steps, context.err, lambda: context.console(context.err), context.clock.wall, quiet=as_json
+        steps,
+        context.err,
+        lambda: context.console(context.err),
+        context.clock.wall,
+        quiet=as_json,
+        jobs=found.folder if found.of_jobs else None,
     )
-    context.hint = f"The run goes on. Its state: weft show {found.id}"
+    options = where_options(context, where)
+    context.hint = f"The run goes on. Its state: weft show {found.id}{options}"
     with progress:
         for record in service.watch(found.id, lambda: context.pause(POLL_S)):
             progress.add(record)
@@ -28,3 +34,5 @@ def watch(run: str, /, *, as_json: AsJson = False, where: Where, context: Given)
         return
     print_steps(context, found)
     context.out.write(f"\n{found.id} {found.state}\n")
+    if not found.of_session:
+        print_next(context, found, found.state, options)

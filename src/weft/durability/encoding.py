@@ -28,12 +28,14 @@ from weft.graph.grid import OneToAll
 from weft.graph.logical import Patch
 from weft.graph.rectangles import Rectangles
 from weft.graph.routers import Broadcast, Group, OneToOne, ScatterGather
+from weft.graph.task_wire import is_utf8
 from weft.graph.wire import patch_from_json, patch_to_json
 from weft.model import failures
 from weft.model.errors import ConflictError, ProgramError, WeftError
 from weft.model.program import Program, Style
-from weft.model.records import as_dict
+from weft.model.records import as_dict, converter
 from weft.model.resources import Placement, Resources
+from weft.model.wording import type_of
 from weft.store.codec import from_pickle
 
 
@@ -81,7 +83,7 @@ _INDEX: Final = {kind: at for at, kind in enumerate(_RECORDS.values())}
 _TICK: Final = _INDEX[Tick]
 
 _PLAIN: Final = frozenset({type(None), bool, float, int, str, bytes})
-_TUPLE, _RECORD, _ENUM, _ARRAY, _PAIRS, _RANGE, _SET, _INT, _PATCH, _ROUTER, _PICKLED = range(1, 12)
+_TUPLE, _RECORD, _ENUM, _ARRAY, _PAIRS, _RANGE, _SET, _INT, _PATCH, _ROUTER, _PICKLED, _TEXT = range(1, 13)
 _ROUTERS: Final = {kind.__name__: kind for kind in (OneToOne, Group, Broadcast, ScatterGather, OneToAll)}
 
 
@@ -108,15 +110,20 @@ def _ext(code: int, value: Any) -> msgspec.msgpack.Ext:
 def _packed(value: Any) -> bytes:
     try:
         return _encode(value)
-    except OverflowError:  # numbers of more than 64 bits are too rare for a check in advance
-        return _encode(_with_long_numbers(value))
+    except (OverflowError, UnicodeEncodeError):  # too rare for a check in advance
+        return _encode(_with_rare_values(value))
 
 
-def _with_long_numbers(value: Any) -> Any:
+def _with_rare_values(value: Any) -> Any:
+    """Return a value with another form of numbers of more than 64 bits, and of texts that are not UTF-8."""
     if type(value) is list:
-        return [_with_long_numbers(item) for item in value]
+        return [_with_rare_values(item) for item in value]
     if type(value) is dict:
-        return {key: _with_long_numbers(item) for key, item in value.items()}
+        if all(map(is_utf8, value)):
+            return {key: _with_rare_values(item) for key, item in value.items()}
+        return _ext(_PAIRS, [[_with_rare_values(key), _with_rare_values(item)] for key, item in value.items()])
+    if type(value) is str and not is_utf8(value):  # names of files may have lone surrogates
+        return _ext(_TEXT, value.encode("utf-8", "surrogatepass"))
     return _ext(_INT, str(value)) if type(value) is int and not -(1 << 63) <= value < 1 << 63 else value
 
 
@@ -151,7 +158,7 @@ def _pack(value: Any, by_value: Callable[[Any], bytes] | None = None) -> Any:
     if kind is Patch:
         return _ext(_PATCH, _pack(patch_to_json(value)))
     raise ProgramError(
-        f"a {kind.__name__} cannot be written to the journal of the run",
+        f"{type_of(value)} cannot be written to the journal of the run",
         hint="Let expanders and vertex managers return numbers, text, lists, dictionaries and arrays.",
     )
 
@@ -185,6 +192,9 @@ class _Opening(Struct):
     schemas: tuple[Schema, ...] = SCHEMAS
 
 
+_opening_of: Final = converter(_Opening)
+
+
 class Reader:
     """Reads the records of one journal in order, by the schemas stated in its header and by each new process.
 
@@ -202,7 +212,7 @@ class Reader:
         try:
             found = self._decode(payload)
             if isinstance(found, dict):
-                opening = msgspec.convert(found, _Opening)
+                opening = _opening_of(found)
                 self._make = [_maker(schema) for schema in opening.schemas]
                 return Epoch(opening.incarnation, opening.tuning)
             at, *values = found
@@ -238,6 +248,8 @@ class Reader:
             return frozenset(value[1:]) if value[0] else set(value[1:])
         if code == _INT:
             return int(value)
+        if code == _TEXT:
+            return bytes(value).decode("utf-8", "surrogatepass")
         if code == _PATCH:
             return patch_from_json(value)
         if code == _ROUTER:

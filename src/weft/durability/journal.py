@@ -35,7 +35,7 @@ from weft.engine.replay import Pending, Replay, Tape, Tick
 from weft.engine.tuning import Tuning  # noqa: TC001 - msgspec reads it at run time
 from weft.graph.wire import dumps
 from weft.model.errors import ConflictError, NotFoundError
-from weft.model.records import as_dict
+from weft.model.records import as_dict, converter
 from weft.store.disk import sync_folder
 from weft.store.state import os_error
 
@@ -73,7 +73,7 @@ _FRAME: Final = struct.Struct("<II")
 
 def graph_digest(graph: LogicalGraph) -> str:
     """Return the digest of a graph. ProgramError: one of its programs cannot be named."""
-    return sha256(dumps(graph).encode()).hexdigest()
+    return sha256(dumps(graph).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def edited_digest(graph: LogicalGraph, edits: int) -> str:
@@ -107,6 +107,9 @@ class Header(Struct, frozen=True, kw_only=True):
     answered: tuple[str, ...] = ()
     taken: tuple[int, ...] = ()
     schemas: tuple[Schema, ...] = SCHEMAS
+
+
+_header_of: Final = converter(Header)
 
 
 class Recorded(Struct, frozen=True):
@@ -160,7 +163,7 @@ def parse_journal(data: bytes, path: Path, *, trusted: bool = False) -> Recorded
                 f"{path} was written by Weft {found['weft']} in format {form}, and this version reads format {FORMAT}",
                 hint="Resume the run with the version that wrote it; this one can resume from its records alone.",
             )
-        header = msgspec.convert(found, Header)
+        header = _header_of(found)
     except (msgspec.MsgspecError, LookupError, TypeError):
         raise ConflictError(f"{path} has no header", hint="The run cannot be resumed from it.") from None
     snapshot = b""
@@ -279,7 +282,9 @@ class FileJournal:
         self._cutting: threading.Thread | None = None
         self._head: tuple[bytes, int] | None = None
         self._waiting: list[tuple[int, Callable[[], None]]] = []
+        self._followers: list[tuple[int, Callable[[], None]]] = []  # of writes, for which nobody hurries
         self._closing = False
+        self._ended = False
         self._thread = threading.Thread(target=self._write, name=f"journal of {path.parent.name}", daemon=True)
         self._thread.start()
 
@@ -337,7 +342,7 @@ class FileJournal:
 
     # -------------------------------------------------------------------------------------------- under the loop's lock
 
-    def managers(self, factories: Mapping[str, ManagerFactory]) -> dict[str, ManagerFactory]:
+    def managers(self, factories: Mapping[str, ManagerFactory]) -> Mapping[str, ManagerFactory]:
         """Return the factories of managers whose decisions are recorded."""
         return self.tape.managers(factories)
 
@@ -358,6 +363,19 @@ class FileJournal:
     def when_durable(self, then: Callable[[], None]) -> None:
         """Call `then` once all earlier ticks are durable, or cannot be: then `error` is set."""
         self._wait_for(self._appended, then)
+
+    def when_written(self, then: Callable[[], None]) -> None:
+        """Call `then` once a kill of this process cannot lose the earlier ticks, or they cannot be written.
+
+        A loss of power can. The write is not hurried.
+        """
+        with self._lock:
+            if not self._ended:
+                self._followers.append((self._appended, then))
+                if not self._frames:
+                    self._lock.notify()
+                return
+        then()
 
     def _wait_for(self, number: int, then: Callable[[], None]) -> None:
         with self._lock:
@@ -381,10 +399,12 @@ class FileJournal:
         now = monotonic  # only to group the writes
         while True:
             with self._lock:
-                while not (self._frames or self._waiting or self._closing or self._head):
+                while not (self._frames or self._waiting or self._followers or self._closing or self._head):
                     self._lock.wait()
                 end = now() + GROUP_S
-                while not (self._waiting or self._closing or self._head or self._events >= GROUP_EVENTS):
+                while self._frames and not (
+                    self._waiting or self._closing or self._head or self._events >= GROUP_EVENTS
+                ):
                     if (patience := end - now()) <= 0:
                         break
                     self._lock.wait(patience)
@@ -409,6 +429,7 @@ class FileJournal:
                         self._files.sync(side_outputs)
                     data = b"".join(frames)
                     _write_all(self._fd, data)
+                    self._call(self._followers, upto)
                     self._sync(self._fd)
                     self._size += len(data)
                 except OSError as error:
@@ -417,20 +438,26 @@ class FileJournal:
                         self._outputs.hold()
             if self._cutter is not None and self.error is None and not closing:
                 self._see_to_length(head)
+            self._call(self._followers, upto)
+            self._call(self._waiting, upto)
             with self._lock:
-                due = [then for number, then in self._waiting if number <= upto]
-                self._waiting = [pair for pair in self._waiting if pair[0] > upto]
-            for then in due:
-                try:
-                    then()
-                except Exception as error:  # noqa: BLE001
-                    self.faults.append(error)  # of one callback: the others are called all the same
-            with self._lock:
-                if closing and not (self._frames or self._waiting):
+                if closing and not (self._frames or self._waiting or self._followers):
+                    self._ended = True
                     break
         if self._cutting is not None:
             self._cutting.join()
         os.close(self._fd)
+
+    def _call(self, waiting: list[tuple[int, Callable[[], None]]], upto: int) -> None:
+        """Call and remove those who wait for one of the first `upto` ticks."""
+        with self._lock:
+            due = [then for number, then in waiting if number <= upto]
+            waiting[:] = [pair for pair in waiting if pair[0] > upto]
+        for then in due:
+            try:
+                then()
+            except Exception as error:  # noqa: BLE001
+                self.faults.append(error)  # of one callback: the others are called all the same
 
     def _see_to_length(self, head: tuple[bytes, int] | None) -> None:
         """Replace the beginning of a long journal by its snapshot, or begin to make one."""

@@ -4,7 +4,9 @@ A record without a reducer of its own would be pickled as the module of its clas
 classes of graphs, jobs and journals are written by the names declared here, which stay when a class moves; only this
 module has to stay, since pickles name its functions. Records of other parts, such as those inside the programs of a
 front end, are written by module and name, like the functions beside them. Values of users are pickled by the default
-reducers. `weft.store.codec.from_pickle` reads the bytes; only bytes from this user alone may be read.
+reducers. A name of a manager or a router that a program has registered is written with the class or the function
+behind it, and reading registers it again. `weft.store.codec.from_pickle` reads the bytes; only bytes from this user
+alone may be read.
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from weft.engine.policy import REGISTERED, place_of, register_manager
 from weft.graph.grid import Grid
-from weft.graph.logical import LogicalGraph
+from weft.graph.logical import LogicalGraph, Manager, Movement
 from weft.graph.rectangles import Rectangles
 from weft.graph.routers import Group, Router
+from weft.graph.routing import CUSTOM
 from weft.store import codec
 
 DECLARED: Final[dict[str, tuple[str, ...]]] = {
@@ -43,6 +47,7 @@ DECLARED: Final[dict[str, tuple[str, ...]]] = {
     ),
     "weft.engine.core": (
         *("WorkerRow", "LeaseRow", "BubbleRow", "ChoiceRow", "RequestRow", "Cause", "Unslotted", "Planned"),
+        *("ControlRow",),
     ),
     "weft.engine.machines.bubble": ("BubbleState",),
     "weft.engine.machines.job": ("JobState",),
@@ -50,7 +55,8 @@ DECLARED: Final[dict[str, tuple[str, ...]]] = {
     "weft.engine.machines.task": ("TaskState",),
     "weft.engine.machines.vertex": ("VertexState",),
     "weft.engine.notes": ("NoteKind", "Note"),
-    "weft.engine.physical": ("Intervals",),
+    "weft.engine.events": ("Requested",),
+    "weft.engine.physical": ("Intervals", "ControlColumns"),
     "weft.engine.policy": ("Fault",),
     "weft.engine.ports": ("WorkerSpec",),
     "weft.engine.tuning": ("Tuning",),
@@ -81,7 +87,9 @@ def by_name(value: Any) -> tuple[Any, ...] | None:
     if isinstance(value, Enum):
         return _made, (name, value.value)
     if isinstance(value, Struct):
-        return _record, (name, {name: getattr(value, name) for name in value.__struct_fields__})
+        fields = {name: getattr(value, name) for name in value.__struct_fields__}
+        factory = _factory_of(value)
+        return (_record, (name, fields)) if factory is None else (_registered, (factory, name, fields))
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return _record, (name, dict(zip(kind._fields, value, strict=True)))
     if isinstance(value, LogicalGraph):
@@ -123,6 +131,25 @@ def _made(name: str, *arguments: Any) -> Any:
 
 def _record(name: str, fields: _Fields) -> Any:
     return known_fields(_class_of(name), fields)
+
+
+def _factory_of(record: Struct) -> Any:
+    """Return what a program has registered under the name of a manager or a router, None for anything else."""
+    if isinstance(record, Manager):
+        factory: Any = REGISTERED.get(record.name)
+    else:
+        factory = CUSTOM.get(record.name) if isinstance(record, Movement) else None
+    return None if factory is None or factory.__module__.startswith("weft.") else factory
+
+
+def _registered(factory: Any, name: str, fields: _Fields) -> Any:
+    """Return a record that names a manager or a router, which `factory` makes."""
+    record = _record(name, fields)
+    if isinstance(record, Movement):
+        CUSTOM.setdefault(record.name, factory)
+    elif record.name not in REGISTERED or place_of(REGISTERED[record.name]) != place_of(factory):
+        register_manager(record.name)(factory)
+    return record
 
 
 def known_fields(kind: Any, fields: _Fields) -> Any:

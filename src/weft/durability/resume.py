@@ -138,8 +138,9 @@ def _read_earlier(
         found.why = error.message
         return found
     last = recovered.master.inspector
-    found.widths = {row.id: max(row.n, 0) for row in last.vertices}
-    found.vertices = {row.id: row.vertex for row in last.vertices}
+    if last.vertices:  # else the journal ends before the first tick
+        found.widths = {row.id: max(row.n, 0) for row in last.vertices}
+        found.vertices = {row.id: row.vertex for row in last.vertices}
     found.finished = last.finished_tasks()
     if recovered.pending.completed or not last.may_go_on:
         found.why = "the run had ended" if recovered.pending.completed else "something had failed"

@@ -16,14 +16,12 @@ class Phase(IntEnum):
     WANTED = 1  # stages with lost outputs, or whose tasks run again: outputs that are gone and wanted are made again
     SERVICES = 2  # services whose readers may all have ended: these stop
     MANAGERS = 3  # vertex managers decide; their vertices are in `Core.dirty`
-    EXCLUSION = 4  # the node exclusion policy decides, after a failure or after a worker came or went
-    RESTARTS = 5  # vertices whose restart region has to start again
-    BLOCKED = 6  # vertices that have ended without a success, an event or an answer: their dependents end
-    CONES = 7  # changed vertices, of which cones are planned again
-    REQUESTS = 8  # vertices that may have to ask the pool for slots
-    UNSLOTTED = 9  # tasks that hold no slot start, as far as their tokens go
-    OFFERS = 10  # offered workers get leases
-    BACKUPS = 11  # offered workers that got none run late leases a second time
-
-
-PHASES = len(Phase)
+    CONTROLLER = 4  # the controller of the job decides, if anything that it sees has changed
+    EXCLUSION = 5  # the node exclusion policy decides, after a failure or after a worker came or went
+    RESTARTS = 6  # vertices whose restart region has to start again
+    BLOCKED = 7  # vertices that have ended without a success, an event or an answer: their dependents end
+    CONES = 8  # changed vertices, of which cones are planned again
+    REQUESTS = 9  # vertices that may have to ask the pool for slots
+    UNSLOTTED = 10  # tasks that hold no slot start, as far as their tokens go
+    OFFERS = 11  # offered workers get leases
+    BACKUPS = 12  # offered workers that got none run late leases a second time

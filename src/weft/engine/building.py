@@ -18,7 +18,9 @@ from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
 from weft.engine.notes import NoteKind
 from weft.engine.physical import INFINITE, PhysicalEdge, Stage
+from weft.engine.policy import Moment
 from weft.engine.readiness import (
+    EARLY,
     advance,
     check_gates,
     count_missing,
@@ -32,15 +34,15 @@ from weft.engine.readiness import (
     settle_links,
 )
 from weft.engine.rows import FINISHED, SKIPPED, UNSCHEDULED, runs_of, write
-from weft.graph.logical import Bubble, Choice, Edge, Range, SameAs, Source, Trigger, Vertex, VertexKind
+from weft.graph.logical import SEQUENTIAL, Bubble, Choice, Edge, Range, SameAs, Source, Vertex, VertexKind
 from weft.graph.routing import Router, bind
 from weft.model.errors import GraphError
 
 if TYPE_CHECKING:
     from weft.engine.core import Core
 
-_EARLY = (Trigger.FRACTION, Trigger.SOURCE_CONFIGURED, Trigger.SOURCE_RUNNING)
 _CONFIGURED = VERTEX[VertexState.CONFIGURING]["configured"]
+_SERVICE, _ENDING = VertexKind.SERVICE, JobState.ENDING
 
 
 def grow(
@@ -91,9 +93,9 @@ def _add_stage(core: Core, vertex: Vertex, *, fresh: bool) -> None:
         core.sized.setdefault(n.expander, []).append(stage)
     elif type(n) is SameAs:
         core.sized.setdefault(n.vertex, []).append(stage)
-    if vertex.kind is VertexKind.SERVICE:
+    if vertex.kind is _SERVICE:
         core.services.append(stage)
-    if vertex.final and core.status is not JobState.ENDING:
+    if vertex.final and core.status is not _ENDING:
         core.held += 1
 
 
@@ -102,7 +104,7 @@ def _add_link(core: Core, edge: Edge, *, fresh: bool) -> PhysicalEdge:
     link = PhysicalEdge(edge, src, dst)
     src.outputs.append(link)
     dst.inputs.append(link)
-    if edge.scheduling.when in _EARLY:
+    if edge.scheduling is not SEQUENTIAL and edge.scheduling.when in EARLY:
         src.early = True
     if not fresh:
         core.links[edge.id] = link
@@ -261,8 +263,12 @@ def configure(
     if fresh:
         stage.status = _CONFIGURED
         core.moved.append(stage)
+    elif stage.status is VertexState.CONFIGURING:
+        advance(core, stage, "configured")
+        if stage.manager is not None:
+            core.tell(stage, Moment.CONFIGURED)
     else:
-        advance(core, stage, "configured" if stage.status is VertexState.CONFIGURING else "reconfigured")
+        advance(core, stage, "reconfigured")
     for link, router in inward:
         link.bound(router)
     for link, router in outward:
@@ -314,7 +320,7 @@ def start(core: Core, given: Collection[str] = ()) -> None:
     for stage in core.order:
         if stage.n == stage.over and stage.status not in ENDED:
             end(core, stage)
-        elif stage.id in given:
+        elif given and stage.id in given:
             write(core, stage, 0, stage.n, UNSCHEDULED, FINISHED)
             finish(core, stage, [(0, stage.n)])
 

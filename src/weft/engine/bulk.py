@@ -31,7 +31,7 @@ def end_usual(core: Core, events: Sequence[Event], at: int) -> int:
     if first is None:
         return at
     root = first.stage
-    if root.n <= FEW or not root.plain or root.attempts or root.vertex.expands:
+    if root.n <= FEW or not root.plain or root.attempts or root.vertex.expands or root.vertex.counted:
         return at
     seconds, nbytes = root.seconds, root.nbytes
     spans: list[tuple[int, int]] = []  # rows of adjacent tasks in the same state take one write

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _WHOLE = -1
 """The key of the tree cone of a root, which begins at its sources."""
 
+_FINITE, _FUNCTION, _LOCAL = VertexKind.FINITE, Style.FUNCTION, Storage.LOCAL
 _DEPTH = 64
 """The most levels of a tree cone: a worker computes a tree by recursion, and functions of users need room too."""
 
@@ -88,7 +89,7 @@ def _mark(core: Core, stage: Stage) -> None:
     """Mark whether a stage can be the root of a cone, the size of that cone, and, with its sources, where their cones
     go on. The sources are marked before.
     """
-    if not _ordinary(stage) or stage.n < 1 or stage.vertex.program.style is not Style.FUNCTION:
+    if not _ordinary(stage) or stage.n < 1 or stage.vertex.program.style is not _FUNCTION:
         return
     if stage.narrow == 0:
         stage.cone_ok = True
@@ -133,9 +134,10 @@ def _ordinary(stage: Stage) -> bool:
         and stage.attempts is None
         and vertex.cache_key is None
         and vertex.timeout_s is None
-        and vertex.kind is VertexKind.FINITE
+        and vertex.kind is _FINITE
         and vertex.manager is None
         and not vertex.expands
+        and not vertex.counted
         and not vertex.retry.delay_s
         and vertex.restart is None
     )
@@ -146,8 +148,8 @@ def _inner(stage: Stage) -> bool:
     return (
         len(stage.outputs) == 1
         and not stage.vertex.keep
-        and stage.vertex.program.style is Style.FUNCTION
-        and stage.outputs[0].edge.storage is Storage.LOCAL
+        and stage.vertex.program.style is _FUNCTION
+        and stage.outputs[0].edge.storage is _LOCAL
     )
 
 

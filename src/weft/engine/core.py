@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from msgspec import Struct, field
 
-from weft.engine.agenda import PHASES, Phase
+from weft.engine.agenda import Phase
 from weft.engine.commands import SetTimer
-from weft.engine.decisions import ApplyPatch, Avoid, BackUp, Emit, Readmit, WeighTasks
+from weft.engine.decisions import ApplyPatch, AskController, Avoid, BackUp, Emit, Readmit, WakeAt, WeighTasks
+from weft.engine.events import Requested  # noqa: TC001 - fields of records are read at run time
 from weft.engine.machines.bubble import BubbleState
 from weft.engine.machines.job import JobState
 from weft.engine.machines.lease import LeaseState
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from weft.engine.events import Failed, Granted, Refused
     from weft.engine.notes import NoteKind
     from weft.engine.physical import PhysicalEdge, Stage
-    from weft.engine.policy import Fault, ManagerFactory, VertexManager
+    from weft.engine.policy import Fault, JobController, ManagerFactory, VertexManager
     from weft.engine.tuning import Tuning
     from weft.graph.lease import Cone
     from weft.graph.logical import Bubble, Choice, Edge, LogicalGraph, Vertex
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from weft.model.failures import Failure
     from weft.model.resources import Resources
 
-_OWN = (Moment.STARTED, Moment.FINISHED)
+_OWN = (Moment.STARTED, Moment.CONFIGURED, Moment.FINISHED)
 
 _SENT = LeaseState.SENT
 _LEASED = int(TaskState.LEASED)
@@ -66,51 +67,24 @@ class WorkerRow(Struct):
     party: str = ""
 
 
-class LeaseRow:
+class LeaseRow(Struct, eq=False):
     """A lease. `members` are (stage, tasks of it for each unit), in the order of the cone, the root last.
 
     `live` is the state of the rows of its tasks.
     """
 
-    __slots__ = (
-        "cone",
-        "hi",
-        "id",
-        "leaves",
-        "live",
-        "lo",
-        "members",
-        "request",
-        "stage",
-        "state",
-        "timer",
-        "worker",
-    )
-
-    def __init__(
-        self,
-        id: int,
-        stage: Stage,
-        lo: int,
-        hi: int,
-        cone: Cone | None,
-        members: tuple[tuple[Stage, int], ...],
-        leaves: frozenset[int],
-        worker: int,
-        request: int = 0,
-    ) -> None:
-        self.id = id
-        self.stage = stage
-        self.lo = lo
-        self.hi = hi
-        self.cone = cone
-        self.members = members
-        self.leaves = leaves
-        self.worker = worker
-        self.request = request
-        self.state = _SENT
-        self.live = _LEASED
-        self.timer = 0
+    id: int
+    stage: Stage
+    lo: int
+    hi: int
+    cone: Cone | None
+    members: tuple[tuple[Stage, int], ...]
+    leaves: frozenset[int]
+    worker: int
+    request: int = 0
+    state: LeaseState = _SENT
+    live: int = _LEASED
+    timer: int = 0
 
     def spans(self) -> Iterator[tuple[Stage, int, int]]:
         """Yield each member with its tasks `lo:hi`."""
@@ -124,7 +98,12 @@ class LeaseRow:
 
 
 class BubbleRow(Struct):
-    """A bubble, declared or formed around a SERVICE."""
+    """A bubble, declared or formed around a SERVICE.
+
+    Of a whole bubble of controlled vertices, `asked` are the wants of its open request, or of the one that was refused
+    for the reason `never`; `more` is a request for slots that it lacks beside those that it holds, and `reason` why its
+    request waits for nodes.
+    """
 
     bubble: Bubble
     index: int
@@ -134,6 +113,15 @@ class BubbleRow(Struct):
     timer: int = 0
     slots: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
     """Idle slots by stage: worker, alternative, and the request that obtained them."""
+    asked: tuple[Any, ...] = ()
+    more: int = 0
+    reason: str = ""
+    never: str = ""
+
+    @property
+    def controlled(self) -> bool:
+        """Whether its vertices are controlled."""
+        return bool(self.stages) and self.stages[0].control is not None
 
 
 NO_BRANCH = "(none)"
@@ -147,6 +135,23 @@ class ChoiceRow(Struct):
     taken: str = ""
 
 
+class ControlRow(Struct):
+    """The dealings with the controller of the job: its memo, and what it was not told yet.
+
+    `offset` turns seconds of the loop's clock into seconds since 1970. `timer` is that of its next call at a set time,
+    `due` a call without other news, `bubbles` the whole bubbles as it knows them. `cancelled` is its reason to conclude
+    the job as cancelled.
+    """
+
+    memo: Any = None
+    requests: list[Requested] = field(default_factory=list)
+    offset: float = 0.0
+    timer: int = 0
+    due: bool = True
+    bubbles: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    cancelled: str = ""
+
+
 class RequestRow(Struct):
     """A request to the pool: for a whole bubble, or for one task of a stage that asks for more than a plain slot."""
 
@@ -156,6 +161,7 @@ class RequestRow(Struct):
     index: int = -1
     alternatives: tuple[Resources, ...] = ()
     granted: bool = False
+    alternative: int = 0
 
 
 class Cause(Struct, frozen=True):
@@ -241,6 +247,12 @@ class Hooks(NamedTuple):
     """Whether the writers of a stream may wait for its readers; without an answer they never wait."""
     attempt_failed: tuple[Callable[[Core, LeaseRow, Failure, Failed], None], ...] = ()
     """An attempt has failed by a failure of this kind; before its task is retried."""
+    task_failed: tuple[Callable[[Core, LeaseRow, Failure, Failed], None], ...] = ()
+    """An attempt at a task of a controlled vertex has failed by a failure of this kind; before its task is retried."""
+    task_launched: tuple[Callable[[Core, LeaseRow], None], ...] = ()
+    """A task of a controlled vertex is leased to a worker."""
+    task_stopped: tuple[Callable[[Core, LeaseRow], None], ...] = ()
+    """A lease of a controlled vertex that was stopped for good has ended."""
     task_retried: tuple[Callable[[Core, Stage, int, int], None], ...] = ()
     """A task that failed on a present worker, perhaps because of it, is ready again."""
     choose: tuple[Callable[[Core, Sequence[int]], Sequence[int]], ...] = ()
@@ -289,6 +301,7 @@ class Core:
         "tokens",
         "emitted",
         "answered",
+        "known",
         "unended",
         "held",
         "verdict",
@@ -299,6 +312,7 @@ class Core:
         "patched",
         "stats",
         "dirty",
+        "unasked",
         "usage",
         "claims",
         "_claimed_in",
@@ -315,6 +329,7 @@ class Core:
         "avoided",
         "readmitted",
         "elsewhere",
+        "control",
         "ring",
     )
     """The fields that a snapshot holds; a field that a snapshot of an older version lacks is as in a new job."""
@@ -325,6 +340,7 @@ class Core:
         "hooks",
         "managers",
         "policies",
+        "controller",
         "stages",
         "specs",
         "inner_specs",
@@ -360,12 +376,13 @@ class Core:
         self.due = 0  # phases with a non-empty queue, one bit each
         self.offered: Sequence[int] = ()  # workers, in this tick
         self.served = False  # whether these workers were given leases earlier in this tick
-        self.queues: list[list[Any]] = [[] for _ in range(PHASES)]
+        self.queues: dict[Phase, list[Any]] = {}
         self.token_waiters: dict[int, Stage] = {}  # stages whose requests lacked tokens, until tokens are returned
         self.moved: list[Stage] = []  # stages whose status has changed since the last call of `handle`
         self.tokens: dict[str, int] = dict(graph.limits)
         self.emitted: set[tuple[str, str]] = set()
         self.answered: set[tuple[int, int]] = set()
+        self.known: dict[str, float] = {}  # seconds of a task by vertex, as earlier jobs have measured them
         self.unended = 0
         self.held = 0  # final vertices that wait for all others to end
         self.verdict: JobState | None = None  # the outcome of the other vertices, once the final ones run
@@ -381,11 +398,15 @@ class Core:
         self.managers: Mapping[str, ManagerFactory] = {}
         self.hooks = NO_HOOKS
         self.dirty: set[int] = set()
+        self.unasked: set[int] = set()
+        """Stages whose managers have left something open and do not listen to the moment."""
         self.usage: dict[str, dict[str, float]] = {}
         self.claims: dict[tuple[str, str], str] = {}
         self._claimed_in: list[Command] = []
         self.payloads: dict[tuple[str, str], list[Any]] = {}
         self.policies: dict[str, VertexManager] = {}
+        self.controller: JobController | None = None
+        self.control = ControlRow() if graph.controller is not None else None
         self.memos: dict[str, Any] = {}
         self.speculative: dict[int, LeaseRow] = {}
         self.cancelled: dict[int, LeaseRow] = {}
@@ -417,21 +438,27 @@ class Core:
         """Put `items` into the queue of a phase of this tick."""
         self.due |= 1 << phase
         if items:
-            self.queues[phase].extend(items)
+            self.queues.setdefault(phase, []).extend(items)
 
     def taken(self, phase: Phase) -> list[Any]:
         """Return the queue of a phase, and empty it."""
-        items, self.queues[phase] = self.queues[phase], []
-        return items
+        return self.queues.pop(phase, [])
 
     def tell(self, stage: Stage, moment: Moment) -> None:
         """Record a moment of a stage for the managers that listen to it."""
         own = moment in _OWN
         for index in stage.listeners:
             manager = self.stages[index].manager
-            if manager is not None and moment in manager.moments and own == (index == stage.index):
+            if manager is None or own != (index == stage.index):
+                continue
+            listener = self.stages[index]
+            if moment in manager.moments:
                 self.dirty.add(index)
-                self.due |= 1 << Phase.MANAGERS
+            elif listener.n < 0 or 0 <= listener.released < listener.n:
+                self.unasked.add(index)
+            else:
+                continue
+            self.due |= 1 << Phase.MANAGERS
 
     def claim(self, who: str, decision: Decision) -> None:
         """Record the decider of a subject for this tick. GraphError: another policy has decided the subject in this
@@ -439,7 +466,7 @@ class Core:
         """
         if self._claimed_in is not self.out:
             self._claimed_in, self.claims = self.out, {}
-        if isinstance(decision, (ApplyPatch, Emit, BackUp, WeighTasks, Avoid, Readmit)):
+        if isinstance(decision, (ApplyPatch, Emit, AskController, BackUp, WeighTasks, Avoid, Readmit, WakeAt)):
             return
         first = self.claims.setdefault((type(decision).__name__, decision[0]), who)
         if first != who:

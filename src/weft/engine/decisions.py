@@ -72,7 +72,7 @@ class ApplyPatch(NamedTuple):
 
 
 class Emit(NamedTuple):
-    """Send a user event in the name of `vertex`."""
+    """Send a user event in the name of `vertex`, to the edges and the managers that wait for it."""
 
     vertex: str
     name: str
@@ -125,6 +125,54 @@ class Remake(NamedTuple):
     reason: str
 
 
+class StartTasks(NamedTuple):
+    """Let tasks `lo:hi` of a controlled vertex run: those that are held, that stop, or that have ended in any way.
+
+    Tasks that wait or run already go on.
+    """
+
+    vertex: str
+    lo: int
+    hi: int
+
+
+class StopTasks(NamedTuple):
+    """Stop tasks `lo:hi` of a controlled vertex, and hold them; tasks that have ended stay so.
+
+    Running ones get the grace of their backend; waiting ones are withdrawn at once.
+    """
+
+    vertex: str
+    lo: int
+    hi: int
+    reason: str
+
+
+class Conclude(NamedTuple):
+    """End the job as "succeeded", "failed" or "cancelled", after a stop of all that runs; final vertices run then.
+
+    `task` is the task to blame, if any.
+    """
+
+    outcome: str
+    reason: str
+    task: str = ""
+
+
+class AskController(NamedTuple):
+    """Request something of the controller of the job, as a user does, for the control vertex `vertex`."""
+
+    vertex: str
+    name: str
+    payload: Any = None
+
+
+class WakeAt(NamedTuple):
+    """Ask the controller again at a time (seconds since 1970), even if nothing changes; replaces an earlier one."""
+
+    at: float
+
+
 Decision = (
     SetParallelism
     | SetEdge
@@ -140,4 +188,9 @@ Decision = (
     | Avoid
     | Readmit
     | Remake
+    | StartTasks
+    | StopTasks
+    | Conclude
+    | AskController
+    | WakeAt
 )

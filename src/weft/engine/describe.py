@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Specs = tuple[TaskSpec, ...]
 
+_FUNCTION, _SERVICE, _SHUFFLE = Style.FUNCTION, VertexKind.SERVICE, MovementKind.SCATTER_GATHER
 _LEFT_OUT = (VertexState.SKIPPED, VertexState.DONE_EARLY)
 _WHOLE = (MovementKind.ONE_TO_ONE, MovementKind.BROADCAST)
 
@@ -69,12 +70,12 @@ def spec_of(core: Core, stage: Stage, *, inner: bool = False) -> TaskSpec:
     program = vertex.program
     links = stage.inputs
     only = 0
-    if len(links) == 1 and program.style is Style.FUNCTION and program.items is None and not program.params:
+    if len(links) == 1 and program.style is _FUNCTION and program.items is None and not program.params:
         link = links[0]
         if link.group and not link.gate and link.router is not None:
             only = -1 if link.router.single else link.group
     manager = stage.manager
-    counted = manager is not None and manager.counts
+    counted = vertex.counted or (manager is not None and manager.counts)
     measured: tuple[str, ...] = ()
     parts = 0
     outputs = stage.outputs
@@ -82,10 +83,10 @@ def spec_of(core: Core, stage: Stage, *, inner: bool = False) -> TaskSpec:
         manager = link.dst.manager
         if manager is not None and manager.counts:
             counted = True
-            if link.edge.movement.move is MovementKind.SCATTER_GATHER:
+            if link.edge.movement.move is _SHUFFLE:
                 measured += (link.edge.id,)
         if not link.group:  # a regular narrow edge has no partitions
-            parts = max(parts, _partitions(link))
+            parts = max(parts, partitions_of(link))
     bare = inner and only != 0
     return TaskSpec(
         stage.id,
@@ -100,14 +101,14 @@ def spec_of(core: Core, stage: Stage, *, inner: bool = False) -> TaskSpec:
         counted,
         vertex.expands,
         bool(vertex.keep),
-        vertex.kind is VertexKind.SERVICE,
+        vertex.kind is _SERVICE,
         vertex.timeout_s,
     )
 
 
 def parts_of(stage: Stage) -> int:
     """Return how many partitions the output of a stage has."""
-    return max([_partitions(link) for link in stage.outputs], default=0)
+    return max([partitions_of(link) for link in stage.outputs], default=0)
 
 
 def _edge(core: Core, link: PhysicalEdge) -> EdgeSpec:
@@ -116,7 +117,7 @@ def _edge(core: Core, link: PhysicalEdge) -> EdgeSpec:
     running = scheduling.when in WHILE_RUNNING
     streamed = edge.storage is Storage.EPHEMERAL
     router = link.router
-    parts = _partitions(link)
+    parts = partitions_of(link)
     settled = parts or edge.movement.move in _WHOLE or (router is not None and router.n_dst)
     return EdgeSpec(
         edge.id,
@@ -136,8 +137,9 @@ def _edge(core: Core, link: PhysicalEdge) -> EdgeSpec:
     )
 
 
-def _partitions(link: PhysicalEdge) -> int:
+def partitions_of(link: PhysicalEdge) -> int:
+    """Return how many partitions an edge has; 0 for none, or while that is not known."""
     if link.router is not None:
         return link.router.partitions
     movement = link.edge.movement
-    return movement.partitions if movement.move is MovementKind.SCATTER_GATHER else 0
+    return movement.partitions if movement.move is _SHUFFLE else 0

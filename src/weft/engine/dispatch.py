@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from weft.model.resources import Resources
 
 
+_CONFIGURED = VertexState.CONFIGURED
+_STARTED = VERTEX[_CONFIGURED]["task_started"]
+
+
 def dispatch(core: Core, workers: Sequence[int]) -> None:
     """Give each offered worker a lease while there is something ready."""
     if core.status not in GOING:
@@ -70,12 +74,12 @@ def _one_by_one(core: Core, stage: Stage) -> bool:
 
 def _launch_each(core: Core, stage: Stage, ready: Intervals, workers: list[int]) -> None:
     """Lease one task of `ready` to each of the workers, at most as many as tasks: `launch` for many."""
-    if stage.status is VertexState.CONFIGURED:
+    if stage.status is _CONFIGURED:
         stage.status = _STARTED
         core.moved.append(stage)
     members = alone(stage)
     leases, commands = core.leases, core.out
-    id, resources, nbytes = stage.id, stage.resources[0], expected_bytes(stage, 1)
+    id, resources, nbytes = stage.id, stage.resources[0], expected_bytes(core, stage, 1)
     specs = describe(core, stage)
     attempt = 0
     left = iter(workers)
@@ -192,16 +196,17 @@ def _queued(stage: Stage, node: int, key: float) -> None:
 
 def width(core: Core, stage: Stage, waiting: int) -> int:
     """Return the number of tasks in one lease: by time, by growth, by fairness between workers, by bytes."""
-    if stage.seconds < 0 or stage.vertex.timeout_s is not None:
-        return 1  # no estimate yet, so probe; or each task has its own timeout
     tuning = core.tuning
-    if stage.seconds >= tuning.target_s:
-        return 1
+    seconds, widest = stage.seconds, tuning.growth * stage.last_width
+    if seconds < 0:
+        seconds, widest = core.known.get(stage.id, -1.0), FEW
+    if seconds < 0 or seconds >= tuning.target_s or stage.vertex.timeout_s is not None:
+        return 1  # no estimate yet, so probe; or a long task; or each task has its own timeout
     guided = -(-waiting // (2 * max(1, len(core.workers))))
-    if stage.seconds > 0:
-        most = int(tuning.target_s / stage.seconds)
+    if seconds > 0:
+        most = int(tuning.target_s / seconds)
         guided = min(max(guided, most // 10), most)  # a short lease costs more than its balance gains
-    wide = min(guided, tuning.growth * stage.last_width)
+    wide = min(guided, widest)
     if stage.nbytes > 0:
         wide = min(wide, int(tuning.lease_bytes / stage.nbytes))
     return max(1, wide)
@@ -227,7 +232,7 @@ def launch(core: Core, stage: Stage, ready: Intervals, worker: int) -> None:
             units = _uniform(core, root, cone, lo // leaves, max(1, min(wide // leaves, room // leaves)))
         ready.take(units * leaves)
         lo, hi = lo // leaves, lo // leaves + units
-        members = tuple((core.by_id[name], mult) for name, mult in zip(cone.members, cone.mult, strict=True))
+        members = tuple([(core.by_id[name], mult) for name, mult in zip(cone.members, cone.mult, strict=True)])
         leaf_ids = _take_members(core, stage, members, lo, hi)
         lease = LeaseRow(core.fresh(), root, lo, hi, cone, members, leaf_ids, worker)
         stage.last_width = units * leaves
@@ -242,9 +247,6 @@ def _until_a_cone_fits(core: Core, stage: Stage, lo: int, wide: int) -> int:
         return wide
     group = stage.cone_into.group
     return min(wide, group - lo % group if lo % group else core.tuning.realign)
-
-
-_STARTED = VERTEX[VertexState.CONFIGURED]["task_started"]
 
 
 def _uniform(core: Core, root: Stage, cone: Cone, lo: int, units: int) -> int:
@@ -282,7 +284,7 @@ def give(core: Core, lease: LeaseRow, resources: Resources | None = None) -> Non
     core.leases[lease.id] = lease
     units = lease.hi - lease.lo
     for stage, mult in lease.members:
-        if stage.status is VertexState.CONFIGURED:
+        if stage.status is _CONFIGURED:
             stage.status = _STARTED
             core.moved.append(stage)
         stage.executing += units * mult
@@ -291,6 +293,11 @@ def give(core: Core, lease: LeaseRow, resources: Resources | None = None) -> Non
     stage = lease.stage
     worker = lease.worker
     timeout = stage.vertex.timeout_s
+    attempt = stage.attempt(lease.lo) if stage.attempts else 0
+    if stage.control is not None:
+        attempt = stage.control.starts[lease.lo]  # a start by the controller is an attempt too
+        for launched in core.hooks.task_launched:
+            launched(core, lease)
     if timeout is not None:
         lease.timer = core.set_timer(core.now + timeout, "timeout", lease.id)
     core.out.append(
@@ -303,9 +310,9 @@ def give(core: Core, lease: LeaseRow, resources: Resources | None = None) -> Non
                 lease.lo,
                 lease.hi,
                 lease.cone,
-                stage.attempt(lease.lo) if stage.attempts else 0,
+                attempt,
                 resources or stage.resources[0],
-                expected_bytes(stage, units) + (lease.cone.held_bytes if lease.cone is not None else 0),
+                expected_bytes(core, stage, units) + (lease.cone.held_bytes if lease.cone is not None else 0),
                 0,
                 specs_of(core, stage, lease.cone),
             ),
@@ -324,16 +331,14 @@ def give(core: Core, lease: LeaseRow, resources: Resources | None = None) -> Non
 _new = tuple.__new__  # a third of the cost of calling the class
 
 
-def expected_bytes(stage: Stage, tasks: int) -> int:
+def expected_bytes(core: Core, stage: Stage, tasks: int) -> int:
     """Return the expected bytes of some successive tasks, without their inputs.
 
-    The sum of their outputs, as measured, else as declared by the vertex, else 0; and of the memory that the vertex
-    declares for one running task.
+    The sum of their outputs, as measured, else as declared by the vertex, else 0; and the larger of the memory that the
+    vertex declares for one running task and of the second copy of an output, if there is one.
     """
-    vertex = stage.vertex
-    if stage.nbytes >= 0:
-        return int(stage.nbytes * tasks) + vertex.scratch_bytes
-    return (vertex.output_bytes or 0) * tasks + vertex.scratch_bytes
+    output = stage.nbytes if stage.nbytes >= 0 else stage.vertex.output_bytes or 0
+    return int(output * tasks + max(stage.vertex.scratch_bytes, output if core.tuning.copied_out else 0))
 
 
 def start_unslotted(core: Core) -> None:

@@ -8,16 +8,17 @@ from weft.engine import patching
 from weft.engine.agenda import Phase
 from weft.engine.commands import Free
 from weft.engine.core import ANYWHERE, FEW
+from weft.engine.describe import partitions_of
 from weft.engine.events import Done, Failed, GaveBack, Progress, Started
-from weft.engine.failures import delay_of, fatal, may_retry
-from weft.engine.leases import attempt_ended, close, hold, lost_one, move, narrow, won, write_rows
+from weft.engine.failures import count_failure, delay_of, fatal, may_retry
+from weft.engine.leases import attempt_ended, close, hold, lost_one, move, narrow, revoked, won, write_rows
 from weft.engine.lineage import lose, missing_inputs
 from weft.engine.machines.job import GOING
 from weft.engine.machines.lease import ACTIVE, GIVEN_UP, LeaseState
 from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
 from weft.engine.notes import NoteKind
 from weft.engine.policy import BLAME
-from weft.engine.readiness import advance, end, ended, finish, make_ready, recount, release_inputs
+from weft.engine.readiness import advance, end, ended, finish, make_ready, recount, release_inputs, shut_gates
 from weft.engine.requests import slot_over
 from weft.engine.rows import (
     CANCELLED,
@@ -33,7 +34,7 @@ from weft.engine.rows import (
 )
 from weft.engine.settle import drain_unread, end_unstarted, lease_stopped, mark
 from weft.graph.logical import RestartPolicy, VertexKind
-from weft.model.failures import FAILURES, Failure
+from weft.model.failures import FAILURES, Failure, RetryClass
 from weft.model.ids import task_name
 
 if TYPE_CHECKING:
@@ -59,6 +60,9 @@ def on_done(core: Core, event: Done) -> None:
     if lease is None:
         return
     if core.speculative and lease.id in core.speculative:
+        if lease.state is LeaseState.REVOKED:
+            revoked(core, lease, min(event.hi, lease.hi))
+            return
         won(core, lease)
         event = event._replace(hi=min(event.hi, lease.hi))
     if lease.state is LeaseState.TIMED_OUT:
@@ -79,7 +83,7 @@ def on_done(core: Core, event: Done) -> None:
         _chain_stopped(core, lease, event)
     else:
         _learn(core, lease, hi - lease.lo, event.seconds, event.nbytes)
-        if (lease.stage.listeners or event.stats) and _not_counted(core, lease, hi):
+        if (lease.stage.listeners or event.stats or lease.stage.vertex.counted) and _not_counted(core, lease, hi):
             _count_stats(core, lease, event)
         _commit(core, lease, lease.lo, hi, event)
         if hi < lease.hi:
@@ -134,10 +138,19 @@ def _count_stats(core: Core, lease: LeaseRow, event: Done) -> None:
     stage = lease.stage
     stage.rows += event.rows
     stage.written += event.nbytes
+    stage.busy_s += event.seconds
     known = core.stats
     for edge, sums in event.stats:
         before = known.get(edge)
-        if before is None:
+        if isinstance(sums, dict):
+            if before is None:
+                parts = max([partitions_of(link) for link in stage.outputs if link.edge.id == edge], default=0)
+                before = known[edge] = [0] * parts
+            if sums and max(sums) >= len(before):
+                before += [0] * (max(sums) + 1 - len(before))
+            for part, nbytes in sums.items():
+                before[part] += nbytes
+        elif before is None:
             known[edge] = sums.copy() if hasattr(sums, "dtype") else list(sums)
         elif hasattr(before, "dtype"):
             before += sums
@@ -270,7 +283,7 @@ def on_progress(core: Core, event: Progress) -> None:
     if lease is None or lease.state not in ACTIVE or event.hi <= lease.lo:
         return
     hi = min(event.hi, lease.hi)
-    if lease.stage.listeners and _not_counted(core, lease, hi):
+    if (lease.stage.listeners or lease.stage.vertex.counted) and _not_counted(core, lease, hi):
         lease.stage.written += event.nbytes
     _commit(core, lease, lease.lo, hi, event)
     lease.lo = hi
@@ -315,6 +328,8 @@ def put_back(core: Core, lease: LeaseRow, lo: int, hi: int, *, delayed: int = -1
             recount(core, stage)
     for stage, mult in lease.members:
         mark(core, stage, lo * mult, hi * mult, UNSCHEDULED)
+        if stage.early:
+            shut_gates(core, stage)
 
 
 def _stopped(core: Core, lease: LeaseRow, hi: int) -> None:
@@ -367,6 +382,9 @@ def _region_goes_on(core: Core, stage: Stage) -> None:
 def _attempt_has_failed(core: Core, lease: LeaseRow, kind: Failure, event: Failed) -> None:
     for failed in core.hooks.attempt_failed:
         failed(core, lease, kind, event)
+    if lease.stage.control is not None:
+        for failed in core.hooks.task_failed:
+            failed(core, lease, kind, event)
 
 
 def on_failed(core: Core, event: Failed) -> None:
@@ -377,6 +395,9 @@ def on_failed(core: Core, event: Failed) -> None:
     if core.speculative and lease.id in core.speculative:
         if lease.state not in GIVEN_UP:
             _attempt_failed(core, lease, event)
+            return
+        if lease.state is LeaseState.REVOKED:
+            revoked(core, lease, event.hi)
             return
         won(core, lease)
     kind = event.kind
@@ -422,6 +443,8 @@ def _attempt_failed(core: Core, lease: LeaseRow, event: Failed) -> None:
     other = lost_one(core, lease)
     name = task_name(event.vertex, event.index)
     _attempt_has_failed(core, lease, event.kind, event)
+    if event.kind is Failure.CRASH:
+        count_failure(core, core.by_id[event.vertex], event.index, RetryClass.CRASH)
     core.note(name, NoteKind.ATTEMPT_FAILED, lease.worker, event.kind.value, event.message, other.worker)
     if _is_gone(core, event.kind):
         lose_unread(core, event, name)
@@ -451,9 +474,11 @@ def _failed_unit(core: Core, lease: LeaseRow, event: Failed, kind: Failure) -> N
     if not may_retry(core, stage, index, kind, lease.worker, event.status):
         _fail_unit(core, lease, event, kind)
     elif stage.region >= 0:
+        _keep_cause(stage, index, event, kind)
         for restart in core.hooks.region_failed:
             restart(core, lease, event)
     else:
+        _keep_cause(stage, index, event, kind)
         pause = delay_of(core, stage, index, kind)
         delayed = pause > 0 and lease.cone is None
         if delayed:
@@ -466,6 +491,12 @@ def _failed_unit(core: Core, lease: LeaseRow, event: Failed, kind: Failure) -> N
             for retried in core.hooks.task_retried:
                 retried(core, stage, index, lease.worker)
         lose_unread(core, event, name)
+
+
+def _keep_cause(stage: Stage, index: int, event: Failed, kind: Failure) -> None:
+    """Keep a failure for lack of memory: the error of the task if no node has the memory for the retry."""
+    if kind is Failure.MEMORY:
+        stage.memory_failures = {**(stage.memory_failures or {}), index: event}
 
 
 def _fail_unit(core: Core, lease: LeaseRow, event: Failed, kind: Failure) -> None:

@@ -13,10 +13,14 @@ if TYPE_CHECKING:
 
 
 class JobSubmitted(NamedTuple):
-    """The graph passed validation and may start; the outputs of the vertices in `given` exist already."""
+    """The graph passed validation and may start; the outputs of the vertices in `given` exist already.
+
+    `known` has the seconds of a task of vertices whose functions ran in earlier jobs.
+    """
 
     now: float
     given: tuple[str, ...] = ()
+    known: tuple[tuple[str, float], ...] = ()
 
 
 class CancelRequested(NamedTuple):
@@ -25,6 +29,21 @@ class CancelRequested(NamedTuple):
     now: float
     reason: str
     force: bool = False
+
+
+class Requested(NamedTuple):
+    """A user requests something of the controller of the job; `payload` is JSON-able."""
+
+    now: float
+    name: str
+    payload: Any = None
+
+
+class ClockSet(NamedTuple):
+    """It is `wall` seconds since 1970-01-01 UTC, for a controller: once when the job begins, and at each resume."""
+
+    now: float
+    wall: float
 
 
 # ---------------------------------------------------------------------------------------- said by the pool
@@ -41,13 +60,19 @@ class WorkerJoined(NamedTuple):
 
 
 class WorkerLost(NamedTuple):
-    """A worker is lost; `node_lost`: with the contents of its node. `unit` was its running unit (-1: unknown)."""
+    """A worker is lost; `node_lost`: with the contents of its node. `unit` was its running unit (-1: unknown).
+
+    `crashed`: its process died or froze by itself, so the running task may be at fault; `traceback` shows where, if
+    known.
+    """
 
     now: float
     worker: int
     reason: str
     node_lost: bool = False
     unit: int = -1
+    crashed: bool = False
+    traceback: str = ""
 
 
 class NodeJoined(NamedTuple):
@@ -126,8 +151,8 @@ class Done(NamedTuple):
 
     `seconds` is the time spent in the tasks, `nbytes` the bytes of the root's outputs in all, `sizes` the bytes of each
     unit where they differ enough to matter (None: even). `reached` < the last step: a linear cone stopped after that
-    member. `values` are the small return values of an expander's tasks. `stats` are (edge id, bytes for each partition)
-    sums.
+    member. `values` are the small return values of an expander's tasks. `stats` are (edge id, the
+    sums of the bytes by partition): a sequence with all partitions, or a dict of those with any.
     """
 
     now: float
@@ -277,6 +302,8 @@ class IdleTick(NamedTuple):
 Event = (
     JobSubmitted
     | CancelRequested
+    | Requested
+    | ClockSet
     | WorkerJoined
     | WorkerLost
     | NodeJoined

@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.engine.notes import NoteKind
-from weft.engine.text import change_of, seen_by
-from weft.graph.builder import width_text
-from weft.graph.logical import MovementKind, Storage, Trigger, VertexKind
+from weft.engine.text import change_of, seen_by, tasks
+from weft.engine.unrun import unrun
+from weft.graph.builder import tasks_text
+from weft.graph.logical import MovementKind, Role, Storage, Trigger, VertexKind
 from weft.graph.rectangles import Rectangles
+from weft.graph.visible import visible_edges
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from weft.engine.core import Core
     from weft.engine.notes import Note
-    from weft.engine.physical import PhysicalEdge, Stage
+    from weft.engine.physical import ControlColumns, PhysicalEdge, Stage
     from weft.graph.logical import Edge, Vertex
 
 CHANGES: Final = frozenset(
@@ -34,6 +36,8 @@ CHANGES: Final = frozenset(
         NoteKind.BUBBLE_SHRUNK,
         NoteKind.BUBBLE_TIMED_OUT,
         NoteKind.CONFIGURED,
+        NoteKind.CONTROLLER_DECIDED,
+        NoteKind.CONTROLLER_FAILED,
         NoteKind.CONTROL_DECIDED,
         NoteKind.DECIDED_TO_FAIL,
         NoteKind.DECISION_REJECTED,
@@ -41,6 +45,7 @@ CHANGES: Final = frozenset(
         NoteKind.LAST_WORKER,
         NoteKind.MANAGER_DECIDED,
         NoteKind.MANAGER_FAILED,
+        NoteKind.MANAGER_HOLDS,
         NoteKind.MANAGER_SILENT,
         NoteKind.NODES_AWAITED,
         NoteKind.NODE_DRAINING,
@@ -135,19 +140,12 @@ def explain(core: Core) -> Explained:
         ExplainedItem(
             stage.vertex.shown,
             widths.get(stage.id) or f"(added by {shown(core, _adder(stage.id, widths))})",
-            _executed(stage),
+            _executed(core, stage),
         )
         for stage in core.order
+        if stage.vertex.role is Role.OWN
     ]
-    links = dict(core.links)
-    submitted = {vertex.id: vertex for vertex in planned.vertices}
-    for edge in planned.edges:
-        link = links.pop(edge.id, None)
-        became = _link(link) if link is not None else "dropped"
-        rows.append(ExplainedItem(edge_name(edge, submitted), planned_edge(edge), became))
-    rows += [
-        ExplainedItem(edge_name(link.edge, core.graph.vertices), "(added)", _link(link)) for link in links.values()
-    ]
+    rows += _edge_rows(core)
     declared = {bubble.id: bubble.vertices for bubble in planned.bubbles}
     for row in core.bubbles:
         given = declared.get(row.bubble.id)
@@ -155,6 +153,8 @@ def explain(core: Core) -> Explained:
         planned_as = ", ".join(shown(core, id) for id in given) if given else "(added)"
         rows.append(ExplainedItem(f"bubble {row.bubble.id}", planned_as, left or "dissolved"))
     for name, choice in core.choices.items():
+        if core.by_id[choice.choice.decider].vertex.role is Role.HELPER:
+            continue
         rows.append(
             ExplainedItem(
                 f"choice {shown(core, name)}", " or ".join(choice.choice.branches), choice.taken or "not decided"
@@ -165,9 +165,29 @@ def explain(core: Core) -> Explained:
         core.graph.name,
         core.status.value,
         tuple(rows),
-        tuple(_change(core, note) for note in tuple(core.ring) if note.kind in CHANGES),
+        tuple(_change(core, note) for note in tuple(core.ring) if note.kind in CHANGES and not _of_helper(core, note)),
         f"only the last {len(core.ring):,} notes are kept: earlier changes may be missing" if full else "",
     )
+
+
+def _edge_rows(core: Core) -> Iterator[ExplainedItem]:
+    """Yield the planned edges, then those that patches have added."""
+    submitted = {vertex.id: vertex for vertex in core.planned.vertices}
+    links = dict(core.links)
+    own = {edge.id for edge in core.planned.edges}
+    for edge in visible_edges(submitted, core.planned.edges):
+        link = links.get(edge.id)
+        became = planned_edge(edge) if edge.id not in own else _link(link) if link is not None else "dropped"
+        yield ExplainedItem(edge_name(edge, submitted), planned_edge(edge), became)
+    added = [link for id, link in links.items() if id not in own]
+    for link in added:
+        if link.src.vertex.role is link.dst.vertex.role is Role.OWN:
+            yield ExplainedItem(edge_name(link.edge, core.graph.vertices), "(added)", _link(link))
+
+
+def _of_helper(core: Core, note: Note) -> bool:
+    stage = core.by_id.get(note.subject.partition("[")[0])
+    return stage is not None and stage.vertex.role is Role.HELPER
 
 
 def shown(core: Core, subject: str) -> str:
@@ -183,7 +203,15 @@ def edge_name(edge: Edge, vertices: Mapping[str, Vertex]) -> str:
 
 
 def _change(core: Core, note: Note) -> Change:
-    return Change(note.at - core.started_at, shown(core, note.subject), note.kind.word, change_of(note), seen_by(note))
+    what = change_of(note)
+    if note.kind is NoteKind.BRANCH_SKIPPED and _decided_by_helper(core, note.data["choice"]):
+        what = "skipped"
+    return Change(note.at - core.started_at, shown(core, note.subject), note.kind.word, what, seen_by(note))
+
+
+def _decided_by_helper(core: Core, choice: str) -> bool:
+    row = core.choices.get(choice)
+    return row is not None and core.by_id[row.choice.decider].vertex.role is Role.HELPER
 
 
 def _table(rows: list[ExplainedItem]) -> list[str]:
@@ -193,30 +221,40 @@ def _table(rows: list[ExplainedItem]) -> list[str]:
 
 def planned_width(vertex: Vertex) -> str:
     """Render the planned number of tasks of a vertex."""
-    text = width_text(vertex.parallelism)
-    text = _tasks(int(text)) if text.isdigit() else f"{text} tasks" if text[0].isdigit() else text
+    if vertex.controlled:
+        return "as the controller says" + (", service" if vertex.kind is VertexKind.SERVICE else "")
+    text = tasks_text(vertex)
+    text = tasks(int(text)) if text.isdigit() else f"{text} tasks" if text[0].isdigit() else text
     if vertex.kind is VertexKind.SERVICE:
         text += ", service"
     return f"{text}, by {vertex.manager.name}" if vertex.manager is not None else text
 
 
-def _tasks(n: int) -> str:
-    return "1 task" if n == 1 else f"{n:,} tasks"
-
-
-def _executed(stage: Stage) -> str:
+def _executed(core: Core, stage: Stage) -> str:
     if stage.n < 0:
         return "skipped" if stage.status is VertexState.SKIPPED else "not known yet"
     if stage.status is VertexState.SKIPPED:
         return "skipped"
-    text = _tasks(stage.n)
+    if stage.control is not None:
+        return _controlled(stage, stage.control)
+    text = tasks(stage.n)
     if stage.finished < stage.n and stage.vertex.kind is not VertexKind.SERVICE:
         text = f"{stage.finished:,} of {text}"
     if stage.status is VertexState.DONE_EARLY:
         return f"{text}, ended early"
+    if stage.status is VertexState.FAILED and unrun(core, stage).failed:
+        return f"{text}, cancelled"
     if stage.status in ENDED and stage.status is not VertexState.DONE:
         return f"{text}, {stage.status.value}"
     return text if stage.status in ENDED else f"{text} so far"
+
+
+def _controlled(stage: Stage, columns: ControlColumns) -> str:
+    """Render the tasks of a controlled vertex that have ever started, and how often."""
+    started = sum(map(bool, columns.starts))
+    again = sum(columns.starts) - started
+    text = f"{tasks(started)} started"
+    return f"{text}, {again} starts again" if again else text
 
 
 def _adder(id: str, known: Collection[str]) -> str:
@@ -243,5 +281,7 @@ def planned_edge(edge: Edge) -> str:
 def _link(link: PhysicalEdge) -> str:
     text = planned_edge(link.edge)
     if isinstance(link.router, Rectangles) and link.dst.n >= 0:
-        text += f", regrouped for {_tasks(link.dst.n)}"
+        text += f", regrouped for {tasks(link.dst.n)}"
+    if link.src.vertex.counted and link.data:
+        text += f", {link.src.rows:,} rows of {link.src.written:,} bytes"
     return text

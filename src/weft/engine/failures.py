@@ -20,7 +20,7 @@ from weft.model.failures import FAILURES, SIGNALLED, Failure, RetryClass
 from weft.model.ids import task_name
 
 if TYPE_CHECKING:
-    from weft.engine.core import Core
+    from weft.engine.core import Core, LeaseRow
     from weft.engine.physical import Stage
 
 
@@ -29,23 +29,21 @@ def may_retry(core: Core, stage: Stage, index: int, kind: Failure, worker: int, 
 
     `status` is the exit code of the attempt's process, if any.
     """
-    if stage.attempts is None:
-        stage.attempts = {}
-        core.later(Phase.CONES, stage)  # a retried task must not be inside a cone
-    counts = stage.attempts.setdefault(index, [0] * len(RetryClass))
     column = FAILURES[kind].retry
+    counts = count_failure(core, stage, index, column)
     if column is None:
         return False
-    counts[column] += 1
     retry, rule = stage.vertex.retry, stage.vertex.restart
-    if column is RetryClass.INFRASTRUCTURE:
+    if not column.of_code:
         rule = None
     if not (counts[column] <= retry[column] if rule is None else restarts(rule, kind, status)):
         return False
-    if column is not RetryClass.INFRASTRUCTURE:
+    if column.of_code:
         core.restarts += 1
         if is_spent(core):
             return False
+        if stage.control is not None:
+            stage.control.restarts[index] += 1
     if column is RetryClass.INFRASTRUCTURE and worker >= 0:
         if stage.avoid is None:
             stage.avoid = {}
@@ -58,6 +56,36 @@ def may_retry(core: Core, stage: Stage, index: int, kind: Failure, worker: int, 
         if stage.plain:
             _ask_from_now_on(core, stage)
     return True
+
+
+def count_failure(core: Core, stage: Stage, index: int, column: RetryClass | None) -> list[int]:
+    """Count a failure of a task, and return its counts by retry class."""
+    if stage.attempts is None:
+        stage.attempts = {}
+        core.later(Phase.CONES, stage)  # a retried task must not be inside a cone
+    counts = stage.attempts.setdefault(index, [])
+    counts += [0] * (len(RetryClass) - len(counts))  # a snapshot of an earlier version may have fewer classes
+    if column is not None:
+        counts[column] += 1
+    return counts
+
+
+def count_crash(core: Core, lease: LeaseRow, blamed: tuple[str, int]) -> None:
+    """Count the crash of a worker against all tasks of a unit except the blamed one, which `on_failed` counts.
+
+    Which task of a cone ran is not known. A counted task leaves its cone, so the next crash has one suspect.
+    """
+    if lease.cone is not None:
+        unit = blamed[1] // lease.cone.mult[0]
+        for vertex, index in lease.cone.tasks(unit):
+            if (vertex, index) != blamed:
+                count_failure(core, core.by_id[vertex], index, RetryClass.CRASH)
+
+
+def has_crashed(stage: Stage, lo: int, hi: int) -> bool:
+    """Return whether one of tasks `lo:hi` ran in a worker that crashed."""
+    attempts = (stage.attempts or {}).items()
+    return any(any(counts[RetryClass.CRASH :]) for index, counts in attempts if lo <= index < hi)
 
 
 def restarts(rule: RestartPolicy, kind: Failure, status: int | None) -> bool:
@@ -91,10 +119,12 @@ def delay_of(core: Core, stage: Stage, index: int, kind: Failure) -> float:
     With a restart rule it is the pause of the job's backoff. Tasks of a lost worker are retried at once.
     """
     pause, column = stage.vertex.retry.delay_s, FAILURES[kind].retry
-    if stage.vertex.restart is not None and column is not RetryClass.INFRASTRUCTURE and stage.attempts is not None:
+    if column is None or not column.of_code or stage.attempts is None:
+        return 0.0
+    if stage.vertex.restart is not None:
         counts = stage.attempts[index]
         return core.graph.backoff.pause(counts[RetryClass.USER] + counts[RetryClass.MEMORY])
-    if not pause or column is None or column is RetryClass.INFRASTRUCTURE or stage.attempts is None:
+    if not pause:
         return 0.0
     return float(pause * 2 ** min(stage.attempts[index][column] - 1, 6))
 
@@ -105,14 +135,21 @@ def fatal(
     """End a task as FATAL, with the consequences; its row must already be out of every live state."""
     name = task_name(stage.id, index)
     counts = (stage.attempts or {}).get(index)
-    tries = counts[RetryClass.INFRASTRUCTURE] if counts is not None and kind is Failure.INFRASTRUCTURE else 0
-    if tries > 1:
+    if counts is not None and kind is Failure.INFRASTRUCTURE and counts[RetryClass.INFRASTRUCTURE] > 1:
+        tries = counts[RetryClass.INFRASTRUCTURE]
         message += f"\nThat was attempt {tries}: its retries after lost workers are used up."
+    if counts is not None and kind is Failure.CRASH:
+        tries = counts[RetryClass.CRASH]
+        workers = "1 worker" if tries == 1 else f"{tries} different workers"
+        message += f"\nIt has ended {workers}, so the task is at fault and does not run again."
     spent = is_spent(core)
     if spent:
         message += f"\nThe job may restart tasks {core.graph.backoff.limit} times in all, which is used up."
-    core.note(name, NoteKind.FAILED, kind.value, message)
-    if core.cause is None:
+    trace = f"\n{traceback.rstrip()}" if kind is Failure.CRASH and traceback else ""
+    core.note(name, NoteKind.FAILED, kind.value, message + trace)
+    if stage.control is not None:
+        stage.control.failures[index], stage.control.messages[index] = kind.value, message
+    elif core.cause is None:
         core.cause = Cause(name, message, traceback, kind.value, raised)
     if stage.state[index] == READY:
         unqueue(stage, index, index + 1)
@@ -121,6 +158,9 @@ def fatal(
     if stage.listeners:
         core.tell(stage, Moment.FINISHED)
     release_inputs(core, stage, ((index, index + 1),))
+    if stage.control is not None:  # its controller decides what follows
+        core.later(Phase.CONTROLLER)
+        return
     mark(core, stage, index, index + 1, FATAL)
     if stage.over == stage.n:
         end(core, stage)
@@ -134,7 +174,7 @@ def cancel(core: Core, reason: str, *, force: bool = False) -> None:
     if core.status in OVER:
         return
     was, again = core.status, bool(core.cancel_reason)
-    if was is JobState.ENDING and not (force or again):
+    if was in (JobState.ENDING, JobState.CONCLUDING) and not (force or again):
         core.note("", NoteKind.ONLY_FINAL, reason)
     core.cancel_reason = core.cancel_reason or reason
     if was is JobState.NEW:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.engine.describe import parts_of, spec_of
 from weft.engine.foresight import next_use
@@ -17,6 +17,7 @@ from weft.engine.recovery import digest, losses, may_go_on
 from weft.engine.restorable import Tasks, restorable
 from weft.engine.rows import FINISHED, FREED
 from weft.engine.story import notes, story
+from weft.engine.unrun import unrun
 from weft.engine.view import view
 from weft.graph.logical import VertexKind
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from weft.engine.machines.vertex import VertexState
     from weft.engine.notes import Note
     from weft.engine.physical import PhysicalEdge, Stage
+    from weft.engine.unrun import Unrun
     from weft.engine.view import JobView
     from weft.engine.waiting import Wait
     from weft.graph.logical import Vertex
@@ -170,6 +172,10 @@ class Inspector:
         """The ids of the vertices that have rows."""
         return list(self._core.by_id)
 
+    def unrun(self, id: str) -> Unrun:
+        """Return why a vertex was skipped, cancelled or could not run. KeyError: no such vertex."""
+        return unrun(self._core, self._core.by_id[id])
+
     def plans(self, id: str) -> bool:
         """Return whether the graph has a vertex, with or without rows."""
         return id in self._core.graph.vertices or id in self._core.by_id
@@ -195,6 +201,11 @@ class Inspector:
         """Return whether a lease was ordered to stop and has not answered."""
         row = self._core.leases.get(lease)
         return row is not None and row.state not in ACTIVE
+
+    @property
+    def controller_memo(self) -> Any:
+        """The memo of the controller of the job; None if it has none yet."""
+        return None if self._core.control is None else self._core.control.memo
 
     def controllers(self, id: str) -> Collection[str]:
         """Return the control vertices of a vertex."""

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from weft.engine.core import ANYWHERE
 from weft.engine.lineage import is_concluded
-from weft.engine.machines.job import GOING, OVER
+from weft.engine.machines.bubble import BubbleState
+from weft.engine.machines.job import GOING, OVER, JobState
 from weft.engine.machines.task import TaskState
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.engine.readiness import count_missing, gate_opens
@@ -38,6 +39,11 @@ def check(core: Core) -> None:
             _check_ready(core, stage)
             _check_inputs(core, stage)
     _check_attempts(core)
+    for row in core.bubbles:
+        if row.controlled and row.state is not BubbleState.HELD:
+            slots = sum(map(len, row.slots.values())) + sum(stage.executing for stage in row.stages)
+            going = core.status is not JobState.RUNNING
+            _must(core, row.bubble.id, going or slots == 0, "a whole bubble holds all of its slots, or none")
     _check_settled(core)
     ended = sum(stage.status in ENDED for stage in core.stages)
     _must(core, "", ended + core.unended == len(core.stages), "the count of vertices that have not ended is right")
@@ -70,7 +76,7 @@ def _check_attempts(core: Core) -> None:
 
 def _check_settled(core: Core) -> None:
     """Check that failed, skipped, blocked and wanted tasks are those that the states of this moment imply."""
-    _must(core, "", not core.due and not any(core.queues), "no phase has work left")
+    _must(core, "", not core.due and not core.queues, "no phase has work left")
     if core.status not in GOING:
         return
     expanding = any(stage.vertex.expands and stage.status not in ENDED for stage in core.stages)
@@ -83,7 +89,8 @@ def _check_settled(core: Core) -> None:
             _check_blocked(core, stage)
             _check_sources(core, stage, waiting)
         readers = [link.dst for link in stage.outputs if link.edge.scheduling.concurrent]
-        if stage.vertex.kind is VertexKind.SERVICE and readers and stage.status is not VertexState.DRAINING:
+        waits_for_readers = stage.vertex.kind is VertexKind.SERVICE and stage.control is None
+        if waits_for_readers and readers and stage.status is not VertexState.DRAINING:
             live = expanding or any(reader.status not in ENDED for reader in readers)
             _must(core, stage.id, live, "a service that does not stop has a reader")
     for row in core.choices.values():
@@ -114,6 +121,8 @@ def _check_sources(core: Core, stage: Stage, waiting: list[int]) -> None:
     """Check that none of the unstarted tasks `waiting` reads a failed task, or an output that nothing makes again."""
     for link in stage.inputs:
         src, router = link.src, link.router
+        if src.control is not None:  # its failures concern no other task
+            continue
         if link.edge.scheduling.outcome is Outcome.SUCCESS:
             failed = src.state.count(TaskState.FATAL) or (src.n < 0 and src.status is VertexState.FAILED)
             whole = router is None or link.wide
@@ -146,10 +155,11 @@ def _check_counts(core: Core, stage: Stage, leased: int) -> None:
     _must(core, stage.id, over == stage.over, f"over is {over}, not {stage.over}")
     _must(core, stage.id, live == stage.executing, f"executing is {live}, not {stage.executing}")
     _must(core, stage.id, live == leased, f"{live} tasks are live, leases hold {leased}")
+    alive = stage.control is not None and core.status is JobState.RUNNING
     _must(
         core,
         stage.id,
-        (stage.status in ENDED) == (over == stage.n),
+        (stage.status in ENDED) == (over == stage.n and not alive),
         f"status {stage.status.value} fits {over} of {stage.n} over",
     )
     if stage.status is VertexState.SKIPPED:
@@ -206,6 +216,6 @@ def _check_inputs(core: Core, stage: Stage) -> None:
     if stage.closed == 0:
         delayed = stage.retry_at or {}
         for i in range(stage.n):
-            held_back = 0 <= stage.released <= i
+            held_back = 0 <= stage.released <= i if stage.control is None else stage.control.held[i]
             if stage.state[i] == TaskState.UNSCHEDULED and i not in delayed and not held_back:
                 _must(core, stage.id, missing[i] > 0, f"task {i} has every input and is not READY")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from weft.engine.agenda import Phase
 from weft.engine.commands import Complete
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from weft.engine.physical import Stage
 
 
+_FAILED, _CANCELLED = VertexState.FAILED, VertexState.CANCELLED
+
+
 def move_job(core: Core, cause: str) -> None:
     """Move the job along its table."""
     core.status = step(JOB, core.status, cause, core.job, lambda subject: story(core, subject))
@@ -31,7 +34,7 @@ def begin_ending(core: Core) -> None:
     """Start the final vertices after all others have ended."""
     if core.status is JobState.RUNNING:
         core.verdict = JobState.FAILED if _any_failed(core.stages) else JobState.SUCCEEDED
-    else:
+    elif core.status is not JobState.CONCLUDING:  # its controller has given the verdict
         core.verdict = JobState.FAILED if core.status is JobState.FAILING else JobState.CANCELLED
     if core.verdict is not JobState.FAILED:
         core.cause = None  # the failed outputs were not needed in the end; failures from here on count
@@ -44,10 +47,20 @@ def begin_ending(core: Core) -> None:
         core.later(Phase.OFFERS)
 
 
+_CONCLUSIONS: Final = {
+    JobState.SUCCEEDED: "all_ended",
+    JobState.FAILED: "ended_with_failures",
+    JobState.CANCELLED: "quiet",
+}
+
+
 def conclude(core: Core) -> None:
     """End a job without running tasks: determine its outcome."""
     if core.status is JobState.RUNNING:
         move_job(core, "ended_with_failures" if _any_failed(core.stages) else "all_ended")
+    elif core.status is JobState.CONCLUDING:
+        assert core.verdict is not None
+        move_job(core, _CONCLUSIONS[core.verdict])
     elif core.status is JobState.ENDING:
         if core.verdict is JobState.FAILED or _any_failed(stage for stage in core.stages if stage.vertex.final):
             move_job(core, "ended_with_failures")
@@ -56,9 +69,11 @@ def conclude(core: Core) -> None:
     else:
         move_job(core, "ended_with_failures" if core.verdict is JobState.FAILED else "quiet")
     cause = core.cause
+    core.specs, core.inner_specs, core.cone_specs = {}, {}, {}  # nothing is launched any more
     if core.status is JobState.CANCELLED:
         free_everything(core)
-        core.out.append(Complete("cancelled", message=core.cancel_reason))
+        by_controller = core.control.cancelled if core.control is not None else ""
+        core.out.append(Complete("cancelled", message=by_controller or core.cancel_reason))
         return
     free_leftovers(core)
     if cause is None or core.status is JobState.SUCCEEDED:  # the failed outputs were not needed in the end
@@ -69,7 +84,7 @@ def conclude(core: Core) -> None:
 
 
 def _any_failed(stages: Iterable[Stage]) -> bool:
-    return any(stage.status in (VertexState.FAILED, VertexState.CANCELLED) for stage in stages)
+    return any(stage.status is _FAILED or stage.status is _CANCELLED for stage in stages)
 
 
 def free_everything(core: Core) -> None:

@@ -125,10 +125,25 @@ def attempt_ended(core: Core, event: Done | Failed) -> LeaseRow | None:
             hold(core, lease)
             return lease
         separate(core, lease)
-    if lease.state in GIVEN_UP and event.hi > lease.lo:
-        core.out.append(Free(lease.stage.id, lease.lo, event.hi))
-    _forget(core, lease)
+    _discard(core, lease, event.hi)
     return None
+
+
+def _discard(core: Core, lease: LeaseRow, hi: int) -> None:
+    """Remove an ended lease without rows, and free what it made up to `hi` if nobody needs that."""
+    if lease.state in GIVEN_UP and hi > lease.lo:
+        core.out.append(Free(lease.stage.id, lease.lo, hi))
+    _forget(core, lease)
+
+
+def revoked(core: Core, lease: LeaseRow, hi: int) -> None:
+    """Leave the rows to the other attempt after the end of one of two that were revoked.
+
+    Their tasks run again after the end of both: the end of the later one frees what it made.
+    """
+    hold(core, core.speculative[lease.id])
+    separate(core, lease)
+    _discard(core, lease, hi)
 
 
 def won(core: Core, lease: LeaseRow) -> None:

@@ -46,7 +46,9 @@ def is_concluded(core: Core, stage: Stage) -> bool:
     """Return whether no task of a stage runs again: the job is ending, or only its final vertices run."""
     if core.status not in GOING:
         return True
-    return core.verdict is not None and core.verdict is not JobState.SUCCEEDED and not stage.vertex.final
+    if core.verdict is None or stage.vertex.final:
+        return False
+    return core.verdict is not JobState.SUCCEEDED or core.control is not None  # its controller stopped all the rest
 
 
 def missing_inputs(stage: Stage, lo: int, hi: int) -> bool:

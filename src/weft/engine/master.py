@@ -14,7 +14,7 @@ from weft.engine import building, cones, patching
 from weft.engine.agenda import Phase
 from weft.engine.bulk import end_usual
 from weft.engine.commands import Command, Publish, Shrink
-from weft.engine.consulting import make
+from weft.engine.consulting import make, make_controller
 from weft.engine.core import Core, Handler, WorkerRow
 from weft.engine.dispatch import has_ready
 from weft.engine.endings import on_done, on_failed, on_gave_back, on_progress, on_started
@@ -42,7 +42,7 @@ from weft.engine.events import (
     WorkerJoined,
     WorkerLost,
 )
-from weft.engine.failures import cancel
+from weft.engine.failures import cancel, count_crash
 from weft.engine.inspector import Inspector
 from weft.engine.job import begin_ending, conclude, move_job
 from weft.engine.leases import attempts_on, lost_task
@@ -52,7 +52,7 @@ from weft.engine.machines.lease import ACTIVE
 from weft.engine.notes import NOTE_KINDS, NoteKind
 from weft.engine.phases import HEARD, HOOKS, TIMERS, hearing, walk
 from weft.engine.placement import assign_sources
-from weft.engine.policy import JOB_POLICY, ManagerFactory, Moment
+from weft.engine.policy import JOB_POLICY, ManagerFactory
 from weft.engine.recovery import Epoch, begin
 from weft.engine.requests import deferred, granted, refused
 from weft.engine.tuning import Tuning
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 _DEFAULT = Tuning()
 _OFFERS = 1 << Phase.OFFERS
-_CAN_END = (JobState.RUNNING, JobState.FAILING, JobState.CANCELLING, JobState.ENDING)
+_CAN_END = (JobState.RUNNING, JobState.FAILING, JobState.CANCELLING, JobState.CONCLUDING, JobState.ENDING)
 
 
 class Master:
@@ -87,6 +87,8 @@ class Master:
         for vertex in graph.vertices.values():
             if vertex.manager is not None:
                 make(self.core.managers, vertex)  # a bad policy is reported at the submission of the job
+        if graph.controller is not None:
+            self.core.controller = make_controller(self.core.managers, graph.controller)
         self.core.policies = {
             name: factory() for name, factory in self.core.managers.items() if name.startswith(JOB_POLICY)
         }
@@ -98,6 +100,8 @@ class Master:
         core = self.core
         core.out = []
         core.moved = []
+        if core.controller is not None:
+            core.later(Phase.CONTROLLER)
         batch = events if isinstance(events, list) else list(events)
         bulk = core.tuning.shared_memory  # otherwise each task has the location of its output
         at = 0
@@ -160,6 +164,7 @@ def _on_job_submitted(core: Core, event: JobSubmitted) -> None:
     if core.status is not JobState.NEW:
         return  # the job was cancelled before its start
     core.started_at = event.now
+    core.known.update(event.known)
     move_job(core, "started")
     graph = core.graph
     building.grow(core, list(graph.vertices.values()), graph.edges, graph.choices, graph.bubbles)
@@ -204,13 +209,16 @@ def _on_worker_lost(core: Core, event: WorkerLost) -> None:
     if row is None:
         return
     core.note(f"worker {event.worker}", NoteKind.WORKER_LOST, event.reason)
+    kind = Failure.CRASH if event.crashed else Failure.INFRASTRUCTURE
+    reason = f"worker {event.worker} was lost: {event.reason}"
     for lease in [lease for lease in core.leases.values() if lease.worker == event.worker]:
         vertex, index = lost_task(lease, event)
-        reason = f"worker {event.worker} was lost: {event.reason}"
-        on_failed(core, Failed(event.now, lease.id, lease.lo, vertex, index, Failure.INFRASTRUCTURE, reason))
+        if event.crashed:
+            count_crash(core, lease, (vertex, index))
+        on_failed(core, Failed(event.now, lease.id, lease.lo, vertex, index, kind, reason, event.traceback))
     for lease in attempts_on(core, event.worker):
-        at, reason = lease.lo, f"worker {event.worker} was lost: {event.reason}"
-        on_failed(core, Failed(event.now, lease.id, at, lease.stage.id, at, Failure.INFRASTRUCTURE, reason))
+        at = lease.lo
+        on_failed(core, Failed(event.now, lease.id, at, lease.stage.id, at, kind, reason, event.traceback))
     if event.node_lost:
         _lose_outputs_of(core, row.node, event.reason)
 
@@ -237,10 +245,8 @@ def _on_user_event(core: Core, event: UserEvent) -> None:
     core.note(task_name(event.vertex, event.index), NoteKind.EMITTED, event.name)
     core.out.append(Publish(event.vertex, event.index, event.name, event.payload))
     source = core.by_id.get(event.vertex)
-    if source is not None and source.listeners:
-        core.payloads.setdefault((event.vertex, event.name), []).append(event.payload)
-        core.tell(source, Moment.EVENT)
-    patching.emitted(core, event.vertex, event.name)
+    if source is not None:
+        patching.emitted(core, source, event.name, event.payload)
 
 
 def _on_timer_fired(core: Core, event: TimerFired) -> None:

@@ -14,7 +14,9 @@ from msgspec import Struct
 
 from weft.engine.decisions import (
     ApplyPatch,
+    AskController,
     Choose,
+    Conclude,
     Emit,
     Fail,
     Finish,
@@ -22,6 +24,8 @@ from weft.engine.decisions import (
     SetEdge,
     SetParallelism,
     SetResources,
+    StartTasks,
+    StopTasks,
 )
 
 if TYPE_CHECKING:
@@ -80,7 +84,11 @@ class NoteKind(Enum):
     MANAGER_DECIDED = "manager_decided", "decision", "seen"
     MANAGER_FAILED = "manager_failed", "message"
     MANAGER_SILENT = "manager_silent", "n"
+    MANAGER_HOLDS = "manager_holds", "released", "n"
     CONTROL_DECIDED = "control_decided", "control", "decision", "seen"
+    CONTROLLER_DECIDED = "controller_decided", "decision"
+    CONTROLLER_FAILED = "controller_failed", "message"
+    REQUESTED = "requested", "name"  # a user requests something of the controller
     DECISION_REJECTED = "decision_rejected", "reason"
     DECIDED_TO_FAIL = "decided_to_fail", "reason"
     ENDED_EARLY = "ended_early", "reason"
@@ -149,6 +157,12 @@ def _parts(decision: Decision) -> dict[str, Any]:
             "name": _short(decision.name),
             "payload": None if decision.payload is None else _short(decision.payload),
         }
+    if isinstance(decision, AskController):
+        return {"name": _short(decision.name), "payload": _short(decision.payload)}
+    if isinstance(decision, StartTasks | StopTasks):
+        return {"lo": _whole(decision.lo), "hi": _whole(decision.hi), "reason": getattr(decision, "reason", "")}
+    if isinstance(decision, Conclude):
+        return {"outcome": str(decision.outcome)[:_LONGEST], "reason": str(decision.reason)[:_LONGEST]}
     if isinstance(decision, Choose):
         return {"choice": decision.choice, "branch": decision.branch}
     if isinstance(decision, Finish | Fail):

@@ -6,13 +6,17 @@ string (the branch of the choices it decides), a `Patch`, or decisions. Validati
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections import deque
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Sequence, Set, ValuesView
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
 from weft.engine.agenda import Phase
 from weft.engine.building import configure, grow
+from weft.engine.consulting import check_managers
 from weft.engine.decisions import (
     ApplyPatch,
     Choose,
@@ -28,6 +32,7 @@ from weft.engine.failures import fatal
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.engine.notes import NoteKind
 from weft.engine.physical import INFINITE, NOTHING, PhysicalEdge, Stage
+from weft.engine.policy import Moment
 from weft.engine.readiness import (
     check_gates,
     count_refs,
@@ -37,20 +42,32 @@ from weft.engine.rows import FATAL, FREED, PROBING, READY, SKIPPED, UNSCHEDULED
 from weft.engine.settle import end_rest, finish_early, mark
 from weft.graph.logical import (
     Edge,
+    LogicalGraph,
     Movement,
     MovementKind,
     Patch,
+    Range,
     Source,
     Storage,
     VertexKind,
 )
 from weft.graph.routing import bind
+from weft.graph.task import RESERVED
 from weft.model.errors import GraphError, WeftError
 from weft.model.failures import Failure
+from weft.model.wording import type_of, with_article
 
 if TYPE_CHECKING:
     from weft.engine.core import ChoiceRow, Core
 
+_ORDERED = (list, tuple, range, deque, KeysView, ValuesView, ItemsView)
+"""What is plainly a list with one item for each task."""
+_NEARLY_LISTS: Final = (
+    (Set, "A set has no order: return sorted(...) of it."),
+    (Mapping, "Return the list of its items, keys or values."),
+    (Iterator, "It can be read once: return list(...) of it."),
+)
+"""The hints for answers that lack something to be a list."""
 _STOPPED = frozenset({*ENDED, VertexState.DRAINING})
 _NOT_STARTED = (VertexState.CONFIGURING, VertexState.CONFIGURED)
 
@@ -66,7 +83,7 @@ def expanded(core: Core, stage: Stage, index: int, value: Any) -> str:
         for decision in _decisions(core, stage, value):
             apply(core, decision)
     except WeftError as error:
-        return f"the answer of {stage.id} was rejected: {error.message}"
+        return f"the answer of {stage.id} was rejected: {error}"
     core.answered.add((stage.index, index))
     return ""
 
@@ -75,11 +92,7 @@ def _decisions(core: Core, stage: Stage, value: Any) -> list[Any]:
     waiting = [s for s in core.sized.get(stage.id, ()) if isinstance(s.vertex.parallelism, Source)]
     deciding = [row for row in core.decided.get(stage.id, ()) if not row.taken]
     if deciding and not isinstance(value, str) and not _settles(value, deciding):
-        raise GraphError(
-            f"expander {stage.id!r} returned a {type(value).__name__}; {_wanted([], deciding)}",
-            subject=stage.id,
-            rule="expander-answer",
-        )
+        raise _refused(stage, f"returned {type_of(value)}; {_wanted([], deciding)}")
     if isinstance(value, Patch):
         return [ApplyPatch(stage.id, value)]
     if isinstance(value, dict) and "weft" in value:
@@ -88,39 +101,68 @@ def _decisions(core: Core, stage: Stage, value: Any) -> list[Any]:
         return [ApplyPatch(stage.id, patch_from_json(value))]
     if isinstance(value, str):
         if not deciding:
-            raise GraphError(
-                f"{stage.id} answered {value!r}, but decides no choice", subject=stage.id, rule="expander-answer"
-            )
+            raise _refused(stage, f"returned {value!r}, but decides no choice; {_wanted(waiting, [])}")
         return [Choose(row.choice.id, value) for row in deciding]
     if isinstance(value, bool) or value is None:
         if waiting or deciding:
-            raise GraphError(
-                f"{stage.id} answered {value!r}; {_wanted(waiting, deciding)}", subject=stage.id, rule="expander-answer"
-            )
+            raise _refused(stage, f"returned {value}; {_wanted(waiting, deciding)}")
         return []
-    if isinstance(value, int):
-        return [SetParallelism(s.id, value) for s in waiting if s.status not in ENDED]
     if type(value) in _DECISIONS:
         return [value]
-    if isinstance(value, (list, tuple)):
-        decisions = [item for item in value if type(item) in _DECISIONS]
-        if decisions and len(decisions) == len(value):
-            return decisions
-        if decisions:
-            raise GraphError(
-                f"{stage.id} answered a list in which a {type(decisions[0]).__name__} stands beside what is no "
-                "decision: answer decisions only, or values only",
-                subject=stage.id,
-                rule="expander-answer",
+    return _list_or_number(stage, waiting, value)
+
+
+def _list_or_number(stage: Stage, waiting: list[Stage], value: Any) -> list[Any]:
+    """Return the decisions of an answer that is a list of decisions, of items for tasks, or a number of tasks."""
+    n, items = _whole(value), _items(value)
+    decisions = [item for item in items or () if type(item) in _DECISIONS]
+    if items is not None and decisions:
+        if len(decisions) < len(items):
+            what = with_article(type(decisions[0]).__name__)
+            raise _refused(
+                stage,
+                f"returned a list in which {what} stands beside what is no decision",
+                "Return decisions only, or values only.",
             )
+        return decisions
+    if n is None and items is None:
+        hint = next((hint for kind, hint in _NEARLY_LISTS if isinstance(value, kind)), "")
+        raise _refused(stage, f"returned {type_of(value)}; {_wanted(waiting, [])}", hint)
+    none = items is not None and not items  # a list without decisions
+    if not waiting and not none and not stage.keep and not any(link.data for link in stage.outputs):
+        raise _refused(
+            stage,
+            f"returned {type_of(value)}, but no vertex takes its number of tasks from it",
+            f"Give a vertex n=Source({stage.id!r}), or return None.",
+        )
+    if items is not None:
         for s in waiting:
-            s.vertex = replace(s.vertex, program=replace(s.vertex.program, items=value))
-        return [SetParallelism(s.id, len(value)) for s in waiting]
-    raise GraphError(
-        f"expander {stage.id!r} returned a {type(value).__name__}; {_wanted(waiting, deciding)}",
-        subject=stage.id,
-        rule="expander-answer",
-    )
+            s.vertex = replace(s.vertex, program=replace(s.vertex.program, items=items))
+        n = len(items)
+    return [SetParallelism(s.id, n or 0) for s in waiting if items is not None or s.status not in ENDED]
+
+
+def _whole(value: Any) -> int | None:
+    """Return a whole number of any library as an int; None for anything else."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def _items(value: Any) -> Sequence[Any] | None:
+    """Return an answer that is plainly a list, in order, as one; None for anything else.
+
+    A named tuple is one record, and no list of its fields.
+    """
+    if type(value) in (list, tuple):
+        return value  # type: ignore[no-any-return]
+    ordered = isinstance(value, _ORDERED) and not hasattr(value, "_fields")
+    return list(value) if ordered or (hasattr(value, "__array__") and getattr(value, "ndim", 0) > 0) else None
+
+
+def _refused(stage: Stage, what: str, hint: str = "") -> GraphError:
+    return GraphError(f"expander {stage.id!r} {what}", subject=stage.id, rule="expander-answer", hint=hint)
 
 
 def _settles(value: Any, deciding: list[ChoiceRow]) -> bool:
@@ -146,7 +188,7 @@ def apply(core: Core, decision: Any) -> None:
     carry_out = _DECISIONS.get(type(decision))
     if carry_out is None:
         raise GraphError(
-            f"a {type(decision).__name__} is not a decision",
+            f"{type_of(decision)} is not a decision",
             rule="decision",
             hint=f"The decisions are: {', '.join(kind.__name__ for kind in _DECISIONS)}.",
         )
@@ -154,7 +196,7 @@ def apply(core: Core, decision: Any) -> None:
 
 
 def _schedule(core: Core, decision: Schedule) -> None:
-    stage = _stage(core, decision.vertex)
+    stage = _uncontrolled(core, decision.vertex)
     if 0 <= stage.released < decision.n:
         stage.released = decision.n
         if stage.n > 0:
@@ -162,15 +204,23 @@ def _schedule(core: Core, decision: Schedule) -> None:
 
 
 def _finish(core: Core, decision: Finish) -> None:
-    finish_early(core, _stage(core, decision.vertex), decision.reason)
+    finish_early(core, _uncontrolled(core, decision.vertex), decision.reason)
 
 
 def _emit(core: Core, decision: Emit) -> None:
-    emitted(core, decision.vertex, decision.name)
+    stage = _stage(core, decision.vertex)
+    if not isinstance(decision.name, str) or not decision.name or decision.name.startswith(RESERVED):
+        raise GraphError(
+            f"{decision.vertex!r} cannot emit an event called {decision.name!r}",
+            subject=decision.vertex,
+            rule="event",
+            hint=f"Give its name as text that does not begin with {RESERVED!r}.",
+        )
+    emitted(core, stage, decision.name, decision.payload)
 
 
 def _fail(core: Core, decision: Fail) -> None:
-    stage = _stage(core, decision.vertex)
+    stage = _uncontrolled(core, decision.vertex)
     core.note(stage.id, NoteKind.DECIDED_TO_FAIL, decision.reason)
     if stage.n < 0:
         end_rest(core, stage, FATAL)
@@ -186,8 +236,20 @@ def _stage(core: Core, vertex: str) -> Stage:
     return stage
 
 
+def _uncontrolled(core: Core, vertex: str) -> Stage:
+    """Return the stage of a vertex. GraphError: there is none, or its controller alone decides about its tasks."""
+    stage = _stage(core, vertex)
+    if stage.control is not None:
+        raise GraphError(
+            f"decision about {vertex!r}: the controller of the job alone starts, stops and ends its tasks",
+            subject=vertex,
+            rule="controlled",
+        )
+    return stage
+
+
 def _set_parallelism(core: Core, decision: SetParallelism) -> None:
-    stage = _stage(core, decision.vertex)
+    stage = _uncontrolled(core, decision.vertex)
     if stage.status not in (VertexState.CONFIGURING, VertexState.CONFIGURED):
         raise GraphError(
             f"vertex {stage.id!r} has started: its parallelism is settled at {stage.n}",
@@ -206,6 +268,13 @@ def _set_parallelism(core: Core, decision: SetParallelism) -> None:
             subject=stage.id,
             rule="not-started",
         )
+    width = stage.vertex.parallelism
+    if isinstance(width, Range) and not width.lo <= decision.n <= width.hi:
+        raise GraphError(
+            f"vertex {stage.id!r} has between {width.lo} and {width.hi} tasks, and cannot have {decision.n}",
+            subject=stage.id,
+            rule="parallelism",
+        )
     if decision.n < 0:
         raise GraphError(
             f"vertex {stage.id!r}: parallelism {decision.n} is negative", subject=stage.id, rule="parallelism"
@@ -220,7 +289,6 @@ def _set_parallelism(core: Core, decision: SetParallelism) -> None:
                 subject=stage.id,
                 rule="items",
             )
-        stage.vertex = replace(stage.vertex, program=replace(stage.vertex.program, items=decision.items))
     elif stage.vertex.program.items is not None and len(stage.vertex.program.items) != decision.n:
         raise GraphError(
             f"vertex {stage.id!r} has {len(stage.vertex.program.items)} items, one for each task, and cannot have "
@@ -228,12 +296,14 @@ def _set_parallelism(core: Core, decision: SetParallelism) -> None:
             subject=stage.id,
             rule="items",
         )
-    ready, key, missing, refs = stage.ready, stage.key, stage.missing, stage.refs
+    vertex, ready, key, missing, refs = stage.vertex, stage.ready, stage.key, stage.missing, stage.refs
     stage.ready, stage.key, stage.missing, stage.refs = NOTHING, INFINITE, None, None
+    if decision.items is not None:
+        stage.vertex = replace(vertex, program=replace(vertex.program, items=decision.items))
     try:
         configure(core, stage, decision.n, routers=dict(decision.routers))
     except GraphError:
-        stage.ready, stage.key, stage.missing, stage.refs = ready, key, missing, refs
+        stage.vertex, stage.ready, stage.key, stage.missing, stage.refs = vertex, ready, key, missing, refs
         raise
 
 
@@ -363,6 +433,7 @@ def patch(core: Core, decision: ApplyPatch) -> None:
 
     change = decision.patch
     check_patch(core.graph, change, decision.vertex)
+    check_managers(core.managers, change.vertices, partial(_patched, core.graph, change))
     for name in change.drop_edges:
         link = core.links[name]
         if link.dst.status not in (VertexState.CONFIGURING, VertexState.CONFIGURED):
@@ -394,13 +465,21 @@ def patch(core: Core, decision: ApplyPatch) -> None:
             core.later(Phase.WANTED, link.dst)
 
 
-def emitted(core: Core, vertex: str, name: str) -> None:
-    """Open the gates that wait for a user event."""
-    if (vertex, name) in core.emitted:
-        return
-    core.emitted.add((vertex, name))
-    stage = core.by_id.get(vertex)
-    if stage is not None:
+def _patched(graph: LogicalGraph, change: Patch) -> LogicalGraph:
+    after = graph.copy()
+    after.edges = [edge for edge in after.edges if edge.id not in change.drop_edges] + list(change.edges)
+    after.vertices |= {vertex.id: vertex for vertex in change.vertices}
+    after.choices += change.choices
+    return after
+
+
+def emitted(core: Core, stage: Stage, name: str, payload: Any) -> None:
+    """Tell the managers after a vertex of its user event, and open the gates that wait for it."""
+    if stage.listeners:
+        core.payloads.setdefault((stage.id, name), []).append(payload)
+        core.tell(stage, Moment.EVENT)
+    if (stage.id, name) not in core.emitted:
+        core.emitted.add((stage.id, name))
         check_gates(core, stage)
 
 

@@ -15,11 +15,13 @@ from weft.engine.dispatch import dispatch, start_unslotted, unserved
 from weft.engine.extensions import (
     bubbles,
     control,
+    controllers,
     exclusion,
     probing,
     regions,
     speculation,
     stream_cycles,
+    whole,
 )
 from weft.engine.extensions.registry import combine
 from weft.engine.leases import attempt_of, stop
@@ -75,7 +77,8 @@ def _offers(core: Core) -> None:
 
 
 EXTENSIONS: Final = tuple(
-    module.EXTENSION for module in (bubbles, regions, stream_cycles, probing, speculation, exclusion, control)
+    module.EXTENSION
+    for module in (bubbles, whole, regions, stream_cycles, probing, speculation, exclusion, control, controllers)
 )
 """The extensions, each used by few jobs."""
 HOOKS: Final = combine(EXTENSIONS)

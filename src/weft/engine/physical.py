@@ -11,14 +11,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from msgspec import Struct, field
+
 from weft.engine.machines.task import TaskState
 from weft.engine.machines.vertex import VertexState
-from weft.graph.logical import SEQUENTIAL, Edge, MovementKind, Outcome, Storage, Trigger, Vertex
+from weft.graph.logical import SEQUENTIAL, Edge, MovementKind, Outcome, Range, Storage, Trigger, Vertex
 from weft.model.resources import ONE_SLOT_ONLY, Resources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from weft.engine.events import Failed
     from weft.engine.policy import VertexManager
     from weft.graph.lease import Cone
     from weft.graph.routing import Router
@@ -26,6 +29,11 @@ if TYPE_CHECKING:
 UNSCHEDULED = int(TaskState.UNSCHEDULED)
 READY = int(TaskState.READY)
 INFINITE = float("inf")
+# An enum gives its members in 20 times the time of a global; what is done for each vertex, edge or lease uses globals.
+_CONFIGURING = VertexState.CONFIGURING
+_NOTHING_MOVES, _ONE_TO_ONE = MovementKind.NONE, MovementKind.ONE_TO_ONE
+_BROADCAST, _SCATTER_GATHER = MovementKind.BROADCAST, MovementKind.SCATTER_GATHER
+_DURABLE = Storage.DURABLE
 
 
 class Intervals:
@@ -112,9 +120,7 @@ NOTHING = Intervals()
 def _by_task(edge: Edge) -> bool:
     """Return whether a destination task waits for the source tasks that it reads, not for the source vertex."""
     scheduling = edge.scheduling
-    return scheduling is SEQUENTIAL or (  # most edges have that object
-        not scheduling.concurrent and scheduling.when is Trigger.ALL_DONE and scheduling.outcome is Outcome.SUCCESS
-    )
+    return not scheduling.concurrent and scheduling.when is Trigger.ALL_DONE and scheduling.outcome is Outcome.SUCCESS
 
 
 class PhysicalEdge:
@@ -154,10 +160,10 @@ class PhysicalEdge:
         self.src = src
         self.dst = dst
         move = edge.movement.move
-        self.data = move is not MovementKind.NONE
-        self.wide = move is MovementKind.BROADCAST or move is MovementKind.SCATTER_GATHER
-        self.group = 1 if move is MovementKind.ONE_TO_ONE else 0
-        self.gate = self.wide or move is MovementKind.NONE or not _by_task(edge)
+        self.data = move is not _NOTHING_MOVES
+        self.wide = move is _BROADCAST or move is _SCATTER_GATHER
+        self.group = 1 if move is _ONE_TO_ONE else 0
+        self.gate = self.wide or not self.data or not (edge.scheduling is SEQUENTIAL or _by_task(edge))
 
     def bound(self, router: Router | None) -> None:
         """Set the router, once both ends have task rows."""
@@ -176,7 +182,43 @@ class PhysicalEdge:
     @property
     def durable(self) -> bool:
         """Whether the engine never frees the data of this edge."""
-        return self.edge.storage is Storage.DURABLE
+        return self.edge.storage is _DURABLE
+
+
+class ControlColumns(Struct):
+    """The tasks of a controlled vertex as its controller knows them: one entry for each task in each list.
+
+    `held`: 1 for a task that may not start. `starts` counts its attempts, `restarts` those by its restart rule since
+    the controller let it start; `failures`, `codes` and `messages` tell its last end. Times are seconds since 1970,
+    -1.0 before the first. `seen` are the states of which the controller was told, `news` other tasks with news. `slots`
+    are kept for tasks that restart: worker, alternative, and the request that obtained it.
+    """
+
+    held: bytearray
+    starts: list[int]
+    restarts: list[int]
+    failures: list[str]
+    codes: list[int | None]
+    messages: list[str]
+    started: list[float]
+    ended: list[float]
+    seen: bytes
+    news: set[int] = field(default_factory=set)
+    slots: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, n: int) -> ControlColumns:
+        """Return the columns of `n` held tasks."""
+        times = [-1.0] * n
+        return cls(bytearray(b"\1" * n), [0] * n, [0] * n, [""] * n, [None] * n, [""] * n, times, list(times), bytes(n))
+
+    def free_runs(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
+        """Yield the tasks of `lo:hi` that may start, as ranges."""
+        while (lo := self.held.find(0, lo, hi)) >= 0:
+            end = self.held.find(1, lo, hi)
+            end = hi if end < 0 else end
+            yield lo, end
+            lo = end
 
 
 class Stage:
@@ -185,7 +227,8 @@ class Stage:
     `n` is -1 until the parallelism is known. `finished` counts tasks with an output (FINISHED, FREED), `over` tasks
     that ended in any way. `closed` counts shut gates. `missing[i]` counts unavailable narrow inputs of task i, None for
     a single one-to-one input. `refs[i]` counts consumers that have not read output i, None where the only consumer is
-    narrow and reads it once. `again`: the vertex had ended before, and recomputes lost outputs.
+    narrow and reads it once. `again`: the vertex had ended before, and recomputes lost outputs. `control` are the
+    columns of a controlled vertex.
     """
 
     __slots__ = (
@@ -194,6 +237,7 @@ class Stage:
         "attempts",
         "avoid",
         "bubble",
+        "busy_s",
         "chain_next",
         "closed",
         "cone_depth",
@@ -201,6 +245,7 @@ class Stage:
         "cone_ok",
         "cone_size",
         "cones",
+        "control",
         "counted",
         "depth",
         "early",
@@ -218,6 +263,7 @@ class Stage:
         "manager",
         "memo",
         "memory",
+        "memory_failures",
         "missing",
         "n",
         "narrow",
@@ -260,7 +306,7 @@ class Stage:
         self.resources = vertex.resources
         self.n = -1
         self.depth = 0
-        self.status = VertexState.CONFIGURING
+        self.status = _CONFIGURING
         self.state = _NO_ROWS
         self.narrow = 0
         self.simple = False
@@ -284,6 +330,7 @@ class Stage:
         self.attempts: dict[int, list[int]] | None = None
         self.avoid: dict[int, set[int]] | None = None
         self.memory: dict[int, int] | None = None
+        self.memory_failures: dict[int, Failed] | None = None
         self.retry_at: dict[int, float] | None = None
         self.probed: set[int] | None = None
         self.home: list[int] | None = None
@@ -304,16 +351,22 @@ class Stage:
         self.listeners: tuple[int, ...] = ()
         self.rows = 0
         self.written = 0
+        self.busy_s = 0.0
         self.counted: bytearray | None = None
         self.light = False
-        if vertex.resources != ONE_SLOT_ONLY or vertex.placement is not None:
+        self.control: ControlColumns | None = None
+        if vertex.controlled:
+            n = vertex.parallelism
+            self.control = ControlColumns.of(n.hi if isinstance(n, Range) else n if isinstance(n, int) else 0)
+            self.released = 0
+        if vertex.resources is not ONE_SLOT_ONLY or vertex.placement is not None or vertex.controlled:
             self.ask(vertex.resources)
 
     def ask(self, resources: tuple[Resources, ...]) -> None:
         """Set the resources of the tasks."""
         self.resources = resources
         first = resources[0]
-        self.plain = first.plain and self.vertex.placement is None and not first.tokens
+        self.plain = first.plain and self.vertex.placement is None and not first.tokens and self.control is None
         self.light = first.light
 
     @property

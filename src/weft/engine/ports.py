@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from weft.engine.commands import Command, Complete, Launch, MarkEnded, Probe, Publish, Reply, Restart, Weigh
     from weft.engine.events import Event
     from weft.engine.inspector import Inspector
@@ -17,10 +19,14 @@ if TYPE_CHECKING:
 
 
 class Clock(Protocol):
-    """Seconds since some moment, never going back."""
+    """Seconds since some moment, never going back, and the time of day."""
 
     def now(self) -> float:
         """Return the time in seconds."""
+        ...
+
+    def wall(self) -> float:
+        """Return seconds since 1970-01-01 UTC."""
         ...
 
 
@@ -86,7 +92,6 @@ class Job(Protocol):
 
     id: str
     graph: LogicalGraph
-    inspector: Inspector
     leases: dict[int, Launch]
     outcome: Complete | None
     backend: Any
@@ -96,6 +101,13 @@ class Job(Protocol):
     given: Mapping[str, Any]
     gates: dict[int, CommitBarrier]
     cache: Cache | None
+
+    @property
+    def inspector(self) -> Inspector: ...  # noqa: D102
+
+
+FROZEN_S: Final = 10.0
+"""The seconds within which a backend notices that the process of a worker was stopped."""
 
 
 class Shell(Protocol):
@@ -129,9 +141,17 @@ class Shell(Protocol):
         ...
 
     def worker_lost(
-        self, worker: int, reason: str, *, node_lost: bool = False, unit: int = -1, replaced: bool = False
+        self,
+        worker: int,
+        reason: str,
+        *,
+        node_lost: bool = False,
+        unit: int = -1,
+        crashed: bool = False,
+        traceback: str = "",
+        replaced: bool = False,
     ) -> None:
-        """Report a lost worker; `replaced`: the executor will bring another one to its node."""
+        """Report a lost worker as `WorkerLost`; `replaced`: the executor will bring another one to its node."""
         ...
 
     def node_joined(self, spec: NodeSpec) -> None:
@@ -195,6 +215,13 @@ class Executor(Protocol):
     @property
     def clock(self) -> Clock | None:
         """The clock of the backend's time, None for the clock of the machine."""
+        ...
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Return the context of a wait of the current thread for a run of this backend.
+
+        UsageError: the thread is the last worker that does not wait, so that the run would never go on.
+        """
         ...
 
     def hurry(self) -> None:

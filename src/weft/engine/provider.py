@@ -8,12 +8,16 @@ pool (`weft.runtime.pool`) alone assigns the slots.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from weft.model.resources import Placement, Resources
 
 Wants = tuple[tuple[str, int, tuple[Resources, ...], Placement | None], ...]
 """Slots requested together: vertex, number of tasks, resources of one task in order of preference, placement."""
+
+
+BESIDE: Final = 1 << 20
+"""The number of the first worker beside those of the session; see `SharedSlots`."""
 
 
 class NodeSpec(NamedTuple):
@@ -73,6 +77,46 @@ class Provider(Protocol):
 
     def drained(self, node: int) -> None:
         """Take away a draining node without running tasks. The answer is `Shell.node_lost`."""
+        ...
+
+
+class SharedSlots(Protocol):
+    """The slots of one job that shares its machine with other processes; they stand in for the pool.
+
+    All methods return at once. `Granted`, `Refused` and `Deferred` follow as events, with workers beside those of
+    the session, numbered from `BESIDE`; their tasks run like those without a slot.
+    """
+
+    def begin(self, loop: Any, job: Any) -> None:
+        """Start to report to the loop for a job."""
+        ...
+
+    def request(self, request: int, wants: Wants) -> str:
+        """Claim slots, all or none. Return "" or the reason why they can never be granted."""
+        ...
+
+    def withdraw(self, request: int) -> None:
+        """Remove a claim that was not granted."""
+        ...
+
+    def release(self, request: int, worker: int) -> None:
+        """Give one slot back; the claim ends with its last slot."""
+        ...
+
+    def why_not(self, request: int) -> str:
+        """Return why a claim waits, as a clause; "" if there is no such claim."""
+        ...
+
+    def paused(self) -> str:
+        """Return why the job was told to make room and waits to go on, as a clause; "" if it was not."""
+        ...
+
+    def end(self) -> None:
+        """Give everything back: the job has ended."""
+        ...
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until everything has been given back."""
         ...
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from weft.engine.agenda import Phase
 from weft.engine.commands import Free, FreeParts, MarkEnded
 from weft.engine.core import ANYWHERE
+from weft.engine.machines.job import JobState
 from weft.engine.machines.table import step
 from weft.engine.machines.vertex import ENDED, SUCCESS, VERTEX, VertexState
 from weft.engine.physical import INFINITE, NOTHING, Intervals
@@ -44,10 +45,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from weft.engine.core import Core
-    from weft.engine.physical import PhysicalEdge, Stage
+    from weft.engine.physical import ControlColumns, PhysicalEdge, Stage
 
 FREE_BYTES = 4 * 2**20
-"""The bytes of read partitions from which on these are dropped one by one."""
+"""The bytes of read partitions from which on these are dropped together."""
+FREE_VISITS = 32
+"""The most times that partitions of one output are dropped: each time visits the source tasks."""
 
 
 def advance(core: Core, stage: Stage, cause: str) -> None:
@@ -60,8 +63,13 @@ def advance(core: Core, stage: Stage, cause: str) -> None:
 
 
 def make_ready(core: Core, stage: Stage, lo: int, hi: int) -> None:
-    """Make UNSCHEDULED tasks `lo:hi` READY, as far as the manager of the vertex has scheduled them."""
+    """Make UNSCHEDULED tasks `lo:hi` READY, as far as the manager or the controller has let them start."""
     if 0 <= stage.released < hi:
+        if stage.control is not None:
+            for a, b in list(stage.control.free_runs(lo, hi)):
+                write(core, stage, a, b, UNSCHEDULED, READY)
+                enqueue(core, stage, a, b)
+            return
         hi = stage.released
         if hi <= lo:
             return
@@ -153,15 +161,20 @@ def gate_opens(core: Core, link: PhysicalEdge) -> bool:
         return True
     if src.again and src.status not in ENDED and not scheduling.concurrent:
         return False  # it opened before, and some outputs are being recomputed
+    together = scheduling.concurrent and src.bubble >= 0 and src.bubble == link.dst.bubble
+    if when in EARLY and not together and needs_slots(link):
+        return False
     if when is Trigger.EVENT:
         return (src.id, scheduling.event) in core.emitted
-    if scheduling.concurrent and src.bubble >= 0 and src.bubble == link.dst.bubble:
+    if together:
         return True  # both are granted, and start, together
     if when is Trigger.SOURCE_CONFIGURED:
         return src.n >= 0
     if when is Trigger.SOURCE_RUNNING:
         if src.n < 0:
             return False
+        if src.control is not None:
+            return _started_runs(src, src.control, scheduling.fraction)
         return src.executing + src.over >= ceil(scheduling.fraction * src.n)
     if when is Trigger.FRACTION and src.n >= 0 and src.finished >= ceil(scheduling.fraction * src.n):
         return True
@@ -173,6 +186,25 @@ def gate_opens(core: Core, link: PhysicalEdge) -> bool:
             end is VertexState.SKIPPED for end in ends
         )
     return src.status in SUCCESS
+
+
+def _started_runs(src: Stage, control: ControlColumns, fraction: float) -> bool:
+    """Return whether a fraction of the tasks that a controller has let start run or have ended."""
+    wanted = src.n - control.held.count(1)
+    there = sum(src.state.count(state) for state in (LEASED, RUNNING, COMMITTING, FINISHED, FREED, FATAL))
+    return wanted > 0 and there >= ceil(fraction * wanted)
+
+
+EARLY = (Trigger.FRACTION, Trigger.EVENT, Trigger.SOURCE_CONFIGURED, Trigger.SOURCE_RUNNING)
+"""The triggers by which a destination may start while its source still runs."""
+
+
+def needs_slots(link: PhysicalEdge) -> bool:
+    """Return whether a source has tasks without a slot, for which its readers would wait while they hold all slots."""
+    src = link.src
+    if not link.data or link.dst.light or src.vertex.kind is VertexKind.SERVICE or src.status in ENDED:
+        return False
+    return src.n < 0 or src.executing + src.over < src.n
 
 
 def one_success_group(stage: Stage) -> list[PhysicalEdge]:
@@ -214,6 +246,13 @@ def check_gates(core: Core, stage: Stage) -> None:
                         open_gate(core, other)
             else:
                 open_gate(core, link)
+
+
+def shut_gates(core: Core, stage: Stage) -> None:
+    """Shut the gates behind a stage some of whose tasks have lost their slot; tasks that have started go on."""
+    for link in stage.outputs:
+        if link.opened and link.gate and not gate_opens(core, link):
+            recount(core, link.dst)
 
 
 # --------------------------------------------------------------------------------------------- tasks that finish
@@ -334,8 +373,8 @@ def drop_unread(core: Core, stage: Stage) -> None:
 
 
 def end(core: Core, stage: Stage) -> None:
-    """End a vertex whose tasks are all over, and notify its dependents."""
-    if stage.status in ENDED:
+    """End a vertex whose tasks are all over, and notify its dependents; a controlled one ends with the job alone."""
+    if stage.status in ENDED or (stage.control is not None and core.status is JobState.RUNNING):
         return
     state = stage.state
     if state.count(FATAL):
@@ -360,7 +399,7 @@ def ended(core: Core, stage: Stage) -> None:
         _asks_no_more(core, stage)
     if stage.listeners:
         core.tell(stage, Moment.SOURCE_ENDED)
-    if stage.bubble >= 0:
+    if stage.bubble >= 0 or stage.control is not None:
         core.later(Phase.REQUESTS, stage)  # its bubble may be complete without it, or over
     blocks = stage.vertex.expands or (bool(core.sized) and stage.id in core.sized)
     for link in stage.outputs:
@@ -445,23 +484,26 @@ def release_inputs(core: Core, stage: Stage, spans: Sequence[tuple[int, int]]) -
 
 
 def _free_parts(core: Core, link: PhysicalEdge, spans: Sequence[tuple[int, int]]) -> None:
-    """Drop partitions that were read, many at once, since each call visits every source task."""
+    """Drop partitions that were read, many at once, since each call visits the source tasks."""
     if link.read_parts is None:
         link.read_parts = []
     link.read_parts.extend(spans)
-    link.read_bytes += link.src.nbytes * link.src.n * sum(hi - lo for lo, hi in spans) / link.dst.n
-    if link.read_bytes < FREE_BYTES:
+    total = link.src.nbytes * link.src.n
+    link.read_bytes += total * sum(hi - lo for lo, hi in spans) / link.dst.n
+    if link.read_bytes < max(FREE_BYTES, total / FREE_VISITS):
         return
     if link.freed_parts is None:
         link.freed_parts = set()
-    state = link.dst.state
-    for a, b in link.read_parts:
-        over = [part for part in range(a, b) if state[part] in OVER]  # the others lost their output, and read again
-        link.freed_parts.update(over)
-        if len(over) == b - a:
-            core.out.append(FreeParts(link.src.id, a, b))
-        else:
-            core.out.extend(FreeParts(link.src.id, part, part + 1) for part in over)
+    state = link.dst.state  # the tasks that are not over lost their output, and read again
+    parts = sorted(part for a, b in link.read_parts for part in range(a, b) if state[part] in OVER)
+    link.freed_parts.update(parts)
+    at = 0
+    while at < len(parts):
+        end = at + 1
+        while end < len(parts) and parts[end] == parts[end - 1] + 1:
+            end += 1
+        core.out.append(FreeParts(link.src.id, parts[at], parts[end - 1] + 1))
+        at = end
     link.read_parts = None
     link.read_bytes = 0.0
 
@@ -583,7 +625,9 @@ def recount(core: Core, stage: Stage) -> None:
 
 
 def _delayed(stage: Stage, index: int) -> bool:
-    return (stage.retry_at is not None and index in stage.retry_at) or 0 <= stage.released <= index
+    if stage.retry_at is not None and index in stage.retry_at:
+        return True
+    return 0 <= stage.released <= index and (stage.control is None or bool(stage.control.held[index]))
 
 
 def settle_links(core: Core, stage: Stage) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.engine.events import Done, Event, Failed, GaveBack, Unanswered, WorkerLost
-from weft.engine.machines.job import GOING
+from weft.engine.machines.job import GOING, JobState
 from weft.engine.machines.lease import ACTIVE
 from weft.engine.machines.vertex import VertexState
 from weft.model.failures import Failure
@@ -62,6 +61,8 @@ def losses(core: Core, now: float, reason: str = "the process that ran it is gon
 
 def may_go_on(core: Core) -> bool:
     """Return whether a job runs without any failure, so that a resume continues it."""
+    if core.control is not None and core.verdict is JobState.SUCCEEDED and core.cause is None:
+        return core.status in (JobState.CONCLUDING, JobState.ENDING)
     bad = (VertexState.FAILED, VertexState.CANCELLED)
     return core.status in GOING and core.cause is None and all(stage.status not in bad for stage in core.stages)
 
@@ -96,6 +97,9 @@ def digest(core: Core) -> str:
             sorted(core.readmitted.items()),
             list(core.elsewhere.items()),
         ),
+        None
+        if core.control is None
+        else (core.control.memo, core.control.requests, core.control.offset, core.control.timer, core.control.due),
         (core.backups_wanted, sorted(core.weights.items()), sorted(core.shrunk.items()), sorted(core.memos.items())),
     ]
     known.extend(
@@ -110,7 +114,10 @@ def digest(core: Core) -> str:
             None if stage.refs is None else list(stage.refs),
             sorted((stage.attempts or {}).items()),
             (float(stage.seconds), float(stage.nbytes), stage.last_width, stage.memo),
+            stage.control,
         )
         for stage in core.stages
     )
+    from hashlib import sha256  # a job that is not durable needs none
+
     return sha256(repr(known).encode()).hexdigest()

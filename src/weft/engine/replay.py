@@ -8,13 +8,16 @@ that are still unanswered (timers, requests, probes) are returned, to be given a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from weft.engine.commands import Acquire, Complete, MarkEnded, Probe, SetTimer
+from weft.engine.consulting import answer_of, decider_of
 from weft.engine.events import Done, Event, Failed, Progress
 from weft.engine.leases import attempt_of
 from weft.engine.machines.vertex import ENDED
+from weft.engine.policy import JobController
 from weft.engine.readiness import meets_running
 from weft.engine.recovery import Epoch, begin
 from weft.engine.rows import PROBING
@@ -24,7 +27,8 @@ if TYPE_CHECKING:
     from weft.engine.commands import Command
     from weft.engine.core import Core
     from weft.engine.master import Master
-    from weft.engine.policy import ManagerFactory, Moment, VertexManager, View
+    from weft.engine.policy import ManagerFactory, VertexManager, View
+    from weft.graph.logical import LogicalGraph
 
 
 class Answer(NamedTuple):
@@ -55,12 +59,9 @@ class Tape:
         self._noted: list[Answer] = []
         self._given: deque[Answer] | None = None
 
-    def managers(self, factories: Mapping[str, ManagerFactory]) -> dict[str, ManagerFactory]:
+    def managers(self, factories: Mapping[str, ManagerFactory]) -> Mapping[str, ManagerFactory]:
         """Return factories whose managers answer through this tape."""
-        return {name: self._factory(factory) for name, factory in factories.items()}
-
-    def _factory(self, factory: ManagerFactory) -> ManagerFactory:
-        return lambda **params: _Taped(factory(**params), self)
+        return _TapedFactories(factories, self)
 
     def take(self) -> tuple[Answer, ...]:
         """Return the answers since the last call."""
@@ -75,9 +76,7 @@ class Tape:
         try:
             commands = handle(tick.events)
             if self._given:
-                raise InternalError(
-                    f"the journal has an answer of the manager of {self._given[0].vertex} that nobody asked for"
-                )
+                raise InternalError(f"the journal has an answer of {decider_of(self._given[0])} that nobody asked for")
         finally:
             self._given = None
         if tick.commands not in (-1, len(commands)):
@@ -91,29 +90,57 @@ class Tape:
         """Call a manager and record the answer, or return the recorded one."""
         if self._given is not None:
             if not self._given or self._given[0].vertex != view.vertex:
-                raise InternalError(f"the journal has no answer of the manager of {view.vertex} where one is due")
+                raise InternalError(f"the journal has no answer of {decider_of(view)} where one is due")
             answer = self._given.popleft()
             if answer.error:
                 raise WeftError(answer.error)
             return answer.decisions, answer.memo
         try:
-            decisions, memo = manager.decide(view, memo)
+            decisions, memo = answer_of(manager, view, memo)
         except WeftError as error:
             self._noted.append(Answer(view.vertex, (), None, error.message))
             raise
-        self._noted.append(Answer(view.vertex, tuple(decisions), memo))
+        self._noted.append(Answer(view.vertex, decisions, memo))
         return decisions, memo
 
 
-class _Taped:
-    """A manager behind a tape."""
+class _TapedFactories(Mapping[str, "ManagerFactory"]):
+    """Factories of managers behind a tape, of those that are registered later too."""
+
+    def __init__(self, factories: Mapping[str, ManagerFactory], tape: Tape) -> None:
+        self._factories = factories
+        self._tape = tape
+
+    def __getitem__(self, name: str) -> ManagerFactory:
+        factory = self._factories[name]
+
+        @wraps(factory, updated=())
+        def make(**params: Any) -> VertexManager:
+            return _Taped(factory(**params), self._tape)
+
+        return make
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._factories)
+
+    def __len__(self) -> int:
+        return len(self._factories)
+
+
+class _Taped(JobController):
+    """A manager or a controller behind a tape."""
 
     def __init__(self, manager: VertexManager, tape: Tape) -> None:
-        self.moments: frozenset[Moment] = manager.moments
+        self.moments = manager.moments
         self.holds = manager.holds
         self.counts = manager.counts
+        self.of_job = manager.of_job
         self._manager = manager
         self._tape = tape
+
+    def check_graph(self, graph: LogicalGraph) -> None:
+        """See `JobController.check_graph`."""
+        cast("JobController", self._manager).check_graph(graph)
 
     def decide(self, view: View, memo: Any) -> tuple[Sequence[Any], Any]:
         """See `VertexManager.decide`."""

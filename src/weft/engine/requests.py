@@ -10,16 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.engine.agenda import Phase
-from weft.engine.commands import Acquire, Release
+from weft.engine.commands import Acquire, Release, Withdraw
 from weft.engine.core import LeaseRow, RequestRow
 from weft.engine.dispatch import give
 from weft.engine.failures import fatal
 from weft.engine.leases import ALONE, alone
-from weft.engine.machines.job import GOING
+from weft.engine.machines.job import GOING, JobState
 from weft.engine.machines.vertex import ENDED
 from weft.engine.notes import NoteKind
 from weft.engine.readiness import unqueue
-from weft.engine.rows import LEASED, READY, write
+from weft.engine.rows import LEASED, READY, UNSCHEDULED, write
 from weft.engine.settle import settle
 from weft.engine.tokens import return_tokens, take_tokens
 from weft.model.failures import Failure
@@ -38,14 +38,61 @@ MOST_REQUESTS = 64
 def serve(core: Core) -> None:
     """Request slots for the tasks of stages that need more than a plain slot."""
     asking = {stage.index: stage for stage in core.taken(Phase.REQUESTS)}
-    if core.status not in GOING:
-        return
+    going = core.status in GOING
     for stage in asking.values():
+        if not going and stage.status not in ENDED:
+            continue
+        if stage.control is not None and stage.control.slots:
+            _reuse_kept(core, stage)
         if stage.bubble >= 0:
             for due in core.hooks.bubble_due:
                 due(core, stage)
-        elif not stage.plain:  # otherwise it has just left its bubble
+        elif going and not (stage.plain or stage.light):  # otherwise it has just left its bubble
             ask(core, stage)
+
+
+def _reuse_kept(core: Core, stage: Stage) -> None:
+    """Start the tasks that restart on the slots that were kept for them; release those that are not needed any more."""
+    control = stage.control
+    assert control is not None
+    for index, (worker, alternative, request) in list(control.slots.items()):
+        state = stage.state[index]
+        if control.held[index] or state not in (UNSCHEDULED, READY):
+            release_kept(core, stage, index)
+        elif state == READY:
+            if not take_tokens(core, stage.resources[0]):
+                core.token_waiters[stage.index] = stage
+                return
+            del control.slots[index]
+            unqueue(stage, index, index + 1)
+            write(core, stage, index, index + 1, READY, LEASED)
+            lease = LeaseRow(core.fresh(), stage, index, index + 1, None, alone(stage), ALONE, worker, request)
+            give(core, lease, core.requests[request].alternatives[alternative])
+
+
+def release_kept(core: Core, stage: Stage, index: int) -> None:
+    """Release the slot that is kept for a task."""
+    assert stage.control is not None
+    worker, _, request = stage.control.slots.pop(index)
+    core.requests.pop(request, None)
+    if worker in core.workers:
+        core.out.append(Release(request, worker))
+
+
+def _keeps_slot(core: Core, lease: LeaseRow) -> bool:
+    """Return whether the task of an ended lease restarts on its slot: not after a fault of the worker, nor with more
+    memory.
+    """
+    stage, index = lease.stage, lease.lo
+    return (
+        stage.control is not None
+        and core.status is JobState.RUNNING
+        and lease.worker in core.workers
+        and stage.state[index] in (UNSCHEDULED, READY)
+        and not stage.control.held[index]
+        and index not in (stage.memory or ())
+        and index not in (stage.avoid or ())
+    )
 
 
 def ask(core: Core, stage: Stage) -> None:
@@ -76,6 +123,17 @@ def ask(core: Core, stage: Stage) -> None:
                 avoid = tuple(sorted(failed))
         wants = ((stage.id, 1, alternatives, stage.vertex.placement),)
         core.out.append(Acquire(request, wants, False, avoid, bound(core, [stage])))
+
+
+def withdraw_surplus(core: Core, stage: Stage) -> None:
+    """Withdraw requests of a stage for more tasks than are ready, the youngest first."""
+    for row in [row for row in reversed(core.requests.values()) if row.stage is stage and not row.granted]:
+        if stage.request <= stage.ready.count:
+            return
+        core.out.append(Withdraw(row.id))
+        del core.requests[row.id]
+        stage.request -= 1
+        return_tokens(core, stage.resources[0])
 
 
 def bound(core: Core, stages: list[Stage]) -> tuple[int, ...]:
@@ -125,6 +183,7 @@ def _granted_stage(core: Core, row: RequestRow, event: Granted) -> None:
     assert stage is not None
     stage.request -= 1
     _, worker, alternative = event.slots[0]
+    row.alternative = alternative
     wants = row.alternatives[alternative]
     index = row.index if row.index >= 0 else ordinary_task(stage)
     startable = index >= 0 and stage.state[index] == READY
@@ -154,6 +213,11 @@ def slot_over(core: Core, lease: LeaseRow, *, worker_alive: bool) -> None:
         return
     stage = lease.stage
     if row.stage is not None:
+        if _keeps_slot(core, lease):
+            assert stage.control is not None
+            stage.control.slots[lease.lo] = (lease.worker, row.alternative, row.id)
+            core.later(Phase.REQUESTS, stage)
+            return
         core.requests.pop(row.id)
         if worker_alive:
             core.out.append(Release(row.id, lease.worker))
@@ -170,6 +234,8 @@ def deferred(core: Core, event: Deferred) -> None:
     if row is None:
         return
     subject = core.bubbles[row.bubble].bubble.id if row.stage is None else row.stage.id
+    if row.stage is None:
+        core.bubbles[row.bubble].reason = event.reason
     if row.stage is not None and row.index >= 0:
         subject = task_name(row.stage.id, row.index)
     core.note(subject, NoteKind.NODES_AWAITED, event.reason)
@@ -192,6 +258,11 @@ def refused(core: Core, event: Refused) -> None:
     index = row.index if row.index >= 0 else ordinary_task(stage)
     if index >= 0 and stage.state[index] == READY:
         unqueue(stage, index, index + 1)
-        fatal(core, stage, index, Failure.CAPACITY, event.reason)
+        first = (stage.memory_failures or {}).get(index)
+        if first is None:
+            fatal(core, stage, index, Failure.CAPACITY, event.reason)
+        else:
+            message = f"{first.message}\nIt does not run again with more memory: {event.reason}"
+            fatal(core, stage, index, Failure.MEMORY, message, first.traceback, first.raised)
     if stage.ready.count:
         core.later(Phase.REQUESTS, stage)  # its tokens are free for the next lease

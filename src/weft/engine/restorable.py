@@ -86,10 +86,14 @@ def _fixed(core: Core, answered: Collection[str]) -> set[str]:
     planned = {vertex.id for vertex in core.planned.vertices}
     for stage in core.order:
         width = stage.vertex.parallelism
-        same = stage.manager is None and (
-            isinstance(width, int)
-            or (isinstance(width, Source) and width.expander in answered)
-            or (isinstance(width, SameAs) and width.vertex in fixed)
+        same = (
+            stage.manager is None
+            and stage.control is None
+            and (
+                isinstance(width, int)
+                or (isinstance(width, Source) and width.expander in answered)
+                or (isinstance(width, SameAs) and width.vertex in fixed)
+            )
         )
         if same and (stage.id in planned or any(stage.id.startswith(f"{expander}/") for expander in answered)):
             fixed.add(stage.id)

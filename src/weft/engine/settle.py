@@ -33,6 +33,7 @@ from weft.engine.notes import NoteKind
 from weft.engine.policy import Moment
 from weft.engine.readiness import (
     advance,
+    check_gates,
     count_refs,
     end,
     ended,
@@ -110,6 +111,8 @@ def end_unstarted(core: Core, stage: Stage, spans: Sequence[Span], state: int) -
         core.later(Phase.REQUESTS, stage)  # its bubble may be complete without these tasks
     if stage.listeners:
         core.tell(stage, Moment.FINISHED)
+    if stage.early:
+        check_gates(core, stage)
     release_inputs(core, stage, spans)
 
 
@@ -222,7 +225,7 @@ def _settle_stage(core: Core, stage: Stage, sweep: _Sweep) -> None:
             changed = True
         if returned and link.gate and not link.opened and src.status in ENDED:
             core.later(Phase.BLOCKED, src)
-        if link.edge.scheduling.outcome is not Outcome.SUCCESS:
+        if link.edge.scheduling.outcome is not Outcome.SUCCESS or src.control is not None:
             continue
         failed = sweep.failed_inputs(link)
         if not failed:
@@ -320,7 +323,7 @@ def restore_wanted(core: Core) -> None:
 
 def settle(core: Core) -> None:
     """Run the sweeps that are due, before a handler of an event starts tasks."""
-    while core.queues[Phase.DEPENDENTS] or core.queues[Phase.WANTED]:
+    while Phase.DEPENDENTS in core.queues or Phase.WANTED in core.queues:
         settle_down(core)
         restore_wanted(core)
 
@@ -333,7 +336,7 @@ def drain_unread(core: Core) -> None:
 
 def _drain(core: Core, service: Stage) -> None:
     """Stop a service whose last live consumer has ended."""
-    if service.status in _UNREAD:
+    if service.status in _UNREAD or service.control is not None:
         return
     if any(link.dst.status not in ENDED for link in service.outputs if link.edge.scheduling.concurrent):
         return
@@ -422,6 +425,8 @@ def _end_if_blocked(core: Core, stage: Stage) -> None:
             decider = core.by_id[row.choice.decider]
             if decider.status is VertexState.SKIPPED:
                 end_rest(core, stage, SKIPPED)
+            elif decider.status in SUCCESS:
+                _fail_vertex(core, stage, f"{decider.id} has ended without a branch of choice {row.choice.id!r}")
             else:
                 _cannot_run(core, stage, decider, "branch")
             return
@@ -492,7 +497,8 @@ def stop_everything(core: Core, reason: str) -> None:
         if not (core.held and stage.vertex.final):
             end_rest(core, stage, CANCELLED)
     for lease in core.leases.values():
-        stop_for_good(core, lease, reason)
+        if lease.state is not LeaseState.CANCELLED:
+            stop_for_good(core, lease, reason)
     core.timers.clear()
 
 
@@ -517,3 +523,6 @@ def lease_stopped(core: Core, lease: LeaseRow, state: int) -> None:
             mark(core, stage, lo, hi, FATAL)
         if stage.over == stage.n:
             end(core, stage)
+    if lease.stage.control is not None:
+        for stopped in core.hooks.task_stopped:
+            stopped(core, lease)

@@ -13,6 +13,7 @@ from weft.engine.machines.task import TaskState
 from weft.engine.text import text_of
 from weft.graph.logical import Role
 from weft.model.ids import parse_task
+from weft.model.wording import counted
 
 if TYPE_CHECKING:
     from weft.engine.core import Core
@@ -73,14 +74,14 @@ def _stage_now(stage: Stage) -> str:
     if stage.n < 0:
         return f"{stage.vertex.shown}: {stage.status.value}, parallelism not known yet"
     return (
-        f"{stage.vertex.shown}: {stage.status.value}, {stage.n} tasks, {stage.finished} finished, {stage.over} over, "
-        f"{stage.executing} executing, {stage.closed} gates shut"
+        f"{stage.vertex.shown}: {stage.status.value}, {counted(stage.n, 'task')}, {stage.finished} finished, "
+        f"{stage.over} over, {stage.executing} executing, {stage.closed} gates shut"
     )
 
 
 def _task_now(core: Core, stage: Stage, index: int) -> str:
     if not 0 <= index < stage.n:
-        return f"{stage.vertex.shown} has {max(stage.n, 0)} tasks; there is no task {index}"
+        return f"{stage.vertex.shown} has {counted(max(stage.n, 0), 'task')}; there is no task {index}"
     parts = [f"{stage.vertex.shown}[{index}]: {TaskState(stage.state[index]).name}"]
     failed = stage.attempt(index)
     if failed:

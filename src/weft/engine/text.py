@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.engine.notes import NoteKind
+from weft.model.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -62,6 +63,22 @@ def _control_decided(note: Note) -> str:
     return f"control vertex {note.data['control']} decides: {_decision(note)}"
 
 
+def _outputs_lost(note: Note) -> str:
+    first, reason = note.data["first"], note.data["reason"]
+    return f"outputs of {tasks(note.data['count'])} (first {first}) are lost: {reason}"
+
+
+def _run_again(note: Note) -> str:
+    count = note.data["count"]
+    which, whose = ("is", "its") if count == 1 else ("are", "their")
+    return f"{tasks(count)} {which} run again: {whose} output is gone and still wanted"
+
+
+def _patched(note: Note) -> str:
+    vertices, edges = note.data["vertices"], note.data["edges"]
+    return f"patch: {counted(vertices, 'vertex', 'vertices')}, {counted(edges, 'edge')} added"
+
+
 def _shrunk(note: Note) -> str:
     return f"shrunk: {', '.join(note.data['vertices'])} left"
 
@@ -81,8 +98,8 @@ _FORMS: Final[Mapping[NoteKind, str | Callable[[Note], str]]] = {
     NoteKind.UNSTOPPABLE: "task {index} did not stop within {grace_s:g} s: its thread is left to itself",
     NoteKind.BACKUP_STARTED: "backup on worker {worker} beside worker {beside}: {reason}",
     NoteKind.BACKUP_ENDED: "worker {first} was first, worker {other} is cancelled",
-    NoteKind.OUTPUTS_LOST: "outputs of {count} tasks (first {first}) are lost: {reason}",
-    NoteKind.RUN_AGAIN: "{count} tasks are run again: their output is gone and still wanted",
+    NoteKind.OUTPUTS_LOST: _outputs_lost,
+    NoteKind.RUN_AGAIN: _run_again,
     NoteKind.UNREAD: "{count} of {n} tasks are left out: nobody reads what they would make",
     NoteKind.CACHE_HIT: _cache_hit,
     NoteKind.CACHE_MISS: "not in the cache: {reason}",
@@ -91,15 +108,19 @@ _FORMS: Final[Mapping[NoteKind, str | Callable[[Note], str]]] = {
     NoteKind.NODE_JOINED: "joined as {name}: {slots} slots, {memory:,} bytes of memory, {gpu} GPUs",
     NoteKind.NODE_DRAINING: "drains: {reason}",
     NoteKind.NODE_LOST: "lost: {reason}",
-    NoteKind.NODES_AWAITED: "waits for nodes to join: {reason}",
+    NoteKind.NODES_AWAITED: "{reason}",
     NoteKind.WORKER_EXCLUDED: "avoided for {seconds:g} s: {reason}",
     NoteKind.WORKER_READMITTED: "not avoided any more: {reason}",
     NoteKind.LAST_WORKER: "rejected: it cannot be avoided, for nobody else is left",
-    NoteKind.CONFIGURED: "configured with {n} tasks",
+    NoteKind.CONFIGURED: lambda note: f"configured with {tasks(note.data['n'])}",
     NoteKind.MANAGER_DECIDED: _manager_decided,
     NoteKind.MANAGER_FAILED: "its manager cannot decide: {message}",
     NoteKind.MANAGER_SILENT: "its manager has named no width: {n} tasks, as without one",
+    NoteKind.MANAGER_HOLDS: "its manager is not asked again, and has let {released} of {n} tasks start: all may start",
     NoteKind.CONTROL_DECIDED: _control_decided,
+    NoteKind.CONTROLLER_DECIDED: lambda note: f"the controller decides: {_decision(note)}",
+    NoteKind.CONTROLLER_FAILED: "{message}",
+    NoteKind.REQUESTED: "requested by the user: {name}",
     NoteKind.DECISION_REJECTED: "rejected: {reason}",
     NoteKind.DECIDED_TO_FAIL: "failed by decision: {reason}",
     NoteKind.ENDED_EARLY: "ended early: {reason}",
@@ -107,7 +128,7 @@ _FORMS: Final[Mapping[NoteKind, str | Callable[[Note], str]]] = {
     NoteKind.BRANCH_TAKEN: "choice {choice}: takes {branch}",
     NoteKind.BRANCH_SKIPPED: "skipped: choice {choice} took {branch}",
     NoteKind.UNANSWERED: "skipped: {expander} ended without an answer",
-    NoteKind.PATCHED: "patch: {vertices} vertices, {edges} edges added",
+    NoteKind.PATCHED: _patched,
     NoteKind.REGION_RESTARTS: "region restarts: {reason}",
     NoteKind.BUBBLE_ASKS: "asks for {slots} slots at once",
     NoteKind.BUBBLE_GRANTED: "granted {slots} slots",
@@ -122,7 +143,7 @@ _FORMS: Final[Mapping[NoteKind, str | Callable[[Note], str]]] = {
 
 def tasks(n: int | str) -> str:
     """Render a number of tasks."""
-    return "1 task" if n == 1 else f"{n} tasks" if isinstance(n, str) else f"{n:,} tasks"
+    return f"{n} tasks" if isinstance(n, str) else counted(n, "task")
 
 
 def _decision(note: Note) -> str:
@@ -130,6 +151,10 @@ def _decision(note: Note) -> str:
     name, vertex = decision["decision"], decision["vertex"]
     text = _DECISIONS[name](decision) if name in _DECISIONS else name
     return text if vertex == note.subject else f"{vertex}: {text}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_PAYLOAD else f"{text[:_LONGEST_PAYLOAD]}..."
 
 
 def _edge(decision: Mapping[str, Any]) -> str:
@@ -142,11 +167,15 @@ def _edge(decision: Mapping[str, Any]) -> str:
     return f"edge {decision['edge']} {' and '.join(parts) or 'as it is'}"
 
 
+_LONGEST_PAYLOAD: Final = 80
+_PARTS: Final = {"vertices": "vertex", "edges": "edge", "bubbles": "bubble", "choices": "choice"}
+
+
 def _patch(decision: Mapping[str, Any]) -> str:
     added = decision["added"]
     if isinstance(added, str):
         return f"a patch: {added}"
-    return "a patch of " + ", ".join(f"{count:,} {name}" for name, count in added.items())
+    return "a patch of " + ", ".join(counted(count, _PARTS[name], name) for name, count in added.items())
 
 
 _DECISIONS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
@@ -159,6 +188,10 @@ _DECISIONS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "Finish": lambda d: f"end now: {d['reason']}",
     "Fail": lambda d: f"fail: {d['reason']}",
     "ApplyPatch": _patch,
+    "AskController": lambda d: f"request {d['name']} of the controller with {_cut(d['payload'])}",
+    "StartTasks": lambda d: f"start tasks {d['lo']}:{d['hi']}",
+    "StopTasks": lambda d: f"stop tasks {d['lo']}:{d['hi']}: {d['reason']}",
+    "Conclude": lambda d: f"end the job as {d['outcome']}: {d['reason']}",
 }
 
 

@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from weft.engine.machines.task import TaskState
+from weft.engine.machines.vertex import VertexState
+from weft.engine.unrun import unrun
 
 if TYPE_CHECKING:
     from weft.engine.core import Core
+    from weft.engine.physical import Stage
 
 
 class VertexView(NamedTuple):
-    """One vertex: counts of its tasks, and measurements. `n` is -1 while its parallelism is unknown."""
+    """One vertex: counts of its tasks, and measurements. `n` is -1 while its parallelism is unknown.
+
+    `rows`, `nbytes` and `seconds` are sums over all tasks if the vertex is counted, else -1.
+    """
 
     id: str
     state: str
@@ -22,6 +28,9 @@ class VertexView(NamedTuple):
     failed: int
     seconds_per_task: float
     bytes_per_task: float
+    rows: int = -1
+    nbytes: int = -1
+    seconds: float = -1.0
 
 
 class JobView(NamedTuple):
@@ -42,7 +51,7 @@ def view(core: Core) -> JobView:
         tuple(
             VertexView(
                 stage.id,
-                stage.status.value,
+                _state(core, stage).value,
                 stage.n,
                 stage.finished,
                 stage.executing,
@@ -50,9 +59,16 @@ def view(core: Core) -> JobView:
                 stage.state.count(TaskState.FATAL),
                 stage.seconds,
                 stage.nbytes,
+                *((stage.rows, stage.written, stage.busy_s) if stage.vertex.counted else ()),
             )
             for stage in core.order
         ),
         {row.bubble.id: row.state.value for row in core.bubbles},
         {name: row.taken for name, row in core.choices.items()},
     )
+
+
+def _state(core: Core, stage: Stage) -> VertexState:
+    """Return the state of a vertex; CANCELLED for one that could not run because another failed."""
+    never_ran = stage.status is VertexState.FAILED and not stage.finished and unrun(core, stage).failed
+    return VertexState.CANCELLED if never_ran else stage.status

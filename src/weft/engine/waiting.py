@@ -7,19 +7,21 @@ All is derived from the present state. Requests for slots are known to the pool 
 from __future__ import annotations
 
 from collections import Counter
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from weft.engine.explain import planned_width, shown
 from weft.engine.machines.bubble import BubbleState
 from weft.engine.machines.vertex import ENDED
 from weft.engine.notes import NoteKind
-from weft.engine.rows import COMMITTING, LEASED, PROBING, READY, RUNNING, UNSCHEDULED
+from weft.engine.readiness import EARLY, needs_slots
+from weft.engine.rows import CANCELLED, COMMITTING, LEASED, PROBING, READY, RUNNING, UNSCHEDULED
 from weft.engine.text import change_of, tasks
-from weft.graph.logical import Outcome, Trigger
+from weft.graph.logical import Outcome, Role, Trigger
 from weft.model.ids import parse_task, task_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from weft.engine.core import Core, RequestRow
     from weft.engine.physical import PhysicalEdge, Stage
@@ -29,6 +31,7 @@ CHOICE: Final = "choice"
 WIDTH: Final = "width"
 MANAGER: Final = "manager"
 FINAL: Final = "final"
+HELD: Final = "held"
 RETRY: Final = "retry"
 RESTART: Final = "restart"
 CACHE: Final = "cache"
@@ -78,7 +81,7 @@ def waits(core: Core, subject: str, now: float | None = None) -> tuple[Wait, ...
     found: list[Wait] = []
     for stage, index in _subjects(core, subject):
         if stage.status not in ENDED:
-            reasons = _of_stage(core, stage, index, core.now if now is None else now)
+            reasons = _of_stage(core, stage, index, now)
             found += reasons if now is not None else [_recalled(core, stage, each) for each in reasons]
     return tuple(found)
 
@@ -101,10 +104,12 @@ def _subjects(core: Core, subject: str) -> list[tuple[Stage, int | None]]:
         name, index, _ = parse_task(subject)
     except ValueError:
         name, index = subject, None
-    return [(stage, index) for stage in core.order if name in (stage.id, stage.vertex.label)]
+    named = [stage for stage in core.order if name in (stage.id, stage.vertex.label)]
+    own = [stage for stage in named if stage.vertex.role is Role.OWN]
+    return [(stage, index) for stage in own or named]
 
 
-def _of_stage(core: Core, stage: Stage, index: int | None, now: float) -> list[Wait]:
+def _of_stage(core: Core, stage: Stage, index: int | None, now: float | None) -> list[Wait]:
     if stage.n < 0:
         return [Wait(stage.vertex.shown, *_unknown_width(core, stage), n=0)]
     if index is not None and not 0 <= index < stage.n:
@@ -113,9 +118,10 @@ def _of_stage(core: Core, stage: Stage, index: int | None, now: float) -> list[W
     by_state: dict[int, list[int]] = {}
     for i in indices:
         by_state.setdefault(stage.state[i], []).append(i)
-    found = _unscheduled(core, stage, by_state.get(UNSCHEDULED, []), now)
+    stopped = by_state.get(CANCELLED, []) if stage.control is not None else []
+    found = _unscheduled(core, stage, sorted(by_state.get(UNSCHEDULED, []) + stopped), now)
     found += _probing(core, stage, by_state.get(PROBING, []))
-    found += _ready(core, stage, by_state.get(READY, []), now)
+    found += _ready(core, stage, by_state.get(READY, []), core.now if now is None else now)
     return found
 
 
@@ -130,7 +136,7 @@ def _wait(core: Core, stage: Stage, which: Sequence[int], kind: str, text: str, 
 
 def _unknown_width(core: Core, stage: Stage) -> tuple[str, str]:
     width = planned_width(stage.vertex)
-    sources = [link.src.vertex.shown for link in stage.inputs if link.src.status not in ENDED]
+    sources = [link.src.vertex.shown for link in _links(stage) if link.src.status not in ENDED]
     after = f", which follows from {_listed(sources)}" if sources else ""
     return WIDTH, f"waits for its number of tasks ({width}){after}"
 
@@ -138,26 +144,31 @@ def _unknown_width(core: Core, stage: Stage) -> tuple[str, str]:
 # ------------------------------------------------------------------------------------------------------ before inputs
 
 
-def _unscheduled(core: Core, stage: Stage, which: list[int], now: float) -> list[Wait]:
+def _unscheduled(core: Core, stage: Stage, which: list[int], now: float | None) -> list[Wait]:
     found: list[Wait] = []
     paused = [i for i in which if stage.retry_at is not None and i in stage.retry_at]
     for i in paused:
         assert stage.retry_at is not None
         failed = stage.attempt(i)
-        pause = max(0.0, stage.retry_at[i] - now)
+        pause = max(0.0, stage.retry_at[i] - (core.now if now is None else now))
         text = f"waits {pause:.3g} s before its next attempt; {failed} failed{_last_failure(core, stage, i)}"
         found.append(_wait(core, stage, [i], RETRY, text))
     rest = [i for i in which if i not in paused]
     if not rest:
         return found
+    inputs = _inputs(stage, rest, live=now is not None)
+    if stage.control is not None:
+        held = [i for i in rest if stage.control.held[i]]
+        rest = [i for i in rest if not stage.control.held[i]]
+        found += [_wait(core, stage, held, HELD, "is held by the controller of the run")] if held else []
     kinds = [
-        (CHOICE, _undecided(core, stage)),
-        (INPUTS, _inputs(stage, rest)),
+        (CHOICE, _undecided(core, stage, ready=not inputs)),
+        (INPUTS, inputs),
         (MANAGER, _unreleased(stage, rest)),
         (RESTART, "waits for the restart of its region" if stage.restarting else ""),
-        (FINAL, "waits for the end of all other vertices" if stage.vertex.final and core.verdict is None else ""),
+        (FINAL, "waits for the end of all other steps" if stage.vertex.final and core.verdict is None else ""),
     ]
-    reasons = [_wait(core, stage, rest, kind, text) for kind, text in kinds if text]
+    reasons = [_wait(core, stage, rest, kind, text) for kind, text in kinds if text and rest]
     return found + reasons
 
 
@@ -167,10 +178,15 @@ def _last_failure(core: Core, stage: Stage, index: int) -> str:
     return "" if last is None else f": {last.data['message']}"
 
 
-def _undecided(core: Core, stage: Stage) -> str:
+def _undecided(core: Core, stage: Stage, *, ready: bool) -> str:
+    """Return the choices that a stage waits for; those of helpers only if its inputs are ready."""
     rows = [row for row in core.branched.get(stage.id, ()) if not row.taken]
-    deciders = [f"{shown(core, row.choice.id)}, which {shown(core, row.choice.decider)} makes" for row in rows]
-    return f"waits for the choice {_listed(deciders)}" if deciders else ""
+    made = [(row.choice.id, core.by_id[row.choice.decider].vertex) for row in rows]
+    deciders = [f"{shown(core, id)}, which {by.shown} makes" for id, by in made if by.role is Role.OWN]
+    if deciders:
+        return f"waits for the choice {_listed(deciders)}"
+    asked = ["its condition" if by.label == stage.vertex.label else f"the condition of {by.label}" for _, by in made]
+    return f"waits for {_listed(asked)}" if asked and ready else ""
 
 
 def _unreleased(stage: Stage, which: Sequence[int]) -> str:
@@ -180,11 +196,24 @@ def _unreleased(stage: Stage, which: Sequence[int]) -> str:
     return f"waits for its manager {stage.vertex.manager.name}, which has let {stage.released:,} of {stage.n:,} start"
 
 
-def _inputs(stage: Stage, which: Sequence[int]) -> str:
-    shut = [_gate(link) for link in stage.inputs if link.gate and not link.opened]
+def _inputs(stage: Stage, which: Sequence[int], *, live: bool) -> str:
+    shut = [_gate(link, live=live) for link in _links(stage) if link.gate and not link.opened]
     narrow = [link for link in stage.inputs if not link.gate and link.src.finished < max(link.src.n, 1)]
-    lacking = [_progress(link.src) for link in narrow if _lacks(link, which)]
+    lacking = [_progress(link.src, live=live) for link in narrow if _lacks(link, which)]
     return f"waits for {_listed([*shut, *lacking])}" if shut or lacking else ""
+
+
+def _links(stage: Stage) -> Iterator[PhysicalEdge]:
+    """Yield the inputs of a stage; in place of a helper, the inputs that the helper waits for."""
+    todo, seen = list(reversed(stage.inputs)), set()
+    while todo:
+        link = todo.pop()
+        if link.src.vertex.role is Role.OWN:
+            if link.src.index not in seen:
+                seen.add(link.src.index)
+                yield link
+        elif link.src.status not in ENDED:
+            todo += reversed(link.src.inputs)
 
 
 def _lacks(link: PhysicalEdge, which: Sequence[int]) -> bool:
@@ -194,23 +223,27 @@ def _lacks(link: PhysicalEdge, which: Sequence[int]) -> bool:
     return any(state == UNSCHEDULED for state in link.src.state)
 
 
-def _gate(link: PhysicalEdge) -> str:
+def _gate(link: PhysicalEdge, *, live: bool) -> str:
     scheduling = link.edge.scheduling
     if scheduling.when is Trigger.EVENT:
         return f"the event {scheduling.event!r} of {link.src.vertex.shown}"
+    reached = scheduling.concurrent or link.src.finished >= ceil(scheduling.fraction * link.src.n)
+    if scheduling.when in EARLY and reached and needs_slots(link):
+        return f"the start of all tasks of {link.src.vertex.shown}, since it would hold a slot that they need"
     if scheduling.concurrent:
         return f"the start of {link.src.vertex.shown}"
     if scheduling.when is Trigger.FRACTION:
-        return f"{scheduling.fraction:.0%} of {_progress(link.src)}"
+        return f"{scheduling.fraction:.0%} of {_progress(link.src, live=live)}"
     outcome = "" if scheduling.outcome is Outcome.SUCCESS else " in any outcome"
-    return f"the end of {_progress(link.src)}{outcome}" if not link.data else _progress(link.src)
+    progress = _progress(link.src, live=live)
+    return f"the end of {progress}{outcome}" if not link.data else progress
 
 
-def _progress(stage: Stage) -> str:
+def _progress(stage: Stage, *, live: bool) -> str:
     if stage.n < 0:
         return f"{stage.vertex.shown} (number of tasks not known yet)"
     done = f"{stage.finished:,} of {tasks(stage.n)} finished"
-    running = sum(state in _STARTED for state in stage.state)
+    running = live and sum(state in _STARTED for state in stage.state)
     return f"{stage.vertex.shown} ({done}, {running:,} running)" if running else f"{stage.vertex.shown} ({done})"
 
 
@@ -272,8 +305,10 @@ def _excluded(core: Core) -> str:
 
 def _in_bubble(core: Core, stage: Stage, which: Sequence[int]) -> Wait:
     row = core.bubbles[stage.bubble]
-    if row.state is BubbleState.WAITING:
-        request = core.requests[row.request]
+    if row.never:
+        return _wait(core, stage, which, SLOTS, row.never)
+    request = core.requests.get(row.request if row.state is BubbleState.WAITING else row.more)
+    if request is not None:
         return _wait(core, stage, which, SLOTS, _asks(request, core), request.id)
     others = [s.vertex.shown for s in row.stages if s is not stage and s.status not in ENDED]
     if row.state is BubbleState.FORMING:
@@ -288,7 +323,12 @@ def _asks(request: RequestRow, core: Core) -> str:
     if request.stage is not None:
         return f"asks for {_resources(request.alternatives)}"
     row = core.bubbles[request.bubble]
-    parts = [f"{tasks(stage.n)} of {stage.vertex.shown} with {_resources(stage.resources)}" for stage in row.stages]
+    counts = {id: count for id, count, *_ in row.asked} if row.controlled else {s.id: s.n for s in row.stages}
+    parts = [
+        f"{tasks(counts[stage.id])} of {stage.vertex.shown} with {_resources(stage.resources)}"
+        for stage in row.stages
+        if stage.id in counts
+    ]
     return f"asks at once, for the bubble {row.bubble.id}, for {_listed(parts)}"
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 from weft.graph.logical import Manager, Outcome, RestartPolicy, Retry, Role, Storage, Trigger, VertexKind
 from weft.model.errors import GraphError
 from weft.model.resources import Placement, Resources
+from weft.model.wording import type_of
 
 
 class VertexFields(TypedDict, total=False):
@@ -32,6 +33,8 @@ class VertexFields(TypedDict, total=False):
     role: Role
     outputs: tuple[str, ...] | None
     final: bool
+    controlled: bool
+    counted: bool
 
 
 class LinkOptions(TypedDict, total=False):
@@ -78,6 +81,8 @@ FIELDS: Wanted = {
     "role": ((Role,), "Role.OWN or Role.HELPER"),
     "outputs": ((tuple, NoneType), "a tuple of names"),
     "final": _FLAG,
+    "controlled": _FLAG,
+    "counted": _FLAG,
 }
 
 OPTIONS: Wanted = {
@@ -119,4 +124,4 @@ def check_params(owner: str, subject: str, params: Any) -> None:
 
 def wrong_type(what: str, value: object, wanted: str, subject: str = "", hint: str = "") -> GraphError:
     """Return the error for an argument of another type than `wanted`."""
-    return GraphError(f"{what} is a {type(value).__name__}, not {wanted}", subject=subject, rule="type", hint=hint)
+    return GraphError(f"{what} is {type_of(value)}, not {wanted}", subject=subject, rule="type", hint=hint)

@@ -21,6 +21,7 @@ from operator import index
 from msgspec import Struct
 
 from weft.model.errors import GraphError
+from weft.model.wording import type_of
 
 Shape = tuple[int, ...]
 Span = tuple[int, int]
@@ -67,7 +68,7 @@ def whole_number(value: object, what: str) -> int:
             return index(value)  # type: ignore[arg-type]
     except TypeError:
         pass
-    raise GraphError(f"{what} is a {type(value).__name__}, not a whole number", rule="type")
+    raise GraphError(f"{what} is {type_of(value)}, not a whole number", rule="type")
 
 
 def _axis(op: AxisOperation, source: int, k: int = 1, offset: int = 0, step: int = 1) -> Axis:

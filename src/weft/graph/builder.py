@@ -15,8 +15,7 @@ wrapper: `one_to_one`, `gather`, `shuffle`, `grid`, `after`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
+from functools import lru_cache, partial
 from itertools import count
 from math import prod
 from types import NoneType
@@ -53,15 +52,18 @@ from weft.graph.logical import (
     VertexKind,
     scatter_gather,
 )
+from weft.graph.task import LATER, LATER_HINT, runs_later
 from weft.graph.validate import mark_results, validate
 from weft.model.errors import GraphError
-from weft.model.ids import NAME
+from weft.model.ids import as_name
 from weft.model.program import NO_PARAMS, Program, Style, is_named
 from weft.model.resources import Resources
+from weft.model.wording import type_of
 
 if TYPE_CHECKING:
     from weft.graph.arguments import LinkOptions, VertexFields, Wanted
 
+_FINITE, _FUNCTION = VertexKind.FINITE, Style.FUNCTION
 Target = str | Callable[..., Any]
 """A function, or its name: `"package.module:function"`."""
 
@@ -128,7 +130,10 @@ def gather(node: VertexHandle, **options: Unpack[LinkOptions]) -> InputSpec:
 
 
 def shuffle(node: VertexHandle, partitions: int | None = None, **options: Unpack[LinkOptions]) -> InputSpec:
-    """Give task p the list of piece p of every value: the function of `node` returns one piece per partition.
+    """Give task p the list of piece p of every value.
+
+    The function of `node` returns a list with one piece for each partition, or a mapping `{partition: piece}`: then
+    tasks get the pieces that are there, and partitions without one cost nothing.
 
     The default for `partitions` is the number of tasks of the reading vertex.
     """
@@ -195,7 +200,7 @@ def _shape(shape: Sequence[int], what: str) -> tuple[int, ...]:
 def _link(node: VertexHandle, movement: Movement, options: LinkOptions) -> InputSpec:
     if not isinstance(node, VertexHandle):
         raise GraphError(
-            f"a wrapper takes a node, not a {type(node).__name__}",
+            f"a wrapper takes a node, not {type_of(node)}",
             rule="input",
             hint="Pass a node that `add` returned.",
         )
@@ -245,6 +250,7 @@ class Graph(LogicalGraph):
         limits: Mapping[str, int] | None = None,
         frontend: str = GRAPH,
         backoff: Backoff = DEFAULT_BACKOFF,
+        controller: Manager | str | None = None,
     ) -> None:
         if not isinstance(name, str):
             raise wrong_type("name of a graph", name, "text")
@@ -254,7 +260,16 @@ class Graph(LogicalGraph):
             raise wrong_type(f"limits of graph {name!r}", limits, "a mapping of token to count", name)
         if not isinstance(backoff, Backoff):
             raise wrong_type(f"backoff of graph {name!r}", backoff, "a Backoff", name)
-        super().__init__(name, on_failure=on_failure, limits=dict(limits or {}), frontend=frontend, backoff=backoff)
+        if not isinstance(controller, (Manager, str, NoneType)):
+            raise wrong_type(f"controller of graph {name!r}", controller, "a Manager, or the name of one", name)
+        super().__init__(
+            name,
+            on_failure=on_failure,
+            limits=dict(limits or {}),
+            frontend=frontend,
+            backoff=backoff,
+            controller=Manager(controller) if isinstance(controller, str) else controller,
+        )
         self._counts: dict[str, int] = {}
 
     # ------------------------------------------------------------------------------------------------- vertices
@@ -275,7 +290,7 @@ class Graph(LogicalGraph):
         the width of the inputs, else 1. The id is `name`, or the function's name made unique. GraphError: the name is
         taken or an input does not fit.
         """
-        return self._add(fn, inputs, n, items, name, params, Style.FUNCTION, fields)
+        return self._add(fn, inputs, n, items, name, params, _FUNCTION, fields)
 
     def task(
         self,
@@ -335,15 +350,21 @@ class Graph(LogicalGraph):
     def map(
         self,
         fn: Target,
-        over: VertexHandle | Iterable[Any],
+        over: VertexHandle | Iterable[Any] | None = None,
         *inputs: Reads,
         name: str | None = None,
         params: Mapping[str, Any] | None = None,
         **fields: Unpack[VertexFields],
     ) -> VertexHandle:
-        """Call `fn` once for each item of `over`, or for each task's value if `over` is a node."""
+        """Call `fn` once for each item of `over`, which is required, or for each task's value if `over` is a node."""
         if isinstance(over, VertexHandle):
-            return self._add(fn, (one_to_one(over), *inputs), None, None, name, params, Style.FUNCTION, fields)
+            return self._add(fn, (one_to_one(over), *inputs), None, None, name, params, _FUNCTION, fields)
+        given: Mapping[str, Any] = fields
+        if over is None and "n" in given:
+            raise GraphError(
+                f"map takes items, and n={given['n']!r} is a number of tasks",
+                hint="Give the items, such as map(fn, range(3)), or use add(fn, n=3) for a function without an item.",
+            )
         if not isinstance(over, Iterable):
             raise wrong_type(
                 "the second argument of map",
@@ -352,7 +373,7 @@ class Graph(LogicalGraph):
                 hint="Further inputs, such as gather(x), follow it; or use add.",
             )
         items = over if isinstance(over, Sequence) else list(over)
-        return self._add(fn, inputs, None, items, name, params, Style.FUNCTION, fields)
+        return self._add(fn, inputs, None, items, name, params, _FUNCTION, fields)
 
     def reduce(
         self,
@@ -389,7 +410,7 @@ class Graph(LogicalGraph):
             own = fields.copy()
             if not last:
                 own.pop("keep", None)
-            node = self._add(fn, (link,), levels, None, name if last else None, params, Style.FUNCTION, own)
+            node = self._add(fn, (link,), levels, None, name if last else None, params, _FUNCTION, own)
             width = levels
             if last:
                 return node
@@ -414,12 +435,8 @@ class Graph(LogicalGraph):
                 )
         elif not callable(fn):
             raise wrong_type("the function of a vertex", fn, "a function or 'module:function'")
-        elif getattr(getattr(fn, "__code__", None), "co_flags", 0) & _LATER:
-            raise GraphError(
-                f"{fn.__name__!r} is a generator or `async def`, whose call returns no value that others could read",
-                rule="program",
-                hint="Return a list instead of yielding; inside a plain function use asyncio.run(...).",
-            )
+        elif runs_later(fn):
+            raise GraphError(f"{getattr(fn, '__name__', str(fn))!r} {LATER}", rule="program", hint=LATER_HINT)
         if name is None:
             id = self._unique(fn)
         elif isinstance(name, str):
@@ -461,12 +478,12 @@ class Graph(LogicalGraph):
         if type(reads) is VertexHandle:
             if reads.graph is not self:
                 raise self._foreign(reads)
-            if reads.parallelism == n and type(n) is int and self.vertices[reads.id].kind is VertexKind.FINITE:
+            if reads.parallelism == n and type(n) is int and self.vertices[reads.id].kind is _FINITE:
                 return Edge(reads.id, id)
             reads = self._plain(reads, id, n)
         if not isinstance(reads, InputSpec):
             raise GraphError(
-                f"an input of {id!r} is a {type(reads).__name__}, not a node",
+                f"an input of {id!r} is {type_of(reads)}, not a node",
                 subject=id,
                 rule="input",
                 hint="Inputs are nodes; give values with items= (one for each task) or params= (the same for all).",
@@ -508,8 +525,9 @@ class Graph(LogicalGraph):
         plain: Parallelism = 1
         for reads in inputs:
             if isinstance(reads, VertexHandle):
-                if plain == 1 and self.vertices.get(reads.id, _NOTHING).kind is VertexKind.FINITE:
-                    plain = _same(reads)
+                if plain == 1 and self.vertices.get(reads.id, _NOTHING).kind is _FINITE:
+                    n = reads.parallelism
+                    plain = n if type(n) is int else _same(reads)
                 continue
             if not isinstance(reads, InputSpec):
                 continue
@@ -552,14 +570,21 @@ class Graph(LogicalGraph):
     # ------------------------------------------------------------------------------------------- what is around them
 
     def bubble(
-        self, *nodes: VertexHandle, name: str | None = None, prewarmed: bool = False, timeout_s: float = 30.0
+        self,
+        *nodes: VertexHandle,
+        name: str | None = None,
+        prewarmed: bool = False,
+        timeout_s: float = 30.0,
+        whole: bool = False,
     ) -> Bubble:
-        """Allocate `nodes` together, all or nothing; after `timeout_s` seconds without a grant the bubble shrinks."""
+        """Allocate `nodes` together, all or nothing; after `timeout_s` seconds without a grant the bubble shrinks,
+        unless it is `whole`.
+        """
         id = _group_name("bubble", name, self.bubbles)
-        given = {"prewarmed": prewarmed, "timeout_s": timeout_s}
+        given = {"prewarmed": prewarmed, "timeout_s": timeout_s, "whole": whole}
         check_keywords(f"bubble {id!r}", id, given, _BUBBLE)
         members = tuple(self._own(node, f"a member of bubble {id!r}") for node in nodes)
-        made = Bubble(id, members, prewarmed, timeout_s)
+        made = Bubble(id, members, prewarmed, timeout_s, whole)
         self.bubbles.append(made)
         return made
 
@@ -598,9 +623,12 @@ class Graph(LogicalGraph):
 
 
 _NOTHING = Vertex("", Program(""))
-_LATER = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 _LIGHT = (Resources(cpu=0),)
-_BUBBLE: Wanted = {"prewarmed": ((bool,), "True or False"), "timeout_s": ((int, float), "a number of seconds")}
+_BUBBLE: Wanted = {
+    "prewarmed": ((bool,), "True or False"),
+    "timeout_s": ((int, float), "a number of seconds"),
+    "whole": ((bool,), "True or False"),
+}
 
 
 def _group_name(what: str, name: str | None, groups: Sequence[Bubble | Choice]) -> str:
@@ -630,6 +658,14 @@ def width_text(n: Parallelism) -> str:
     if isinstance(n, Source):
         return f"as {n.expander} says"
     return f"as many as {n.vertex}" if isinstance(n, SameAs) else str(n)
+
+
+def tasks_text(vertex: Vertex) -> str:
+    """Return the number of tasks of a vertex as `width_text` does; the helper that lists its items is not named."""
+    n = vertex.parallelism
+    if isinstance(n, Source) and n.expander.startswith(f"{vertex.id}/"):
+        return "as many as its list has"
+    return width_text(n)
 
 
 def _count(n: object) -> int:
@@ -662,15 +698,15 @@ def _tell_apart(edges: list[Edge]) -> None:
 
 def _base_name(fn: Target) -> str:
     if isinstance(fn, str):
-        name = fn.rpartition(":")[2].rpartition(".")[2]
-    else:
-        while isinstance(fn, partial):
-            fn = fn.func
-        known = getattr(fn, "__name__", None)
-        name = known if isinstance(known, str) else type(fn).__name__
+        return _as_base(fn.rpartition(":")[2].rpartition(".")[2])
+    while isinstance(fn, partial):
+        fn = fn.func
+    known = getattr(fn, "__name__", None)
+    return _as_base(known if isinstance(known, str) else type(fn).__name__)
+
+
+@lru_cache(maxsize=256)
+def _as_base(name: str) -> str:
     if name.isidentifier() and name.isascii() and len(name) < 150:
         return name
-    if name == "<lambda>":
-        return "lambda"
-    clean = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in name)[:150]
-    return clean if NAME.fullmatch(clean) else "task"
+    return "lambda" if name == "<lambda>" else as_name(name)

@@ -1,12 +1,12 @@
-"""Pictures of graphs: DOT for Graphviz, text for a terminal, and the same content as plain data."""
+"""Pictures of graphs: DOT for Graphviz, text for a terminal, and the same content as plain data; without helpers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from textwrap import wrap
 from typing import Any
 
-from weft.graph.builder import width_text
+from weft.graph.builder import tasks_text
 from weft.graph.logical import (
     Edge,
     LogicalGraph,
@@ -19,7 +19,9 @@ from weft.graph.logical import (
     VertexKind,
 )
 from weft.graph.order import topological
+from weft.graph.visible import conditions, visible
 from weft.model.resources import ONE_SLOT_ONLY
+from weft.model.wording import counted
 
 _SYMBOLS = {
     MovementKind.NONE: ("after", "order only"),
@@ -37,20 +39,21 @@ def to_text(graph: LogicalGraph, *, columns: int = 80) -> str:
     Longer lines are wrapped at `columns`. A letter in the margin names the bubble of a vertex; a legend explains the
     symbols that occur. GraphError: the graph has a cycle.
     """
+    remarks, graph = conditions(graph), visible(graph)
     margin = {id: chr(ord("a") + at % 26) for at, bubble in enumerate(graph.bubbles) for id in bubble.vertices}
     names = {id: vertex.shown for id, vertex in graph.vertices.items()}
     inputs: dict[str, list[Edge]] = {}
     for edge in graph.edges:
         inputs.setdefault(edge.dst, []).append(edge)
-    lines = [f"{graph.name}: {len(graph.vertices)} vertices, {len(graph.edges)} edges"]
+    lines = [f"{graph.name}: {counted(len(graph.vertices), 'vertex', 'vertices')}, {counted(len(graph.edges), 'edge')}"]
     for id in topological(graph):
-        head = (
-            f"{margin.get(id, ' ')} {_vertex_text(graph.vertices[id])}" if margin else _vertex_text(graph.vertices[id])
-        )
+        head = _vertex_text(graph.vertices[id], remarks)
+        head = f"{margin.get(id, ' ')} {head}" if margin else head
         reads = [_edge_text(edge, names[edge.src]) for edge in inputs.get(id, ())]
         lines += _fold(head, reads, columns)
     lines += [
-        f"{margin[bubble.vertices[0]]}: bubble {bubble.id}{', prewarmed' if bubble.prewarmed else ''}"
+        f"{margin[bubble.vertices[0]]}: bubble {bubble.id}{', whole' if bubble.whole else ''}"
+        f"{', prewarmed' if bubble.prewarmed else ''}"
         for bubble in graph.bubbles
         if bubble.vertices
     ]
@@ -72,14 +75,16 @@ def _fold(head: str, rest: Iterable[str], columns: int) -> list[str]:
     )
 
 
-def _vertex_text(vertex: Vertex) -> str:
-    return f"{vertex.shown} x {width_text(vertex.parallelism)}{''.join(f' ({note})' for note in _notes(vertex))}"
+def _vertex_text(vertex: Vertex, remarks: Mapping[str, str]) -> str:
+    return f"{vertex.shown} x {tasks_text(vertex)}{''.join(f' ({note})' for note in _notes(vertex, remarks))}"
 
 
-def _notes(vertex: Vertex) -> list[str]:
-    notes = []
+def _notes(vertex: Vertex, remarks: Mapping[str, str]) -> list[str]:
+    notes = [remarks[vertex.id]] if vertex.id in remarks else []
     if vertex.kind is VertexKind.SERVICE:
         notes.append("service")
+    if vertex.controlled:
+        notes.append("controlled")
     if vertex.final:
         notes.append("at the end, whatever happened")
     if vertex.expands:
@@ -152,15 +157,16 @@ def _legend(graph: LogicalGraph, columns: int) -> list[str]:
 
 def to_dot(graph: LogicalGraph) -> str:
     """Draw `graph` in the DOT language: bubbles as boxes, services double-edged, order-only edges dotted."""
+    remarks, graph = conditions(graph), visible(graph)
     lines = [f"digraph {_quoted(graph.name)} {{", "  node [shape=box, style=rounded];"]
     placed: set[str] = set()
     for at, bubble in enumerate(graph.bubbles):
         lines += [f"  subgraph cluster_{at} {{", f"    label={_quoted(bubble.id)};", "    style=dashed;"]
         members = [id for id in bubble.vertices if id in graph.vertices and id not in placed]
         placed.update(members)
-        lines += [f"    {_node(graph.vertices[id])}" for id in members]
+        lines += [f"    {_node(graph.vertices[id], remarks)}" for id in members]
         lines.append("  }")
-    lines += [f"  {_node(vertex)}" for id, vertex in graph.vertices.items() if id not in placed]
+    lines += [f"  {_node(vertex, remarks)}" for id, vertex in graph.vertices.items() if id not in placed]
     lines += [f"  {_quoted(edge.src)} -> {_quoted(edge.dst)}{_attributes(edge)};" for edge in graph.edges]
     for choice in graph.choices:
         for branch, ids in choice.branches.items():
@@ -178,14 +184,15 @@ def to_plain(graph: LogicalGraph) -> dict[str, Any]:
     The `name` of a vertex is for users. `tasks` is a number if it is known before the run, else the text of the
     drawing; `moves` names the movement.
     """
+    remarks, graph = conditions(graph), visible(graph)
     return {
         "name": graph.name,
         "vertices": [
             {
                 "id": vertex.id,
                 "name": vertex.shown,
-                "tasks": vertex.parallelism if isinstance(vertex.parallelism, int) else width_text(vertex.parallelism),
-                "notes": _notes(vertex),
+                "tasks": vertex.parallelism if isinstance(vertex.parallelism, int) else tasks_text(vertex),
+                "notes": _notes(vertex, remarks),
             }
             for vertex in graph.vertices.values()
         ],
@@ -210,8 +217,8 @@ def _quoted(text: str) -> str:
     return f'"{clean}"'
 
 
-def _node(vertex: Vertex) -> str:
-    label = "\n".join((f"{vertex.shown} x {width_text(vertex.parallelism)}", *_notes(vertex)))
+def _node(vertex: Vertex, remarks: Mapping[str, str]) -> str:
+    label = "\n".join((f"{vertex.shown} x {tasks_text(vertex)}", *_notes(vertex, remarks)))
     double = ", peripheries=2" if vertex.kind is VertexKind.SERVICE else ""
     return f"{_quoted(vertex.id)} [label={_quoted(label)}{double}];"
 

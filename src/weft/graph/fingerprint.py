@@ -13,22 +13,29 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from weft.graph.logical import Edge, LogicalGraph, Vertex
+    from weft.graph.logical import Edge, LogicalGraph, Manager, Vertex
 
 
 def fingerprint(graph: LogicalGraph) -> str:
     """Return the fingerprint of a graph: 64 hexadecimal digits. The order of addition does not count."""
     vertices = sorted(map(vertex_fingerprint, graph.vertices.values()))
     edges = sorted(map(_edge, graph.edges))
-    return sha256(json.dumps([graph.name, vertices, edges]).encode()).hexdigest()
+    said: list[Any] = [graph.name, vertices, edges]
+    if graph.controller is not None:
+        said.append(_manager(graph.controller))
+    return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def vertex_fingerprint(vertex: Vertex) -> str:
     """Return the fingerprint of a vertex alone: id, program, parameters, kind, manager."""
-    manager = [vertex.manager.name, _plain(vertex.manager.params)] if vertex.manager is not None else None
+    manager = _manager(vertex.manager)
     program = vertex.program
     said = [vertex.id, _named(program.target), _plain(program.params), vertex.kind.value, manager]
     return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def _manager(manager: Manager | None) -> list[Any] | None:
+    return None if manager is None else [manager.name, _plain(manager.params)]
 
 
 def _edge(edge: Edge) -> list[Any]:

@@ -30,6 +30,7 @@ from weft.graph.axes import (
 )
 from weft.graph.routers import Broadcast, Group, OneToOne, Piece, Router, ScatterGather
 from weft.model.errors import GraphError
+from weft.model.wording import counted
 
 if TYPE_CHECKING:
     from numpy import int64
@@ -333,7 +334,7 @@ def check_grid(edge: Edge, n_src: int | None = None, n_dst: int | None = None) -
         if any(size < -1 for size in shape) or shape.count(-1) > 1:
             raise _wrong(edge, f"has an impossible grid {shape}", "grid-shape")
         if n is not None and prod(_resolve(shape, n)) != n:
-            raise _wrong(edge, f"has a grid {shape} for the {n} tasks of {end!r}", "grid-shape")
+            raise _wrong(edge, f"has a grid {shape} for the {counted(n, 'task')} of {end!r}", "grid-shape")
     src = grid.src if n_src is None else _resolve(grid.src, n_src)
     dst = grid.dst if n_dst is None else _resolve(grid.dst, n_dst)
     for at, axis in enumerate(grid.axes):

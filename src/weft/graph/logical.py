@@ -65,14 +65,16 @@ class Retry(Struct, frozen=True, forbid_unknown_fields=True):
     """The number of retries of a task by kind of failure, and the pause in seconds before the first retry.
 
     `user` counts errors raised by the user's code. `memory` counts out-of-memory failures; the retry asks for
-    `memory_factor` times as much. `infrastructure` counts lost workers and broken transports, which never count against
-    the other two and are retried at once. The pause doubles at each retry, up to 64 times. `retry[RetryClass.USER]` is
-    the count of a class.
+    `memory_factor` times as much. `infrastructure` counts lost workers and broken transports. `crash` counts worker
+    processes that died or froze while they ran the task: a task that ends several different workers is at fault. Both
+    never count against the other two and are retried at once. The pause doubles at each retry, up to 64 times.
+    `retry[RetryClass.USER]` is the count of a class.
     """
 
     user: int = 0
     memory: int = 2
     infrastructure: int = 8
+    crash: int = 2
     delay_s: float = 0.0
     memory_factor: float = 2.0
 
@@ -88,8 +90,8 @@ DEFAULT_RETRY = Retry()
 class RestartPolicy(Enum):
     """The ends of a task's code after which the task starts again; replaces the counts `user` and `memory` of `Retry`.
 
-    `Retry.infrastructure` counts lost workers under every rule. The `Backoff` of the job sets pauses and number of
-    restarts.
+    `Retry.infrastructure` and `Retry.crash` count lost workers under every rule. The `Backoff` of the job sets pauses
+    and number of restarts.
     """
 
     ALWAYS = "always"
@@ -109,17 +111,20 @@ class Backoff(Struct, frozen=True):
     """The limit of restarts after failures of code in a job, and the pauses of vertices with `restart`.
 
     `limit` counts over all tasks of all vertices; the failure after that fails the job (None: no limit). The first
-    restart of a task waits `delay_s` seconds, each further restart `factor` times as long, up to `max_s`.
+    restart of a task waits `delay_s` seconds, each further restart `factor` times as long, up to `max_s`. With
+    `at_once` the first restart does not wait, and the second one waits `delay_s`.
     """
 
     limit: int | None = None
     delay_s: float = 10.0
     factor: float = 2.0
     max_s: float = 300.0
+    at_once: bool = False
 
     def pause(self, restart: int) -> float:
-        """Return the pause in seconds before restart `count` of a task, counted from 1."""
-        return float(min(self.delay_s * self.factor ** min(restart - 1, 64), self.max_s))
+        """Return the pause in seconds before a restart of a task, counted from 1."""
+        before = restart - 2 if self.at_once else restart - 1
+        return 0.0 if before < 0 else float(min(self.delay_s * self.factor ** min(before, 64), self.max_s))
 
 
 DEFAULT_BACKOFF = Backoff()
@@ -222,7 +227,7 @@ class Storage(Enum):
     """Outlives the node; the engine never frees it."""
 
 
-class Edge(Struct):
+class Edge(Struct, gc=False):
     """An edge from `src` to `dst`. With `blocking` the destination reads this whole input before it yields (a sort)."""
 
     src: str
@@ -248,7 +253,7 @@ class Edge(Struct):
 
 
 class Manager(Struct, frozen=True, forbid_unknown_fields=True):
-    """The vertex manager of a vertex: its registered name, and JSON parameters."""
+    """The vertex manager of a vertex, or the controller of a job: its registered name, and JSON parameters."""
 
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -280,6 +285,11 @@ class Vertex(Struct):
 
     A `final` vertex runs after all others have ended, whether by success, failure or cancellation. Its inputs from
     others may be missing. Its failure fails the job; a second cancellation ends it.
+
+    Tasks of a `controlled` vertex start and stop by decisions of the controller of the graph alone; with `Range(lo,
+    hi)` it has `hi` tasks. The failure of such a task concerns no other task, and the vertex ends with the job.
+
+    Of a `counted` vertex, the rows, bytes and seconds of all tasks are summed for explanations.
     """
 
     id: str
@@ -303,6 +313,8 @@ class Vertex(Struct):
     role: Role = Role.OWN
     outputs: tuple[str, ...] | None = None
     final: bool = False
+    controlled: bool = False
+    counted: bool = False
 
     @property
     def step(self) -> str:
@@ -320,14 +332,15 @@ class Vertex(Struct):
 class Bubble(Struct, frozen=True, forbid_unknown_fields=True):
     """Vertices whose slots are allocated together, all or nothing.
 
-    The bubble shrinks after `timeout_s` seconds without slots. A vertex in no bubble is a bubble of one. `prewarmed`
-    asks for workers that already run.
+    The bubble shrinks after `timeout_s` seconds without slots; a `whole` one waits without a timeout and
+    never shrinks. A vertex in no bubble is a bubble of one. `prewarmed` asks for workers that already run.
     """
 
     id: str
     vertices: tuple[str, ...]
     prewarmed: bool = False
     timeout_s: float = 30.0
+    whole: bool = False
 
 
 class Choice(Struct, frozen=True, forbid_unknown_fields=True):
@@ -354,9 +367,9 @@ class LogicalGraph:
     """A job as written: vertices, edges, bubbles, choices, and the effect of failures.
 
     `limits` are tokens that tasks of this job share (name to count). `frontend` names the front end that made the
-    graph; its projection has the users' words for states. `backoff` limits restarts. The order of addition of vertices
-    and edges is the order of inputs and of ties in scheduling, so that equal graphs run alike. The containers are not
-    copied.
+    graph; its projection has the users' words for states. `backoff` limits restarts. `controller` starts and stops the
+    tasks of controlled vertices, and ends the job. The order of addition of vertices and edges is the order of inputs
+    and of ties in scheduling, so that equal graphs run alike. The containers are not copied.
     """
 
     def __init__(
@@ -370,6 +383,7 @@ class LogicalGraph:
         limits: dict[str, int] | None = None,
         frontend: str = GRAPH,
         backoff: Backoff = DEFAULT_BACKOFF,
+        controller: Manager | None = None,
     ) -> None:
         self.name = name
         self.vertices = {} if vertices is None else vertices
@@ -380,6 +394,7 @@ class LogicalGraph:
         self.limits = {} if limits is None else limits
         self.frontend = frontend
         self.backoff = backoff
+        self.controller = controller
 
     def copy(self) -> LogicalGraph:
         """Return an equal graph with containers of its own."""
@@ -393,6 +408,7 @@ class LogicalGraph:
             dict(self.limits),
             self.frontend,
             self.backoff,
+            self.controller,
         )
 
     def add_vertex(self, vertex: Vertex) -> Vertex:

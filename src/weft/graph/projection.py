@@ -29,6 +29,7 @@ STATES: Final[Mapping[str, StateWords]] = {
     "running":        StateWords("running",     "running",          "running"),
     "failing":        StateWords("running"),
     "cancelling":     StateWords("terminating"),
+    "concluding":     StateWords("running"),
     "ending":         StateWords("running"),
     "succeeded":      StateWords("succeeded"),
     "configuring":    StateWords("",            "pending",          "pending"),
@@ -47,7 +48,8 @@ class Projection(Struct, frozen=True):
     """The words of one front end for `states`.
 
     `warning` names the user event whose payload becomes the message of its step, if the step succeeds. `not_run` names
-    the event of a task that was skipped. `final` stands for all final vertices in sentences.
+    the event of a task that skips itself or the members of its choice, with the reason as its payload. `final` stands
+    for all final vertices in sentences, and `empty` is the reason of a step without tasks.
     """
 
     frontend: str
@@ -55,6 +57,7 @@ class Projection(Struct, frozen=True):
     warning: str = ""
     not_run: str = ""
     final: str = "the final part"
+    empty: str = "it has no tasks"
 
     def run(self, state: Enum | str) -> str:
         """Return the word for a state of a job."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field
 
@@ -26,13 +26,67 @@ class CacheSpec(Struct, frozen=True):
     placed: Callable[[Iterable[str]], None] = lambda paths: None
 
 
+class RunHost(Protocol):
+    """What a run needs of its front end while it runs, in the process that owns it."""
+
+    def open(self) -> None:
+        """Make what the tasks of the run need, before the first one starts. Errors end the run."""
+        ...
+
+    def assign(self, worker: int, devices: Sequence[str]) -> None:
+        """Take the devices of the slot `worker`, before a task runs there; called from any thread."""
+        ...
+
+    def watch(self, memo: Any) -> Sequence[str]:
+        """Take the new memo of the controller of the job, on a thread that may write; return the news for the user."""
+        ...
+
+    def rests(self, memo: Any) -> bool:
+        """Whether nothing of the run goes on, as its file says, until someone resumes the run."""
+        ...
+
+    def limits(self, step: str) -> tuple[int, int, str]:
+        """Return the least and the most tasks of a step that users may ask for, and the reason of these limits."""
+        ...
+
+    def end(self, state: str, reason: str, at: float) -> None:
+        """Take the end of the run: its state and reason, and the time; called on the thread of `watch`, after it."""
+        ...
+
+    def close(self) -> None:
+        """Remove what `open` has made, when nothing of the run is left; a second call does nothing."""
+        ...
+
+
+class SharingSpec(Struct, frozen=True, kw_only=True):
+    """How a run shares its machine with the runs of other processes.
+
+    `room` and `limit` are cores, bytes of memory and GPUs: of the machine, and of the queue (None: no limit). A queue
+    gets its part of the machine by `weight`. A `preemptible` run has a controller that stops and continues on request.
+    Others see the run by `name`, its id without one.
+    `devices` are the GPUs by their names, if each task is to have its own.
+    """
+
+    room: tuple[float, float, float]
+    user: str = ""
+    queue: str = "default"
+    limit: tuple[float, float, float] | None = None
+    weight: float = 1.0
+    priority: int = 0
+    preemptible: bool = False
+    name: str = ""
+    devices: tuple[str, ...] = ()
+
+
 class RunSpec(Struct, frozen=True):
     """One run, compiled for its id and its folder.
 
     `user` is the user's name. `weft ls` shows `parameters`; `about` is added to the description of the run; `steps` are
-    in order; `warnings` are lines for users. `paths` returns the paths of the outputs of a task by name; without it the
-    store keeps the values of tasks. `program` is the pickled graph and `digest` identifies it. `roots` are the folders
-    that contain the outputs.
+    in order; `warnings` and `notes` are lines for users. `paths` returns the paths of the outputs of a task by name;
+    without it the store keeps the values of tasks. `program` is the pickled graph and `digest` identifies it. `roots`
+    are the folders that contain the outputs. `host` is open while the run is active. The controller of the job gets
+    `requests` at its start, by name and payload. With `sharing` its slots come from the machine, not from those of the
+    session. With `history`, the fingerprint of its work, what its vertices used is kept for later runs of the same.
     """
 
     graph: LogicalGraph
@@ -43,8 +97,13 @@ class RunSpec(Struct, frozen=True):
     steps: Sequence[str] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
     warnings: Sequence[str] = ()
+    notes: Sequence[str] = ()
     paths: Callable[[Vertex, int], dict[str, str]] | None = None
     program: bytes = b""
     digest: str = ""
     roots: tuple[Path, ...] = ()
     cache: CacheSpec | None = None
+    host: RunHost | None = None
+    requests: Sequence[tuple[str, Any]] = ()
+    sharing: SharingSpec | None = None
+    history: str = ""

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from weft.model.errors import ProgramError, RunCancelledError
 from weft.model.program import is_named
+from weft.model.wording import type_of
 
 if TYPE_CHECKING:
     from weft.graph.logical import Patch
@@ -28,6 +31,8 @@ DECIDE = "weft.decide"
 """The event of a control vertex that asks for a change of the graph."""
 USAGE = "weft.usage"
 """The event of a task that reports its usage."""
+STARTED = "weft.started"
+"""The event of a task whose own work has started; its payload is the lease."""
 
 
 class VertexHistory(NamedTuple):
@@ -102,7 +107,8 @@ class CommitBarrier(Protocol):
 class TaskContext(Protocol):
     """The context of a running task. All methods may be called from the thread of the task.
 
-    `gate` is the commit barrier of a program that is marked with `prepares`, else None.
+    `gate` is the commit barrier of a program that is marked with `prepares`, else None. `worker` is the number of the
+    slot of the task.
     """
 
     vertex: str
@@ -113,6 +119,7 @@ class TaskContext(Protocol):
     item: Any
     resources: Resources
     gate: CommitBarrier | None
+    worker: int
 
     def out(self, edge: str) -> TaskOutput:
         """Return the writer of the output edge with the id `edge`."""
@@ -136,6 +143,10 @@ class TaskContext(Protocol):
 
     def endpoints(self, service: str) -> list[Any]:
         """Wait until every task of a SERVICE vertex has emitted `"endpoint"`; return the payloads by index."""
+        ...
+
+    def started(self) -> None:
+        """Report that the own work of this task runs, after its preparations: a controller sees it running then."""
         ...
 
     def usage(self, **most: float) -> None:
@@ -167,12 +178,17 @@ class TaskContext(Protocol):
     def set_resources(self, vertex: str, *alternatives: Resources, because: str = "") -> str:
         """Give the tasks of a vertex that have not started the first of `alternatives` that a worker can provide.
 
-        This and the next two methods return "" on success, else the reason of the rejection. `explain` shows `because`.
+        This and the next three methods return "" on success, else the reason of the rejection, and `explain` shows
+        `because`.
         """
         ...
 
     def set_parallelism(self, vertex: str, n: int, because: str = "") -> str:
         """Set the number of tasks of a vertex that has not started to `n`."""
+        ...
+
+    def request(self, name: str, payload: Any = None, because: str = "") -> str:
+        """Request something of the controller of the job, as its users do; the payload is JSON-able."""
         ...
 
     def patch(self, change: Patch, because: str = "") -> str:
@@ -219,5 +235,20 @@ def resolve(program: Program) -> Callable[..., Any]:
             hint="Check the name, and that the module can be imported where the workers run.",
         ) from error
     if not callable(found):
-        raise ProgramError(f"program {target!r} is a {type(found).__name__}, not a function")
+        raise ProgramError(f"program {target!r} is {type_of(found)}, not a function")
+    if runs_later(found):
+        raise ProgramError(f"program {target!r} {LATER}", hint=LATER_HINT)
     return found  # type: ignore[no-any-return]
+
+
+_LATER: Final = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
+LATER: Final = "is a generator or `async def`, whose call returns no value that others could read"
+LATER_HINT: Final = "Return a list instead of yielding; inside a plain function use asyncio.run(...)."
+
+
+def runs_later(function: Any) -> bool:
+    """Whether a call of a function does not run its body."""
+    if type(function) is not FunctionType:
+        while hasattr(function, "func"):
+            function = function.func  # of a partial
+    return bool(getattr(getattr(function, "__code__", None), "co_flags", 0) & _LATER)

@@ -153,11 +153,11 @@ def _value_out(value: Any, pickle: Pickle, depth: int = _DEPTH_MAX) -> Any:
         return value
     if kind is int and -(1 << 63) <= value < 1 << 64:
         return value
-    if kind is str and _is_utf8(value):
+    if kind is str and is_utf8(value):
         return value
     if depth and kind is list:
         return [_value_out(each, pickle, depth - 1) for each in value]
-    if depth and kind is dict and all(type(key) is str and _is_utf8(key) for key in value):
+    if depth and kind is dict and all(type(key) is str and is_utf8(key) for key in value):
         return {key: _value_out(each, pickle, depth - 1) for key, each in value.items()}
     if depth and kind is tuple:
         return msgpack.Ext(_TUPLE, msgpack.encode([_value_out(each, pickle, depth - 1) for each in value]))
@@ -167,7 +167,7 @@ def _value_out(value: Any, pickle: Pickle, depth: int = _DEPTH_MAX) -> Any:
     return msgpack.Ext(_OPAQUE, sha256(data).digest() + data)
 
 
-def _is_utf8(text: str) -> bool:
+def is_utf8(text: str) -> bool:
     """Whether UTF-8 carries a text: not if it has lone surrogates, as names of files may."""
     try:
         return text.isascii() or bool(text.encode())

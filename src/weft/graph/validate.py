@@ -16,10 +16,12 @@ from weft.graph.logical import (
     VertexKind,
 )
 from weft.graph.order import topological
+from weft.graph.rules.controlled import check_controlled
 from weft.graph.rules.edges import check_edges, check_served
 from weft.graph.rules.final import check_final
 from weft.graph.rules.groups import check_bubbles, check_choices, check_references
 from weft.graph.rules.size import check_size
+from weft.graph.rules.tokens import check_held_tokens
 from weft.graph.rules.vertices import bad_name, check_backoff, check_limit, check_vertices
 from weft.model.ids import is_name
 
@@ -46,21 +48,24 @@ def validate(graph: LogicalGraph, capacity: Sequence[Resources] | None = None) -
         check_backoff(graph.backoff)
     services = check_vertices(graph, graph.vertices.values(), capacity)
     check_served(services, check_edges(graph, graph.edges))
+    check_held_tokens(graph, graph.edges)
     topological(graph)
     check_references(graph, graph.vertices.values())
     if graph.bubbles:
         check_bubbles(graph)
     if graph.choices:
         check_choices(graph, graph.choices)
+    check_controlled(graph)
     check_final(graph, [vertex for vertex in graph.vertices.values() if vertex.final])
 
 
 def mark_results(graph: LogicalGraph) -> None:
     """Set `keep` on every finite vertex with undecided `keep` whose values no edge reads.
 
-    The master reads a vertex that `expands`, so such a vertex is no result.
+    The master reads a vertex that `expands`, so such a vertex is no result; nor is a controlled one.
     """
-    read = {edge.src for edge in graph.edges if edge.movement.move is not MovementKind.NONE}
+    nothing = MovementKind.NONE
+    read = {edge.src for edge in graph.edges if edge.movement.move is not nothing}
     for id, vertex in graph.vertices.items():
         if vertex.keep is None and id not in read and not vertex.expands and vertex.kind is VertexKind.FINITE:
-            vertex.keep = True
+            vertex.keep = not vertex.controlled

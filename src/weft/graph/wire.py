@@ -28,6 +28,7 @@ from weft.graph.logical import (
     Choice,
     Edge,
     LogicalGraph,
+    Manager,
     Movement,
     MovementKind,
     OnFailure,
@@ -50,6 +51,7 @@ from weft.graph.rules.size import MAX_EDGES, MAX_VERTICES
 from weft.model.errors import GraphError, InputLimitError, ProgramError
 from weft.model.program import NO_PARAMS, Program, Style
 from weft.model.resources import ONE_SLOT, ONE_SLOT_ONLY, Resources
+from weft.model.wording import counted
 
 VERSION = 1
 
@@ -128,6 +130,7 @@ class _Graph(_Parts, forbid_unknown_fields=True):
     limits: dict[str, int] = {}
     frontend: str = GRAPH
     backoff: Backoff = DEFAULT_BACKOFF
+    controller: Manager | None = None
 
 
 class _Patch(_Parts, forbid_unknown_fields=True):
@@ -158,6 +161,8 @@ def to_json(graph: LogicalGraph) -> Json:
         out["frontend"] = graph.frontend
     if graph.backoff != DEFAULT_BACKOFF:
         out["backoff"] = _sparse(graph.backoff, DEFAULT_BACKOFF)
+    if graph.controller is not None:
+        out["controller"] = _manager_out(graph.controller, "controller")
     if graph.limits:
         out["limits"] = dict(graph.limits)
     out["vertices"] = [_vertex_out(vertex) for vertex in graph.vertices.values()]
@@ -234,9 +239,13 @@ def _vertex_out(vertex: Vertex) -> Json:
             for needs in vertex.resources
         ]
     if vertex.manager is not None:
-        params = _plain(vertex.manager.params, f"manager of vertex {vertex.id!r}")
-        out["manager"] = {"name": vertex.manager.name} | ({"params": params} if params else {})
+        out["manager"] = _manager_out(vertex.manager, f"manager of vertex {vertex.id!r}")
     return out | _sparse(vertex, _A_VERTEX, ("id", "program", "parallelism", "resources", "manager"))
+
+
+def _manager_out(manager: Manager, where: str) -> Json:
+    params = _plain(manager.params, where)
+    return {"name": manager.name} | ({"params": params} if params else {})
 
 
 def _program_out(id: str, program: Program) -> Json:
@@ -368,6 +377,7 @@ def from_json(obj: Any) -> LogicalGraph:
         given.limits,
         given.frontend,
         given.backoff,
+        given.controller,
     )
 
 
@@ -432,7 +442,9 @@ def _parallelism_in(given: int | _Parallelism, path: str) -> Parallelism:
     if given.range is None:
         return Source(given.source) if given.source is not None else SameAs(given.same_as or "")
     if len(given.range) != 2:
-        raise GraphError(f"{path}.range has {len(given.range)} numbers, not 2", subject=path, rule="wire-value")
+        raise GraphError(
+            f"{path}.range has {counted(len(given.range), 'number')}, not 2", subject=path, rule="wire-value"
+        )
     return Range(*given.range)
 
 

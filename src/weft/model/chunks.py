@@ -35,7 +35,8 @@ class ChunkRef(NamedTuple):
     """An encoded chunk at a `location`: the byte range from `offset`, of length `nbytes`, and the way to decode it.
 
     Only the tier interprets its locations (a path, a URL); all others only compare them. `parts` is the number of
-    partitions that can be read one by one, 0 if the chunk is one value. `data` are the bytes of tier INLINE.
+    partitions that can be read one by one, 0 if the chunk is one value. `data` are the bytes of tier INLINE. `pieces`
+    names the pieces of a sparse row (`weft.store.rows`), also if its chunk is one value.
     """
 
     tier: Tier
@@ -44,3 +45,4 @@ class ChunkRef(NamedTuple):
     nbytes: int
     parts: int = 0
     data: bytes = b""
+    pieces: bytes = b""

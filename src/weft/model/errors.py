@@ -6,7 +6,10 @@
     ├── UsageError               2   a flag, a setting or an argument is wrong
     ├── DefinitionError          3   a graph or a file cannot run
     │   ├── GraphError               a graph breaks a rule; names vertex or edge, and the rule
-    │   ├── PipelineError            a pipeline file breaks a rule; names file, line, column and field
+    │   ├── DocumentError            a file breaks a rule; names file, line, column and field
+    │   │   ├── PipelineError            a pipeline file
+    │   │   ├── JobFileError             a file of training jobs
+    │   │   └── SqlError                 a query
     │   ├── InputLimitError          a file or graph is over one of the documented limits
     │   └── ProgramError             a program cannot be imported or sent to a worker
     ├── NotFoundError            4   no run, step or vertex of that name
@@ -89,10 +92,10 @@ class GraphError(DefinitionError):
         self.rule = rule
 
 
-class PipelineError(DefinitionError):
-    """A pipeline file breaks a rule; the message begins with `file:line:column`, `path` is the field's path."""
+class DocumentError(DefinitionError):
+    """A file breaks a rule; the message begins with `file:line:column`, `path` is the field's path."""
 
-    code = "WEFT202"
+    code = "WEFT205"
 
     def __init__(
         self, message: str, *, file: str = "", line: int = 0, column: int = 0, path: str = "", hint: str = ""
@@ -101,6 +104,27 @@ class PipelineError(DefinitionError):
         at = f"{path}: " if path else ""
         super().__init__(f"{where}{at}{message}", hint=hint)
         self.file, self.line, self.column, self.path = file, line, column, path
+
+
+class PipelineError(DocumentError):
+    """A pipeline file breaks a rule."""
+
+    code = "WEFT202"
+
+
+class JobFileError(DocumentError):
+    """A file of training jobs breaks a rule."""
+
+    code = "WEFT206"
+
+
+class SqlError(DocumentError):
+    """A query is not SQL, or names something that does not exist; the message begins with `query:line:column`."""
+
+    code = "WEFT207"
+
+    def __init__(self, message: str, *, line: int = 0, column: int = 0, hint: str = "") -> None:
+        super().__init__(message, file="query", line=line, column=column, hint=hint)
 
 
 class InputLimitError(DefinitionError):
@@ -162,8 +186,9 @@ class RunFailedError(WeftError):
 
 
 class TaskError(RunFailedError):
-    """The user's code raised. `task` is `vertex[index]`, `traceback_text` the remote traceback.
+    """The code of a task raised, or its command failed.
 
+    `task` is `vertex[index]`, `traceback_text` the remote traceback.
     `raised` is the class of the exception as `module:qualname`, or "" if it is unknown. `status` is the exit code of
     the task's command, 128 plus the signal if a signal ended it; None if no process has ended.
     """

@@ -29,6 +29,12 @@ class RetryClass(IntEnum):
     USER = 0
     MEMORY = 1
     INFRASTRUCTURE = 2
+    CRASH = 3
+
+    @property
+    def of_code(self) -> bool:
+        """Whether the code of the task raised or returned these failures, so that pauses and restart rules hold."""
+        return self in (RetryClass.USER, RetryClass.MEMORY)
 
     @property
     def field(self) -> str:
@@ -45,6 +51,8 @@ class Failure(Enum):
     """The task ran out of memory, or the system killed its command for lack of memory."""
     INFRASTRUCTURE = "infrastructure"
     """A worker was lost, or a transport broke."""
+    CRASH = "crash"
+    """The process of a worker died or froze while it ran the task."""
     INPUT = "input"
     """An input is gone; the event names it."""
     READ = "read"
@@ -90,6 +98,7 @@ FAILURES: Final = {
         RetryClass.MEMORY, error=OutOfMemoryError, exit_code=SIGNALLED + SIGKILL, killed_by=(SIGKILL,)
     ),
     Failure.INFRASTRUCTURE: FailureRow(RetryClass.INFRASTRUCTURE, excludes=True, exit_code=SIGNALLED + SIGKILL),
+    Failure.CRASH: FailureRow(RetryClass.CRASH, excludes=True, error=TaskError, exit_code=SIGNALLED + SIGKILL),
     Failure.INPUT: FailureRow(RetryClass.INFRASTRUCTURE),
     Failure.READ: FailureRow(RetryClass.INFRASTRUCTURE, excludes=True),
     Failure.CAPACITY: FailureRow(None, error=CapacityError),

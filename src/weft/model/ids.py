@@ -11,6 +11,8 @@ import re
 NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.\-/]{0,198}[A-Za-z0-9_\-])?")
 """The characters of names: 1 to 200 of them; `is_name` has the whole rule."""
 
+_LONGEST = 200
+_OTHER = re.compile(r"[^A-Za-z0-9_\-]")
 _TASK = re.compile(r"(?P<vertex>[^\[\]@]+)(?:\[(?P<index>\d+)\])?(?:@(?P<attempt>\d+))?")
 
 
@@ -20,6 +22,8 @@ def is_name(text: str) -> bool:
     1 to 200 characters, no blanks, no special characters of shells or paths: different names lead to different files.
     Case matters.
     """
+    if isinstance(text, str) and text[:1] != "-" and text.isascii() and text.replace("-", "_").isidentifier():
+        return len(text) <= _LONGEST  # most names are of this form
     return (
         isinstance(text, str)
         and NAME.fullmatch(text) is not None
@@ -35,8 +39,13 @@ def task_name(vertex: str, index: int, attempt: int | None = None) -> str:
 
 
 def item_name(step: str, number: int) -> str:
-    """Return the name of an item of a step: the first item has that of the step, others end with their number."""
+    """Return the name of an item in the names of outputs: the first item has that of the step, as in PaddleFlow."""
     return f"{step}-{number}" if number else step
+
+
+def loop_item(step: str, number: int) -> str:
+    """Return the name of an item of a loop with several items, as commands print and accept it."""
+    return f"{step}-{number}"
 
 
 def parse_task(text: str) -> tuple[str, int | None, int | None]:
@@ -46,3 +55,9 @@ def parse_task(text: str) -> tuple[str, int | None, int | None]:
         raise ValueError(f"{text!r} is not a task: write vertex, vertex[index] or vertex[index]@attempt")
     index, attempt = match["index"], match["attempt"]
     return match["vertex"], None if index is None else int(index), None if attempt is None else int(attempt)
+
+
+def as_name(text: str) -> str:
+    """Return a text, such as the name of a function, as the name of a vertex: "plus_1" for "plus 1"."""
+    clean = _OTHER.sub("_", text)[:150]
+    return clean if NAME.fullmatch(clean) else "task"

@@ -6,9 +6,13 @@ a command that takes a fifth of a second defines a hundred of them.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def as_dict(record: Struct) -> dict[str, Any]:
@@ -25,3 +29,12 @@ def _plain(value: Any) -> Any:
         inner = [_plain(one) for one in value]
         return inner if isinstance(value, list) else tuple(inner)
     return value
+
+
+def converter(kind: Any) -> Callable[[Any], Any]:
+    """Return a function that makes records of a type from plain values. Call it while a module is imported.
+
+    msgspec collects the fields of a type at their first use; two threads that do so at once crash the process.
+    """
+    msgspec.json.Decoder(kind)
+    return lambda value: msgspec.convert(value, kind)

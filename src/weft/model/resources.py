@@ -32,6 +32,12 @@ class Resources(Struct, frozen=True):
         """Whether the alternative has no core, memory or GPU: the task only waits."""
         return not self.cpu and not self.memory and not self.gpu
 
+    @property
+    def amounts(self) -> dict[str, float]:
+        """The cores, bytes of memory and GPUs that are not 0, by name."""
+        found = {"cpu": self.cpu, "memory": self.memory, "gpu": self.gpu}
+        return {name: amount for name, amount in found.items() if amount}
+
     def fits(self, capacity: Resources) -> bool:
         """Return whether `capacity` (of one node) covers this alternative; tokens are not checked."""
         return (

@@ -12,6 +12,7 @@ import marshal
 import os
 import re
 import resource
+import select
 import shlex
 import signal
 import socket
@@ -20,7 +21,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -38,15 +39,25 @@ from weft.model.errors import (
 from weft.model.failures import SIGNALLED, Failure, kind_of_exit
 from weft.model.ids import task_name
 from weft.model.records import as_dict
-from weft.operators.guardians import start_guardian, take_back_guardian
+from weft.operators.guardians import SILENCE_S, continue_guardians, start_guardian, take_back_guardian
 
 if TYPE_CHECKING:
     from weft.graph.task import CommitBarrier, TaskContext
     from weft.operators.mounts import MountNamespace
+    from weft.operators.network import Sandbox
 
 TAIL_LINES = 20
 TAIL_BYTES = 64 * 1024
 MIB = 1 << 20
+
+
+class StopCommand(Protocol):
+    """Ends a command."""
+
+    def __call__(self, grace_s: float | None = None) -> None:
+        """End it; `grace_s` replaces the seconds between SIGTERM and SIGKILL. Later calls do nothing."""
+        ...
+
 
 START = b"+"
 """The message to a guardian that holds a prepared command until the start."""
@@ -67,8 +78,9 @@ _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?
 class CommandSpec(Struct, frozen=True, kw_only=True):
     """A command: `sh -c text`, or `argv` if given, with `env` as the whole environment except for PATH.
 
-    PATH begins with the folder of this Python, so that `python` and the tools beside it are the same. Output and errors
-    are appended to `log`; the first `log_head_bytes` and last `log_tail_bytes` of each run stay.
+    PATH begins with the folders `programs` and that of this Python, so that `python` and the tools beside it are the
+    same. Output and errors are appended to `log`; the first `log_head_bytes` and last `log_tail_bytes` of each run
+    stay.
     """
 
     text: str = ""
@@ -76,6 +88,7 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
     env: Mapping[str, str]
     cwd: Path
     log: Path
+    programs: Sequence[str] = ()
     grace_s: float = 3.0
     """Seconds between SIGTERM and SIGKILL."""
     timeout_s: float | None = None
@@ -85,12 +98,18 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
     log_tail_bytes: int = 32 * MIB
     prefix: Sequence[str] = ()
     """The words in front of the command that start it elsewhere, such as in a container; empty for this machine."""
+    end: Sequence[str] = ()
+    """A command line that asks the command to end in place of SIGTERM, such as that of a container engine."""
     undo: Sequence[str] = ()
     """A command line that removes a container or the like if the command did not end by itself."""
     view: MountNamespace | None = None
     """The view of the file system for the command; None for that of this process."""
+    sandbox: Sandbox | None = None
+    """The namespaces of a replica; None for those of this process."""
     name: str = "command"
     """The name of the command in messages."""
+    masked: Sequence[str] = ()
+    """Texts that the log shows as `***`, the longest first."""
 
 
 class CommandResult(Struct, frozen=True, kw_only=True):
@@ -103,6 +122,10 @@ class CommandResult(Struct, frozen=True, kw_only=True):
     cause: str
     """The cause of the end: `exit` (by itself), `timeout`, `cancelled`, or `signal` (to its guardian)."""
     wall_s: float
+    cpu_s: float
+    """The seconds of processor time of all its processes."""
+    memory: int
+    """The most bytes of memory that one of its processes held."""
     log_bytes: int
     """The bytes of its output."""
     dropped_bytes: int
@@ -147,7 +170,7 @@ def run_command(ctx: TaskContext, inputs: object) -> dict[str, Any]:
     if result.cause == "cancelled":
         raise RunCancelledError(f"step {spec.name} was cancelled")
     if not result.ok:
-        raise _failure(spec, result, task)
+        raise failure_of(spec, result, task)
     return as_dict(result)
 
 
@@ -155,13 +178,13 @@ def run_guarded(
     spec: CommandSpec,
     *,
     on_started: Callable[[int, str], None] | None = None,
-    on_cancel: Callable[[Callable[[], None]], object] | None = None,
+    on_cancel: Callable[[StopCommand], object] | None = None,
     gate: CommitBarrier | None = None,
 ) -> CommandResult:
     """Run a command under a guardian and wait until all its processes have ended.
 
     `on_started` gets pid and start time of the command (a `weft.worker.group.ProcessId`). `on_cancel` gets a function
-    without arguments that ends the command; any thread may call it at any time, later calls do nothing. The command is
+    that ends the command; any thread may call it at any time, later calls do nothing. The command is
     prepared before the commit barrier `gate` and starts behind it. Any exit code is a result. TaskError: the command
     cannot start. DefinitionError: a text that no system accepts. RunCancelledError: the gate cannot be passed.
     InternalError: the guardian fails.
@@ -188,7 +211,7 @@ def run_guarded(
 def _guard(
     spec: CommandSpec,
     on_started: Callable[[int, str], None] | None,
-    on_cancel: Callable[[Callable[[], None]], object] | None,
+    on_cancel: Callable[[StopCommand], object] | None,
     gate: CommitBarrier | None,
 ) -> tuple[dict[str, Any], tuple[int, str] | None]:
     """Have a guardian run a command. Return its last report, and pid and start time of the command if it started."""
@@ -200,15 +223,17 @@ def _guard(
     ours = start_guardian()
     lock = threading.Lock()
     stopped = ended = False
+    started: tuple[int, str] | None = None
 
-    def stop() -> None:
+    def stop(grace_s: float | None = None) -> None:
         nonlocal stopped
         with lock, contextlib.suppress(OSError):
-            if not ended:  # after this the guardian may have another command
+            if not ended and not stopped:  # after the end the guardian may have another command
                 stopped = True
+                if grace_s is not None and started is not None:  # before, it would be taken for `START`
+                    ours.sendall(repr(grace_s).encode())
                 ours.shutdown(socket.SHUT_WR)
 
-    started: tuple[int, str] | None = None
     frame: dict[str, Any] | None = None
     try:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the guardian failed: read its report
@@ -224,12 +249,12 @@ def _guard(
             started = frame["pid"], frame["start"]
             if on_started is not None:
                 on_started(*started)
-            frame = _receive(ours)
+            frame = _receive(ours, frame["guardian"])
     finally:
         if frame is None or "again" not in frame:
             stop()  # ends the command after an early return
         while frame is None or "pid" in frame:  # until all its processes have ended, or the guardian has
-            frame = _receive(ours)
+            frame = _receive(ours, None if frame is None else frame["guardian"])
         with lock:
             ended = True
         if frame.get("again") and not stopped:
@@ -246,6 +271,8 @@ def _result(spec: CommandSpec, frame: Mapping[str, Any]) -> CommandResult:
         signal=-code if code < 0 else None,
         cause={"owner": "cancelled"}.get(frame["why"], frame["why"]),
         wall_s=frame["wall_s"],
+        cpu_s=frame["cpu_s"],
+        memory=frame["memory"],
         log_bytes=frame["log_bytes"],
         dropped_bytes=frame["dropped"],
         log_start=frame["log_start"],
@@ -314,7 +341,7 @@ def _message(spec: CommandSpec) -> dict[str, Any]:
     """Return the guardian's specification (`guard` there lists the fields)."""
     env = {**spec.env}
     own = str(Path(sys.executable).parent)  # not resolved: in a virtual environment it is a link to another folder
-    env["PATH"] = os.pathsep.join((own, env.get("PATH") or os.defpath))
+    env["PATH"] = os.pathsep.join((*spec.programs, own, env.get("PATH") or os.defpath))
     cwd, log = str(spec.cwd), str(spec.log)
     if "\0" in "".join((spec.text, *spec.argv, *spec.prefix, cwd, log, *env, *env.values())):
         raise _holds_nul(spec, env)
@@ -326,15 +353,18 @@ def _message(spec: CommandSpec) -> dict[str, Any]:
     argv = [*spec.prefix, *(() if blank else spec.argv or _argv(spec.text, long))]
     return {
         "argv": [os.fsencode(word) for word in argv],
+        "end": [os.fsencode(word) for word in spec.end],
         "undo": [os.fsencode(word) for word in spec.undo],
         "env": {_encoded(name): _encoded(value) for name, value in env.items()},
         "cwd": os.fsencode(spec.cwd.absolute()),
         "oom_counters": [os.fsencode(path) for path in OOM_COUNTERS],
         "view": None if spec.view is None else spec.view.encoded(),
+        "sandbox": None if spec.sandbox is None else spec.sandbox.encoded(),
         "log": os.fsencode(spec.log.absolute()),
         "record": None if spec.record is None else os.fsencode(spec.record.absolute()),
         "grace_s": spec.grace_s,
         "timeout_s": spec.timeout_s,
+        "masked": [os.fsencode(text) for text in spec.masked],
         "head": spec.log_head_bytes,
         "tail": spec.log_tail_bytes,
     }
@@ -372,8 +402,18 @@ def _holds_nul(spec: CommandSpec, env: Mapping[str, str]) -> DefinitionError:
     return DefinitionError(f"{what} of step {spec.name} holds a NUL character")
 
 
-def _receive(control: socket.socket) -> dict[str, Any]:
-    """Read one frame from the guardian; empty if the guardian has ended."""
+def _receive(control: socket.socket, guardian: int | None = None) -> dict[str, Any]:
+    """Read one frame from a guardian; empty if it has ended. `guardian` is its pid, if known; a silent one is
+    continued.
+    """
+    ready = select.poll()
+    ready.register(control, select.POLLIN)
+    while not ready.poll(1000 * SILENCE_S):
+        if guardian is None:
+            continue_guardians()
+        else:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(guardian, signal.SIGCONT)
     try:
         head = control.recv(4, socket.MSG_WAITALL)
         length = int.from_bytes(head, "big")
@@ -407,17 +447,23 @@ def _not_started(spec: CommandSpec, stage: str, number: int) -> TaskError | Disk
         hint = "Make the mount paths lead to their folders, such as by links, or run on another system."
         return TaskError(message, task=spec.name, hint=hint)
     what, _, path = stage.partition(" ")
+    if what == "isolation":
+        message = f"step {spec.name} cannot start in namespaces of its own: {path}: {why}"
+        return TaskError(message, task=spec.name, hint="Run it with isolation ports, which needs no namespaces.")
     if path:
         message = f"step {spec.name} cannot start: {path} cannot be {'read' if what == 'source' else 'mounted'}: {why}"
         return TaskError(message, task=spec.name, hint="Check the permissions of the folders above it.")
     place = {"cwd": spec.cwd, "log": spec.log, "record": spec.record}.get(stage)
-    what = {"cwd": "its working folder", "log": "its log", "record": "its process record"}.get(stage, "sh")
+    program = spec.argv[0] if spec.argv else "sh"
+    what = {"cwd": "its working folder", "log": "its log", "record": "its process record"}.get(stage, program)
     message = f"step {spec.name} cannot start: {what}{f' {place}' if place else ''}: {why}"
     hint = {
         "cwd": "Create the folder, or name another one.",
         "log": "See that the folder of the log can be written.",
         "record": "See that the folder of the record can be written.",
-    }.get(stage, "See that sh is on the PATH, and that command and environment are not too long for the system.")
+    }.get(
+        stage, f"See that {program} is on the PATH, and that command and environment are not too long for the system."
+    )
     if number in (errno.ENOSPC, errno.EDQUOT):
         return DiskFullError(message, hint="Free space on this disk.")
     if number == errno.E2BIG:
@@ -437,7 +483,8 @@ def why_not_mounted(number: int) -> str:
     return why.get(number) or f"this system does not allow user namespaces ({os.strerror(number)})"
 
 
-def _failure(spec: CommandSpec, result: CommandResult, task: str) -> TaskError:
+def failure_of(spec: CommandSpec, result: CommandResult, task: str) -> TaskError:
+    """Return the error of a command that has failed, with the last lines of its log; `task` is the name of its task."""
     if result.cause == "timeout":
         how = f"was ended after its timeout of {spec.timeout_s:g} s"
     elif result.cause == "signal":
@@ -445,7 +492,7 @@ def _failure(spec: CommandSpec, result: CommandResult, task: str) -> TaskError:
     elif result.signal is not None:
         how = f"was ended by signal {result.signal} ({_signal_name(result.signal)})"
     else:
-        how = f"ended with exit code {result.exit_code}"
+        how = f"ended with exit code {result.exit_code}{explained(result.exit_code)}"
     kind = kind_of_exit(result.exit_code, result.signal, out_of_memory=result.out_of_memory)
     if kind is Failure.MEMORY:
         how += ", probably for lack of memory: the kernel killed a process for that meanwhile"
@@ -454,12 +501,22 @@ def _failure(spec: CommandSpec, result: CommandResult, task: str) -> TaskError:
     lost = f"\nIts log is not complete: {result.log_error}." if result.log_error else ""
     error = OutOfMemoryError if kind is Failure.MEMORY else TaskError
     return error(
-        f"step {spec.name} {how} (log: {spec.log}).{lost}\n{tail}",
+        f"step {spec.name} {how}.{lost}\n{tail}",
         task=task,
         status=result.status,
         traceback_text="\n".join(lines),
         hint=f"The whole log: {spec.log}",
     )
+
+
+_SHELL_CODES: Final = {126: "a program cannot be executed", 127: "a program was not found"}
+
+
+def explained(code: int | None) -> str:
+    """Return what an exit code above 125 means by the rules of shells, in brackets; "" for others."""
+    if code is None or code <= SIGNALLED or code > SIGNALLED + 64:
+        return f" ({_SHELL_CODES[code]})" if code in _SHELL_CODES else ""
+    return f" (signal {code - SIGNALLED}, {_signal_name(code - SIGNALLED)})"
 
 
 def _signal_name(number: int) -> str:

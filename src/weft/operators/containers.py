@@ -2,7 +2,8 @@
 
 Docker and Podman are used through their command lines. A step runs as `docker run` under a guardian; it passes signals
 on to the container, and the guardian removes the container after a kill. An image is run by the id of its content, so
-that the cache key and the container agree.
+that the cache key and the container agree. A replica runs in the same way, with the network of its job; the guardian
+asks the engine to send its SIGTERM, since the processes of a container need not be those of this machine.
 """
 
 from __future__ import annotations
@@ -74,11 +75,29 @@ class ContainerEngine(Struct, frozen=True):
         return found
 
     def remove_containers(self, run: str) -> int:
-        """Remove the containers of a run whose owner has ended; return their number."""
-        found = _ask([self.program, "ps", "--all", "--quiet", "--filter", f"label={LABEL}={run}"]).stdout.split()
+        """Remove the containers and networks of a run whose owner has ended; return the number of containers."""
+        chosen = ["--quiet", "--filter", f"label={LABEL}={run}"]
+        found = _ask([self.program, "ps", "--all", *chosen]).stdout.split()
         if found:
             _ask([self.program, "rm", "--force", *found])
+        networks = _ask([self.program, "network", "ls", *chosen]).stdout.split()
+        if networks:
+            _ask([self.program, "network", "rm", *networks])
         return len(found)
+
+    def is_running(self, container: str) -> bool:
+        """Whether a container has started and not ended."""
+        return _ask([self.program, "inspect", "--format", "{{.State.Running}}", container]).stdout.strip() == "true"
+
+    def remove(self, container: str) -> None:
+        """Remove a container, which need not exist."""
+        _ask([self.program, "rm", "--force", container])
+
+    def make_network(self, name: str, subnet: str, run: str) -> str:
+        """Make a network of a run; return why it cannot be made, "" if it is."""
+        words = ["network", "create", "--subnet", subnet, "--label", f"{LABEL}={run}", name]
+        done = _ask([self.program, *words])
+        return "" if done.returncode == 0 else _last_line(done.stderr)
 
 
 def find_engine(policy: str) -> ContainerEngine | None:
@@ -145,11 +164,86 @@ def in_container(
     for mount in mounts:
         places.setdefault(mount.target, (mount.source, mount.read_only))
     for target, (source, read_only) in sorted(places.items()):
-        argv += ["--mount", _fields("type=bind", f"source={source}", f"target={target}", *["readonly"] * read_only)]
+        argv += _bind(source, target, read_only=read_only)
     for variable, value in env.items():
         # Weft adds a folder of this machine to the PATH of commands.
         argv += ["--env", f"PATH={value}" if variable == "PATH" else variable]
     return [*argv, settings["image"]], [settings["program"], "rm", "--force", called]
+
+
+class ContainerSeat(Struct, frozen=True):
+    """The place of a replica in a network of containers: its address, and the label value of its run."""
+
+    engine: ContainerEngine
+    network: str
+    address: str
+    run: str
+
+
+class ReplicaContainer(Struct, frozen=True, kw_only=True):
+    """A container of a replica. `beside` is the container whose network it shares, "" for a place of its own.
+
+    `words` follow the image, `entrypoint` replaces that of the image. `user` is "" for that of the image.
+    """
+
+    name: str
+    host: str
+    image: str
+    entrypoint: str = ""
+    workdir: str = ""
+    user: str = ""
+    cpus: float = 0.0
+    memory: int = 0
+    beside: str = ""
+
+    def prefix(self, seat: ContainerSeat, env: Mapping[str, str], mounts: Iterable[BindMount]) -> list[str]:
+        """Return the start of the command line that runs it, up to the image.
+
+        Values of variables come from the environment of the engine, except of those that the engine reads itself.
+        """
+        engine = seat.engine
+        argv = [engine.program, "run", "--rm", "--init", "--pull", "never", "--name", self.name]
+        argv += ["--label", f"{LABEL}={seat.run}"]
+        if self.beside:
+            argv += ["--network", f"container:{self.beside}"]
+        else:
+            argv += ["--network", seat.network, "--ip", seat.address, "--hostname", self.host]
+        if engine.kind == PODMAN:
+            argv += ["--security-opt", "label=disable"]  # volumes stay readable on systems with SELinux
+        user = self.user
+        if not user and engine.kind == DOCKER and os.getuid() != 0:
+            user = f"{os.getuid()}:{os.getgid()}"  # else files of root remain in the folders of the run
+        for option, value in (
+            ("--user", user),
+            ("--workdir", self.workdir),
+            ("--entrypoint", self.entrypoint),
+            ("--cpus", f"{self.cpus:g}" if self.cpus else ""),
+            ("--memory", str(self.memory) if self.memory else ""),
+        ):
+            argv += [option, value] if value else []
+        places: dict[str, BindMount] = {}
+        for mount in mounts:
+            places.setdefault(mount.target, mount)
+        for target, mount in sorted(places.items()):
+            argv += _bind(mount.source, target, read_only=mount.read_only)
+        for name, value in env.items():
+            argv += ["--env", f"{name}={value}" if is_read_by_engines(name) else name]
+        return [*argv, self.image]
+
+
+def is_read_by_engines(variable: str) -> bool:
+    """Whether a variable changes what the program of an engine does."""
+    return variable in _READ_BY_ENGINES or variable.startswith(_READ_PREFIXES)
+
+
+_READ_BY_ENGINES: Final = frozenset(
+    {"PATH", "HOME", "USER", "TMPDIR", "LD_PRELOAD", "LD_LIBRARY_PATH", "SSL_CERT_FILE"}
+)
+_READ_PREFIXES: Final = ("CONTAINER", "_CONTAINER", "DOCKER_", "PODMAN_", "XDG_", "STORAGE_", "BUILDAH_", "GO")
+
+
+def _bind(source: str, target: str, *, read_only: bool) -> list[str]:
+    return ["--mount", _fields("type=bind", f"source={source}", f"target={target}", *["readonly"] * read_only)]
 
 
 def _fields(*fields: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import atexit
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -18,10 +19,17 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from weft.model.errors import InternalError
+from weft.store.limits import limit_advice
 
 # Imported, because Python caches the compiled form of imported modules only; compiling takes 4 ms.
 GUARDIAN = "import sys; sys.path.append(sys.argv[1]); import guardian; guardian.main()"
 GUARDIAN_FOLDER = Path(__file__).parents[1] / "worker"
+SILENCE_S = 2.5
+"""Seconds of silence after which a guardian is continued, in case that something has stopped it.
+
+A stopped guardian enforces no timeout and no cancel, and it does not notice the end of its owner. To continue one is
+safe: its command is a process of its own, and the signal has no effect on a process that runs.
+"""
 PATIENCE_S = 5.0
 """Seconds that an ending process waits for its guardian pool."""
 IDLE = 16
@@ -64,8 +72,8 @@ class GuardianPool:
                 undo.pop_all()
         except OSError as error:
             raise InternalError(
-                f"the guardian of a command cannot be started: {error}",
-                hint="See that the system has processes and files left.",
+                f"the guardian of a command cannot be started: {error.strerror or error}",
+                hint=limit_advice(error) or "See that the system has processes and files left.",
             ) from error
         return ours
 
@@ -76,6 +84,11 @@ class GuardianPool:
                 self._idle.append(control)
                 return
         control.close()
+
+    def go_on(self) -> None:
+        """Continue the process and its guardians, which something may have stopped (SIGSTOP)."""
+        with self._lock:
+            self._continue()
 
     def close(self) -> None:
         """End the process and its idle guardians; busy guardians continue."""
@@ -114,7 +127,18 @@ class GuardianPool:
             undo.pop_all()
         return ours
 
+    def _continue(self) -> None:
+        if self._process is None:
+            return
+        pid = self._process.pid
+        self._process.send_signal(signal.SIGCONT)
+        with suppress(OSError):  # a system without this file
+            for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split():
+                with suppress(ProcessLookupError):
+                    os.kill(int(child), signal.SIGCONT)
+
     def _close(self) -> None:
+        self._continue()  # a stopped process would not see the end of its socket
         for one in self._idle:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_WR)
@@ -146,6 +170,7 @@ _POOL = GuardianPool()
 open_guardian_pool = _POOL.open
 start_guardian = _POOL.start
 take_back_guardian = _POOL.take_back
+continue_guardians = _POOL.go_on
 close_guardian_pool = _POOL.close
 atexit.register(_POOL.close)
 os.register_at_fork(after_in_child=_POOL.forget)

@@ -15,12 +15,13 @@ import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
 from weft.model.errors import TaskError
+from weft.store.folders import make_folders
 
 MOST_ENTRIES: Final = 4096
 """The largest number of entries of a copied folder: each entry is one mount."""
@@ -42,19 +43,26 @@ class BindMount(Struct, frozen=True):
 
 
 class MountNamespace(NamedTuple):
-    """The mounts that `weft.worker.mounting.enter` makes; `optional`: the command may start without them."""
+    """The mounts that `weft.worker.mounting.enter` makes; `optional`: the command may start without them.
+
+    Sources at or below the folders `held` are seen in the mount namespace of the process `holder`.
+    """
 
     copies: tuple[str, ...]
     made: tuple[tuple[str, bool], ...]
     binds: tuple[tuple[str, str, bool], ...]
     optional: bool = False
+    holder: int = 0
+    held: tuple[str, ...] = ()
 
     def encoded(self) -> tuple[Any, ...]:
-        """Return the three lists with paths as bytes, for the guardian."""
+        """Return the lists with paths as bytes, the holder and its folders, for the guardian."""
         return (
             tuple(os.fsencode(folder) for folder in self.copies),
             tuple((os.fsencode(path), is_folder) for path, is_folder in self.made),
             tuple((os.fsencode(source), os.fsencode(target), only) for source, target, only in self.binds),
+            self.holder,
+            tuple(os.fsencode(folder) for folder in self.held),
         )
 
 
@@ -92,6 +100,28 @@ def plan(mounts: Sequence[BindMount], cwd: str, name: str, program: str = SHELL)
     copies = sorted(work.copies, key=lambda path: path.split("/"))
     view = MountNamespace(tuple(copies), tuple(work.made.items()), tuple(work.binds), optional)
     return MountPlan(view, tuple(left_out), tuple((*where, is_folder) for where, is_folder in work.points.items()))
+
+
+def make_mount_points(points: Sequence[tuple[str, str, bool]], name: str) -> None:
+    """Create the mount points of a plan inside mounted folders; links on the way are not followed.
+
+    TaskError: one cannot be made.
+    """
+    for folder, path, is_folder in points:
+        *above, last = PurePosixPath(path).parts
+        try:
+            inside = make_folders(folder, [*above, last] if is_folder else above)
+            try:
+                if not is_folder:
+                    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+                    os.close(os.open(last, flags, 0o666, dir_fd=inside))
+            finally:
+                os.close(inside)
+        except OSError as error:
+            message = f"step {name} cannot start: the mount point {folder}/{path} cannot be made: {error.strerror}"
+            raise TaskError(
+                message, task=name, hint="Check your write permission there, and that no folder on the path is a link."
+            ) from None
 
 
 def impossible_mount(

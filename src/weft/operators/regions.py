@@ -90,23 +90,40 @@ class RegionStep(NamedTuple):
     place: Callable[[int], ChunkPlace] | None = None
 
 
+def raised_errors() -> tuple[str, ...]:
+    """Return the floating-point errors that `numpy.errstate` lets raise in this thread."""
+    return tuple([name for name, how in np.geterr().items() if how == "raise"])
+
+
+def quiet(raised: Sequence[str]) -> Any:
+    """Return a context in which these floating-point errors raise. Others are silent: NaN and infinity are values."""
+    return np.errstate(all="ignore", **dict.fromkeys(raised, "raise"))  # type: ignore[arg-type]
+
+
 class Region:
     """A fused region: inputs take the first slots, each step takes the next one; the last slot is the value.
 
     The compiler of a graph makes it once, and every task calls it. `largest` is the largest number of elements of a
     chunk, None if unknown: tiles do not pay for small chunks. `threads` is the number of BLAS threads in a process that
     computes one task at a time; 0 leaves it unchanged. `space` is the array namespace; any other than NumPy's computes
-    whole chunks.
+    whole chunks. `raised` are the floating-point errors that raise.
     """
 
     def __init__(
-        self, inputs: int, steps: Sequence[RegionStep], largest: int | None = None, threads: int = 0, space: str = NUMPY
+        self,
+        inputs: int,
+        steps: Sequence[RegionStep],
+        largest: int | None = None,
+        threads: int = 0,
+        space: str = NUMPY,
+        raised: tuple[str, ...] = (),
     ) -> None:
         self.inputs = inputs
         self.steps = tuple(steps)
         self.largest = largest
         self.threads = threads
         self.space = space
+        self.raised = raised
         self._room = [None] * len(self.steps)
         self.tiled = largest is None or largest > TILE
         self._parts = tuple(_parts(inputs, self.steps, tiled=self.tiled))
@@ -116,7 +133,7 @@ class Region:
         slots: list[Any] = [*values, *self._room]
         if self.threads:
             use(self.threads)
-        with np.errstate(all="ignore"):  # NumPy's warnings stay silent: NaN and infinity are values
+        with quiet(self.raised):
             if self.space != NUMPY:
                 return self._elsewhere(index, slots)
             for run, dead in self._parts:
@@ -152,7 +169,7 @@ class Region:
         return made.astype(self.steps[-1].dtype, copy=False) if isinstance(made, np.ndarray) else made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Region, (self.inputs, self.steps, self.largest, self.threads, self.space)
+        return Region, (self.inputs, self.steps, self.largest, self.threads, self.space, self.raised)
 
 
 Run = Callable[[int, list[Any]], None]
@@ -444,7 +461,8 @@ def _joined(step: RegionStep, parts: list[Any], shape: tuple[int, ...], flat: bo
 def most_held(inputs: int, steps: Sequence[RegionStep], nbytes: Sequence[int], *, tiled: bool) -> int:
     """Return the most bytes that a program holds besides its inputs and its value.
 
-    `nbytes` are those of each slot. A call over a whole chunk may need as much as its largest argument.
+    `nbytes` are those of each slot. A call over a whole chunk may need as much again as its largest argument or its
+    value: kernels convert and copy.
     """
     live = dict.fromkeys(range(inputs), 0)
     most = 0
@@ -454,7 +472,7 @@ def most_held(inputs: int, steps: Sequence[RegionStep], nbytes: Sequence[int], *
         made = run.wanted if isinstance(run, _Tiled) else (at,)
         step = steps[at - inputs]
         given = [nbytes[arg.at] for arg in step.args if type(arg) is OperandSlot]
-        own = max(given, default=0) if step.kind is KernelKind.CALL else 0
+        own = max(*given, nbytes[at]) if given and step.kind is KernelKind.CALL else 0
         live.update({slot: nbytes[slot] for slot in made if slot != inputs + len(steps) - 1})
         most = max(most, sum(live.values()) + own)
         for slot in dead:

@@ -18,18 +18,20 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.engine.decisions import Avoid, Readmit, Remake
+from weft.engine.policy import Moment, VertexManager
 from weft.model.errors import GraphError
+from weft.model.wording import counted
 
 if TYPE_CHECKING:
     from weft.engine.decisions import Decision
-    from weft.engine.policy import BlameView, Fault, Moment, WorkerView
+    from weft.engine.policy import BlameView, Fault, WorkerView
 
 _Task = tuple[str, int]
 _Counts = dict[int, set[tuple[int, _Task]]]
 _EVERYWHERE = 3
 
 
-class NodeExclusion:
+class NodeExclusion(VertexManager):
     """Excludes failing workers and recomputes unreadable outputs of a job; its input is a `BlameView`.
 
     A worker is excluded from `least` failed tasks on, if those are `times` as many as the average of the others, for
@@ -39,8 +41,6 @@ class NodeExclusion:
     """
 
     moments: frozenset[Moment] = frozenset()
-    holds = False
-    counts = False
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class NodeExclusion:
             others = [len(counts.get(other.worker, ())) for other in view.workers if other is not each]
             usual = sum(others) / max(1, len(others))
             if count > self.times * usual:
-                yield count, each, f"{count} tasks failed there, {usual:.2g} on another worker"
+                yield count, each, f"{counted(count, 'task')} failed there, {usual:.2g} on another worker"
 
     def _bad_nodes(
         self, view: BlameView, counts: _Counts, faults: Sequence[Fault]
@@ -149,7 +149,7 @@ class NodeExclusion:
             rest = sum(len(counts.get(other, ())) for other in there if other != node)
             usual = rest / others * len(members) if others else float("inf")
             if len(failed) > self.times * usual:
-                reason = f"{len(failed)} tasks failed on node {node}, {usual:.2g} on as many other workers"
+                reason = f"{counted(len(failed), 'task')} failed on node {node}, {usual:.2g} on as many other workers"
                 for each in members:
                     if not each.avoided and last[node] > each.since:
                         yield len(failed) / len(members), each, reason
@@ -170,4 +170,5 @@ def _counted(faults: Iterable[Fault]) -> tuple[_Counts, _Counts]:
 
 
 def _seen(view: BlameView, faults: Sequence[Fault]) -> str:
-    return f"{len(faults)} failures within {view.now - faults[0].at:.3g} s on {len(view.workers)} workers"
+    workers = counted(len(view.workers), "worker")
+    return f"{counted(len(faults), 'failure')} within {view.now - faults[0].at:.3g} s on {workers}"

@@ -12,51 +12,65 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.engine.decisions import Choose, Finish, Schedule
-from weft.engine.policy import Moment, View
+from weft.engine.policy import VertexManager, View
 from weft.model.errors import GraphError
 
 if TYPE_CHECKING:
     from weft.engine.decisions import Decision
+    from weft.graph.logical import Edge, LogicalGraph, Vertex
 
 UNDER_BYTES = 64 * 2**20
 
 
-class BroadcastChoice:
+class BroadcastChoice(VertexManager):
     """The manager of the decider of `choice`, which comes after the sides.
 
     `small` maps a side (the vertex that scans it) to the branch taken if the side has at most `under` bytes; the
     smallest side wins. `otherwise` is the branch taken if all sides have ended and none is small.
     """
 
-    moments = frozenset({Moment.SOURCE_ENDED})
     holds = True
     counts = True
 
     def __init__(self, choice: str, small: Mapping[str, str], otherwise: str, under: int = UNDER_BYTES) -> None:
-        if not isinstance(small, Mapping) or not small or under < 0:
-            raise GraphError(
-                f"a conditional choice has small={small!r} and under={under!r}",
-                rule="manager",
-                hint="Give small={vertex: branch} and a number of bytes of at least 0 as under.",
-            )
+        if not small:
+            raise GraphError("small names no vertex", rule="manager", hint="Give small={vertex: branch}.")
+        if under < 0:
+            raise GraphError(f"under is {under} bytes; at least 0 is allowed", rule="manager")
         self.choice = choice
         self.small = small
         self.otherwise = otherwise
         self.under = under
+
+    def check(self, vertex: Vertex, inputs: Sequence[Edge], graph: LogicalGraph) -> None:
+        """Refuse a choice, a branch or a side that there is not."""
+        own = {choice.id: choice for choice in graph.choices if choice.decider == vertex.id}
+        if self.choice not in own:
+            raise GraphError(
+                f"choice is {self.choice!r}, which {vertex.id!r} does not decide",
+                hint=f"Choices of {vertex.id!r}: {', '.join(sorted(own)) or 'none'}.",
+            )
+        branches = own[self.choice].branches
+        named = [("otherwise", self.otherwise), *((f"small of {side!r}", name) for side, name in self.small.items())]
+        for field, branch in named:
+            if branch not in branches:
+                raise GraphError(
+                    f"{field} is {branch!r}, which is no branch of choice {self.choice!r}",
+                    hint=f"Branches: {', '.join(branches)}.",
+                )
+        before = [edge.src for edge in inputs]
+        for side in self.small:
+            if side not in before:
+                raise GraphError(
+                    f"small names {side!r}, which {vertex.id!r} does not come after",
+                    hint=f"It comes after: {', '.join(before) or 'none'}. Add after({side}) to its inputs.",
+                )
 
     def decide(self, view: View, memo: Any) -> tuple[Sequence[Decision], Any]:
         """Choose once, as soon as the sizes that have arrived decide."""
         if memo:
             return (), memo
         sides = [source for source in view.inputs if source.source in self.small]
-        missing = self.small.keys() - {side.source for side in sides}
-        if missing:
-            raise GraphError(
-                f"{view.vertex!r} decides on the size of {', '.join(sorted(missing))}, and does not come after it",
-                subject=view.vertex,
-                rule="manager",
-                hint=f"Add after({min(missing)}) to the inputs of {view.vertex!r}.",
-            )
         fitting = [side for side in sides if side.ended and 0 <= side.nbytes <= self.under]
         if fitting:
             side = min(fitting, key=lambda side: side.nbytes)

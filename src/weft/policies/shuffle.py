@@ -14,7 +14,8 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 from weft.engine.decisions import SetParallelism
-from weft.engine.policy import InputView, Moment, View
+from weft.engine.policy import InputView, VertexManager, View
+from weft.graph.logical import MovementKind, Range
 from weft.graph.rectangles import Rectangles
 from weft.model.errors import GraphError
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from weft.engine.decisions import Decision
+    from weft.graph.logical import Edge, LogicalGraph, Vertex
     from weft.graph.routing import Router
 
 TARGET_BYTES = 64 * 2**20
@@ -84,35 +86,63 @@ def even(sizes: Sequence[int] | NDArray[Any], target: int) -> list[int]:
     return best
 
 
-class ShuffleManager:
+class ShuffleManager(VertexManager):
     """The manager of a vertex that reads shuffles: sets `lo` to `hi` tasks by the bytes to read.
 
     `split` allows several tasks to read one partition (partial aggregation). `join` is the kind of join whose sides the
     two shuffles are: one side of a skewed partition is split while the other is repeated.
     """
 
-    moments = frozenset({Moment.SOURCE_ENDED})
-    holds = False
     counts = True
 
     def __init__(
         self, target: int = TARGET_BYTES, lo: int = 1, hi: int = 1_000_000, *, split: bool = False, join: str = ""
     ) -> None:
-        if target < 1 or not 1 <= lo <= hi or join not in MAY_SPLIT:
-            raise GraphError(
-                f"a shuffle wants target >= 1, 1 <= lo <= hi and join among {', '.join(sorted(MAY_SPLIT))}, "
-                f"not {target}, {lo}, {hi} and {join!r}",
-                rule="manager",
-            )
+        if target < 1:
+            raise GraphError(f"target is {target} bytes; at least 1 is allowed", rule="manager")
+        if not 1 <= lo <= hi:
+            raise GraphError(f"lo is {lo} and hi is {hi}; 1 <= lo <= hi is allowed", rule="manager")
+        if join not in MAY_SPLIT:
+            kinds = ", ".join(repr(kind) for kind in MAY_SPLIT)
+            raise GraphError(f"join is {join!r}", rule="manager", hint=f"Kinds of joins: {kinds}.")
         self.target = target
         self.lo = lo
         self.hi = hi
         self.split = split
         self.join = join
 
+    def check(self, vertex: Vertex, inputs: Sequence[Edge], graph: LogicalGraph) -> None:
+        """Refuse a vertex whose number of tasks is given, or that reads no shuffle, or shuffles of other widths."""
+        width = vertex.parallelism
+        if not isinstance(width, Range):
+            raise GraphError(
+                f"the manager of {vertex.id!r} is to set its number of tasks, which is given",
+                hint="Give n=Range(lo, hi).",
+            )
+        if self.lo > width.hi or self.hi < width.lo:
+            raise GraphError(
+                f"the manager of {vertex.id!r} may set {self.lo} to {self.hi} tasks, and n is {width.lo} to {width.hi}",
+                hint="Leave out lo and hi, or give those of n.",
+            )
+        shuffles = [
+            edge for edge in graph.edges if edge.dst == vertex.id and edge.movement.move is MovementKind.SCATTER_GATHER
+        ]
+        if not shuffles:
+            raise GraphError(
+                f"{vertex.id!r} reads no shuffle, whose pieces its manager could give to its tasks",
+                hint="Add shuffle(source, partitions) to its inputs.",
+            )
+        widths = {edge.movement.partitions for edge in shuffles}
+        if len(widths) > 1:
+            raise GraphError(
+                f"the shuffles that {vertex.id!r} reads have {' and '.join(map(str, sorted(widths)))} partitions",
+                hint="Give all of them one number.",
+            )
+
     def decide(self, view: View, memo: Any) -> tuple[Sequence[Decision], Any]:
         """Set the number of tasks once, when all sources have ended."""
-        shuffles = [source for source in view.inputs if source.partitions]
+        # a source in a branch that is not taken has no tasks to read
+        shuffles = [source for source in view.inputs if source.partitions and source.n >= 0]
         if view.state != "configuring" or not shuffles or not all(source.ended for source in view.inputs):
             return (), memo
         partitions = shuffles[0].partitions
@@ -120,12 +150,21 @@ class ShuffleManager:
             raise GraphError(f"the shuffles that {view.vertex!r} reads differ in partitions", rule="shuffle-partitions")
         sizes = [_integers(source.sizes) if source.sizes is not None else [0] * partitions for source in shuffles]
         total = [sum(column) for column in zip(*sizes, strict=True)]
-        target = max(self.target, -(-sum(total) // self.hi))
-        if self.lo > 1:
-            target = max(1, min(target, sum(total) // self.lo))
+        allowed = view.allowed or Range(self.lo, self.hi)
+        lo, hi = min(max(self.lo, allowed.lo), partitions), min(self.hi, allowed.hi)
+        target = max(self.target, -(-sum(total) // hi))
+        if lo > 1:
+            target = max(1, min(target, sum(total) // lo))
         bounds = even(total, target)
+        while len(bounds) - 1 > hi:
+            target *= 2
+            bounds = even(total, target)
+        if len(bounds) - 1 < lo:  # most partitions are empty
+            bounds = [partitions * number // lo for number in range(lo + 1)]
         groups = list(pairwise(bounds))
         cuts = self._cuts(shuffles, sizes, total, groups, target)
+        if len(groups) + sum(ways - 1 for _, ways in cuts.values()) > hi:
+            cuts = {}
         return (SetParallelism(view.vertex, *_routers(shuffles, partitions, groups, cuts)),), memo
 
     def _cuts(
@@ -148,7 +187,7 @@ class ShuffleManager:
                 continue
             allowed = range(len(shuffles)) if self.split else MAY_SPLIT[self.join]
             side = max((at for at in allowed if at < len(shuffles)), key=lambda at: sizes[at][lo], default=-1)
-            if side >= 0:
+            if side >= 0 and 2 * sizes[side][lo] >= total[lo]:  # else the side that is repeated is the heavy one
                 cuts[number] = (side, min(-(-total[lo] // target), shuffles[side].n))
         return cuts
 

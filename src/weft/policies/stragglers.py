@@ -15,24 +15,23 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from weft.engine.decisions import BackUp, WeighTasks
+from weft.engine.policy import Moment, VertexManager
 from weft.model.errors import GraphError
 
 if TYPE_CHECKING:
     from weft.engine.decisions import Decision
-    from weft.engine.policy import AttemptView, Moment, WatchView
+    from weft.engine.policy import AttemptView, WatchView
 
 _SAMPLES = 9
 
 
-class Stragglers:
+class Stragglers(VertexManager):
     """Gives second attempts to late leases of a job; its input is a `WatchView`.
 
     `floor_s` is the minimal duration of a late lease in seconds.
     """
 
     moments: frozenset[Moment] = frozenset()
-    holds = False
-    counts = False
 
     def __init__(
         self, times: float = 2.0, floor_s: float = 0.25, done: float = 0.75, share: float = 0.1, most: int = 2

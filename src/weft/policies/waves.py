@@ -12,39 +12,40 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from weft.engine.decisions import Emit, Finish, Schedule
-from weft.engine.policy import Moment, View
+from weft.engine.policy import Moment, VertexManager, View
 from weft.model.errors import GraphError
 
 if TYPE_CHECKING:
     from weft.engine.decisions import Decision
 
 
-class WaveManager:
-    """The manager of a vertex that ends after `rows` rows."""
+class WaveManager(VertexManager):
+    """The manager of a vertex that ends after `rows` rows: `num_rows` of a task's value, else its `len`, else 1."""
 
-    moments = frozenset({Moment.STARTED, Moment.FINISHED})
+    moments = frozenset({Moment.STARTED, Moment.CONFIGURED, Moment.FINISHED})
     holds = True
     counts = True
 
     def __init__(self, rows: int, event: str = "enough", first: int = 1, growth: int = 4) -> None:
-        if rows < 0 or first < 1 or growth < 2:
-            raise GraphError(
-                f"waves want rows >= 0, first >= 1 and growth >= 2, not {rows}, {first} and {growth}", rule="manager"
-            )
+        for name, value, least in (("rows", rows, 0), ("first", first, 1), ("growth", growth, 2)):
+            if value < least:
+                raise GraphError(f"{name} is {value}; at least {least} is allowed", rule="manager")
         self.rows = rows
         self.event = event
         self.first = first
         self.growth = growth
 
     def decide(self, view: View, memo: Any) -> tuple[Sequence[Decision], Any]:
-        """Start a wave when the last one has ended, and end with enough rows. The memo is the size of the last wave."""
-        if view.n < 0 or view.lost:  # rows of lost tasks are counted: wait until they are made again
+        """Start a wave when the last one has ended, and end with enough rows. The memo is the size of the last wave, 0
+        after the end.
+        """
+        if view.n < 0 or view.lost or memo == 0:  # rows of lost tasks are counted: wait until they are made again
             return (), memo
         if view.rows >= self.rows or view.finished >= view.n:
             enough = Emit(view.vertex, self.event)
             if view.finished >= view.n:
-                return (enough,), memo
-            return (enough, Finish(view.vertex, f"{view.rows:,} rows of {self.rows:,} wanted")), memo
+                return (enough,), 0
+            return (enough, Finish(view.vertex, f"{view.rows:,} rows of {self.rows:,} wanted")), 0
         if not view.released:
             return (Schedule(view.vertex, min(self.first, view.n)),), self.first
         if max(view.finished, view.over) < view.released:

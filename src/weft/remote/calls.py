@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import operator
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from weft.frontends.tensors.arrays.executables import Executable, ExecutableTuple
+from weft.model.errors import ProgramError
+from weft.store.api import ONCE, once_only, sizeof
 from weft.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -16,6 +23,7 @@ RETRIES = 3
 """Further attempts of a failed call with `retry_when_fail`."""
 _numbers = itertools.count(1)
 _NONE = object()
+_LEAVES = frozenset({int, float, str, bytes, bool, type(None)})
 
 
 class CallReference(NamedTuple):
@@ -31,6 +39,8 @@ class RemoteCall:
     `outputs` is the number of values that the function returns, -1 for one value of any kind. `retries` counts further
     attempts after a failure. With `resolved` the function gets NumPy arrays in place of tensors.
     """
+
+    __slots__ = ("_value", "args", "function", "kept", "kwargs", "number", "outputs", "resolved", "retries")
 
     def __init__(
         self,
@@ -68,8 +78,13 @@ class RemoteCall:
         self._value = value
 
     def keep(self, kept: KeptValues) -> None:
-        """Take the value that a session keeps, and drop the arguments."""
+        """Take a large value, which a session keeps, and drop the arguments."""
         self.kept = kept
+        self.args, self.kwargs = (), {}
+
+    def settle(self, value: Any) -> None:
+        """Take a small value, and drop the arguments."""
+        self._value = value
         self.args, self.kwargs = (), {}
 
     @property
@@ -77,25 +92,48 @@ class RemoteCall:
         """The name of the function, for messages."""
         return str(getattr(self.function, "__name__", type(self.function).__name__))
 
-    def needs(self) -> list[Any]:
+    def needs(self) -> list[RemoteCall | Tensor]:
         """Return the calls and arrays among the arguments, each once."""
         found: dict[int, Any] = {}
-        _each((self.args, self.kwargs), lambda one: found.setdefault(id(_whole(one)), _whole(one)))
+
+        def add(one: Any) -> Any:
+            whole = one.call if isinstance(one, CallResult) else one
+            found[id(whole)] = whole
+            return one
+
+        self._replaced(add)
         return list(found.values())
 
     def bound(self, at: Mapping[int, int]) -> tuple[Any, Any]:
-        """Return the arguments with a `CallReference` for each result; `at` maps numbers of calls to positions."""
+        """Return the arguments with values for results; those of the calls in `at`, number to position, become a
+        `CallReference`.
+        """
 
         def place(one: Any) -> Any:
             if isinstance(one, CallResult):
-                return CallReference(at[one.call.number], one.output)
+                position = at.get(one.call.number) if at else None
+                return one.call.output(one.output) if position is None else CallReference(position, one.output)
             return one.fetch() if self.resolved else one
 
-        args, kwargs = _each((self.args, self.kwargs), place)
+        args, kwargs = self._replaced(place)
         return args, kwargs
 
+    def _replaced(self, change: Callable[[Any], Any]) -> Any:
+        try:
+            return _each((self.args, self.kwargs), change)
+        except RecursionError:
+            raise ProgramError(
+                f"the arguments of {self.name} contain themselves, or are nested too deeply",
+                hint="Pass containers that do not contain themselves.",
+            ) from None
+
     def checked(self, value: Any) -> Any:
-        """Return `value` if it has `outputs` items. TypeError: no sequence. ValueError: another length."""
+        """Return `value` if it has `outputs` items. TypeError: no sequence. ValueError: another length.
+
+        ProgramError: only one reader could read it.
+        """
+        if sizeof(value) == ONCE:
+            raise once_only(value)
         if self.outputs < 0:
             return value
         if not isinstance(value, Sequence) or isinstance(value, str | bytes):
@@ -141,21 +179,52 @@ def substitute_values(arguments: Any, values: Sequence[Any]) -> Any:
     return _each(arguments, place)
 
 
-def _whole(one: Any) -> Any:
-    return one.call if isinstance(one, CallResult) else one
-
-
 def _each(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Return nested lists, tuples, sets and dicts with what `change` makes of calls, arrays and slots in them."""
-    if isinstance(value, CallResult | Tensor | CallReference):
+    """Return nested containers with what `change` makes of calls, arrays and references in them."""
+    kind = type(value)
+    if kind in _LEAVES:
+        return value
+    if isinstance(value, (CallResult, Tensor, CallReference)):
         return change(value)
-    if isinstance(value, dict):
-        return {key: _each(one, change) for key, one in value.items()}
-    if isinstance(value, list | set | frozenset):
-        return type(value)([_each(one, change) for one in value])
-    if isinstance(value, ExecutableTuple):
+    if kind is list:
+        return [_each(one, change) for one in value]
+    if kind in (tuple, ExecutableTuple):
         return tuple([_each(one, change) for one in value])
+    if isinstance(value, dict):
+        before = [part for pair in value.items() for part in pair]
+    elif isinstance(value, (list, tuple, set, frozenset, deque)):
+        before = list(value)
+    elif isinstance(value, np.ndarray) and value.dtype == object:
+        before = np.asarray(value).ravel().tolist()
+    else:
+        return value
+    after = [_each(one, change) for one in before]
+    if kind not in (dict, set) and all(map(operator.is_, before, after)):
+        return value
+    try:
+        return _rebuilt(value, after)
+    except TypeError as error:
+        raise ProgramError(
+            f"a {kind.__name__} cannot hold the values of the spawned results in it: {error}",
+            hint="Pass the results in a list, or as the values of a dict.",
+        ) from error
+
+
+def _rebuilt(value: Any, parts: list[Any]) -> Any:
+    """Return a container like `value` with other parts; those of a dict are its keys and values in turn."""
+    if isinstance(value, (set, frozenset)):
+        return type(value)(parts)
     if isinstance(value, tuple):
-        parts = [_each(one, change) for one in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-    return value
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    made = copy.copy(value)
+    if isinstance(value, np.ndarray):
+        for at, part in zip(np.ndindex(value.shape), parts, strict=True):
+            made[at] = part
+        return made
+    made.clear()
+    if isinstance(value, dict):
+        for key, part in zip(parts[::2], parts[1::2], strict=True):
+            made[key] = part
+    else:
+        made.extend(parts)
+    return made

@@ -1,37 +1,52 @@
-"""The call scheduler of a session: decides which remote calls are ready and submits them as jobs.
+"""The call scheduler of a session: decides which remote calls are ready, and gives them slots.
 
-A call is a job of one task in the session's engine; a function that continues after a wait is another job. The inputs
-of a call are values that the session keeps. The scheduler knows the dependencies between calls and submits a few jobs
-at a time, the latest call first: a tree of calls is walked in depth, and few functions wait at once.
+A slot belongs to a task of the session's engine (`slots.py`). Calls whose arguments are small use any slot, one after
+another; a call with large arguments has a task of its own, which gets them from the store. The latest ready call comes
+first: a tree of calls is walked in depth, and few functions wait at once.
 
-Only the scheduler's own thread changes its state; other threads send it requests.
+`_lock` guards all state, and private methods expect it to be held, unless they say otherwise. It is never held while a
+message is sent or the engine is called. The scheduler's own thread calls the engine.
 """
 
 from __future__ import annotations
 
+import itertools
 import queue
-import re
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from weft.engine.commands import Complete
-from weft.frontends.tensors.arrays.executables import Watch, compute, here, waiting
-from weft.frontends.tensors.arrays.runners import using
+from weft.frontends.tensors.arrays.executables import Watch, compute, here
 from weft.graph.builder import Graph
-from weft.model.errors import ConflictError, InternalError, RunCancelledError, TaskError, WeftError
-from weft.remote.bridge import WorkerBridge, call_in_worker, hold_slot_in_worker
-from weft.remote.calls import RETRIES, RemoteCall, substitute_values
-from weft.remote.coroutines import CoroutineThread, SlotHandover, Suspended
+from weft.model.errors import (
+    ConflictError,
+    InputLimitError,
+    InternalError,
+    RunCancelledError,
+    TaskError,
+    WeftError,
+)
+from weft.model.ids import as_name
+from weft.remote.bridge import WorkerBridge, hold_slot_in_worker
+from weft.remote.calls import RETRIES, RemoteCall
+from weft.remote.requested import CallBatch, CallOutcome, CallPlan, FunctionHost, ScheduledCall, SlotTask, planned
+from weft.remote.slots import OWN_FILES, LocalFunctions, failed
+from weft.worker.run import described
 
 if TYPE_CHECKING:
     from weft.runtime.kept import KeptValues
-    from weft.runtime.session import Run
     from weft.tensor.sessions import TensorSession
 
-AHEAD = 2
-"""Jobs submitted for each worker, so that no worker waits for the scheduler."""
+AHEAD: Final = 2
+"""Tasks submitted for each worker, so that no worker waits for the scheduler."""
+NESTED_MAX: Final = 10
+"""The most functions on one thread; each takes about ten frames of the interpreter's recursion limit."""
+SLICE_S: Final = 0.1
+"""The seconds after which a task gives its slot back for other work of the session, as soon as a function ends."""
+LARGE_MAX: Final = 20_000
+"""The most large results that one call takes."""
 _lock = threading.Lock()
 
 
@@ -40,36 +55,11 @@ def supplied_value(*_: Any) -> Any:
     raise AssertionError("a supplied value was computed")
 
 
-class ScheduledCall:
-    """A requested call until its end: the calls that it waits for, its readers, and its job."""
+class _Turn(NamedTuple):
+    """The next function of a slot, and whether it starts or continues."""
 
-    def __init__(self, call: RemoteCall) -> None:
-        self.call = call
-        self.missing = 0
-        self.readers: list[ScheduledCall] = []
-        self.batches: set[CallBatch] = set()
-        self.children: set[CallBatch] = set()
-        self.run: Run | None = None
-        self.submitted = False
-        self.stopped = False
-        self.ended = False
-        self.tries = 0
-        self.lost = 0
-
-
-class CallBatch:
-    """Calls that one caller waits for, with all their dependencies."""
-
-    def __init__(self, calls: Sequence[RemoteCall]) -> None:
-        self.calls = calls
-        self.left: set[ScheduledCall] = set()
-        self.n = 0
-        self.error: BaseException | None = None
-        self.over = threading.Event()
-
-    def share(self) -> float:
-        """Return the fraction of ended calls, 0 to 1."""
-        return 1.0 - len(self.left) / self.n if self.n else 0.0
+    call_state: ScheduledCall
+    fresh: bool
 
 
 def call_scheduler(session: TensorSession) -> CallScheduler:
@@ -88,11 +78,21 @@ class CallScheduler:
     def __init__(self, session: TensorSession) -> None:
         self.session = session
         self._engine = session.engine
+        self._now = session.engine.loop.clock.now
         self._bridge = WorkerBridge(self) if session.apart else None
+        self._here = LocalFunctions(self)
+        self._lock = threading.Lock()
         self._pending: dict[int, ScheduledCall] = {}
-        self._ready: list[Callable[[], None]] = []
+        self._light: list[ScheduledCall] = []
+        """Ready functions that need a slot, the next one last."""
+        self._heavy: list[ScheduledCall] = []
+        """Ready calls with large arguments, the next one last."""
+        self._slots: dict[int, SlotTask] = {}
+        self._numbers = itertools.count(1)
         self._out = 0
-        self._closing = threading.Lock()
+        """The tasks that hold a slot or wait for one."""
+        self._asked = 0
+        """Those that wait for one, without a call of their own."""
         self._closed = False
         self._todo: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="weft-call-scheduler", daemon=True)
@@ -100,228 +100,485 @@ class CallScheduler:
 
     def close(self) -> None:
         """End the thread; callers that wait get a ConflictError."""
-        with self._closing:
+        with self._lock:
             self._closed = True
-            self._todo.put(partial(self._fail_all, _closed()))
-            self._todo.put(None)
+            self._fail_all(_closed())
+        self._todo.put(None)
         if self._bridge is not None:
             self._bridge.close()
 
-    # ------------------------------------------------------------------------------------- requests of other threads
+    def _work(self) -> None:
+        """Carry out what needs the engine (without the lock)."""
+        while (todo := self._todo.get()) is not None:
+            try:
+                todo()
+            except Exception as error:  # noqa: BLE001 - callers must not wait for a thread that has ended
+                self._crashed(error)
 
-    def run(self, calls: Sequence[RemoteCall], watch: Watch, parent: ScheduledCall | None = None) -> None:
+    def _crashed(self, error: Exception) -> None:
+        """Fail all calls by a fault of Weft (without the lock)."""
+        internal = InternalError(f"{type(error).__name__}: {error}", hint="Please report this.")
+        internal.__cause__ = error
+        with self._lock:
+            self._fail_all(internal)
+
+    # ------------------------------------------------------------------------------------------- requests of callers
+
+    def run(self, calls: Sequence[RemoteCall], watch: Watch) -> None:
         """Run calls and wait for them. TaskError, RunFailedError, RunCancelledError: the first failure."""
         self._engine.check_open()
-        parent = parent or getattr(here, "call_state", None)
-        compute(_arrays(calls), self.session, watch)
-        batch = CallBatch(calls)
-        watch.began(partial(self._todo.put, partial(self._stop, batch)), batch.share)
-        with waiting():
-            self._enqueue(partial(self._begin, batch, parent))
+        plan = planned(calls)
+        compute(plan.arrays, self.session, watch)
+        parent: ScheduledCall | None = getattr(here, "call_state", None)
+        batch = CallBatch(calls, parent)
+        watch.began(partial(self.stop, batch), batch.share)
+        if parent is not None:
+            if self.suspend(parent, batch, plan):
+                self._here.wait(parent)
+        else:
+            with self._lock:
+                self._begin(batch, plan)
+                self._want_slots()
             try:
                 batch.over.wait()
             except KeyboardInterrupt:
-                self._todo.put(partial(self._stop, batch))
+                self.stop(batch)
                 batch.over.wait()
                 raise
         if batch.error is not None:
             raise batch.error
 
-    def request_slot(self, call_state: ScheduledCall, handover: SlotHandover) -> None:
-        """Request a slot for a function that can continue. ConflictError: the session is closed."""
-        self._enqueue(partial(self._queue_hold, call_state, handover))
+    def stop(self, batch: CallBatch) -> None:
+        """Stop the calls of a batch that no other batch waits for."""
+        with self._lock:
+            self._stop(batch)
+            self._want_slots()
 
-    def lost(self, call_state: ScheduledCall) -> None:
-        """Run a call request_slot whose process was lost while it waited."""
-        self._todo.put(partial(self._restart, call_state))
-
-    def _enqueue(self, todo: Callable[[], None]) -> None:
-        """Run `todo` on the scheduler's thread. ConflictError: the scheduler is closed."""
-        with self._closing:
-            if self._closed:
-                raise _closed()
-            self._todo.put(todo)
-
-    def find(self, number: int) -> ScheduledCall | None:
-        """Return the call with this number, None once it has ended."""
-        return self._pending.get(number)
-
-    # ---------------------------------------------------------------------------------- on the scheduler's thread
-
-    def _work(self) -> None:
-        while (todo := self._todo.get()) is not None:
-            try:
-                todo()
-                while self._ready and self._out < AHEAD * self.session.workers:
-                    self._ready.pop()()
-            except Exception as error:  # noqa: BLE001 - callers must not wait for a thread that has ended
-                internal = InternalError(f"{type(error).__name__}: {error}", hint="Please report this.")
-                internal.__cause__ = error
-                self._fail_all(internal)
-
-    def _begin(self, batch: CallBatch, parent: ScheduledCall | None) -> None:
-        if parent is not None and (parent.stopped or parent.ended):
-            self._end_batch(batch, RunCancelledError(f"{parent.call.name} was cancelled"))
-            return
-        if parent is not None:
-            parent.children.add(batch)
-        fresh: list[ScheduledCall] = []
-        for call_state in self._closure(batch.calls, fresh):
-            call_state.batches.add(batch)
-            batch.left.add(call_state)
-        batch.n = len(batch.left)
-        for call_state in reversed(fresh):
-            if not call_state.missing:
-                self._ready.append(partial(self._start, call_state))
-        if not batch.left:
-            self._end_batch(batch, None)
-
-    def _closure(self, calls: Sequence[RemoteCall], fresh: list[ScheduledCall]) -> Iterable[ScheduledCall]:
-        """Return calls and all their dependencies that have no value yet; append the new ones to `fresh`."""
-        seen: dict[int, ScheduledCall] = {}
-        stack = [call for call in reversed(calls) if not call.done]
-        while stack:
-            call = stack.pop()
-            if call.number in seen:
-                continue
-            call_state = self._pending.get(call.number)
-            if call_state is None:
-                call_state = self._pending[call.number] = ScheduledCall(call)
-                fresh.append(call_state)
-            seen[call.number] = call_state
-            stack.extend(one for one in reversed(call.needs()) if isinstance(one, RemoteCall) and not one.done)
-        for call_state in fresh:
-            for one in call_state.call.needs():
-                if isinstance(one, RemoteCall) and not one.done:
-                    self._pending[one.number].readers.append(call_state)
-                    call_state.missing += 1
-        return seen.values()
-
-    def _start(self, call_state: ScheduledCall) -> None:
-        """Submit the job of a call."""
-        if call_state.ended:
-            return
-        call = call_state.call
-        needs = [one for one in call.needs() if isinstance(one, RemoteCall)]
+    def spawned(self, call_state: ScheduledCall, calls: Sequence[RemoteCall]) -> None:
+        """See `FunctionScheduler.spawned`."""
+        batch = CallBatch(calls, call_state)
         try:
-            args, kwargs = call.bound({one.number: index for index, one in enumerate(needs)})
-            if self._bridge is None:
-                body: Any = partial(self._call_here, call_state, args, kwargs)
-                params: dict[str, Any] = {}
-            else:
-                body, params = call_in_worker, self._bridge.params(call, args, kwargs)
-            values = [self._kept(one) for one in needs]
+            plan = planned(calls)
         except WeftError as error:
-            self._finish(call_state, error)
-        else:
-            self._submit(call_state, None, body, params, values)
-
-    def _queue_hold(self, call_state: ScheduledCall, handover: SlotHandover) -> None:
-        if call_state.stopped or call_state.ended:
-            handover.run_without_slot()
-            self._finish(call_state, RunCancelledError(f"{call_state.call.name} was cancelled"))
+            batch.error = error
+            plan = CallPlan([], [])
+        if plan.arrays:
+            self.suspend(call_state)
+            threading.Thread(target=self._compute, args=(call_state, batch, plan), daemon=True).start()
             return
-        self._ready.append(partial(self._hold, call_state, handover))
+        if not self.suspend(call_state, batch, plan) and call_state.host is not None:
+            call_state.host.resume(call_state)
 
-    def _hold(self, call_state: ScheduledCall, handover: SlotHandover) -> None:
-        """Submit the job that holds a slot for a function that continues."""
-        if call_state.stopped or call_state.ended:
-            self._queue_hold(call_state, handover)
-        elif self._bridge is None:
-            self._submit(call_state, handover, partial(_held_here, handover), {}, [])
-        else:
-            self._submit(call_state, handover, hold_slot_in_worker, self._bridge.hold_params(handover), [])
+    def _compute(self, call_state: ScheduledCall, batch: CallBatch, plan: CallPlan) -> None:
+        """Compute the arrays that a batch needs, then begin it (without the lock)."""
+        try:
+            compute(plan.arrays, self.session, Watch())
+        except Exception as error:  # noqa: BLE001 - sent to the function that waits
+            batch.error = error
+            plan = CallPlan([], [])
+        with self._lock:
+            call_state.batch = batch
+            self._begin(batch, plan)
+            self._want_slots()
 
-    def _submit(
-        self,
-        call_state: ScheduledCall,
-        handover: SlotHandover | None,
-        body: Any,
-        params: Any,
-        values: Sequence[KeptValues],
-    ) -> None:
-        name = re.sub(r"[^A-Za-z0-9_]+", "_", call_state.call.name).strip("_")[:100] or "call"
+    # -------------------------------------------------------------------------------------------- news of functions
+
+    def arrived(self, slot: SlotTask, host: FunctionHost) -> None:
+        """See `FunctionScheduler.arrived`."""
+        with self._lock:
+            if slot.host is not None:
+                self._bind(slot)
+            elif slot.first is None:
+                self._asked -= 1
+            slot.host, slot.began = host, self._now()
+            first = slot.first
+            ready = first is not None and not (first.begun or first.ended)
+            turn = self._take(slot, first) if first is not None and ready else self._next_for(slot)
+        self._dispatch(slot, turn)
+
+    def ended(
+        self, call_state: ScheduledCall, outcome: CallOutcome, *, own_thread: bool = False
+    ) -> ScheduledCall | None:
+        """See `FunctionScheduler.ended`."""
+        try:
+            with self._lock:
+                slot, call_state.slot = call_state.slot, None
+                self._leave(call_state)
+                if not call_state.ended:
+                    self._settle(call_state, outcome)
+                turn = self._next_for(slot)
+            if own_thread and turn is not None and turn.fresh and turn.call_state.inside is None:
+                return turn.call_state
+            self._dispatch(slot, turn)
+        except Exception as error:  # noqa: BLE001 - callers must not wait for a thread that has ended
+            self._crashed(error)
+        return None
+
+    def suspend(self, call_state: ScheduledCall, batch: CallBatch | None = None, plan: CallPlan | None = None) -> bool:
+        """Begin the batch that a function waits for, if it waits for one, and pass its slot on; return False if the
+        batch is over at once.
+        """
+        with self._lock:
+            call_state.batch = batch
+            call_state.inbox = call_state.inbox or queue.SimpleQueue()
+            if batch is not None and plan is not None:
+                self._begin(batch, plan)
+                if batch.over.is_set():
+                    self._want_slots()
+                    return False
+            call_state.waits = True
+            slot, call_state.slot = call_state.slot, None
+            turn = self._next_for(slot)
+        self._dispatch(slot, turn)
+        return True
+
+    def proceed(self, call_state: ScheduledCall) -> None:
+        """See `FunctionScheduler.proceed`."""
+        with self._lock:
+            self._resume(call_state)
+            self._want_slots()
+        self._here.wait(call_state)
+
+    def returns(self, call_state: ScheduledCall, host: FunctionHost) -> SlotTask | None:
+        """See `FunctionScheduler.returns`."""
+        with self._lock:
+            slot = call_state.slot
+            if slot is None or slot.host is not host or slot.ended or call_state.ended:
+                return None
+            slot.returns = call_state
+            self._end_slot(slot)
+            return slot
+
+    def lost(self, host: FunctionHost, call_states: Sequence[ScheduledCall]) -> None:
+        """See `FunctionScheduler.lost`."""
+        turns = []
+        with self._lock:
+            there = [one for one in reversed(call_states) if one.host is host]  # callers after what they wait for
+            killed = any(one.stopped for one in there)
+            waiting = {one for one in there if one.waits}
+            for call_state in waiting:
+                call_state.waits = False
+            self._light = [one for one in self._light if one not in waiting]
+            for slot in self._slots.values():
+                if slot.host is host:
+                    self._bind(slot)
+            for call_state in there:
+                if call_state.host is host:
+                    slot_elsewhere, call_state.slot = call_state.slot, None
+                    self._leave(call_state)
+                    batch = call_state.batch
+                    if killed and call_state in waiting and batch is not None and batch.error is not None:
+                        self._failed(call_state, _raised_in(call_state, batch.error))
+                    else:
+                        self._restart(call_state, killed=killed)
+                    turns.append((slot_elsewhere, self._next_for(slot_elsewhere)))
+            self._want_slots()
+        for one, turn in turns:
+            self._dispatch(one, turn)
+
+    def _bind(self, slot: SlotTask) -> None:
+        """Leave the running function of a lost process to the task that held its slot there.
+
+        The engine runs the task again, or gives it up with the reason.
+        """
+        call_state, slot.user = slot.user, None
+        if call_state is None:
+            return
+        call_state.slot = None
+        if call_state.host is slot.host:
+            self._leave(call_state)
+            if call_state.stopped:  # its task was cancelled, and does not run again
+                self._finish(call_state, _cancelled(call_state))
+                return
+            self._stop_children(call_state)
+            call_state.reset()
+            slot.first = call_state
+
+    def slot(self, number: int) -> SlotTask | None:
+        """See `FunctionScheduler.slot`."""
+        return self._slots.get(number)
+
+    def keep(self, value: Any) -> KeptValues:
+        """See `FunctionScheduler.keep`."""
+        return self._engine.put([value], 1)
+
+    # ------------------------------------------------------------------------------------------------------- slots
+
+    def _want_slots(self) -> None:
+        """Ask the engine for as many slots as there are functions for them."""
+        workers = self.session.workers
+        while self._heavy and self._out < AHEAD * workers:
+            first = self._heavy.pop()
+            if not first.ended:
+                self._ask(first)
+        while self._asked < len(self._light) and self._out < workers:
+            self._asked += 1
+            self._ask(None)
+
+    def _ask(self, first: ScheduledCall | None) -> None:
+        self._out += 1
+        slot = SlotTask(next(self._numbers), first)
+        self._slots[slot.number] = slot
+        self._todo.put(partial(self._submit, slot))
+
+    def _take(self, slot: SlotTask, call_state: ScheduledCall) -> _Turn:
+        fresh = not call_state.begun
+        slot.user = slot.last = call_state
+        call_state.slot = slot
+        if fresh:
+            call_state.begun, call_state.host = True, slot.host
+            self._enter(call_state)
+        return _Turn(call_state, fresh)
+
+    def _enter(self, call_state: ScheduledCall) -> None:
+        """Choose the thread for a function: that of one that waits for it, if possible, else a new one."""
+        call_state.level = 0
+        for batch in call_state.batches:
+            parent = batch.parent
+            if (
+                parent is not None
+                and parent.host is call_state.host
+                and parent.waits
+                and parent.batch is batch
+                and parent.nested is None
+                and parent.level < NESTED_MAX
+            ):
+                call_state.inside, parent.nested = parent, call_state
+                call_state.level = parent.level + 1
+                return
+
+    def _leave(self, call_state: ScheduledCall) -> None:
+        """Take note that a function has left its thread."""
+        inside, call_state.inside = call_state.inside, None
+        if inside is not None:
+            inside.nested = None
+
+    def _next_for(self, slot: SlotTask | None) -> _Turn | None:
+        """Give a slot to the next function, or end it."""
+        if slot is None or slot.ended:
+            self._want_slots()
+            return None
+        slot.user = None
+        if not slot.closing and self._now() - slot.began < SLICE_S and not self._closed:
+            while self._light:
+                call_state = self._light.pop()
+                if not call_state.ended:
+                    turn = self._take(slot, call_state)
+                    self._want_slots()
+                    return turn
+        self._end_slot(slot)
+        return None
+
+    def _end_slot(self, slot: SlotTask) -> None:
+        slot.ended = True
+        self._out -= 1
+        self._want_slots()
+
+    def _dispatch(self, slot: SlotTask | None, turn: _Turn | None) -> None:
+        """Start or resume the function that has a slot, or end the slot's task (without the lock)."""
+        while slot is not None:
+            if turn is None:
+                if slot.host is not None:
+                    slot.host.free(slot)
+                return
+            call_state, fresh = turn
+            assert call_state.host is not None
+            try:
+                (call_state.host.start if fresh else call_state.host.resume)(call_state)
+                return
+            except WeftError as error:
+                with self._lock:
+                    call_state.slot = None
+                    self._failed(call_state, error)
+                    turn = self._next_for(slot)
+
+    def _submit(self, slot: SlotTask) -> None:
+        """Submit the task of a slot (without the lock)."""
+        first = slot.first
+        name = "spawn" if first is None else as_name(first.call.name)
         graph = Graph(name, frontend="remote")
         kept: dict[str, KeptValues] = {}
-        inputs = []
-        for index, value in enumerate(values):
-            source = f"given-{index}"
-            inputs.append(graph.add(supplied_value, n=1, name=source))
-            kept[source] = value
-        vertex = graph.task(body, *inputs, name=name, params=params)
-        vertex.keep()
 
         def ended(job: Any, _: Any, commands: Sequence[Any]) -> None:
             if any(type(command) is Complete for command in commands):
-                self._todo.put(partial(self._ended, call_state, handover, run_of, vertex))
+                self._todo.put(partial(self._run_ended, slot))
 
-        run_of: list[Run] = []
         try:
-            call_state.run = self._engine.submit(graph, listeners=[ended], given=kept)
+            inputs = []
+            for source, value in enumerate([] if first is None else self._large_values(first)):
+                inputs.append(graph.add(supplied_value, n=1, name=f"given-{source}"))
+                kept[f"given-{source}"] = value
+            if self._bridge is None:
+                vertex = graph.task(partial(self._here.hold, slot), *inputs, name=name)
+            else:
+                vertex = graph.task(hold_slot_in_worker, *inputs, name=name, params=self._bridge.params(slot))
+            vertex.keep()
+            slot.vertex = vertex.id
+            slot.run = self._engine.submit(graph, listeners=[ended], given=kept)
         except WeftError as error:
-            if handover is not None:
-                handover.run_without_slot()
-            self._finish(call_state, error)
+            self._run_failed(slot, error)
+
+    def _large_values(self, call_state: ScheduledCall) -> list[KeptValues]:
+        """Return the large arguments of a call in the store of this session (without the lock). InputLimitError: there
+        are too many.
+        """
+        if len(call_state.large) > LARGE_MAX:
+            raise InputLimitError(
+                f"{call_state.call.name} takes {len(call_state.large):,} results of 1 KB and more; at most "
+                f"{LARGE_MAX:,} are allowed",
+                hint="Join them in steps: each of some calls takes a part, and another call takes their results.",
+            )
+        needs = {one.number: one for one in call_state.needs}
+        found = [needs[number].kept for number in call_state.large]
+        return [kept for kept in found if kept is not None]
+
+    def _run_ended(self, slot: SlotTask) -> None:
+        """Take note of the end of a task that held a slot (without the lock)."""
+        run, slot.run = slot.run, None
+        if run is None:
             return
-        run_of.append(call_state.run)
-        call_state.submitted = True
-        self._out += 1
-        if call_state.stopped:
-            call_state.run.cancel()
-
-    def _kept(self, call: RemoteCall) -> KeptValues:
-        """Return the value of a call in the store of this session."""
-        if call.kept is not None and call.kept.of(self._engine.store):
-            return call.kept
-        return self._engine.put([call.value], 1)
-
-    def _ended(self, call_state: ScheduledCall, handover: SlotHandover | None, run_of: list[Run], vertex: Any) -> None:
-        (run,) = run_of
-        self._out -= 1
-        call_state.submitted = False
         run.wait()
-        if call_state.run is run:
-            call_state.run = None
         try:
-            results = run.result()
-            value = results.value(vertex)
-            kept = None if isinstance(value, Suspended) else results.keep(vertex)
-        except WeftError as error:
-            self._failed(call_state, handover, error)
-        else:
-            if kept is not None and not call_state.ended:
-                call_state.call.keep(kept)
-                self._finish(call_state, None)
+            error = run.error()
+            call_state = slot.returns
+            if error is not None:
+                self._run_failed(slot, error)
+            elif call_state is not None:
+                kept = run.results().keep(slot.vertex)
+                with self._lock:
+                    self._settle(call_state, CallOutcome(kept=kept))
+                    self._want_slots()
         finally:
             run.forget()
+        with self._lock:
+            self._slots.pop(slot.number, None)
 
-    def _failed(self, call_state: ScheduledCall, handover: SlotHandover | None, error: WeftError) -> None:
-        if handover is not None:
-            handover.run_without_slot()
+    def _run_failed(self, slot: SlotTask, error: WeftError) -> None:
+        """Fail the call for which a task held a slot, or run it again (without the lock)."""
+        task, _, reason = error.message.partition(": ")
+        with self._lock:
+            self._slots.pop(slot.number, None)
+            if not slot.ended:
+                if slot.host is None and slot.first is None:
+                    self._asked -= 1
+                self._end_slot(slot)
+                found = [slot.user, slot.first, slot.last, *reversed(self._light)]
+            else:
+                found = [slot.returns]
+            call_state = next((one for one in found if one is not None and not one.ended), None)
+            if call_state is not None and (slot.returns is not None or not isinstance(error, RunCancelledError)):
+                call_state.slot = None
+                if slot.vertex and f"{slot.vertex}[0]" in task:
+                    error.message = f"{call_state.call.name} failed: {reason}"
+                self._failed(call_state, error)
+            elif slot.user is not None and not slot.user.ended:
+                self._finish(slot.user, _cancelled(slot.user))
+            self._want_slots()
+
+    def _cancel(self, slot: SlotTask) -> None:
+        """Cancel the task of a slot, which ends with the running function or after the grace period (without the
+        lock).
+        """
+        if slot.run is not None:
+            slot.run.cancel()
+
+    # ------------------------------------------------------------------------------------------------------- calls
+
+    def _begin(self, batch: CallBatch, plan: CallPlan) -> None:
+        parent = batch.parent
+        if self._closed:
+            batch.error = _closed()
+        elif parent is not None and (parent.stopped or parent.ended):
+            batch.error = _cancelled(parent)
+        if batch.error is not None:
+            self._end_batch(batch)
+            return
+        fresh: list[ScheduledCall] = []
+        for call, needs in plan.calls:
+            call_state = self._pending.get(call.number)
+            if call_state is None:
+                if call.done:
+                    continue
+                call_state = self._pending[call.number] = ScheduledCall(call, needs)
+                fresh.append(call_state)
+            call_state.batches.append(batch)
+            batch.left.add(call_state)
+        batch.n = len(batch.left)
+        if parent is not None:
+            parent.children |= {batch}
+        for call_state in fresh:
+            for one in call_state.needs:
+                if not one.done:
+                    self._pending[one.number].readers.append(call_state)
+                    call_state.missing += 1
+        for call_state in reversed(fresh):
+            if not call_state.missing:
+                self._queue(call_state)
+        if not batch.left:
+            self._end_batch(batch)
+
+    def _queue(self, call_state: ScheduledCall) -> None:
+        """Make a function ready."""
+        if not call_state.begun and call_state.needs:
+            store = self._engine.store
+            large = [one.number for one in call_state.needs if one.kept is not None and one.kept.of(store)]
+            call_state.large = {number: position for position, number in enumerate(large)}
+            if large:
+                self._heavy.append(call_state)
+                return
+        self._light.append(call_state)
+
+    def _resume(self, call_state: ScheduledCall) -> None:
+        """Make a function that waits ready; a call that has ended otherwise goes on without a slot."""
+        if call_state.ended or self._closed:
+            if call_state.host is not None:
+                self._todo.put(partial(call_state.host.resume, call_state))
+        else:
+            self._queue(call_state)
+
+    def _settle(self, call_state: ScheduledCall, outcome: CallOutcome) -> None:
+        """Take the end of a function."""
+        if outcome.error is not None:
+            self._failed(call_state, outcome.error)
+        elif call_state.stopped:
+            self._finish(call_state, _cancelled(call_state))
+        else:
+            if outcome.kept is not None:
+                call_state.call.keep(outcome.kept)
+            else:
+                call_state.call.settle(outcome.value)
+            self._finish(call_state, None)
+
+    def _failed(self, call_state: ScheduledCall, error: WeftError) -> None:
         if call_state.ended:
             return
-        if handover is not None and handover.lost:
-            self._restart(call_state)
-        elif isinstance(error, TaskError) and call_state.tries < call_state.call.retries and not call_state.stopped:
+        if call_state.stopped:
+            error = _cancelled(call_state)
+        if isinstance(error, TaskError) and call_state.tries < call_state.call.retries:
             call_state.tries += 1
-            self._stop_children(call_state)
-            self._ready.append(partial(self._start, call_state))
+            self._again(call_state)
         else:
             self._finish(call_state, error)
 
-    def _restart(self, call_state: ScheduledCall) -> None:
-        """Run a call from its beginning, since its process was lost."""
-        if call_state.ended or call_state.submitted:
+    def _restart(self, call_state: ScheduledCall, *, killed: bool) -> None:
+        """Run a call from its beginning, since its process was lost, or was killed because of another call."""
+        if call_state.ended:
             return
-        call_state.lost += 1
-        self._stop_children(call_state)
-        if call_state.lost > RETRIES or call_state.stopped:
+        call_state.lost += not killed
+        if call_state.stopped:
+            self._finish(call_state, _cancelled(call_state))
+        elif call_state.lost > RETRIES:
+            name = call_state.call.name
             self._finish(
-                call_state,
-                RunCancelledError(f"{call_state.call.name} was lost with its worker process {call_state.lost} times"),
+                call_state, RunCancelledError(f"{name} was lost with its worker process {call_state.lost} times")
             )
         else:
-            self._ready.append(partial(self._start, call_state))
+            self._again(call_state)
+
+    def _again(self, call_state: ScheduledCall) -> None:
+        self._stop_children(call_state)
+        call_state.reset()
+        self._queue(call_state)
 
     def _finish(self, call_state: ScheduledCall, error: BaseException | None) -> None:
         """End a call: its readers become ready, or fail with its error."""
@@ -338,93 +595,77 @@ class CallScheduler:
             for reader in one.readers:
                 reader.missing -= 1
                 if error is None and not reader.missing and not reader.ended:
-                    self._ready.append(partial(self._start, reader))
-            for batch in list(one.batches):
+                    self._queue(reader)
+            one.readers = []
+            for batch in one.batches if error is None else list(one.batches):
                 batch.left.discard(one)
                 if error is not None and batch.error is None:
                     batch.error = error
                     self._stop(batch)
                 if not batch.left:
-                    self._end_batch(batch, batch.error)
+                    self._end_batch(batch)
 
-    def _end_batch(self, batch: CallBatch, error: BaseException | None) -> None:
-        batch.error = error
+    def _end_batch(self, batch: CallBatch) -> None:
+        if batch.over.is_set():
+            return
         batch.over.set()
+        parent = batch.parent
+        if parent is not None:
+            parent.children -= {batch}
+            if parent.waits and parent.batch is batch:
+                self._resume(parent)
 
     def _stop(self, batch: CallBatch) -> None:
-        """Stop the calls of a batch that no other batch waits for."""
         if batch.over.is_set():
             return
         if batch.error is None:
             batch.error = RunCancelledError("the computation was cancelled")
         for call_state in list(batch.left):
-            call_state.batches.discard(batch)
-            if call_state.batches:
+            if len(call_state.batches) > 1:
+                call_state.batches.remove(batch)
                 batch.left.discard(call_state)
             else:
-                call_state.batches.add(batch)
-                self._stop_entry(call_state)
+                self._stop_call(call_state)
         if not batch.left:
-            self._end_batch(batch, batch.error)
+            self._end_batch(batch)
 
-    def _stop_entry(self, call_state: ScheduledCall) -> None:
+    def _stop_call(self, call_state: ScheduledCall) -> None:
+        """Stop a call: one that has begun ends with its function or its task."""
         if call_state.stopped or call_state.ended:
             return
         call_state.stopped = True
-        if call_state.submitted and call_state.run is not None:
-            call_state.run.cancel()
+        slot = call_state.slot
+        if slot is not None:
+            slot.closing = True
+            self._todo.put(partial(self._cancel, slot))
         children = bool(call_state.children)
         self._stop_children(call_state)
-        if not call_state.submitted and not children:
-            self._finish(call_state, RunCancelledError(f"{call_state.call.name} was cancelled"))
+        if slot is None and not children:
+            self._finish(call_state, _cancelled(call_state))
 
     def _stop_children(self, call_state: ScheduledCall) -> None:
-        children, call_state.children = call_state.children, set()
+        children, call_state.children = call_state.children, frozenset()
         for batch in children:
             self._stop(batch)
 
     def _fail_all(self, error: WeftError) -> None:
-        while self._ready:
-            self._ready.pop()
+        self._light.clear()
+        self._heavy.clear()
         for call_state in list(self._pending.values()):
             call_state.stopped = True
             self._finish(call_state, error)
-
-    # ----------------------------------------------------------------------------------------- in worker threads
-
-    def _call_here(self, call_state: ScheduledCall, args: Any, kwargs: Any, ctx: Any, inputs: Any) -> Any:
-        values = [one.all()[0] for one in inputs.values()]
-
-        def work() -> Any:
-            here.call_state = call_state
-            with using(self.session):
-                given_args, given_kwargs = substitute_values((args, kwargs), values)
-                return call_state.call.checked(call_state.call.function(*given_args, **given_kwargs))
-
-        return CoroutineThread(work, partial(self.request_slot, call_state)).start()
 
 
 def _closed() -> ConflictError:
     return ConflictError("the session is closed", hint="Open a new session.")
 
 
-def _held_here(handover: SlotHandover, ctx: Any, inputs: Any) -> Any:
-    return handover.hold()
+def _raised_in(call_state: ScheduledCall, error: BaseException) -> WeftError:
+    """Return the error of a function that cannot catch the error of its calls any more."""
+    outcome = failed(call_state.call.name, described(error, OWN_FILES))
+    assert outcome.error is not None
+    return outcome.error
 
 
-def _arrays(calls: Sequence[RemoteCall]) -> list[Any]:
-    """Return the arrays among the arguments of calls and of all their dependencies."""
-    found: dict[int, Any] = {}
-    seen: set[int] = set()
-    stack = list(calls)
-    while stack:
-        call = stack.pop()
-        if call.number in seen or call.done:
-            continue
-        seen.add(call.number)
-        for one in call.needs():
-            if isinstance(one, RemoteCall):
-                stack.append(one)
-            else:
-                found[id(one)] = one
-    return list(found.values())
+def _cancelled(call_state: ScheduledCall) -> RunCancelledError:
+    return RunCancelledError(f"{call_state.call.name} was cancelled")

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.frontends.tensors.arrays.executables import ExecutableTuple, Watch, here
-from weft.model.errors import UsageError
+from weft.graph.task import LATER, LATER_HINT, runs_later
+from weft.model.errors import ProgramError, UsageError
 from weft.remote.calls import RETRIES, CallResult, RemoteCall
 from weft.remote.scheduler import call_scheduler
 from weft.tensor.sessions import current
@@ -61,14 +62,17 @@ def spawn(
 ) -> Any:
     """Return what a function will return: nothing runs before it is asked for, and then once.
 
-    Results of other calls and arrays among the arguments, also inside lists, tuples and dicts, are computed first;
-    the function gets the values of calls, and arrays as they are, or as NumPy's with `resolve_tileable_input`. With
-    `n_output` the function returns that many values, and an `ExecutableTuple` of as many results is returned. With
-    `retry_when_fail` a call that fails is tried up to three more times. A single argument need not be in a tuple.
-    TypeError: the arguments are none.
+    Results of other calls and arrays among the arguments, also inside lists, tuples, sets, deques, dicts and arrays
+    of objects, are computed first; the function gets the values of calls, and arrays as they are, or as NumPy's
+    with `resolve_tileable_input`. With `n_output` the function returns that many values (with 1 its value is taken
+    as it is), and an `ExecutableTuple` of as many results is returned. With `retry_when_fail` a call that fails is
+    tried up to three more times. A single argument need not be in a tuple. TypeError: the arguments are none.
+    ProgramError: the function is a generator or `async def`.
     """
     if not callable(function):
         raise TypeError(f"{type(function).__name__} cannot be called: give a function")
+    if runs_later(function):
+        raise ProgramError(f"{getattr(function, '__name__', str(function))!r} {LATER}", hint=LATER_HINT)
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise TypeError(f"kwargs is {kwargs!r}: give a dict")
     if n_output is not None and (isinstance(n_output, bool) or not isinstance(n_output, int) or n_output < 1):
@@ -76,8 +80,10 @@ def spawn(
     given = tuple(args) if isinstance(args, tuple) and not isinstance(args, ExecutableTuple) else (args,)
     retries = RETRIES if retry_when_fail else 0
     call = RemoteCall(
-        function, given, kwargs or {}, -1 if n_output is None else n_output, retries, resolve_tileable_input
+        function, given, kwargs or {}, -1 if n_output in (None, 1) else n_output, retries, resolve_tileable_input
     )
     if n_output is None:
         return Object(call)
+    if n_output == 1:
+        return ExecutableTuple([Object(call)])
     return ExecutableTuple([Object(call, at) for at in range(n_output)])

@@ -9,35 +9,49 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
 
 from weft.admin.control import ControlServer
 from weft.engine.machines.job import JobState
-from weft.model.errors import ConflictError, InternalError, RunFailedError, TaskError, WeftError
+from weft.model.errors import ConflictError, InternalError, RunFailedError, TaskError, UsageError, WeftError
 from weft.model.ids import item_name
+from weft.model.suggestions import did_you_mean
 from weft.runs.records import SUSPENDED, Record
 from weft.runs.verbs import protocol
+from weft.runtime.clock import RealClock
+from weft.store.expiry import expire
+from weft.store.limits import limit_error
+from weft.store.state import StateRoot
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from weft.durability.journal import FileJournal
     from weft.durability.resume import Plan
+    from weft.engine.commands import Complete
     from weft.engine.policy import ManagerFactory
+    from weft.engine.provider import SharedSlots
     from weft.graph.logical import Vertex
-    from weft.graph.spec import RunSpec
+    from weft.graph.spec import RunHost, RunSpec
     from weft.runs.recorder import RunRecorder
     from weft.runs.verbs import Handler
     from weft.runtime.cache import StepCache
-    from weft.runtime.loop import JobRun
+    from weft.runtime.history import Historian
+    from weft.runtime.job import JobRun
     from weft.runtime.session import EngineSession, Run
     from weft.store.catalog import Catalog
     from weft.store.filesystems import Copy
     from weft.store.outputs import Outputs
     from weft.store.state import RunFolder
 
+SUSPEND: Final = "suspend"
+SCALE: Final = "scale"
+"""The requests to the controller of a job: stop all tasks, and run these numbers of tasks, by vertex."""
+_DIGITS: Final = 6
+"""The most digits of a number of tasks."""
 JOURNAL_S: Final = 30.0
 """The seconds that the end of a run waits for its journal."""
 
@@ -49,21 +63,29 @@ class RunMessage(Struct, frozen=True):
 
 
 class RunAnnounced(Struct, frozen=True):
-    """The id of a run that is about to begin, its steps in order, and warnings for the user."""
+    """The id of a run that is about to begin, its steps in order, and warnings for the user.
+
+    `replicas`: its steps are groups of replicas of training jobs.
+    """
 
     run_id: str
     steps: Sequence[str]
     warnings: Sequence[str]
+    replicas: bool = False
 
 
 class RunResult(Struct, frozen=True):
-    """The end of a run. `outputs` maps `step.artifact` to a path that exists; `error` is None if it succeeded."""
+    """The end of a run. `outputs` maps `step.artifact` to a path that exists; `error` is None if it succeeded.
+
+    `at_rest`: it is suspended because its file says so.
+    """
 
     run_id: str
     state: str
     folder: Path
     outputs: dict[str, str]
     error: WeftError | None
+    at_rest: bool = False
 
 
 RunEvent: TypeAlias = Record | RunMessage | RunAnnounced
@@ -107,6 +129,10 @@ class ActiveRun:
             self.gone = {vertex: [n for v, n in plan.gone if v == vertex] for vertex, _ in plan.gone}
         self.events = events
         self._suspended = False
+        self._lock = threading.Lock()
+        self._accepts = False
+        self._at_rest = False
+        self._memo: object = None
         self.run: Run
         """Its job, after the start."""
         self._result: RunResult | None = None
@@ -136,9 +162,32 @@ class ActiveRun:
         if self.stack.values is not None:
             job.outputs = self.stack.values
             job.answers = {} if self.plan is None else self.plan.answers
+        if self.spec.host is not None:
+            job.listeners.append(self._watch)  # first: the recorder records nothing after the end of the run
         job.listeners.append(self.stack.recorder)
         if self.stack.cache is not None:
             job.listeners.append(self.stack.cache.watch)
+
+    def _watch(self, job: JobRun, events: object, commands: object) -> None:
+        """Let the host know of a new memo of the controller; the loop calls this under its lock."""
+        memo, host = job.inspector.controller_memo, self.spec.host
+        if memo is not self._memo and host is not None:
+            self._memo = memo
+            self.stack.recorder.call(partial(self._hear, host, memo))
+
+    def _hear(self, host: RunHost, memo: object) -> Sequence[str]:
+        """Let the host write what is new, and release a run that nothing continues before a resume."""
+        news = host.watch(memo)
+        if not self._at_rest and host.rests(memo):
+            with self._lock:
+                self._at_rest = True
+                if self._accepts:
+                    self._rest()
+        return news
+
+    def _rest(self) -> None:
+        self._suspended = True
+        self.run.suspend(drain=True)
 
     # ------------------------------------------------------------------------------------------------- its life
 
@@ -147,6 +196,9 @@ class ActiveRun:
         plan, stack = self.plan, self.stack
         recovered = None if plan is None else plan.recovered
         try:
+            self._control = ControlServer(self.folder, {})
+            if self.spec.host is not None:
+                self.spec.host.open()
             run = session.start(
                 self.spec.graph,
                 listeners=listeners,
@@ -157,19 +209,52 @@ class ActiveRun:
                 recovered=None if recovered is None else (recovered.master, recovered.pending),
                 incarnation=0 if plan is None else plan.header.incarnation,
                 strict=stack.strict,
+                shared=self._shared(),
+                history=self._history(),
             )
             self.run = run
             if stack.side_outputs is not None:
                 stack.side_outputs.run = run
-            self._control = ControlServer(self.folder, self.orders())
+            self._control.serve(self.orders())
+            for name, payload in self.spec.requests:
+                run.request(name, payload)
         except BaseException as error:
-            if isinstance(error, WeftError):
-                stack.recorder.run_state("failed", error=error, ended=True)
+            found = limit_error(error) or error
+            if isinstance(found, WeftError):
+                stack.recorder.run_state("failed", error=found, ended=True)
             self.close()
-            raise
+            if found is error:
+                raise
+            raise found from error
         self._ender = threading.Thread(target=self._see_to_end, args=(run,), name=f"end of {self.name}", daemon=True)
         self._ender.start()
+        with self._lock:
+            self._accepts = True
+            if self._at_rest:
+                self._rest()
         return run
+
+    def _shared(self) -> SharedSlots | None:
+        """Return the slots of a run that shares its machine; None for other runs."""
+        sharing, host = self.spec.sharing, self.spec.host
+        if sharing is None or host is None:
+            return None
+        from weft.runtime.machine_ledger import ledger_folder  # few runs share the machine
+        from weft.runtime.machine_slots import MachineSlots
+
+        slots = MachineSlots(sharing.name or self.name, sharing, ledger_folder(), host.assign)
+        self.stack.undo.callback(slots.join, JOURNAL_S)
+        return slots
+
+    def _history(self) -> tuple[Historian, str] | None:
+        """Return what keeps the measurements of a run, with the fingerprint of its work; None for most runs."""
+        if not self.spec.history:
+            return None
+        from weft.runs.sessions import open_history  # few runs keep them
+
+        historian = open_history(StateRoot(self.folder.parent.parent))
+        self.stack.undo.callback(historian.close)
+        return historian, self.spec.history
 
     def orders(self) -> dict[str, Handler]:
         """Return the verbs that other processes may send, with their handlers."""
@@ -178,6 +263,7 @@ class ActiveRun:
         handlers: dict[str, Handler] = {
             "cancel": lambda order: self.cancel(order.get("reason") or "cancelled", force=bool(order.get("force"))),
             "suspend": lambda order: self.suspend(now=bool(order.get("now"))),
+            "scale": lambda order: self.scale(order.get("counts") or ""),
             "story": lambda order: list(run.story(order.get("subject") or "")),
             "why": lambda order: [wait.to_json() for wait in run.waits(order.get("subject") or "")],
             "explain": lambda _: run.explained()._replace(state=word(run.status)).to_json(),
@@ -199,7 +285,38 @@ class ActiveRun:
         if self._ending or self.run.job.outcome is not None:
             raise ConflictError(f"{self.name} is just ending", hint=f"Look at it: weft show {self.name}")
         self._suspended = True
-        self.run.suspend(drain=not now)
+        controlled = self.spec.graph.controller is not None
+        if controlled:
+            self.run.request(SUSPEND)
+        self.run.suspend(drain=controlled or not now)
+
+    def scale(self, counts: str) -> None:
+        """Change the numbers of tasks that run of controlled vertices (`worker=4,ps=2`).
+
+        UsageError: a vertex is unknown or cannot have so many. ConflictError: the run has no controller.
+        """
+        if self.spec.graph.controller is None:
+            raise ConflictError(f"{self.name} has no replicas to scale", hint="Only runs of training jobs have some.")
+        rows = {row.id: row.n for row in self.run.job.inspector.vertices if row.vertex.controlled}
+        wanted = {}
+        for pair in counts.split(","):
+            given, equals, number = (word.strip() for word in pair.partition("="))
+            name = given.lower()
+            if not equals:
+                raise UsageError(
+                    f"{pair[:60]!r} is no number of replicas", hint=f"For example: weft scale {self.name} worker=4"
+                )
+            if name not in rows:
+                known = did_you_mean(name, rows, f"There are: {', '.join(rows)}")
+                raise UsageError(f"{self.name} has no replica type {given[:60]!r}", hint=known)
+            least, most, why = (0, rows[name], "") if self.spec.host is None else self.spec.host.limits(name)
+            whole = number.isascii() and number.isdigit() and len(number) <= _DIGITS
+            if not whole or not least <= int(number) <= most:
+                bounds = f"always has {least}" if least == most else f"can have {least} to {most}"
+                message = f"{name} cannot have {number[:20] or 'no number of'} replicas: it {bounds}"
+                raise UsageError(f"{message} ({why})" if why else message)
+            wanted[name] = int(number)
+        self.run.request(SCALE, wanted)
 
     def interrupt(self, reason: str) -> None:
         """Cancel the run, with its final vertices."""
@@ -240,12 +357,14 @@ class ActiveRun:
             self._conclude_suspended(run.job)
             return
         recorder.finish(run.job)
+        state = spec.projection.run(run.status)
+        if spec.host is not None:
+            recorder.call(partial(_tell_end, spec.host, state, run.job.outcome))
         if self._control is not None:
             self._control.close()
         recorder.flush()
         self._free(run.job)
-        error = error_of(run)
-        state = spec.projection.run(run.status)
+        error = error_of(run, recorder.counted)
         if self.stack.strict and not recorder.complete and error is None:
             state, error = (
                 "failed",
@@ -260,12 +379,11 @@ class ActiveRun:
         job.listeners.remove(self.stack.recorder)
         if self._control is not None:
             self._control.close()
-        from weft.admin.deleting import end_processes  # few runs are suspended
-
-        end_processes(self.folder)
+        self._end_processes()
         self.stack.recorder.run_state(SUSPENDED, ended=True)
         self.stack.recorder.flush()
-        self._result = RunResult(self.name, SUSPENDED, self.folder, self._made_outputs(), None)
+        outputs = self._made_outputs()
+        self._result = RunResult(self.name, SUSPENDED, self.folder, outputs, None, at_rest=self._at_rest)
 
     def _free(self, job: JobRun) -> None:
         """Remove the values of a succeeded run, except its results."""
@@ -276,14 +394,16 @@ class ActiveRun:
                     values.free(stage.id, 0, max(stage.n, 0))
 
     def _made_outputs(self) -> dict[str, str]:
-        """Return the outputs that exist, by `step.artifact`."""
+        """Return the existing outputs of finished tasks, by `step.artifact`."""
         paths, found = self.spec.paths, {}
         if paths is None:
             return {}
+        done = self.run.job.inspector.finished_tasks()
         for stage in self.run.job.inspector.vertices:
             for index in range(max(stage.n, 0)):
-                for output, path in paths(stage.vertex, index).items():
-                    found[f"{item_name(stage.vertex.step, index)}.{output}"] = path
+                if (stage.id, index) in done:
+                    for output, path in paths(stage.vertex, index).items():
+                        found[f"{item_name(stage.vertex.step, index)}.{output}"] = path
         return {name: path for name, path in found.items() if os.path.lexists(path)}
 
     def close(self) -> None:
@@ -296,6 +416,9 @@ class ActiveRun:
                 self._control.close()
             stack.journal.close()
             stack.journal.join(JOURNAL_S)
+            self._end_processes()
+            if self.spec.host is not None:
+                self.spec.host.close()
             if stack.journal.error is not None and not stack.strict:
                 lost = "a resume would begin from the records alone"
                 if stack.values is not None:
@@ -305,9 +428,19 @@ class ActiveRun:
                 lost = "" if stack.recorder.complete else "; `weft show` and `weft ls` cannot show how this run ended"
                 self.events.note(f"{problem}{lost}")
             stack.undo.close()
+            expire(StateRoot(self.folder.parent.parent), RealClock().wall())
         finally:
             self.settled.set()
             self.events.end()
+
+    def _end_processes(self) -> None:
+        """End what killed guardians have left, by their records."""
+        with suppress(OSError), os.scandir(self.folder / "processes") as entries:
+            if next(entries, None) is None:
+                return
+            from weft.admin.deleting import end_processes  # few runs leave processes
+
+            end_processes(self.folder)
 
     def discard(self) -> None:
         """Remove a run that was never started, with all its files."""
@@ -336,8 +469,10 @@ class RunEvents:
         self._queue.put(RunMessage(text))
 
     def announce(self, run_id: str, spec: RunSpec) -> None:
-        """Add the announcement of the run."""
-        self._queue.put(RunAnnounced(run_id, spec.steps, spec.warnings))
+        """Add the announcement of the run, then its notes."""
+        self._queue.put(RunAnnounced(run_id, spec.steps, spec.warnings, spec.graph.controller is not None))
+        for note in spec.notes:
+            self.note(note)
 
     def end(self) -> None:
         """Mark the end of the events."""
@@ -351,13 +486,22 @@ class RunEvents:
         return event
 
 
-def error_of(run: Run) -> WeftError | None:
-    """Return the error of a run; the message of a failed step names the step already."""
+def _tell_end(host: RunHost, state: str, outcome: Complete | None) -> Sequence[str]:
+    host.end(state, "" if outcome is None else outcome.message, RealClock().wall())
+    return ()
+
+
+def error_of(run: Run, counted: Callable[[str, str], str]) -> WeftError | None:
+    """Return the error of a run; `counted` returns the message of a failed task for the whole run."""
     error = run.error()
     if isinstance(error, TaskError):
         own = error.message.removeprefix(f"{error.task} failed: ")
         return type(error)(
-            own, task=error.task, traceback_text=error.traceback_text, raised=error.raised, hint=error.hint
+            counted(own, error.task),
+            task=error.task,
+            traceback_text=error.traceback_text,
+            raised=error.raised,
+            hint=error.hint,
         )
     return error
 

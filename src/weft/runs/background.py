@@ -11,9 +11,10 @@ from weft.model.errors import ConflictError, UsageError
 from weft.store.state import owned
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from weft.model.errors import WeftError
     from weft.store.state import StateRoot
 
 UP: Final = "up"
@@ -31,11 +32,24 @@ class StartedRun(Struct, frozen=True):
     code: int = 0
 
 
+class CommandLine(Struct, frozen=True):
+    """A command line of `weft` for a process of its own."""
+
+    words: Sequence[str]
+    cwd: Path
+    environ: Mapping[str, str]
+
+
 class Starter(Protocol):
     """Starts processes that run command lines of `weft`."""
 
-    def start(self, words: Sequence[str], cwd: Path, environ: Mapping[str, str]) -> StartedRun:
-        """Start a command line, and return when its run has begun or the process has ended. InternalError: it died."""
+    def start(self, lines: Iterable[CommandLine]) -> Generator[tuple[int, StartedRun | WeftError]]:
+        """Start command lines, several at a time; yield the number of each, from 0, when its run has begun or its
+        process has ended.
+
+        A line is taken from `lines` when its process starts. Processes whose start was not yielded end when the
+        generator is closed. InternalError: a process died. NotFoundError, CapacityError: it cannot be started.
+        """
         ...
 
     def reap(self) -> None:
@@ -48,11 +62,11 @@ def is_up(state: StateRoot) -> bool:
     return owned(state.path / UP)
 
 
-def hand_over(state: StateRoot, words: Sequence[str], cwd: Path, environ: Mapping[str, str]) -> StartedRun | None:
+def hand_over(state: StateRoot, line: CommandLine) -> StartedRun | None:
     """Let the process of a state folder start a command line; None if there is none, or it cannot take this one."""
     if not is_up(state):
         return None
-    order = {"do": "run", "words": list(words), "cwd": str(cwd), "environ": dict(environ)}
+    order = {"do": "run", "words": list(line.words), "cwd": str(line.cwd), "environ": dict(line.environ)}
     try:
         return StartedRun(**send(state.path / UP, order, timeout=PATIENCE_S))
     except (ConflictError, UsageError):  # the process is ending, or the environment is too large for a request

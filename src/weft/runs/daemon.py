@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from weft.admin.control import ControlServer
 from weft.admin.scheduling import Scheduler
-from weft.model.errors import ConflictError, NotFoundError, RunFailedError, UsageError, WeftError
+from weft.model.errors import ConflictError, RunFailedError, UsageError, WeftError
 from weft.model.records import as_dict
-from weft.runs.background import UP, StartedRun, Starter, is_up
-from weft.runs.records import ACTIVE, INTERRUPTED
+from weft.runs.background import UP, CommandLine, StartedRun, Starter, is_up
+from weft.runs.listing import outcome_of
+from weft.runs.records import INTERRUPTED
 from weft.store.folders import OwnerLock
 from weft.store.schedules import SCHEDULES_NAME, Schedules
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
     from weft.runs.service import RunService
     from weft.runtime.clock import WallClock
@@ -63,6 +64,7 @@ def serve(
                 while not end.is_set():
                     end.wait(scheduler.tick())
                     starter.reap()
+                    service.expire()
     finally:
         lock.release()
 
@@ -80,7 +82,11 @@ def _start_words(order: Mapping[str, Any], starter: Starter, say: Callable[[str]
     words, cwd, environ = order.get("words"), order.get("cwd"), order.get("environ")
     if not (isinstance(words, list) and isinstance(cwd, str) and isinstance(environ, dict)):
         raise UsageError("a request for a run needs words, cwd and environ")
-    started = starter.start([str(word) for word in words], Path(cwd), {str(k): str(v) for k, v in environ.items()})
+    line = CommandLine([str(word) for word in words], Path(cwd), {str(k): str(v) for k, v in environ.items()})
+    with closing(starter.start([line])) as starting:
+        _, started = next(starting)
+    if isinstance(started, WeftError):
+        raise started
     if started.run:
         say(f"{started.run} was accepted")
     return started
@@ -92,23 +98,31 @@ class _Launcher:
     def __init__(self, service: RunService, starter: Starter, environ: Mapping[str, str]) -> None:
         self._service, self._starter, self._environ = service, starter, environ
 
-    def start(self, schedule: PipelineSchedule, firing: Firing) -> str:
+    def start(
+        self, due: Iterable[tuple[PipelineSchedule, Firing]]
+    ) -> Generator[tuple[PipelineSchedule, Firing, str | WeftError]]:
+        taken: list[tuple[PipelineSchedule, Firing]] = []
+
+        def lines() -> Iterator[CommandLine]:
+            for one in due:
+                taken.append(one)
+                yield self._line(*one)
+
+        with closing(self._starter.start(lines())) as starting:
+            for number, started in starting:
+                found: str | WeftError = started if isinstance(started, WeftError) else started.run
+                if isinstance(started, StartedRun) and not started.run:
+                    message = started.err.strip().partition("\n")[0] or f"it ended with {started.code}"
+                    found = RunFailedError(message[:500])
+                yield *taken[number], found
+
+    def _line(self, schedule: PipelineSchedule, firing: Firing) -> CommandLine:
         words = ["run", schedule.file, "-d", "-q", "-n", schedule.name, "--state-dir", str(self._service.state.path)]
         words += ["--firing", f"{schedule.name}@{firing.due!r}@{firing.epoch}", *schedule.words]
-        folder = Path(schedule.file).parent
-        if not folder.is_dir():
-            raise NotFoundError(f"there is no folder {folder}")
-        started = self._starter.start(words, folder, self._environ)
-        if not started.run:
-            message = started.err.strip().partition("\n")[0] or f"it ended with {started.code}"
-            raise RunFailedError(message[:500])
-        return started.run
+        return CommandLine(words, Path(schedule.file).parent, self._environ)
 
-    def goes_on(self, run: str) -> bool:
-        try:
-            return self._service.show(run).state in ACTIVE
-        except WeftError:  # the run was deleted
-            return False
+    def outcome(self, run: str) -> str:
+        return outcome_of(self._service.state, run)
 
     def stop(self, run: str) -> None:
         self._service.cancel(run, reason="a later run of its schedule takes its place")

@@ -9,7 +9,9 @@ from weft.durability.journal import JOURNAL, read_journal, recover, same_graph
 from weft.durability.probing import probed
 from weft.engine.explain import Explained, ExplainedItem, edge_name, planned_edge, planned_width
 from weft.engine.waiting import Wait
+from weft.graph.logical import Role
 from weft.graph.validate import mark_results
+from weft.graph.visible import visible_edges
 from weft.model.errors import ConflictError, DefinitionError, NotFoundError, WeftError
 from weft.runs.verbs import VERBS
 from weft.store.state import check_trusted, owned
@@ -56,7 +58,11 @@ def waits_of(run: RunRecord, step: str, host: SourceHost) -> tuple[Wait, ...]:
     begun = None if item is None else record.items.get(item)
     if record.ended is not None or (begun is not None and begun.state == "running"):
         return ()
-    subject = record.name if item is None else f"{record.name}[{item}]"
+    return waits_within(run, record.name if item is None else f"{record.name}[{item}]", host)
+
+
+def waits_within(run: RunRecord, subject: str, host: SourceHost) -> tuple[Wait, ...]:
+    """Return why tasks of a vertex, a task or (with "") a run have not started, as `waits_of`."""
     try:
         if owned(run.folder):
             return tuple(map(Wait.from_json, send(run.folder, VERBS["why"].order(subject=subject))))
@@ -120,7 +126,7 @@ def replayed(folder: Path, graph: LogicalGraph, managers: Mapping[str, ManagerFa
 
 def _from_records(run: RunRecord, graph: LogicalGraph | None, remark: str) -> Explained:
     given = {} if graph is None else graph.vertices
-    vertices = {vertex.shown: vertex for vertex in given.values()}
+    vertices = {vertex.shown: vertex for vertex in given.values() if vertex.role is Role.OWN}
     known = {step.name: step for step in run.steps}
     rows = [
         ExplainedItem(
@@ -132,7 +138,7 @@ def _from_records(run: RunRecord, graph: LogicalGraph | None, remark: str) -> Ex
     ]
     rows += [
         ExplainedItem(edge_name(edge, given), planned_edge(edge), "(not known)")
-        for edge in (graph.edges if graph is not None else ())
+        for edge in (visible_edges(given, graph.edges) if graph is not None else ())
     ]
     return Explained(run.name or run.id, run.state, tuple(rows), (), remark)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 
-from weft.durability.programs import PROGRAM, load_graph, pickle_graph
+from weft.durability.programs import load_graph, pickle_graph
 from weft.graph.spec import RunSpec
 from weft.graph.validate import mark_results, validate
 from weft.model.errors import ConflictError
@@ -52,10 +52,8 @@ class GraphSource(Struct):
         """Do nothing: its tasks use no file system of Weft."""
         return []
 
-    def claim(self, run_id: str, folder: Path, copies: Sequence[Copy]) -> RunSpec | None:
-        """Return the run; None if a lost index has already used the id."""
-        if (folder / PROGRAM).exists():
-            return None
+    def claim(self, run_id: str, folder: Path, copies: Sequence[Copy]) -> RunSpec:
+        """Return the run."""
         script = Path(sys.argv[0]) if sys.argv and sys.argv[0] else Path()
         file = str(script.absolute()) if script.is_file() else ""
         paths = [str(Path(path).absolute()) for path in sys.path]

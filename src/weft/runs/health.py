@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from weft.model.errors import WeftError
+from weft.model.errors import NotFoundError, WeftError
 from weft.operators.call import why_not_mounted
 from weft.runs.listing import list_runs
-from weft.store.database import WHAT_CAN_GO
+from weft.store.database import DAMAGED_END, WHAT_CAN_GO
 from weft.store.entries import CACHE_NAME, CacheIndex
+from weft.store.places import OUTPUTS, STATE_NAME, why_no_outputs
 from weft.store.schedules import SCHEDULES_NAME, Schedules
-from weft.store.state import DESCRIPTION, read_description
+from weft.store.state import LEAST_ROOM, owned, read_description
 from weft.worker import mounting
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from weft.store.state import StateRoot
 
 _PATIENCE_S: Final = 30.0
-_LEAST_ROOM: Final = 1 << 20
 
 
 class Finding(Struct, frozen=True):
@@ -58,8 +58,12 @@ def examine(root: StateRoot, cache: ResultCache, *, full: bool = False) -> Itera
         "" if writable else f"chmod u+rwx {root.path}",
     )
     yield _room(root.path)
-    yield _index("the index of runs", root.catalog().database.damage(), str(root.path / "weft.db"))
-    yield _index("the index of the cache", cache.index.database.damage(), str(root.path / CACHE_NAME))
+    damage = root.catalog().database.damage().partition("\n")[0]
+    yield Finding("the index of runs", damage, "Make it again from the folders of the runs: weft ls" if damage else "")
+    damage = cache.index.database.damage().partition("\n")[0]
+    file = root.path / CACHE_NAME
+    hint = f"Move it away: mv {file} {file}{DAMAGED_END}. Weft makes it anew."
+    yield Finding("the index of the cache", damage, hint if damage else "")
     schedules = Schedules(root.path / SCHEDULES_NAME)
     damage = schedules.database.damage()
     if schedules.database.exists():
@@ -71,6 +75,9 @@ def examine(root: StateRoot, cache: ResultCache, *, full: bool = False) -> Itera
             else "",
         )
     schedules.close()
+    if root.path.name == STATE_NAME and (why := why_no_outputs(root.path.parent, (OUTPUTS,))):
+        hint = "Give the main file system of pipelines another folder: -f NAME=FOLDER, or [fs] in weft.toml"
+        yield Finding("the folder for outputs", why, hint)
     yield _descriptions(root)
     try:
         runs, _ = list_runs(root, limit=None, state="interrupted")
@@ -109,14 +116,9 @@ def _mounts() -> Finding:
 def _room(folder: Path) -> Finding:
     """Check the free space of the disk for the files that a run writes besides its outputs."""
     free = shutil.disk_usage(folder).free
-    if free >= _LEAST_ROOM:
+    if free >= LEAST_ROOM:
         return Finding("the disk of the state folder")
     return Finding("the disk of the state folder", f"it is full: {free >> 10} KiB are free", WHAT_CAN_GO)
-
-
-def _index(what: str, damage: str, file: str) -> Finding:
-    hint = f"Move it away: mv {file} {file}.damaged. Weft makes it anew." if damage else ""
-    return Finding(what, damage.partition("\n")[0], hint)
 
 
 def _some_of(broken: dict[str, str]) -> str:
@@ -127,10 +129,15 @@ def _descriptions(root: StateRoot) -> Finding:
     """Read the description of each run; no other command can show a run without one."""
     broken = {}
     for folder in sorted(root.runs.iterdir()) if root.runs.is_dir() else ():
-        if folder.name.startswith(".") or not (folder / DESCRIPTION).exists():  # the run is being made or removed
+        if folder.name.startswith(".") or not folder.is_dir():
             continue
         try:
             read_description(folder)
+        except FileNotFoundError:  # it was removed meanwhile
+            continue
+        except NotFoundError as error:
+            if not owned(folder):  # else the run is being made
+                broken[folder.name] = error.message
         except (WeftError, OSError) as error:
             broken[folder.name] = error.message if isinstance(error, WeftError) else f"{folder}: {error.strerror}"
     shown = _some_of(broken)
@@ -144,7 +151,7 @@ def _results(index: CacheIndex, cache: ResultCache, full: bool) -> Iterator[Find
     for entry in entries:
         if full:
             cache.distrust(entry)
-        if entry.expires is None and (problem := cache.find(entry.key).reason):
+        if problem := cache.find(entry.key).reason:
             broken[entry.key] = f"{entry.pipeline}/{entry.step}: {problem}"
     if broken:
         index.remove(broken)

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from weft.model.errors import NotFoundError
+from weft.runs.inner import inner_runs, the_inner_run, with_logs
 from weft.runs.reading import RunRecord, read_run
 from weft.runs.records import ACTIVE
+from weft.store.state import list_container_logs, list_inner_runs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +24,8 @@ class RunLogs(Struct, frozen=True):
 
     run: RunRecord
     logs: Sequence[LogFile]
+    mixed: bool = False
+    """Whether they are of replicas, whose lines are printed together."""
 
     @property
     def active(self) -> bool:
@@ -31,12 +36,48 @@ class RunLogs(Struct, frozen=True):
 def logs_of(folder: Path, step: str = "", attempt: int | None = None) -> RunLogs:
     """Return the logs of the latest attempt of each task, or of the named attempt; of all steps if none is named.
 
-    `step` is a step or an item of one (`step-2`, `step[2]`). NotFoundError: it does not exist.
+    `step` is a step or an item of one (`step-2`, `step[2]`), of replicas also with a container (`worker-2/sidecar`),
+    of a step with replicas also with one of them (`train/worker-2`). NotFoundError: it does not exist.
     """
     run = read_run(folder)
+    if not run.of_jobs:
+        return _with_inner(run, step, attempt)
+    named = step
+    step, slash, container = step.partition("/")
     one, item = run.task(step) if step else (None, None)
+    steps = run.steps if one is None else [one]
+    found = [log for each in steps for log in each.logs]
+    if slash:
+        beside = [log for log in list_container_logs(folder) if log.step in {each.name for each in steps}]
+        found = [log for log in beside if log.container == container]
+        if not found:
+            names = ", ".join(dict.fromkeys(log.container for log in beside))
+            own = f"That of its main container: weft logs {run.id}/{step}"
+            hint = f"There are: {names}. {own}" if names else own
+            raise NotFoundError(f"{step} of {run.id} has no log of a container {container!r}", hint=hint)
+    mixed = not step or any(each.name == named for each in run.steps)
+    return RunLogs(run, _latest(found, item, attempt), mixed)
+
+
+def _latest(logs: Sequence[LogFile], item: int | None, attempt: int | None) -> list[LogFile]:
+    """Return the log of the latest attempt, or of the named one, of each task or of the item."""
     latest: dict[tuple[str, int | None], LogFile] = {}
-    for log in (log for each in (run.steps if one is None else [one]) for log in each.logs):
+    for log in logs:
         if attempt in (None, log.attempt) and item in (None, log.index or 0):
             latest[(log.step, log.index)] = log
-    return RunLogs(run, list(latest.values()))
+    return list(latest.values())
+
+
+def _with_inner(run: RunRecord, step: str, attempt: int | None) -> RunLogs:
+    """Return the logs of steps, with those of the replicas that steps have begun; of a named replica, that alone."""
+    step, slash, replica = step.partition("/")
+    if slash:
+        begun = the_inner_run(run, step)
+        found = logs_of(begun.folder, replica, attempt)
+        return RunLogs(run, list(with_logs((), [begun], lambda _: found.logs)), found.mixed)
+    one, item = run.task(step) if step else (None, None)
+    own = _latest([log for each in (run.steps if one is None else [one]) for log in each.logs], item, attempt)
+    inner = list_inner_runs(run.folder) if one is None else inner_runs(run, step)
+    if attempt is not None or not inner:
+        return RunLogs(run, own)
+    return RunLogs(run, list(with_logs(own, inner, lambda begun: logs_of(begun.folder).logs)), bool(step))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,10 +12,9 @@ from weft.durability.journal import JOURNAL, FileJournal, Header, graph_digest, 
 from weft.graph.validate import mark_results
 from weft.model.errors import WeftError
 from weft.runs.active import JOURNAL_S, ActiveRun, RunEvents, Stack, TaskOutputPaths, unforeseen_outputs
-from weft.runs.listing import open_catalog
+from weft.runs.listing import index_may_be_busy, next_run_id, open_catalog
 from weft.runs.recorder import RunRecorder
 from weft.runtime.clock import RealClock
-from weft.store.entries import cache_place
 from weft.store.folders import remove_folder
 from weft.store.locks import LOCKS
 from weft.store.results import close_cache, open_cache
@@ -66,8 +65,13 @@ def open_run(
         copies = source.copies(undo, events.note)
         spec = None
         while spec is None:
-            run_id, number = catalog.next_run_id()
-            spec = source.claim(run_id, state.folder(run_id), copies)
+            run_id, number = next_run_id(state, catalog)
+            try:
+                spec = source.claim(run_id, state.folder(run_id), copies)
+            except WeftError:
+                with suppress(WeftError):  # the refusal is what the user needs to know
+                    catalog.give_back(number)
+                raise
         events.announce(run_id, spec)
         folder = undo.enter_context(RunFolder.create(state, run_id))
         try:
@@ -75,7 +79,7 @@ def open_run(
         except WeftError:
             remove_folder(folder.path)
             raise
-        _describe(catalog, folder, spec, number, durability)
+        _describe(catalog, folder, spec, number, durability, events)
         values = open_values(spec, folder, undo)
         digest = spec.digest or graph_digest(spec.graph)
         mark_results(spec.graph)
@@ -93,7 +97,9 @@ def open_run(
         raise
 
 
-def _describe(catalog: Catalog, folder: RunFolder, spec: RunSpec, number: int, durability: str) -> None:
+def _describe(
+    catalog: Catalog, folder: RunFolder, spec: RunSpec, number: int, durability: str, events: RunEvents
+) -> None:
     """Write the description of the run to its folder and to the index."""
     from weft.store.catalog import RunRow
 
@@ -112,7 +118,8 @@ def _describe(catalog: Catalog, folder: RunFolder, spec: RunSpec, number: int, d
 
         write_file(folder.path / PROGRAM, spec.program)
     folder.describe(**{"steps": list(spec.steps), **common, **spec.about, DURABILITY: durability})
-    catalog.add_run(RunRow(id=folder.run_id, folder=str(folder.path), parameters=spec.parameters, **common))
+    with index_may_be_busy(events.note):
+        catalog.add_run(RunRow(id=folder.run_id, parameters=spec.parameters, **common))
 
 
 def final_steps(graph: LogicalGraph) -> frozenset[str]:
@@ -171,8 +178,7 @@ def make_stack(
     journal = make()
     undo.callback(journal.join, JOURNAL_S)
     undo.callback(journal.close)
-    if strict:
-        recorder.wait_for(journal)
+    recorder.wait_for(journal, durable=strict)
     return Stack(folder, catalog, undo, journal, recorder, values, cache, side_outputs, strict=strict)
 
 
@@ -214,9 +220,11 @@ def _open_cache(
     use = spec.cache
     assert use is not None
     state = folder.path.parent.parent
-    results = open_cache(cache_place(state), RealClock().wall)
+    results = open_cache(state, RealClock().wall)
     undo.callback(close_cache, results)
     try:
+        if damage := results.index.set_aside_damage():
+            events.note(damage)
         cache = StepCache(
             results,
             state / LOCKS,

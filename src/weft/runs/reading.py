@@ -6,20 +6,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
 
 from weft.model.errors import NotFoundError
-from weft.model.ids import item_name
+from weft.model.ids import item_name, loop_item
+from weft.model.suggestions import did_you_mean
 from weft.runs.records import INTERRUPTED, SUSPENDED, Record, RunTimes, append_records, read_records
-from weft.store.state import GRAPH_DIGEST, LogFile, last_sign, list_logs, os_error, owned, read_description
+from weft.store.state import (
+    GRAPH_DIGEST,
+    LogFile,
+    last_sign,
+    list_inner_runs,
+    list_logs,
+    os_error,
+    owned,
+    read_description,
+    read_status,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from weft.store.state import RunFolder
+
+
+TRAINING: Final = "training"
+"""The front end whose steps are groups of replicas."""
 
 
 class ItemRecord(Struct, kw_only=True):
@@ -86,6 +101,13 @@ class RunRecord(Struct, kw_only=True):
     error_code: str = ""
     message: str = ""
     steps: list[StepRecord] = field(default_factory=list)
+    jobs: Sequence[Mapping[str, Any]] = ()
+    """The training jobs of the run: kind, name, namespace, condition, status and events of each, and the step."""
+
+    @property
+    def of_jobs(self) -> bool:
+        """Whether its steps are groups of replicas of training jobs."""
+        return self.frontend == TRAINING
 
     @property
     def paused_s(self) -> float:
@@ -97,10 +119,17 @@ class RunRecord(Struct, kw_only=True):
         for step in self.steps:
             if step.name == name:
                 return step
+        if inside := self.dag(name):
+            listed = ", ".join(step.name for step in inside[:20])
+            raise NotFoundError(f"{name} of {self.id} is a dag", hint=f"Its steps: {listed}")
         raise NotFoundError(
             f"{self.id} has no step {name!r}",
             hint=f"It has: {', '.join(step.name for step in self.steps[:20]) or 'none yet'}",
         )
+
+    def dag(self, name: str) -> list[StepRecord]:
+        """Return the steps inside a dag; [] if no dag has this name."""
+        return [step for step in self.steps if step.name.startswith(f"{name}.")]
 
     def task(self, name: str) -> tuple[StepRecord, int | None]:
         """Return a step and the number of the named item (`step-2` or `step[2]`), None for the whole step.
@@ -109,6 +138,8 @@ class RunRecord(Struct, kw_only=True):
         """
         if any(step.name == name for step in self.steps):
             return self.step(name), None
+        if self.of_jobs:
+            return self._replica(name)
         match = _ITEM.fullmatch(name)
         step = next((step for step in self.steps if match is not None and step.name == match["step"]), None)
         if match is None or step is None:
@@ -123,8 +154,49 @@ class RunRecord(Struct, kw_only=True):
             raise NotFoundError(f"{step.name} of {self.id} has no item {number}", hint=hint)
         return step, number
 
+    def _replica(self, name: str) -> tuple[StepRecord, int | None]:
+        """Return a replica type and the number of a replica, by its short name or that of its pod."""
+        known = {step.name: step for step in self.steps}
+        names = [name.lower()]
+        for job in self.jobs:
+            prefix = f"{job['name']}-"
+            if name.startswith(prefix):
+                short = name.removeprefix(prefix)
+                names += [short, f"{job['name']}.{short}"]
+        for one in names:
+            if one in known:
+                return known[one], None
+            match = _ITEM.fullmatch(one)
+            step = None if match is None else known.get(match["step"])
+            if match is None or step is None:
+                continue
+            number = int(match["dash"] or match["bracket"])
+            if number < (step.width or 0):
+                return step, number
+            there = ", ".join(loop_item(step.name, n) for n in range(min(step.width or 0, _MOST_NAMED)))
+            more = f" and {step.width - _MOST_NAMED} more" if step.width and step.width > _MOST_NAMED else ""
+            hint = f"There are: {there}{more}" if there else f"None of its replicas has begun. See: weft show {self.id}"
+            raise NotFoundError(f"{self.id} has no replica {name[:100]!r}", hint=hint)
+        hint = did_you_mean(name, known, f"Its replica types: {', '.join(known)}")
+        raise NotFoundError(f"{self.id} has no replica {name[:100]!r}", hint=hint)
 
+
+_MOST_NAMED: Final = 8
 _ITEM: Final = re.compile(r"(?P<step>.+?)(?:-(?P<dash>[0-9]{1,9})|\[(?P<bracket>[0-9]{1,9})\])")
+
+
+def _description_of(folder: Path) -> Mapping[str, Any]:
+    """Return the description of a run. Errors are those of `read_run`."""
+    try:
+        return read_description(folder)
+    except (NotFoundError, FileNotFoundError):
+        if not folder.is_dir():
+            raise NotFoundError(f"there is no run in {folder}", hint="List the runs: weft ls") from None
+        return {}  # its owner died before the description, or has yet to write it
+    except NotADirectoryError:
+        raise NotFoundError(f"{folder} is not the folder of a run") from None
+    except PermissionError as error:
+        raise os_error(f"the run in {folder} cannot be read", error) from None
 
 
 def read_run(folder: Path, *, alive: bool | None = None) -> RunRecord:
@@ -134,16 +206,7 @@ def read_run(folder: Path, *, alive: bool | None = None) -> RunRecord:
     life, but may have run longer. NotFoundError: no run is there. ConflictError: its description is damaged, or of a
     newer version.
     """
-    try:
-        description = read_description(folder)
-    except (NotFoundError, FileNotFoundError):
-        if not folder.is_dir():
-            raise NotFoundError(f"there is no run in {folder}", hint="List the runs: weft ls") from None
-        description = {}  # its owner died before the description, or has yet to write it
-    except NotADirectoryError:
-        raise NotFoundError(f"{folder} is not the folder of a run") from None
-    except PermissionError as error:
-        raise os_error(f"the run in {folder} cannot be read", error) from None
+    description = _description_of(folder)
     run = RunRecord(
         id=folder.name,
         folder=folder,
@@ -165,7 +228,9 @@ def read_run(folder: Path, *, alive: bool | None = None) -> RunRecord:
         if record.step:
             _apply(steps.setdefault(record.step, StepRecord(name=record.step)), record, times.since)
             continue
-        run.state = record.state or run.state
+        if not record.state:  # news about the run
+            continue
+        run.state = record.state
         if record.ended:
             over, run.ended, run.error_code, run.message = True, record.time, record.error, record.message
         else:  # the record of a later owner, who resumed the run
@@ -180,12 +245,52 @@ def read_run(folder: Path, *, alive: bool | None = None) -> RunRecord:
             for part in parts:
                 if part.started is not None and part.ended is None:
                     part.state, part.ended = INTERRUPTED, run.ended
+    for step in steps.values():
+        if step.state == "pending" and step.items:
+            step.state = _state_of(step.items.values())
     for log in list_logs(folder):
         if log.step in steps:
             steps[log.step].logs.append(log)
     run.steps = list(steps.values())
-    run.outputs = {**run.outputs, **dict(_outputs(run.steps))}
+    if "training" in description:
+        run.jobs = [{**job, "condition": condition_of(job, run.state)} for job in read_status(folder)]
+    else:
+        run.jobs = [{**job, "step": one.name} for one in list_inner_runs(folder) for job in read_run(one.folder).jobs]
+    made = {name for step in run.steps for name in _succeeded(step)}
+    planned = {name: path for name, path in run.outputs.items() if name.rpartition(".")[0] in made}
+    run.outputs = {**planned, **dict(_outputs(run.steps))}
     return run
+
+
+QUEUED: Final = "Queued"
+"""The word for a job that waits for its places, which has no condition of upstream."""
+_GOING: Final = frozenset({"Pending", QUEUED, "Created", "Running", "Restarting"})
+"""The words for jobs that have not ended and are not suspended."""
+
+
+def condition_of(job: Mapping[str, Any], state: str) -> str:
+    """Return the present condition of a training job, whose run is in `state`: the last one of its status.
+
+    A job of another controller is Unmanaged, one that waits for its places Queued, and one of a killed run Interrupted.
+    """
+    if "managed_by" in job:
+        return "Unmanaged"
+    conditions = job["status"].get("conditions", ())
+    found: str = conditions[-1]["type"] if conditions else "Pending"
+    if found in ("Pending", "Created") and job.get("queued"):
+        found = QUEUED
+    return "Interrupted" if state == INTERRUPTED and found in _GOING else found
+
+
+def conditions_of(folder: Path, state: str) -> list[tuple[str, str]]:
+    """Return the name and the present condition of each training job of a run in `state`."""
+    return [(job["name"], condition_of(job, state)) for job in read_status(folder)]
+
+
+def _state_of(items: Collection[ItemRecord]) -> str:
+    """Return the state of a step of which only the tasks have records."""
+    states = {item.state for item in items}
+    return next((state for state in ("running", "failed", INTERRUPTED, "terminated") if state in states), "succeeded")
 
 
 def record_interruption(folder: RunFolder) -> None:
@@ -193,6 +298,17 @@ def record_interruption(folder: RunFolder) -> None:
     found = read_run(folder.path, alive=False)
     if found.state == INTERRUPTED and found.ended is not None:
         append_records(folder, [Record(time=found.ended, state=INTERRUPTED)])
+
+
+def _succeeded(step: StepRecord) -> Iterator[str]:
+    """Yield the name of a step, or the names of its items, as far as they have succeeded."""
+    if step.width is None:
+        if step.state == "succeeded":
+            yield step.name
+        return
+    for number, item in step.items.items():
+        if item.state == "succeeded":
+            yield item_name(step.name, number)
 
 
 def _outputs(steps: Iterable[StepRecord]) -> Iterator[tuple[str, str]]:
@@ -208,6 +324,7 @@ def _apply(step: StepRecord, record: Record, since: float) -> None:
     part: StepRecord | ItemRecord = step
     if record.index is not None:
         part = step.items.get(record.index) or step.items.setdefault(record.index, ItemRecord())
+        step.width = max(step.width or 0, record.index + 1)
     elif record.items is not None:
         step.width = record.items if record.items != 1 else None
         if step.width is None:  # an edit has changed the step
@@ -215,9 +332,9 @@ def _apply(step: StepRecord, record: Record, since: float) -> None:
     part.state = record.state or part.state
     if record.message or record.ended:
         part.message = record.message
-    part.exit = record.exit if record.exit is not None else part.exit
     part.outputs = record.outputs if record.ended else part.outputs
     if record.state == "running":
+        part.exit = None
         part.started = record.time if part.started is None or part.started < since else part.started
         part.ended = None
         part.attempts = max(part.attempts, record.attempt + 1)
@@ -226,8 +343,11 @@ def _apply(step: StepRecord, record: Record, since: float) -> None:
         "skipped",
     ):  # an owner that resumes the run starts the step again, or leaves it out
         part.started = part.ended = part.exit = None
+    part.exit = record.exit if record.exit is not None else part.exit
     if record.ended:
         part.ended = record.time
+        if part.started is not None and part.started < since:  # this owner took the result without a start
+            part.started = None
 
 
 def _of(description: Mapping[str, Any], key: str, kind: type | tuple[type, ...], default: Any) -> Any:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from weft.model.errors import NotFoundError, WeftError
-from weft.model.ids import item_name
+from weft.model.errors import ConflictError, NotFoundError, WeftError
+from weft.model.ids import item_name, loop_item
 from weft.runs.reading import read_run
+from weft.runs.records import INTERRUPTED, SUSPENDED
 from weft.runtime.cache import read_decisions
+from weft.store.state import read_description
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from weft.engine.waiting import Wait
-    from weft.runs.reading import RunRecord
+    from weft.runs.reading import ItemRecord, RunRecord, StepRecord
     from weft.store.results import ResultCache
     from weft.store.state import LogFile
 
@@ -24,7 +28,9 @@ if TYPE_CHECKING:
 class Reasons(Struct, frozen=True):
     """The answer of the cache: `outcome` is hit, miss, or none if it was not consulted; `run` is the compared run.
 
-    `waits` are the reasons why tasks of the step have not started.
+    Of a loop whose items have several answers, `outcome` is mixed and `items` has each answer, with the names of its
+    `tasks` items as `step`. `waits` are the reasons why tasks of the step have not started. `state` is that of a step
+    that runs, or has ended without success.
     """
 
     step: str
@@ -33,39 +39,106 @@ class Reasons(Struct, frozen=True):
     run: str = ""
     differences: tuple[str, ...] = ()
     waits: tuple[Wait, ...] = ()
+    state: str = ""
+    items: tuple[Reasons, ...] = ()
+    tasks: int = 1
 
     def lines(self) -> list[str]:
         """Return the answer as lines of text."""
         held = [wait.line() for wait in self.waits]
         if held and self.outcome == "none":
             return held
-        what = {"hit": "was taken from the cache", "miss": "ran"}.get(self.outcome)
+        held += [f"{self.step} {self.state}"] if self.state else []
+        if self.items:
+            return held + [line for each in self.items for line in each.lines()]
+        what = {"hit": f"{'was' if self.tasks == 1 else 'were'} taken from the cache", "miss": "ran"}.get(self.outcome)
         line = f"{self.step}: {self.reason}" if what is None else f"{self.step} {what}: {self.reason}"
-        return [*held, line, *(f"  also {difference}" for difference in self.differences[1:])]
+        return [*held, line, *(f"  also {each}" for each in self.differences[1:] if each not in self.reason)]
 
 
-def reasons(cache: ResultCache, run: RunRecord, step: str, other: RunRecord | None = None) -> Reasons:
+def reasons(
+    cache: ResultCache, run: RunRecord, step: str, other: RunRecord | None, note: Callable[[str], None]
+) -> Reasons:
     """Return why a step of a run (`step-2`: item 2 of it) ran, compared with the nearest result, or with `other`.
 
+    With an unusable index of the cache it is the recorded reason, and `note` reports that nothing was compared.
     NotFoundError: the step does not exist, or its inputs are no longer known.
     """
     record, item = run.task(step)
-    name, index = record.name, item or 0
-    decision = _decision(run, name, index)
-    if decision is None:
-        if record.started is None:
-            return Reasons(step, "none", f"it did not run: it is {record.state}")
-        return Reasons(
-            step, "none", "the cache was not asked: it is not enabled for this step, or the run was without it"
-        )
-    if other is not None:
-        other.step(name)
-        differences = cache.differences(_leaves(cache, other, name, index), _leaves(cache, run, name, index))
-        reason = f"{differences[0] if differences else 'nothing is different'}, compared with {other.id}"
-        return Reasons(step, decision["outcome"], reason, other.id, tuple(differences))
-    return Reasons(
-        step, decision["outcome"], decision["reason"], decision.get("run", ""), tuple(decision.get("differences", ()))
-    )
+    asked = _decisions(run, record.name)
+    compared = {} if other is None else _decisions(other, other.step(record.name).name)
+
+    def answer(part: StepRecord | ItemRecord, number: int) -> Reasons:
+        decision = asked.get(number)
+        if decision is None:
+            return Reasons(step, "none", _without_cache(run) if part.started is not None else _not_run(run, part))
+        if other is not None and (item is not None or number in compared or not compared):
+            try:
+                differences = cache.differences(
+                    _leaves(cache, other, step, compared.get(number)), _leaves(cache, run, step, decision)
+                )
+            except ConflictError as error:
+                note(f"{step} cannot be compared with {other.id}: {error.message}")
+            else:
+                reason = f"{differences[0] if differences else 'nothing is different'}, compared with {other.id}"
+                return Reasons(step, decision["outcome"], reason, other.id, tuple(differences))
+        differences = decision.get("differences", ())
+        return Reasons(step, decision["outcome"], decision["reason"], decision.get("run", ""), tuple(differences))
+
+    if item is not None:
+        return answer(record.items.get(item, record), item)
+    groups: dict[Reasons, list[int]] = {}
+    for number, part in sorted(record.items.items()):
+        if part.state != "pending":
+            groups.setdefault(answer(part, number), []).append(number)
+    if len(groups) < 2:
+        return next(iter(groups), None) or answer(record, 0)
+    items = tuple(replace(each, step=_listed(record, numbers), tasks=len(numbers)) for each, numbers in groups.items())
+    return Reasons(step, "mixed", "its items have several reasons", items=items)
+
+
+def _listed(record: StepRecord, numbers: Sequence[int]) -> str:
+    """Return the name of an item, or the number of several items with the first names."""
+    names = [loop_item(record.name, number) for number in numbers]
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    listed = f"{len(names)} of {record.width} items ({', '.join(names[:_MOST_NAMED])}{more})"
+    return names[0] if len(names) == 1 else listed
+
+
+_MOST_NAMED: Final = 5
+
+
+def state_of(run: RunRecord, step: str) -> str:
+    """Return the state of a step or an item that runs, or that ended without success, with its reason; else ""."""
+    record, item = run.task(step)
+    part = record if item is None else record.items.get(item, record)
+    if part.started is None:
+        return ""
+    if part.state == "running":
+        begun = datetime.fromtimestamp(part.started, UTC).astimezone().replace(tzinfo=None)
+        return f"is running since {begun.isoformat(' ', 'seconds')}"
+    if part.state == INTERRUPTED:
+        why = "suspended" if run.state == SUSPENDED else "interrupted"
+        return f"was interrupted: the run was {why}; it goes on with: weft resume {run.id}"
+    if part.state not in ("failed", "terminated"):
+        return ""
+    reason = part.message.partition("\n")[0]
+    return f"{part.state}: {reason}" if reason else part.state
+
+
+def _without_cache(run: RunRecord) -> str:
+    """Return why a step ran that was not looked up in the cache."""
+    if read_description(run.folder).get("cache_off"):
+        return "it ran because the run used no cache (--no-cache)"
+    return "it runs in every run, because its cache is not enabled"
+
+
+def _not_run(run: RunRecord, part: StepRecord | ItemRecord) -> str:
+    """Return why a step or an item has not started."""
+    if part.state == "pending":
+        goes_on = f"; it goes on with: weft resume {run.id}" if run.state in (SUSPENDED, INTERRUPTED) else ""
+        return f"it has not started: the run is {run.state}{goes_on}"
+    return f"{part.state}: {part.message or 'the records of the run do not have the reason'}"
 
 
 class Taken(Struct, frozen=True):
@@ -109,18 +182,16 @@ def _maker(folder: Path, name: str, task: int) -> Taken:
     return Taken(folder.name, item_name(name, task), logs[-1:])
 
 
-def _decision(run: RunRecord, step: str, index: int) -> dict[str, Any] | None:
-    """Return the last answer of the cache to a task."""
-    answers = [
-        decision
+def _decisions(run: RunRecord, step: str) -> dict[int, dict[str, Any]]:
+    """Return the last answer of the cache to each task of a step."""
+    return {
+        decision.get("task", 0): decision
         for decision in read_decisions(run.folder)
-        if decision["step"] == step and decision.get("task", 0) == index
-    ]
-    return next((decision for decision in reversed(answers) if decision.get("outcome") != "waiting"), None)
+        if decision["step"] == step and decision.get("outcome") != "waiting"
+    }
 
 
-def _leaves(cache: ResultCache, run: RunRecord, step: str, index: int) -> Mapping[str, str]:
-    decision = _decision(run, step, index)
+def _leaves(cache: ResultCache, run: RunRecord, step: str, decision: dict[str, Any] | None) -> Mapping[str, str]:
     if decision is None:
         raise NotFoundError(f"{step} of {run.id} was not looked up in the cache", hint="Compare with another run.")
     if isinstance(decision.get("leaves"), dict):

@@ -1,8 +1,7 @@
 """The recorder of one run: a listener of the loop that writes the records of the run.
 
-The hot path only collects the vertices whose state has changed. A thread of the recorder makes records of them, appends
-them to `events.jsonl` (many in one write), updates the index and calls `on_record`. A vertex that only helps a step
-makes a record only when it fails.
+The hot path only collects the vertices whose state has changed. A thread of the recorder makes records of them
+(`weft.runs.ticks`), appends them to `events.jsonl` (many in one write), updates the index and calls `on_record`.
 """
 
 from __future__ import annotations
@@ -12,19 +11,19 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
-from msgspec.structs import replace
-
-from weft.engine.commands import Complete, Launch
-from weft.engine.events import Done, Failed, Hit, UserEvent, ends_tasks
+from weft.engine.commands import Complete
+from weft.engine.events import ends_tasks
 from weft.engine.machines.job import JobState
-from weft.engine.machines.vertex import ENDED, VertexState
-from weft.graph.logical import Role
-from weft.model.errors import RunCancelledError, WeftError
-from weft.model.failures import Failure, error_of
+from weft.engine.machines.vertex import VertexState
+from weft.model.errors import WeftError
+from weft.model.failures import Failure
 from weft.runs.records import Record, RunTimes, open_events, read_records
-from weft.store.state import os_error
+from weft.runs.ticks import KnownMessage, RecordedTick, RecordMaker, is_recorded, moved_vertex
+from weft.store.database import BUSY, obstacle
+from weft.store.state import list_logs, os_error
 
 if TYPE_CHECKING:
     from weft.durability.journal import FileJournal
@@ -33,37 +32,13 @@ if TYPE_CHECKING:
     from weft.graph.logical import Vertex
     from weft.graph.projection import Projection
     from weft.runtime.clock import WallClock
-    from weft.runtime.loop import JobRun
+    from weft.runtime.job import JobRun
     from weft.store.catalog import Catalog
     from weft.store.state import RunFolder
 
-_MESSAGE_LIMIT: Final = 64 << 10
 _LAST_TICK_S: Final = 5.0
 _GATHER_S: Final = 0.01
 """Ticks within this time are written together, or earlier if a caller waits for the write."""
-
-
-class _Known(NamedTuple):
-    """The message of a step that is already in the records."""
-
-    step: str
-    message: str
-
-
-class _Tick:
-    """The data of one tick of the loop."""
-
-    __slots__ = ("commands", "events", "job", "stages", "time")
-
-    def __init__(
-        self,
-        time: float,
-        events: Sequence[Event],
-        commands: Sequence[Command],
-        stages: Sequence[tuple[Vertex, VertexState, int]],
-        job: JobState,
-    ) -> None:
-        self.time, self.events, self.commands, self.stages, self.job = time, events, commands, stages, job
 
 
 class RunRecorder:
@@ -92,38 +67,41 @@ class RunRecorder:
         self.problems: list[Exception] = []
         self._clock = clock
         self._catalog = catalog
-        self._words = projection
-        self._over = set(over)
-        self._per_item = items
         self._on_record = on_record
-        self._outputs = outputs
-        self._queue: queue.SimpleQueue[_Tick | _Known | Record | threading.Event | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[
+            RecordedTick | KnownMessage | Record | threading.Event | Callable[[], list[Record]] | None
+        ] = queue.SimpleQueue()
         self._known = 0  # number of recorded stages
         self._job: JobState | None = None
         self._saw_end = threading.Event()
         self._awaited = threading.Event()
-        self._journal: FileJournal | None = None
+        self._after: Callable[[Callable[[], None]], None] | None = None
+        self._journal: FileJournal | None = None  # whose failure ends the records
         self._held = self._released = 0  # ticks that wait for the journal; later ticks queue behind them
         self._fd = open_events(folder.events)
-        self._before = RunTimes.of(read_records(folder.path))
+        self._before = RunTimes()
+        attempts = self._earlier()
         self._began = self._before.started is not None
         self._resumed = self._began
         # Owned by the thread from here on.
         self._unwritten: list[Record] = []
         self._full = False
-        self._run = ""
-        self._run_ended = False
-        self._state: dict[str, str] = {}
-        self._started: set[str] = set()
-        self._attempt: dict[str, int] = {}
-        self._messages: dict[str, str] = {}
-        self._exit: dict[str, int] = {}
-        self._subjects: dict[str, tuple[str, bool]] = {}
-        self._wide: dict[str, Vertex] = {}
-        self._leases: dict[int, Launch] = {}
-        self._skipped: set[tuple[str, int]] = set()
+        self._maker = RecordMaker(projection, over=over, items=items, outputs=outputs, attempts=attempts)
         self._thread = threading.Thread(target=self._write, name=f"recorder of {folder.run_id}", daemon=True)
         self._thread.start()
+
+    def _earlier(self) -> dict[tuple[str, int | None], int]:
+        """Read the records of earlier owners of the run; return how many attempts they have begun, by step and item."""
+        attempts: dict[tuple[str, int | None], int] = {}
+        for record in read_records(self.folder.path):
+            self._before.add(record)
+            if record.state == "running" and record.step:
+                key = record.step, record.index
+                attempts[key] = max(attempts.get(key, 0), record.attempt + 1)
+        for log in list_logs(self.folder.path):  # the record of a killed owner's last attempt may be lost
+            key = log.step, log.index
+            attempts[key] = max(attempts.get(key, 0), log.attempt + 1)
+        return attempts
 
     # ----------------------------------------------------------------------------------------------- hot path
 
@@ -132,48 +110,62 @@ class RunRecorder:
         inspector = job.inspector
         rows, status = inspector.vertices, inspector.status
         known = {row.index: row for row in inspector.moved if row.index < self._known}
-        stages = [(known[at].vertex, known[at].status, known[at].n) for at in sorted(known)]
-        stages += [(row.vertex, row.status, row.n) for row in rows[self._known :]]
+        changed = [*(known[at] for at in sorted(known)), *rows[self._known :]]
+        if job.draining:  # nothing starts any more, whatever the master has leased
+            changed = [row for row in changed if row.status is not VertexState.RUNNING]
+        stages = [moved_vertex(inspector, row) for row in changed]
         moved = status is not self._job
         self._known, self._job = len(rows), status
         ended = any(type(command) is Complete for command in commands)
-        if stages or moved or ended or any(type(event) in _RECORDED for event in events) or any(map(_launch, commands)):
-            tick = _Tick(self._clock.wall(), events, commands, stages, status)
-            journal = self._journal
-
-            def pass_on() -> None:
-                if journal is None or journal.error is None:
-                    self._queue.put(tick)
-                    if ended:
-                        self._saw_end.set()
-
-            def pass_on_later() -> None:
-                tick.time = self._clock.wall()  # its time is that of its durability
-                pass_on()
-                self._released += 1
-
-            if journal is None or not (ended or self._held != self._released or ends_tasks(events)):
-                pass_on()
+        if stages or moved or ended or is_recorded(events, commands):
+            tick = RecordedTick(self._clock.wall(), events, commands, stages, status)
+            if self._after is None or not (ended or self._held != self._released or ends_tasks(events)):
+                self._pass_on(tick, ended)
             else:
                 self._held += 1
-                journal.when_durable(pass_on_later)
+                self._after(partial(self._pass_on_later, tick, ended))
+
+    def _pass_on(self, tick: RecordedTick, ended: bool) -> None:
+        if self._journal is None or self._journal.error is None:
+            self._queue.put(tick)
+            if ended:
+                self._saw_end.set()
+
+    def _pass_on_later(self, tick: RecordedTick, ended: bool) -> None:
+        if self._journal is not None:
+            tick.time = self._clock.wall()  # its time is that of its durability
+        self._pass_on(tick, ended)
+        self._released += 1
 
     # -------------------------------------------------------------------------------------------------- said by hand
 
-    def wait_for(self, journal: FileJournal) -> None:
-        """Record no end that the journal has not made durable, and report nothing that could not be written.
+    def wait_for(self, journal: FileJournal, *, durable: bool) -> None:
+        """Record no end that the journal has not written, so that a resume after a kill knows all recorded ends.
 
+        With `durable`, record no end that a loss of power could undo, and report nothing that could not be written.
         Call this before the job is submitted.
         """
-        self._journal = journal
+        self._after = journal.when_durable if durable else journal.when_written
+        self._journal = journal if durable else None
 
     def say(self, step: str, message: str, *, exit: int | None = None) -> None:
         """Add a message about a step (`step` empty: the run), from any thread; the state is unchanged."""
         self._queue.put(Record(time=self._clock.wall(), step=step, message=message, exit=exit))
 
+    def call(self, action: Callable[[], Iterable[str]]) -> None:
+        """Call a function on the recorder's thread, after all records so far, and record the messages about the run
+        that it returns; its errors are kept in `problems`.
+        """
+        time = self._clock.wall()
+
+        def told() -> list[Record]:
+            return self._maker.notes(time, action())
+
+        self._queue.put(told)
+
     def default_message(self, step: str, message: str) -> None:
         """Set the message with which a step ends if no other message follows."""
-        self._queue.put(_Known(step, message))
+        self._queue.put(KnownMessage(step, message))
 
     def run_state(self, state: str, *, error: WeftError | None = None, ended: bool = False) -> None:
         """Record a state of the run that the loop cannot see: `pending` before it, a failure outside of it."""
@@ -190,8 +182,14 @@ class RunRecorder:
         if job.crash is None and not lost and self._saw_end.wait(_LAST_TICK_S):
             return
         ending = job.outcome or Complete("failed", message="its end was not seen", kind=Failure.INTERNAL.value)
-        stages = [] if lost else [(row.vertex, row.status, row.n) for row in job.inspector.vertices]
-        self._queue.put(_Tick(self._clock.wall(), (), (ending,), stages, JobState.FAILED))
+        stages = [] if lost else [moved_vertex(job.inspector, row) for row in job.inspector.vertices]
+        self._queue.put(RecordedTick(self._clock.wall(), (), (ending,), stages, JobState.FAILED))
+
+    def counted(self, message: str, task: str) -> str:
+        """Return the message of the failed `task` for the whole run: with the names of all failed steps if they are
+        several (read after a `flush`).
+        """
+        return self._maker.counted(message, task)
 
     def flush(self, timeout: float = 10.0) -> bool:
         """Wait until all records so far are written; False if that took longer than `timeout` seconds."""
@@ -218,7 +216,7 @@ class RunRecorder:
         active = True
         while active:
             items = [self._queue.get()]
-            if isinstance(items[0], _Tick):
+            if isinstance(items[0], RecordedTick):
                 # Starting the next step must not wait for the interpreter lock.
                 self._awaited.wait(_GATHER_S)
             self._awaited.clear()
@@ -234,7 +232,7 @@ class RunRecorder:
                     waiting.append(item)
                 else:
                     try:
-                        records += self._take(item)
+                        records += item() if callable(item) else self._maker.take(item)
                     except Exception as error:  # noqa: BLE001
                         self.problems.append(error)
             self._keep(records)
@@ -268,7 +266,7 @@ class RunRecorder:
         before = os.fstat(self._fd).st_size
         last = any(record.ended and not record.step for record in records)
         try:
-            data = memoryview(b"".join(record.to_line() for record in records))
+            data = memoryview(b"".join(record.to_line(self.folder.path) for record in records))
             while data:
                 data = data[os.write(self._fd, data) :]
             if last:
@@ -291,201 +289,12 @@ class RunRecorder:
         if self._resumed:
             self._resumed = False
             self._before.add(record)
-            changes["paused_s"] = sum(end - begin for begin, end in self._before.pauses)
+            changes["paused_s"] = self._before.paused_s
         if record.ended:
             changes |= {"ended_at": record.time, "error_code": record.error, "error_message": record.message}
         try:
             catalog.update_run(self.folder.run_id, **changes)
         except WeftError as error:
             self.problems.append(error)
-
-    def _take(self, item: _Tick | _Known | Record) -> list[Record]:
-        if isinstance(item, _Tick):
-            return self._tick(item)
-        if isinstance(item, _Known):
-            self._messages[item.step] = item.message
-            return []
-        return self._by_hand(item)
-
-    def _by_hand(self, record: Record) -> list[Record]:
-        if record.step:
-            self._messages[record.step] = _cut(record.message)
-            if record.exit is not None:
-                self._exit[record.step] = record.exit
-            state = self._state.get(record.step, "pending")
-            attempt = self._attempt.get(record.step, 0)
-            return [replace(record, state=state, message=_cut(record.message), attempt=attempt)]
-        if not record.state:
-            return [replace(record, state=self._run or "pending", message=_cut(record.message))]
-        return self._run_is(record.state, record.time, _cut(record.message), record.error, record.ended)
-
-    def _run_is(self, state: str, time: float, message: str, error: str, ended: bool) -> list[Record]:
-        if self._run_ended or (state == self._run and not ended):
-            return []
-        self._run, self._run_ended = state, ended
-        return [Record(time=time, state=state, message=message, error=error, ended=ended)]
-
-    def _tick(self, tick: _Tick) -> list[Record]:
-        records: list[Record] = []
-        outcome = next((command for command in tick.commands if type(command) is Complete), None)
-        if outcome is None and not (
-            self._run and tick.job is JobState.ENDING
-        ):  # the run is still running, or terminating
-            records += self._run_is(self._words.run(tick.job), tick.time, "", "", ended=False)
-        for vertex, _, n in tick.stages:
-            self._meet(vertex, n)
-        failures, items = self._events(tick)
-        records += items
-        begun: list[Record] = []
-        launches = {}
-        for command in tick.commands:
-            if type(command) is Launch:
-                name, own = self._subjects.get(command.vertex, ("", False))
-                if own:
-                    launches[name] = command
-                    self._started.add(name)
-                    self._attempt[name] = max(self._attempt.get(name, 0), command.attempt)
-                    if command.vertex in self._wide:
-                        self._leases[command.lease] = command
-                        begun += [
-                            Record(time=tick.time, step=name, index=i, state="running", attempt=command.attempt)
-                            for i in range(command.lo, command.hi)
-                        ]
-        changed = set()
-        for vertex, status, n in tick.stages:
-            name, own = self._subjects[vertex.id]
-            record = self._step_is(tick.time, vertex, name, status, n, own=own)
-            if record is not None:
-                changed.add(name)
-                records.append(record)
-        records += begun
-        for name, failure in failures.items():
-            if name not in changed and name not in self._over:
-                what = _cut(f"failed, and is tried again: {failure.message}")
-                records.append(self._about(tick.time, name, self._state.get(name, "running"), what))
-        for name, launch in launches.items():
-            if launch.attempt and name not in changed and name not in self._over and launch.vertex not in self._wide:
-                records.append(self._about(tick.time, name, "running", "begins again"))
-        if outcome is not None:
-            records += self._end(tick.time, outcome)
-        return records
-
-    def _meet(self, vertex: Vertex, n: int) -> None:
-        """Store the step of a vertex, and whether it has one task for each item."""
-        if vertex.id not in self._subjects:
-            self._subjects[vertex.id] = vertex.step, vertex.role is Role.OWN
-        if n > 1 and self._per_item:
-            self._wide[vertex.id] = vertex
-
-    def _step_is(
-        self, time: float, vertex: Vertex, name: str, status: VertexState, n: int, *, own: bool
-    ) -> Record | None:
-        """Return the record of a new state of a vertex, if it needs one."""
-        if not name or name in self._over or (not own and status is not VertexState.FAILED):
-            return None
-        if status in (VertexState.RUNNING, VertexState.DRAINING):
-            self._started.add(name)
-        if status is VertexState.DONE and (n == 0 or (n == 1 and (vertex.id, 0) in self._skipped)):
-            status = VertexState.SKIPPED
-        state = self._words.step(status, started=not own or name in self._started)
-        if state == self._state.get(name, self._words.step(VertexState.CONFIGURED, started=False)):
-            return None
-        self._state[name] = state
-        ended = status in ENDED
-        ran = status is not VertexState.SKIPPED and (status is not VertexState.CANCELLED or name in self._started)
-        if ended and not own:
-            self._over.add(name)
-        return Record(
-            time=time,
-            step=name,
-            state=state,
-            message=self._messages.get(name, "") if ended and ran else "",
-            attempt=self._attempt.get(name, 0),
-            exit=self._exit.get(name) if ended else None,
-            ended=ended,
-            items=n if vertex.id in self._wide else None,
-            outputs=self._outputs(vertex, 0) if status in _MADE and vertex.id not in self._wide else {},
-        )
-
-    def _events(self, tick: _Tick) -> tuple[dict[str, Failed], list[Record]]:
-        """Store messages of steps; return failures of steps, and the records of tasks of steps with several tasks."""
-        failures: dict[str, Failed] = {}
-        items: list[Record] = []
-
-        def item(vertex: str, index: int, state: str, attempt: int = 0, message: str = "") -> None:
-            name, own = self._subjects.get(vertex, ("", False))
-            if own and name not in self._over:
-                items.append(
-                    Record(
-                        time=tick.time,
-                        step=name,
-                        index=index,
-                        state=state,
-                        attempt=attempt,
-                        message=message,
-                        ended=True,
-                        outputs=self._outputs(self._wide[vertex], index) if state == "succeeded" else {},
-                    )
-                )
-
-        def done(lease: int, hi: int) -> None:
-            launch = self._leases.get(lease)
-            if launch is not None:
-                for index in range(launch.lo, hi):
-                    state = "skipped" if (launch.vertex, index) in self._skipped else "succeeded"
-                    item(launch.vertex, index, state, launch.attempt)
-
-        for event in tick.events:
-            if isinstance(event, UserEvent):
-                if event.name == self._words.not_run:
-                    self._skipped.add((event.vertex, event.index))
-                elif event.name == self._words.warning:
-                    self._messages[self._name(event.vertex)] = _cut(f"warning: {event.payload}")
-            elif isinstance(event, Done):
-                done(event.lease, event.hi)
-                self._leases.pop(event.lease, None)
-            elif isinstance(event, Failed):
-                done(event.lease, event.hi)
-                launch = self._leases.pop(event.lease, None)
-                stopped = event.kind is Failure.STOPPED
-                message = "" if stopped else _cut(event.message)
-                if message:
-                    self._messages[self._name(event.vertex)] = message
-                if launch is not None:
-                    item(event.vertex, event.index, "terminated" if stopped else "failed", launch.attempt, message)
-                elif not stopped:
-                    failures[self._name(event.vertex)] = event
-            elif isinstance(event, Hit) and not event.before:
-                if event.vertex in self._wide:
-                    item(event.vertex, event.index, "succeeded", 0, "taken from the cache")
-                else:
-                    self._messages[self._name(event.vertex)] = "taken from the cache"
-        return failures, items
-
-    def _name(self, vertex: str) -> str:
-        return self._subjects.get(vertex, ("", False))[0]
-
-    def _about(self, time: float, step: str, state: str, message: str) -> Record:
-        return Record(time=time, step=step, state=state, message=message, attempt=self._attempt.get(step, 0))
-
-    def _end(self, time: float, outcome: Complete) -> list[Record]:
-        state = self._words.run(JobState(outcome.state))
-        message = f"{outcome.task}: {outcome.message}" if outcome.task else outcome.message
-        code = ""
-        if outcome.state == "failed":
-            code = error_of(outcome.kind).code
-        elif outcome.state == "cancelled":
-            code = RunCancelledError.code
-        return self._run_is(state, time, _cut(message), code, ended=True)
-
-
-_MADE: Final = frozenset({VertexState.DONE, VertexState.DONE_EARLY})
-_RECORDED: Final = frozenset({Done, Failed, Hit, UserEvent})
-
-
-def _launch(command: Command) -> bool:
-    return type(command) is Launch
-
-
-def _cut(message: str) -> str:
-    return message if len(message) <= _MESSAGE_LIMIT else message[:_MESSAGE_LIMIT] + " ..."
+            if obstacle(error) == BUSY:  # a start corrects the index
+                self._catalog = None

@@ -9,10 +9,11 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
 
+from weft.store.places import kept, resolved
 from weft.store.state import EVENTS, os_error
 
 if TYPE_CHECKING:
@@ -39,10 +40,13 @@ STEP_STATES: Final = (
     INTERRUPTED,
 )
 _LINE_LIMIT: Final = 1 << 20
+_FOLDER: Final = "\0/"
+"""Stands for the path of the run's folder in messages; no path has a NUL."""
 
 
 class Record(Struct, frozen=True, kw_only=True):
-    """One event: the run (`step` empty), a step, or task `index` of a step is in `state` since `time`.
+    """One event: the run (`step` empty), a step, or task `index` of a step is in `state` since `time`, or there is
+    news in `message` (`state` empty).
 
     `time` is in seconds since 1970-01-01 UTC, `attempt` counts from 0, `exit` is the exit code of a command if known.
     `ended`: the state is final. `error` is the code of an error. `items` is the number of tasks of a step, if not one.
@@ -61,12 +65,16 @@ class Record(Struct, frozen=True, kw_only=True):
     items: int | None = None
     outputs: dict[str, str] = field(default_factory=dict)
 
-    def to_line(self) -> bytes:
-        """Return the record as one line of JSON, without default values."""
-        fields = {"time": self.time}
+    def to_line(self, folder: Path) -> bytes:
+        """Return the record of the run in a folder as one line of JSON, without default values."""
+        fields: dict[str, Any] = {"time": self.time}
         for name, usual in _USUAL:
             if (value := getattr(self, name)) != usual:
                 fields[name] = value
+        if self.outputs:
+            fields["outputs"] = kept(folder.parent.parent, self.outputs)
+        if self.message:
+            fields["message"] = self.message.replace(f"{folder}/", _FOLDER)
         return _ENCODE(fields).encode() + b"\n"
 
 
@@ -87,8 +95,8 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
 }
 
 
-def parse_record(line: bytes) -> Record | None:
-    """Parse one line; None if it is no complete record (torn, or of a newer version)."""
+def parse_record(line: bytes, folder: Path) -> Record | None:
+    """Parse one line of the run in a folder; None if it is no complete record (torn, or of a newer version)."""
     try:
         found = json.loads(line)
     except ValueError:
@@ -98,6 +106,10 @@ def parse_record(line: bytes) -> Record | None:
     known = {name: value for name, value in found.items() if name in _KINDS}
     if any(not isinstance(value, _KINDS[name]) for name, value in known.items()):
         return None
+    if "outputs" in known:
+        known["outputs"] = resolved(folder.parent.parent, known["outputs"])
+    if "message" in known:
+        known["message"] = known["message"].replace(_FOLDER, f"{folder}/")
     return Record(**known)
 
 
@@ -106,7 +118,7 @@ def read_records(folder: Path) -> Iterator[Record]:
     try:
         with (folder / EVENTS).open("rb") as file:
             while line := file.readline(_LINE_LIMIT):
-                if line.endswith(b"\n") and (record := parse_record(line)) is not None:
+                if line.endswith(b"\n") and (record := parse_record(line, folder)) is not None:
                     yield record
     except FileNotFoundError:
         return
@@ -120,7 +132,7 @@ def follow_records(folder: Path) -> Iterator[Record | None]:
             file.seek(at)
             while (line := file.readline(_LINE_LIMIT)).endswith(b"\n"):
                 at += len(line)
-                if (record := parse_record(line)) is not None:
+                if (record := parse_record(line, folder)) is not None:
                     yield record
         yield None
 
@@ -136,13 +148,10 @@ class RunTimes(Struct):
     since: float = 0.0
     last: float = 0.0
 
-    @classmethod
-    def of(cls, records: Iterable[Record]) -> RunTimes:
-        """Return the times of records, oldest first."""
-        found = cls()
-        for record in records:
-            found.add(record)
-        return found
+    @property
+    def paused_s(self) -> float:
+        """The time without an owner, in seconds."""
+        return sum(end - begin for begin, end in self.pauses)
 
     def add(self, record: Record) -> None:
         """Add the next record. A run becomes pending again only when another owner resumes it."""
@@ -179,7 +188,7 @@ def append_records(folder: RunFolder, records: Iterable[Record]) -> None:
     fd = open_events(folder.events)
     before = os.fstat(fd).st_size
     try:
-        data = memoryview(b"".join(record.to_line() for record in records))
+        data = memoryview(b"".join(record.to_line(folder.path) for record in records))
         while data:
             data = data[os.write(fd, data) :]
         os.fdatasync(fd)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from weft.admin.deleting import delete_runs, refuse_live
 from weft.model.errors import UsageError
-from weft.runs.listing import list_runs
+from weft.runs.listing import list_runs, open_catalog
 from weft.runs.records import INTERRUPTED, SUSPENDED
 from weft.store.state import owned
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from weft.store.catalog import RunRow
     from weft.store.state import StateRoot
 
@@ -21,18 +22,22 @@ ENDED: Final = ("succeeded", "failed", "terminated", *RESUMABLE)
 """The states of prunable runs; the last two only on request, because such runs can be resumed."""
 
 
-def delete_all(root: StateRoot, folders: Iterable[Path]) -> Iterator[str]:
-    """Delete ended runs, and yield the id of each. ConflictError: one is active, and none is deleted."""
+def delete_all(root: StateRoot, folders: Iterable[Path], note: Callable[[str], None]) -> Iterator[str]:
+    """Delete ended runs, and yield the id of each; `note` reports what stays.
+
+    ConflictError: one is active, and none is deleted.
+    """
     wanted = list(dict.fromkeys(folders))
     for folder in wanted:
         refuse_live(folder)
-    return delete_runs(root, wanted)
+    open_catalog(root).list(limit=None)  # a damaged index is made again
+    return delete_runs(root, wanted, note)
 
 
-def prune(root: StateRoot, rows: Iterable[RunRow]) -> Iterator[RunRow]:
-    """Delete the runs of rows, and yield each deleted one."""
+def prune(root: StateRoot, rows: Iterable[RunRow], note: Callable[[str], None]) -> Iterator[RunRow]:
+    """Delete the runs of rows, and yield each deleted one; `note` reports what stays."""
     known = {row.id: row for row in rows}
-    for run in delete_runs(root, [Path(row.folder) for row in known.values()]):
+    for run in delete_runs(root, [root.folder(run) for run in known], note):
         yield known[run]
 
 
@@ -55,7 +60,7 @@ def prunable(
     rows, _ = list_runs(root, limit=None, state=state)
     ended = [row for row in rows if row.state in ((state,) if state else ENDED[: -len(RESUMABLE)])]
     old = [row for row in ended[keep or 0 :] if older_than_s is None or _end(row) < now - older_than_s]
-    return [row for row in old if not owned(Path(row.folder))]
+    return [row for row in old if not owned(root.folder(row.id))]
 
 
 def _end(row: RunRow) -> float:

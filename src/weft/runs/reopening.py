@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
@@ -18,16 +19,18 @@ from weft.durability.journal import JOURNAL, FileJournal
 from weft.durability.resume import FinishedTask, Plan, plan_resume
 from weft.durability.values import plan_values
 from weft.engine.tuning import Tuning
-from weft.model.errors import ConflictError, NotFoundError
+from weft.model.errors import ConflictError, DiskFullError, NotFoundError
 from weft.model.ids import item_name
 from weft.runs.active import ActiveRun, RunEvents, Stack
 from weft.runs.editing import KEPT, edits_that_count, kept_by_edit, record_edit
-from weft.runs.listing import open_catalog
+from weft.runs.listing import index_may_be_busy, open_catalog
 from weft.runs.opening import DURABILITY, final_steps, make_stack, open_values, with_values
 from weft.runs.reading import read_run, record_interruption
 from weft.runs.sources import SourceHost
 from weft.runtime.clock import RealClock, ResumedClock
-from weft.store.state import RunFolder, StateRoot, read_description
+from weft.store.database import WHAT_CAN_GO
+from weft.store.expiry import set_expiries
+from weft.store.state import LEAST_ROOM, ROOT, WORKERS, RunFolder, StateRoot, is_copied, owns_root, read_description
 
 if TYPE_CHECKING:
     from weft.admin.settings import Settings
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from weft.graph.spec import RunSpec
     from weft.runs.opening import Managers
     from weft.runs.reading import RunRecord
-    from weft.runs.sources import Revised
+    from weft.runs.sources import ResumableSource, Revised
     from weft.runtime.session import EngineSession
     from weft.store.catalog import Catalog
     from weft.store.filesystems import Copy
@@ -63,16 +66,20 @@ def resume_files(
     file: str | None,
     overrides: Mapping[str, str],
     host: Host,
+    source: ResumableSource | None = None,
 ) -> ActiveRun:
     """Resume a run whose steps leave files, on the workers of a host; see `RunService.resume`."""
     held = undo.enter_context(RunFolder.create(state, folder.name))
+    set_expiries(state.path, folder.name, ())
     record_interruption(held)
     before = read_run(folder)
     refuse_resume(before, alive=False)
-    _end_what_is_left(folder, events.note)
+    _take_over(held, events.note)
     catalog = open_catalog(state)
     undo.callback(catalog.close)
-    source = host.source_again(before.frontend, folder, before.file)
+    setting_again(held, host.settings, WORKERS)
+    if source is None:
+        source = host.source_again(before.frontend, folder, before.file)
     again: Mapping[str, str] = {}
     if file is not None or overrides:
         described = read_description(folder)
@@ -93,7 +100,7 @@ def resume_files(
         session.executor.tuning,
         host.managers,
         events,
-        durability=durability_again(held, host.settings),
+        durability=str(setting_again(held, host.settings, DURABILITY)),
         again=again,
         copies=copies,
     )
@@ -103,7 +110,9 @@ def resume_files(
 
 
 def refuse_resume(run: RunRecord, alive: bool) -> None:
-    """Refuse a resume without effect. ConflictError: the run is active, or has succeeded."""
+    """Refuse a resume without effect. ConflictError: the run is active, or has succeeded. DiskFullError: it could not
+    record what it does.
+    """
     if alive:
         raise ConflictError(
             f"{run.id} is still running", hint=f"Watch it: weft logs -f {run.id}. Stop it: weft cancel {run.id}"
@@ -114,15 +123,22 @@ def refuse_resume(run: RunRecord, alive: bool) -> None:
         raise ConflictError(
             f"{run.id} has succeeded: there is nothing left to do", hint=hint or f"See: weft show {run.id}"
         )
+    free = shutil.disk_usage(run.folder).free
+    if free < LEAST_ROOM:
+        raise DiskFullError(
+            f"{run.id} cannot be resumed: the disk of {run.folder} is full, {free >> 10} KiB are free",
+            hint=f"Free space on this disk. {WHAT_CAN_GO} Then: weft resume {run.id}",
+        )
 
 
-def durability_again(folder: RunFolder, settings: Settings) -> str:
-    """Return the durability of a resumed run: that of its start, unless a flag overrides it from now on."""
-    was = read_description(folder.path).get(DURABILITY, settings.durability)
-    if settings.origin("durability").kind != "flag" or settings.durability == was:
-        return str(was)
-    folder.describe_again(**{DURABILITY: settings.durability})
-    return settings.durability
+def setting_again(folder: RunFolder, settings: Settings, name: str) -> Any:
+    """Return a setting of a resumed run: that of its start, unless a flag overrides it from now on."""
+    is_now = getattr(settings, name)
+    was = read_description(folder.path).get(name, is_now)
+    if settings.origin(name).kind != "flag" or is_now == was:
+        return was
+    folder.describe_again(**{name: is_now})
+    return is_now
 
 
 def continue_clock(session: EngineSession, plan: Plan | None) -> None:
@@ -140,13 +156,31 @@ def _done(before: RunRecord) -> frozenset[str]:
     )
 
 
-def _end_what_is_left(folder: Path, note: Callable[[str], None]) -> None:
-    """End the processes, containers and guardians of a killed owner."""
+def _take_over(held: RunFolder, note: Callable[[str], None]) -> None:
+    """End the processes, containers and guardians of a killed owner; of a copied run only the records are removed.
+
+    ConflictError: the run is a copy that would change files of the original.
+    """
+    folder = held.path
+    description: Mapping[str, Any] = {}
+    with suppress(FileNotFoundError, NotFoundError):
+        description = read_description(folder)
+    copied = bool(description) and is_copied(folder, description)
+    root = str(description.get(ROOT))
+    foreign = os.path.isdir(root) and not owns_root(folder, description)
+    if foreign or (copied and description.get("urls")):
+        from weft.store.remote import shown
+
+        where = f"{root}, outside of this project" if foreign else ", ".join(map(shown, description["urls"].values()))
+        why = "and is a copy: the original may work there" if copied else "and another folder is there now"
+        hint = f"Start a new run: weft run {description.get('file')}"
+        raise ConflictError(f"{folder.name} works in {where}, {why}", hint=hint)
     for name in end_processes(folder):
         note(f"ended the remaining processes of {name}")
-    by = None
-    with suppress(FileNotFoundError):
-        by = read_description(folder).get("containers")
+    if copied:
+        note(f"{folder.name} was copied with its project; the original stays as it is")
+        held.describe_again()
+    by = None if copied else description.get("containers")
     if isinstance(by, dict):
         from weft.operators.containers import ContainerEngine
 
@@ -172,7 +206,7 @@ def _record_revision(
         there=revised.there,
         about=about,
     )
-    with suppress(NotFoundError):
+    with suppress(NotFoundError), index_may_be_busy():
         catalog.update_run(folder.run_id, file=about["file"], parameters=about["parameters"])
     return again
 
@@ -256,7 +290,7 @@ def _reopened(
         if before.state != "succeeded":
             stack.recorder.run_state("succeeded", ended=True)
     else:
-        with suppress(NotFoundError):
+        with suppress(NotFoundError), index_may_be_busy(events.note):
             catalog.update_run(folder.run_id, ended_at=None, error_code="", error_message="", pid=os.getpid())
         stack.recorder.run_state("pending")
         if values is None:
@@ -353,5 +387,7 @@ def _report_files(
             events.note(f"{step.name} is run again: {again[step.name]}")
         elif step.name in gone:
             stack.recorder.say(step.name, f"run again: {gone[step.name]}")
+        elif step.state == "succeeded" and plan.why:
+            stack.recorder.say(step.name, f"run again: {plan.why}")
         else:
             stack.recorder.say(step.name, "resumed" if step.attempts else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from weft.runs.sources import PlannableSource
     from weft.runs.workers import Concrete
     from weft.store.state import StateRoot
+
+
+_OF_KINDS: Final = ("isolation", "outer_network", "compat", "priority", "queue", "workers", "gpus")
+"""The settings that kinds of steps read; those of files and of the environment they find themselves."""
 
 
 class RunRequest(Struct, frozen=True):
@@ -52,6 +56,8 @@ class RunRequest(Struct, frozen=True):
 
 def load(request: RunRequest, concrete: Concrete, settings: Settings, state: StateRoot) -> PlannableSource:
     """Return the source of a requested run. UsageError: wishes exclude each other, or a file system is no pair."""
+    if concrete.is_job_file(request.file):
+        return concrete.load_jobs(request.file, settings, state, name=request.name)
     options: dict[str, Any] = {}
     if request.no_cache or request.refresh or request.start or request.only:
         if request.no_cache and (request.refresh or request.start):
@@ -59,12 +65,16 @@ def load(request: RunRequest, concrete: Concrete, settings: Settings, state: Sta
         options["caching"] = concrete.Caching(
             off=request.no_cache, refresh=frozenset(request.refresh), start=request.start, only=request.only
         )
-    if (settings.mounts, settings.docker_env, settings.state_dir) != ("auto", "ignore", None) or request.fs:
+    own = (settings.mounts, settings.docker_env, settings.state_dir, settings.workers)
+    flags = {name: getattr(settings, name) for name in _OF_KINDS if settings.origin(name).kind == "flag"}
+    if own != ("auto", "ignore", None, 0) or request.fs or flags:
         options["around"] = concrete.Surroundings(
             mounts=settings.mounts != "off",
             docker_env=settings.docker_env,
             file_systems=parse_given(list(request.fs)),
             stage=state.path / STAGE,
+            workers=settings.workers,
+            settings=flags,
         )
     user = settings.user_name
     return concrete.load_pipeline(request.file, overrides=request.parameters, user=user, name=request.name, **options)

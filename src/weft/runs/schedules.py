@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from weft.admin.cron import parse
 from weft.admin.scheduling import POLICIES, stop_schedule
 from weft.model.errors import ConflictError, UsageError
-from weft.store.schedules import RUNNING, SCHEDULES_NAME, Schedules
+from weft.runs.listing import outcome_of
+from weft.store.schedules import ENDED, RUNNING, SCHEDULES_NAME, Schedules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,11 +56,21 @@ class ScheduleService:
 
     def list_schedules(self) -> list[tuple[PipelineSchedule, Firing | None]]:
         """Return all schedules, each with its last due time."""
-        return [(one, next(iter(self.database.firings(one.name, limit=1)), None)) for one in self.database.all()]
+        return [(one, next(iter(self._firings(one.name, 1)), None)) for one in self.database.all()]
 
     def show(self, name: str, number: int = 20) -> tuple[PipelineSchedule, Sequence[Firing]]:
         """Return a schedule, and its last due times: at most `number`, 0 for all."""
-        return self.database.find(name), self.database.firings(name, limit=number or None)
+        return self.database.find(name), self._firings(name, number or None)
+
+    def _firings(self, name: str, limit: int | None) -> list[Firing]:
+        """Return the last due times of a schedule as their runs are now: a scheduler may not have seen an end yet."""
+        return [self._as_it_is(one) if one.run else one for one in self.database.firings(name, limit=limit)]
+
+    def _as_it_is(self, one: Firing) -> Firing:
+        if one.state == ENDED and not self._state.folder(one.run).exists():  # its message outlives the run
+            return one
+        outcome = outcome_of(self._state, one.run)
+        return replace(one, state=ENDED, message=outcome) if outcome else one
 
     def coming(self, schedule: PipelineSchedule, count: int) -> list[float]:
         """Return the next due times of a schedule, in seconds since 1970; [] if it has ended."""

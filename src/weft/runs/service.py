@@ -12,9 +12,16 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from weft.model.errors import UsageError
-from weft.runs.listing import find_run, list_runs, mark_interrupted, split_target
-from weft.runs.reading import read_run
+from weft.model.errors import UsageError, WeftError
+from weft.runs.listing import (
+    find_run,
+    index_may_be_busy,
+    list_runs,
+    mark_interrupted,
+    projects_below,
+    split_target,
+)
+from weft.runs.reading import TRAINING, conditions_of, read_run
 from weft.runs.records import RUN_STATES
 from weft.runs.verbs import VERBS
 from weft.runtime.clock import RealClock
@@ -26,6 +33,7 @@ if TYPE_CHECKING:
     from weft.admin.settings import Settings
     from weft.engine.explain import Explained
     from weft.engine.waiting import Wait
+    from weft.graph.job_plan import JobPlan
     from weft.runs.active import ActiveRun, RunEvents
     from weft.runs.health import Finding
     from weft.runs.logs import RunLogs
@@ -43,6 +51,7 @@ if TYPE_CHECKING:
     from weft.store.planning import Foreseen
     from weft.store.results import ResultCache
     from weft.store.state import StateRoot
+    from weft.store.tallies import Tally
 
 
 class RunService:
@@ -99,8 +108,12 @@ class RunService:
 
         state = self.state
         state.prepare()
-        mark_interrupted(state)
+        self.expire()
+        with index_may_be_busy():
+            mark_interrupted(state)
         events = events or RunEvents()
+        if state.diversion:
+            events.note(state.diversion)
 
         def wanted(run_id: str) -> None:
             if firing:
@@ -120,11 +133,13 @@ class RunService:
         events: RunEvents | None = None,
         file: str | None = None,
         overrides: Mapping[str, str] | None = None,
+        source: ResumableSource | None = None,
     ) -> ActiveRun:
         """Resume a run that failed, was cancelled or suspended, or whose owner was killed, and return it.
 
         Finished tasks are not run again unless an output of them is gone. With `file` or `overrides`, the run continues
-        with an edited pipeline or other parameters: changed steps run again, with all later steps. ConflictError: the
+        with an edited pipeline or other parameters: changed steps run again, with all later steps. `source` is the work
+        of a run whose folder does not tell all of it. ConflictError: the
         run is active, has succeeded, was made by a version that did not keep the necessary files, or cannot continue
         with this edit. PipelineError, UsageError: the edit is invalid.
         """
@@ -141,7 +156,7 @@ class RunService:
             return self._resume_graph(folder, events)
         with ExitStack() as undo:
             try:
-                return resume_files(self.state, folder, undo, events, file, overrides or {}, self)
+                return resume_files(self.state, folder, undo, events, file, overrides or {}, self, source)
             except KeyboardInterrupt:
                 undo.pop_all()  # a second signal leaves at once; guardians and the next start clean up
                 raise
@@ -179,6 +194,22 @@ class RunService:
 
         return send_order(self.find(run), VERBS["suspend"].order(now=now))
 
+    def scale(self, run: str, counts: Sequence[str]) -> str:
+        """Request the owner of a run to change numbers of replicas (`worker=4`). Return the id of the run.
+
+        `run` may name a step of a pipeline that runs training jobs (`RUN/STEP`).
+
+        UsageError: a replica type is unknown, or cannot have so many. ConflictError: the run has ended, or has no
+        replicas.
+        """
+        from weft.runs.inner import the_inner_run
+        from weft.runs.orders import send_order
+
+        name, slash, step = run.partition("/")
+        folder = the_inner_run(self.show(name), step).folder if slash and step else self.find(run)
+        send_order(folder, VERBS["scale"].order(counts=",".join(counts)))
+        return f"{self.find(name).name}/{step}" if slash and step else folder.name
+
     # ------------------------------------------------------------------------------------------------------- reading
 
     def find(self, run: str) -> Path:
@@ -195,6 +226,16 @@ class RunService:
         """Return the present state of a run and its steps."""
         return read_run(self.find(run))
 
+    def show_inner(self, run: RunRecord, step: str, *, alone: bool = False) -> list[RunRecord]:
+        """Return the present state of the runs that a step of a run has begun itself, such as those of training jobs.
+
+        NotFoundError: no such step, or `alone` and it has not exactly one.
+        """
+        from weft.runs.inner import inner_runs, the_inner_run
+
+        found = [the_inner_run(run, step)] if alone else inner_runs(run, step)
+        return [read_run(one.folder) for one in found]
+
     def list_runs(
         self, *, state: str | None = None, name: str | None = None, number: int = 0
     ) -> tuple[Sequence[RunRow], int]:
@@ -204,6 +245,20 @@ class RunService:
         if number < 0:
             raise UsageError(f"--number is {number}; it must be 0 or more")
         return list_runs(self.state, limit=number or None, state=state, name=name)
+
+    def conditions(self, row: RunRow) -> list[tuple[str, str]]:
+        """Return the name and the present condition of each training job of a run; [] for other runs."""
+        return conditions_of(self.state.folder(row.id), row.state) if row.frontend == TRAINING else []
+
+    def metrics(self) -> Tally:
+        """Return the counters of the training jobs of this state folder, also of those that were deleted."""
+        from weft.store.tallies import job_counters
+
+        return job_counters(self.state)
+
+    def projects_below(self, folder: Path) -> list[Path]:
+        """Return the folders below one that have runs of their own; see `listing.projects_below`."""
+        return projects_below(folder)
 
     def logs(self, target: str) -> RunLogs:
         """Return the logs of a run or a step: those of the latest attempt of each task, or of the named attempt."""
@@ -218,7 +273,8 @@ class RunService:
 
         name = split_target(target)
         run = self.show(name.run)
-        step, item = run.task(name.step) if name.step else (None, None)
+        outer = name.step.partition("/")[0]  # containers and replicas of steps are no tasks of their own
+        step, item = run.task(outer) if outer else (None, None)
         return taken(run, "" if step is None else step.name, item)
 
     def events(self, target: str) -> list[tuple[float, Record]]:
@@ -226,10 +282,10 @@ class RunService:
         from weft.runs.timeline import events_of
 
         name = split_target(target)
-        return events_of(self.show(name.run), name.step)
+        return events_of(self.show(name.run), name.step, name.attempt)
 
     def story(self, target: str) -> Sequence[str]:
-        """Return the history of a run or a step with reasons, from its owner or its journal; () if neither has any."""
+        """Return the history of a run of a program, from its owner or its journal; () if neither has any."""
         from weft.runs.timeline import story_of
 
         name = split_target(target)
@@ -247,29 +303,56 @@ class RunService:
 
         return explain_run(self.show(run), self)
 
-    def why(self, target: str, *, against: str | None = None) -> Reasons:
-        """Return why a step waits, why it ran, or which cached result it used.
+    def why(self, target: str, *, against: str | None = None, note: Callable[[str], None] = lambda _: None) -> Reasons:
+        """Return why a step waits, why it ran, or which cached result it used; of a run without its end, what waits.
 
-        The inputs are compared with those of the nearest cached result, or with those of the run `against`.
+        The inputs are compared with those of the nearest cached result, or with those of the run `against`. `note`
+        reports an unusable cache: the recorded reason needs none.
         """
-        from weft.runs.reasons import reasons
+        from weft.runs.reasons import Reasons, reasons, state_of
 
         name = split_target(target)
-        if not name.step:
-            raise UsageError(f"{target} is a run, not a step", hint=f"Write: weft why {target}/STEP")
         run = self.show(name.run)
+        if run.of_jobs:
+            from weft.runs.job_reasons import reasons_of_jobs
+
+            return reasons_of_jobs(run, name.step, self)
+        if not name.step:
+            if run.ended is not None:
+                raise UsageError(f"{target} is a run, not a step", hint=f"Write: weft why {target}/STEP")
+            from weft.engine.waiting import HELD
+            from weft.runs.explaining import waits_within
+
+            waiting = tuple(wait for wait in waits_within(run, "", self) if wait.kind != HELD)
+            return Reasons(run.id, "none", "nothing of it waits", waits=waiting)
+        if name.attempt is not None:
+            from weft.runs.timeline import events_of
+
+            events_of(run, name.step, name.attempt)  # an attempt that is not there is refused
         other = None if against is None else self.show(against)
         waits: Sequence[Wait] = ()
         if run.task(name.step)[0].ended is None:
             from weft.runs.explaining import waits_of
 
-            waits = waits_of(run, name.step, self)
-        with self.results() as cache:
-            return replace(reasons(cache, run, name.step, other), waits=tuple(waits))
+            waits = [*waits_of(run, name.step, self), *self._inner_waits(run, name.step)]
+        with self.results(note) as cache:
+            return replace(
+                reasons(cache, run, name.step, other, note), waits=tuple(waits), state=state_of(run, name.step)
+            )
 
-    def plan(self, source: PlannableSource) -> list[Foreseen]:
+    def _inner_waits(self, run: RunRecord, step: str) -> Iterator[Wait]:
+        """Yield what the replicas of a step wait for."""
+        from weft.engine.waiting import HELD
+        from weft.runs.explaining import waits_within
+
+        for inner in self.show_inner(run, step):
+            if inner.ended is None:
+                yield from (wait for wait in waits_within(inner, "", self) if wait.kind != HELD)
+
+    def plan(self, source: PlannableSource, *, note: Callable[[str], None] = lambda _: None) -> list[Foreseen]:
         """Return whether each step would run, be reused or depend on another. Nothing is started.
 
+        With an unusable cache no step would be reused: the reasons of steps have its error, or `note` reports it.
         Copies of remote file systems are updated, because steps would read them. DefinitionError: the mounts of a step
         are impossible.
         """
@@ -277,17 +360,40 @@ class RunService:
 
         tasks = source.planned(self.state.runs)
         with ExitStack() as undo:
-            cache = undo.enter_context(self.results())
+            cache = undo.enter_context(self.results(note))
             source.copies(undo, lambda _: None)
             return foresee(cache, tasks)
 
+    def plan_jobs(self, source: PlannableSource) -> list[JobPlan]:
+        """Return what a run of training jobs would start, and whether its gangs fit this machine; [] for other work.
+
+        UsageError: the queues or the map of images in `weft.toml` are wrong.
+        """
+        from weft.runtime.claims import MachineShare, SlotClaim, refusal
+
+        found = []
+        for plan in source.jobs_planned():
+            gang = plan.gang
+            if gang is not None:
+                limit = None if gang.limit is None else MachineShare(*gang.limit)
+                amount, room = MachineShare(*gang.needs), MachineShare(*gang.has)
+                claim = SlotClaim(
+                    id="", run="", session="", amount=amount, room=room, parts=gang.parts, queue=gang.queue, limit=limit
+                )
+                plan = replace(plan, gang=replace(gang, refusal=refusal(claim)))
+            found.append(plan)
+        return found
+
     # ------------------------------------------------------------------------------------------------- the state folder
 
-    def delete(self, runs: Iterable[str]) -> Iterator[str]:
-        """Delete ended runs, and yield the id of each. ConflictError: one is active, and none is deleted."""
+    def delete(self, runs: Iterable[str], *, note: Callable[[str], None] = lambda _: None) -> Iterator[str]:
+        """Delete ended runs, and yield the id of each; `note` reports what stays.
+
+        ConflictError: one is active, and none is deleted.
+        """
         from weft.runs.removing import delete_all
 
-        return delete_all(self.state, [find_run(self.state, run) for run in runs])
+        return delete_all(self.state, [find_run(self.state, run) for run in runs], note)
 
     def prune(
         self,
@@ -296,15 +402,25 @@ class RunService:
         keep: int | None = None,
         state: str | None = None,
         dry_run: bool = False,
+        note: Callable[[str], None] = lambda _: None,
     ) -> Iterator[RunRow]:
         """Delete old runs and yield each: all ended runs, except the newest `keep` and those that ended lately.
 
-        `older_than` is in seconds. With `dry_run` nothing is deleted. UsageError: no option bounds age or number.
+        `older_than` is in seconds. With `dry_run` nothing is deleted; `note` reports what stays. UsageError: no option
+        bounds age or number.
         """
         from weft.runs.removing import prunable, prune
 
+        if not dry_run:
+            self.expire()
         rows = prunable(self.state, self._clock.wall(), older_than_s=older_than, keep=keep, state=state)
-        return iter(rows) if dry_run else prune(self.state, rows)
+        return iter(rows) if dry_run else prune(self.state, rows, note)
+
+    def expire(self) -> list[str]:
+        """Remove the logs of ended training jobs whose time to live is over; return the names of the jobs."""
+        from weft.store.expiry import expire
+
+        return expire(self.state, self._clock.wall())
 
     def examine(self, *, full: bool = False) -> list[Finding]:
         """Check the state folder and its cache; with `full` every file of the cache is read again."""
@@ -314,16 +430,20 @@ class RunService:
             return list(examine(self.state, cache, full=full))
 
     @contextmanager
-    def results(self) -> Iterator[ResultCache]:
-        """Open the cache."""
-        from weft.store.entries import cache_place
+    def results(self, note: Callable[[str], None] | None = None) -> Iterator[ResultCache]:
+        """Open the cache. Records of digests that cannot be written are an error, or are reported to `note`."""
         from weft.store.results import close_cache, open_cache
 
-        cache = open_cache(cache_place(self.state.path), self._clock.wall)
+        cache = open_cache(self.state.path, self._clock.wall)
         try:
             yield cache
         finally:
-            close_cache(cache)
+            try:
+                close_cache(cache)
+            except WeftError as error:
+                if note is None:
+                    raise
+                note(error.message)
 
     def schedules(self) -> ScheduleService:
         """Return the use cases of schedules. A context manager."""

@@ -51,6 +51,7 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
     window: int | None
     spill: Path | str | None
     grace_s: float
+    frozen_s: float
     gpus: int
     gpu_type: str
     eviction: str | EvictionKey
@@ -81,7 +82,8 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
     def place(self, store: BlockManager, folders: RunFolders) -> BackendPlace:
         """Return the makings of a backend."""
         node = Resources(cpu=self.slots, memory=store.memory.budget, gpu=self.gpus, gpu_type=self.gpu_type)
-        return BackendPlace(self.slots, store, folders.shm, folders.spill, self.grace_s, node, self.window)
+        place = (self.slots, store, folders.shm, folders.spill, self.grace_s, node, self.window)
+        return BackendPlace(*place, frozen_s=self.frozen_s)
 
     def clock(self, backend: Executor) -> Clock | None:
         """Return the clock of the session: that of a simulation, or one that a resume can set. None: the usual one."""
@@ -104,6 +106,7 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
             "gpus": self.gpus,
             "gpu_type": self.gpu_type,
             "grace_s": self.grace_s,
+            "frozen_s": self.frozen_s,
             "backups": self.backups,
             "eviction": self.eviction,
             "stream_window": self.window,
@@ -120,6 +123,7 @@ def check_options(
     memory: int | str | None,
     spill: str | os.PathLike[str] | None,
     grace_s: float,
+    frozen_s: float,
     backups: bool | Mapping[str, Any] | None,
     eviction: str | EvictionKey,
     stream_window: int | str | None,
@@ -137,10 +141,11 @@ def check_options(
         name=_session_name(name),
         workers=workers,
         slots=Settings().worker_count if workers is None else arguments.whole("workers", workers, lo=1),
-        memory=_size("memory", memory),
-        window=_size("stream_window", stream_window),
+        memory=size_of("memory", memory),
+        window=size_of("stream_window", stream_window),
         spill=spill if spill is None or is_url(spill) else arguments.folder("spill", spill),
         grace_s=arguments.seconds("grace_s", grace_s),
+        frozen_s=arguments.seconds("frozen_s", frozen_s),
         gpus=arguments.whole("gpus", gpus, lo=0),
         gpu_type=arguments.text("gpu_type", gpu_type),
         eviction=eviction,
@@ -175,7 +180,9 @@ def _state(name: str, value: bool | str | os.PathLike[str]) -> StateRoot | None:
     if value is False:
         return None
     if value is True:
-        return Settings().state_root(Path.cwd())
+        state = Settings().state_root(Path.cwd())
+        state.warn_diverted()
+        return state
     return StateRoot(arguments.folder(name, value, "True, False or the path of a state folder"))
 
 
@@ -187,7 +194,8 @@ def _session_name(name: str | None) -> str:
     return name
 
 
-def _size(name: str, value: int | str | None) -> int | None:
+def size_of(name: str, value: int | str | None) -> int | None:
+    """Return an argument as a number of bytes. UsageError: it is none."""
     if value is None:
         return None
     try:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from weft.engine.policy import ManagerFactory
+    from weft.graph.job_plan import JobPlan
     from weft.graph.logical import LogicalGraph
     from weft.graph.spec import RunSpec
     from weft.store.filesystems import Copy
@@ -58,6 +59,10 @@ class PlannableSource(RunSource, Protocol):
 
         DefinitionError: the mounts of a step are impossible.
         """
+        ...
+
+    def jobs_planned(self) -> Sequence[JobPlan]:
+        """Return what a run of training jobs would start; () for other work."""
         ...
 
 

@@ -62,8 +62,16 @@ def _dag(
         started=began,
         ended=ended,
         paused_s=0.0 if began is None else _paused(pauses, began, math.inf if ended is None else ended),
-        message="" if own is None else own.message,
+        message=_reason(name, parts) if state in ("skipped", "cancelled") else "" if own is None else own.message,
     )
+
+
+def _reason(name: str, parts: Sequence[StepRecord]) -> str:
+    """Return why no step of a dag began: its own reason, the one that a step has from it, or the one of all steps."""
+    own = [part.message for part in parts if part.name == name]
+    inside = [part.message.removeprefix(f"{name}: ") for part in parts if part.message.startswith(f"{name}: ")]
+    same = {part.message for part in parts}
+    return next((message for message in (*own, *inside, *(same if len(same) == 1 else ())) if message), "")
 
 
 def _paused(pauses: Iterable[tuple[float, float]], begin: float, end: float) -> float:

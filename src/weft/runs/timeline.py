@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from weft.admin.control import send
 from weft.model.errors import ConflictError, NotFoundError, ProgramError
-from weft.model.ids import item_name
+from weft.model.ids import loop_item
 from weft.runs.records import follow_records, read_records
 from weft.runs.verbs import VERBS
+from weft.runtime.cache import read_decisions
 from weft.store.state import owned
 
 if TYPE_CHECKING:
@@ -20,22 +23,42 @@ if TYPE_CHECKING:
     from weft.runs.records import Record
 
 
-def events_of(run: RunRecord, step: str = "") -> list[tuple[float, Record]]:
-    """Return the records of a run, of one step or of one item, each with the seconds since the first of the run."""
+def events_of(run: RunRecord, step: str = "", attempt: int | None = None) -> list[tuple[float, Record]]:
+    """Return the records of a run, of one step, item or attempt, each with the seconds since the first of the run.
+
+    NotFoundError: there is no such step, item or attempt.
+    """
     one, item = run.task(step) if step else (None, None)
     records = list(read_records(run.folder))
-    return [
-        (record.time - records[0].time, record)
+    asked = {(answer["step"], answer.get("task", 0)): answer for answer in read_decisions(run.folder)}
+    found = [
+        (record.time - records[0].time, _with_reason(record, asked))
         for record in records
-        if one is None or (record.step == one.name and item in (None, record.index))
+        if one is None
+        or (record.step == one.name and item in (None, record.index) and attempt in (None, record.attempt))
     ]
+    if attempt is not None and not found:
+        raise NotFoundError(f"{run.id}/{step} has no attempt {attempt}", hint=f"See: weft show {run.id}")
+    return found
+
+
+def _with_reason(record: Record, asked: dict[tuple[str, int], dict[str, Any]]) -> Record:
+    """Return the record of a start with the reason why the cache had no result; other records unchanged."""
+    if record.state != "running" or record.message:
+        return record
+    answer = asked.get((record.step, record.index or 0), {})
+    return (
+        replace(record, message=f"not in the cache: {answer['reason']}") if answer.get("outcome") == "miss" else record
+    )
 
 
 def story_of(run: RunRecord, step: str, attempt: int | None, managers: Mapping[str, ManagerFactory]) -> Sequence[str]:
-    """Return the history of a run or a step as lines with reasons; () if neither owner nor journal has any.
+    """Return the history of a run of a program, or of a vertex, as lines; () if neither owner nor journal has any.
 
-    The journals of pipelines have none without their owner.
+    The history of a pipeline is in its records.
     """
+    if not run.of_session:
+        return ()
     one, item = run.task(step) if step else (None, None)
     subject = "" if one is None else one.name if item is None else f"{one.name}[{item}]"
     if owned(run.folder):
@@ -44,7 +67,9 @@ def story_of(run: RunRecord, step: str, attempt: int | None, managers: Mapping[s
             return [str(line) for line in send(run.folder, VERBS["story"].order(subject=selected))]
         except ConflictError:  # the run has ended meanwhile, or is starting
             return ()
-    return _replayed_story(run, subject, managers) if run.of_session else ()
+    if attempt is not None:
+        events_of(run, step, attempt)
+    return _replayed_story(run, subject, managers)
 
 
 def _replayed_story(run: RunRecord, subject: str, managers: Mapping[str, ManagerFactory]) -> Sequence[str]:
@@ -72,4 +97,4 @@ def watch_folder(folder: Path, pause: Callable[[], None]) -> Iterator[Record]:
 
 def record_subject(record: Record) -> str:
     """Return the step or the item of a record; "" for the run."""
-    return record.step if record.index is None else item_name(record.step, record.index)
+    return record.step if record.index is None else loop_item(record.step, record.index)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from weft.model.errors import UsageError
+from weft.model.wording import with_article
 
 Handler = Callable[[Mapping[str, Any]], Any]
 TYPES: Final[Mapping[str, type]] = {
@@ -25,7 +26,8 @@ TYPES: Final[Mapping[str, type]] = {
 class Argument(NamedTuple):
     """One argument of a verb; with `many` it is a list of such values.
 
-    `options` are its names on the command line, by default `--name`.
+    `options` are its names on the command line, by default `--name`. With `bare` it may stand there without a value,
+    and has this one then.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Argument(NamedTuple):
     help: str
     many: bool = False
     options: tuple[str, ...] = ()
+    bare: str = ""
 
 
 class Verb(NamedTuple):
@@ -62,7 +65,7 @@ _SHOWN: Final = _TARGET._replace(help="RUN or RUN/STEP; RUN/STEP-2 or RUN/STEP[2
 _FILE: Final = Argument(
     "file",
     "path",
-    "The pipeline: a YAML or Python file (file.py:name), or - for standard input.",
+    "A pipeline (YAML, file.py:name, or - for standard input), or training jobs (a file or a folder).",
 )
 _RUN_NAME: Final = Argument("name", "text", "The name of the run.", options=("-n", "--name"))
 _PARAMETERS: Final = Argument(
@@ -91,7 +94,19 @@ _WORKERS: Final = (
     Argument("stream_window", "text", "The bytes that an edge between streaming tasks may hold."),
     Argument("durability", "text", "The failure that a reported end of a step survives: process or power."),
 )
-_NEW_RUN: Final = (_PARAMETERS, _FS, _USER, _DOCKER_ENV, *_CACHING)
+_REPLICAS: Final = (
+    Argument("isolation", "text", "The network of training jobs: auto, namespace, ports or container."),
+    Argument("outer_network", "flag", "Let replicas in namespaces reach other networks than that of their job."),
+    Argument("without_gpus", "flag", "Run training jobs without the GPUs that they request."),
+    Argument("compat", "text", "The rules of training jobs: fixed, or strict, as the training operator."),
+    Argument("tensorboard", "text", "Serve the log folders of training jobs at a free port, or this one.", bare="auto"),
+    Argument("priority", "text", "The priority of training jobs; by default, that of their files."),
+    Argument("queue", "text", "The queue of training jobs; by default, that of their files."),
+    Argument("requests", "text", "What training jobs request: count it, or ignore it and start all replicas at once."),
+    Argument("gpus", "text", "The number of GPUs that the replicas of training jobs may request."),
+    Argument("gpu_type", "text", "The type of these GPUs."),
+)
+_NEW_RUN: Final = (_PARAMETERS, _FS, _USER, _DOCKER_ENV, *_CACHING, *_REPLICAS)
 _SCHEDULE: Final = Argument("name", "text", "The name of a schedule.")
 _SCHEDULING: Final = (
     Argument("cron", "text", "The times: five fields as in cron, @daily, @every 90s, ..."),
@@ -162,6 +177,15 @@ VERBS: Final[Mapping[str, Verb]] = {
             owner=True,
         ),
         Verb(
+            "scale",
+            "scale",
+            "Change the number of replicas of a running training job, or of a step (RUN/STEP).",
+            (_RUN, Argument("counts", "text", "The replica type and its new number: worker=4.", many=True)),
+            ("run",),
+            changes=True,
+            owner=True,
+        ),
+        Verb(
             "watch",
             "watch",
             "Show the progress of a run until it ends.",
@@ -186,6 +210,13 @@ VERBS: Final[Mapping[str, Verb]] = {
             "Show one run, or one step of it: times, parameters, outputs and paths of logs.",
             (_SHOWN,),
             ("run",),
+        ),
+        Verb(
+            "metrics",
+            "metrics",
+            "Print the counters of the training jobs of a project in the text form of Prometheus.",
+            (),
+            ("counters",),
         ),
         Verb(
             "logs",
@@ -225,7 +256,7 @@ VERBS: Final[Mapping[str, Verb]] = {
         Verb(
             "plan",
             "plan",
-            "Print for each step of a pipeline whether it will run, and why. Nothing is started.",
+            "Print what a run would do: each step of a pipeline with the reason, or the replicas of training jobs.",
             (_FILE, _RUN_NAME, *_NEW_RUN),
             ("steps",),
         ),
@@ -322,7 +353,9 @@ def _checked(verb: Verb, handler: Handler) -> Handler:
                 known = f"It takes: {', '.join(types)}" if types else "It takes no argument."
                 raise UsageError(f"{verb.name} takes no argument {name[:60]!r}", hint=known)
             if type(value) is not types[name]:
-                raise UsageError(f"{name} of {verb.name} is {str(value)[:60]!r}; it must be a {types[name].__name__}")
+                raise UsageError(
+                    f"{name} of {verb.name} is {str(value)[:60]!r}; it must be {with_article(types[name].__name__)}"
+                )
         return handler(order)
 
     return answer

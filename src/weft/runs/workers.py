@@ -61,6 +61,14 @@ class Concrete(Protocol):
         """The reader of pipelines."""
         ...
 
+    def is_job_file(self, path: str) -> bool:
+        """Return whether a file or folder has training jobs."""
+        ...
+
+    def load_jobs(self, path: str, settings: Settings, state: StateRoot, *, name: str | None) -> PlannableSource:
+        """Return the source of the training jobs of a file or folder."""
+        ...
+
     def make_backend(self, name: str, place: BackendPlace) -> Executor:
         """Return a backend by its name."""
         ...

@@ -25,13 +25,14 @@ from weft.engine.events import (
 )
 from weft.engine.ports import WorkerSpec
 from weft.engine.provider import SlotRequest
+from weft.engine.waiting import SLOTS, WORKER, Wait
 from weft.model.resources import ONE_SLOT
-from weft.runtime.pool import Pool
+from weft.runtime.pool import FOR_NODES, Pool
 
 if TYPE_CHECKING:
-    from weft.engine.commands import Acquire, Launch
+    from weft.engine.commands import Acquire, Launch, Release
     from weft.engine.ports import Clock
-    from weft.engine.provider import NodeSpec, Provider
+    from weft.engine.provider import NodeSpec, Provider, SharedSlots
 
 _LEASE: Final = 1
 _WORKER: Final = 0
@@ -60,8 +61,16 @@ class Allocation:
             worker: WorkerSpec(worker, node.node, node.name, node.party) for node in nodes for worker in node.workers
         }
         self.orphans: dict[tuple[str, int], int] = {}
+        self._shared: dict[str, SharedSlots] = {}
+        """The slots of jobs that share the machine, instead of the pool, by job."""
         self._starved: set[str] = set()
         """The jobs for which any worker was requested."""
+
+    def join(self, job: str, shared: SharedSlots | None) -> None:
+        """Add a job; with `shared` it takes its slots from the machine instead of the pool."""
+        self.pool.join(job)
+        if shared is not None:
+            self._shared[job] = shared
 
     # -------------------------------------------------------------------------------------------------- a tick
 
@@ -93,6 +102,8 @@ class Allocation:
         """Free all slots of an ended job except the workers of leases that still run."""
         self.orphans.update(((job, lease.lease), lease.worker) for lease in leases)
         self.pool.leave(job, {lease.worker for lease in leases})
+        if job in self._shared:
+            self._shared.pop(job).end()
         if job in self._starved:
             self._starved.discard(job)
             self.provider.release(job, ANY_WORKER)
@@ -101,9 +112,43 @@ class Allocation:
 
     def acquire(self, job: str, acquire: Acquire) -> Refused | None:
         """Queue a request. Return the refusal if it can never be met."""
-        now = self.clock.now()
+        now, shared = self.clock.now(), self._shared.get(job)
+        if shared is not None:
+            reason = shared.request(acquire.request, acquire.wants)
+            return Refused(now, acquire.request, reason) if reason else None
         reason = self.pool.request(job, acquire.request, acquire.wants, acquire.avoid, now, acquire.bound)
         return Refused(now, acquire.request, reason, self.pool.most_slots()) if reason else None
+
+    def withdraw(self, job: str, request: int) -> None:
+        """Withdraw a request."""
+        shared = self._shared.get(job)
+        if shared is not None:
+            shared.withdraw(request)
+        else:
+            self.pool.withdraw(job, request)
+
+    def release(self, job: str, release: Release) -> None:
+        """Give one granted slot back."""
+        shared = self._shared.get(job)
+        if shared is not None:
+            shared.release(release.request, release.worker)
+        else:
+            self.pool.release(job, release.request, release.worker)
+
+    def explained(self, job: str, name: str, waits: Iterable[Wait]) -> tuple[Wait, ...]:
+        """Add the reasons of the pool, or of the machine, to those of the engine; `name` is that of the graph."""
+        shared, now, found = self._shared.get(job), self.clock.now(), []
+        for wait in waits:
+            reason = ""
+            if wait.request:
+                asked = job, wait.request, now
+                reason = self.pool.why_not(*asked) if shared is None else shared.why_not(wait.request)
+            elif wait.kind == WORKER:
+                reason = self.pool.why_no_worker(job, now)
+            found.append(wait._replace(text=f"{wait.text}; {reason}") if reason else wait)
+        if shared is not None and (paused := shared.paused()):
+            found.append(Wait(name, SLOTS, f"has made room for another run; {paused}"))
+        return tuple(found)
 
     def serve(self) -> list[tuple[str, Event]]:
         """Grant requests, or ask the provider for them. Return the events of each job."""
@@ -114,7 +159,7 @@ class Allocation:
         for waiting in pool.unmet():
             self.provider.acquire(SlotRequest(waiting.job, waiting.id, waiting.wants))
             if waiting.lacking:
-                events.append((waiting.job, Deferred(now, waiting.id, waiting.lacking)))
+                events.append((waiting.job, Deferred(now, waiting.id, f"{FOR_NODES}{waiting.lacking}")))
         return events
 
     def ask_for_any(self, jobs: Iterable[str]) -> None:
@@ -144,7 +189,7 @@ class Allocation:
     def joined(self) -> list[WorkerJoined]:
         """Return the present workers as the events with which a job begins."""
         now = self.clock.now()
-        return [WorkerJoined(now, s.worker, s.node, s.node_name, s.party) for s in self.specs.values()]
+        return [WorkerJoined(now, s.worker, s.node, s.node_name, s.party) for s in tuple(self.specs.values())]
 
     def add_worker(self, spec: WorkerSpec) -> Event:
         """Add a worker of a node."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -26,9 +27,10 @@ from msgspec import Struct
 from weft.engine.events import CancelRequested, Done, Failed, Hit, Miss, Waiting
 from weft.engine.machines.task import TaskState
 from weft.model.errors import NotFoundError, WeftError
+from weft.store.content import SHARED
 from weft.store.entries import Claim, Entry
 from weft.store.locks import locks_of
-from weft.store.results import Key, Recipe, ResultCache, Why
+from weft.store.results import CLOCK_SLACK_S, Key, Recipe, ResultCache, Why
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -168,7 +170,7 @@ class StepCache:
         try:
             if held:
                 self.results.index.release(held)
-            self.results.index.flush()
+            self.results.index.flush(self.results.wall())
         except WeftError as error:
             self.problems.append(error.message)
         self._locks.close()
@@ -257,7 +259,7 @@ class StepCache:
         reason = "it was asked to run again" if self._is_refreshed(pending.probe.vertex) else ""
         near = Why(reason)
         if not pending.locked and not reason:
-            found = results.find(key.key)
+            found = results.find(key.key, recipe.expires_s)
             if found.entry is not None:
                 return self._hit(pending, recipe, found.entry, lines)
         if not pending.locked:
@@ -271,10 +273,12 @@ class StepCache:
             if not pending.locked:
                 return self._wait(pending, lines, own=others is not None)
         if not reason:  # another owner may have made it just before the lock was free
-            found = results.find(key.key)
+            found = results.find(key.key, recipe.expires_s)
             if found.entry is not None:
                 return self._hit(pending, recipe, found.entry, lines)
             near = Why(found.reason) if found.reason else results.why(recipe, key.leaves)
+            if SHARED in found.reason:  # the author of the change may not know whose files these are
+                self.problems.append(f"step {recipe.step} runs again: {near.reason}")
         other = results.index.claimed(key.key)
         if other is not None and self._is_elsewhere(other):
             pending.locked = False
@@ -303,8 +307,12 @@ class StepCache:
         return self._miss(pending, near, lines)
 
     def _is_elsewhere(self, other: Claim) -> bool:
-        """Whether a claim on a key locked here belongs to a living owner on another host."""
-        return not self._locks.everywhere and other.host != self._host and other.lease_until > self.results.wall()
+        """Whether a claim on a key locked here belongs to a living owner on another host.
+
+        A lease longer than any that is given is of the time before the clock was set back.
+        """
+        left = other.lease_until - self.results.wall()
+        return not self._locks.everywhere and other.host != self._host and 0 < left <= LEASE_S + CLOCK_SLACK_S
 
     def _describe(self, job: Job, probe: Probe) -> Recipe | None:
         program = job.inspector.row(probe.vertex).vertex.program
@@ -317,11 +325,14 @@ class StepCache:
         return self._recipe_of(program.params, probe.index, item, lookup=lookup)
 
     def _is_refreshed(self, vertex: str) -> bool:
-        """Whether the run options refresh a vertex, or the vertex whose patch added it."""
+        """Whether the run options refresh a vertex, or the vertex whose patch added it; `/*` stands for all items."""
         if not self._refresh:
             return False
-        parts = vertex.split("/")
-        return any("/".join(parts[:end]) in self._refresh for end in range(1, len(parts) + 1))
+        return any(
+            id[: end.start()] in self._refresh
+            for id in (vertex, re.sub(r"/[0-9]+", "/*", vertex))
+            for end in re.finditer(r"[./]|$", id)
+        )
 
     def _hit(self, pending: _PendingProbe, recipe: Recipe, entry: Entry, lines: list[str]) -> Event:
         try:
@@ -368,7 +379,7 @@ class StepCache:
                 with self._log.open("a", encoding="ascii") as file:
                     file.write("".join(f"{line}\n" for line in lines))
                 if self.results.index.full:
-                    self.results.index.flush()
+                    self.results.index.flush(self.results.wall())
             except OSError as error:
                 self.problems.append(f"{self._log} cannot be written: {error.strerror}")
             except WeftError as error:
@@ -410,7 +421,7 @@ class StepCache:
             if owner is not None or self._closed.wait(_LOOK_S):
                 break
             owner = self.results.index.claimed(pending.key.key)
-        who = "another process" if owner is None else f"{owner.run}/{owner.step}"
+        who = "another process" if owner is None else f"{self.results.index.shown(owner.owner, owner.run)}/{owner.step}"
         self._note(pending, lines, "waiting", f"{who} is making the same result")
         if pending.recipe is not None:
             self._say(pending.recipe.step, f"waits for {who}, which is making the same result")

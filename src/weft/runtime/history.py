@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from weft.engine.inspector import Inspector
     from weft.graph.logical import LogicalGraph
     from weft.runtime.clock import RealClock
-    from weft.runtime.loop import JobRun
+    from weft.runtime.job import JobRun
     from weft.store.catalog import Catalog
 
 
@@ -46,9 +46,12 @@ class Historian:
         self._thread = threading.Thread(target=self._write, name="weft-history", daemon=True)
         self._thread.start()
 
-    def read(self, graph: LogicalGraph) -> tuple[str, list[VertexHistory]]:
-        """Return the fingerprint of a graph, and the earlier durations of its vertices, newest first."""
-        known = fingerprint(graph)
+    def read(self, graph: LogicalGraph, known: str = "") -> tuple[str, list[VertexHistory]]:
+        """Return the fingerprint of a graph, and the earlier durations of its vertices, newest first.
+
+        `known` is the fingerprint of a graph whose front end makes it.
+        """
+        known = known or fingerprint(graph)
         try:
             return known, [_past(row) for row in self._catalog.history(known)]
         except WeftError as error:
@@ -99,7 +102,7 @@ def rows_of(inspector: Inspector, known: str, now: float) -> list[HistoryRow]:
             usage=dict(inspector.usage(row.id)),
         )
         for row in inspector.vertices
-        if row.finished and row.vertex.kind is VertexKind.FINITE
+        if row.vertex.controlled or inspector.usage(row.id) or (row.finished and row.vertex.kind is VertexKind.FINITE)
     ]
 
 

@@ -16,6 +16,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from weft.model.errors import ConflictError
+from weft.store.limits import limits_named
+from weft.store.rows import EdgeValues
 
 if TYPE_CHECKING:
     from weft.store.api import ChunkStore, Column
@@ -54,14 +56,19 @@ class KeptValues:
 
     def __getitem__(self, index: int) -> Any:
         """Read one value. ConflictError: the session is closed. NotFoundError: its file is missing or damaged."""
-        return self._shelf.store.load(self.column, index)
+        return _plain(self._shelf.store.load(self.column, index))
 
     def copy(self, index: int) -> Any:
         """Read one value for the caller alone: a value on disk is not brought back into shared memory."""
-        return self._shelf.store.load(self.column, index, last=True)
+        return _plain(self._shelf.store.load(self.column, index, last=True))
 
     def __iter__(self) -> Iterator[Any]:
         return (self[index] for index in range(len(self)))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as its task gave it."""
+    return value.returned() if type(value) is EdgeValues else value
 
 
 class NamedValues:
@@ -80,12 +87,14 @@ class NamedValues:
         return KeptValues(self, column)
 
     def start(self) -> None:
-        """Start the thread that frees, unless it runs."""
+        """Start the thread that frees, unless it runs. CapacityError: the system has no thread left."""
         if self._thread is None:
             with self._lock:
                 if self._thread is None and not self.closed:
-                    self._thread = threading.Thread(target=self._free, name="weft-freeing", daemon=True)
-                    self._thread.start()
+                    thread = threading.Thread(target=self._free, name="weft-freeing", daemon=True)
+                    with limits_named():
+                        thread.start()
+                    self._thread = thread
 
     def unwanted(self, key: tuple[str, str]) -> None:
         """Queue a column to be freed; safe in a finalizer."""

@@ -9,6 +9,7 @@ back as events.
 from __future__ import annotations
 
 import threading
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,32 +36,31 @@ from weft.engine.commands import (
 )
 from weft.engine.events import (
     CancelRequested,
+    ClockSet,
     Done,
     Event,
     IdleTick,
     JobSubmitted,
     Offered,
     OutputLost,
+    Requested,
     WorkerLost,
     ends_tasks,
 )
 from weft.engine.rows import FINISHED
-from weft.model.failures import Failure
+from weft.model.errors import CapacityError, UsageError
+from weft.model.failures import Failure, kind_of
 from weft.runtime.allocation import Allocation
+from weft.runtime.estimates import Estimates
+from weft.runtime.job import Held, JobRun, waits_for_workers
 from weft.runtime.pool import AVOID_S, KEEP_BACK_S
 from weft.runtime.turns import Turns
 
 if TYPE_CHECKING:
-    from weft.engine.master import Master
-    from weft.engine.ports import Cache, Clock, Executor, Journal, WhenDurable, WorkerSpec
+    from weft.engine.ports import Clock, Executor, WhenDurable, WorkerSpec
     from weft.engine.provider import NodeSpec
     from weft.engine.replay import Pending
     from weft.engine.waiting import Wait
-    from weft.graph.logical import LogicalGraph
-    from weft.graph.task import CommitBarrier as TaskGate
-    from weft.graph.task import VertexHistory
-    from weft.runtime.pool import Pool
-    from weft.store.api import Column
 
 
 class TickBarrier:
@@ -88,21 +88,6 @@ class _Durable(NamedTuple):
     commands: list[Command]
 
 
-class _Held:
-    """Commands of a job that wait for its journal: their number of ticks, leases to launch, and vertices to free
-    outputs of.
-
-    `blocked` delays all later commands too; `ended` starts leases of a strict job behind a commit barrier.
-    """
-
-    def __init__(self) -> None:
-        self.ticks = 0
-        self.leases: set[int] = set()
-        self.freeing: set[str] = set()
-        self.blocked = False
-        self.ended = False
-
-
 _STARTS = frozenset({Launch, Probe, Acquire})
 """Commands that start work; a suspended job drops them."""
 NO_TIMER = -1
@@ -122,50 +107,14 @@ def runs(indices: Iterable[int]) -> Iterator[tuple[int, int]]:
         yield lo, hi
 
 
-def _with_reason(wait: Wait, pool: Pool, job: str, now: float) -> Wait:
-    """Add the reason of the pool to that of the engine."""
-    reason = pool.why_not(job, wait.request, now) if wait.request else ""
-    if wait.kind == "worker":
-        reason = pool.why_no_worker(job, now)
-    return wait._replace(text=f"{wait.text}; {reason}") if reason else wait
-
-
-class JobRun:
-    """One job of a session, as seen by the loop."""
-
-    def __init__(self, id: str, graph: LogicalGraph, master: Master, journal: Journal | None = None) -> None:
-        self.id = id
-        self.graph = graph
-        self.master = master
-        self.inspector = master.inspector
-        self.journal = journal
-        self.strict = False  # the effects of a task's end wait for its record; a failed journal fails the job
-        self.leases: dict[int, Launch] = {}
-        self.gates: dict[int, TaskGate] = {}
-        self.outcome: Complete | None = None
-        self.outputs: Any = None
-        self.history: Sequence[VertexHistory] = ()
-        self.recorded = False
-        self.restored: frozenset[tuple[str, int]] = frozenset()
-        self.given: Mapping[str, Column] = {}
-        self.kept: Sequence[object] = ()  # the owners of the `given` columns, which live as long as the job
-        self.cache: Cache | None = None
-        self.answers: Mapping[str, Sequence[Any]] = {}
-        self.held = _Held()
-        self.finished = threading.Event()
-        self.listeners: list[Callable[[JobRun, Sequence[Event], Sequence[Command]], None]] = []
-        self.backend: Any = None
-        self.crash: BaseException | None = None
-        self.given_up = False  # it failed outside of its master
-        self.draining = False  # nothing of it starts any more: it ends with its last lease
-        self.number = 0  # the place in the order of submission
-        self.on_end: Callable[[JobRun], None] | None = None
-
-    def end(self) -> None:
-        """Wake all who wait for the end."""
-        self.finished.set()
-        if self.on_end is not None:
-            self.on_end(self)
+def _listener_error(listener: object, error: Exception) -> UsageError:
+    found = UsageError(
+        f"the listener {getattr(listener, '__qualname__', type(listener).__name__)} raised "
+        f"{type(error).__name__}: {error}",
+        hint="Catch its exceptions: the loop of the session calls it.",
+    )
+    found.__cause__ = error
+    return found
 
 
 class Loop:
@@ -196,9 +145,11 @@ class Loop:
             Probe: self._probe,
             Reply: executor.reply,
         }
+        self._first = self._first_events  # one bound method for all jobs
         self._turns = Turns()  # only while there are several jobs
         self._alone = True
         self._submitted = 0
+        self._estimates = Estimates()
         self._again: list[tuple[JobRun, Event]] = []
         self._released = False
         executor.attach(self)
@@ -213,6 +164,9 @@ class Loop:
         `gone` are finished tasks, by vertex, whose outputs are lost.
         """
         now = self.clock.now()
+        may_wait = bool(self.jobs) and not job.built and waits_for_workers(job)
+        if not may_wait:
+            job.master  # noqa: B018 - a wrong policy is an error of the submission
         self.executor.open_job(job)
         if pending is not None and job.outputs is not None:
             for row in job.inspector.vertices:
@@ -222,7 +176,14 @@ class Loop:
             self.jobs[job.id] = job
             self._submitted += 1
             job.number = self._submitted
-            self.pool.join(job.id)
+            self.slots.join(job.id, job.shared)
+            if may_wait and len(self.jobs) > 1 and not self.pool.idle and not self.slots.grows:
+                self._wait_for_turn(job, now)
+                return
+            if job.shared is not None:
+                job.shared.begin(self, job)
+            if job.graph.controller is not None:
+                self._queue.append((job.id, (ClockSet(now, self.clock.wall()),)))
             if pending is not None:
                 self._queue.append((job.id, tuple(job.inspector.losses(now))))
                 for vertex, indices in (gone or {}).items():
@@ -230,7 +191,8 @@ class Loop:
                         self._queue.append((job.id, (OutputLost(now, vertex, lo, hi, "its file is gone"),)))
             self._queue.append((job.id, tuple(self.slots.joined())))
             if pending is None:
-                self._queue.append((job.id, (JobSubmitted(now, tuple(job.given)),)))
+                known = self._estimates.of(job.graph.vertices)
+                self._queue.append((job.id, (JobSubmitted(now, tuple(job.given), known),)))
             else:
                 for command in pending.commands:
                     if type(command) is SetTimer:
@@ -238,9 +200,30 @@ class Loop:
                     self._do[type(command)](job, command)
         self.drain()
 
+    def _wait_for_turn(self, job: JobRun, now: float) -> None:
+        """Put a job behind those that wait for workers, without a master."""
+        job.graph = job.graph.copy()  # the user may change the graph meanwhile
+        job.submitted_at = now
+        job.first = self._first
+        if not self._alone:
+            self._rank(job)
+
+    def _first_events(self, job: JobRun) -> list[Event]:
+        known = self._estimates.of(job.graph.vertices)
+        return [*self.slots.joined(), JobSubmitted(job.submitted_at, (), known)]
+
     def cancel(self, job: JobRun, reason: str, *, force: bool = False) -> None:
         """Request the cancellation of a job; with `force` its final vertices do not run either."""
         self.post(job.id, CancelRequested(self.clock.now(), reason, force))
+
+    def request(self, job: JobRun, name: str, payload: Any) -> None:
+        """Request something of the controller of a job. UsageError: the job has none."""
+        if job.graph.controller is None:
+            raise UsageError(
+                f"{job.graph.name} has no controller that could take the request {name!r}",
+                hint="Only runs with a controller take requests.",
+            )
+        self.post(job.id, Requested(self.clock.now(), name, payload))
 
     def suspend(self, job: JobRun, *, drain: bool) -> None:
         """Start no more work of a job and end it: with its last lease, or without `drain` now, its leases stopped.
@@ -261,12 +244,11 @@ class Loop:
     def waits(self, job: JobRun, subject: str) -> tuple[Wait, ...]:
         """Return why tasks of a vertex, a task or (with "") a job have not started: see `engine.waiting.waits`."""
         with self._lock:
-            now, pool = self.clock.now(), self.pool
-            found = job.inspector.waits(subject, now)
+            found = job.inspector.waits(subject, self.clock.now())
             if job.draining:
                 found = tuple(each._replace(text=f"{each.text}; the run is being suspended") for each in found)
             elif job.outcome is None:
-                found = tuple(_with_reason(each, pool, job.id, now) for each in found)
+                found = self.slots.explained(job.id, job.graph.name, found)
         self.drain()  # of events that came meanwhile
         return found
 
@@ -332,7 +314,7 @@ class Loop:
                 owner, posted = queue.popleft()
                 for event in posted if slots.orphans else ():
                     self._end_orphan(owner, event)
-                for name in (owner,) if owner else tuple(self.jobs):
+                for name in (owner,) if owner else [name for name, job in self.jobs.items() if job.built]:
                     by_job.setdefault(name, []).extend(posted)
             for name, events in by_job.items():
                 found = self.jobs.get(name)
@@ -368,6 +350,9 @@ class Loop:
             return
         if job.journal is not None and self._carry_out_durable(job, events):
             return
+        begins = job.first is not None
+        if begins and job.built:
+            events[:0] = self.slots.joined()  # those of the time of the first question may be outdated
         self.slots.end(job.leases, events)
         if offers and not job.draining:
             now = self.clock.now()
@@ -375,7 +360,11 @@ class Loop:
             if idle:
                 events.append(Offered(now, idle))
         try:
+            before, first = job.begin() if begins else ((), ())
             ahead = commands = job.master.handle(events)
+            if before:
+                events, ahead = [*before, *events], [*first, *commands]
+                commands = ahead
             if job.journal is not None:
                 when_durable = job.journal.append(events, commands)
                 if when_durable is not None:
@@ -387,9 +376,20 @@ class Loop:
             ahead, commands = (
                 [command for command in some if type(command) not in _STARTS] for some in (ahead, commands)
             )
-        self._carry_out(job, ahead)
+        try:
+            self._carry_out(job, ahead)
+        except CapacityError as error:  # of the system: no thread is left
+            self._crashed(job, error)
+            return
         for listener in job.listeners:
-            listener(job, events, commands)
+            try:
+                listener(job, events, commands)
+            except Exception as error:  # noqa: BLE001
+                wrong = _listener_error(listener, error)
+                if job.outcome is None:
+                    self._crashed(job, wrong)
+                    return
+                warnings.warn(wrong.message, RuntimeWarning, stacklevel=1)  # the job has ended
         if job.draining and not job.leases and job.outcome is None:
             self._end_suspended(job)
         if job.outcome is not None:
@@ -421,7 +421,7 @@ class Loop:
         do all later commands. In a strict job the end of a task waits too, except that leases may be prepared behind a
         commit barrier. Stops of launched leases never wait.
         """
-        held = job.held
+        held = job.held = job.held or Held()
         held.ended = held.ended or (job.strict and ends_tasks(events))
         gate: TickBarrier | None = None
         late: list[Command] = []
@@ -476,14 +476,15 @@ class Loop:
             self._fail(job, Complete("failed", "", str(job.journal.error), kind=Failure.JOURNAL.value))
             due = []
         for late in due:
+            assert job.held is not None
             job.held.ticks -= 1
             for command in late.commands:
                 if not isinstance(command, Launch):
                     self._do[type(command)](job, command)
                 elif command.lease in job.leases:
                     (self._launch_answered if job.answers else self.executor.launch)(job, command)
-        if not job.held.ticks:
-            job.held = _Held()
+        if job.held is not None and not job.held.ticks:
+            job.held = None
         if job.outcome is not None:
             for event in events:
                 self._end_orphan(job.id, event)
@@ -497,7 +498,7 @@ class Loop:
 
     def _rank(self, job: JobRun) -> None:
         """Give a job its place among the jobs that wait for workers."""
-        if job.outcome is None and not job.draining and job.master.wants_workers:
+        if job.outcome is None and not job.draining and (job.first is not None or job.master.wants_workers):
             self._turns.put(job.id, job.number, self.pool.held.get(job.id, 0))
         else:
             self._turns.discard(job.id)
@@ -519,6 +520,10 @@ class Loop:
 
     def _takes_one(self, job: JobRun) -> bool:
         """Offer a job idle workers, one after another. Return whether it took one."""
+        if job.first is not None:
+            self._turn(job, [])
+            if job.outcome is not None or not job.master.wants_workers:
+                return False
         before = self.pool.idle
         for worker in job.master.choice(self.pool.offer(self.clock.now())):
             self._turn(job, [Offered(self.clock.now(), [worker])])
@@ -540,11 +545,11 @@ class Loop:
             self._again.append((job, refused))
 
     def _withdraw(self, job: JobRun, command: Withdraw) -> None:
-        self.pool.withdraw(job.id, command.request)
+        self.slots.withdraw(job.id, command.request)
         self._released = True  # idle workers were reserved for it
 
     def _release(self, job: JobRun, release: Release) -> None:
-        self.pool.release(job.id, release.request, release.worker)
+        self.slots.release(job.id, release)
         self._released = True  # slots came back after this tick's offer was made
 
     def _serve(self) -> None:
@@ -578,8 +583,9 @@ class Loop:
 
     def _complete(self, job: JobRun, outcome: Complete) -> None:
         job.outcome = outcome
+        self._estimates.learn(job.inspector.vertices)
         self.slots.leave(job.id, job.leases.values())
-        job.leases.clear()
+        job.leases = {}
         self.jobs.pop(job.id, None)
         if job.journal is not None:
             job.journal.close()
@@ -587,7 +593,9 @@ class Loop:
 
     def _crashed(self, job: JobRun, error: Exception) -> None:
         job.crash = error
-        self._fail(job, Complete("failed", "", f"internal error: {error}", kind=Failure.INTERNAL.value))
+        kind = kind_of(error, Failure.INTERNAL)
+        said = str(error) if kind is Failure.CAPACITY else f"internal error: {error}"
+        self._fail(job, Complete("failed", "", said, kind=kind.value))
         job.end()
 
     def _fail(self, job: JobRun, outcome: Complete) -> None:
@@ -606,12 +614,20 @@ class Loop:
         self.post("", event)
 
     def worker_lost(
-        self, worker: int, reason: str, *, node_lost: bool = False, unit: int = -1, replaced: bool = False
+        self,
+        worker: int,
+        reason: str,
+        *,
+        node_lost: bool = False,
+        unit: int = -1,
+        crashed: bool = False,
+        traceback: str = "",
+        replaced: bool = False,
     ) -> None:
         """Remove a worker."""
         with self._lock:
             self.slots.lose_worker(worker, [job.leases for job in self.jobs.values()], replaced=replaced)
-        self.post("", WorkerLost(self.clock.now(), worker, reason, node_lost, unit))
+        self.post("", WorkerLost(self.clock.now(), worker, reason, node_lost, unit, crashed, traceback))
 
     def node_joined(self, spec: NodeSpec) -> None:
         """Add a node with its workers, memory and GPUs."""

@@ -39,7 +39,9 @@ never free them.
 
 UNLIMITED = 10**9
 """Any number of slots."""
-BOUND = " left besides the services, which run until its end"
+FOR_NODES = "waits for nodes to join: "
+"""The beginning of the reason of a request that the present nodes cannot meet."""
+BOUND = " left besides the tasks that run until its end"
 """The end of a refusal whose cause may be the services of the job."""
 
 
@@ -347,7 +349,7 @@ class Pool:
         if found is None:
             return ""
         if found.lacking:
-            return f"waits for nodes to join: {found.lacking}"
+            return f"{FOR_NODES}{found.lacking}"
         first = next(each for each in self.waiting if each.job == job)
         if first is not found:
             return f"waits behind an earlier request of this run, for {_wanted(first.wants)}; {self.occupied(job)}"

@@ -11,15 +11,16 @@ import itertools
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from weft.engine.commands import Command, Complete
+from weft.engine.consulting import check_controller, check_managers
 from weft.engine.events import Event
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import VertexState
 from weft.engine.master import Master
+from weft.engine.ports import FROZEN_S
 from weft.graph.validate import mark_results, validate
 from weft.model.chunks import ChunkRef
 from weft.model.errors import (
@@ -35,22 +36,29 @@ from weft.model.errors import (
 )
 from weft.model.failures import error_of
 from weft.model.ids import parse_task
+from weft.model.raised import as_raised
+from weft.model.suggestions import did_you_mean
+from weft.model.wording import counted
 from weft.runtime.arguments import functions, patience, shown, text, truth, whole
 from weft.runtime.arguments import graph as check_graph
 from weft.runtime.clock import RealClock
+from weft.runtime.job import JobRun
 from weft.runtime.kept import KeptValues, NamedValues
-from weft.runtime.loop import JobRun, Loop
+from weft.runtime.loop import Loop
 from weft.store.api import ABSENT
-from weft.worker.context import EdgeValues
+from weft.store.rows import EdgeValues
+from weft.worker.context import check_payload
 
 if TYPE_CHECKING:
     import threading
+    from contextlib import AbstractContextManager
     from pathlib import Path
     from types import TracebackType
 
     from weft.engine.explain import Explained
     from weft.engine.policy import ManagerFactory
     from weft.engine.ports import Cache, Clock, Executor, Journal
+    from weft.engine.provider import SharedSlots
     from weft.engine.replay import Pending
     from weft.engine.view import JobView
     from weft.engine.waiting import Wait
@@ -67,7 +75,8 @@ _SPECIAL = frozenset({ChunkRef, type(ABSENT), EdgeValues})
 class BackendPlace(NamedTuple):
     """The makings of a backend: the number of workers, the store with its folders, the resources of its node.
 
-    A stopped task is abandoned after `grace_s` seconds; a streamed edge holds `window` bytes.
+    A stopped task is abandoned after `grace_s` seconds; a streamed edge holds `window` bytes. A worker process that
+    something has stopped is replaced within `frozen_s` seconds.
     """
 
     workers: int
@@ -77,6 +86,7 @@ class BackendPlace(NamedTuple):
     grace_s: float
     node: Resources
     window: int | None
+    frozen_s: float = FROZEN_S
 
 
 class Durable(Protocol):
@@ -145,7 +155,7 @@ class Run:
 
     @property
     def status(self) -> str:
-        """new, running, failing, cancelling, succeeded, failed or cancelled."""
+        """new, running, failing, cancelling, concluding, ending, succeeded, failed or cancelled."""
         return self._job.inspector.status.value if not self._job.given_up else "failed"
 
     @property
@@ -169,11 +179,22 @@ class Run:
         return () if self._durable is None else tuple(self._durable.notes)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end. Return False after `timeout_s` seconds without it."""
+        """Wait for the end. Return False after `timeout_s` seconds without it.
+
+        UsageError: a task of the session waits, and no other worker is left for the run.
+        """
         if not self.done:
             self._session.check_process()
         ended = self._job.finished if self._durable is None else self._durable
-        return ended.wait(patience("timeout_s", timeout_s))
+        limit = patience("timeout_s", timeout_s)
+        if limit is not None or self.done:
+            return ended.wait(limit)
+        with self.awaited():
+            return ended.wait()
+
+    def awaited(self) -> AbstractContextManager[None]:
+        """Return the context of a wait without a limit by the current thread; UsageError as of `wait`."""
+        return self._session.executor.waiting()
 
     def cancel(self, reason: str = "cancelled", *, force: bool = False) -> None:
         """Request a cancellation, which is complete when `wait` returns.
@@ -181,6 +202,14 @@ class Run:
         Final vertices still run, unless the run is cancelled a second time or with `force`.
         """
         self._session.loop.cancel(self._job, text("reason", reason), force=bool(truth("force", force)))
+
+    def request(self, name: str, payload: Any = None) -> None:
+        """Request something of the controller of the run; `payload` is JSON of at most 64 KiB.
+
+        UsageError: it is not, or the graph has no controller. A run that has ended ignores it.
+        """
+        check_payload(f"request {text('name', name)!r}", payload)
+        self._session.loop.request(self._job, name, payload)
 
     def suspend(self, *, drain: bool) -> None:
         """Start no more work of the run. It ends with the last running task, or without `drain` at once; it can be
@@ -202,9 +231,8 @@ class Run:
         lines = self._job.inspector.story(subject)
         if not lines and not self._known(subject):
             names = list(dict.fromkeys(row.vertex.step for row in self._job.inspector.vertices if row.vertex.step))
-            near = get_close_matches(subject.partition("[")[0][:100], names, n=3)
             some = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
-            hint = f"Did you mean {' or '.join(near)}?" if near else f"It has: {some or 'none yet'}"
+            hint = did_you_mean(subject.partition("[")[0], names, f"It has: {some or 'none yet'}")
             raise NotFoundError(f"{self._job.graph.name} has no vertex {subject[:100]!r}", hint=hint)
         return lines
 
@@ -245,6 +273,8 @@ class Run:
         if outcome is None or outcome.state == "succeeded":
             return None
         hint = f"Go on with it: {self.again}" if self.again else ""
+        if isinstance(job.crash, UsageError | CapacityError):
+            return job.crash
         if job.crash is not None:
             error: WeftError = InternalError(
                 f"{job.graph.name}: {job.crash}", hint="Please report this with the history of the run."
@@ -273,16 +303,15 @@ class Run:
     def result(self, timeout_s: float | None = None) -> Results:
         """Wait for the end and return the results.
 
-        TaskError, RunFailedError, RunCancelledError, ...: the run did not succeed. TimeoutError: it did not end in
-        time.
+        TaskError, RunFailedError, RunCancelledError, ...: the run did not succeed. A TaskError is also an instance of
+        the class that the task's code raised, and its cause is the traceback of the task. TimeoutError: the run did not
+        end in time.
         """
         if not self.wait(timeout_s):
             raise TimeoutError(f"{self._job.graph.name} did not end within {timeout_s:g} s")
         error = self.error()
         if error is not None:
-            if isinstance(error, TaskError) and error.traceback_text:
-                error.add_note(error.traceback_text.rstrip())
-            raise error
+            raise as_raised(error) if isinstance(error, TaskError) else error
         return Results(self)
 
     def results(self) -> Results:
@@ -294,8 +323,8 @@ class Run:
         return Results(self)
 
     def listen(self, listener: Listener) -> None:
-        """Register `listener(job, events, commands)`. It is called after every tick under the loop's lock: it must not
-        block.
+        """Register `listener(job, events, commands)`, called after every tick of the job under the loop's lock: it
+        must return at once, and call nothing that waits. An exception of it fails the run.
         """
         self._job.listeners.append(listener)
 
@@ -309,6 +338,11 @@ class Results:
 
     def __init__(self, run: Run) -> None:
         self._run = run
+
+    @property
+    def run(self) -> Run:
+        """The run that made them."""
+        return self._run
 
     def __getitem__(self, node: Any) -> list[Any]:
         """Return the values of a vertex, one for each task. NotFoundError: they were not kept."""
@@ -326,14 +360,15 @@ class Results:
             names = list(self)
             if len(names) != 1:
                 raise NotFoundError(
-                    f"the run has {len(names)} results ({', '.join(names) or 'none'}), not one",
+                    f"the run has {counted(len(names), 'result')} ({', '.join(names) or 'none'}), not one",
                     hint="Pass a node or a vertex id.",
                 )
             node = names[0]
         vertex, column = self._column(node)
         if len(column) != 1:
             raise NotFoundError(
-                f"{vertex} has {len(column)} values, not one", hint="Use results[node] for the list of values."
+                f"{vertex} has {counted(len(column), 'value')}, not one",
+                hint="Use results[node] for the list of values.",
             )
         return self._load(vertex, column, 0)
 
@@ -360,8 +395,7 @@ class Results:
         job = self._run._job
         row = job.inspector.vertex(name)
         if row is None:
-            near = get_close_matches(name[:100], list(self), n=1)
-            hint = f"Did you mean {near[0]}?" if near else f"Results: {', '.join(itertools.islice(self, 10)) or 'none'}"
+            hint = did_you_mean(name, self, f"Results: {', '.join(itertools.islice(self, 10)) or 'none'}")
             raise NotFoundError(f"{job.graph.name} has no vertex {name[:100]!r}", hint=hint)
         if job.backend is None or job.backend.closed:
             raise NotFoundError(
@@ -394,6 +428,7 @@ class EngineSession:
         self.loop = Loop(executor, clock or RealClock())
         self._numbers = itertools.count(1)
         self._jobs: dict[str, JobRun] = {}
+        self._on_end = self._ended  # one bound method for all jobs
         self._abandoned: set[str] = set()
         """The jobs whose runs nothing refers to."""
         self.leaving = False
@@ -423,7 +458,7 @@ class EngineSession:
         self.check_open()
         n = whole("n", n, lo=0)
         if not isinstance(values, Iterable):
-            raise UsageError(f"values is {shown(values)}; it must be an iterable of {n} values")
+            raise UsageError(f"values is {shown(values)}; it must be an iterable of {counted(n, 'value')}")
         column = self.store.column(("given", str(next(self._numbers))), n)
         kept = self._shelf.keep(column)
         count = 0
@@ -456,6 +491,8 @@ class EngineSession:
         cache: Cache | None = None,
         given: Mapping[str, KeptValues] | None = None,
         strict: bool = False,
+        shared: SharedSlots | None = None,
+        history: tuple[Historian, str] | None = None,
     ) -> Run:
         """Start a graph with recovery, durability and cache. Errors as of `submit`.
 
@@ -463,7 +500,8 @@ class EngineSession:
         master with its pending commands, from which the job continues. `incarnation` counts the earlier processes of
         the run. `durable` keeps the values of the run in files. `cache` is probed for all other tasks with a cache key.
         With `strict` the effects of a task's end wait until its record in the journal is durable, and a failed journal
-        fails the run.
+        fails the run. With `shared` its requests for slots go there, instead of to the workers of the session.
+        `history` is that of the run alone, with the fingerprint of its graph, in place of that of the session.
         """
         self.check_open()
         self._shelf.start()
@@ -471,24 +509,31 @@ class EngineSession:
         columns = self._given(graph, given or {})
         if durable is None:
             mark_results(graph)
-        validate(graph, self.loop.pool.capacity())
+        validate(graph, self.loop.pool.capacity() if shared is None else None)
         name = f"{graph.name}-{next(self._numbers)}" if durable is None else durable.name
         if recovered is None:
+            check_managers(self.managers, graph.vertices.values(), lambda: graph)
+            check_controller(self.managers, graph)
             managers = self.managers if durable is None else durable.managers(self.managers)
-            master, pending = Master(graph, name, self.executor.tuning, managers, incarnation), None
+            master: Master | Callable[[LogicalGraph], Master] = partial(
+                Master, job=name, tuning=self.executor.tuning, managers=managers, incarnation=incarnation
+            )
+            pending = None
         else:
             master, pending = recovered
         job = JobRun(name, graph, master, journal)
         job.strict = strict
-        job.on_end = self._ended
-        job.restored = frozenset(restored)
+        job.shared = shared
+        job.on_end = self._on_end
+        job.restored = frozenset(restored) or job.restored
         job.given = columns
         job.kept = tuple((given or {}).values())
         job.cache = cache
         job.listeners.extend(listeners)
-        if self.historian is not None:
-            known, job.history = self.historian.read(graph)
-            self.historian.follow(job, known)
+        historian, known = history or (self.historian, "")
+        if historian is not None:
+            known, job.history = historian.read(graph, known)
+            historian.follow(job, known)
         if durable is not None:
             durable.join(job)
         self._jobs[name] = job
@@ -550,6 +595,9 @@ class EngineSession:
             run.cancel("interrupted")
             run.wait()  # a second one raises here, and leaves the run behind
             raise
+        except UsageError:
+            run.cancel("nobody waits for it")
+            raise
         except TimeoutError:
             run.cancel(f"took longer than {timeout_s} s")
             raise
@@ -559,7 +607,7 @@ class EngineSession:
         value = self.store.load(column, index) if column.tracked else column.values[index]
         if value is ABSENT:
             raise _no_value(job, f"{vertex}[{index}]")
-        return (value.by_edge or None) if type(value) is EdgeValues else value
+        return value.returned() if type(value) is EdgeValues else value
 
     def forget(self, job: JobRun) -> None:
         """Drop the results of an ended job. ConflictError: it still runs."""

@@ -31,6 +31,8 @@ class Signals:
     def __call__(self, number: int, frame: Any) -> None:
         """Record a signal; the second one is passed on at once."""
         self.numbers.append(number)
+        if number == signal.SIGHUP:
+            leave_terminal()
         if len(self.numbers) > 1:
             self.pass_on()
 
@@ -41,6 +43,17 @@ class Signals:
             if callable(before):
                 before(self.numbers[-1], None)
             raise KeyboardInterrupt
+
+
+def leave_terminal() -> None:
+    """Send later output to a terminal that was closed to nowhere, so that no write to it fails."""
+    for fd in (1, 2):
+        try:
+            os.write(fd, b"")
+        except OSError:
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, fd)
+            os.close(null)
 
 
 @contextmanager

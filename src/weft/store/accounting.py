@@ -6,10 +6,10 @@ import ctypes
 import heapq
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from weft.model.chunks import ChunkRef, Tier
-from weft.store.api import ABSENT, FIXED, SMALL, ChunkInfo, sizeof
+from weft.store.api import ABSENT, FIXED, ONCE, SMALL, ChunkInfo, once_only, sizeof
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -78,10 +78,25 @@ def resident_bytes() -> int:
 _libc = ctypes.CDLL(None)
 
 
+_GLIBC: Final = hasattr(_libc, "malloc_trim")
+_M_MMAP_THRESHOLD: Final = -3
+_MAPPED_FROM: Final = 256 << 10
+
+
 def give_back() -> None:
     """Have the allocator return freed memory to the system, where it can."""
-    if hasattr(_libc, "malloc_trim"):  # not glibc
+    if _GLIBC:
         _libc.malloc_trim(0)
+
+
+def map_large_blocks() -> None:
+    """Have the allocator return each large block to the system when it is freed, for the rest of the process.
+
+    By itself it raises the size from which it does so, up to 32 MiB: chunks then lie in heaps, whose free parts may be
+    too short for the next chunk, so that a process holds much more than its values.
+    """
+    if _GLIBC:
+        _libc.mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM)
 
 
 def default_budget(shm: Path | str | None = None) -> int:
@@ -94,25 +109,34 @@ def default_budget(shm: Path | str | None = None) -> int:
     return budget
 
 
-class Garbage(NamedTuple):
-    """Work for the time after the lock: locations to delete, ranges of them to free, values to drop."""
+class Garbage:
+    """Work for the time after the lock: locations to delete, ranges of them to free, values to drop.
 
-    locations: list[tuple[TierStore, str]]
-    ranges: list[tuple[TierStore, str, int, int]]
-    values: list[Any]
+    `held` are the bytes of the values. They count as used until these are dropped, which may be much later on a busy
+    machine; `dropped` is called with them then.
+    """
+
+    __slots__ = ("_dropped", "held", "locations", "ranges", "values")
+
+    def __init__(self, dropped: Callable[[int], None]) -> None:
+        self.locations: list[tuple[TierStore, str]] = []
+        self.ranges: list[tuple[TierStore, str, int, int]] = []
+        self.values: list[Any] = []
+        self.held = 0
+        self._dropped = dropped
 
     def collect(self) -> None:
         """Do the work."""
-        for tier, location in self.locations:
-            tier.delete([location])
-        for tier, location, start, nbytes in self.ranges:
-            tier.free(location, start, nbytes)
-        self.values.clear()
-
-
-def no_garbage() -> Garbage:
-    """Return an empty `Garbage`."""
-    return Garbage([], [], [])
+        try:
+            for tier, location in self.locations:
+                tier.delete([location])
+            for tier, location, start, nbytes in self.ranges:
+                tier.free(location, start, nbytes)
+        finally:
+            self.values.clear()
+            held, self.held = self.held, 0
+            if held:
+                self._dropped(held)
 
 
 class Pin:
@@ -162,6 +186,8 @@ def sorted_out(column: Column, lo: int, values: Sequence[Any]) -> tuple[int, int
         nbytes = FIXED.get(kind)
         if nbytes is None:
             nbytes = sizeof(value)
+            if nbytes == ONCE:
+                raise once_only(value)
             if nbytes >= SMALL and kind is not ChunkRef:
                 large.append(ChunkEntry(column, index, nbytes, Tier.MEMORY, None))
                 continue

@@ -17,9 +17,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, final
 
 from weft.model.chunks import ChunkRef, Tier
+from weft.model.errors import ProgramError
+from weft.model.wording import type_of
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+
+    from weft.store.row_index import RowIndex
 
 
 @final
@@ -45,20 +49,22 @@ ABSENT: Final = _Absent()
 class Column:
     """The values of one vertex's tasks: `values[i]` is the cell of task `i`.
 
-    `parts` is the number of partitions when each value is a list of pieces, read one by one (a shuffle), else 0.
+    `parts` is the number of partitions when each value is in pieces, read one by one (a shuffle), else 0. `index` tells
+    which rows have values of a partition (a `weft.store.row_index.RowIndex`), if that is known.
     `foresee(i)` orders cells by their next read, lower is sooner, if a reader is known.
 
     The other fields belong to the store: `small_count` cells of `small_bytes` bytes in all are only summed, `tracked`
     has an entry for every cell that is large or lies in a file.
     """
 
-    __slots__ = ("foresee", "key", "parts", "small_bytes", "small_count", "tracked", "values")
+    __slots__ = ("foresee", "index", "key", "parts", "small_bytes", "small_count", "tracked", "values")
 
     def __init__(self, key: tuple[str, str], n: int, parts: int = 0) -> None:
         self.key = key
         self.values: list[Any] = [ABSENT] * n
         self.parts = parts
         self.foresee: Callable[[int], float] | None = None
+        self.index: RowIndex | None = None
         self.small_count = 0
         self.small_bytes = 0
         self.tracked: dict[int, Any] = {}
@@ -86,7 +92,13 @@ class ChunkReader(Protocol):
         ...
 
     def load_part(self, column: Column, index: int, part: int, *, last: bool = False) -> Any:
-        """Return one piece of a partitioned value without reading the others; errors as `load`."""
+        """Return one piece of a dense row without reading the others; errors as `load`."""
+        ...
+
+    def load_values(self, column: Column, index: int, edge: str, lo: int, hi: int, *, last: bool = False) -> list[Any]:
+        """Return the values of a sparse row for partitions `lo:hi` of an edge, without reading others; errors as
+        `load`.
+        """
         ...
 
 
@@ -191,7 +203,7 @@ class ChunkStore(ChunkReader, Protocol):
     def column(self, key: tuple[str, str], n: int, parts: int = 0) -> Column:
         """Return the column of `key` (job id, vertex id) with `n` cells; a missing one is created empty.
 
-        `parts` > 0: every value is a list of that many pieces. A column that holds values keeps its length: another `n`
+        `parts` > 0: every value is in that many pieces. A column that holds values keeps its length: another `n`
         raises InternalError.
         """
         ...
@@ -219,7 +231,7 @@ class ChunkStore(ChunkReader, Protocol):
         """Put `values` into the cells from `lo` on and return their bytes; plain values and ChunkRefs may be mixed, old
         cells are freed.
 
-        `total_bytes` is the size of small values if the caller has it. Lists put into a column with `parts` belong to
+        `total_bytes` is the size of small values if the caller has it. Rows put into a column with `parts` belong to
         the store from now on. With `within`, the bytes come out of that grant, so that they are not counted twice.
         DiskFullError: no room in memory nor outside; the cells are then absent.
         """
@@ -333,8 +345,20 @@ def _of_frame(value: Any) -> int:
     return int(used if isinstance(used, int) else used.sum())
 
 
+def _of_attributes(value: Any) -> int:
+    return _of_mapping(vars(value))
+
+
 def _of_other(value: Any) -> int:
     return OTHER
+
+
+ONCE: Final = -1
+"""The size of a value that is gone when it has been read once: `once_only` is its error."""
+
+
+def _of_iterator(value: Any) -> int:
+    return ONCE
 
 
 def _of_text(value: str) -> int:
@@ -372,10 +396,14 @@ def _learn(kind: type) -> Callable[[Any], int]:
         measure = _of_items
     elif issubclass(kind, dict):
         measure = _of_mapping
+    elif hasattr(kind, "__next__") and kind.__module__ in ("builtins", "itertools"):
+        measure = _of_iterator
     elif hasattr(kind, "nbytes"):
         measure = _of_nbytes
     elif hasattr(kind, "memory_usage"):
         measure = _of_frame
+    elif kind.__module__.startswith("scipy.sparse."):  # arrays of values and of their positions
+        measure = _of_attributes
     if len(_MEASURES) < _LEARNT_MAX:
         _MEASURES[kind] = measure
     return measure
@@ -390,7 +418,10 @@ def _shallow(value: Any) -> int:
 
 
 def sizeof(value: Any) -> int:
-    """Return the approximate bytes of a value: exact for arrays, tables and bytes, one level deep for containers."""
+    """Return the approximate bytes of a value: exact for arrays, tables and bytes, one level deep for containers.
+
+    `ONCE` for generators and other iterators.
+    """
     kind = type(value)
     fixed = FIXED.get(kind)
     if fixed is not None:
@@ -400,6 +431,13 @@ def sizeof(value: Any) -> int:
         return measure(value)
     except Exception:  # noqa: BLE001
         return OTHER
+
+
+def once_only(value: Any) -> ProgramError:
+    """Return the error of a value of size `ONCE`."""
+    return ProgramError(
+        f"the value is {type_of(value)}, which gives its items to one reader only", hint="Return a list of them."
+    )
 
 
 def fixed_size(kinds: set[type], values: Sequence[Any]) -> int | None:

@@ -26,12 +26,15 @@ from typing import TYPE_CHECKING, Any, Final
 from weft.model.chunks import OUTSIDE, ChunkRef, Tier
 from weft.model.errors import CapacityError, InternalError, NotFoundError, ProgramError
 from weft.store import codec, segments, tiers
-from weft.store.accounting import ChunkEntry, Garbage, Pin, default_budget, no_garbage, sorted_out
+from weft.store.accounting import ChunkEntry, Garbage, Pin, default_budget, sorted_out
 from weft.store.api import ABSENT, FIXED, SMALL, Column, EvictionKey, MemoryGrant, StoreStats, fixed_size, sizeof
 from weft.store.disk import ChunkFiles
+from weft.store.freeing import PieceFreer, apart
 from weft.store.memory import MemoryManager
 from weft.store.owned import OwnedFiles
 from weft.store.recycling import FreeFiles
+from weft.store.row_index import RowIndex
+from weft.store.rows import positions, record_rows
 from weft.store.segments import INLINE_MAX
 from weft.store.spilling import SpillWriter
 from weft.store.tiers import SharedMemoryTier, TierStore
@@ -72,6 +75,8 @@ class BlockManager:
         recycled = FreeFiles(f"{shm}/{segments.RECYCLED}", budget // _RECYCLED_SHARE) if shm else None
         self._spill = None if spill is None else tiers.as_tier(spill)
         disk = self._spill if overflow is None else tiers.as_tier(overflow)
+        if disk is not None and self._spill is not None and disk.root == self._spill.root:
+            disk = self._spill  # a tier is no fallback for itself
         self._writer = None if self._spill is None else SpillWriter(self._spill, disk)
         self.memory = MemoryManager(
             budget,
@@ -83,11 +88,12 @@ class BlockManager:
         fallback = disk.folder if isinstance(disk, ChunkFiles) else None
         self._shm = None
         if shm is not None and recycled is not None:
-            self._shm = SharedMemoryTier(shm, recycled, self.memory.room, fallback=fallback)
+            self._shm = SharedMemoryTier(shm, recycled, self.memory.room, self.memory.count_viewed, fallback=fallback)
         self._tiers = [tier for tier in (self._shm, self._spill) if tier is not None]
         if disk is not None and disk is not self._spill:
             self._tiers.append(disk)
         self._files = OwnedFiles(self._tiers, self.memory)
+        self._pieces = PieceFreer(self.memory, self._files, self.free_range, self.put_range)
         self._columns: dict[tuple[str, str], Column] = {}
         self._lock = self.memory.lock
 
@@ -108,7 +114,11 @@ class BlockManager:
                 if column.small_count or column.tracked:
                     raise InternalError(f"{column} holds values and cannot become {n} cells")
                 column.values[:] = [ABSENT] * n
+                column.index = None
             column.parts = parts or column.parts
+            if parts and column.index is None:
+                column.index = RowIndex(n)
+                record_rows(column.index, 0, column.values)
             return column
 
     def drop(self, key: tuple[str, str]) -> None:
@@ -140,6 +150,9 @@ class BlockManager:
                     old.small_bytes -= each
                     column.small_count += 1
                     column.small_bytes += each
+            if column.parts:
+                column.index = RowIndex(len(at))
+                record_rows(column.index, 0, column.values)
         self.drop(key)
         return column
 
@@ -158,6 +171,8 @@ class BlockManager:
 
         With `within`, the bytes come out of that reservation, so that they are not counted twice.
         """
+        if column.parts and self.memory.half_full:  # pieces that were read may outlive their row, if it is spilled
+            values = [apart(row) for row in values]
         hi = lo + len(values)
         if lo < 0 or hi > len(column):
             raise InternalError(f"{column} has no cells {lo}:{hi}")
@@ -168,12 +183,14 @@ class BlockManager:
             count, small, large = sorted_out(column, lo, values)
         elif total_bytes is not None:
             small = total_bytes
-        garbage = no_garbage()
+        garbage = self.memory.garbage()
         memory = self.memory
         with self._lock:
             if column.small_count or column.tracked:
                 self._clear(column, lo, hi, garbage)
             column.values[lo:hi] = values
+            if column.index is not None:
+                record_rows(column.index, lo, values)
             column.small_count += count
             column.small_bytes += small
             before = memory.used
@@ -234,7 +251,7 @@ class BlockManager:
 
     def release(self, refs: Iterable[ChunkRef]) -> None:
         """Undo `retain`: a file without other references is removed."""
-        garbage = no_garbage()
+        garbage = self.memory.garbage()
         with self._lock:
             for ref in refs:
                 self._files.release(ref, 0, garbage)
@@ -297,6 +314,28 @@ class BlockManager:
             if column.tracked:
                 self._touch(column, index)
             return value
+
+    def load_values(self, column: Column, index: int, edge: str, lo: int, hi: int, *, last: bool = False) -> list[Any]:
+        """Return the values of a sparse row; see `ChunkStore.load_values`. Pieces read from a file are not kept."""
+        while True:
+            cell = column.values[index]
+            try:
+                if type(cell) is ChunkRef and cell.pieces and cell.parts:
+                    entry = column.tracked.get(index)
+                    known = entry.freed_parts if entry is not None else None
+                    at = positions(cell.pieces, edge, lo, hi)[1] if known is not None else range(0)
+                    if known is not None and known.count(1, at.start, at.stop):
+                        raise self._freed(column, index, lo)
+                    found = tiers.read_values(cell, edge, lo, hi)
+                else:
+                    found = self.load(column, index, last=last).part(edge, lo, hi)
+            except NotFoundError:
+                if column.values[index] is cell:
+                    raise
+                continue
+            if column.tracked:
+                self._touch(column, index)
+            return found
 
     def _load_ref(self, column: Column, index: int, ref: ChunkRef, last: bool) -> Any:
         if ref.tier is _SHM:
@@ -361,7 +400,7 @@ class BlockManager:
 
         Removing large values and files is slow: with `defer` that part is handed over, to be called soon.
         """
-        garbage = no_garbage()
+        garbage = self.memory.garbage()
         large = bool(column.tracked)
         with self._lock:
             self._clear(column, lo, hi, garbage)
@@ -390,6 +429,8 @@ class BlockManager:
             column.small_bytes -= nbytes
             self.memory.used -= nbytes
         column.values[lo:hi] = [ABSENT] * len(old)
+        if column.index is not None:
+            column.index.clear(lo, hi)
 
     def _discard(self, entry: ChunkEntry, garbage: Garbage) -> None:
         """Uncount a chunk that left its cell, or let its last user do so (lock held)."""
@@ -398,85 +439,14 @@ class BlockManager:
         if entry.pins or entry.busy:
             return
         if entry.tier is _MEMORY:
-            self.memory.used -= entry.nbytes
+            self.memory.leave_with(garbage, entry.nbytes)
         if entry.ref is not None:
             nbytes = entry.nbytes if entry.tier is _SHM else entry.on_disk
             self._files.release(entry.ref, nbytes, garbage)
 
     def free_parts(self, column: Column, part_lo: int, part_hi: int, lo: int, hi: int) -> None:
-        """Free the pieces `part_lo:part_hi` of the cells `lo:hi`; see `ChunkStore.free_parts`.
-
-        A cell whose pieces have all been freed becomes absent.
-        """
-        for index in range(lo, hi):
-            cell = column.values[index]
-            if cell is ABSENT:
-                continue
-            if type(cell) is ChunkRef:
-                self._free_parts_in_file(column, index, cell, part_lo, part_hi)
-            else:
-                self._free_parts_in_memory(column, index, part_lo, part_hi)
-
-    def _free_parts_in_memory(self, column: Column, index: int, part_lo: int, part_hi: int) -> None:
-        with self._lock:
-            cell = column.values[index]
-            if cell is ABSENT or type(cell) is ChunkRef:
-                return
-            if not isinstance(cell, list):
-                cell = column.values[index] = list(cell)
-            old = cell[part_lo:part_hi]
-            cell[part_lo:part_hi] = [ABSENT] * len(old)
-            entry = column.tracked.get(index)
-            if entry is not None and not entry.busy:
-                given = min(entry.nbytes, sum([sizeof(piece) for piece in old if not _shares(piece)]))
-                self.memory.resize(entry, entry.nbytes - given)
-                self.memory.changed.notify_all()
-            # The ends first: freeing in order would make this a long search otherwise.
-            done = cell[0] is ABSENT and cell[-1] is ABSENT and all(map(is_, cell, repeat(ABSENT)))
-        if done:
-            self.free_range(column, index, index + 1)
-
-    def _free_parts_in_file(self, column: Column, index: int, ref: ChunkRef, part_lo: int, part_hi: int) -> None:
-        if not ref.parts:
-            return
-        with self._lock:
-            entry: ChunkEntry | None = column.tracked.get(index)
-            tier = self._files.tier_of(ref.location)
-            if column.values[index] is not ref or entry is None or entry.tier is Tier.FOREIGN:
-                return
-            if entry.freed_parts is None:
-                entry.freed_parts = bytearray(ref.parts)
-            entry.freed_parts[part_lo:part_hi] = b"\1" * (min(part_hi, ref.parts) - part_lo)
-            done = 0 not in entry.freed_parts
-        if done:
-            self.free_range(column, index, index + 1)
-            return
-        # Files of others keep their bytes, as do ranges with hardly a page to free.
-        if tier is None or not tier.freeable(0, ref.nbytes * (part_hi - part_lo) // (2 * ref.parts))[1]:
-            return
-        try:
-            pieces = [piece for piece in tiers.directory(ref)[part_lo:part_hi] if piece[1]]
-        except NotFoundError:
-            return  # moved or freed meanwhile
-        if not pieces:
-            return
-        first, (last_at, last_nbytes) = pieces[0][0], pieces[-1]
-        start, size = tier.freeable(ref.offset + first, last_at + last_nbytes - first)
-        if not tier.free(ref.location, start, size):
-            return
-        memory = self.memory
-        with self._lock:
-            if entry.dead or entry.busy or entry.ref is not ref:
-                return
-            if ref.tier is _SHM:
-                given = min(size, entry.nbytes)
-                memory.shm_used -= given
-                memory.resize(entry, entry.nbytes - given)
-            else:
-                given = min(size, entry.on_disk)
-                entry.on_disk -= given
-                memory.disk_used -= given
-            memory.changed.notify_all()
+        """Free the pieces `part_lo:part_hi` of the cells `lo:hi`; see `ChunkStore.free_parts`."""
+        self._pieces.free(column, (part_lo, part_hi), lo, hi)
 
     # ---------------------------------------------------------------------------------------------------------- pins
 
@@ -491,7 +461,7 @@ class BlockManager:
         return Pin(self._unpin, entries)
 
     def _unpin(self, entries: list[ChunkEntry]) -> None:
-        garbage = no_garbage()
+        garbage = self.memory.garbage()
         with self._lock:
             for entry in self.memory.unpin(entries):
                 self._discard(entry, garbage)
@@ -502,7 +472,7 @@ class BlockManager:
     def evict(self, chosen: list[ChunkEntry]) -> Callable[[], None]:
         """See `Evictor.evict`: chunks with a copy outside are dropped, the others written to the spill tier."""
         memory = self.memory
-        garbage = no_garbage()
+        garbage = self.memory.garbage()
         victims = []
         for entry in chosen:
             values = entry.column.values
@@ -510,7 +480,7 @@ class BlockManager:
             if entry.tier is _MEMORY and entry.ref is not None:
                 values[entry.index] = entry.ref
                 garbage.values.append(cell)
-                memory.used -= entry.nbytes
+                memory.leave_with(garbage, entry.nbytes)
                 entry.tier, entry.nbytes = entry.ref.tier, 0
             else:
                 entry.busy = True
@@ -530,15 +500,17 @@ class BlockManager:
         memory = self.memory
         written: list[tuple[ChunkEntry, ChunkRef]] = []
         unpicklable: list[ChunkEntry] = []
-        garbage = no_garbage()
+        garbage = self.memory.garbage()
+        chunks: list[codec.Encoded] = []
         try:
-            chunks, entries = [], []
+            entries = []
             for entry, cell in victims:
                 try:
                     chunks.append(self._encoded(entry, cell))
                     entries.append(entry)
                 except (ProgramError, NotFoundError):
                     unpicklable.append(entry)  # it has to stay
+            cell = None
             written = list(zip(entries, self._writer.write(chunks) if chunks else (), strict=True))
         finally:
             with self._lock:
@@ -556,13 +528,14 @@ class BlockManager:
                     elif entry.tier not in OUTSIDE:
                         memory.offer_first(entry)
                 memory.changed.notify_all()
+            chunks.clear()  # they view the values
             victims.clear()
             garbage.collect()
 
     @staticmethod
     def _encoded(entry: ChunkEntry, cell: Any) -> codec.Encoded:
         if type(cell) is ChunkRef:
-            return codec.raw(tiers.open_chunk(cell), cell.parts)
+            return codec.raw(tiers.open_chunk(cell), cell)
         return codec.encode_row(cell) if entry.column.parts else codec.encode(cell)
 
     def _settle(self, entry: ChunkEntry, ref: ChunkRef, garbage: Garbage) -> None:
@@ -576,7 +549,7 @@ class BlockManager:
             entry.ref = ref
             if entry.pins:
                 return
-            self.memory.used -= entry.nbytes
+            self.memory.leave_with(garbage, entry.nbytes)
         elif entry.ref is not None:
             self._files.release(entry.ref, entry.nbytes, garbage)
             entry.ref = ref
@@ -605,11 +578,11 @@ class BlockManager:
                 tier = self._files.tier_of(cell.location)
                 if tier is not None and tier.local:
                     moving.append(at)
-                    chunks.append(codec.raw(tiers.read(cell), cell.parts))
+                    chunks.append(codec.raw(tiers.read(cell), cell))
                 continue
             chunk = codec.encode_row(cell) if column.parts else codec.encode(cell)
             if chunk.nbytes <= INLINE_MAX or index not in column.tracked:
-                cells[at] = ChunkRef(_INLINE, "", 0, chunk.nbytes, chunk.parts, codec.to_bytes(chunk))
+                cells[at] = chunk.inline()
             else:
                 moving.append(at)
                 chunks.append(chunk)
@@ -618,12 +591,13 @@ class BlockManager:
         if self._shm is None:
             raise InternalError("a store without shared memory cannot share large values with another process")
         refs = self._shm.write(chunks)
-        garbage = no_garbage()
+        garbage = self.memory.garbage()
         with self._lock:
             self._files.register(refs)
             for at, ref in zip(moving, refs, strict=True):
                 cells[at] = self._move_to_file(column, wanted[at], cells[at], ref, garbage)
             over = self.memory.over
+        chunks.clear()  # they view the values
         garbage.collect()
         if over:
             with suppress(CapacityError):  # the shared chunks are in place; over the budget is better than not at all
@@ -641,7 +615,7 @@ class BlockManager:
             raise self._absent(column, index)
         memory = self.memory
         memory.withdraw(entry)
-        memory.used -= entry.nbytes
+        memory.leave_with(garbage, entry.nbytes)
         if entry.ref is not None:
             self._files.release(entry.ref, entry.on_disk, garbage)
         before = entry.nbytes
@@ -690,8 +664,3 @@ class BlockManager:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _shares(piece: Any) -> bool:
-    """Whether a piece is a view of memory that others may look at: freeing it alone gives nothing back."""
-    return getattr(piece, "base", None) is not None

@@ -7,18 +7,22 @@ a database by URL (`weft.store.database`).
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from urllib.parse import quote, unquote_to_bytes
 
 from msgspec import Struct, field
 
 from weft.model.errors import ConflictError, NotFoundError, UsageError
-from weft.store.database import Connection, Database
+from weft.store.database import DAMAGED, Connection, Database, obstacle
+from weft.store.places import StatePaths
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 _SHOWN: Final = 5
 HISTORY_RUNS: Final = 10
 HISTORY_ROWS: Final = 20_000
@@ -26,7 +30,7 @@ HISTORY_VERTICES: Final = 1_000
 
 
 class RunRow(Struct, frozen=True, kw_only=True):
-    """One run of the index. Times are seconds since 1970-01-01 UTC; `folder` is the run's folder.
+    """One run of the index. Times are seconds since 1970-01-01 UTC; `file` is the absolute path of its file, or "".
 
     `paused_s` is the time between its start and its end in which no process ran it.
     """
@@ -36,7 +40,6 @@ class RunRow(Struct, frozen=True, kw_only=True):
     name: str = ""
     frontend: str = ""
     file: str = ""
-    folder: str = ""
     state: str = "pending"
     created_at: float = 0.0
     started_at: float | None = None
@@ -65,6 +68,8 @@ class HistoryRow(Struct, frozen=True, kw_only=True):
     usage: Mapping[str, float] = field(default_factory=dict)
 
 
+_URL: Final = "file:"
+"""The beginning of a path whose bytes are not UTF-8: a URL holds them."""
 _COLUMNS: Final = tuple(name for name in RunRow.__struct_fields__ if name != "paused_s")
 _ALL: Final = ", ".join(f'"{name}"' for name in _COLUMNS)
 _INSERT: Final = f"INSERT INTO runs ({_ALL}) VALUES ({', '.join(f':{name}' for name in _COLUMNS)})"
@@ -72,7 +77,7 @@ _SCHEMA: Final = (
     "CREATE TABLE weft_counters (name VARCHAR(64) PRIMARY KEY, value INTEGER)",
     """CREATE TABLE runs (
         id VARCHAR(128) PRIMARY KEY, number INTEGER NOT NULL, name TEXT NOT NULL, frontend TEXT NOT NULL,
-        file TEXT NOT NULL, folder TEXT NOT NULL, state TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL,
+        file TEXT NOT NULL, state TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL,
         started_at DOUBLE PRECISION, ended_at DOUBLE PRECISION, "user" TEXT NOT NULL, host TEXT NOT NULL,
         pid INTEGER NOT NULL, parameters TEXT NOT NULL, error_code TEXT NOT NULL, error_message TEXT NOT NULL,
         version INTEGER NOT NULL)""",
@@ -95,12 +100,38 @@ _HISTORY: Final = (
 )
 
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _restored(method: Callable[Concatenate[Catalog, _P], _R]) -> Callable[Concatenate[Catalog, _P], _R]:
+    """Call a method of an index again after a restore, if its file is damaged."""
+
+    @wraps(method)
+    def call(self: Catalog, /, *args: _P.args, **options: _P.kwargs) -> _R:
+        try:
+            return method(self, *args, **options)
+        except ConflictError as error:
+            if self.restore is None or obstacle(error) != DAMAGED:
+                raise
+        self.database.set_aside()
+        self.restore()
+        return method(self, *args, **options)
+
+    return call
+
+
 class Catalog:
-    """The index of runs of one state folder or one server. Safe to use from several threads and processes."""
+    """The index of runs of one state folder or one server. Safe to use from several threads and processes.
+
+    `restore` makes a damaged index again, which is renamed before; without it the damage is an error.
+    """
 
     def __init__(self, database: Database) -> None:
         self.database = database
+        self.restore: Callable[[], object] | None = None
         self.where, self.file = database.where, database.file
+        self._paths = None if self.file is None else StatePaths(self.file.parent)
 
     @classmethod
     def open(cls, path_or_url: Path | str) -> Catalog:
@@ -124,28 +155,48 @@ class Catalog:
 
     # --------------------------------------------------------------------------------------------------- writing
 
-    def next_run_id(self) -> tuple[str, int]:
-        """Return a fresh run id, such as `run-000001`, and its number; each is returned once."""
+    @_restored
+    def next_run_id(self, after: int = 0) -> tuple[str, int]:
+        """Return a fresh run id, such as `run-000001`, and its number, above `after`; each is returned once unless it
+        is given back.
+        """
         with self.database.write() as db:
-            taken = db.rows("UPDATE weft_counters SET value = value + 1 WHERE name = 'run' RETURNING value")
-            number = int(taken[0][0]) if taken else 1 + _highest(db)
-            if not taken:
-                db.run("INSERT INTO weft_counters (name, value) VALUES ('run', :value)", {"value": number})
-        return f"run-{number:06d}", number
+            used = db.rows("SELECT value FROM weft_counters WHERE name = 'run'")
+            number = 1 + max(int(used[0][0]) if used else _highest(db), after)
+            db.run("DELETE FROM weft_counters WHERE name = 'run'")
+            db.run("INSERT INTO weft_counters (name, value) VALUES ('run', :value)", {"value": number})
+        return run_id(number), number
 
+    def give_back(self, number: int) -> None:
+        """Let the next run have the number of a run that does not begin, unless a later one is in use."""
+        with self.database.write() as db:
+            about = {"number": number, "before": number - 1}
+            db.run("UPDATE weft_counters SET value = :before WHERE name = 'run' AND value = :number", about)
+
+    @_restored
+    def last_number(self) -> int:
+        """Return the highest number of a run so far, deleted ones included; 0 if there was none."""
+        with self.database.read() as db:
+            used = [] if db is None else db.rows("SELECT value FROM weft_counters WHERE name = 'run'")
+        return int(used[0][0]) if used else 0
+
+    @_restored
     def add_run(self, run: RunRow) -> None:
-        """Add a run. ConflictError: its id is taken."""
+        """Add a run, or replace its row: a restore by another process may have added it from its folder."""
         with self.database.write() as db:
-            if db.rows("SELECT id FROM runs WHERE id = :id", {"id": run.id}):
-                raise ConflictError(f"run {run.id} exists already", hint="Take the id from next_run_id().")
-            db.run(_INSERT, _values(run))
+            db.run("DELETE FROM runs WHERE id = :id", {"id": run.id})
+            db.run(_INSERT, self._values(run))
+            _pause(db, {run.id: run.paused_s})
 
-    def update_run(self, id: str, **changes: Any) -> None:
+    @_restored
+    def update_run(self, id: str, /, **changes: Any) -> None:
         """Change fields of a run, durably. NotFoundError: no such run. UsageError: no such field."""
         if unknown := sorted(changes.keys() - {*_COLUMNS[1:], "paused_s"}):
             raise UsageError(f"a run has no field {', '.join(unknown)}")
         if "parameters" in changes:
             changes["parameters"] = json.dumps(changes["parameters"])
+        if "file" in changes:
+            changes["file"] = self._kept(changes["file"])
         paused_s = changes.pop("paused_s", None)
         assignments = ", ".join(f'"{name}" = :{name}' for name in changes) or "id = id"
         with self.database.write() as db:
@@ -154,6 +205,7 @@ class Catalog:
             if paused_s is not None:
                 _pause(db, {id: paused_s})
 
+    @_restored
     def remove(self, id: str) -> None:
         """Remove a run from the index; its folder stays. NotFoundError: no such run."""
         with self.database.write() as db:
@@ -166,22 +218,19 @@ class Catalog:
 
         A folder with None from `describe` is left out. Used numbers stay used.
         """
-        folders = (
-            sorted(path for path in runs_root.iterdir() if path.is_dir() and path.name[0] != ".")
-            if runs_root.is_dir()
-            else []
-        )
+        folders = sorted(path for path in runs_root.glob("[!.]*") if path.is_dir())
         rows = [row for folder in folders if (row := describe(folder)) is not None]
         with self.database.write() as db:
             db.run("DELETE FROM runs")
-            db.many(_INSERT, [_values(row) for row in rows])
+            db.many(_INSERT, [self._values(row) for row in rows])
             _pause(db, {row.id: row.paused_s for row in rows})
             before = db.rows("SELECT value FROM weft_counters WHERE name = 'run'")
-            highest = max((before[0][0] if before else 0, *(row.number for row in rows)))
+            highest = max((before[0][0] if before else 0, *(run_number(folder.name) for folder in folders)))
             db.run("DELETE FROM weft_counters WHERE name = 'run'")
             db.run("INSERT INTO weft_counters (name, value) VALUES ('run', :value)", {"value": highest})
         return len(rows)
 
+    @_restored
     def add_history(self, rows: Sequence[HistoryRow]) -> None:
         """Add the durations of one run's vertices, and remove the oldest beyond the limits.
 
@@ -208,6 +257,7 @@ class Catalog:
 
     # --------------------------------------------------------------------------------------------------- reading
 
+    @_restored
     def history(self, fingerprint: str) -> Sequence[HistoryRow]:
         """Return the durations of vertices in earlier runs of the graph with a fingerprint, newest first."""
         query = f"SELECT {_PAST_ALL} FROM history WHERE fingerprint = :mine ORDER BY number DESC"
@@ -218,9 +268,21 @@ class Catalog:
             HistoryRow(**{**row, **{name: json.loads(row[name]) for name in ("resources", "usage")}}) for row in rows
         ]
 
+    @_restored
+    def has_tables(self) -> bool:
+        """Whether there is a database with tables; a file may be missing or empty."""
+        with self.database.read() as db:
+            return db is not None
+
     def exists(self) -> bool:
         """Whether there is a database (for a URL: always)."""
         return self.database.exists()
+
+    @_restored
+    def ids(self) -> set[str]:
+        """Return the ids of all runs."""
+        with self.database.read() as db:
+            return set() if db is None else {row[0] for row in db.rows("SELECT id FROM runs")}
 
     def find(self, text: str) -> RunRow:
         """Return the run named by `text`: an id, its unique beginning, a number, `@last` or `@failed`.
@@ -255,6 +317,7 @@ class Catalog:
         where, values = _only(state, name)
         return self._rows(where, values, limit)
 
+    @_restored
     def count(self, *, state: str | Collection[str] | None = None, name: str | None = None) -> int:
         """Return the number of runs that `list` would return without a limit."""
         where, values = _only(state, name)
@@ -263,6 +326,7 @@ class Catalog:
 
     # ---------------------------------------------------------------------------------------------------- inside
 
+    @_restored
     def _rows(self, where: str, values: Mapping[str, Any], limit: int | None) -> Sequence[RunRow]:
         most = "" if limit is None else f" LIMIT {limit:d}"
         with self.database.read() as db:
@@ -272,10 +336,25 @@ class Catalog:
             pauses = db.rows("SELECT run, seconds FROM pauses") if "pauses" in db.tables() else []
         paused_s = {row[0]: float(row[1]) for row in pauses}
         rows = [dict(zip(_COLUMNS, row, strict=True)) for row in found]
-        return [
-            RunRow(**{**row, "parameters": json.loads(row["parameters"])}, paused_s=paused_s.get(row["id"], 0.0))
-            for row in rows
-        ]
+        for row in rows:
+            row["parameters"] = json.loads(row["parameters"])
+            file = row["file"]
+            if file.startswith(_URL):
+                file = os.fsdecode(unquote_to_bytes(file.removeprefix(_URL)))
+            row["file"] = file if self._paths is None else self._paths.resolve(file)
+        return [RunRow(**row, paused_s=paused_s.get(row["id"], 0.0)) for row in rows]
+
+    def _values(self, run: RunRow) -> dict[str, Any]:
+        row = {name: getattr(run, name) for name in _COLUMNS}
+        return {**row, "file": self._kept(run.file), "parameters": json.dumps(dict(run.parameters))}
+
+    def _kept(self, path: str) -> str:
+        path = path if self._paths is None else self._paths.keep(path)
+        try:
+            path.encode()
+        except UnicodeEncodeError:  # the database takes UTF-8 only
+            return _URL + quote(os.fsencode(path))
+        return path
 
 
 def _pause(db: Connection, seconds: Mapping[str, float]) -> None:
@@ -287,13 +366,19 @@ def _pause(db: Connection, seconds: Mapping[str, float]) -> None:
             db.run("INSERT INTO pauses (run, seconds) VALUES (:run, :seconds)", {"run": run, "seconds": paused_s})
 
 
+def run_id(number: int) -> str:
+    """Return the id of the run of a number."""
+    return f"run-{number:06d}"
+
+
+def run_number(id: str) -> int:
+    """Return the number in the id of a run; 0 if it has none."""
+    digits = id.rpartition("-")[2]
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
+
+
 def _highest(db: Connection) -> int:
     return int(db.rows("SELECT max(number) FROM runs")[0][0] or 0)
-
-
-def _values(run: RunRow) -> dict[str, Any]:
-    row = {name: getattr(run, name) for name in _COLUMNS}
-    return {**row, "parameters": json.dumps(dict(run.parameters))}
 
 
 def _past_values(row: HistoryRow) -> dict[str, Any]:

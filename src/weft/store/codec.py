@@ -8,7 +8,8 @@ Layout of an encoded chunk, little endian, every offset counted from its first b
     buffers, each aligned to 64 bytes
 
 The pieces of a partitioned value are encoded chunks themselves, so each is read alone; pieces of 64 KiB and more start
-on a page, so that each is freed alone. The bytes do not depend on the location of a chunk: spilling copies them.
+on a page, so that each is freed alone. The meta of a sparse row is the index of its pieces (`weft.store.rows`). The
+bytes do not depend on the location of a chunk: spilling copies them.
 
 Encoding copies no large buffer: `Encoded` refers to the memory of the value until it is written, and scattered elements
 are copied strip by strip. Decoded arrays and tables are views of the given memory, read-only if that is.
@@ -21,10 +22,13 @@ import pickle
 import struct
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, cast
 
+from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import NotFoundError, ProgramError
 from weft.store.api import ABSENT, sizeof
+from weft.store.rows import EdgeValues, index_of, read_index
 
 PAGE: Final = 4096
 ALIGN: Final = 64
@@ -35,8 +39,9 @@ _MAGIC: Final = b"WEFT"
 _VERSION: Final = 1
 _HEAD: Final = struct.Struct("<4sBBHQQ")
 _ENTRY: Final = struct.Struct("<QQ")
-_PICKLE, _NUMPY, _TABLE, _BATCH, _BYTES, _PARTS = range(6)
-_SMALL_PIECE: Final = 256
+_PICKLE, _NUMPY, _TABLE, _BATCH, _BYTES, _PARTS, _SPARSE = range(7)
+SMALL_PIECE: Final = 256
+"""Rows whose pieces have fewer bytes on average are encoded whole."""
 _STRIP: Final = 1 << 20
 Reducer = Callable[[Any], Any]
 """Returns the reduction of a value, as `pickle.Pickler.reducer_override` does, or None."""
@@ -47,7 +52,7 @@ _ZEROS: Final = bytes(PAGE)
 class Encoded(NamedTuple):
     """A value ready to be written: `header` at 0, `buffers[i]` at `offsets[i]`, `nbytes` in all, zeros in the gaps.
 
-    `parts` is the number of pieces of a partitioned value, else 0.
+    `parts` is the number of pieces of a partitioned value, else 0. `pieces`: see `ChunkRef`.
     """
 
     header: bytes
@@ -55,6 +60,15 @@ class Encoded(NamedTuple):
     nbytes: int
     parts: int
     offsets: list[int]
+    pieces: bytes = b""
+
+    def ref(self, tier: Tier, location: str, offset: int) -> ChunkRef:
+        """Return the ref of this chunk at a place."""
+        return ChunkRef(tier, location, offset, self.nbytes, self.parts, pieces=self.pieces)
+
+    def inline(self) -> ChunkRef:
+        """Return a ref that holds the bytes of this chunk."""
+        return self.ref(Tier.INLINE, "", 0)._replace(data=to_bytes(self))
 
 
 class Scattered:
@@ -105,18 +119,28 @@ def encode(value: Any) -> Encoded:
 def encode_row(value: Any) -> Encoded:
     """Encode the value of a task of a partitioned column: piece by piece, or whole if its pieces are small.
 
-    A small piece is read faster with its row than alone: its header and its pickle are larger than its content.
+    A small piece is read faster with its row than alone: its header and its pickle are larger than its content. A
+    sparse row has its index in either form.
     """
+    if type(value) is EdgeValues:
+        pieces = [values for _, _, values in value.entries()]
+        if value.nbytes < SMALL_PIECE * len(pieces) and ABSENT not in pieces:
+            return encode(value)._replace(pieces=index_of(value))
+        return _encode_pieces(_SPARSE, pieces, index_of(value))
     if not isinstance(value, (list, tuple)):
         return encode(value)
-    small = sizeof(value) < _SMALL_PIECE * len(value) and type(ABSENT) not in set(map(type, value))
+    small = sizeof(value) < SMALL_PIECE * len(value) and type(ABSENT) not in set(map(type, value))
     return encode(value) if small else encode_parts(value)
 
 
 def encode_parts(pieces: Sequence[Any]) -> Encoded:
-    """Encode a partitioned value, a sequence of pieces that can be read one by one; a freed piece (ABSENT) is empty."""
+    """Encode a dense row, a sequence of pieces that can be read one by one; a freed piece (ABSENT) is empty."""
+    return _encode_pieces(_PARTS, pieces, b"")
+
+
+def _encode_pieces(kind: int, pieces: Sequence[Any], index: bytes) -> Encoded:
     encoded = [None if piece is ABSENT else encode(piece) for piece in pieces]
-    at = _HEAD.size + _ENTRY.size * len(encoded)
+    at = _HEAD.size + _ENTRY.size * len(encoded) + len(index)
     entries: list[tuple[int, int]] = []
     buffers: list[memoryview | Scattered] = []
     offsets: list[int] = []
@@ -131,12 +155,12 @@ def encode_parts(pieces: Sequence[Any]) -> Encoded:
         buffers.extend(piece.buffers)
         offsets.extend(at + offset for offset in piece.offsets)
         at += piece.nbytes
-    return Encoded(_header(_PARTS, entries, b""), buffers, at, len(encoded), offsets)
+    return Encoded(_header(kind, entries, index), buffers, at, len(encoded), offsets, index)
 
 
-def raw(view: memoryview, parts: int) -> Encoded:
-    """Wrap an encoded chunk, to be written elsewhere unchanged."""
-    return Encoded(b"", [view], view.nbytes, parts, [0])
+def raw(view: memoryview, ref: ChunkRef) -> Encoded:
+    """Wrap the chunk of a ref, whose bytes are `view`, to be written elsewhere unchanged."""
+    return Encoded(b"", [view], view.nbytes, ref.parts, [0], ref.pieces)
 
 
 def _header(kind: int, entries: list[tuple[int, int]], meta: bytes) -> bytes:
@@ -221,11 +245,8 @@ def _encode_pickle(value: Any, reduce: Reducer | None = None) -> Encoded:
             return _assemble(_PICKLE, meta, buffers)
     except Exception:  # noqa: BLE001
         pass
-    # By value: lambdas, local functions, and definitions of a script, which is another module in a worker.
-    import cloudpickle
-
     try:
-        return _assemble(_PICKLE, *_dump(_dumps(cloudpickle.Pickler, reduce) if reduce else cloudpickle.dumps, value))
+        return _assemble(_PICKLE, *_dump(partial(dumps_by_value, reduce=reduce), value))
     except Exception as error:
         kind = type(value)
         raise ProgramError(
@@ -234,6 +255,35 @@ def _encode_pickle(value: Any, reduce: Reducer | None = None) -> Encoded:
             hint="Return plain data (numbers, text, arrays, tables, containers of them), not open files, locks, "
             "connections or generators; or run on threads without durable, where values stay in one process.",
         ) from error
+
+
+def dumps_by_value(value: Any, *, reduce: Reducer | None = None, **options: Any) -> bytes:
+    """Pickle lambdas, local functions, and definitions of a script, which is another module in a worker, by value.
+
+    `options` are those of `pickle.dumps`. Raises the error of pickling, also for an open file, of which cloudpickle
+    would keep the text alone.
+    """
+    import cloudpickle
+
+    def reduced(value: Any) -> Any:
+        found = reduce(value) if reduce is not None else None
+        return _keep_type(value) if found is None else found
+
+    return _dumps(cloudpickle.Pickler, reduced)(value, **options)
+
+
+def _keep_type(value: Any) -> Any:
+    """Return the reduction of a value that cloudpickle would turn into another type; None for all others."""
+    if type(value) is memoryview:
+        return _view_of, (value.tobytes(), value.format, value.shape)
+    if type(value) is io.TextIOWrapper and value not in (sys.stdout, sys.stderr):
+        raise TypeError(f"cannot pickle the open file {value.name!r}")
+    return None
+
+
+def _view_of(data: bytes, format: str, shape: tuple[int, ...]) -> memoryview:
+    view = memoryview(data)
+    return view if (format, shape) == ("B", (len(data),)) else view.cast(format, shape)  # type: ignore[call-overload]
 
 
 def _dumps(pickler: Any, reduce: Reducer) -> Callable[..., bytes]:
@@ -350,8 +400,9 @@ def decode(view: memoryview | bytes, copy: bool = False) -> Any:
                 f"a value cannot be read back: {type(error).__name__}: {error}",
                 hint="The module that defines its class must be importable, in the same version, where it is read.",
             ) from error
-    if kind == _PARTS:
-        return [decode(view[offset : offset + nbytes]) if nbytes else ABSENT for offset, nbytes in entries]
+    if kind >= _PARTS:
+        row = [decode(view[offset : offset + nbytes]) if nbytes else ABSENT for offset, nbytes in entries]
+        return row if kind == _PARTS else _sparse(view[meta_at:meta_end], row)
     try:
         return _decode_plain(view, kind, entries, view[meta_at:meta_end])
     except Exception as error:
@@ -376,27 +427,38 @@ def _decode_plain(view: memoryview, kind: int, entries: list[tuple[int, int]], m
         return stream.read_all() if kind == _TABLE else stream.read_next_batch()
 
 
+def _sparse(index: memoryview, row: Sequence[Any]) -> EdgeValues:
+    listed, edges = read_index(bytes(index))
+    values = iter(row)
+    return EdgeValues({edge: {part: next(values) for part in parts} for edge, parts in edges}, listed)
+
+
 def decode_part(view: memoryview | bytes, part: int) -> Any:
     """Return one piece of the partitioned value in `view` without touching the others; ABSENT if it was freed.
 
-    NotFoundError as for `decode`. IndexError: there is no such piece.
+    The pieces of a sparse row count in the order of its index. NotFoundError as for `decode`. IndexError: there is no
+    such piece.
     """
     view = memoryview(view)
-    kind, entries, _, _ = _open(view)
-    if kind != _PARTS:
+    kind, n, _, _ = _head(view)
+    if kind < _PARTS:
         return decode(view)[part]
-    offset, nbytes = entries[part]
+    if not 0 <= part < n:
+        raise IndexError(part)
+    offset, nbytes = _ENTRY.unpack_from(view, _HEAD.size + part * _ENTRY.size)
+    if offset + nbytes > view.nbytes:
+        raise _cut(offset + nbytes, view.nbytes)
     return decode(view[offset : offset + nbytes]) if nbytes else ABSENT
 
 
-def directory_nbytes(parts: int) -> int:
-    """Return the number of bytes of the directory at the start of a partitioned chunk."""
-    return _HEAD.size + _ENTRY.size * parts
+def directory_range(lo: int, hi: int) -> tuple[int, int]:
+    """Return offset and bytes of the entries of pieces `lo:hi` in the directory of a partitioned chunk."""
+    return _HEAD.size + _ENTRY.size * lo, _ENTRY.size * (hi - lo)
 
 
-def directory(view: memoryview | bytes, parts: int, nbytes: int) -> list[tuple[int, int]]:
-    """Read (offset, nbytes) of each piece from the first `directory_nbytes(parts)` bytes of a chunk of `nbytes`."""
-    return _entries(memoryview(view), parts, nbytes)
+def directory(entries: memoryview | bytes, limit: int) -> list[tuple[int, int]]:
+    """Read (offset, nbytes) of pieces from their entries in the directory of a chunk of `limit` bytes."""
+    return _entries(memoryview(entries), limit)
 
 
 def _damaged(why: str) -> NotFoundError:
@@ -406,23 +468,33 @@ def _damaged(why: str) -> NotFoundError:
     )
 
 
-def _entries(view: memoryview, n: int, limit: int) -> list[tuple[int, int]]:
-    entries = list(_ENTRY.iter_unpack(view[_HEAD.size : _HEAD.size + n * _ENTRY.size]))
+def _entries(view: memoryview, limit: int) -> list[tuple[int, int]]:
+    entries = list(_ENTRY.iter_unpack(view))
     for offset, nbytes in entries:
         if offset + nbytes > limit:
-            raise _damaged(f"a part ends at byte {offset + nbytes:,} of {limit:,}")
+            raise _cut(offset + nbytes, limit)
     return entries
 
 
+def _cut(end: int, limit: int) -> NotFoundError:
+    return _damaged(f"a part ends at byte {end:,} of {limit:,}")
+
+
 def _open(view: memoryview) -> tuple[int, list[tuple[int, int]], int, int]:
-    """Check and read the head of a chunk: kind, entries, offset of the meta."""
+    """Check and read the head of a chunk: kind, entries, offset and end of the meta."""
+    kind, n, meta_at, meta_end = _head(view)
+    return kind, _entries(view[_HEAD.size : _HEAD.size + n * _ENTRY.size], view.nbytes), meta_at, meta_end
+
+
+def _head(view: memoryview) -> tuple[int, int, int, int]:
+    """Check the head of a chunk: kind, number of entries, offset and end of the meta."""
     if view.nbytes < _HEAD.size:
         raise _damaged(f"{view.nbytes} bytes are less than a header")
     magic, version, kind, _, n, meta_nbytes = _HEAD.unpack_from(view)
-    if magic != _MAGIC or version != _VERSION or kind > _PARTS:
+    if magic != _MAGIC or version != _VERSION or kind > _SPARSE:
         raise _damaged("it does not start with a header of this version")
     meta_at = _HEAD.size + n * _ENTRY.size
     meta_end = meta_at + meta_nbytes
     if meta_end > view.nbytes:
         raise _damaged(f"its header ends at byte {meta_end:,} of {view.nbytes:,}")
-    return kind, _entries(view, n, view.nbytes), meta_at, meta_end
+    return kind, n, meta_at, meta_end

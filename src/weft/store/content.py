@@ -1,9 +1,10 @@
 """The content of results, kept once: files named by their digest, and put in place on request.
 
 A `ContentStore` lies on the file system of the artifacts, so that a file takes no second room where possible. A file is
-put in place as a clone that shares blocks until one side is written (if the file system can do that), else as a second
-name of the same file, which is made read-only, else as a copy. A user who may write read-only files (root) always gets
-copies, so that no later step can change the kept content.
+put in place as a clone that shares blocks until one side is written (if the file system can do that). Without clones a
+small artifact is copied, so that no change of one run's files reaches another run or the store. Of a large artifact the
+files get a second name and are made read-only; a change in spite of that is found at the next use. A user who may write
+read-only files (root) always gets copies.
 
 `lock` is shared by stores and takes of content, and exclusive for the removal of unreferenced content.
 """
@@ -14,13 +15,14 @@ import errno
 import fcntl
 import hashlib
 import itertools
+import json
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from weft.model.errors import ConflictError, DiskFullError, ForbiddenError, NotFoundError, WeftError
+from weft.model.errors import CapacityError, ConflictError, DiskFullError, ForbiddenError, NotFoundError, WeftError
 from weft.store.digests import (
     EXECUTABLE,
     FILE,
@@ -35,6 +37,8 @@ from weft.store.digests import (
 )
 from weft.store.entries import CachedOutput, CacheIndex
 from weft.store.folders import remove_at
+from weft.store.limits import limit_advice
+from weft.store.places import has_identity, identity_of, shown_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,20 +52,30 @@ _NO_CLONES: Final = frozenset(
 )
 _NO_LINKS: Final = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EACCES})
 _SHOWN: Final = 200
+COPIED_BYTES: Final = 16 << 20
+COPIED_FILES: Final = 256
+"""An artifact of at most so many bytes and files is copied, not shared: that takes a tenth of a second."""
+SHARED: Final = ", through another name of it"
+"""The end of the reason for a changed file that runs share."""
 
 
 class ContentStore:
     """Files by their digest in one folder, which is made with the first kept file.
 
-    `share` allows second names of a file in place of copies; it is False for root by default.
+    `share` allows second names of a file in place of copies; it is False for root by default. Artifacts of at most
+    `copied` bytes are copied all the same.
     """
 
-    def __init__(self, folder: Path, index: CacheIndex, *, share: bool | None = None) -> None:
+    def __init__(
+        self, folder: Path, index: CacheIndex, *, share: bool | None = None, copied: int = COPIED_BYTES
+    ) -> None:
         self.folder = folder
         self.index = index
         self._lock = f"{folder}/lock"
         self._objects = f"{folder}/objects"
+        self._users = folder / "users"
         self.share = os.geteuid() != 0 if share is None else share
+        self.copied = copied
         self._no_clones: set[int] = set()
         self._mark = os.urandom(8).hex()
         self._numbers = itertools.count()
@@ -81,18 +95,25 @@ class ContentStore:
         try:
             about = os.lstat(place)
             sizes: list[int] = []
-            digest, newest = self._keep(place, about, place, sizes)
+            share = self._shares(*_size_of(place, about, self.copied))
+            digest, newest = self._keep(place, about, place, sizes, share=share)
         except FileNotFoundError:
             raise NotFoundError(f"{path} does not exist") from None
         except OSError as error:
             raise _os_error(f"{path} cannot be kept in {self.folder}", error) from None
         return CachedOutput(digest, sum(sizes), len(sizes), newest)
 
-    def _keep(self, path: bytes, about: os.stat_result, root: bytes, sizes: list[int]) -> tuple[str, int]:
+    def _shares(self, size: int, files: int) -> bool:
+        """Whether an artifact is so large that second names take the place of copies."""
+        return self.share and (size > self.copied or files > COPIED_FILES)
+
+    def _keep(
+        self, path: bytes, about: os.stat_result, root: bytes, sizes: list[int], *, share: bool
+    ) -> tuple[str, int]:
         """Return the digest and the newest time of change of a file or a folder that is kept now."""
         if stat.S_ISREG(about.st_mode):
             sizes.append(about.st_size)
-            return self._keep_file(path, about), about.st_mtime_ns
+            return self._keep_file(path, about, share=share), about.st_mtime_ns
         if not stat.S_ISDIR(about.st_mode):
             what = "a link that leads elsewhere" if stat.S_ISLNK(about.st_mode) else "neither a file nor a folder"
             raise ForbiddenError(f"{_shown(path)} is {what}")
@@ -107,7 +128,7 @@ class ContentStore:
                 _check_link(root, path, target, entry.path)
                 digest = link_digest(target)
             else:
-                digest, changed = self._keep(entry.path, entry.stat(follow_symlinks=False), root, sizes)
+                digest, changed = self._keep(entry.path, entry.stat(follow_symlinks=False), root, sizes, share=share)
                 newest = max(newest, changed)
             items.append(Item(entry.name, digest, target))
         listing = write_listing(items)
@@ -115,7 +136,7 @@ class ContentStore:
         self.index.note_tree(digest, listing)
         return digest, newest
 
-    def _keep_file(self, path: bytes, about: os.stat_result) -> str:
+    def _keep_file(self, path: bytes, about: os.stat_result, *, share: bool) -> str:
         executable = bool(about.st_mode & 0o111)
         mode = 0o555 if executable else 0o444
         draft = os.fsencode(self.folder / "drafts" / f"{self._mark}{next(self._numbers):x}")
@@ -124,7 +145,7 @@ class ContentStore:
             shared = False
             if self._clone(source, about.st_dev, draft, mode):
                 content = _hash_file(draft)
-            elif self.share and self._link(path, draft, source, mode):
+            elif share and self._link(path, draft, source, mode):
                 shared = True
                 about = os.fstat(source)
                 content = _hash_file(draft)
@@ -210,7 +231,7 @@ class ContentStore:
             raise _os_error(f"no room can be made for {path}", error) from None
         try:
             try:
-                self._put(output.digest, draft, parent)
+                self._put(output.digest, draft, parent, share=self._shares(output.size, output.files))
                 if not new:
                     remove_at(name, parent)
                 os.rename(draft, name, src_dir_fd=parent, dst_dir_fd=parent)
@@ -228,9 +249,9 @@ class ContentStore:
         finally:
             os.close(parent)
 
-    def _put(self, digest: str, name: str | bytes, parent: int) -> None:
+    def _put(self, digest: str, name: str | bytes, parent: int, *, share: bool) -> None:
         if digest[0] != FOLDER:
-            self._put_file(digest, name, parent)
+            self._put_file(digest, name, parent, share=share)
             return
         os.mkdir(name, dir_fd=parent)
         folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
@@ -239,13 +260,13 @@ class ContentStore:
                 if item.digest[0] == LINK:
                     os.symlink(item.target, item.name, dir_fd=folder)
                 else:
-                    self._put(item.digest, item.name, folder)
+                    self._put(item.digest, item.name, folder, share=share)
                     if item.digest[0] != FOLDER:
                         self._trust_for_now(os.stat(item.name, dir_fd=folder, follow_symlinks=False), item.digest)
         finally:
             os.close(folder)
 
-    def _put_file(self, digest: str, name: str | bytes, parent: int) -> None:
+    def _put_file(self, digest: str, name: str | bytes, parent: int, *, share: bool) -> None:
         kept = self._place(digest)
         mode = 0o755 if digest[0] == EXECUTABLE else 0o644
         source = os.open(kept, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -253,7 +274,7 @@ class ContentStore:
             about = os.fstat(source)
             if self._clone(source, about.st_dev, name, mode, parent):
                 pass
-            elif self.share and self._link(kept, name, source, stat.S_IMODE(about.st_mode), parent):
+            elif share and self._link(kept, name, source, stat.S_IMODE(about.st_mode), parent):
                 self._trust(os.fstat(source), digest)
                 return
             elif _copy(source, name, mode, parent) != digest[1:]:
@@ -280,6 +301,32 @@ class ContentStore:
                         os.unlink(entry.path)
         return files, size
 
+    def other_users(self) -> list[str]:
+        """Return the state folders of other indexes with results in this store; lines of a copied store do not count.
+
+        A state folder that was made anew in its place has none any more.
+        """
+        state = self.index.state
+        if state is None:
+            return []
+        lines = self._users.read_text(encoding="utf-8").splitlines() if self._users.exists() else []
+        inode = os.stat(self.folder).st_ino
+        users = [user["state"] for user in map(json.loads, lines) if user["store"] == inode]
+        return sorted({user["path"] for user in users if not has_identity(state, user) and not _is_replaced(user)})
+
+    def _join(self) -> None:
+        """Record that the index has results in this store."""
+        state = self.index.state
+        if state is None or not state.is_dir():
+            return
+        line = json.dumps({"state": identity_of(state), "store": os.stat(self.folder).st_ino}) + "\n"
+        if not self._users.exists() or line not in self._users.read_text(encoding="utf-8"):
+            fd = os.open(self._users, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            try:
+                os.write(fd, line.encode())
+            finally:
+                os.close(fd)
+
     def size(self) -> tuple[int, int]:
         """Return the number of kept files, and their bytes."""
         sizes = [path.lstat().st_size for path in self.folder.glob("objects/??/*")]
@@ -305,6 +352,7 @@ class ContentStore:
         try:
             for name in ("objects", "drafts"):
                 (self.folder / name).mkdir(parents=True, exist_ok=True)
+            self._join()
         except OSError as error:
             raise _os_error(f"the store of the cache, {self.folder}, cannot be made", error) from None
         self._made = True
@@ -325,15 +373,15 @@ class ContentStore:
         return self._reread(place, digest)
 
     def _reread(self, place: bytes, digest: str) -> str:
-        """Verify a file by its content; a damaged one is removed."""
+        """Verify a file by its content; a damaged one stays until the same content is kept again."""
+        shared = ""
         with suppress(OSError):
             about = os.lstat(place)
+            shared = SHARED if about.st_nlink > 1 else ""
             if _hash_file(place) == digest[1:] and stamp_of(os.lstat(place)) == stamp_of(about):
                 self._trust(about, digest)
                 return ""
-        with suppress(OSError):
-            os.unlink(place)
-        return f"a file in the cache ({digest[1:13]}) was changed"
+        return f"a file in the cache ({digest[1:13]}) was changed{shared}"
 
     def _trust(self, about: os.stat_result, digest: str) -> None:
         """Record the digest of a file that was just written here, or read to its end."""
@@ -381,6 +429,27 @@ class ContentStore:
         return True
 
 
+def _is_replaced(user: Mapping[str, Any]) -> bool:
+    """Whether there is another folder in the place of a state folder."""
+    return os.path.exists(user["path"]) and os.stat(user["path"]).st_ino != user["inode"]
+
+
+def _size_of(path: bytes, about: os.stat_result, most: int) -> tuple[int, int]:
+    """Return the bytes and the number of files of an artifact; less, but too many, for a large one."""
+    if not stat.S_ISDIR(about.st_mode):
+        return about.st_size, 1
+    size = files = 0
+    todo = [path]
+    while todo and size <= most and files <= COPIED_FILES:
+        with os.scandir(todo.pop()) as scan:
+            for entry in scan:
+                if entry.is_dir(follow_symlinks=False):
+                    todo.append(entry.path)
+                else:
+                    size, files = size + entry.stat(follow_symlinks=False).st_size, files + 1
+    return size, files
+
+
 def _create(name: str | bytes, mode: int, parent: int | None) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.open(name, flags, mode, dir_fd=parent)
@@ -420,11 +489,13 @@ def _name(digest: str) -> str:
 
 
 def _shown(path: bytes) -> str:
-    return os.fsdecode(path)[-_SHOWN:]
+    return shown_path(path)[-_SHOWN:]
 
 
 def _os_error(what: str, error: OSError) -> WeftError:
     message = f"{what}: {error.strerror or error}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFullError(message, hint="Free space on this disk, for example: weft cache gc")
+    if advice := limit_advice(error):
+        return CapacityError(message, hint=advice)
     return ForbiddenError(message, hint="Check your write permission there, and that no folder on the path is a link.")

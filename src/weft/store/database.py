@@ -5,7 +5,8 @@ of the time of a command.
 
 An SQLite file is opened, written, folded (its log of writes moved into it) and closed only while its lock file is held
 by flock: two connections that write or fold at the same moment can destroy the file in releases of SQLite before
-3.51.3. Readers open the file read-only; they never wait and cannot fold. If the disk has no room for the memory shared
+3.51.3. Readers open the file read-only; they never wait and cannot fold. In a folder that is not writable they read the
+file without its log of writes. If the disk has no room for the memory shared
 by readers and writers, a reader does without it, alone and under the lock.
 """
 
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 from urllib.parse import quote
 
 from weft.model.errors import (
+    CapacityError,
     ConflictError,
     DiskFullError,
     ForbiddenError,
@@ -33,6 +35,7 @@ from weft.model.errors import (
     UsageError,
     WeftError,
 )
+from weft.store.limits import limit_advice
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection as AlchemyConnection
@@ -40,8 +43,18 @@ if TYPE_CHECKING:
 
 _TRIES: Final = 5_000
 _TRY_PAUSE_S: Final = 0.002
+_held_long: Final[set[Path]] = set()
+"""The locks that another process, perhaps a suspended one, held for all tries: each is tried once until it is free."""
 _BUSY_MS: Final = 5_000
 _FULL_BYTES: Final = 64 << 10
+_SHARED_BYTES: Final = 64 << 10
+"""The size of the file that readers and writers of a database share."""
+_NO_WRITES: Final = (
+    sqlite3.SQLITE_READONLY_DIRECTORY,
+    sqlite3.SQLITE_READONLY_CANTINIT,
+    sqlite3.SQLITE_READONLY_RECOVERY,
+    sqlite3.SQLITE_CANTOPEN,
+)
 _NO_SHARED: Final = (sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP)
 WHAT_CAN_GO: Final = "Old runs go with `weft delete RUN`, kept results with `weft cache gc --max-size 0`."
 """The advice for a full disk."""
@@ -49,9 +62,21 @@ _MAKE_ROOM: Final = f"Free space on this disk. {WHAT_CAN_GO}"
 _VERSION: Final = "SELECT value FROM weft_about WHERE key = 'version'"
 _OF_SQLITE: Final = " WITHOUT ROWID"
 _ONE_MAKES: Final = "SELECT pg_advisory_xact_lock(5734)"
+DAMAGED_END: Final = ".damaged"
 _ABOUT: Final = "CREATE TABLE weft_about (key VARCHAR(64) PRIMARY KEY, value TEXT)"
 
+DAMAGED, BUSY = "damaged", "busy"
+"""Obstacles to the use of a database: its file is damaged, or another process holds its lock."""
 Row = Sequence[Any]
+
+
+def obstacle(error: BaseException) -> str:
+    """Return the obstacle that an error of a database reports: DAMAGED, BUSY, or "" for any other error."""
+    cause = error.__cause__
+    code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return DAMAGED
+    return BUSY if isinstance(cause, BlockingIOError) or code == sqlite3.SQLITE_BUSY else ""
 
 
 class Connection(Protocol):
@@ -196,6 +221,9 @@ class Database:
             try:
                 half = _half_written(reader)
             except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode in _NO_WRITES and not os.access(Path(self.where).parent, os.W_OK):
+                    yield self._as_it_lies()
+                    return
                 if error.sqlite_errorcode not in _NO_SHARED:
                     raise
                 self._close_reader()
@@ -207,6 +235,13 @@ class Database:
                     self._roll_back()
             self._checked = self._check(_Sqlite(reader))
         yield _Sqlite(reader) if reader is not None and self._checked else None
+
+    def _as_it_lies(self) -> _Sqlite | None:
+        """Open the file in a folder that is not writable, without its log of writes, which needs files beside it."""
+        self._close_reader()
+        self._reader = self._connect("ro&immutable=1")
+        self._checked = self._check(_Sqlite(self._reader))
+        return _Sqlite(self._reader) if self._checked else None
 
     @contextmanager
     def _alone(self) -> Iterator[_Sqlite]:
@@ -271,6 +306,18 @@ class Database:
             self._raise_known(error)
             raise
 
+    def set_aside(self) -> None:
+        """Rename the damaged file of the last use to `NAME.damaged`, unless another process has replaced it."""
+        assert self.file is not None
+        with self._mutex, self._locked():
+            found = self._identity()
+            self._close_reader()
+            self._close_writer()
+            if found is not None and found in (self._known, self._writes_to):
+                for end in ("", "-wal", "-shm"):
+                    with suppress(FileNotFoundError):
+                        os.replace(f"{self.file}{end}", f"{self.file}{DAMAGED_END}{end}")
+
     def damage(self) -> str:
         """Return the damage of the file, "" if there is none, after reading all of it."""
         if self.file is None or not self.exists():
@@ -285,7 +332,7 @@ class Database:
     # ---------------------------------------------------------------------------------------------------- inside
 
     def _connect(self, mode: str) -> sqlite3.Connection:
-        uri = f"file:{quote(self.where)}?mode={mode}"
+        uri = f"file:{quote(os.fsencode(self.where))}?mode={mode}"
         return sqlite3.connect(
             uri, uri=True, isolation_level=None, timeout=_BUSY_MS / 1000, check_same_thread=False, cached_statements=64
         )
@@ -403,20 +450,27 @@ class Database:
             found = f"{self.what} in {self.where} cannot be opened: {error.strerror}"
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise DiskFullError(found, hint=_MAKE_ROOM) from None
+            if advice := limit_advice(error):
+                raise CapacityError(found, hint=advice) from None
             raise forbidden or ForbiddenError(
                 found, hint="Check that you have write permission for this folder."
             ) from None
         try:
-            for _ in range(_TRIES):
-                with suppress(BlockingIOError):
+            for tries in range(1 if path in _held_long else _TRIES, 0, -1):
+                try:
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _held_long.discard(path)
                     break
-                time.sleep(_TRY_PAUSE_S)
+                except BlockingIOError as error:
+                    busy = error
+                if tries > 1:
+                    time.sleep(_TRY_PAUSE_S)
             else:
+                _held_long.add(path)
                 raise ConflictError(
                     f"another process has held {path} for {_TRIES * _TRY_PAUSE_S:g} s",
                     hint="Find it with `fuser`; it may be suspended: end it, or let it continue.",
-                )
+                ) from busy
             try:
                 yield
             finally:
@@ -446,11 +500,26 @@ class Database:
             ) from error
         if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and self._no_room()):
             raise DiskFullError(found, hint=_MAKE_ROOM) from error
+        if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM) and (advice := self._limit()):
+            raise CapacityError(found, hint=advice) from error
         if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
             raise ForbiddenError(found, hint="Check the permissions of this folder.") from error
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR) or self.file is None:
             raise ConflictError(found, hint="Try again; check that the database and its disk are reachable.") from error
         raise InternalError(found) from error
+
+    def _limit(self) -> str:
+        """Return the limit of the system that stops a write of a page after the end of the file, if one does."""
+        import tempfile  # most processes never need it
+
+        if self.file is None:
+            return ""
+        try:
+            with tempfile.TemporaryFile(dir=self.file.parent) as draft:
+                draft.truncate(2 * max(self.file.stat().st_size, _SHARED_BYTES))
+        except OSError as error:
+            return limit_advice(error)
+        return ""
 
     def _no_room(self) -> bool:
         """Whether the disk of the file has no room: SQLite does not report why it could not read or write."""
@@ -468,6 +537,8 @@ def _close_unused(writers: list[sqlite3.Connection], lock: Path) -> None:
 
     Without the lock the end of the process closes it.
     """
+    if not writers:
+        return
     try:
         fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

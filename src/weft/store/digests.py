@@ -23,6 +23,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
 from weft.model.errors import ConflictError, ForbiddenError, InputLimitError, RunCancelledError
+from weft.store.places import shown_path
 
 FILE: Final = "f"
 EXECUTABLE: Final = "x"
@@ -137,7 +138,7 @@ class Digester:
 
     def _folder(self, path: bytes, found: os.stat_result, root: bytes, depth: int) -> str:
         if depth > MAX_DEPTH:
-            raise InputLimitError(f"{os.fsdecode(path)} is nested deeper than {MAX_DEPTH} folders")
+            raise InputLimitError(f"{shown_path(path)} is nested deeper than {MAX_DEPTH} folders")
         self._go_on()
         for _ in range(_TRIES):
             started = self.now_ns()
@@ -307,11 +308,11 @@ def _name(entry: tuple[bytes, os.DirEntry[bytes]]) -> bytes:
 
 def _changing(path: bytes) -> ConflictError:
     return ConflictError(
-        f"{os.fsdecode(path)} keeps changing while it is read",
+        f"{shown_path(path)} keeps changing while it is read",
         hint="Wait until its writer ends, or leave it out of fs_scope.",
     )
 
 
 def _unreadable(path: bytes, error: OSError) -> ForbiddenError:
     why = "too many links" if error.errno == errno.ELOOP else error.strerror
-    return ForbiddenError(f"{os.fsdecode(path)} cannot be read: {why}", hint="Check that you have read permission.")
+    return ForbiddenError(f"{shown_path(path)} cannot be read: {why}", hint="Check that you have read permission.")

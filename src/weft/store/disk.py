@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import glob
 import itertools
 import mmap
 import os
@@ -88,7 +87,7 @@ class ChunkFiles:
                 offsets = self._write_file(path, [chunks[i] for i in group])
                 done.append(path)
                 for i, offset in zip(group, offsets, strict=True):
-                    refs[i] = ChunkRef(self.tier, path, offset, chunks[i].nbytes, chunks[i].parts)
+                    refs[i] = chunks[i].ref(self.tier, path, offset)
             if self._durable and done:
                 sync_folder(self.folder)
         except BaseException as error:
@@ -311,7 +310,9 @@ def reserve(fd: int, nbytes: int) -> None:
 
 def sweep(prefix: str, known: Container[str]) -> int:
     """Remove the chunk files whose path begins with `prefix`, except the `known` ones; return their number."""
-    found = [path for path in glob.iglob(glob.escape(prefix) + "*") if path.endswith((".chunks", ".part"))]
+    folder, name = os.path.split(prefix)
+    entries = os.scandir(folder) if os.path.isdir(folder) else ()
+    found = [e.path for e in entries if e.name.startswith(name) and e.name.endswith((".chunks", ".part"))]
     left = [path for path in found if path not in known]
     remove(left)
     return len(left)
@@ -359,7 +360,8 @@ def read_range(path: str, offset: int, nbytes: int) -> memoryview:
         if offset + nbytes > os.fstat(fd).st_size:
             raise lost(path, f"it ends before byte {offset + nbytes:,}")
         # Anonymous pages instead of a bytearray: aligned, and not zeroed twice.
-        view = memoryview(mmap.mmap(-1, nbytes)) if nbytes >= BIG else memoryview(bytearray(nbytes))
+        pages = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) if nbytes >= BIG else bytearray(nbytes)
+        view = memoryview(pages)
         at = 0
         while at < nbytes:
             count = os.preadv(fd, [view[at:]], offset + at)

@@ -2,7 +2,8 @@
 
 It is a database file of its own in the state folder (`cache.db`), so that the index of runs stays small. It may be
 deleted: results are then made again. A URL names a PostgreSQL database in its place, for runs on several machines;
-statements are valid in both. A write survives a kill of the process, not always a power failure; entries are verified
+statements are valid in both. Runs of several projects have equal ids there, so a claim or use also names its owner, the
+project. A write survives a kill of the process, not always a power failure; entries are verified
 before use.
 """
 
@@ -12,17 +13,19 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
 
-from weft.model.errors import NotFoundError, UsageError
-from weft.store.database import Connection, Database
+from weft.model.errors import ConflictError, NotFoundError, UsageError
+from weft.store.database import DAMAGED, DAMAGED_END, Connection, Database, obstacle
+from weft.store.places import StatePaths, owner_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-CACHE_VERSION: Final = 1
+CACHE_VERSION: Final = 3
 CACHE_NAME: Final = "cache.db"
 CACHE_INDEX: Final = "WEFT_CACHE_INDEX"
 """The environment variable with the URL of the database for the index."""
@@ -30,6 +33,7 @@ _PENDING: Final = 4_096
 _MOST_PASSING: Final = 200_000
 _MOST_DIGESTS: Final = 2_000_000
 _NEAR: Final = 50
+_TICK_S: Final = 0.001
 _SCHEMA: Final = (
     """CREATE TABLE digests (
         device BIGINT NOT NULL, inode BIGINT NOT NULL, seen TEXT NOT NULL, digest TEXT NOT NULL,
@@ -43,18 +47,19 @@ _SCHEMA: Final = (
         pinned BIGINT NOT NULL, leaves TEXT NOT NULL, outputs TEXT NOT NULL)""",
     "CREATE INDEX ix_entries_step ON entries (pipeline, step, completed)",
     "CREATE INDEX ix_entries_used ON entries (used)",
-    "CREATE TABLE uses (key TEXT NOT NULL, run TEXT NOT NULL, PRIMARY KEY (key, run)) WITHOUT ROWID",
-    "CREATE INDEX ix_uses_run ON uses (run)",
+    """CREATE TABLE uses (key TEXT NOT NULL, owner TEXT NOT NULL, run TEXT NOT NULL,
+        PRIMARY KEY (key, owner, run)) WITHOUT ROWID""",
+    "CREATE INDEX ix_uses_run ON uses (owner, run)",
     """CREATE TABLE claims (
-        key TEXT PRIMARY KEY, epoch BIGINT NOT NULL, run TEXT NOT NULL, step TEXT NOT NULL, task BIGINT NOT NULL,
-        host TEXT NOT NULL, pid BIGINT NOT NULL, since DOUBLE PRECISION NOT NULL, lease_until DOUBLE PRECISION NOT NULL,
-        leaves TEXT NOT NULL)""",
-    "CREATE INDEX ix_claims_task ON claims (run, step, task)",
+        key TEXT PRIMARY KEY, epoch BIGINT NOT NULL, owner TEXT NOT NULL, run TEXT NOT NULL, step TEXT NOT NULL,
+        task BIGINT NOT NULL, host TEXT NOT NULL, pid BIGINT NOT NULL, since DOUBLE PRECISION NOT NULL,
+        lease_until DOUBLE PRECISION NOT NULL, leaves TEXT NOT NULL)""",
+    "CREATE INDEX ix_claims_task ON claims (owner, run, step, task)",
     "CREATE TABLE epochs (name TEXT PRIMARY KEY, value BIGINT NOT NULL)",
     "INSERT INTO epochs (name, value) VALUES ('claim', 0)",
 )
 _ENTRY: Final = "key, store, pipeline, step, run, started, completed, expires, used, size, pinned, leaves, outputs"
-_CLAIM: Final = "key, epoch, run, step, task, host, pid, since, lease_until, leaves"
+_CLAIM: Final = "key, epoch, owner, run, step, task, host, pid, since, lease_until, leaves"
 
 
 class CachedOutput(Struct, frozen=True):
@@ -70,8 +75,9 @@ class CachedOutput(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """A kept result. Times are in seconds since 1970; `expires` None: never. `size` is in bytes.
+    """A kept result. Times are in seconds since 1970. `size` is in bytes.
 
+    A collection removes the result after `expires` (None: never); each reader of it has a limit of its own.
     `leaves` are the parts of its key, `store` is the folder with the content of its outputs.
     """
 
@@ -91,10 +97,14 @@ class Entry(Struct, frozen=True, kw_only=True):
 
 
 class Claim(Struct, frozen=True, kw_only=True):
-    """The owner of a result in progress. `epoch` grows with every claim: a commit of an earlier one is refused."""
+    """The maker of a result in progress: a task of a run of the owner, which is the project (`CacheIndex.owner`).
+
+    `epoch` grows with every claim: a commit of an earlier one is refused.
+    """
 
     key: str
     epoch: int
+    owner: str = ""
     run: str
     step: str
     task: int
@@ -105,18 +115,24 @@ class Claim(Struct, frozen=True, kw_only=True):
     leaves: Mapping[str, str]
 
 
-def cache_place(state: Path) -> Path | str:
-    """Return the place of the index for a state folder: a file in it, or the URL in WEFT_CACHE_INDEX."""
-    return os.environ.get(CACHE_INDEX) or state / CACHE_NAME
+def index_of(state: Path) -> CacheIndex:
+    """Return the index for a state folder: a file in it, or the database at the URL in WEFT_CACHE_INDEX.
+
+    A file has one owner: a copied or moved project has its claims and uses in it.
+    """
+    url = os.environ.get(CACHE_INDEX)
+    return CacheIndex(url, partial(owner_of, state)) if url else CacheIndex(state / CACHE_NAME)
 
 
 class CacheIndex:
     """The index in one file, or in the database at a URL. Safe to use from several threads and processes.
 
-    Also a `weft.store.digests.Known`.
+    Also a `weft.store.digests.Known`. `state` is the state folder of an index in a file: its paths are kept as
+    `weft.store.places` has them. At a URL they stay absolute, since projects of several machines share them. `owner_of`
+    returns the owner of the claims and uses of the runs here; it is called when the first one is read or written.
     """
 
-    def __init__(self, place: Path | str) -> None:
+    def __init__(self, place: Path | str, owner_of: Callable[[], str] = str) -> None:
         self.database = Database(
             place,
             what="the index of the cache",
@@ -127,6 +143,10 @@ class CacheIndex:
             safe_from_power_loss=False,
         )
         self.place = place
+        self._owner_of = owner_of
+        self._owner = ""
+        self.state = None if self.database.file is None else self.database.file.parent
+        self._paths = None if self.state is None else StatePaths(self.state)
         self._mutex = threading.Lock()
         self._digests: dict[tuple[int, int], tuple[str, str]] = {}
         self._passing: dict[tuple[int, int], tuple[str, str]] = {}
@@ -134,12 +154,34 @@ class CacheIndex:
         self._trees: dict[str, bytes] = {}
         self._uses: dict[tuple[str, str], float] = {}
 
+    @property
+    def owner(self) -> str:
+        """The owner of the claims and uses of the runs here."""
+        self._owner = self._owner or self._owner_of()
+        return self._owner
+
+    def shown(self, owner: str, run: str) -> str:
+        """Return the name of a run for people; an equally named run of another project is no run of this one."""
+        return run if owner == self.owner else f"{run} of another project"
+
     def close(self) -> None:
         """Write the buffered records, and close."""
         try:
             self.flush()
         finally:
             self.database.close()
+
+    def set_aside_damage(self) -> str:
+        """Rename a damaged file and return a note about it; "" if it can be read. Results are made again then."""
+        try:
+            self.claims_of("")
+            self.count()
+        except ConflictError as error:
+            if obstacle(error) != DAMAGED:
+                raise
+            self.database.set_aside()
+            return f"{error.message}; it is kept as {self.database.file}{DAMAGED_END}, and steps run again"
+        return ""
 
     # --------------------------------------------------------------------------------------------------- digests
 
@@ -201,18 +243,34 @@ class CacheIndex:
             raise NotFoundError(f"the content of the folder {digest[:13]} is no longer known")
         return bytes(found[0][0])
 
-    def flush(self) -> None:
-        """Write the buffered records: digests, folders and uses."""
+    def flush(self, now: float | None = None) -> None:
+        """Write the buffered records: digests, folders and uses. Recorded uses later than `now` are put before it."""
         if self._digests or self._trees or self._uses:
             with self.database.write() as db:
-                self._write_noted(db)
+                self._write_noted(db, now)
 
     @property
     def full(self) -> bool:
         """Whether enough records are buffered to write them."""
         return len(self._digests) + len(self._trees) + len(self._uses) > _PENDING
 
-    def _write_noted(self, db: Connection) -> None:
+    def put_back(self, now: float) -> None:
+        """Put uses at a later time than `now` before it: the clock was set back since."""
+        with self.database.write() as db:
+            self._put_back(db, now)
+
+    @staticmethod
+    def _put_back(db: Connection, now: float) -> None:
+        later = db.rows("SELECT key FROM entries WHERE used > :now ORDER BY used DESC", {"now": now})
+        db.many(
+            "UPDATE entries SET used = :used WHERE key = :key",
+            ({"key": row[0], "used": now - _TICK_S * place} for place, row in enumerate(later, 1)),
+        )
+
+    def _write_noted(self, db: Connection, now: float | None) -> None:
+        owner = self.owner
+        if now is not None:  # before the uses since then are written
+            self._put_back(db, now)
         with self._mutex:
             digests, self._digests = self._digests, {}
             trees, self._trees = self._trees, {}
@@ -230,8 +288,8 @@ class CacheIndex:
             "INSERT INTO trees (digest, listing) VALUES (:digest, :listing) ON CONFLICT (digest) DO NOTHING",
             ({"digest": digest, "listing": listing} for digest, listing in sorted(trees.items())),
         )
-        rows = [{"key": key, "run": run, "now": now} for (key, run), now in sorted(uses.items())]
-        db.many("INSERT INTO uses (key, run) VALUES (:key, :run) ON CONFLICT (key, run) DO NOTHING", rows)
+        rows = [{"key": key, "owner": owner, "run": run, "now": now} for (key, run), now in sorted(uses.items())]
+        db.many("INSERT INTO uses (key, owner, run) VALUES (:key, :owner, :run) ON CONFLICT DO NOTHING", rows)
         db.many("UPDATE entries SET used = :now WHERE key = :key AND used < :now", rows)
 
     # --------------------------------------------------------------------------------------------------- entries
@@ -278,10 +336,11 @@ class CacheIndex:
         return int(found[0][0]), int(found[0][1] or 0)
 
     def users(self, key: str) -> list[str]:
-        """Return the runs that used this result."""
+        """Return the names, as `shown`, of the runs that used this result."""
+        sql = "SELECT owner, run FROM uses WHERE key = :key ORDER BY run, owner"
         with self.database.read() as db:
-            rows = [] if db is None else db.rows("SELECT run FROM uses WHERE key = :key ORDER BY run", {"key": key})
-        return [row[0] for row in rows]
+            rows = [] if db is None else db.rows(sql, {"key": key})
+        return list(dict.fromkeys(self.shown(owner, run) for owner, run in rows))
 
     def used(self, key: str, run: str, now: float) -> None:
         """Record the use of a result by a run; written by the next `flush`."""
@@ -311,8 +370,9 @@ class CacheIndex:
         if not self.database.exists():
             return
         with self.database.write() as db:
-            db.run("DELETE FROM uses WHERE run = :run", {"run": run})
-            db.run("DELETE FROM claims WHERE run = :run", {"run": run})
+            own = {"owner": self.owner, "run": run}
+            db.run("DELETE FROM uses WHERE owner = :owner AND run = :run", own)
+            db.run("DELETE FROM claims WHERE owner = :owner AND run = :run", own)
 
     def forget_digests(self) -> None:
         """Drop all digests of files if there are too many of them: they are computed again."""
@@ -326,7 +386,7 @@ class CacheIndex:
         Other processes keep no result meanwhile: its folders would be dropped, as nothing refers to them yet.
         """
         with self.database.write(alone_in="trees") as db:
-            entries = map(_entry, db.rows(f"SELECT {_ENTRY} FROM entries"))
+            entries = map(self._entry, db.rows(f"SELECT {_ENTRY} FROM entries"))
             claims = map(_claim, db.rows(f"SELECT {_CLAIM} FROM claims"))
             rows = [{"digest": digest} for digest in dict.fromkeys(kept(entries, claims))]
             db.run("CREATE TEMP TABLE kept (digest TEXT PRIMARY KEY)")
@@ -337,17 +397,26 @@ class CacheIndex:
     def _entries(self, where: str, values: Mapping[str, Any]) -> list[Entry]:
         with self.database.read() as db:
             rows = [] if db is None else db.rows(f"SELECT {_ENTRY} FROM entries {where}", values)
-        return [_entry(row) for row in rows]
+        return [self._entry(row) for row in rows]
+
+    def _entry(self, row: Sequence[Any]) -> Entry:
+        found = dict(zip(_ENTRY.split(", "), row, strict=True))
+        if self._paths is not None:
+            found["store"] = self._paths.resolve(found["store"])
+        outputs = {name: CachedOutput(*fields) for name, fields in json.loads(found["outputs"]).items()}
+        return Entry(
+            **{**found, "pinned": bool(found["pinned"]), "leaves": json.loads(found["leaves"]), "outputs": outputs}
+        )
 
     # ---------------------------------------------------------------------------------------------------- claims
 
     def claim(self, claim: Claim) -> Claim:
         """Record the holder of a key's lock as the maker of its result; return the claim with its epoch."""
         with self.database.write() as db:
-            self._write_noted(db)
+            self._write_noted(db, claim.since)
             epoch = int(db.rows("UPDATE epochs SET value = value + 1 WHERE name = 'claim' RETURNING value")[0][0])
             values = {name: getattr(claim, name) for name in _CLAIM.split(", ")}
-            values |= {"epoch": epoch, "leaves": json.dumps(dict(claim.leaves))}
+            values |= {"epoch": epoch, "owner": self.owner, "leaves": json.dumps(dict(claim.leaves))}
             names = ", ".join(f":{name}" for name in values)
             db.run(f"INSERT INTO claims ({_CLAIM}) VALUES ({names}) {_replacing(_CLAIM)}", values)
         return _claim([values[name] for name in _CLAIM.split(", ")])
@@ -358,12 +427,14 @@ class CacheIndex:
 
     def claim_of(self, run: str, step: str, task: int) -> Claim | None:
         """Return the claim of a task of a run, if it has one."""
-        return self._one_claim("run = :run AND step = :step AND task = :task", {"run": run, "step": step, "task": task})
+        values = {"owner": self.owner, "run": run, "step": step, "task": task}
+        return self._one_claim("owner = :owner AND run = :run AND step = :step AND task = :task", values)
 
     def claims_of(self, run: str) -> list[Claim]:
         """Return the claims of a run: its results in progress when it was killed."""
         with self.database.read() as db:
-            rows = [] if db is None else db.rows(f"SELECT {_CLAIM} FROM claims WHERE run = :run", {"run": run})
+            sql = f"SELECT {_CLAIM} FROM claims WHERE owner = :owner AND run = :run"
+            rows = [] if db is None else db.rows(sql, {"owner": self.owner, "run": run})
         return [_claim(row) for row in rows]
 
     def prolong(self, claims: Iterable[Claim], until: float) -> None:
@@ -381,12 +452,13 @@ class CacheIndex:
     def commit(self, entry: Entry, claim: Claim) -> bool:
         """Keep a result, and end its claim. Return False if another owner has claimed it since."""
         with self.database.write() as db:
-            self._write_noted(db)
+            self._write_noted(db, entry.used)
             mine = {"key": claim.key, "epoch": claim.epoch}
             if not db.run("DELETE FROM claims WHERE key = :key AND epoch = :epoch", mine):
                 return False
             values = {name: getattr(entry, name) for name in _ENTRY.split(", ")}
             values |= {
+                "store": entry.store if self._paths is None else self._paths.keep(entry.store),
                 "pinned": int(entry.pinned),
                 "leaves": json.dumps(dict(entry.leaves)),
                 "outputs": json.dumps(
@@ -405,14 +477,6 @@ class CacheIndex:
         with self.database.read() as db:
             rows = [] if db is None else db.rows(f"SELECT {_CLAIM} FROM claims WHERE {where}", values)
         return _claim(rows[0]) if rows else None
-
-
-def _entry(row: Sequence[Any]) -> Entry:
-    found = dict(zip(_ENTRY.split(", "), row, strict=True))
-    outputs = {name: CachedOutput(*fields) for name, fields in json.loads(found["outputs"]).items()}
-    return Entry(
-        **{**found, "pinned": bool(found["pinned"]), "leaves": json.loads(found["leaves"]), "outputs": outputs}
-    )
 
 
 def _claim(row: Sequence[Any]) -> Claim:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from weft.model.errors import UsageError, WeftError
-from weft.store.state import PROJECT_FILE, find_project
+from weft.store.places import PROJECT_FILE
+from weft.store.state import find_project
 
 STAGE = "fs"
 """The folder below a state folder that holds the copies."""
@@ -106,8 +107,13 @@ def parse_given(pairs: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def is_url(text: str) -> bool:
+    """Whether a text is a URL, not a path of this machine."""
+    return _URL.fullmatch(text) is not None and not text.startswith(_LOCAL)
+
+
 def _one(text: object, base: Path, stage: Path, shown: str) -> FileSystem:
-    if isinstance(text, str) and _URL.fullmatch(text) and not text.startswith(_LOCAL):
+    if isinstance(text, str) and is_url(text):
         from weft.store.remote import FILES, folder_for
 
         return FileSystem(folder_for(text, stage) / FILES, text)

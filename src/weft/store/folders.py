@@ -14,9 +14,8 @@ import errno
 import fcntl
 import os
 import re
-import shutil
 import stat
-import tempfile
+import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -123,10 +122,31 @@ def unowned(folder: Path) -> Iterator[None]:
         os.close(fd)
 
 
+def remove_unowned(folder: Path) -> bool:
+    """Remove a folder whose owner is dead, if there is one; return False if a living process owns it."""
+    try:
+        fd = _try_lock(folder)
+    except OSError:  # it is gone
+        return True
+    if fd is None:
+        return False
+    try:
+        remove_folder(folder)
+    finally:
+        os.close(fd)
+    return True
+
+
 def is_owned(folder: Path) -> bool:
     """Whether a living process holds the lock of a folder; the check changes nothing."""
+    flags = os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        fd = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            fd = os.open(folder / LOCK_NAME, os.O_RDWR | flags)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EROFS):
+                raise
+            fd = os.open(folder / LOCK_NAME, os.O_RDONLY | flags)  # enough on disks of this machine
     except FileNotFoundError:
         return False
     try:
@@ -149,7 +169,18 @@ def shm_root() -> Path:
         found = os.statvfs(root)
         if os.access(root, os.W_OK) and found.f_bavail * found.f_frsize >= _SHM_ENOUGH:
             return root
-    return Path(tempfile.gettempdir())
+    return temporary_folder()
+
+
+def temporary_folder() -> Path:
+    """Return the folder of `tempfile`, without that module where its answer is plain: it takes long to load."""
+    if "tempfile" not in sys.modules:
+        for named in (*map(os.environ.get, ("TMPDIR", "TEMP", "TMP")), "/tmp"):
+            if named and os.path.isdir(named) and os.access(named, os.W_OK | os.X_OK):
+                return Path(named).absolute()
+    from tempfile import gettempdir
+
+    return Path(gettempdir())
 
 
 def user_root(root: Path) -> Path:
@@ -241,7 +272,7 @@ def _sweep(
         if not entry.is_dir(follow_symlinks=False):
             continue
         if entry.name.startswith(_TRASH):  # of a sweeper that was killed
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove_tree(folder)
             continue
         try:
             fd = _try_lock(folder)
@@ -253,7 +284,7 @@ def _sweep(
             if elsewhere is not None and (folder / URL_FILE).exists() and not elsewhere(folder):
                 continue
             if resumable is not None and resumable(folder):
-                shutil.rmtree(folder / SPILL_NAME, ignore_errors=True)
+                _remove_tree(folder / SPILL_NAME)
                 continue
             remove_folder(folder)
             swept.append(entry.name)
@@ -270,13 +301,28 @@ def remove_folder(folder: Path) -> None:
     trash = folder.with_name(f"{_TRASH}{folder.name}-{os.urandom(8).hex()}")
     with suppress(FileNotFoundError):
         folder.rename(trash)
-        shutil.rmtree(trash, ignore_errors=True)
+        _remove_tree(trash)
+
+
+def _remove_tree(folder: Path) -> None:
+    """Remove a folder as far as possible; never what a link leads to."""
+    try:
+        for _, folders, files, fd in os.fwalk(folder, topdown=False):
+            for name in files:
+                os.unlink(name, dir_fd=fd)
+            for name in folders:
+                os.rmdir(name, dir_fd=fd)
+        os.rmdir(folder)
+    except OSError:
+        import shutil  # it takes long to load, and seldom removes more
+
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def sweep_trash(root: Path) -> None:
     """Remove the rest of folders below `root` whose removal did not end."""
     for trash in root.glob(f"{_TRASH}*"):
-        shutil.rmtree(trash, ignore_errors=True)
+        _remove_tree(trash)
 
 
 # ------------------------------------------------------------------------------------------------ folders, step by step
@@ -358,6 +404,8 @@ def remove_at(name: str, folder: int) -> None:
     if not stat.S_ISDIR(found.st_mode):
         os.unlink(name, dir_fd=folder)
         return
+    import shutil
+
     try:
         shutil.rmtree(name, dir_fd=folder)
     except PermissionError:

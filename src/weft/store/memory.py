@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import itertools
 import threading
+import weakref
 from bisect import insort
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from weft.model.chunks import Tier
 from weft.model.errors import CapacityError, RunCancelledError
-from weft.store.accounting import ChunkEntry, give_back, in_order, resident_bytes
+from weft.store.accounting import ChunkEntry, Garbage, give_back, in_order, map_large_blocks, resident_bytes
 from weft.store.api import StoreStats
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class MemoryManager:
         self.ceiling = budget if ceiling is None else ceiling
         self.recycled = recycled
         self._tight = ceiling is not None
+        self._mapping = False
         self._eviction = eviction
         self._evictor = evictor
         self.lock = threading.Lock()
@@ -108,6 +110,9 @@ class MemoryManager:
         self.shm_used = self.disk_used = self.spilled = self.restored = 0
         self.lru: OrderedDict[ChunkEntry, None] = OrderedDict()
         """The evictable chunks, the oldest use first."""
+        self.viewed = 0
+        """Bytes of freed files in shared memory that arrays still view."""
+        self._unmapped: deque[int] = deque()
         self._queue: list[tuple[float, int]] = []
         self._tickets = itertools.count()
         self._tick = 0
@@ -153,6 +158,21 @@ class MemoryManager:
         if entry in self.lru:
             self.evictable += delta
 
+    def garbage(self) -> Garbage:
+        """Return an empty `Garbage`."""
+        return Garbage(self._dropped)
+
+    def leave_with(self, garbage: Garbage, nbytes: int) -> None:
+        """Count the bytes of a value as used until it is dropped with `garbage` (lock held)."""
+        garbage.held += nbytes
+        self.leaving += nbytes
+
+    def _dropped(self, nbytes: int) -> None:
+        with self.lock:
+            self.used -= nbytes
+            self.leaving -= nbytes
+            self.changed.notify_all()
+
     def count_file(self, tier: Tier, nbytes: int) -> None:
         """Count bytes of chunks in files, objects or shared memory; negative ones are freed (lock held)."""
         if tier is _SHM:
@@ -160,6 +180,22 @@ class MemoryManager:
             self.used += nbytes
         else:
             self.disk_used += nbytes
+
+    def count_viewed(self, pages: Any) -> None:
+        """Count the mapped bytes of a freed file until the last array that views them is gone."""
+        nbytes = len(pages)
+        with self.lock:
+            self.viewed += nbytes
+            self.count_file(_SHM, nbytes)
+        # An array may die in a thread that holds the lock.
+        weakref.finalize(pages, self._unmapped.append, nbytes).atexit = False
+
+    def _uncount_viewed(self) -> None:
+        """Uncount the pages that no array views any more (lock held)."""
+        while self._unmapped:
+            nbytes = self._unmapped.popleft()
+            self.viewed -= nbytes
+            self.count_file(_SHM, -nbytes)
 
     def pin(self, entries: Iterable[ChunkEntry]) -> None:
         """Pin chunks in place (lock held)."""
@@ -196,6 +232,11 @@ class MemoryManager:
         """Whether more is used and reserved than the budget."""
         return self.used + self.reserved > self.budget
 
+    @property
+    def half_full(self) -> bool:
+        """Whether more than half of the budget is used and reserved, an estimate without the lock."""
+        return 2 * (self.used + self.reserved) > self.budget
+
     def make_room(self, need: int) -> bool:
         """Evict until `need` more bytes fit, now or at the end of current spills. Return False if no more chunk can
         leave.
@@ -204,6 +245,7 @@ class MemoryManager:
         """
         while True:
             with self.lock:
+                self._uncount_viewed()
                 excess = self.used + self.reserved + need - self.budget
                 if excess <= self.leaving or excess <= 0:
                     return True
@@ -257,6 +299,7 @@ class MemoryManager:
                 with self.lock:
                     if stop or self._closed:
                         raise RunCancelledError(f"{owner} was cancelled while it waited for {nbytes:,} bytes of memory")
+                    self._uncount_viewed()
                     first = self._queue[0] is ticket
                     excess = self.used + self.reserved + nbytes - self.budget
                     helpless = not (self.reserved or self.pinned or self.leaving)
@@ -267,7 +310,8 @@ class MemoryManager:
                     enough = helpless or excess <= self.evictable + self.leaving
                     evict = first and can_evict and enough and excess > self.leaving
                     if not evict:
-                        self.changed.wait(None if cancelled is None else _CANCEL_POLL_S)
+                        polls = cancelled is not None or self.viewed  # nobody tells of an array that dies
+                        self.changed.wait(_CANCEL_POLL_S if polls else None)
                 if evict:
                     self.make_room(nbytes)
         finally:
@@ -281,6 +325,7 @@ class MemoryManager:
     def try_reserve(self, owner: str, nbytes: int) -> Reservation | None:
         """Take `nbytes` if they are free now and no task waits; never waits nor spills."""
         with self.lock:
+            self._uncount_viewed()
             if self._queue or self.used + self.reserved + nbytes > self.budget:
                 return None
             self.reserved += nbytes
@@ -335,14 +380,22 @@ class MemoryManager:
         """Return freed memory to the system, if the process would exceed its limit with all tasks at their
         reservations.
 
-        An allocator keeps freed memory for later requests, which it may not fit.
+        An allocator keeps freed memory for later requests, which it may not fit. From half the limit on, it keeps no
+        large blocks.
         """
-        if self._tight and resident_bytes() + self.reserved > self.ceiling:
+        if not self._tight:
+            return
+        expected = resident_bytes() + self.reserved
+        if not self._mapping and 2 * expected > self.ceiling:
+            self._mapping = True
+            map_large_blocks()
+        if expected > self.ceiling:
             give_back()
 
     def stats(self) -> StoreStats:
         """Return the bytes that are held now."""
         with self.lock:
+            self._uncount_viewed()
             return StoreStats(
                 self.budget,
                 self.used,

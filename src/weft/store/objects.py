@@ -22,6 +22,7 @@ from weft.model.errors import CapacityError, MissingExtraError, NotFoundError, U
 from weft.store import codec
 from weft.store.disk import grouped
 from weft.store.folders import URL_FILE
+from weft.store.places import has_identity, identity_of
 from weft.store.remote import shown
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class ObjectTier:
                 raise _refused(error, self.url, f"write {nbytes:,} bytes to") from error
             done.append(self.root + name)
             for i, offset in zip(group, offsets, strict=True):
-                refs[i] = ChunkRef(Tier.OBJECT, self.root + name, offset, chunks[i].nbytes, chunks[i].parts)
+                refs[i] = chunks[i].ref(Tier.OBJECT, self.root + name, offset)
         return [ref for ref in refs if ref is not None]
 
     def _put(self, path: str, data: bytes) -> None:
@@ -221,10 +222,13 @@ def remove(root: str, waits: Sequence[float] = _WAITS_S, wait: Callable[[float],
 
 
 def remember(folder: Path, root: str) -> None:
-    """Record the location of a run's objects in its state folder, which has the run's name, for `sweep`."""
+    """Record the location of a run's objects in its state folder, which has the run's name, for `sweep`.
+
+    The record has the identity of the folder too: the objects do not belong to a copy.
+    """
     fd = os.open(folder / URL_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8") as file:
-        file.write(root)
+        json.dump({"root": root, "folder": identity_of(folder)}, file)
 
 
 def sweep(folder: Path) -> bool:
@@ -232,13 +236,12 @@ def sweep(folder: Path) -> bool:
     folder.
     """
     try:
-        root = (folder / URL_FILE).read_text(encoding="utf-8")
-    except (FileNotFoundError, NotADirectoryError):
+        record = json.loads((folder / URL_FILE).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # a truncated record counts for nothing
         return True
     except OSError:
         return False
-    # A truncated file would name more than this run's objects: it ends with the run's name, or counts for nothing.
-    return not root.endswith(f"/{folder.name}/") or remove(root, ())
+    return not has_identity(folder, record["folder"]) or remove(record["root"], ())
 
 
 def read_range(location: str, offset: int, nbytes: int) -> memoryview:

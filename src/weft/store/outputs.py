@@ -50,7 +50,10 @@ _NOWHERE: Final = -1
 
 
 class _Meta(msgspec.Struct, array_like=True):
-    """`small` are places of the values that share the first chunk, `large` (place, offset, bytes, parts)."""
+    """`large` has (place, offset, bytes, parts) of each value with a chunk of its own; all others share the first one.
+
+    `indexes` are the indexes of sparse rows, by place.
+    """
 
     vertex: str
     lease: int
@@ -58,6 +61,7 @@ class _Meta(msgspec.Struct, array_like=True):
     count: int
     small_bytes: int
     large: list[tuple[int, int, int, int]]
+    indexes: dict[int, bytes] = {}
 
 
 _decode_meta = msgspec.msgpack.Decoder(_Meta).decode
@@ -129,7 +133,7 @@ class Outputs:
         chunks: list[tuple[int, Encoded]] = []
         for place, cell in enumerate(cells):
             if type(cell) is ChunkRef and cell.tier is not Tier.INLINE:
-                chunks.append((place, codec.raw(tiers.open_chunk(cell), cell.parts)))
+                chunks.append((place, codec.raw(tiers.open_chunk(cell), cell)))
             elif type(cell) is not ChunkRef and sizeof(cell) < SMALL:
                 small.append(cell)
             else:
@@ -146,13 +150,16 @@ class Outputs:
             large.append((place, start, chunk.nbytes, chunk.parts))
             body.extend(codec.spans(chunk))
             at = start + chunk.nbytes
-        meta = msgspec.msgpack.encode(_Meta(vertex, lease, lo, len(cells), 0 if head is None else head.nbytes, large))
+        indexes = {place: chunk.pieces for place, chunk in chunks if chunk.pieces}
+        small_bytes = 0 if head is None else head.nbytes
+        meta = msgspec.msgpack.encode(_Meta(vertex, lease, lo, len(cells), small_bytes, large, indexes))
         pieces = [_HEAD.pack(_MAGIC, len(meta), zlib.crc32(meta), at), meta, *body]
         path, start = self._write(vertex, n, lo, lo + len(cells), pieces, _HEAD.size + len(meta) + at)
         start += _HEAD.size + len(meta)
         refs: list[Any] = [None] * len(cells)
         for place, offset, nbytes, pieces_of in large:
-            refs[place] = ChunkRef(Tier.DISK, path, start + offset, nbytes, pieces_of)
+            index = indexes.get(place, b"")
+            refs[place] = ChunkRef(Tier.DISK, path, start + offset, nbytes, pieces_of, pieces=index)
         return refs
 
     def _write(
@@ -405,7 +412,8 @@ def _cells_of(frame: _Frame) -> list[Any] | None:
     meta = frame.meta
     cells: list[Any] = [ABSENT] * meta.count
     for place, offset, nbytes, parts in meta.large:
-        cells[place] = ChunkRef(Tier.DISK, frame.path, frame.body + offset, nbytes, parts)
+        index = meta.indexes.get(place, b"")
+        cells[place] = ChunkRef(Tier.DISK, frame.path, frame.body + offset, nbytes, parts, pieces=index)
     if meta.small_bytes:
         try:
             small = iter(codec.decode(disk.read_range(frame.path, frame.body, meta.small_bytes)))

@@ -60,10 +60,10 @@ def _foresee(
     recipe = task.recipe
     if task.skipped:
         return Foreseen(task.step, SKIPPED, task.skipped)
-    if task.depends:
-        return Foreseen(task.step, DEPENDS, task.depends)
     answer = Foreseen(task.step, RUN, task.uncached)
-    if recipe is not None:
+    if task.depends:
+        answer = Foreseen(task.step, DEPENDS, task.depends)
+    elif recipe is not None:
         above = next((unknown[path] for paths in recipe.inputs.values() for path in paths if path in unknown), None)
         if task.refresh:
             answer = Foreseen(task.step, RUN, "it was asked to run again")
@@ -79,11 +79,11 @@ def _foresee(
 def _look(results: ResultCache, step: str, recipe: Recipe, known: dict[str, CachedOutput]) -> Foreseen:
     try:
         key = results.key(recipe, known)
-        found = results.find(key.key)
+        found = results.find(key.key, recipe.expires_s)
+        if found.entry is None:
+            return Foreseen(step, RUN, found.reason or results.why(recipe, key.leaves).reason)
     except WeftError as error:
         return Foreseen(step, RUN, error.message)
-    if found.entry is None:
-        return Foreseen(step, RUN, found.reason or results.why(recipe, key.leaves).reason)
     made: Mapping[str, CachedOutput] = found.entry.outputs
     known.update({path: made[name] for name, path in recipe.outputs.items() if name in made})
     return Foreseen(step, HIT, f"result of {found.entry.run}")

@@ -62,6 +62,53 @@ def shown(url: str) -> str:
     return re.sub(r"//[^/@]*@", "//...@", url).partition("?")[0]
 
 
+def opened(url: str) -> tuple[Any, str]:
+    """Return the file system of a URL, and the path in it.
+
+    MissingExtraError: fsspec, or a library for such a URL, is not installed. UsageError: no such kind of URL.
+    """
+    try:
+        from fsspec.core import url_to_fs
+    except ModuleNotFoundError:
+        message = f"the file system {shown(url)} needs fsspec, which is not installed"
+        raise MissingExtraError(message, hint="Install it: pip install 'weft[fs]'") from None
+    try:
+        system, path = url_to_fs(url)
+    except ImportError as error:
+        message = f"the file system {shown(url)} cannot be used: {error}"
+        raise MissingExtraError(message, hint="Install what fsspec needs for it, such as s3fs or gcsfs.") from None
+    except ValueError as error:
+        raise UsageError(f"{shown(url)} is not a file system: {error}", hint="Write for example s3://b/p") from None
+    return system, str(path)
+
+
+def matching(url: str) -> dict[str, int]:
+    """Return the files that a URL names, which may be a pattern or a folder, with their sizes; errors of `opened`.
+
+    ForbiddenError: the file system refuses to list them.
+    """
+    system, path = opened(url)
+    try:
+        if any(sign in path for sign in "*?["):
+            found = system.glob(path, detail=True)
+        elif system.isdir(path):
+            found = system.find(path, detail=True)
+        elif system.exists(path):
+            found = {path: system.info(path)}
+        else:
+            found = {}
+    except PermissionError as error:
+        raise ForbiddenError(f"{shown(url)} cannot be read: {error}") from None
+    files = {name: about for name, about in found.items() if about.get("type") != "directory"}
+    return {_url_of(system, name, url): int(about.get("size") or 0) for name, about in sorted(files.items())}
+
+
+def _url_of(system: Any, name: str, like: str) -> str:
+    """Return the URL of a file of the file system of the URL `like`."""
+    path = str(system._strip_protocol(name))
+    return path if "://" in path else f"{like.partition('://')[0]}://{path.lstrip('/')}"
+
+
 class Remote:
     """One remote folder with its copy in `folder`.
 
@@ -72,18 +119,7 @@ class Remote:
         self.url = url
         self.folder = folder
         self.files = folder / FILES
-        try:
-            from fsspec.core import url_to_fs
-        except ModuleNotFoundError:
-            message = f"the file system {shown(url)} needs fsspec, which is not installed"
-            raise MissingExtraError(message, hint="Install it: pip install 'weft[fs]'") from None
-        try:
-            self._fs, path = url_to_fs(url)
-        except ImportError as error:
-            message = f"the file system {shown(url)} cannot be used: {error}"
-            raise MissingExtraError(message, hint="Install what fsspec needs for it, such as s3fs or gcsfs.") from None
-        except ValueError as error:
-            raise UsageError(f"{shown(url)} is not a file system: {error}", hint="Write for example s3://b/p") from None
+        self._fs, path = opened(url)
         self._root = str(path).rstrip("/")
 
     # ---------------------------------------------------------------------------------------------------- fetching

@@ -23,15 +23,20 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct, field
 
 from weft.model.errors import NotFoundError, WeftError
-from weft.store.content import ContentStore
+from weft.store.content import SHARED, ContentStore
 from weft.store.digests import ABSENT, FOLDER, LEFT_OUT, Digester, read_listing
-from weft.store.entries import CachedOutput, CacheIndex, Claim, Entry
+from weft.store.entries import CachedOutput, CacheIndex, Claim, Entry, index_of
 from weft.store.folders import OpenFolders
+from weft.store.places import shown_path
 
 KEY_VERSION: Final = 1
 CONTENT: Final = "content"
 PADDLEFLOW: Final = "paddleflow"
 """The criterion for an unchanged file: its content, or, as in PaddleFlow, the time of its last change."""
+NEVER: Final = -1.0
+"""The validity of a result that never expires; with any other negative one, as in PaddleFlow, it expired at once."""
+CLOCK_SLACK_S: Final = 2.0
+"""Clocks of one network differ by less, so a record of a later time than this was made before a clock was set back."""
 _MOUNT: Final = ("sub_path", "mount_path", "read_only")
 """The fields of a mount's leaf, in this order."""
 DIGEST: Final = "sha256:"
@@ -42,6 +47,7 @@ _SHOWN: Final = 80
 _ORDER: Final = (
     "parameter ",
     "environment ",
+    "secret ",
     "image",
     "loop argument",
     "user",
@@ -65,7 +71,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
 
     `static` are the leaves known beforehand. `inputs` maps names to the absolute paths of artifacts, `scopes` has pairs
     of a name for people and an absolute path, `outputs` maps names to absolute paths below `root`. A result is valid
-    for `expires_s` seconds, for ever if negative. `store` is the folder for content. `task` counts the tasks of one
+    for `expires_s` seconds, for ever if `NEVER`. `store` is the folder for content. `task` counts the tasks of one
     step.
     """
 
@@ -79,7 +85,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
     inputs: Mapping[str, Sequence[str]] = field(default_factory=dict)
     scopes: Sequence[Sequence[str]] = ()
     outputs: Mapping[str, str] = field(default_factory=dict)
-    expires_s: float = -1.0
+    expires_s: float = NEVER
     mode: str = CONTENT
 
     def to_json(self) -> str:
@@ -242,22 +248,26 @@ class ResultCache:
         for name, path in recipe.scopes:
             digest = str(files.newest([path])) if recipe.mode == PADDLEFLOW else files.of(path)
             if digest in (ABSENT, "-1"):
-                raise NotFoundError(f"fs_scope names {name}, but {path} does not exist")
+                what = "fs_scope names" if ":" in name else "the command runs"
+                raise NotFoundError(f"{what} {name}, but {path} does not exist")
             dynamic[f"file {name}"] = digest
         self.bytes_read += artifacts.bytes_read + files.bytes_read
         return _key_of(static, leaves, dynamic)
 
     # ------------------------------------------------------------------------------------------------------- finding
 
-    def find(self, key: str) -> Found:
-        """Return the result of a key, if one is kept, valid and complete; changes nothing."""
+    def find(self, key: str, expires_s: float = NEVER) -> Found:
+        """Return the result of a key, if one is kept, complete, and not older than `expires_s`; changes nothing."""
         entry = self._at_hand().entries.pop(key, None) or self.index.entry(key)
         if entry is None:
             return Found(None)
-        now = self.wall()
-        if entry.expires is not None and now >= entry.expires:
-            return Found(None, f"its result of {entry.run} expired {_ago(now - entry.expires)} ago")
+        problem = expired(entry, self.wall(), _end_of_validity(entry.completed, expires_s))
+        if problem:
+            return Found(None, problem)
         problem = self._problem(entry)
+        if problem.endswith(SHARED):
+            runs = ", ".join(dict.fromkeys([entry.run, *self.index.users(key)]))
+            problem += f"; what runs have of it changed too ({runs})"
         if problem:
             return Found(None, f"its result of {entry.run} cannot be used: {problem}")
         return Found(entry)
@@ -310,7 +320,8 @@ class ResultCache:
         differences = self.differences(closest.leaves, leaves)
         if not differences:
             return Why(f"its result of {closest.run} is gone", closest.run)
-        more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
+        left = len(differences) - 1
+        more = f" (and {left} more)" if left > 1 else f", {differences[1]}" if left else ""
         return Why(
             f"{differences[0]}{more}, compared with {closest.run}", closest.run, tuple(differences[:_MOST_REPORTED])
         )
@@ -375,7 +386,7 @@ class ResultCache:
         before = {item.name: item.digest for item in read_listing(self.index.tree(old))}
         after = {item.name: item.digest for item in read_listing(self.index.tree(new))}
         for name in sorted(before.keys() | after.keys()):
-            shown = f"{below}{os.fsdecode(name)}"
+            shown = f"{below}{shown_path(name)}"
             one, two = before.get(name), after.get(name)
             if one == two:
                 continue
@@ -426,7 +437,7 @@ class ResultCache:
                 run=recipe.run,
                 started=started,
                 completed=completed,
-                expires=None if recipe.expires_s < 0 else completed + recipe.expires_s,
+                expires=_end_of_validity(completed, recipe.expires_s),
                 used=completed,
                 size=sum(output.size for output in outputs.values()),
                 leaves=claim.leaves,
@@ -436,19 +447,27 @@ class ResultCache:
 
     # ------------------------------------------------------------------------------------------------------ removing
 
-    def collect(self, *, max_bytes: int | None = None, max_age_s: float | None = None) -> tuple[int, int, int]:
+    def collect(
+        self,
+        *,
+        max_bytes: int | None = None,
+        max_age_s: float | None = None,
+        note: Callable[[str], None] = lambda _: None,
+    ) -> tuple[int, int, int]:
         """Remove results unused for `max_age_s`, then the least recently used until at most `max_bytes` remain.
 
         Pinned results stay, expired ones go. Files go before their rows, so that a full disk has room for the update.
-        Return the number of removed results, of removed files, and their bytes.
+        The content of a store with other users stays, and `note` reports it. Return the number of removed results, of
+        removed files, and their bytes.
         """
         now = self.wall()
+        self.index.put_back(now)
         entries = self.index.entries()
         total = 0
         gone = {}
         for entry in entries:  # the last used first
             old = max_age_s is not None and entry.used < now - max_age_s
-            old = old or (entry.expires is not None and entry.expires <= now)
+            old = old or bool(expired(entry, now, entry.expires))
             if not entry.pinned and (old or (max_bytes is not None and total + entry.size > max_bytes)):
                 gone[entry.key] = entry.completed
             else:
@@ -461,6 +480,9 @@ class ResultCache:
             if not os.path.isdir(folder):
                 continue
             with store.lock(exclusive=True):
+                if others := store.other_users():
+                    note(f"the content in {folder} stays, because other projects use it: {', '.join(others)}")
+                    continue
                 kept: set[str] = set()
                 for entry in self.index.entries():  # read again: some were kept meanwhile
                     if gone.get(entry.key) != entry.completed:
@@ -509,23 +531,23 @@ class ResultCache:
         return int(self.wall() * 1e9)
 
 
-_open: dict[str, ResultCache] = {}
+_open: dict[Path, ResultCache] = {}
 _opening = threading.Lock()
 
 
-def open_cache(index: Path | str, wall: Callable[[], float]) -> ResultCache:
-    """Return the cache with this index file or URL; one for the whole process."""
-    name = str(index)
+def open_cache(state: Path, wall: Callable[[], float]) -> ResultCache:
+    """Return the cache of a state folder; one for the whole process."""
     with _opening:
-        if name not in _open:
-            _open[name] = ResultCache(CacheIndex(index), wall)
-        return _open[name]
+        if state not in _open:
+            _open[state] = ResultCache(index_of(state), wall)
+        return _open[state]
 
 
 def close_cache(cache: ResultCache) -> None:
     """Write the buffered records of a cache, and close it."""
     with _opening:
-        _open.pop(str(cache.index.place), None)
+        for state in [state for state, opened in _open.items() if opened is cache]:
+            del _open[state]
     cache.index.close()
 
 
@@ -546,6 +568,21 @@ def _leaf_difference(name: str, old: str | None, new: str | None) -> str:
     if kind == "code" and old.startswith(DIGEST) and new.startswith(DIGEST):
         return f"{name} changed"
     return f"the command changed: {_part(old, new)}" if kind == "command" else f"{name}: {_short(old)} → {_short(new)}"
+
+
+def _end_of_validity(completed: float, expires_s: float) -> float | None:
+    return None if expires_s == NEVER else completed + expires_s
+
+
+def expired(entry: Entry, now: float, end: float | None) -> str:
+    """Return why a result that is valid until `end` (None: for ever) is too old at a time, "" if it is not."""
+    if end is None:
+        return ""
+    if now >= end:
+        return f"its result of {entry.run} expired {_ago(now - end)} ago"
+    if entry.completed > now + CLOCK_SLACK_S:
+        return f"its result of {entry.run} may have expired: the clock was set back since it was made"
+    return ""
 
 
 def _mount_difference(name: str, old: str | None, new: str | None) -> str:

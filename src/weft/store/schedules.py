@@ -6,13 +6,14 @@ Unlike the index of runs it cannot be rebuilt, so it is kept apart from disposab
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
 from weft.model.errors import ConflictError, NotFoundError
 from weft.store.database import Connection, Database
+from weft.store.places import StatePaths
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,7 +124,9 @@ class Schedules:
                 )
             names = ", ".join(f":{name}" for name in _SCHEDULE)
             values = {name: getattr(schedule, name) for name in _SCHEDULE}
-            values |= {"words": json.dumps(list(schedule.words)), "catchup": int(schedule.catchup)}
+            words = json.dumps(self._mapped(schedule.words, StatePaths.keep))
+            values |= {"file": self._mapped([schedule.file], StatePaths.keep)[0], "words": words}
+            values["catchup"] = int(schedule.catchup)
             db.run(f"INSERT INTO schedules ({', '.join(_SCHEDULE)}) VALUES ({names})", values)
 
     def find(self, name: str) -> PipelineSchedule:
@@ -218,10 +221,21 @@ class Schedules:
         with self.database.read() as db:
             query = f"SELECT {', '.join(_SCHEDULE)} FROM schedules {where} ORDER BY name"
             rows = [dict(zip(_SCHEDULE, row, strict=True)) for row in db.rows(query, values)] if db is not None else []
-        return [
-            PipelineSchedule(**{**row, "words": json.loads(row["words"]), "catchup": bool(row["catchup"])})
-            for row in rows
-        ]
+        for row in rows:
+            row["file"] = self._mapped([row["file"]], StatePaths.resolve)[0]
+            row["words"] = self._mapped(json.loads(row["words"]), StatePaths.resolve)
+            row["catchup"] = bool(row["catchup"])
+        return [PipelineSchedule(**row) for row in rows]
+
+    def _mapped(self, words: Sequence[str], change: Callable[[StatePaths, str], str]) -> list[str]:
+        """Return words with another form of the paths among them: whole words, and folders of file systems."""
+        if self.database.file is None:
+            return list(words)
+        paths, found = StatePaths(self.database.file.parent), list(words)
+        for at, word in enumerate(found):
+            name, equals, path = word.partition("=") if at and found[at - 1] == "-f" else ("", "", word)
+            found[at] = f"{name}{equals}{change(paths, path)}"
+        return found
 
     @staticmethod
     def _forget(db: Connection, name: str) -> None:

@@ -125,10 +125,11 @@ def mapping(path: str) -> Any:
     return pages
 
 
-def forget(path: str) -> None:
-    """Drop the mapping of a removed file; arrays that view it keep it as long as they live."""
+def forget(path: str) -> Any:
+    """Drop the mapping of a file that is to be removed. Return it if arrays view it: it lives as long as they do."""
     with _kept_lock:
         _kept.pop(path, None)
+    return _open_maps.get(path)
 
 
 def forget_all() -> None:
@@ -151,7 +152,7 @@ def pack(values: Sequence[Any], writer: SegmentWriter, parts: int = 0) -> list[A
             continue
         chunk = codec.encode_row(value) if parts else codec.encode(value)
         if chunk.nbytes <= INLINE_MAX:
-            cells[i] = ChunkRef(Tier.INLINE, "", 0, chunk.nbytes, chunk.parts, codec.to_bytes(chunk))
+            cells[i] = chunk.inline()
         else:
             chunks.append(chunk)
             places.append(i)

@@ -4,6 +4,7 @@
 
     .weft/                      beside `weft.toml` or the pipeline's file; else in the user's state folder
     ├── weft.db, db.lock        the index of runs (`weft.store.catalog`), made again from the folders below
+    ├── owner.json              the id of the project in an index that several projects share (`weft.store.places`)
     ├── crashes/                tracebacks of faults of Weft itself
     └── runs/run-000001/        a folder owned by one process
         ├── owner.lock          locked while the owner lives, however it dies
@@ -11,6 +12,7 @@
         ├── events.jsonl        what happened, one line each, appended by the owner alone (`weft.runs.records`)
         ├── logs/               `<step>[.<index>].<attempt>.log`
         ├── outputs/
+        ├── steps/`<step>[.<index>]`/  the state folder of the runs that a step has begun itself
         └── control.sock        where the owner takes orders (`weft.admin.control`)
 """
 
@@ -20,35 +22,50 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from getpass import getuser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
 from msgspec import Struct
 
-from weft.model.errors import ConflictError, DiskFullError, ForbiddenError, NotFoundError, WeftError
+from weft.model.errors import CapacityError, ConflictError, DiskFullError, ForbiddenError, NotFoundError, WeftError
+from weft.model.ids import loop_item
 from weft.store.folders import OwnerLock, is_owned, safe_open
+from weft.store.limits import limit_advice
+from weft.store.places import PROJECT_FILE, STATE_NAME, has_identity, identity_of, is_inside, kept, project_of, resolved
 
 if TYPE_CHECKING:
     from weft.store.catalog import Catalog
     from weft.store.folders import RunFolders
 
-STATE_NAME: Final = ".weft"
-PROJECT_FILE: Final = "weft.toml"
 RUN_VERSION: Final = 1
 DESCRIPTION: Final = "run.json"
 PLACE: Final = "place"
 """The key of `run.json` for the folders, below the run's `root`, in which the folder of its outputs lies."""
 GRAPH_DIGEST: Final = "graph"
 """The key of `run.json` for the digest of the pickled graph of a run that a session has begun."""
+ROOT: Final = "root"
+"""The key of `run.json` for the folder of the file system that the steps of a run work in."""
+WORKERS: Final = "workers"
+"""The key of `run.json` for the wished number of steps that run at a time; 0: none."""
+_ROOT_INODE: Final = "root_inode"
+_IDENTITY: Final = "identity"
+_PATHS: Final = ("file", ROOT, "file_systems", "outputs", "kept", "paths", "session")
+"""The keys of `run.json` with paths."""
 EVENTS: Final = "events.jsonl"
+STATUS: Final = "status.json"
+INNER: Final = "steps"
+"""The folder of a run with the state folders of its steps that begin runs themselves."""
 CONTROL: Final = "control.sock"
 _MAX_DESCRIPTION: Final = 64 << 20
 ELSEWHERE: Final = "name another state folder (on the command line --state-dir, in Python durable= or history=)."
+LEAST_ROOM: Final = 1 << 20
+"""The free bytes of a disk on which a run can begin or go on; a disk with fewer counts as full."""
 _LOG: Final = re.compile(r"(?P<step>[^.]+)(?:\.(?P<first>\d+))?(?:\.(?P<second>\d+))?\.log")
+_INNER: Final = re.compile(r"(?P<step>[^.]+)(?:\.(?P<index>\d+))?")
+_CONTAINER_LOG: Final = re.compile(r"(?P<step>[^.]+)\.(?P<index>\d+)\.(?P<container>[^.]+)\.(?P<attempt>\d+)\.log")
 
 
 # ------------------------------------------------------------------------------------------------------- state folders
@@ -58,21 +75,45 @@ class StateRoot(Struct, frozen=True):
     """The folder that holds the runs of one project, or of one user where there is no project."""
 
     path: Path
+    denied: Path | None = None
+    """The folder of the project, if the state lies elsewhere because this folder is not writable."""
 
     @classmethod
     def find(cls, start: Path, *, override: Path | None = None, environ: Mapping[str, str] | None = None) -> StateRoot:
         """Return the state folder for work that begins in folder `start`, without making it.
 
         It is `override` if given; else `.weft` beside the nearest `weft.toml` in `start` and the folders above; else
-        `.weft` in `start` if it exists or can be made; else the user's state folder.
+        `.weft` in `start`; else the user's state folder. A `.weft` is passed over if it does not exist and cannot be
+        made, and not if it exists and is not writable. ConflictError: that `.weft` is no folder. ForbiddenError: it
+        cannot be read.
         """
         if override is not None:
+            _check_readable(override)
             return cls(override.absolute())
         start = start.absolute()
         project = find_project(start)
-        if project is not None and _usable(project):
-            return cls(project / STATE_NAME)
-        return cls(start / STATE_NAME if _usable(start) else user_state_folder(environ))
+        folders = [start] if project in (None, start) else [project, start]
+        denied = None
+        for folder in folders:
+            if _has_state(folder) or os.access(folder, os.W_OK | os.X_OK):
+                return cls(folder / STATE_NAME, denied)
+            if denied is None and folder.is_dir():
+                denied = folder
+        return cls(user_state_folder(environ), denied)
+
+    @property
+    def diversion(self) -> str:
+        """A sentence for the user about a state folder outside of the project that is not writable; "" otherwise."""
+        if self.denied is None:
+            return ""
+        return f"{self.denied} is not writable, so its runs lie in {self.path}"
+
+    def warn_diverted(self) -> None:
+        """Warn a Python program of the diversion, if there is one."""
+        if self.denied is not None:
+            import warnings
+
+            warnings.warn(self.diversion, RuntimeWarning, stacklevel=3)
 
     @property
     def runs(self) -> Path:
@@ -84,10 +125,23 @@ class StateRoot(Struct, frozen=True):
         """The folder of tracebacks."""
         return self.path / "crashes"
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether this process may write into the folder."""
+        return os.access(self.path, os.W_OK | os.X_OK)
+
     def prepare(self) -> None:
-        """Make the folder, closed to others and to git. ForbiddenError, DiskFullError: it cannot be made."""
+        """Make the folder, closed to others and to git.
+
+        ForbiddenError, DiskFullError: it cannot be made, or it exists and is not writable.
+        """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not self.is_writable:
+                raise ForbiddenError(
+                    f"the state folder {self.path} is not writable, and the runs of this project lie there",
+                    hint=f"Get write permission for it, or {ELSEWHERE}",
+                )
             with suppress(FileExistsError), safe_exclusive(self.path / ".gitignore") as file:
                 file.write(b"*\n")
         except OSError as error:
@@ -114,6 +168,8 @@ def user_state_folder(environ: Mapping[str, str] | None = None) -> Path:
 
 def current_user() -> str:
     """Return the name of the user of this process, or its number if the system has no name."""
+    from getpass import getuser  # most runs do not ask
+
     try:
         return getuser()
     except (KeyError, OSError):  # no such user in this container
@@ -129,21 +185,53 @@ def find_project(start: Path) -> Path | None:
     return None
 
 
-def _usable(folder: Path) -> bool:
-    """Whether a folder has a state folder, or may be given one."""
-    return os.access(folder / STATE_NAME if (folder / STATE_NAME).exists() else folder, os.W_OK | os.X_OK)
+def _has_state(folder: Path) -> bool:
+    """Whether a folder has a state folder. ConflictError: its name is taken by something else."""
+    state = folder / STATE_NAME
+    if not os.path.lexists(state):
+        return False
+    if not state.is_dir():
+        raise ConflictError(
+            f"{state} is not a folder, and Weft keeps its state in a folder of that name",
+            hint=f"Move it away, or {ELSEWHERE}",
+        )
+    _check_readable(state)
+    return True
+
+
+def _check_readable(state: Path) -> None:
+    """Check that a state folder, if it exists, can be read. ForbiddenError: it cannot."""
+    if state.is_dir() and not os.access(state, os.R_OK | os.X_OK):
+        raise ForbiddenError(
+            f"the state folder {state} is closed to this user, and the runs of this project lie there",
+            hint=f"Work as its owner, or {ELSEWHERE}",
+        )
 
 
 # --------------------------------------------------------------------------------------------------------- run folders
 
 
 class LogFile(Struct, frozen=True):
-    """The log of an attempt (counted from 0) of a task (None: the only one) of a step."""
+    """The log of an attempt (counted from 0) of a task (None: the only one) of a step, or of a container beside it."""
 
     path: Path
     step: str
     index: int | None
     attempt: int
+    container: str = ""
+
+
+class InnerRun(Struct, frozen=True):
+    """The newest run that a step, or an item of it (None: it has none), has begun itself."""
+
+    folder: Path
+    step: str
+    index: int | None
+
+    @property
+    def name(self) -> str:
+        """The name of the step, or of the item."""
+        return self.step if self.index is None else loop_item(self.step, self.index)
 
 
 class RunFolder:
@@ -198,7 +286,7 @@ class RunFolder:
     def log_path(self, step: str, index: int | None = None, attempt: int = 0) -> Path:
         """Return the path of the log of an attempt of a step (of task `index`, if it has several)."""
         middle = "" if index is None else f".{index}"
-        return self.logs / f"{_file_name(step)}{middle}.{attempt}.log"
+        return self.logs / f"{log_stem(step)}{middle}.{attempt}.log"
 
     def describe(self, **description: Any) -> None:
         """Write `run.json`, complete or not at all. ConflictError: it exists."""
@@ -212,20 +300,29 @@ class RunFolder:
                 ) from None
 
     def describe_again(self, **changes: Any) -> None:
-        """Write `run.json` with other values for some of its fields, complete or not at all."""
+        """Write `run.json` with other values for some of its fields, complete or not at all.
+
+        A copied run becomes a run of its own.
+        """
         with self._draft({**read_description(self.path), **changes}) as draft:
             draft.replace(self.path / DESCRIPTION)
 
     @contextmanager
     def _draft(self, description: Mapping[str, Any]) -> Iterator[Path]:
         """Yield a durable file with a description, to be linked into place; it is removed afterwards."""
-        data = json.dumps(description, ensure_ascii=False, indent=1)
+        own = {key: kept(self.path.parent.parent, description[key]) for key in _PATHS if key in description}
+        own |= {_IDENTITY: identity_of(self.path)}
+        if os.path.isdir(root := str(description.get(ROOT))):
+            own |= {_ROOT_INODE: os.stat(root).st_ino}
+        import json  # unlike msgspec it takes names that are not UTF-8
+
+        data = json.dumps({**description, **own}, ensure_ascii=False, indent=1)
         draft = self.path / f".{DESCRIPTION}.{os.getpid()}"
         try:
             draft.unlink(missing_ok=True)
             try:
                 with safe_exclusive(draft) as file:
-                    file.write(data.encode())
+                    file.write(data.encode(errors="backslashreplace"))  # names that are not UTF-8
                     file.flush()
                     os.fsync(file.fileno())
                 yield draft
@@ -251,14 +348,20 @@ def read_description(folder: Path) -> dict[str, Any]:
 
     NotFoundError: there is none. ConflictError: it is damaged, or of a newer version.
     """
-    with safe_open(folder, DESCRIPTION, mode="rb") as file:
-        data = file.read(_MAX_DESCRIPTION)
+    import json
+
+    hint = f"The run cannot be shown. Remove it: weft delete {folder.name}"
+    try:
+        with safe_open(folder, DESCRIPTION, mode="rb") as file:
+            data = file.read(_MAX_DESCRIPTION)
+    except NotFoundError:
+        raise NotFoundError(f"{folder / DESCRIPTION} is missing", hint=hint) from None
     try:
         found = json.loads(data)
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise ConflictError(f"{folder / DESCRIPTION} is damaged", hint="The run cannot be shown; remove its folder.")
+        raise ConflictError(f"{folder / DESCRIPTION} is damaged", hint=hint)
     version = found.get("version")
     if not isinstance(version, int) or version > RUN_VERSION:
         raise ConflictError(
@@ -266,7 +369,22 @@ def read_description(folder: Path) -> dict[str, Any]:
             f"this one reads {RUN_VERSION}",
             hint="Look at it with the version that made it.",
         )
-    return found
+    return {**found, **{key: resolved(folder.parent.parent, found[key]) for key in _PATHS if key in found}}
+
+
+def is_copied(folder: Path, description: Mapping[str, Any]) -> bool:
+    """Whether the folder of a run is a copy of the described one: processes and things elsewhere are not its own."""
+    return not has_identity(folder, description.get(_IDENTITY))
+
+
+def owns_root(folder: Path, description: Mapping[str, Any]) -> bool:
+    """Whether a run may change files in its file system: one inside of its project, or the very one it began with."""
+    root = description.get(ROOT)
+    if not isinstance(root, str) or not os.path.isdir(root):
+        return False
+    if is_inside(root, project_of(folder.parent.parent)):
+        return True
+    return not is_copied(folder, description) and os.stat(root).st_ino == description.get(_ROOT_INODE)
 
 
 def check_trusted(folder: Path, name: str) -> None:
@@ -310,6 +428,59 @@ def list_logs(folder: Path) -> list[LogFile]:
     return sorted(found, key=lambda log: (log.step, -1 if log.index is None else log.index, log.attempt))
 
 
+def list_container_logs(folder: Path) -> list[LogFile]:
+    """Return the logs of the containers beside the main ones, sorted by step, task, container and attempt."""
+    found = []
+    with suppress(FileNotFoundError):
+        for entry in os.scandir(folder / "logs" / "containers"):
+            match = _CONTAINER_LOG.fullmatch(entry.name)
+            if match is not None and entry.is_file(follow_symlinks=False):
+                step, container = unquote(match["step"]), match["container"]
+                log = LogFile(Path(entry.path), step, int(match["index"]), int(match["attempt"]), container)
+                found.append(log)
+    return sorted(found, key=lambda log: (log.step, log.index or 0, log.container, log.attempt))
+
+
+def list_inner_runs(folder: Path) -> list[InnerRun]:
+    """Return the newest run that each step of a run, or each item, has begun itself, sorted by step and item."""
+    found = []
+    with suppress(FileNotFoundError):
+        for entry in os.scandir(folder / INNER):
+            match = _INNER.fullmatch(entry.name)
+            newest = newest_run(StateRoot(Path(entry.path)))
+            if match is not None and newest is not None:
+                index = int(match["index"]) if match["index"] is not None else None
+                found.append(InnerRun(newest, unquote(match["step"]), index))
+    return sorted(found, key=lambda one: (one.step, one.index or 0))
+
+
+def newest_run(root: StateRoot) -> Path | None:
+    """Return the folder of the newest run of a state folder; None if it has none."""
+    try:
+        names = [name for name in os.listdir(root.runs) if not name.startswith(".")]
+    except OSError:
+        return None
+    return root.folder(max(names, key=lambda name: (len(name), name))) if names else None
+
+
+def read_status(folder: Path) -> list[dict[str, Any]]:
+    """Return the status of the training jobs of a run; [] if it has none yet."""
+    try:
+        with safe_open(folder, STATUS, mode="rb") as file:
+            found = json.loads(file.read())
+    except (NotFoundError, ValueError):
+        return []
+    jobs: list[dict[str, Any]] = found["jobs"]
+    return jobs
+
+
+def write_status(folder: Path, jobs: Sequence[Mapping[str, Any]]) -> None:
+    """Replace the status of the training jobs of a run."""
+    new = folder / f".{STATUS}"
+    new.write_text(json.dumps({"jobs": jobs}, separators=(",", ":")), encoding="utf-8")
+    new.replace(folder / STATUS)
+
+
 def last_sign(folder: Path) -> float:
     """Return the last write of the owner of a run, or of a guardian of its steps, into its folder; 0.0 if there is
     none.
@@ -335,7 +506,8 @@ def owned(folder: Path) -> bool:
         return folder.exists()
 
 
-def _file_name(step: str) -> str:
+def log_stem(step: str) -> str:
+    """Return the begin of the names of the logs of a step."""
     return quote(step, safe="").replace(".", "%2E")
 
 
@@ -347,13 +519,15 @@ def safe_exclusive(path: Path) -> Any:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb")
 
 
-def os_error(what: str, error: OSError) -> WeftError:
-    """Return the WeftError for an error of the system; `what` names the failed action."""
+def os_error(what: str, error: OSError, elsewhere: str = ELSEWHERE) -> WeftError:
+    """Return the WeftError for an error of the system; `what` names the failed action, `elsewhere` the other way."""
     import errno
 
     message = f"{what}: {error.strerror or error}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFullError(message, hint=f"Free space on this disk, or {ELSEWHERE}")
+        return DiskFullError(message, hint=f"Free space on this disk, or {elsewhere}")
     if error.errno == errno.ENOENT:
         return NotFoundError(message)
-    return ForbiddenError(message, hint=f"Check that you have write permission there, or {ELSEWHERE}")
+    if advice := limit_advice(error):
+        return CapacityError(message, hint=advice)
+    return ForbiddenError(message, hint=f"Check that you have write permission there, or {elsewhere}")

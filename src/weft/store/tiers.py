@@ -17,6 +17,7 @@ from weft.store import codec, disk, segments
 from weft.store.api import ABSENT
 from weft.store.disk import ChunkFiles
 from weft.store.folders import is_url
+from weft.store.rows import joined, positions
 from weft.store.segments import SegmentWriter
 
 if TYPE_CHECKING:
@@ -71,28 +72,38 @@ class TierStore(Protocol):
 class SharedMemoryTier:
     """Shared memory of a node: files below `folder`; `fallback` is a folder on disk for chunks that find it full.
 
-    Freed files are kept in `recycled` while there is `room()` in the memory budget.
+    Freed files are kept in `recycled` while there is `room()` in the memory budget. `count_viewed` counts the mapping
+    of a freed file that arrays still view.
     """
 
     local = False
 
     def __init__(
-        self, folder: Path | str, recycled: FreeFiles, room: Callable[[], int], *, fallback: Path | str | None = None
+        self,
+        folder: Path | str,
+        recycled: FreeFiles,
+        room: Callable[[], int],
+        count_viewed: Callable[[Any], None],
+        *,
+        fallback: Path | str | None = None,
     ) -> None:
         self.root = f"{folder}/"
         self._writer = SegmentWriter(folder, prefix="store-", fallback=fallback)
         self._recycled = recycled
         self._room = room
+        self._count_viewed = count_viewed
 
     def write(self, chunks: Sequence[Encoded]) -> list[ChunkRef]:
         """See `TierStore.write`; chunks that find shared memory full lie in the fallback folder."""
         return self._writer.write(chunks)
 
     def delete(self, locations: Iterable[str]) -> None:
-        """See `TierStore.delete`; arrays that view a file keep its memory as long as they live."""
+        """See `TierStore.delete`; arrays that view a file keep its memory, which counts as long as they live."""
         for path in locations:
-            segments.forget(path)
-            if not self._recycled.keep(path, self._room()):
+            viewed = segments.forget(path)
+            if viewed is not None:
+                self._count_viewed(viewed)
+            if viewed is not None or not self._recycled.keep(path, self._room()):
                 disk.remove([path])
 
     def freeable(self, offset: int, nbytes: int) -> tuple[int, int]:
@@ -166,20 +177,23 @@ def read(ref: ChunkRef) -> memoryview:
 
 def read_part(ref: ChunkRef, part: int) -> memoryview | None:
     """Read one piece of a partitioned chunk into private memory, None if it was freed; errors as `read`."""
-    offset, nbytes = directory(ref)[part]
+    offset, nbytes = directory(ref, part, part + 1)[0]
     return _READERS[ref.tier](ref.location, ref.offset + offset, nbytes) if nbytes else None
 
 
 def part_nbytes(ref: ChunkRef, lo: int, hi: int) -> int:
     """Return the bytes of pieces `lo:hi` of a partitioned chunk, 0 for freed ones; errors as `read`."""
-    return sum(nbytes for _, nbytes in directory(ref)[lo:hi])
+    return sum(nbytes for _, nbytes in directory(ref, lo, hi))
 
 
-def directory(ref: ChunkRef) -> Sequence[tuple[int, int]]:
-    """Return offset in the chunk and bytes of each piece of a partitioned chunk; errors as `read`."""
-    size = codec.directory_nbytes(ref.parts)
-    head = ref.data[:size] if ref.tier is Tier.INLINE else _READERS[ref.tier](ref.location, ref.offset, size)
-    return codec.directory(head, ref.parts, ref.nbytes)
+def directory(ref: ChunkRef, lo: int, hi: int) -> Sequence[tuple[int, int]]:
+    """Return offset in the chunk and bytes of the pieces `lo:hi` of a partitioned chunk; errors as `read`."""
+    start, size = codec.directory_range(lo, min(hi, ref.parts))
+    if ref.tier is Tier.INLINE:
+        part: bytes | memoryview = ref.data[start : start + size]
+    else:
+        part = _READERS[ref.tier](ref.location, ref.offset + start, size)
+    return codec.directory(part, ref.nbytes)
 
 
 def open_chunk(ref: ChunkRef, opened: list[Any] | None = None) -> memoryview:
@@ -208,6 +222,18 @@ def open_chunk(ref: ChunkRef, opened: list[Any] | None = None) -> memoryview:
 def read_chunk(ref: ChunkRef, opened: list[Any] | None = None) -> Any:
     """Return the value of a chunk in this process; arrays and tables are views. Errors of `open_chunk` and `decode`."""
     return codec.decode(open_chunk(ref, opened))
+
+
+def read_values(ref: ChunkRef, edge: str, lo: int, hi: int) -> list[Any]:
+    """Return the values of partitions `lo:hi` of an edge from the chunk of a sparse row, without others if it can be.
+
+    Errors as `read_chunk`; NotFoundError too: they have been freed.
+    """
+    if not ref.parts:
+        values: list[Any] = read_chunk(ref).part(edge, lo, hi)
+        return values
+    listed, at, parts = positions(ref.pieces, edge, lo, hi)
+    return joined([(part, read_chunk_part(ref, where)) for where, part in zip(at, parts, strict=True)], lo, hi, listed)
 
 
 def read_chunk_part(ref: ChunkRef, part: int) -> Any:

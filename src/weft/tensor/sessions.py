@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -19,11 +20,11 @@ from weft.frontends.tensors.chunks import Grid, known
 from weft.frontends.tensors.compiler import Compiled, compile_nodes, described
 from weft.frontends.tensors.nodes import ChunkLocator
 from weft.frontends.tensors.unknown_lengths import DeferredNode, measured
-from weft.model.errors import NotFoundError, TaskError, UsageError
+from weft.model.errors import NotFoundError, UsageError
 from weft.operators.blas import shared_by
 from weft.operators.namespaces import NUMPY, checked
+from weft.operators.regions import raised_errors
 from weft.runtime.kept import KeptValues
-from weft.tensor.raised import as_raised
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 STORED_FROM = 64 * 1024
 """The least bytes of an array that goes into shared memory for worker processes; smaller ones travel with programs."""
+
+LEAST_MEMORY = 4 * 2**20
+"""The least bytes of memory of a session: in less, no function holds the smallest default chunks of its arrays."""
 
 _LOOK_S = 0.1
 """The seconds between updates of a shown progress."""
@@ -60,6 +64,7 @@ class TensorSession:
         array_namespace: Any = NUMPY,
         **arguments: Any,
     ) -> None:
+        from weft.runs.sessions import size_of
         from weft.wiring import Session as Engine
 
         known = signature(Engine).parameters
@@ -72,6 +77,12 @@ class TensorSession:
             raise UsageError(f"fusion is {fusion!r}", hint='Give "region" or "chain".')
         if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):
             raise UsageError(f"chunk_size is {chunk_size!r}", hint="Give a number of elements, at least 1.")
+        memory = size_of("memory", arguments.get("memory"))
+        if memory is not None and memory < LEAST_MEMORY:
+            raise UsageError(
+                f"memory is {memory:,} bytes, which is too little for the chunks of arrays",
+                hint=f"Give at least {LEAST_MEMORY >> 20}MiB; 32MiB for every function.",
+            )
         self.fusion = fusion
         self.chunk_size = chunk_size
         self.direct = direct
@@ -114,6 +125,7 @@ class TensorSession:
             space=self.array_namespace,
             budget=budget,
             memory=self.engine.store.memory.ceiling,
+            raised=raised_errors(),
         )
         compiled.check(budget, self.engine.store.memory.ceiling)
         given = {vertex: self._kept(node) for vertex, node in compiled.given.items()}
@@ -230,7 +242,7 @@ def _found_in(results: Results, compiled: Compiled, number: int, node: ArrayNode
 def follow(run: Run, watch: Watch) -> Results:
     """Wait for the end of a run and return its results; Ctrl-C ends the run.
 
-    Errors as of `Run.result`; an error of a task's code can be caught as its own class, and as TaskError.
+    Errors as of `Run.result`.
     """
     watch.began(run.cancel, partial(_share, run))
     with waiting():
@@ -243,8 +255,6 @@ def follow(run: Run, watch: Watch) -> Results:
                     while not run.wait(_LOOK_S):
                         look()
             return run.result()
-        except TaskError as error:
-            raise as_raised(error) from None
         except KeyboardInterrupt:
             run.cancel("interrupted")
             run.wait()
@@ -303,6 +313,15 @@ def current() -> TensorSession:
 
 def open_default() -> TensorSession:
     """Open a session with the default settings, which closes at the end of the process."""
+    from weft.wiring.session import open_sessions
+
+    if open_sessions():
+        warnings.warn(
+            "arrays are computed by a session of their own with up to half of the machine's memory, not by the open "
+            "weft.Session: open weft.tensor.Session(memory=...) to limit them",
+            UserWarning,
+            stacklevel=2,
+        )
     made = TensorSession()
     atexit.register(made.close)
     return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from weft.engine.events import Done, Event, Failed, GaveBack, TimerFired
@@ -139,6 +140,10 @@ class RecordingExecutor:
     def mark_ended(self, job: Job, command: MarkEnded) -> None:
         """See `Executor.mark_ended`."""
         self.calls.append(("mark_ended", job.id, command))
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """See `Executor.waiting`."""
+        return nullcontext()
 
     def hurry(self) -> None:
         """See `Executor.hurry`."""

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from weft.backends.simulator import Faults, Simulator
+from weft.engine.consulting import check_controller, check_managers
 from weft.engine.machines.task import TaskState
 from weft.engine.master import Master
 from weft.engine.tuning import Tuning
 from weft.graph.validate import mark_results, validate
-from weft.runtime.loop import JobRun, Loop
+from weft.runtime.job import JobRun
+from weft.runtime.loop import Loop
 from weft.testing.graphs import random_graph
 from weft.testing.inside import check_job
 
@@ -43,6 +45,8 @@ def run_graph(
     loop = Loop(sim, sim.clock)
     mark_results(graph)
     validate(graph)
+    check_managers(managers or {}, graph.vertices.values(), lambda: graph)
+    check_controller(managers or {}, graph)
     job = JobRun("trial", graph, Master(graph, "trial", sim.tuning, managers))
     loop.submit(job)
     if cancel_at is not None:
@@ -97,11 +101,7 @@ def random_trial(seed: int) -> Trial:
         most=rng.choice([1, 3, 10, 40]),
     )
     nodes = rng.choice([1, 1, 2, 3])
-    tuning = Tuning(
-        target_s=rng.choice([0.5, 5.0, 50.0]),
-        shared_memory=nodes == 1,
-        cones=rng.random() < 0.8,
-    )
+    tuning = Tuning(target_s=rng.choice([0.5, 5.0, 50.0]), shared_memory=nodes == 1, cones=rng.random() < 0.8)
     rng.random()  # a draw that the seeds were found with
     seconds = {f"v{i}": rng.choice([0.01, 1.0, 3.0]) for i in range(20)}
     return run_graph(

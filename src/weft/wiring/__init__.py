@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from weft.frontends.pipelines.source import Loaded as Loaded
     from weft.wiring.concrete import BACKENDS as BACKENDS
     from weft.wiring.concrete import MANAGERS as MANAGERS
-    from weft.wiring.concrete import STEP_KINDS as STEP_KINDS
     from weft.wiring.concrete import eviction_key as eviction_key
+    from weft.wiring.concrete import is_job_file as is_job_file
+    from weft.wiring.concrete import load_jobs as load_jobs
     from weft.wiring.concrete import make_backend as make_backend
     from weft.wiring.concrete import make_ready as make_ready
     from weft.wiring.concrete import session_folders as session_folders
     from weft.wiring.concrete import source_again as source_again
+    from weft.wiring.concrete import source_of_jobs as source_of_jobs
     from weft.wiring.foreground import resume_run as resume_run
     from weft.wiring.foreground import run_pipeline as run_pipeline
     from weft.wiring.session import Session as Session
@@ -34,12 +36,14 @@ _HOMES = {
     "weft.wiring.concrete": (
         "BACKENDS",
         "MANAGERS",
-        "STEP_KINDS",
         "eviction_key",
+        "is_job_file",
+        "load_jobs",
         "make_backend",
         "make_ready",
         "session_folders",
         "source_again",
+        "source_of_jobs",
     ),
     "weft.frontends.pipelines.source": ("Loaded",),
     "weft.frontends.pipelines.loading": (

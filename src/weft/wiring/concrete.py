@@ -3,51 +3,60 @@
 from __future__ import annotations
 
 import os
-import tempfile
+from collections import ChainMap
 from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.engine.policy import BLAME, STRAGGLERS
-from weft.frontends.pipelines.kinds import STEP_KINDS as STEP_KINDS
+from weft.engine.policy import BLAME, REGISTERED, STRAGGLERS, ManagerFactory, register_manager
 from weft.graph.projection import GRAPHS
 from weft.model.errors import ConflictError, GraphError, MissingExtraError, UsageError
 from weft.policies.blame import NodeExclusion
 from weft.policies.choices import BroadcastChoice
 from weft.policies.eviction import furthest, largest
 from weft.policies.pruning import PartitionPruning
+from weft.policies.reconcile import Reconciler
 from weft.policies.shuffle import ShuffleManager
 from weft.policies.stragglers import Stragglers
 from weft.policies.waves import WaveManager
-from weft.store.folders import RunFolders, is_url, shm_root, sweep, sweep_runs, user_root
+from weft.store.folders import RunFolders, is_url, shm_root, sweep, sweep_runs, temporary_folder, user_root
 
 if TYPE_CHECKING:
-    from weft.engine.policy import ManagerFactory
+    from weft.admin.settings import Settings
     from weft.engine.ports import Executor
+    from weft.frontends.training.schema import JobFile
+    from weft.frontends.training.source import TrainingOptions, TrainingSource
+    from weft.frontends.training.surroundings import StepSurroundings
     from weft.graph.projection import Projection
-    from weft.runs.sources import ResumableSource
+    from weft.runs.sources import PlannableSource, ResumableSource
     from weft.runtime.session import BackendPlace
     from weft.store.api import EvictionKey
+    from weft.store.state import StateRoot
 
 
-MANAGERS: Final[dict[str, ManagerFactory]] = {
+for _name, _manager in {
     "shuffle": ShuffleManager,
     "waves": WaveManager,
     "pruning": PartitionPruning,
     "conditional": BroadcastChoice,
-    STRAGGLERS: Stragglers,
-    BLAME: NodeExclusion,
+}.items():
+    register_manager(_name)(_manager)
+MANAGERS: Final[ChainMap[str, ManagerFactory]] = ChainMap(
+    {STRAGGLERS: Stragglers, BLAME: NodeExclusion, "reconcile": Reconciler}, REGISTERED
+)
+"""The job policies and the controller of front ends, and the vertex managers by the names in graphs."""
+FRONTENDS: Final[Mapping[str, str]] = {
+    "pipelines": "weft.frontends.pipelines.states:PROJECTION",
+    "training": "weft.frontends.training.states:PROJECTION",
 }
-"""The vertex managers and job policies, by the names in graphs."""
-FRONTENDS: Final[Mapping[str, str]] = {"pipelines": "weft.frontends.pipelines.states:PROJECTION"}
 """The front ends with projections of their own, and the modules of these."""
 EVICTION: Final[Mapping[str, EvictionKey | None]] = {"furthest": furthest, "largest": largest, "lru": None}
 """The eviction orders by name; None is the order of the store itself."""
 
 
-def straggler_managers(parameters: Mapping[str, Any]) -> dict[str, ManagerFactory]:
+def straggler_managers(parameters: Mapping[str, Any]) -> Mapping[str, ManagerFactory]:
     """Return the managers with other parameters of the straggler policy. UsageError: an unknown parameter."""
     factory = partial(Stragglers, **parameters)
     try:
@@ -73,6 +82,10 @@ def projection_of(frontend: str) -> Projection:
 
 def source_again(frontend: str, folder: Path, file: str) -> ResumableSource:
     """Return the source of a run, read from its folder. ConflictError: no front end can read it."""
+    if frontend == "training":
+        from weft.frontends.training.source import jobs_again
+
+        return jobs_again(folder, file)
     if frontend != "pipelines":
         raise ConflictError(f"{folder.name} is a run of {frontend or 'something'} that cannot be resumed here")
     from weft.frontends.pipelines.loading import loaded_again
@@ -80,12 +93,66 @@ def source_again(frontend: str, folder: Path, file: str) -> ResumableSource:
     return loaded_again(folder, file)
 
 
+def is_job_file(path: str) -> bool:
+    """Return whether a file or folder has training jobs."""
+    from weft.frontends.training.sniffing import has_jobs
+
+    return has_jobs(path)
+
+
+def load_jobs(path: str, settings: Settings, state: StateRoot, *, name: str | None) -> PlannableSource:
+    """Return the source of the training jobs of a file or folder."""
+    from weft.frontends.training import source
+
+    options = _training_options(settings)
+    return source.load_jobs(path, user=settings.user_name, name=name, state=state, options=options)
+
+
+def source_of_jobs(
+    files: JobFile,
+    file: Path,
+    settings: Settings,
+    state: StateRoot,
+    *,
+    function: bytes = b"",
+    step: StepSurroundings | None = None,
+) -> TrainingSource:
+    """Return the source of checked training jobs; `file` is theirs, or a path in the folder from which they run.
+
+    `function` is the pickled call of a Python function that their replicas run, `step` the step of a pipeline that runs
+    the jobs.
+    """
+    from weft.frontends.training import source
+
+    options = _training_options(settings)
+    return source.source_of(
+        files, file, user=settings.user_name, state=state, options=options, function=function, step=step
+    )
+
+
+def _training_options(settings: Settings) -> TrainingOptions:
+    from weft.frontends.training.source import TrainingOptions
+
+    return TrainingOptions(
+        compat=settings.compat,
+        isolation=settings.isolation,
+        outer_network=settings.outer_network,
+        workers=settings.workers,
+        gpus=settings.gpus,
+        without_gpus=settings.without_gpus,
+        tensorboard=settings.tensorboard,
+        priority=settings.priority,
+        queue=settings.queue,
+        count_requests=settings.requests == "count",
+    )
+
+
 def session_folders(name: str, spill: Path | str | None) -> RunFolders:
     """Make folders that are removed at the end, and sweep those of killed processes.
 
     The folders lie in `spill`, or in the folder for temporary files if `spill` is a URL or None.
     """
-    base = Path(tempfile.gettempdir() if spill is None or is_url(spill) else spill)
+    base = temporary_folder() if spill is None or is_url(spill) else Path(spill)
     try:
         root = user_root(base)
     except OSError as error:
@@ -112,7 +179,14 @@ def _processes(at: BackendPlace) -> Executor:
     from weft.backends.processes import Processes
 
     return Processes(
-        at.workers, at.store, at.shm, spill=at.spill, resources=at.node, grace_s=at.grace_s, window=at.window
+        at.workers,
+        at.store,
+        at.shm,
+        spill=at.spill,
+        resources=at.node,
+        grace_s=at.grace_s,
+        window=at.window,
+        frozen_s=at.frozen_s,
     )
 
 

@@ -39,9 +39,9 @@ def run_pipeline(
 
     A thread of its own calls `on_record` with each record unless `quiet`, `on_announced` with the id before the run
     begins, and `on_note` with notes for the user. `on_begin` is called with the folder of the run when the run accepts
-    orders. The first SIGINT or SIGTERM calls `on_interrupt` and cancels the run; the result says so when nothing runs
-    any more. A second signal raises KeyboardInterrupt at once. Errors before the first step starts are raised, later
-    errors are in the result. `firing` is the due time of the schedule that started the run.
+    orders. The first SIGINT, SIGTERM or SIGHUP calls `on_interrupt` and cancels the run; the result reports it when
+    nothing runs any more. A second signal raises KeyboardInterrupt at once. Errors before the first step starts are
+    raised, later errors are in the result. `firing` is the due time of the schedule that started the run.
     """
     events = RunEvents(records=on_record is not None and not quiet)
     callbacks = EventThread(events, on_record, on_note, on_announced)
@@ -88,7 +88,7 @@ def _to_end(
         on_interrupt()
         run.interrupt(reason)
 
-    with recorded_signals(signal.SIGINT, signal.SIGTERM) as signals:
+    with recorded_signals(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         try:
             with callbacks:
                 run = begin()

@@ -5,15 +5,18 @@ from __future__ import annotations
 import atexit
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, Final, Self
+from weakref import WeakSet
 
 from weft.admin.settings import Settings
+from weft.engine.ports import FROZEN_S
 from weft.model.errors import NotFoundError, UsageError
 from weft.runs.sessions import check_options, open_history
 from weft.runtime import arguments
 from weft.runtime import session as runtime
 from weft.runtime.waiting import picture, recorded_signals, wait_for_end
+from weft.store.limits import limits_named
 from weft.wiring.concrete import (
     BACKENDS,
     MANAGERS,
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
 GRACE_S: Final = 3.0
 """The seconds until a task that was asked to stop is abandoned."""
+_open: WeakSet[Any] = WeakSet()
 _SETTLE_S: Final = 60.0
 """The seconds that `close` waits until the ends of durable runs are on disk."""
 
@@ -50,14 +54,15 @@ class Session(runtime.EngineSession):
     time (default: the number of cores). `memory` bounds the values in memory and shared memory, in bytes or as "4GiB"
     (default: half of the machine's memory); further values go to `spill`, a folder or a URL such as
     "s3://bucket/prefix" (default: the folder for temporary files). `name` is a label. A task that was asked to stop is
-    abandoned after `grace_s` seconds. `eviction` is the order of spilling: "furthest" (the last to be read first; the
-    default), "lru" (least recently used), "largest", or a key function of `weft.store.api.ChunkInfo`. `stream_window`
-    is the number of bytes that an edge between streaming tasks may hold (default: 64 MiB, or a sixteenth of the memory
-    if that is less). `gpus` of this machine, all of `gpu_type`, are assigned to tasks that request them. With
-    `backups`, a task that takes far too long gets a speculative attempt on an idle worker, and the first attempt to end
-    counts (default: only with "processes", where the tasks of a dead process are run again in any case). A mapping has
-    the parameters of `weft.policies.stragglers.Stragglers`, and `looks_s`, the shortest and longest seconds between two
-    checks. A closed session leaves no files; the next session sweeps those of a killed one.
+    abandoned after `grace_s` seconds. With "processes", a worker that something has stopped (SIGSTOP) is killed within
+    `frozen_s` seconds, and its tasks run elsewhere. `eviction` is the order of spilling: "furthest" (the last to be
+    read first; the default), "lru" (least recently used), "largest", or a key function of `weft.store.api.ChunkInfo`.
+    `stream_window` is the number of bytes that an edge between streaming tasks may hold (default: 64 MiB, or a
+    sixteenth of the memory if that is less). `gpus` of this machine, all of `gpu_type`, are assigned to tasks that
+    request them. With `backups`, a task that takes far too long gets a speculative attempt on an idle worker, and the
+    first attempt to end counts (default: only with "processes", where the tasks of a dead process are run again in any
+    case). A mapping has the parameters of `weft.policies.stragglers.Stragglers`, and `looks_s`, the shortest and
+    longest seconds between two checks. A closed session leaves no files; the next session sweeps those of a killed one.
 
     With `whole_process`, `memory` bounds the whole process, as far as tasks declare their memory: the memory in use at
     the start is subtracted, but at most half of the bound. Workers in other processes are not counted.
@@ -82,6 +87,7 @@ class Session(runtime.EngineSession):
         name: str | None = None,
         grace_s: float = GRACE_S,
         *,
+        frozen_s: float = FROZEN_S,
         backups: bool | Mapping[str, Any] | None = None,
         eviction: str | EvictionKey = "furthest",
         stream_window: int | str | None = None,
@@ -100,6 +106,7 @@ class Session(runtime.EngineSession):
             memory=memory,
             spill=spill,
             grace_s=grace_s,
+            frozen_s=frozen_s,
             backups=backups,
             eviction=eviction,
             stream_window=stream_window,
@@ -111,7 +118,7 @@ class Session(runtime.EngineSession):
         )
         managers = MANAGERS if options.stragglers is None else straggler_managers(options.stragglers)
         self.name, self._state = options.name, options.state
-        with ExitStack() as undo:
+        with limits_named(), ExitStack() as undo:
             folders = undo.enter_context(session_folders(options.name, options.spill))
             store = options.store(folders, eviction_key(eviction), threads=backend == "threads")
             undo.callback(store.close)
@@ -125,6 +132,9 @@ class Session(runtime.EngineSession):
             self.historian = open_history(options.history)
             self.on_close(self.historian.close)
         self.on_close(folders.close)
+        if not options.whole_process:
+            _open.add(self)
+            self.on_close(lambda: _open.discard(self))
         self.on_close(lambda: atexit.unregister(self.close))
         atexit.register(self.close)
 
@@ -214,7 +224,11 @@ class Session(runtime.EngineSession):
             run = self.submit(graph)
             look = picture(run, graph.name, shown) if progress else lambda: None
             try:
-                ended = wait_for_end(run, signals, run.cancel, timeout_s, look)
+                with run.awaited() if timeout_s is None else nullcontext():
+                    ended = wait_for_end(run, signals, run.cancel, timeout_s, look)
+            except UsageError:
+                run.cancel("nobody waits for it")
+                raise
             except KeyboardInterrupt as interrupt:
                 self.leaving = True
                 _add_resume_command(interrupt, run)
@@ -231,6 +245,11 @@ class Session(runtime.EngineSession):
 
     def __enter__(self) -> Self:
         return self
+
+
+def open_sessions() -> list[Session]:
+    """Return the open sessions for graphs of this process."""
+    return list(_open)
 
 
 def _add_resume_command(interrupt: KeyboardInterrupt, run: Run) -> None:

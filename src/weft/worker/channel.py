@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Final
 
-from weft.store import disk
+from weft.store import codec, disk
 
 LEASE, FORGET, ANSWER, ACK, PATHS = range(5)
 """Messages of the backend: run a lease; drop codes and columns; the answer to an `ASK`; room for more of a stream;
@@ -26,7 +26,7 @@ module search paths.
 """
 HELLO, STARTED, PROGRESS, DONE, EMIT, ROWS, ASK, STREAM, STREAM_END = range(9)
 """Messages of a worker."""
-START, KILL, BORN, ENDED = range(4)
+START, KILL, END, BORN, ENDED = range(5)
 """Messages between the backend and the nursery, which forks the workers."""
 
 _HEAD: Final = struct.Struct("<IB")
@@ -44,10 +44,7 @@ def dumps(value: Any) -> bytes:
             return data
     except Exception:  # noqa: BLE001
         pass
-    import cloudpickle
-
-    by_value: bytes = cloudpickle.dumps(value, protocol=5)
-    return by_value
+    return codec.dumps_by_value(value, protocol=5)
 
 
 class FrameEncoder:

@@ -78,6 +78,7 @@ class InputCode:
 
 
 Edges = tuple[tuple[InputCode, ...], Mapping[str, int], frozenset[str]]
+_NO_EDGES: Edges = (), {}, frozenset()
 
 
 class TaskCode:
@@ -114,7 +115,6 @@ class TaskCode:
         n: int,
         program: Program,
         edges: Edges | Callable[[], Edges],
-        *,
         parts: int = 0,
         expands: bool = False,
         resources: Any = None,
@@ -171,6 +171,11 @@ class TaskCode:
         return fn
 
     @property
+    def width(self) -> int:
+        """The number of partitions that all partitioned output edges have."""
+        return min([parts for parts in self.outputs.values() if parts > 0], default=self.parts)
+
+    @property
     def prepares(self) -> bool:
         """Whether a task passes the commit barrier of its lease by itself."""
         return does_prepare(self.fn)
@@ -192,14 +197,14 @@ def code_of(spec: TaskSpec, column: Callable[[EdgeSpec], Column]) -> TaskCode:
         spec.vertex,
         spec.n,
         spec.program,
-        partial(_edges_of, spec, column),
-        parts=spec.parts,
-        expands=spec.expands,
-        resources=spec.resources,
-        only=spec.only,
-        measured=spec.measured,
-        counted=spec.counted,
-        kept=spec.kept,
+        partial(_edges_of, spec, column) if spec.inputs or spec.outputs else _NO_EDGES,
+        spec.parts,
+        spec.expands,
+        spec.resources,
+        spec.only,
+        spec.measured,
+        spec.counted,
+        spec.kept,
     )
 
 

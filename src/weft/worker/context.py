@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
 import operator
 import sys
 from collections.abc import Callable, Sequence
 from time import sleep
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.graph.logical import Patch
-from weft.graph.task import DECIDE, RESERVED, USAGE
+from weft.graph.task import DECIDE, RESERVED, STARTED, USAGE
 from weft.graph.task_spec import UNSETTLED
 from weft.model.errors import NotFoundError, RunCancelledError, TaskError, UsageError
 from weft.model.program import Style
 from weft.model.resources import Resources
-from weft.store.api import sizeof
+from weft.model.wording import counted, type_of
+from weft.store.rows import ANSWER, EdgeValues, as_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +26,22 @@ if TYPE_CHECKING:
     from weft.worker.lease import WorkerLease
 
 EVENT_BYTES = 64 * 1024
+
+
+def check_payload(what: str, payload: Any, hint: str = "") -> None:
+    """Raise UsageError unless a payload is JSON of at most `EVENT_BYTES` bytes."""
+    import json  # few tasks emit events
+
+    try:
+        size = len(json.dumps(payload))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(
+            f"the payload of {what} is not JSON: {error}", hint=f"Give numbers, text, lists and dicts of these{hint}."
+        ) from None
+    if size > EVENT_BYTES:
+        raise UsageError(f"{what} has {size:,} bytes; at most {EVENT_BYTES:,} are allowed")
+
+
 _ENDPOINT_POLL_S = 0.01
 
 
@@ -75,43 +91,11 @@ class TaskHost(Protocol):
         ...
 
 
-def one_of(batches: list[Any]) -> Any:
-    """Return a plain function's argument from one source task: its batch, None if there is none, the list of
-    several.
-    """
-    return batches[0] if len(batches) == 1 else batches or None
-
-
 def not_controlled(control: str, vertex: str) -> NotFoundError:
     """Return the error for a vertex that is missing, or that `control` does not control."""
     return NotFoundError(
         f"{control} controls no vertex {vertex!r}", hint=f"Add it as an input: controlled({control}), or patch it in."
     )
-
-
-class EdgeValues:
-    """The values that a task wrote edge by edge: `{edge id: {partition: [values]}}`."""
-
-    __slots__ = ("by_edge",)
-
-    def __init__(self, by_edge: dict[str, dict[int, list[Any]]]) -> None:
-        self.by_edge = by_edge
-
-    def part(self, edge: str, partition: int) -> list[Any]:
-        """Return the values of a partition of an edge."""
-        return self.by_edge.get(edge, {}).get(partition, [])
-
-    def single(self, edge: str) -> Any:
-        """Return a plain function's argument from an edge; see `one_of`."""
-        return one_of(self.part(edge, 0))
-
-    @property
-    def nbytes(self) -> int:
-        """The approximate bytes of the values."""
-        return sum(sizeof(value) for parts in self.by_edge.values() for found in parts.values() for value in found)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return EdgeValues, (self.by_edge,)
 
 
 class _Writer:
@@ -148,9 +132,7 @@ class _Writer:
         """Return the error of a task that writes to a partition without readers."""
         task, limit = f"{self._context.vertex}[{self._context.index}]", self._limit
         settled = limit < sys.maxsize
-        there = (
-            f"{limit:,} partition{'' if limit == 1 else 's'}" if settled else "a partition for each task of its reader"
-        )
+        there = counted(limit, "partition") if settled else "a partition for each task of its reader"
         return TaskError(
             f"{task} writes to partition {partition!r} of edge {self._edge!r}, which has {there}",
             task=task,
@@ -171,6 +153,7 @@ class WorkerTaskContext:
         self.parallelism = code.n
         self.params = code.params
         self.resources = lease.resources
+        self.worker = lease.worker
         self.gate = lease.gate
         self.item = code.items[index] if code.items is not None else None
         self.written: dict[str, dict[int, list[Any]]] = {}
@@ -192,16 +175,12 @@ class WorkerTaskContext:
             )
         if name.startswith(RESERVED):
             raise UsageError(f"{self.vertex} emits {name!r}: names that begin with {RESERVED!r} are Weft's own")
-        try:
-            size = len(json.dumps(payload))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise UsageError(
-                f"the payload of event {name!r} of {self.vertex} is not JSON: {error}",
-                hint="Give numbers, text, lists and dicts of these; large values go through an edge.",
-            ) from None
-        if size > EVENT_BYTES:
-            raise UsageError(f"event {name!r} of {self.vertex} has {size:,} bytes; at most {EVENT_BYTES:,} are allowed")
+        check_payload(f"event {name!r} of {self.vertex}", payload, "; large values go through an edge")
         self.host.emit(self.lease.id, self.vertex, self.index, name, payload)
+
+    def started(self) -> None:
+        """Report that the own work of this task runs."""
+        self.host.emit(self.lease.id, self.vertex, self.index, STARTED, self.lease.id)
 
     def progress(self, rows: int) -> None:
         """Report `rows` more produced rows."""
@@ -274,10 +253,16 @@ class WorkerTaskContext:
             raise UsageError(f"{self.vertex} asks for {n!r} tasks of {vertex}", hint="Give a whole number.")
         return self._decide("parallelism", vertex, n, because)
 
+    def request(self, name: str, payload: Any = None, because: str = "") -> str:
+        """Request something of the controller of the job."""
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"{self.vertex} requests {name!r} of the controller", hint="Give a name as text.")
+        return self._decide("request", "", (name, payload), because)
+
     def patch(self, change: Patch, because: str = "") -> str:
         """Add vertices and edges to the live graph."""
         if not isinstance(change, Patch):
-            raise UsageError(f"{self.vertex} patches with a {type(change).__name__}", hint="Give a Patch.")
+            raise UsageError(f"{self.vertex} patches with {type_of(change)}", hint="Give a Patch.")
         return self._decide("patch", "", change, because)
 
     def _decide(self, what: str, vertex: str, value: Any, because: str) -> str:
@@ -299,10 +284,13 @@ class WorkerTaskContext:
         """
         outputs, streams = self.code.outputs, self.code.streams
         returned = result is not None or self.code.style is Style.FUNCTION
+        if self.code.parts:
+            result = as_row(result, self.code.width, f"{self.vertex}[{self.index}]")
         if streams:
             for edge in sorted(streams - self.streamed) if returned else ():
-                for partition, value in enumerate(self._pieces(edge, result)):
-                    self.host.stream(edge, self.index, partition, value, self)
+                for partition, values in self._pieces(edge, result).items():
+                    for value in values:
+                        self.host.stream(edge, self.index, partition, value, self)
             self.host.end_streams(self.code, self.index, self)
             if len(streams) == len(outputs):
                 return result if self.code.kept else None
@@ -310,25 +298,33 @@ class WorkerTaskContext:
             return result
         for edge in outputs:
             if edge not in self.written and returned and edge not in streams:
-                self.written[edge] = {part: [piece] for part, piece in enumerate(self._pieces(edge, result))}
+                self.written[edge] = self._pieces(edge, result)
+        if self.code.expands:
+            self.written[ANSWER] = {0: [result]}
         return EdgeValues(self.written)
 
-    def _pieces(self, edge: str, result: Any) -> Sequence[Any]:
+    def _pieces(self, edge: str, result: Any) -> dict[int, list[Any]]:
+        """Return what a task returned as the values of an edge, by partition."""
         parts = self.code.outputs[edge]
         if parts <= 0:
-            return (result,)
-        kind = type(result).__name__
+            return {0: [result.returned() if type(result) is EdgeValues else result]}
+        if type(result) is EdgeValues:
+            if not result.listed:
+                return dict(result.of(edge))
+            result = result.returned()
+        kind = type_of(result)
         if not hasattr(result, "__len__"):
             raise uneven(f"{self.vertex}[{self.index}]", kind, parts)
         if len(result) != parts:
-            raise uneven(f"{self.vertex}[{self.index}]", f"a {kind} of {len(result)}", parts)
-        return cast("Sequence[Any]", result)
+            raise uneven(f"{self.vertex}[{self.index}]", f"{kind} of {len(result)}", parts)
+        return {part: [piece] for part, piece in enumerate(result)}
 
 
 def uneven(task: str, what: str, parts: int) -> TaskError:
     """Return the error of a task that is read through a shuffle and did not return its pieces."""
     return TaskError(
-        f"{task} returned {what}, not one piece for each of {parts} partitions",
+        f"{task} returned {what}, not one piece for each of {counted(parts, 'partition')}",
         task=task,
-        hint="A vertex that is read through a shuffle returns a list with one piece for each partition.",
+        hint="A vertex that is read through a shuffle returns a list with one piece for each partition, or a mapping "
+        "{partition: piece} of those that it has.",
     )

@@ -11,14 +11,15 @@ A guardian has a session of its own and runs one command at a time:
 orphans of the command become children of the guardian, even from another session. It writes its record before it checks
 that the owner is alive. Without an owner it starts nothing, because the next owner may have read the records. 2. With
 `waits` in the specification it prepares the command and starts it after one more byte. 3. It starts the command in a
-session of its own, with its output piped to the log (`BoundedLog`), and sends one frame `{"pid", "start"}`, or
-`{"failed": (stage, errno)}` if the command could not be started. 4. It ends the whole process tree (SIGTERM, after
-`grace_s` SIGKILL, until no child is left) after the exit of the command, a timeout, a SIGTERM, SIGINT or SIGHUP, or the
-end of the control socket. The owner half-closes the socket to stop the command; the system closes it when the owner
-dies. A forked process may hold a copy of the owner's end, so the guardian also watches the owner itself. 5. It sends
-one frame with the result. `again` in this frame offers to take the next command through the same socket, which saves a
-fork; it requires that no process of the command is left and that nothing stopped the command. The guardian ends when
-the owner closes the socket or ends; without `again` it ends at once.
+session of its own, with its output piped to the log (`BoundedLog`), and sends one frame `{"pid", "start", "guardian"}`,
+the last its own pid, or `{"failed": (stage, errno)}` if the command could not be started. 4. It ends the whole process
+tree (SIGTERM, after `grace_s` SIGKILL, until no child is left) after the exit of the command, a timeout, a SIGTERM,
+SIGINT or SIGHUP, or the end of the control socket. The owner half-closes the socket to stop the command, and may
+write another `grace_s` as text before; the system closes it when the owner dies. A forked process may hold a copy of
+the owner's end, so the guardian also watches the owner itself. 5. It sends one frame with the result. `again` in this
+frame offers to take the next command through the same socket, which saves a fork; it requires that no process of the
+command is left and that nothing stopped the command. The guardian ends when the owner closes the socket or ends;
+without `again` it ends at once.
 
 A frame is a length of 4 bytes, big endian, and a `marshal` of a dictionary: both ends are the same interpreter, and
 `json` would double the start-up time. For the same reason this module imports neither `signal`, `socket`, `typing`,
@@ -58,10 +59,15 @@ KILLING_S = 5.0
 """Seconds that SIGKILL may take before the guardian gives up on a process that hangs in the kernel."""
 UNDOING_S = 20.0
 """Seconds that the undo command may take."""
+STOPPED = b"\n[weft] process %d was stopped by signal %d, and waits for kill -CONT %d\n"
+RSS_BYTES = 1024 if LINUX else 1
+"""The bytes of a unit of `ru_maxrss`."""
 BUSY = b"+"
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 """Exit statuses of a killed command or of a shell around one; the cause may be a lack of memory."""
+NOWHERE = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
+"""The standard streams of a command whose output nobody reads."""
 IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores; a command must not inherit that."""
 
@@ -281,6 +287,39 @@ class BoundedLog:
         self.end = at
 
 
+class MaskedLog(BoundedLog):
+    """A log that shows `***` in place of secrets; the beginning of one waits for the bytes after it."""
+
+    MASK = b"***"
+
+    def __init__(self, path: bytes, head: int, tail: int, secrets: list[bytes]) -> None:
+        super().__init__(path, head, tail)
+        self.secrets = secrets
+        self.waiting = b""
+
+    def write(self, data: bytes) -> None:
+        """Append `data`; never raises."""
+        data = self.waiting + data
+        for secret in self.secrets:
+            data = data.replace(secret, self.MASK)
+        at = min((self._begins(secret, data) for secret in self.secrets), default=len(data))
+        self.waiting = data[at:]
+        super().write(data[:at])
+
+    def close(self) -> None:
+        """Write the rest, and close the file."""
+        super().write(self.waiting)
+        super().close()
+
+    @staticmethod
+    def _begins(secret: bytes, data: bytes) -> int:
+        """Return where the end of the data may begin a secret."""
+        at = data.find(secret[:1], max(0, len(data) - len(secret) + 1))
+        while at >= 0 and not secret.startswith(data[at:]):
+            at = data.find(secret[:1], at + 1)
+        return len(data) if at < 0 else at
+
+
 # ---------------------------------------------------------------------------------------------------------- control
 
 
@@ -342,7 +381,7 @@ def get_ready(spec: dict[str, Any]) -> bytes:
     With a mount namespace, both are unknown before the mounts exist.
     """
     argv, env = spec["argv"], spec["env"]
-    if spec["view"]:
+    if spec["view"] or spec["sandbox"]:
         return bytes(argv[0])
     try:
         os.chdir(spec["cwd"])
@@ -353,7 +392,7 @@ def get_ready(spec: dict[str, Any]) -> bytes:
 
 def start(spec: dict[str, Any], program: bytes, output: int) -> int:
     """Start a prepared command in a session of its own and return its pid; StartError: it cannot be started."""
-    if spec["view"]:
+    if spec["view"] or spec["sandbox"]:
         return start_elsewhere(spec, output)
     # `posix_spawn` and no fork: copying an interpreter takes longer than starting a shell.
     argv, env = spec["argv"], spec["env"]
@@ -382,36 +421,56 @@ def find(program: bytes, env: dict[bytes, bytes]) -> bytes:
 
 
 def start_elsewhere(spec: dict[str, Any], output: int) -> int:
-    """Start a command in a mount namespace, which requires a fork of this process."""
-    argv, env, cwd = spec["argv"], spec["env"], spec["cwd"]
+    """Start a command in namespaces of its own, which requires a fork of this process.
+
+    With a sandbox the fork ends at once, and two forks of it become children of this process: the command, and a
+    process that ends with this one.
+    """
     report, report_end = os.pipe()
+    pids, pids_end = os.pipe()
+    guardian = os.getpid()
     pid = os.fork()
     if pid == 0:
         stage = b"exec"
         try:
-            os.setsid()
-            for number in IGNORED:
-                signal.signal(number, signal.SIG_DFL)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(output, 1)
             os.dup2(output, 2)
-            __import__("mounting").enter(*spec["view"])  # few commands need it, and all would pay for the import
+            *mounts, holder, held = spec["view"] or (0, ())
+            if holder:  # named by this /proc, which the sandbox replaces
+                holder = os.open(f"/proc/{holder}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+            if spec["sandbox"]:  # few commands need these modules, and all would pay for the imports
+                __import__("sandbox").enter(spec["sandbox"], guardian, pids_end)
+            os.setsid()
+            for number in IGNORED:
+                signal.signal(number, signal.SIG_DFL)
+            if spec["view"]:
+                __import__("mounting").enter(*mounts, held, holder=holder, separate=not spec["sandbox"])
             stage = b"cwd"
-            os.chdir(cwd)
+            os.chdir(spec["cwd"])
             stage = b"exec"
-            os.execvpe(argv[0], argv, env)
+            os.execvpe(spec["argv"][0], spec["argv"], spec["env"])
         except OSError as error:
             os.write(report_end, b"%d %s" % (error.errno or 0, getattr(error, "stage", stage)))
         finally:
             os._exit(127)
     os.close(report_end)
+    os.close(pids_end)
     answer = os.read(report, select.PIPE_BUF)  # ends without data when exec closes the other end
+    started = os.read(pids, 8)
     os.close(report)
-    if answer:
+    os.close(pids)
+    first, command = (int.from_bytes(started[at : at + 4], sys.byteorder) for at in (0, 4)) if started else (0, pid)
+    if started:
         os.waitpid(pid, 0)
+    if answer:
+        os.waitpid(command, 0)  # first: process 1 of a namespace ends after all others are reaped
+        if first:
+            os.kill(first, signal.SIGKILL)
+            os.waitpid(first, 0)
         code, _, place = answer.partition(b" ")
         raise StartError(os.fsdecode(place), int(code))
-    return pid
+    return command
 
 
 class ProcessRecord:
@@ -458,12 +517,16 @@ class CommandWatch:
     ) -> None:
         self.grace_s: float = spec["grace_s"]
         self.timeout_s: float | None = spec["timeout_s"]
+        self.end: list[bytes] = spec["end"]
+        self.env: dict[bytes, bytes] = spec["env"]
         self.log, self.control, self.owner, self.wake, self.output = log, control, owner, wake, output
         self.begun = time.monotonic()
         self.why = ""
         self.command = 0
         self.exit: int | None = None
         self.wall_s = 0.0
+        self.cpu_s = 0.0
+        self.memory = 0
         self.left = 0
         self.reaped = False
         self.asked: set[tuple[int, str]] = set()
@@ -490,8 +553,13 @@ class CommandWatch:
                     wait_s = min(wait_s, self.begun + self.timeout_s - now)
             elif not kill_at:
                 kill_at, give_up_at = now + self.grace_s, now + self.grace_s + KILLING_S
-                self._ask_to_end(descendants(process_table(), os.getpid()))
+                if not self.end:
+                    self._ask_to_end(descendants(process_table(), os.getpid()))
+                elif self.why != "exit":
+                    self._ask_elsewhere()
                 continue
+            elif now < kill_at and self.end:
+                wait_s = kill_at - now
             elif now < kill_at:
                 # Processes started during the search have received no signal. An orphan among them never will;
                 # a child may be part of an orderly shutdown and is left alone.
@@ -527,15 +595,20 @@ class CommandWatch:
             self.log.write(data)
 
     def _reap(self) -> bool:
-        """Wait for all ended children; False if no child is left."""
+        """Wait for all ended children; False if no child is left. A stopped child is told in the log."""
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, used = os.wait4(-1, os.WNOHANG | os.WUNTRACED)
             except ChildProcessError:
                 return False
             if pid == 0:
                 return True
+            if os.WIFSTOPPED(status):
+                self.log.write(STOPPED % (pid, os.WSTOPSIG(status), pid))
+                continue
             self.reaped = True
+            self.cpu_s += used.ru_utime + used.ru_stime
+            self.memory = max(self.memory, used.ru_maxrss * RSS_BYTES)
             if pid == self.command:
                 self.exit = os.waitstatus_to_exitcode(status)
                 self.wall_s = time.monotonic() - self.begun
@@ -557,16 +630,27 @@ class CommandWatch:
             self.why = self.why or "owner"
 
     def _more(self, control: int) -> bool:
+        """Take a grace period from the owner; False: the owner asks for the end, or has ended."""
         try:
-            return bool(os.read(control, 4096))
+            text = os.read(control, 4096)
         except ConnectionResetError:
             return False
+        if text:
+            self.grace_s = float(text)
+        return bool(text)
 
     def _ask_to_end(self, rows: list[ProcessRow]) -> None:
         for row in rows:
             if row.alive and (row.pid, row.start) not in self.asked:
                 self.asked.add((row.pid, row.start))
                 send_signal(row, signal.SIGTERM)
+
+    def _ask_elsewhere(self) -> None:
+        """Start the command that asks this one to end; its end is waited for like that of all children."""
+        try:
+            os.posix_spawnp(self.end[0], self.end, self.env, file_actions=NOWHERE)
+        except OSError as error:
+            self.log.write(b"\n[weft] %s: %s\n" % (self.end[0], os.strerror(error.errno or 0).encode()))
 
     def _kill(self) -> None:
         for row in descendants(process_table(), os.getpid()):
@@ -669,16 +753,17 @@ def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, A
     """Run one command from its first frame to the end of its tree and return the last frame.
 
     Fields of the specification: `argv`, `env`, `cwd`, `waits` (start only after one more byte), `view` (the arguments
-    of `weft.worker.mounting.enter`, or None), `undo` (a command line to run if the command did not end by itself, or
-    None), `oom_counters` (the paths of `OomKillCounter`), `log`, `record` (a path or None), `grace_s`, `timeout_s` (or
-    None), `head` and `tail` (bytes of the log to keep). EOFError: the owner is gone or has no more commands; no command
-    was started.
+    of `weft.worker.mounting.enter`, or None), `sandbox` (that of `weft.worker.sandbox.enter`, or None), `end` (a
+    command line that asks the command to end in place of SIGTERM, or empty), `undo` (one to run if the command did not
+    end by itself, or empty), `oom_counters` (the paths of `OomKillCounter`),
+    `log`, `masked` (the secrets of `MaskedLog`), `record` (a path or None), `grace_s`, `timeout_s` (or None), `head`
+    and `tail` (bytes of the log to keep). EOFError: the owner is gone or has no more commands; no command was started.
     """
     spec = receive(control)
     record: ProcessRecord | None = None
     stage = "log"
     try:
-        log = BoundedLog(spec["log"], spec["head"], spec["tail"])
+        log = MaskedLog(spec["log"], spec["head"], spec["tail"], spec["masked"])
         stage = "record"
         if owner.has_left(control):  # the file may already belong to the next owner
             raise EOFError
@@ -706,7 +791,7 @@ def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, A
     row = look_up(command)
     if record is not None:
         record.add_command(row)
-    send(control, {"pid": command, "start": row.start if row else ""})
+    send(control, {"pid": command, "start": row.start if row else "", "guardian": os.getpid()})
     post.count_kills(spec["oom_counters"])  # not before: it takes as long as some commands
 
     watch.run(command)
@@ -726,6 +811,8 @@ def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, A
         "oom": why == "exit" and watch.exit in KILLED and post.kills.has_killed(),
         "why": why,
         "wall_s": watch.wall_s,
+        "cpu_s": watch.cpu_s,
+        "memory": watch.memory,
         "left": watch.left,
         "log_start": log.start,
         "log_bytes": log.taken,
@@ -736,9 +823,8 @@ def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, A
 
 def undo(argv: list[bytes], env: dict[bytes, bytes]) -> None:
     """Run the undo command of a command and wait for its end, up to `UNDOING_S`."""
-    nowhere = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
     try:
-        pid = os.posix_spawnp(argv[0], argv, env, file_actions=nowhere)
+        pid = os.posix_spawnp(argv[0], argv, env, file_actions=NOWHERE)
     except OSError:
         return
     give_up_at = time.monotonic() + UNDOING_S

@@ -40,6 +40,7 @@ class WorkerLease:
         "resources",
         "root",
         "stop",
+        "worker",
     )
 
     def __init__(
@@ -56,6 +57,7 @@ class WorkerLease:
         resources: Any = None,
         host: Any = None,
         gate: CommitBarrier | None = None,
+        worker: int = -1,
     ) -> None:
         self.id = id
         self.root = root
@@ -68,6 +70,7 @@ class WorkerLease:
         self.resources = resources
         self.host = host
         self.gate = gate
+        self.worker = worker
         self.pos = lo
         self.stop = False
         self.late = False
@@ -135,7 +138,7 @@ class LeaseResult:
         self.raised = ""
         self.status: int | None = None
         self.lost: tuple[str, int] | None = None
-        self.stats: tuple[tuple[str, list[int]], ...] = ()
+        self.stats: tuple[tuple[str, list[int] | dict[int, int]], ...] = ()
         self.rows = 0
 
     def end_at(self, hi: int, lo: int) -> None:

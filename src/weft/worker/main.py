@@ -2,7 +2,8 @@
 
 It runs one lease at a time on its main thread, which reads the socket only between leases. The position, the end
 and the stop flag of a lease lie in a page that both sides map, so shrinking and stopping need no message and no reader.
-A second thread checks long leases every 50 ms: it reports their begin, sends finished values, and calls `on_cancel`.
+A second thread checks long leases every 50 ms: it reports their begin, sends finished values, calls `on_cancel`, and
+writes the stack of the task to the page. It also counts there, which shows that the process is not stopped.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ from weft.model.chunks import ChunkRef
 from weft.model.errors import ProgramError, RunCancelledError, WeftError
 from weft.model.failures import Failure, kind_of
 from weft.model.program import Program, Style
-from weft.store import codec, tiers
-from weft.store.api import Column
+from weft.store import codec, segments, tiers
+from weft.store.accounting import give_back
+from weft.store.api import Column, sizeof
+from weft.store.disk import OWN_FILE
+from weft.store.row_index import DENSE
 from weft.store.segments import SegmentWriter
 from weft.worker.channel import (
     ACK,
@@ -44,10 +48,11 @@ from weft.worker.channel import (
 from weft.worker.code import InputCode, TaskCode
 from weft.worker.context import not_controlled
 from weft.worker.lease import LeaseResult, WorkerLease
-from weft.worker.messages import PAGE_BYTES, Assignment, CodeRow, InputRow, SharedPageLease, WorkerConfig
+from weft.worker.messages import PAGE_BYTES, Assignment, CodeRow, InputRow, SharedPage, SharedPageLease, WorkerConfig
 from weft.worker.remote_store import PackedValues, PackingError, RemoteStore, pack
 from weft.worker.run import LiveInput, read_one, run
 from weft.worker.streaming import BLOCK, Parcel, StreamWriter, unpacked
+from weft.worker.traces import record_crashes, write_stack
 
 if TYPE_CHECKING:
     import socket
@@ -78,7 +83,7 @@ class WorkerProcess:
         self.config = config
         self._channel = Channel(sock, config.shm, config.prefix)
         self._page = mmap.mmap(page_fd, PAGE_BYTES)
-        os.close(page_fd)
+        record_crashes(page_fd)
         self._writer = None
         if config.shm:
             self._writer = SegmentWriter(config.shm, prefix=config.prefix, fallback=config.spill or None)
@@ -158,20 +163,15 @@ class WorkerProcess:
             sent, self._sent = self._sent, 0
             rows, self._rows = self._rows, 0
         seconds = outcome.seconds if not sent else perf_counter() - self._since
-        packed = PackedValues(0)
-        try:
-            packed = self._pack(lease, values[sent:], outcome.reached) if lease is not None else packed
-        except PackingError as error:
-            done = values[sent : sent + error.at]
-            outcome.hi = assignment.lo + sent + error.at
-            outcome.kind, outcome.message = kind_of(error.error).value, str(error.error)
-            outcome.traceback = ""
-            reached = lease.codes[outcome.reached] if lease is not None and outcome.reached >= 0 else None
-            outcome.vertex, outcome.index = (reached.vertex if reached else root), outcome.hi
-            outcome.reached = -1
-            if error.at and lease is not None:
-                with contextlib.suppress(PackingError):
-                    packed = self._pack(lease, done, -1)
+        left = values[sent:]
+        outcome.values = values = []  # so that `left` alone holds them
+        if assignment.tight:
+            give_back()
+        packed = self._pack_rest(lease, left, outcome, assignment.lo + sent, root)
+        left.clear()
+        if assignment.tight:
+            segments.forget_all()
+            give_back()
         for column, lo, hi in clear:
             self._store.free_range(column, lo, hi)
         if rows:
@@ -198,10 +198,30 @@ class WorkerProcess:
         )
         self._store.opened.clear()
 
+    def _pack_rest(
+        self, lease: SharedPageLease | None, left: list[Any], outcome: LeaseResult, first: int, root: str
+    ) -> PackedValues:
+        """Pack the values of the tasks from `first` on; one that cannot be packed becomes the failure of its task."""
+        if lease is None:
+            return PackedValues(0)
+        try:
+            return self._pack(lease, left, outcome.reached)
+        except PackingError as error:
+            done = left[: error.at]
+            outcome.hi = first + error.at
+            outcome.kind, outcome.message = kind_of(error.error).value, str(error.error)
+            outcome.traceback = ""
+            reached = lease.codes[outcome.reached] if outcome.reached >= 0 else None
+            outcome.vertex, outcome.index = (reached.vertex if reached else root), outcome.hi
+            outcome.reached = -1
+            if error.at:
+                with contextlib.suppress(PackingError):
+                    return self._pack(lease, done, -1)
+            return PackedValues(0)
+
     def _pack(self, lease: SharedPageLease, values: list[Any], reached: int) -> PackedValues:
         code = lease.codes[reached] if reached >= 0 else lease.root
-        parts = max((0, *code.outputs.values()))
-        return pack(values, None if code.expands else self._writer, parts)
+        return pack(values, None if code.expands else self._writer, code.parts)
 
     def _open(self, assignment: Assignment, clear: list[tuple[Column, int, int]]) -> SharedPageLease:
         codes = [self._code(number) for number in assignment.codes]
@@ -210,11 +230,17 @@ class WorkerProcess:
             items = _shipped(blob)
             code.items = cast("Any", dict(zip(range(first, first + len(items)), items, strict=True)))
         if assignment.cells:
-            for number, n, lo, values, keep in _loads(assignment.cells):
+            for number, n, at, values, keep, kind in _loads(assignment.cells):
                 column = self._column(number, n)
-                self._store.put_range(column, lo, values)
+                if kind != DENSE:
+                    self._store.index(column, kind)
+                if isinstance(at, list):
+                    for index, value in zip(at, values, strict=True):
+                        self._store.put_range(column, index, [value])
+                    continue
+                self._store.put_range(column, at, values)
                 if not keep:
-                    clear.append((column, lo, lo + len(values)))
+                    clear.append((column, at, at + len(values)))
         lease = SharedPageLease.from_buffer(self._page)
         lease.id = assignment.token
         lease.root = codes[-1]
@@ -225,6 +251,7 @@ class WorkerProcess:
         lease.nbytes = assignment.nbytes
         lease.resources = assignment.resources
         lease.host = self
+        lease.worker = self.config.number
         lease.callbacks = None
         return lease
 
@@ -269,6 +296,7 @@ class WorkerProcess:
                 measured=row.measured,
                 counted=row.counted,
                 kept=row.kept,
+                parts=row.parts,
             )
         return known
 
@@ -283,6 +311,8 @@ class WorkerProcess:
 
     def _watch(self) -> None:
         quiet = 0
+        main = threading.main_thread().ident or 0
+        page = SharedPage.from_buffer(self._page)
         seen: SharedPageLease | None = None
         while True:
             if quiet > _QUIET:
@@ -291,11 +321,13 @@ class WorkerProcess:
                 if self._lease is None:
                     self._busy.wait()
             time.sleep(LOOK_S)
+            page.beats += 1
             lease = self._lease
             if lease is None:
                 quiet += 1
             elif lease is seen:
                 quiet = 0
+                write_stack(self._page, lease.id, sys._current_frames().get(main))
                 self._report_progress(lease)
             elif lease.stop:
                 self._report_progress(lease)
@@ -314,15 +346,9 @@ class WorkerProcess:
             if self._rows:
                 rows, self._rows = self._rows, 0
                 self._send((ROWS, lease.id, rows))
-            done = len(self._values)
-            if done > self._sent and lease.hi - lease.lo > 1 and not lease.root.expands:
+            if lease.hi - lease.lo > 1 and not lease.root.expands:
                 with contextlib.suppress(PackingError):  # the report at the end includes it
-                    packed = self._pack(lease, self._values[self._sent : done], -1)
-                    self._values[self._sent : done] = [None] * (done - self._sent)
-                    self._sent = done
-                    now = perf_counter()
-                    seconds, self._since = now - self._since, now
-                    self._send((PROGRESS, lease.id, lease.lo + done, tuple(packed), seconds))
+                    self._send_finished(lease)
             if self._streams is not None:
                 self._streams.nudge()
             if lease.stop and not self._told_to_stop:
@@ -331,6 +357,22 @@ class WorkerProcess:
         for callback in callbacks:
             with contextlib.suppress(Exception):  # a callback of the user's; its subject is killed later
                 callback()
+
+    def _send_finished(self, lease: SharedPageLease) -> None:
+        """Send the finished values (lock `_telling` held), large ones one by one, so that few exist twice."""
+        done = len(self._values)
+        while self._sent < done:
+            lo = hi = self._sent
+            nbytes = 0
+            while hi < done and nbytes < OWN_FILE:
+                nbytes += sizeof(self._values[hi])
+                hi += 1
+            packed = self._pack(lease, self._values[lo:hi], -1)
+            self._values[lo:hi] = [None] * (hi - lo)
+            self._sent = hi
+            now = perf_counter()
+            seconds, self._since = now - self._since, now
+            self._send((PROGRESS, lease.id, lease.lo + hi, tuple(packed), seconds))
 
     # ------------------------------------------------------------------------------------------------------ host
 

@@ -12,20 +12,22 @@ if TYPE_CHECKING:
     from weft.model.chunks import ChunkRef
     from weft.worker.code import TaskCode
 
-PAGE_BYTES: Final = 4096
+PAGE_BYTES: Final = 1 << 16
+"""The bytes that both sides map: `SharedPage` at the start, then the traces of `weft.worker.traces`."""
 
 
 class SharedPage(ctypes.Structure):
-    """The shared view of the running lease: the current unit, the end, and the stop flag.
+    """The shared view of the running lease: the current unit, the end, the stop flag; and a count of the watch thread.
 
     The protocol is that of `WorkerLease`: the worker writes `pos` before it reads `hi`, the other side lowers `hi`
     before it reads `pos`. Fields are aligned 8 bytes, so that each is written in one go.
     """
 
-    _fields_ = (("pos", ctypes.c_int64), ("hi", ctypes.c_int64), ("stop", ctypes.c_int64))
+    _fields_ = (("pos", ctypes.c_int64), ("hi", ctypes.c_int64), ("stop", ctypes.c_int64), ("beats", ctypes.c_int64))
     pos: int
     hi: int
     stop: int
+    beats: int
 
 
 class SharedPageLease(SharedPage):
@@ -41,6 +43,7 @@ class SharedPageLease(SharedPage):
     resources: Any
     host: Any
     gate = None
+    worker: int
     callbacks: list[Callable[[], None]] | None
 
 
@@ -59,8 +62,9 @@ class Assignment(NamedTuple):
     """A lease in a message.
 
     `codes` are numbers of task codes, the root's last. `items` are the items of each that are sent lease by lease:
-    (first index, list or bytes or ref). `cells` is the pickle of (column, its length, first index, values, whether to
-    keep them) for each range.
+    (first index, list or bytes or ref). `cells` is the pickle of (column, its length, first index or all indexes,
+    values, whether to keep them, the kind of the rows that are not sent) for each part of a column. `tight`: the worker
+    must not keep freed memory for later tasks.
     """
 
     token: int
@@ -72,6 +76,7 @@ class Assignment(NamedTuple):
     resources: Any
     items: tuple[tuple[int, int, bytes | ChunkRef], ...]
     cells: bytes
+    tight: bool
 
 
 class InputRow(NamedTuple):
@@ -105,3 +110,4 @@ class CodeRow(NamedTuple):
     measured: tuple[str, ...]
     counted: bool
     kept: bool
+    parts: int

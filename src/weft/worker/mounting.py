@@ -29,6 +29,9 @@ CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
 MS_NOATIME, MS_NODIRATIME, MS_BIND, MS_MOVE, MS_REC = 1024, 2048, 4096, 8192, 16384
 MS_UNBINDABLE, MS_PRIVATE, MS_SLAVE, MS_RELATIME = 1 << 17, 1 << 18, 1 << 19, 1 << 21
+OPEN_TREE, MOVE_MOUNT = 428, 429
+"""Numbers of system calls, the same on all machines."""
+AT_FDCWD, AT_RECURSIVE, OPEN_TREE_CLONE, MOVE_MOUNT_F_EMPTY_PATH = -100, 0x8000, 1, 4
 KEPT = {b"nosuid": MS_NOSUID, b"nodev": MS_NODEV, b"noexec": MS_NOEXEC, b"noatime": MS_NOATIME}
 KEPT |= {b"nodiratime": MS_NODIRATIME, b"relatime": MS_RELATIME}
 """Mount flags that an ordinary user cannot remove; each remount must repeat them."""
@@ -46,18 +49,26 @@ class MountError(OSError):
 
 
 def enter(
-    copies: Sequence[bytes], made: Sequence[tuple[bytes, bool]], binds: Sequence[tuple[bytes, bytes, bool]]
+    copies: Sequence[bytes],
+    made: Sequence[tuple[bytes, bool]],
+    binds: Sequence[tuple[bytes, bytes, bool]],
+    held: Sequence[bytes] = (),
+    *,
+    holder: int = -1,
+    separate: bool = True,
 ) -> None:
-    """Move this process and its descendants into a mount namespace.
+    """Move this process and its descendants into a mount namespace; without `separate` they are in one already.
 
     `copies` are the folders to copy, outer folders first. `made` are mount points to create in the copies, each with
-    whether it is a folder. `binds` are source, target and read-only, outer targets first. MountError: the system
+    whether it is a folder. `binds` are source, target and read-only, outer targets first. Sources at or below the
+    folders `held` are those of another mount namespace, of which `holder` is an open file. MountError: the system
     forbids it (stage `namespace`), or a path is wrong (stages `source` and `mount`).
     """
     if sys.platform != "linux":
         raise MountError(b"namespace", errno.ENOSYS)
     libc = ctypes.CDLL(None, use_errno=True)
-    _separate(libc)
+    if separate:
+        _separate(libc)
     stage = b""
     try:
         for folder in copies:
@@ -69,10 +80,16 @@ def enter(
         handles = []  # opened before any mount, because a mount may hide another source
         for source, _, _ in binds:
             stage = b"source " + source
-            handles.append(os.open(source, os.O_PATH | os.O_CLOEXEC))
-        for handle, (_, target, read_only) in zip(handles, binds):  # noqa: B905 - both have one for each
+            if any(source == folder or source.startswith(folder + b"/") for folder in held):
+                handles.append((_clone(libc, holder, source), True))
+            else:
+                handles.append((os.open(source, os.O_PATH | os.O_CLOEXEC), False))
+        for (handle, is_clone), (_, target, read_only) in zip(handles, binds):  # noqa: B905 - both have one for each
             stage = b"mount " + target
-            _mount(libc, b"/proc/self/fd/%d" % handle, target, MS_BIND | MS_REC)
+            if is_clone:
+                _check(libc.syscall(MOVE_MOUNT, handle, b"", AT_FDCWD, target, MOVE_MOUNT_F_EMPTY_PATH))
+            else:
+                _mount(libc, b"/proc/self/fd/%d" % handle, target, MS_BIND | MS_REC)
             if read_only:
                 for place, options in _mounts_at(target):
                     _read_only(libc, place, options)
@@ -81,6 +98,22 @@ def enter(
             _read_only(libc, folder, b"nosuid,nodev")
     except OSError as error:
         raise MountError(stage, error.errno or errno.EIO) from None
+
+
+def _clone(libc: ctypes.CDLL, namespace: int, source: bytes) -> int:
+    """Return a copy of a mount of another mount namespace, as an open file; missing folders are made there."""
+    own = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    _check(libc.setns(namespace, CLONE_NEWNS))
+    try:
+        os.makedirs(source, exist_ok=True)
+        clone = int(libc.syscall(OPEN_TREE, AT_FDCWD, source, OPEN_TREE_CLONE | AT_RECURSIVE | os.O_CLOEXEC))
+        number = ctypes.get_errno()
+    finally:
+        _check(libc.setns(own, CLONE_NEWNS))
+        os.close(own)
+    if clone < 0:
+        raise OSError(number, os.strerror(number))
+    return clone
 
 
 def _separate(libc: ctypes.CDLL) -> None:

@@ -2,14 +2,14 @@
 
 It has one thread and the imports of a worker but none of the user's, so that a fork is quick and safe, and `__main__`
 is never imported again. It is the only parent of workers: it reports the exit of each, kills them together with their
-child processes, and ends with its owner, whose death the kernel reports. Its own death ends the workers too.
+child processes, and ends with its owner, whose death the kernel reports. If the owner was killed, the nursery removes
+the shared memory that it has left. Its own death ends the workers too.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import faulthandler
 import gc
 import os
 import random
@@ -17,10 +17,13 @@ import select
 import signal
 import socket
 import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from weft.worker.channel import (
     BORN,
+    END,
     ENDED,
     KILL,
     Channel,
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PR_SET_PDEATHSIG: Final = 1
+_SWEEPS: Final = 100
+_SWEEP_PAUSE_S: Final = 0.05
 
 
 def nursery(control_fd: int, owner: int) -> None:
@@ -44,15 +49,18 @@ def nursery(control_fd: int, owner: int) -> None:
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal sends both to all its processes: the owner decides
     workers: dict[int, int] = {}
     poll = select.poll()
     poll.register(control, select.POLLIN)
     poll.register(wake_read, select.POLLIN)
     watch = -1
+    shm: Path | None = None
+    orderly = False
     with contextlib.suppress(OSError, AttributeError):  # an old kernel: the end of the socket has to do
         watch = os.pidfd_open(owner)
         poll.register(watch, select.POLLIN)
-    with contextlib.suppress(OSError):
+    try:
         while os.getppid() == owner:
             ready = {fd for fd, _ in poll.poll()}
             if watch in ready:
@@ -64,32 +72,61 @@ def nursery(control_fd: int, owner: int) -> None:
                     channel.send((ENDED, number, status))
             if control.fileno() in ready:
                 message, fds = channel.receive_with_fds(2)
-                if message is None:
+                if message is None or message[0] == END:
+                    orderly = message is not None
                     break
                 if message[0] == KILL:
                     _kill(workers.get(message[1]))
                     continue
                 config = WorkerConfig(*message[1])
-                pid = os.fork()
-                if not pid:
-                    signal.set_wakeup_fd(-1)
-                    for fd in (wake_read, wake_write, watch):
-                        if fd >= 0:
-                            os.close(fd)
-                    control.close()
-                    _become_worker(config, *fds)
-                with contextlib.suppress(OSError):
-                    os.setpgid(pid, pid)
-                for fd in fds:
-                    os.close(fd)
-                workers[config.number] = pid
-                channel.send((BORN, config.number, pid))
+                shm = Path(config.shm)
+                workers[config.number] = _fork_worker(config, fds, control, (wake_read, wake_write, watch))
+                channel.send((BORN, config.number, workers[config.number]))
+    except OSError:  # the owner has closed its end, and may have said before that this is the end
+        orderly = said_end(channel)
     for worker in workers.values():
         _kill(worker)
     for worker in workers.values():
         with contextlib.suppress(ChildProcessError):
             os.waitpid(worker, 0)
+    if shm is not None and not orderly:
+        _sweep(shm)
     os._exit(0)
+
+
+def said_end(channel: Channel) -> bool:
+    """Read what the owner had still sent; return whether it was the end."""
+    while (message := channel.receive_with_fds(2)[0]) is not None:
+        if message[0] == END:
+            return True
+    return False
+
+
+def _fork_worker(config: WorkerConfig, fds: list[int], control: socket.socket, own: tuple[int, ...]) -> int:
+    """Fork a worker with the descriptors `fds`, without those of the nursery; return its pid."""
+    pid = os.fork()
+    if not pid:
+        signal.set_wakeup_fd(-1)
+        for fd in own:
+            if fd >= 0:
+                os.close(fd)
+        control.close()
+        _become_worker(config, *fds)
+    with contextlib.suppress(OSError):
+        os.setpgid(pid, pid)
+    for fd in fds:
+        os.close(fd)
+    return pid
+
+
+def _sweep(shm: Path) -> None:
+    """Remove the shared memory of the owner once it is dead; its socket may close before its locks do."""
+    from weft.store.folders import remove_unowned
+
+    for _ in range(_SWEEPS):
+        if remove_unowned(shm):
+            return
+        time.sleep(_SWEEP_PAUSE_S)
 
 
 def _reap(workers: dict[int, int]) -> Iterator[tuple[int, int]]:
@@ -120,7 +157,6 @@ def _become_worker(config: WorkerConfig, sock_fd: int, page_fd: int) -> NoReturn
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == nursery_pid:
-            faulthandler.enable()
             random.seed()
             WorkerProcess(socket.socket(fileno=sock_fd), page_fd, config).run()
             status = 0

@@ -15,9 +15,13 @@ from weft.model.chunks import ChunkRef
 from weft.model.errors import CapacityError, NotFoundError, ProgramError
 from weft.store import codec, tiers
 from weft.store.api import ABSENT, Column, sizeof
+from weft.store.disk import grouped
+from weft.store.row_index import RowIndex
+from weft.store.rows import record_rows
 from weft.worker.channel import dumps
 
 if TYPE_CHECKING:
+    from weft.store.codec import Encoded
     from weft.store.segments import SegmentWriter
 
 LARGE: Final = 64 * 1024
@@ -45,7 +49,7 @@ class RemoteStore:
         if type(cell) is not ChunkRef:
             return cell
         value = tiers.read_chunk(cell, self.opened)
-        if column.parts and not cell.parts and type(value) in (list, tuple):
+        if not cell.parts and (cell.pieces or (column.parts and type(value) in (list, tuple))):
             column.values[index] = value  # a row of small pieces, which every task reads
             column.tracked.pop(index, None)
         return value
@@ -63,15 +67,33 @@ class RemoteStore:
             raise NotFoundError(f"piece {part} of {'/'.join(column.key)}[{index}] has been freed")
         return value
 
+    def load_values(self, column: Column, index: int, edge: str, lo: int, hi: int, *, last: bool = False) -> list[Any]:
+        """Return the values of a sparse row; see `ChunkReader.load_values`."""
+        cell = column.values[index]
+        if type(cell) is ChunkRef and cell.pieces and cell.parts:
+            return tiers.read_values(cell, edge, lo, hi)
+        values: list[Any] = self.load(column, index).part(edge, lo, hi)
+        return values
+
     def put_range(self, column: Column, lo: int, values: Sequence[Any], total_bytes: int | None = None) -> int:
         """Store cells of a message; those in files are recorded in `tracked`. Nothing is counted here."""
         column.values[lo : lo + len(values)] = values
+        if column.index is not None:
+            record_rows(column.index, lo, values)
         for at, cell in enumerate(values, lo):
             if type(cell) is ChunkRef:
                 column.tracked[at] = True
             elif column.tracked:
                 column.tracked.pop(at, None)
         return 0
+
+    def index(self, column: Column, kind: int) -> None:
+        """Index the rows of a column, also those that were sent for other readers. `kind` is that of rows not sent."""
+        if column.index is None:
+            column.index = RowIndex(len(column), kind)
+            for at, cell in enumerate(column.values):
+                if cell is not ABSENT:
+                    record_rows(column.index, at, [cell])
 
     def free_range(self, column: Column, lo: int, hi: int) -> None:
         """Drop cells."""
@@ -101,8 +123,10 @@ class PackingError(Exception):
         self.error = error
 
 
-def pack(values: Sequence[Any], writer: SegmentWriter | None, parts: int = 0) -> PackedValues:
+def pack(values: list[Any], writer: SegmentWriter | None, parts: int = 0) -> PackedValues:
     """Pack values for a message. With `parts`, each piece of a list can be read alone.
+
+    A value that lies in a segment leaves the list, so that few values exist twice at a time.
 
     PackingError: a value cannot be pickled (ProgramError), or there is no room for it (DiskFullError).
     """
@@ -123,18 +147,34 @@ def pack(values: Sequence[Any], writer: SegmentWriter | None, parts: int = 0) ->
     if not alone:
         return PackedValues(len(values), blob)
     assert writer is not None
-    chunks = []
+    chunks = {}
     for at in alone:
-        value = values[at]
         try:
-            chunks.append(codec.encode_row(value) if parts else codec.encode(value))
+            chunks[at] = codec.encode_row(values[at]) if parts else codec.encode(values[at])
         except ProgramError as error:
             raise PackingError(at, error) from error
     try:
-        refs = writer.write(chunks)
+        return PackedValues(len(values), blob, _written(values, chunks, writer))
     except CapacityError as error:
         raise PackingError(alone[0], error) from error
-    return PackedValues(len(values), blob, tuple(zip(alone, refs, strict=True)))
+
+
+def _written(values: list[Any], chunks: dict[int, Encoded], writer: SegmentWriter) -> tuple[tuple[int, ChunkRef], ...]:
+    """Write chunks, file by file, and drop each value, by its place, once its file is complete."""
+    places = [*chunks]
+    large: dict[int, ChunkRef] = {}
+    try:
+        for group in grouped([*chunks.values()]):
+            written = writer.write([chunks[places[at]] for at in group])
+            for at, ref in zip(group, written, strict=True):
+                place = places[at]
+                large[place] = ref
+                values[place] = None
+                del chunks[place]
+    except BaseException:
+        writer.delete(large.values())
+        raise
+    return tuple(sorted(large.items()))
 
 
 def _blob(small: list[Any], values: Sequence[Any], chosen: set[int]) -> bytes:

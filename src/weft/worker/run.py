@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from operator import itemgetter
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
 from weft.graph.task import pass_gate
 from weft.model.chunks import ChunkRef
@@ -26,9 +26,12 @@ from weft.model.errors import (
 )
 from weft.model.failures import Failure, kind_of, kind_of_input
 from weft.model.program import Style
+from weft.model.wording import type_of
 from weft.store.api import ABSENT, sizeof
+from weft.store.row_index import ALL, DENSE, LISTED
+from weft.store.rows import EdgeValues, as_row, one_of
 from weft.worker.code import PIECES, SINGLE, SLICE, InputCode, TaskCode
-from weft.worker.context import EdgeValues, WorkerTaskContext, one_of, uneven
+from weft.worker.context import WorkerTaskContext, uneven
 from weft.worker.lease import LeaseResult, WorkerLease
 
 if TYPE_CHECKING:
@@ -106,6 +109,8 @@ def _end_fork(where: list[Any], error: BaseException | None) -> NoReturn:
             task = f"{where[0]}[{where[1]}]"
             sys.stderr.write(f"{task} forked, and the child came back from the task: it ends here. Use os._exit().\n")
             if error is not None:
+                import traceback
+
                 traceback.print_exception(error)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -114,17 +119,60 @@ def _end_fork(where: list[Any], error: BaseException | None) -> NoReturn:
 
 
 def measure(code: TaskCode, outcome: LeaseResult) -> None:
-    """Measure for managers: bytes of each partition of an edge, rows of a value (its length)."""
+    """Measure for managers: bytes of each partition of an edge, rows of a value (of its
+    pieces if these are tables, else its length)."""
     for edge in code.measured:
-        sums = [0] * code.outputs[edge]
+        sparse: dict[int, int] = {}
+        sums: list[int] | None = None
         for value in outcome.values:
-            pieces = [value.part(edge, p) for p in range(len(sums))] if type(value) is EdgeValues else value
-            for partition, piece in enumerate(pieces):
+            if type(value) is EdgeValues:
+                for partition, values in value.of(edge).items():
+                    sparse[partition] = sparse.get(partition, 0) + sum(map(sizeof, values))
+                continue
+            sums = sums or [0] * code.outputs[edge]
+            for partition, piece in enumerate(value):
                 sums[partition] += sizeof(piece)
-        outcome.stats += ((edge, sums),)
+        if sums is not None:
+            outcome.stats += ((edge, sums),)
+        if sparse:
+            outcome.stats += ((edge, sparse),)
     if code.counted:
         for value in outcome.values:
-            outcome.rows += getattr(value, "num_rows", None) or (len(value) if hasattr(value, "__len__") else 1)
+            if type(value) is EdgeValues:
+                pieces = [piece for values in value.by_edge.get(ALL, {}).values() for piece in values]
+                if pieces and all(hasattr(piece, "num_rows") for piece in pieces):
+                    outcome.rows += sum(piece.num_rows for piece in pieces)
+                else:
+                    outcome.rows += value.listed or len(value.by_edge.get(ALL, (None,)))
+            else:
+                rows = getattr(value, "num_rows", None)
+                outcome.rows += (len(value) if hasattr(value, "__len__") else 1) if rows is None else rows
+
+
+class ErrorText(NamedTuple):
+    """An exception of a task as data: `kind` is a value of `Failure`, the others are fields of `TaskError`."""
+
+    kind: str
+    message: str
+    traceback: str
+    raised: str
+    status: int | None
+
+
+def described(error: BaseException, own: Collection[str] = (__file__,)) -> ErrorText:
+    """Describe an exception of user code; the traceback begins after the frames of the files `own`."""
+    message, trace, raised, status = _type_and_message(error), "", "", None
+    if isinstance(error, WeftError):
+        message = str(error)
+        if isinstance(error, TaskError):
+            trace, raised, status = error.traceback_text, error.raised, error.status
+    elif not isinstance(error, MemoryError):
+        raised = f"{type(error).__module__}:{type(error).__qualname__}"
+        if isinstance(error, SystemExit) and isinstance(error.code, int):
+            status = error.code & 0xFF
+    if not trace and not isinstance(error, (TaskError, CapacityError, ProgramError)):
+        trace = _user_traceback(error, own)
+    return ErrorText(kind_of(error).value, message, trace, raised, status)
 
 
 def _failed(
@@ -133,24 +181,14 @@ def _failed(
     done = len(values)
     outcome = LeaseResult(lease.lo + done, values, seconds)
     outcome.vertex, outcome.index = str(where[0]), where[1]
-    outcome.message = _type_and_message(error)
     if isinstance(error, InputLostError):
-        outcome.kind = error.kind.value
-        outcome.lost = error.where
-    elif lease.stop and isinstance(error, (RunCancelledError, KeyboardInterrupt)):
-        outcome.kind = Failure.STOPPED.value
-    else:
-        outcome.kind = kind_of(error).value
-        if isinstance(error, WeftError):
-            outcome.message = str(error)
-            outcome.traceback = error.traceback_text if isinstance(error, TaskError) else ""
-            outcome.status = error.status if isinstance(error, TaskError) else None
-        elif not isinstance(error, MemoryError):
-            outcome.raised = f"{type(error).__module__}:{type(error).__qualname__}"
-            if isinstance(error, SystemExit) and isinstance(error.code, int):
-                outcome.status = error.code & 0xFF
-    if not outcome.traceback and not isinstance(error, (TaskError, CapacityError, ProgramError)):
-        outcome.traceback = _user_traceback(error)
+        outcome.kind, outcome.message, outcome.lost = error.kind.value, _type_and_message(error), error.where
+        outcome.traceback = _user_traceback(error, (__file__,))
+        return outcome
+    text = described(error)
+    outcome.kind, outcome.message, outcome.traceback, outcome.raised, outcome.status = text
+    if lease.stop and isinstance(error, (RunCancelledError, KeyboardInterrupt)):
+        outcome.kind, outcome.message = Failure.STOPPED.value, _type_and_message(error)
     return outcome
 
 
@@ -164,10 +202,12 @@ def _type_and_message(error: BaseException) -> str:
     return f"{name}: {text}" if text else name
 
 
-def _user_traceback(error: BaseException) -> str:
+def _user_traceback(error: BaseException, own: Collection[str]) -> str:
     """Format a traceback from the user's first frame on."""
+    import traceback  # most tasks do not fail
+
     tb = error.__traceback__
-    while tb is not None and tb.tb_next is not None and tb.tb_frame.f_code.co_filename == __file__:
+    while tb is not None and tb.tb_next is not None and tb.tb_frame.f_code.co_filename in own:
         tb = tb.tb_next
     try:
         return "".join(traceback.format_exception(type(error), error, tb, limit=-50))
@@ -193,15 +233,20 @@ def cell(inp: InputCode, store: ChunkReader, index: int, *, whole: bool = False)
         if inp.lenient:
             return None
         raise InputLostError(inp.source, index, "its output is missing")
-    if type(value) is EdgeValues:
-        return value if whole else value.single(inp.edge)
+    if type(value) is EdgeValues and not whole:
+        try:
+            return value.single(inp.edge)
+        except NotFoundError as error:
+            raise InputLostError.of(inp.source, index, error) from error
     return value
 
 
 def batches(inp: InputCode, store: ChunkReader, index: int) -> list[Any]:
     """Return the writes of a source task to an edge without partitions: its value, or its single writes."""
     value = cell(inp, store, index, whole=True)
-    return value.part(inp.edge, 0) if type(value) is EdgeValues else [value]
+    if type(value) is not EdgeValues:
+        return [value]
+    return [value.returned()] if ALL in value.by_edge else value.part(inp.edge, 0)
 
 
 def read(inp: InputCode, store: ChunkReader, index: int) -> Any:
@@ -226,15 +271,21 @@ def read(inp: InputCode, store: ChunkReader, index: int) -> Any:
     return found
 
 
+_CUT_UP_TO = 1_000
+"""The most rows that are cut into columns of pieces."""
+
+
 def _reader(inp: InputCode, store: ChunkReader, lo: int, hi: int) -> Callable[[int], Any]:
     """Return a function that reads an input for tasks `lo:hi` of a lease, one after another.
 
-    The rows of a shuffle are the same for every task of the lease, so they are looked up once and pinned, and their
-    pieces are taken column by column, which takes a third of the time of single pieces. Rows that were written whole
-    are decoded once.
+    The rows of a shuffle are the same for every task of the lease, so they are looked up once and pinned. Their pieces
+    are taken column by column, which takes a third of the time of single pieces; not those of very many rows, since the
+    garbage collector would come for their slices, and visit all pieces. Rows that were written whole are decoded once.
     """
     router = inp.router
-    if inp.mode == PIECES and router.wide and router.partitions == router.n_dst:
+    rows_index = inp.column.index if inp.mode == PIECES else None
+    sparse = rows_index is not None and rows_index.kind(0, router.n_src) != DENSE
+    if inp.mode == PIECES and router.wide and router.partitions == router.n_dst and not sparse:
         rows = inp.column.values[: router.n_src]
         kinds = set(map(type, rows))
         if ChunkRef in kinds:
@@ -242,6 +293,8 @@ def _reader(inp: InputCode, store: ChunkReader, lo: int, hi: int) -> Callable[[i
             rows = [cell(inp, store, i) if whole[i] else row for i, row in enumerate(rows)]
             kinds = set(map(type, rows))
         if rows and kinds <= _LISTS and set(map(len, rows)) <= {router.partitions}:
+            if len(rows) > _CUT_UP_TO:
+                return lambda index: list(map(itemgetter(index), rows))
             columns = zip(*[row[lo:hi] for row in rows], strict=True)
             return lambda _: list(next(columns))
     return lambda index: read(inp, store, index)
@@ -251,6 +304,11 @@ def _read_pieces(inp: InputCode, store: ChunkReader, found: list[Any], piece: tu
     lo, hi, part_lo, part_hi = piece
     column = inp.column
     values = column.values
+    alone = hi - lo == 1 and values[lo] is not ABSENT
+    kind = DENSE if column.index is None or alone else column.index.kind(lo, hi)
+    if kind != DENSE:
+        _read_sparse(inp, store, found, piece, listed=kind == LISTED)
+        return
     rows = values[lo:hi]
     if (
         part_hi - part_lo == 1
@@ -260,29 +318,62 @@ def _read_pieces(inp: InputCode, store: ChunkReader, found: list[Any], piece: tu
         found += [row[part_lo] for row in rows]
         return
     for i in range(lo, hi):
-        row = values[i]
-        if row is ABSENT:
-            if inp.lenient:
-                continue
-            raise InputLostError(inp.source, i, "its output is missing")
-        if type(row) is ChunkRef and not row.parts:  # written edge by edge, so that it was encoded as one value
-            try:
-                row = store.load(column, i, last=inp.last)
-            except NotFoundError as error:
-                raise InputLostError.of(inp.source, i, error) from error
-        for part in range(part_lo, part_hi):
-            if type(row) is EdgeValues:
-                found.extend(row.part(inp.edge, part))
-            elif type(row) is ChunkRef:
-                if row.parts != inp.router.partitions:
-                    raise _uneven(inp, f"a list of {row.parts}", i)
-                try:
-                    piece_value = store.load_part(column, i, part, last=inp.last)
-                except NotFoundError as error:
-                    raise InputLostError.of(inp.source, i, error) from error
-                found.append(piece_value)
-            else:
-                found.append(_piece(inp, row, i, part))
+        found += _pieces_of(inp, store, i, part_lo, part_hi)
+
+
+def _read_sparse(
+    inp: InputCode, store: ChunkReader, found: list[Any], piece: tuple[int, int, int, int], *, listed: bool
+) -> None:
+    """Read a rectangle of sparse rows: only those that have something for it are visited."""
+    lo, hi, part_lo, part_hi = piece
+    width = part_hi - part_lo
+    index = inp.column.index
+    assert index is not None
+    if listed:
+        pieces: list[Any] = [None] * ((hi - lo) * width)
+        for row, part in index.pieces(inp.edge, piece):
+            (pieces[(row - lo) * width + part - part_lo],) = _values(inp, store, row, part, part + 1)
+        found += pieces
+        return
+    for row, part in index.pieces(inp.edge, piece):
+        found += _values(inp, store, row, part, part + 1)
+
+
+def _values(inp: InputCode, store: ChunkReader, index: int, lo: int, hi: int) -> list[Any]:
+    """Return the values of partitions `lo:hi` of a sparse row."""
+    row = inp.column.values[index]
+    try:
+        if type(row) is EdgeValues:
+            return row.part(inp.edge, lo, hi)
+        return store.load_values(inp.column, index, inp.edge, lo, hi, last=inp.last)
+    except NotFoundError as error:
+        raise InputLostError.of(inp.source, index, error) from error
+
+
+def _pieces_of(inp: InputCode, store: ChunkReader, index: int, lo: int, hi: int) -> list[Any]:
+    """Return the pieces `lo:hi` of a row of any kind."""
+    column, partitions = inp.column, inp.router.partitions
+    row = column.values[index]
+    if row is ABSENT:
+        if inp.lenient:
+            return []
+        raise InputLostError(inp.source, index, "its output is missing")
+    if type(row) is ChunkRef:
+        if row.pieces:
+            return _values(inp, store, index, lo, hi)
+        try:
+            if row.parts == partitions:
+                return [store.load_part(column, index, part, last=inp.last) for part in range(lo, hi)]
+            if row.parts:
+                raise _uneven(inp, f"a list of {row.parts}", index)
+            row = store.load(column, index, last=inp.last)  # written edge by edge, so that it was encoded as one value
+        except NotFoundError as error:
+            raise InputLostError.of(inp.source, index, error) from error
+    if isinstance(row, Mapping):
+        row = as_row(row, partitions, f"{inp.source}[{index}]")
+    if type(row) is EdgeValues:
+        return row.part(inp.edge, lo, hi)
+    return [_piece(inp, row, index, part) for part in range(lo, hi)]
 
 
 class _OneRouter:
@@ -314,8 +405,8 @@ def _piece(inp: InputCode, row: Any, index: int, part: int) -> Any:
         if n == inp.router.partitions:
             return row[part]
     except (TypeError, IndexError, KeyError):
-        raise _uneven(inp, type(row).__name__, index) from None
-    raise _uneven(inp, f"a {type(row).__name__} of {n}", index)
+        raise _uneven(inp, type_of(row), index) from None
+    raise _uneven(inp, f"{type_of(row)} of {n}", index)
 
 
 def _uneven(inp: InputCode, what: str, index: int) -> TaskError:
@@ -325,9 +416,18 @@ def _uneven(inp: InputCode, what: str, index: int) -> TaskError:
 # ------------------------------------------------------------------------------------------------------ fast path
 
 
+def _body(code: TaskCode) -> Callable[..., Any]:
+    """Return the function of a task, which returns a row if the output is read in pieces."""
+    fn = code.fn
+    if not code.parts or code.expands:
+        return fn
+    parts, vertex = code.width, code.vertex
+    return lambda *args, **params: as_row(fn(*args, **params), parts, vertex)
+
+
 def _run_plain(lease: WorkerLease, store: ChunkReader, values: list[Any], where: list[Any]) -> None:
     code = lease.root
-    fn, params, items, inputs = code.fn, code.params, code.items, code.inputs
+    fn, params, items, inputs = _body(code), code.params, code.items, code.inputs
     append = values.append
     index = lease.lo
     try:
@@ -354,6 +454,7 @@ def _run_plain(lease: WorkerLease, store: ChunkReader, values: list[Any], where:
             if items is not None:
                 args.insert(0, items[index])
             append(fn(*args, **params))
+            del args  # before those of the next task are read
     finally:
         where[1] = index
 
@@ -372,7 +473,7 @@ def _run_chain(lease: WorkerLease, store: ChunkReader, values: list[Any], where:
     """Run a linear cone. Return the member that it stopped after, or -1."""
     codes = lease.codes
     one = lease.hi - lease.lo == 1 and len(codes) > 1
-    bodies = [(code.fn, code.only != 0, code) for code in codes]
+    bodies = [(_body(code), code.only != 0, code) for code in codes]
     bodies[0] = (bodies[0][0], False, codes[0])  # the first member reads the store
     last = len(codes) - 1
     member = 0
@@ -426,7 +527,7 @@ def _fetch(
     `where` gets the task that fails. The frequent kinds of task have functions of their own: a common function takes
     twice the time of a small task.
     """
-    fn, items, group = code.fn, code.items, code.only
+    fn, items, group = _body(code), code.items, code.only
     source = next(iter(inner.values()), None)
     if source is not None and group > 0:
 
@@ -489,7 +590,7 @@ def _call(code: TaskCode, store: ChunkReader, index: int, given: Mapping[str, An
     """Call the function of a task. Inputs are `given`, by source, or read."""
     args = [] if code.items is None else [code.items[index]]
     args += [given[inp.source] if inp.source in given else read(inp, store, index) for inp in code.inputs]
-    return code.fn(*args, **code.params)
+    return _body(code)(*args, **code.params)
 
 
 # --------------------------------------------------------------------------------------------------- general path

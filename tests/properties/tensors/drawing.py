@@ -196,10 +196,3 @@ def matrices(rng: random.Random) -> tuple[Shape, Shape]:
         return (*first, rows, inner), (*second, inner + 1, columns)
     left = (inner,) if rng.random() < 0.2 else (*first, rows, inner)
     return left, (inner,) if rng.random() < 0.2 else (*second, inner, columns)
-
-
-NOT_OF_ARRAYS = {
-    "Session", "Tensor", "execute", "fetch", "broadcast_shapes", "can_cast", "finfo", "iinfo", "isdtype", "result_type",
-    "__array_namespace_info__",
-}  # fmt: skip
-"""Public names that make no arrays: `tests/unit/tensor` has them."""

@@ -115,7 +115,7 @@ def test_an_order_that_is_too_long_is_not_sent(folder):
 
 
 def test_close_removes_the_socket_and_can_be_repeated(folder):
-    server = ControlServer(folder, {})
+    server = ControlServer(folder, {}).serve()
     server.close()
     server.close()
     assert list(folder.iterdir()) == []
@@ -133,7 +133,7 @@ def test_a_run_that_is_just_starting(folder):
 def test_an_owner_that_opens_its_socket_a_moment_later_gets_the_order(folder):
     lock = OwnerLock(folder)
     servers = []
-    opening = threading.Timer(0.05, lambda: servers.append(ControlServer(folder, {"ping": lambda _: "pong"})))
+    opening = threading.Timer(0.05, lambda: servers.append(ControlServer(folder, {"ping": lambda _: "pong"}).serve()))
     opening.start()
     try:
         assert send(folder, {"do": "ping"}, starting_s=60) == "pong"

@@ -1,5 +1,6 @@
 """The scheduler under a clock of our own: policies, catching up, ends, stops, and what a killed one leaves."""
 
+from collections.abc import Generator, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,21 +27,26 @@ class FakeLauncher:
         self.started: list[float] = []
         self.stopped: list[str] = []
         self.error: WeftError | None = None
+        self.unheard = False
         self.dies: type[BaseException] | None = None
 
-    def start(self, schedule: PipelineSchedule, firing: Firing) -> str:
-        if self.error is not None:
-            raise self.error
-        if self.dies is not None:
-            raise self.dies
-        run = f"run-{len(self.started) + 1}"
-        self.schedules.claim(firing.schedule, firing.due, firing.epoch, run, self.clock.wall())
-        self.started.append(firing.due)
-        self.live.append(run)
-        return run
+    def start(
+        self, due: Iterable[tuple[PipelineSchedule, Firing]]
+    ) -> Generator[tuple[PipelineSchedule, Firing, str | WeftError]]:
+        for schedule, firing in due:
+            if self.error is not None and not self.unheard:
+                yield schedule, firing, self.error
+                continue
+            if self.dies is not None:
+                raise self.dies
+            run = f"run-{len(self.started) + 1}"
+            self.schedules.claim(firing.schedule, firing.due, firing.epoch, run, self.clock.wall())
+            self.started.append(firing.due)
+            self.live.append(run)
+            yield schedule, firing, self.error or run
 
-    def goes_on(self, run: str) -> bool:
-        return run in self.live
+    def outcome(self, run: str) -> str:
+        return "" if run in self.live else "failed: no luck"
 
     def stop(self, run: str) -> None:
         self.stopped.append(run)
@@ -286,13 +292,7 @@ def test_stopping_a_schedule_gives_up_what_a_killed_scheduler_was_starting(world
 
 def test_what_begins_just_as_its_start_is_given_up_counts(world):
     one = world()
-    start = one.launcher.start
-
-    def unheard(schedule: PipelineSchedule, firing: Firing) -> str:
-        start(schedule, firing)
-        raise NotFoundError("it did not answer")
-
-    one.launcher.start = unheard
+    one.launcher.error, one.launcher.unheard = NotFoundError("it did not answer"), True
     one.after(10)
     assert one.became() == {"12:10": STARTED}
 

@@ -65,6 +65,14 @@ def test_every_setting_can_be_given_everywhere(load):
         "docker_env": "require",
         "mounts": "off",
         "durability": "power",
+        "isolation": "ports",
+        "outer_network": "true",
+        "without_gpus": "true",
+        "tensorboard": "auto",
+        "compat": "strict",
+        "priority": "-7",
+        "queue": "nightly",
+        "requests": "ignore",
     }
     assert set(texts) == set(NAMES)
     from_environment = load(environ={f"WEFT_{name.upper()}": text for name, text in texts.items()})
@@ -103,7 +111,7 @@ def test_sizes(text, size):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("wokers = 3", r"weft.toml: there is no setting 'wokers'\nDid you mean 'workers'"),
+        ("wokers = 3", r"weft.toml: there is no setting 'wokers'\nDid you mean workers"),
         ("zzz = 3", "There are: backend"),
         ('workers = "many"', "weft.toml: workers is 'many'; it must be a whole number"),
         ("workers = true", "weft.toml: workers is True"),

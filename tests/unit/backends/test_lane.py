@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 
 from weft.backends.helpers import HelperPool
+from weft.model.errors import CapacityError
 
 DEADLINE_S = 60.0
 
@@ -82,6 +83,35 @@ def test_what_an_action_puts_while_it_goes_on_does_not_wait_for_its_end():
     rig.wait("outer")
     rig.lane.close()
     assert rig.threads["inner"] != rig.threads["outer"]
+
+
+class _NoMoreThreads(Rig):
+    """A lane that has one thread, on a system without more; `refused` notes what could not be put."""
+
+    def __init__(self, *follows: Callable[["Rig"], None]) -> None:
+        super().__init__(*follows)
+        self.refused: list[str] = []
+
+    def put(self, name: str, then: Callable[[], None] = lambda: None) -> None:
+        before = threading.stack_size(1 << 46 if left("lane") else 0)  # more than the addresses of a process
+        try:
+            super().put(name, then)
+        except CapacityError:
+            self.refused.append(name)
+        finally:
+            threading.stack_size(before)
+
+
+def test_without_another_thread_an_action_that_was_handed_on_runs_later_and_others_are_refused():
+    def hand_on(rig: Rig) -> None:
+        before = threading.stack_size(1 << 46)
+        rig.hand_on()
+        threading.stack_size(before)
+
+    rig = _NoMoreThreads(lambda rig: rig.put("second"), hand_on, lambda rig: rig.put("third"))
+    threads = rig.run("second")
+    assert threads["second"] == threads["first"]
+    assert rig.refused == ["third"]
 
 
 def blocked(pool: HelperPool) -> threading.Event:

@@ -19,11 +19,11 @@ from weft.graph.builder import Graph, gather
 from weft.model.errors import RunCancelledError
 from weft.model.failures import Failure
 from weft.store.blocks import BlockManager
-from weft.worker.lease import WorkerLease
 
 
 @pytest.fixture
 def store(tmp_path):
+    (tmp_path / "spill").mkdir()
     store = BlockManager(8 << 20, spill=tmp_path / "spill")
     yield store
     store.close()
@@ -64,6 +64,32 @@ def test_large_outputs_are_reserved_while_a_lease_runs(store):
     with reserved(store, lease) as nothing:
         assert nothing is None
         assert store.stats().reserved == 0
+
+
+def test_the_inputs_of_a_lease_stay_in_memory_and_count_while_it_runs(store):
+    local, lease = lease_of(job_of(squares()), store, "b", 1, nbytes=3 << 20)
+    column = local.column("a", 4, 0)
+    store.put_range(column, 0, [bytes(1 << 20) for _ in range(4)])
+    store.memory.make_room(8 << 20)
+    assert store.stats().used == 0
+    for at in range(4):
+        store.load(column, at)
+    with reserved(store, lease):
+        assert store.memory.pinned == 4
+        store.memory.make_room(8 << 20)
+        assert store.stats().used >= 4 << 20
+    store.memory.make_room(8 << 20)
+    assert store.stats().used == 0
+
+
+def test_a_lease_whose_inputs_leave_while_it_waits_reserves_what_it_reads_back(store):
+    local, lease = lease_of(job_of(squares()), store, "b", 1, nbytes=7 << 20)
+    store.put_range(local.column("a", 4, 0), 0, [bytes(1 << 19) for _ in range(4)])
+    with reserved(store, lease) as reservation:  # its own inputs leave for it
+        left = [cell.nbytes for cell in local.column("a", 4, 0).values if type(cell) is not bytes]
+        assert left
+        assert reservation.nbytes == min(8 << 20, (7 << 20) + sum(left))
+        assert store.stats().used + reservation.nbytes <= 8 << 20
 
 
 def test_a_stopped_lease_waits_for_no_memory(store):
@@ -126,6 +152,7 @@ def test_timers_fire_in_order_of_time():
     timers = TimerThread(loop)
     timers.close()  # nothing started yet
     timers = TimerThread(loop)
+    timers.start()
     fired: list[str] = []
     done = threading.Event()
     ready = threading.Event()
@@ -154,10 +181,10 @@ class Rig:
         self.job = job_of(graph)
         self.executor.open_job(self.job)
 
-    def launch(self, vertex: str, lo: int, hi: int, **fields: Any) -> WorkerLease:
+    def launch(self, vertex: str, lo: int, hi: int, **fields: Any) -> Any:
         launch = launch_of(self.job, vertex, lo, hi, **fields)
         self.executor.launch(self.job, launch)
-        lease: WorkerLease = self.job.backend.running[launch.lease]
+        lease: Any = self.job.backend.running.get(launch.lease)  # None if it has ended already
         return lease
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """What worker processes are sent: frames that a socket takes in parts, code once, and the values that they lack."""
 
 import mmap
+import pickle
 import socket
 import threading
 from collections.abc import Iterator
@@ -13,12 +14,21 @@ import pytest
 from tests.unit.backends.rig import job_of, launch_of, posted_events
 from tests.unit.engine.hand import body
 from weft.backends.nursery import exit_text, take_peak
-from weft.backends.process_jobs import LeaseMessage, NeedsHelperError, ProcessJob, RemoteLease, WorkerConnection, needed
-from weft.graph.builder import Graph, gather, one_to_one
+from weft.backends.process_jobs import (
+    NOT_SENT,
+    LeaseMessage,
+    NeedsHelperError,
+    ProcessJob,
+    RemoteLease,
+    WorkerConnection,
+    needed,
+)
+from weft.graph.builder import Graph, gather, one_to_one, shuffle
 from weft.graph.rectangles import Rectangles
 from weft.graph.routers import Broadcast, Group, OneToOne
 from weft.model.errors import ProgramError
 from weft.store.blocks import BlockManager
+from weft.store.rows import as_row
 from weft.store.segments import SegmentWriter
 from weft.worker.channel import FrameEncoder
 from weft.worker.messages import PAGE_BYTES
@@ -45,8 +55,10 @@ class Rig:
         message = LeaseMessage(lease, slow=True)
         self.conn.codes.update(message.codes)
         self.conn.cones.update(message.cones)
-        for known, lo, values in message.marks:
-            known[lo : lo + len(values)] = values
+        self.conn.kinds.update(message.kinds)
+        for known, at, values in message.marks:
+            for index, value in zip(range(at, at + len(values)) if isinstance(at, int) else at, values, strict=True):
+                known[index] = value
         return message
 
     def close(self) -> None:
@@ -149,6 +161,53 @@ def test_values_of_narrow_edges_are_not_kept_by_the_worker(rig_of):
         for number in (1, 2):
             message = rig.sent(rig.lease("b", 1, 3, number))
             assert (message.marks, bool(message.assignment.cells)) == ([], True)
+
+
+def shuffled(rig_of, rows: list[Any]) -> Any:
+    """Tasks b read the pieces of `rows`, as many as there are rows."""
+    n = len(rows)
+    g = Graph("g")
+    g.add(body, shuffle(g.add(body, n=n, name="a"), n), n=n, name="b")
+    rig = rig_of(g)
+    return rig, [as_row(row, n, "a") for row in rows]
+
+
+def rows_of(message: LeaseMessage) -> list[int]:
+    """Return the rows that a message brings."""
+    cells = pickle.loads(message.assignment.cells) if message.assignment.cells else []
+    return [
+        row for _, _, at, values, *_ in cells for row in (range(at, at + len(values)) if isinstance(at, int) else at)
+    ]
+
+
+def test_a_worker_gets_the_sparse_rows_with_pieces_for_its_tasks_once_each(rig_of):
+    n = 1_000
+    made, rows = shuffled(rig_of, [{(7 * i + k) % n: i for k in range(2)} for i in range(n)])
+    with made as rig:
+        column = rig.local.column("a", n, n)
+        rig.local.store.put_range(column, 0, rows)
+        sizes = []
+        for number, (lo, hi) in enumerate([(0, 10), (5, 15), (15, 16), (15, 16)], 1):
+            known = [row for row in range(n) if any(sent[row] is not NOT_SENT for sent in rig.conn.sent.values())]
+            wanted = [i for i in range(n) if any(lo <= part < hi for part in rows[i].of("")) and i not in known]
+            message = rig.sent(rig.lease("b", lo, hi, number))
+            assert rows_of(message) == wanted
+            sizes.append(len(message.assignment.cells))
+        assert sizes[0] < 2_000, "bytes for the rows that are read, not for all 1,000"
+        assert sizes[-1] == 0
+
+
+def test_a_worker_gets_all_rows_where_one_is_missing(rig_of):
+    n = 10
+    made, rows = shuffled(rig_of, [{i: i} for i in range(n)])
+    with made as rig:
+        column = rig.local.column("a", n, n)
+        rig.local.store.put_range(column, 0, rows)
+        assert rows_of(rig.sent(rig.lease("b", 3, 4, 1))) == [3]
+        rig.local.store.free_range(column, 7, 8)
+        assert rows_of(rig.sent(rig.lease("b", 3, 5, 2))) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+        rig.local.store.put_range(column, 7, [as_row({7: 70}, n, "a")])
+        assert rows_of(rig.sent(rig.lease("b", 4, 5, 3))) == [7]
 
 
 def test_items_travel_lease_by_lease(rig_of):

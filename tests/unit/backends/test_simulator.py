@@ -9,7 +9,8 @@ from weft.engine.master import Master
 from weft.engine.tuning import Tuning
 from weft.graph.builder import Graph, gather
 from weft.graph.logical import OnFailure, Retry
-from weft.runtime.loop import JobRun, Loop
+from weft.runtime.job import JobRun
+from weft.runtime.loop import Loop
 from weft.testing.trial import random_trial, run_graph
 
 

@@ -13,6 +13,7 @@ from benchmarks import contestants, report, worker
 from benchmarks.calibration import REFERENCE, WORK, calibrate
 from benchmarks.contestants import Contestants
 from benchmarks.harness import Row, Side, Spec, expect, measure, peak_gb, timed, wait_until_quiet
+from benchmarks.kept import KeptRows
 from weft.model.errors import RunFailedError, UsageError
 
 pytestmark = pytest.mark.slow
@@ -227,7 +228,9 @@ def test_the_exit_code_tells_that_a_row_failed_and_not_that_one_missed_its_targe
     monkeypatch.setattr(command, "SUITES", {"tasks": [spec(target=0.1)]})
     assert command.run(["tasks", "--rounds", "3"]) == 0
     monkeypatch.setattr(command, "SUITES", {"tasks": [spec("gone", figure="none"), spec("kept")]})
-    monkeypatch.setattr(command, "measure", lambda *_: iter([Row("gone", None, "s", None, None, None, 1, False, "no")]))
+    monkeypatch.setattr(
+        command, "measure", lambda *_, **__: iter([Row("gone", None, "s", None, None, None, 1, False, "no")])
+    )
     assert command.run(["tasks", "--rounds", "3"]) == 1
     told = capsys.readouterr()
     assert "benchmarks: gone failed: no" in told.err
@@ -354,3 +357,45 @@ def test_a_busy_machine_is_waited_for_and_then_reported(busy, quiet, said):
     lines: list[str] = []
     found = wait_until_quiet(5, busy=lambda: next(loads), now=lambda: next(clock), say=lines.append)
     assert (found, len(lines)) == (quiet, said)
+
+
+# -------------------------------------------------------------------------------------------------------- kept rows
+
+
+def made_row(name, failed=""):
+    return Row(name, None if failed else 1.5, "s", None, None, None, 2.0, ok=True, failed=failed, spread=(1.0, 2.0))
+
+
+def test_a_measurement_goes_on_with_the_rows_that_are_missing(tmp_path):
+    kept = KeptRows(tmp_path / "build" / "rows.jsonl", 3)
+    kept.add(made_row("first"))
+    kept.add(made_row("second"))
+    kept.add(made_row("third", failed="no memory"))
+    with (tmp_path / "build" / "rows.jsonl").open("a") as file:
+        file.write('{"name": "half')
+    again = KeptRows(tmp_path / "build" / "rows.jsonl", 3)
+    assert again.rows == {"first": made_row("first"), "second": made_row("second")}
+    fake = FakeContestants(weft=[99, 1, 2, 3], peer=[99, 4, 5, 6])
+    specs = [spec("first"), spec("fourth")]
+    found = list(measure(specs, 3, fake.ask, lambda: STEADY, finished=again.rows))
+    assert [row.name for row in found] == ["first", "fourth"]
+    assert found[0] == made_row("first")
+    assert len(fake.asked) == 8, "only the fourth was measured"
+    again.remove()
+    assert KeptRows(tmp_path / "build" / "rows.jsonl", 3).rows == {}
+
+
+def test_rows_of_another_measurement_are_dropped(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    KeptRows(path, 3).add(made_row("first"))
+    other = KeptRows(path, 5)
+    assert other.rows == {}
+    other.add(made_row("second"))
+    assert set(KeptRows(path, 5).rows) == {"second"}
+
+
+def test_a_file_that_holds_something_else_is_not_overwritten(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"some": "settings"}')
+    with pytest.raises(UsageError, match="holds no rows"):
+        KeptRows(path, 3)

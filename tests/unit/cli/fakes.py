@@ -70,6 +70,9 @@ class FakeWiring:
     def make_ready(self, backend):
         """Note nothing: nothing needs to be ready."""
 
+    def is_job_file(self, path):
+        return False
+
     def load_pipeline(self, path, *, overrides, user, name, caching=None, around=None):
         if not Path(path).name.endswith(".yaml"):
             raise NotFoundError(f"there is no file {path}")
@@ -90,7 +93,7 @@ class FakeWiring:
         with RunFolder.create(root, id) as folder:
             on_announced(RunAnnounced(id, loaded.steps, loaded.warnings))
             folder.describe(steps=list(STEPS), outputs=self.outputs, **about)
-            catalog.add_run(RunRow(id=id, folder=str(folder.path), **about))
+            catalog.add_run(RunRow(id=id, **about))
             recorder = RunRecorder(folder, self.clock, projection=PROJECTION, catalog=catalog, on_record=on_record)
             try:
                 shell, error = self._play(recorder, folder, on_interrupt)

@@ -4,6 +4,7 @@ import io
 import json
 import re
 import shlex
+from typing import Any
 
 import pytest
 
@@ -60,12 +61,12 @@ def test_what_it_says_to_type_works_from_another_folder(weft, tmp_path):
 def test_run_that_fails(weft):
     weft.wiring.fail = "train"
     assert weft("run", "run.yaml") == 1
-    assert re.search(r"train +✘ failed +1\.0 s +step train ended with exit code 3", weft.out)
+    assert re.search(r"train +✘ failed +1\.0 s +ended with exit code 3", weft.out)
     assert "error WEFT501: step train ended with exit code 3" in weft.err
     assert "weft logs run-000001/train" in weft.out
 
 
-@pytest.mark.parametrize(("signal", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize(("signal", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
 def test_run_that_is_stopped_by_a_signal(weft, signal, code):
     weft.wiring.cancel_by = signal
     assert weft("run", "run.yaml") == code
@@ -274,7 +275,7 @@ def test_an_interrupted_run_shows_as_such(weft, tmp_path):
     weft("show", "1")
     assert re.search(r"train +! interrupted +at least \d", weft.out)
     assert weft("cancel", "1") == 7
-    assert "has ended already: interrupted" in weft.err
+    assert "was interrupted: nothing of it runs" in weft.err
 
 
 def test_a_lost_index_is_made_again(weft, tmp_path):
@@ -314,6 +315,14 @@ def test_logs_of_steps_and_attempts_that_are_not_there(weft):
     assert weft("logs", "1/train@3") == 4
     assert "no log of attempt 3" in weft.err
     assert weft("logs", "1/train", "--tail", "-1") == 2
+
+
+@pytest.mark.parametrize("verb", ["story", "why"])
+def test_an_attempt_that_is_not_there_has_no_history(weft, verb):
+    weft("run", "run.yaml")
+    assert weft(verb, "1/train@0") == 0
+    assert weft(verb, "1/train@9") == 4
+    assert (weft.out, "run-000001/train has no attempt 9" in weft.err) == ("", True)
 
 
 def test_the_latest_attempt_is_printed_unless_one_is_named(weft, tmp_path):
@@ -416,15 +425,11 @@ def test_a_live_run_is_explained_by_its_owner(weft, monkeypatch):
 
 
 def test_story_and_cancel_of_a_live_run(weft):
-    asked = []
+    asked: list[Any] = []
 
     def look(folder):
-        def story(order):
-            asked.append(order)
-            return ["it \x1b[31mstarted\x1b[0m"]
-
-        with ControlServer(folder.path, {"story": story, "cancel": asked.append}):
-            words = (["story", "1/train"], ["cancel", "1"], ["cancel", "1", "--json"])
+        with ControlServer(folder.path, {"cancel": asked.append}):
+            words = (["story", "1/prepare"], ["cancel", "1"], ["cancel", "1", "--json"])
             for line in words:
                 codes.append(weft(*line))
                 said.append(weft.out)
@@ -434,9 +439,9 @@ def test_story_and_cancel_of_a_live_run(weft):
     weft.wiring.during = look
     weft("run", "run.yaml")
     assert codes == [0, 0, 0]
-    assert said[0] == "it started\n"
+    assert [line.split("s  ")[1] for line in said[0].splitlines()] == ["prepare: running", "prepare: succeeded"]
     assert json.loads(said[2]) == {"schema": "weft.cancel/1", "run": "run-000001"}
-    assert [order["do"] for order in asked] == ["story", "cancel", "cancel"]
+    assert [order["do"] for order in asked] == ["cancel", "cancel"]
 
 
 # ------------------------------------------------------------------------------------------------------------- others
@@ -461,6 +466,9 @@ def test_config_show(weft, tmp_path):
     assert weft("config", "show", "--origin") == 0
     assert re.search(r"workers +3 +project \(.*weft\.toml\)", weft.out)
     assert re.search(r"quiet +true +environment \(WEFT_QUIET\)", weft.out)
+    assert re.search(r"^gpus +those that are found, for training jobs +default$", weft.out, re.MULTILINE)
+    assert re.search(r"^memory +half of the memory +default$", weft.out, re.MULTILINE)
+    assert not re.search(r"^\w+ +(0|default)\b", weft.out, re.MULTILINE), "a value without a meaning"
     assert weft("config", "show", "--json", "--origin") == 0
     settings = json.loads(weft.out)["settings"]
     assert settings["workers"] == {"value": 3, "origin": {"kind": "project", "place": str(tmp_path / "weft.toml")}}
@@ -587,7 +595,7 @@ def test_read_run_agrees_with_what_was_shown(weft, tmp_path):
 
 
 def test_of_very_many_outputs_some_are_told(weft):
-    outputs = {f"each-{n}.out": f"/out/{n}" for n in range(1, 2001)}
+    outputs = {f"report.out{n}": f"/out/{n}" for n in range(1, 2001)}
     weft.wiring.outputs = outputs
     assert weft("run", "run.yaml") == 0
     assert weft.out.count("/out/") == 10
@@ -616,7 +624,12 @@ def test_a_run_is_watched_until_it_ends(weft):
     assert weft("watch", "@last") == 0
     assert weft.err.splitlines() == told
     assert re.search(r"train +✘ failed", weft.out)
-    assert weft.out.splitlines()[-1] == "run-000001 failed"
+    assert weft.out.splitlines()[-4:] == [
+        "run-000001 failed",
+        "next     weft show run-000001",
+        "         weft resume run-000001",
+        "         weft logs run-000001/train",
+    ]
     assert weft("watch", "1", "--json") == 0
     assert (json.loads(weft.out)["run"]["state"], weft.err) == ("failed", "")
     assert weft("watch", "7") == 4

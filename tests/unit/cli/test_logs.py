@@ -7,6 +7,7 @@ import os
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.unit.cli.fakes import Terminal
 from weft.cli.logs import Follower, print_logs, tail_start
@@ -188,3 +189,14 @@ def test_several_logs_and_their_ends(path):
 
 def test_nothing(path):
     assert not show([], io.StringIO())
+
+
+def test_logs_of_replicas_have_names_before_their_lines(path):
+    logs = [replace(log, step="worker", index=9 + n) for n, log in enumerate(logs_of(path, b"a\n\n\x1bb", b"c\n"))]
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, write_through=True)
+    show(logs, out, prefixed=True)
+    assert raw.getvalue() == b"worker-9  | a\nworker-9  | \nworker-9  | \x1bb\nworker-10 | c\n"
+    terminal = Terminal()
+    show(logs, terminal, prefixed=True, colours=True)
+    assert terminal.getvalue().splitlines()[-1] == "\x1b[33mworker-10 | \x1b[0mc"

@@ -107,7 +107,15 @@ def test_as_many_as_there_are(app):
         (["one"], "FILE is missing", "tool one"),
         (["one", "f", "g", "h"], "'h' is one word too many", "tool one"),
         (["one", "f", "--nubmer", "3"], "Unknown option --nubmer. Did you mean --number?", "tool one"),
-        (["one", "f", "-x"], "Unknown option -x", "tool one"),
+        (["one", "f", "-x"], "Unknown option -x. There are: --max-size, --number, --param, --quiet, -d", "tool one"),
+        (
+            ["one", "f", "-C", "sub"],
+            "Unknown option -C: the project is that of FILE, so write tool one sub/f",
+            "tool one",
+        ),
+        (["one", "--project=sub", "f"], "Unknown option --project: the project is that of FILE", "tool one"),
+        (["-n", "1", "one", "f"], "Unknown option -n before the command; it belongs behind: tool one -n", "tool"),
+        (["help"], 'Unknown command "help". Did you mean tool --help?', "tool"),
         (["one", "f", "-qx"], "Unknown option -x", "tool one"),
         (["one", "f", "-n", "x"], "-n is 'x'; it must be a whole number", "tool one"),
         (["one", "f", "-n"], "-n needs a value", "tool one"),
@@ -196,6 +204,22 @@ def search(place: Path, /, *, how: Several, loud: Flag = False) -> None:
     """Search a corpus."""
 
 
+def test_an_option_may_stand_without_its_value(app):
+    def serve(
+        file: Annotated[Path, CommandParameter(help="What to serve.")],
+        /,
+        *,
+        port: Annotated[str, CommandParameter(help="Where.", bare="auto")] = "off",
+    ) -> None:
+        """Serve."""
+
+    app.command(serve)
+    assert call(app, "serve", "--port", "file").kwargs == {"port": "auto"}
+    assert call(app, "serve", "--port=7", "file").kwargs == {"port": "7"}
+    assert call(app, "serve", "file").kwargs == {}
+    assert "--port[=STR]" in str(app.parse(["serve", "--help"]))
+
+
 def test_a_command_of_a_verb_has_its_name_and_help_and_groups_of_options():
     app = CommandGroup("tool")
     app.command(search, verb=SEARCH)
@@ -225,3 +249,19 @@ def test_a_parameter_that_nothing_is_said_of_is_an_error_of_the_program():
 
     with pytest.raises(TypeError, match="given has no CommandParameter"):
         _given(wrong)
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("sub/flow.yaml", "weft run sub/flow.yaml"),
+        ("status", "ls"),
+        ("stop", "cancel"),
+        ("rerun", "resume"),
+        ("rnu", "run"),
+    ],
+)
+def test_a_word_that_is_no_command_is_understood(word, meant):
+    with pytest.raises(UsageError) as caught:
+        the_app.parse([word])
+    assert caught.value.message == f'Unknown command "{word}". Did you mean {meant}?'

@@ -2,15 +2,17 @@
 
 import io
 from datetime import UTC
+from pathlib import Path
 from threading import Thread
 
 import pytest
 
 from tests.unit.cli.fakes import Terminal
-from weft.cli.progress import LineDisplay, LiveDisplay, SilentDisplay, StepTable, make_progress
+from weft.cli.progress import LineDisplay, LiveDisplay, ReplicaTable, SilentDisplay, StepTable, make_progress
 from weft.cli.tables import console
 from weft.engine.ports import ManualClock
 from weft.runs.records import Record
+from weft.store.state import write_status
 
 T = 1_700_000_000.0  # 22:13:20 UTC
 
@@ -56,6 +58,26 @@ def test_the_board_follows_each_step():
     board.add(STORY[3])
     assert board.rows["train"].seconds(T + 999) == 63.5
     assert board.total(T + 64) == "1 of 2 done, 1 failed, 1 min 04 s"
+
+
+def test_a_resumed_run_counts_no_time_without_an_owner():
+    board = StepTable(["train", "last"])
+    for each in (
+        record(0),
+        record(0, "train"),
+        record(5, "train", "failed", ended=True),
+        record(5, "last"),
+        record(6, "last", "succeeded", ended=True),
+        record(6, "", "failed", ended=True),
+        record(100, "", "pending"),
+        record(100, "train", "pending", message="resumed"),
+    ):
+        board.add(each)
+    assert board.rows["train"].seconds(T + 100) is None
+    for each in (record(101), record(101, "train"), record(103, "last")):
+        board.add(each)
+    assert (board.rows["train"].seconds(T + 104), board.rows["last"].seconds(T + 104)) == (3.0, 1.0)
+    assert board.total(T + 104) == "0 of 2 done, 2 running, 10 s"
 
 
 def test_what_has_no_room_is_the_dullest():
@@ -133,3 +155,65 @@ def test_records_come_from_any_thread(live):
 def test_what_suits_the_stream(stream, quiet, kind):
     made = make_progress([], stream, lambda: console(stream, {}, "auto"), ManualClock().wall, quiet=quiet)
     assert type(made) is kind
+
+
+def replica(at: float, index: int, state: str = "running", **more) -> Record:
+    return record(at, "worker", state, index=index, ended=state != "running", **more)
+
+
+JOB = [
+    record(0),
+    record(0, state="", message="TFJob mnist running"),
+    *(replica(1, index) for index in range(3)),
+    replica(2, 0, "succeeded"),
+    replica(2, 1, "failed", message="ended with exit code 3.\nIts last lines:"),
+    replica(3, 1, attempt=1),
+]
+
+
+def test_replicas_have_lines_only_for_news():
+    out = io.StringIO()
+    with LineDisplay(out, UTC) as lines:
+        lines.expect(["worker"], jobs=Path("none"))
+        for each in [*JOB, record(4, state="succeeded", ended=True)]:
+            lines.add(each)
+    assert out.getvalue().splitlines() == [
+        "22:13:20 TFJob mnist running",
+        "22:13:22 worker-1 failed: ended with exit code 3.",
+        "22:13:23 worker-1 starts again",
+        "22:13:24 run succeeded in 4.0 s",
+    ]
+
+
+def test_many_failures_of_replicas_have_few_lines():
+    out = io.StringIO()
+    lines = LineDisplay(out, UTC)
+    lines.expect(["worker"], jobs=Path("none"))
+    for index in range(100):
+        lines.add(replica(1, index))
+        lines.add(replica(2, index, "failed", message="no"))
+    told = out.getvalue().splitlines()
+    assert len(told) == 21
+    assert told[-1] == "22:13:22 worker: more replicas fail or restart; see weft show"
+
+
+def test_the_board_shows_the_last_reports_of_replicas(live, tmp_path):
+    live.expect(["worker"], jobs=tmp_path)
+    for each in JOB[:3]:
+        live.add(each)
+    before = len(draw(live).splitlines())
+    for loss in (0.5, "nan"):
+        report = {"step": 3, "metrics": {"loss": loss}}
+        write_status(tmp_path, [{"reports": {f"worker-{index}": report for index in range(9)}}])
+        lines = draw(live).splitlines()
+        assert lines[1].rstrip() == f"    worker-0: step 3, loss {loss}"
+    assert before < len(lines) <= 8
+
+
+def test_the_board_counts_replicas():
+    board = ReplicaTable(["worker"])
+    for each in JOB:
+        board.add(each)
+    assert board.total(T + 5) == "TFJob mnist running, 5.0 s"
+    (row,) = board.rows.values()
+    assert (row.state, row.message) == ("running", "2 running, 1 succeeded, 1 restart")

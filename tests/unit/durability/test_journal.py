@@ -5,6 +5,7 @@ import os
 import random
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -28,7 +29,7 @@ from weft.engine import commands as c
 from weft.engine import decisions as d
 from weft.engine import events as e
 from weft.engine.master import Master
-from weft.engine.policy import Moment
+from weft.engine.policy import Moment, VertexManager
 from weft.engine.ports import ManualClock
 from weft.engine.recovery import Epoch, digest
 from weft.engine.replay import Answer, Tape, Tick, replay
@@ -42,7 +43,8 @@ from weft.model.failures import Failure
 from weft.model.program import Program
 from weft.model.records import as_dict
 from weft.model.resources import ONE_SLOT_ONLY, Resources
-from weft.runtime.loop import JobRun, Loop
+from weft.runtime.job import JobRun, Latch
+from weft.runtime.loop import Loop
 from weft.store import disk
 from weft.store.disk import FileSystems
 from weft.testing.fakes import RecordingExecutor
@@ -69,7 +71,7 @@ def append(journal: FileJournal, events, then) -> None:
     when_durable(then)
 
 
-def wait(done: threading.Event) -> None:
+def wait(done: threading.Event | Latch) -> None:
     assert done.wait(DEADLINE_S)
 
 
@@ -105,6 +107,8 @@ class TestEncoding:
         events = (
             e.JobSubmitted(0.0),
             e.CancelRequested(1.0, "why"),
+            e.Requested(1.0, "scale", {"w": 4}),
+            e.ClockSet(1.0, 1.7e9),
             e.WorkerJoined(0.0, 1, 0, "local", "p"),
             e.WorkerLost(0.0, 1, "gone", True, 3),
             e.Offered(0.0, [1, 2]),
@@ -156,12 +160,21 @@ class TestEncoding:
             d.Readmit(3, "r"),
             d.Remake("v", 3, "r"),
             d.SetEdge("e", movement=scatter_gather(4)),
+            d.StartTasks("v", 0, 2),
+            d.StopTasks("v", 0, 2, "r"),
+            d.Conclude("failed", "r", "v[1]"),
+            d.AskController("v", "n", {"x": 1}),
+            d.WakeAt(1e9),
         )
         assert {type(one) for one in decisions} == {
             kind for kind in vars(d).values() if isinstance(kind, type) and hasattr(kind, "_fields")
         }
         record = Tick(
-            (), (Answer("v", decisions, (1, {2, 3}, range(4), frozenset("a"), 1 << 70)), Answer("w", (), error="x"))
+            (),
+            (
+                Answer("v", decisions, (1, {2, 3}, range(4), frozenset("a"), 1 << 70)),
+                Answer("w", ({"\udcff": ["a\udcfe"]},), error="\udcff"),
+            ),
         )
         found = Reader().read(encode(record))
         routers, there = found.answers[0].decisions[0].routers, decisions[0].routers
@@ -181,12 +194,17 @@ class TestEncoding:
         assert back.tolist() == array.tolist()
         back[0, 0] = back[1, 1]  # the master adds to it
 
+    def test_sums_of_few_partitions_come_back(self):
+        sums = {3: 40, 10**6: 7}
+        found = Reader().read(encode(Tick((e.Done(0.0, 1, 2, stats=(("e", sums),)),))))
+        assert found.events[0].stats == (("e", sums),)
+
     def test_numbers_of_numpy_become_plain_ones(self):
         found = Reader().read(encode(Tick((e.Done(np.float64(1.5), 1, np.int64(2)),))))  # type: ignore[arg-type]
         assert (type(found.events[0].now), type(found.events[0].hi)) == (float, int)
 
     def test_what_cannot_be_written_down_is_refused(self):
-        with pytest.raises(ProgramError, match="a object cannot be written to the journal"):
+        with pytest.raises(ProgramError, match="an object cannot be written to the journal"):
             encode(Tick((e.UserEvent(0.0, "v", 0, "n", object()),)))
 
     @given(st.binary(max_size=60))
@@ -211,7 +229,7 @@ class TestSchemas:
     def test_each_kind_states_its_fields_by_name(self):
         stated = {schema.kind: schema for schema in encoding.SCHEMAS}
         assert stated["Done"] == Schema("Done", 1, e.Done._fields)
-        assert stated["Retry"].fields == ("user", "memory", "infrastructure", "delay_s", "memory_factor")
+        assert stated["Retry"].fields == ("user", "memory", "infrastructure", "crash", "delay_s", "memory_factor")
         assert {"Tick", "Answer", "SetEdge", "Scheduling"} < stated.keys()
 
     def test_fields_are_matched_by_name(self):
@@ -395,6 +413,27 @@ class TestGroupCommit:
         journal.close()
         assert journal.join(DEADLINE_S)
         assert read_journal(tmp_path / "journal").records == (tick(0),)
+
+    def test_followers_of_a_write_do_not_wait_for_its_sync(self, tmp_path):
+        disk = Disk(held=True)
+        journal = opened(tmp_path / "journal", disk)
+        order: list[int] = []
+        last = threading.Event()
+        for number in range(50):
+            journal.append(tick(number).events, [])
+            journal.when_written(partial(order.append, number))
+        journal.when_written(last.set)
+        wait(disk.reached)
+        known = len(read_journal(tmp_path / "journal").records)
+        assert order == list(range(known)), "called in order, none before its write"
+        disk.go_on.set()
+        wait(last)
+        assert order == list(range(50))
+        journal.close()
+        assert journal.join(DEADLINE_S)
+        told = threading.Event()
+        journal.when_written(told.set)
+        assert told.is_set(), "of a journal that has ended too"
 
     def test_what_waits_is_called_in_order(self, tmp_path):
         journal = opened(tmp_path / "journal", Disk())
@@ -694,7 +733,7 @@ class TestLoop:
         assert journal.join(DEADLINE_S)
 
 
-class Wave:
+class Wave(VertexManager):
     """A manager that holds its tasks back and lets one more go each time."""
 
     moments = frozenset({Moment.STARTED, Moment.FINISHED})

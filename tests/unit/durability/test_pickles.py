@@ -3,6 +3,7 @@
 import pickle
 from enum import Enum
 from importlib import import_module
+from typing import get_args
 
 import pytest
 from msgspec import Struct
@@ -10,6 +11,7 @@ from msgspec import Struct
 from tests.pickled import weft_modules_in
 from weft.durability import pickles
 from weft.durability.pickles import to_pickle
+from weft.engine import events
 from weft.engine.core import WorkerRow
 from weft.engine.physical import Intervals
 from weft.graph.axes import Axis, AxisOperation, GridMap
@@ -82,7 +84,8 @@ def test_a_class_that_has_been_renamed_is_found(monkeypatch):
 
 
 NOT_WRITTEN = {"FailureRow", "Growth", "Hooks", "Moment", "InputView", "View", "AttemptView", "WatchView"}
-NOT_WRITTEN |= {"WorkerView", "BlameView"}
+NOT_WRITTEN |= {"WorkerView", "BlameView", "ControllerView", "ControlledTask", "ControlledBubble"}
+NOT_WRITTEN |= {kind.__name__ for kind in get_args(events.Event)} - {"Requested"}
 """Records that live within one call, in modules of which others are written."""
 
 

@@ -48,6 +48,7 @@ from weft.engine.events import (
     OutputLost,
     Progress,
     Refused,
+    Requested,
     Started,
     TimerFired,
     UserEvent,
@@ -280,9 +281,9 @@ class Hand:
         """The latest request that names `vertex` can never be met."""
         return Refused(self.now, self.requests[vertex], reason)
 
-    def worker_lost(self, worker: int, *, node: bool = False) -> WorkerLost:
-        """A worker is gone."""
-        return WorkerLost(self.now, worker, "died", node)
+    def worker_lost(self, worker: int, *, node: bool = False, crashed: str | None = None, unit: int = -1) -> WorkerLost:
+        """A worker is gone; `crashed` is the trace of its crash."""
+        return WorkerLost(self.now, worker, "died", node, unit, crashed is not None, crashed or "")
 
     def worker_joined(self, worker: int, node: int = 0) -> WorkerJoined:
         """A worker came."""
@@ -316,6 +317,10 @@ class Hand:
     def tick(self) -> IdleTick:
         """Workers are idle and nothing happens."""
         return IdleTick(self.now)
+
+    def request(self, name: str, payload: Any = None) -> Requested:
+        """The user requests something of the controller."""
+        return Requested(self.now, name, payload)
 
     def cancel(self, reason: str = "enough") -> CancelRequested:
         """The user cancels."""

@@ -9,17 +9,17 @@ from weft.engine.decisions import BackUp, WeighTasks
 from weft.engine.events import JobSubmitted
 from weft.engine.leases import attempt_of, close
 from weft.engine.machines.lease import LeaseState
-from weft.engine.policy import STRAGGLERS
+from weft.engine.policy import STRAGGLERS, VertexManager
 from weft.engine.recovery import digest
 from weft.engine.replay import Tape, Tick, replay
-from weft.graph.builder import Graph, gather, one_to_one
+from weft.graph.builder import Graph, gather, one_to_one, shuffle
 from weft.graph.logical import Manager, Storage
 from weft.model.errors import GraphError, InvalidTransition
 from weft.model.failures import Failure
 from weft.model.resources import Resources
 
 
-class Always:
+class Always(VertexManager):
     """Backs up whatever may be."""
 
     moments: frozenset[Any] = frozenset()
@@ -64,6 +64,22 @@ def test_the_backup_may_be_first(hand):
     assert not h.core.loads()[0]
     h(h.done("b[0]"))
     h.expect("free a[0]", "complete succeeded")
+
+
+def test_both_attempts_may_crash_and_the_next_one_has_no_backup(hand):
+    h = raced(hand)
+    h(h.worker_lost(0, crashed=""))
+    h.expect()
+    h(h.worker_lost(1, crashed=""), h.idle(2))
+    h.expect("launch a[0] on 2, attempt 2")
+    h(h.worker_joined(3), h.timer(0.2), h.idle(3))
+    h.skip("timer")
+    h.expect()
+    h(h.worker_lost(2, crashed=""))
+    h.expect(
+        "complete failed: a[0] worker 2 was lost: died\n"
+        "It has ended 3 different workers, so the task is at fault and does not run again."
+    )
 
 
 def test_after_a_crash_what_the_backup_has_made_counts(hand):
@@ -359,3 +375,23 @@ def test_a_lease_ends_once(hand):
     with pytest.raises(InvalidTransition, match="lease 1: no transition from ENDED on 'ended'"):
         close(h.core, lease)
     h.core.leases[lease.id] = lease
+
+
+@pytest.mark.parametrize(("first", "second"), [("b[1]", "b[1]'"), ("b[1]'", "b[1]")])
+def test_a_task_runs_again_after_the_end_of_both_revoked_attempts(hand, first, second):
+    g = Graph("g")
+    b = g.add(body, shuffle(g.add(body, n=2, name="a")), n=2, name="b")
+    g.add(body, gather(b), n=1, name="c")
+    h = hand(g, workers=4, cones=False, managers={STRAGGLERS: Always})
+    h(h.skip() and h.idle(0, 1))
+    h(h.skip() and h.done("a[0]", nbytes=2**30), h.done("a[1]", nbytes=2**30), h.idle(0, 1))
+    h(h.skip() and h.done("b[0]"), h.timer(0.1), h.idle(2))
+    assert "launch b[1]' on 2, attempt 1" in h.skip()
+    h(h.output_lost("b[0]"), h.idle(0))
+    assert {"stop b[1]: what it reads is made again", "stop b[1]': what it reads is made again"} < set(h.skip())
+    h(h.stopped(first), h.idle(3))
+    h.expect("launch a[1] on 3")
+    h(h.done("a[0]", nbytes=2**30), h.done("a[1]", nbytes=2**30), h.idle(0, 3))
+    h.expect("launch b[0] on 0")
+    h(h.done(second), h.idle(3))
+    h.expect("free b[1]", "launch b[1] on 3")

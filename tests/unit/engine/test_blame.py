@@ -8,7 +8,7 @@ from tests.unit.engine.hand import Hand, body
 from weft.engine.agenda import Phase
 from weft.engine.decisions import Avoid, Readmit, Remake
 from weft.engine.explain import explain
-from weft.engine.policy import BLAME
+from weft.engine.policy import BLAME, VertexManager
 from weft.engine.recovery import digest
 from weft.graph.builder import Graph, gather
 from weft.graph.logical import Retry
@@ -17,7 +17,7 @@ from weft.model.resources import Resources
 from weft.policies.blame import NodeExclusion
 
 
-class Says:
+class Says(VertexManager):
     """A policy that answers each time with the next of what it was given, and shows what it saw."""
 
     moments: frozenset[Any] = frozenset()

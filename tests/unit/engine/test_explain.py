@@ -73,7 +73,7 @@ def test_what_a_patch_added_names_its_expander() -> None:
     graph.add(work, name="plan", expands=True)
     lines = told(graph, value=lambda vertex, _: added if vertex == "plan" else None)
     assert row(lines, "plan/more") == ["(added by plan)", "5 tasks"]
-    assert [line for line in lines if "plan: patch: 1 vertices, 0 edges added" in line]
+    assert [line for line in lines if "plan: patch: 1 vertex, 0 edges added" in line]
 
 
 def test_a_bubble_that_did_not_fit_is_shown_as_what_was_left() -> None:
@@ -95,12 +95,26 @@ def test_an_early_end_says_how_many_were_made() -> None:
     assert row(lines, "scan") == ["100 tasks, by waves", "0 of 100 tasks, ended early"]
 
 
-def test_steps_with_labels_go_by_those() -> None:
+def test_steps_with_labels_go_by_those_and_helpers_are_not_shown() -> None:
     graph = Graph("labelled")
-    listed = graph.add(work, name="x/list", label="sort", role=Role.HELPER)
+    first = graph.add(work, name="a", label="first")
+    listed = graph.add(work, gather(first), name="x/list", label="sort", role=Role.HELPER)
     graph.add(work, gather(listed), n=2, name="x", label="sort")
     lines = told(graph)
     assert row(lines, "sort") == ["2 tasks", "2 tasks"]
-    assert row(lines, "sort (helper)") == ["1 task", "1 task"]
-    assert row(lines, "sort (helper)->sort") == ["all to all, local", "all to all, local"]
-    assert not [line for line in lines if "x/list" in line]
+    assert row(lines, "first->sort") == ["order only", "order only"]
+    assert not [line for line in lines if "x/list" in line or "helper" in line]
+
+
+def test_counted_vertices_tell_the_rows_bytes_and_seconds_of_all_tasks() -> None:
+    graph = Graph("counted")
+    rows = graph.add(work, n=100, name="rows", counted=True)
+    graph.add(work, one_to_one(rows), name="read")
+    trial = run_graph(graph, managers=MANAGERS)
+    core = trial.job.master.core
+    found = {vertex.id: vertex for vertex in trial.job.inspector.view().vertices}
+    assert found["rows"].seconds > 0
+    assert found["rows"].nbytes == core.by_id["rows"].written
+    assert core.by_id["rows"].counted.count(1) == 100
+    assert (found["read"].rows, found["read"].nbytes, found["read"].seconds) == (-1, -1, -1)
+    assert " rows of " in row(explain(core).lines(), "rows->read")[1]

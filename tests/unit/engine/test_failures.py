@@ -186,6 +186,59 @@ def test_lost_workers_do_not_count_against_the_user(hand):
     )
 
 
+def test_a_task_that_ends_three_workers_is_at_fault(hand):
+    h = hand(one(retry=Retry(user=5)), workers=9)
+    for worker in range(2):
+        h(h.idle(worker))
+        h.expect(f"launch a[0] on {worker}" + (f", attempt {worker}" if worker else ""))
+        h(h.worker_lost(worker, crashed='  File "mine.py", line 7, in bad'))
+        h.expect()
+    h(h.idle(2))
+    h.expect("launch a[0] on 2, attempt 2")
+    h(h.worker_lost(2, crashed='  File "mine.py", line 7, in bad'))
+    says = "worker 2 was lost: died\nIt has ended 3 different workers, so the task is at fault and does not run again."
+    h.expect(f"complete failed: a[0] {says}")
+    assert h.core.cause is not None
+    assert (h.core.cause.kind, h.core.cause.traceback) == ("crash", '  File "mine.py", line 7, in bad')
+    assert any("mine.py" in line for line in h.master.inspector.story("a[0]"))
+
+
+def test_crashes_and_other_losses_are_counted_apart(hand):
+    h = hand(one(retry=Retry(crash=1, infrastructure=1)), workers=9)
+    for worker, crashed in enumerate((None, "")):
+        h(h.idle(worker))
+        h.skip("launch")
+        h(h.worker_lost(worker, crashed=crashed))
+        h.expect()
+    h(h.idle(2))
+    h.expect("launch a[0] on 2, attempt 2")
+    h(h.worker_lost(2, crashed=""))
+    h.expect_any_order(
+        "complete failed: a[0] worker 2 was lost: died\n"
+        "It has ended 2 different workers, so the task is at fault and does not run again."
+    )
+
+
+def test_a_crash_in_a_cone_suspects_each_of_its_tasks(hand):
+    g = Graph("g")
+    g.add(body, g.add(body, n=1, name="a"), name="b")
+    h = hand(g, workers=9)
+    h(h.idle(0))
+    h.expect("launch b[0] on 0 with a")
+    h(h.worker_lost(0, crashed=""), h.idle(1))
+    h.expect("launch a[0] on 1, attempt 1")
+    h(h.done("a[0]"), h.idle(1))
+    h.expect("launch b[0] on 1, attempt 1")
+    h(h.worker_lost(1, crashed=""), h.idle(2))
+    h.expect("launch b[0] on 2, attempt 2")
+    h(h.worker_lost(2, crashed=""))
+    h.expect(
+        "free a[0]",
+        "complete failed: b[0] worker 2 was lost: died\n"
+        "It has ended 3 different workers, so the task is at fault and does not run again.",
+    )
+
+
 def test_a_worker_that_is_not_known_is_lost_without_harm(hand):
     h = hand(one())
     h(h.worker_lost(99))

@@ -1,8 +1,10 @@
 """Graphs that grow: expanders, choices, patches, and what decisions may do."""
 
 import sys
+from collections import deque
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from tests.unit.engine.hand import Hand, body, run_out
@@ -68,7 +70,23 @@ def planned(**fields) -> Graph:
     return g
 
 
-@pytest.mark.parametrize("answer", [3, [10, 20, 30], ("a", "b", "c")], ids=["int", "list", "tuple"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        3,
+        np.int64(3),
+        [10, 20, 30],
+        ("a", "b", "c"),
+        range(3),
+        deque("abc"),
+        np.arange(3),
+        np.ones((3, 2)),
+        {"a": 1, "b": 2, "c": 3}.keys(),
+        {"a": 1, "b": 2, "c": 3}.values(),
+        {"a": 1, "b": 2, "c": 3}.items(),
+    ],
+    ids=lambda answer: type(answer).__name__,
+)
 def test_an_answer_is_a_width(hand, answer):
     h = answered(hand, planned(), answer)
     h.expect()
@@ -99,8 +117,13 @@ def test_a_width_of_nothing(hand):
         (-1, "negative"),
         (1.5, "returned a float"),
         ("three", "decides no choice"),
-        ({"n": 3}, "returned a dict"),
-        (object(), "returned a object"),
+        ({"n": 3}, "Return the list of its items, keys or values"),
+        ({3, 4}, "A set has no order: return sorted(...) of it"),
+        ((n for n in range(3)), "It can be read once: return list(...) of it"),
+        (map(str, range(3)), "It can be read once"),
+        (np.array(1.5), "returned an ndarray"),
+        (b"abc", "returned a bytes"),
+        (object(), "returned an object"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
@@ -119,6 +142,38 @@ class Point(NamedTuple):
 
     x: int
     y: int
+
+
+def test_a_named_tuple_is_no_list_of_its_fields(hand):
+    h = answered(hand, planned(), Point(1, 2))
+    assert any("expander 'x' returned a Point; vertex 'load' takes a number of tasks" in line for line in h.skip())
+
+
+def test_an_expander_may_return_no_decisions(hand):
+    g = Graph("g")
+    g.add(body, after(g.add(body, n=1, name="x", expands=True)), name="y")
+    h = answered(hand, g, [])
+    h.skip()
+    assert (h.state("x"), h.rows("y")) == ("done", ["ready"])
+
+
+@pytest.mark.parametrize("answer", [3, [1, 2], range(2)], ids=lambda answer: type(answer).__name__)
+def test_a_width_that_no_vertex_takes_is_refused(hand, answer):
+    g = Graph("g")
+    g.add(body, after(g.add(body, n=1, name="x", expands=True)), name="y")
+    h = answered(hand, g, answer)
+    (line,) = h.skip("complete")
+    assert "but no vertex takes its number of tasks from it" in line
+    assert "Give a vertex n=Source('x'), or return None." in line
+    h.skip()
+
+
+def test_a_list_that_is_data_is_taken_for_data(hand):
+    g = Graph("g")
+    g.add(body, g.add(body, n=1, name="x", expands=True), name="y")
+    h = answered(hand, g, [1, 2])
+    h.expect()
+    assert h.rows("y") == ["ready"]
 
 
 def test_named_tuples_of_the_user_are_values(hand):

@@ -73,8 +73,8 @@ def test_each_hook_has_a_function_and_each_extension_a_name_of_its_own():
 
 def test_two_extensions_hear_of_one_event():
     hear = [extension.name for extension in EXTENSIONS if WorkerLost in extension.before]
-    assert hear == ["bubbles", "exclusion"]
-    assert [extension.name for extension in EXTENSIONS if UserEvent in extension.before] == ["control"]
+    assert hear == ["bubbles", "exclusion", "controllers"]
+    assert [extension.name for extension in EXTENSIONS if UserEvent in extension.before] == ["control", "controllers"]
 
 
 def test_a_plain_job_calls_no_hook(hand):

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.unit.engine.hand import body, run_out
+from weft.engine.events import JobSubmitted
 from weft.engine.recovery import losses
 from weft.graph.builder import Graph, gather, grid
 from weft.graph.grid import group
@@ -468,3 +469,18 @@ def test_a_lease_of_a_wide_vertex_goes_back_when_its_owner_dies(hand):
     assert h.rows("a") == ["ready"] * 100
     h(h.worker_joined(2), h.idle(2))
     h.expect("launch a[0] on 2")
+
+
+def test_an_estimate_of_an_earlier_job_takes_the_place_of_a_probe_but_is_no_measurement(hand):
+    h = hand(flat(10), workers=1, submit=False)
+    h(JobSubmitted(0.0, known=(("a", 1e-6),)))
+    assert h.core.by_id["a"].seconds == -1
+    h(h.idle(0))
+    h.expect("launch a[0:10] on 0")
+
+
+def test_a_task_that_took_long_in_an_earlier_job_has_a_lease_of_its_own(hand):
+    h = hand(flat(10), workers=1, submit=False)
+    h(JobSubmitted(0.0, known=(("a", 5.0),)))
+    h(h.idle(0))
+    h.expect("launch a[0] on 0")

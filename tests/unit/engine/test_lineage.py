@@ -3,6 +3,7 @@
 import pytest
 
 from tests.unit.engine.hand import body, run_out
+from weft.engine.readiness import FREE_VISITS
 from weft.graph.builder import Graph, after, gather, one_to_one, shuffle
 from weft.graph.logical import OnFailure, Retry, Storage, Trigger
 from weft.model.failures import Failure
@@ -194,6 +195,23 @@ def test_a_large_shuffle_is_freed_piece_by_piece(hand):
     h.expect("free pieces 0:1 of a")
     h(h.done("b[2]"))
     assert h.skip()[-1] == "free a[0:2]"
+
+
+def test_the_pieces_of_a_wide_shuffle_are_freed_many_at_once(hand):
+    n = 4 * FREE_VISITS
+    g = Graph("g")
+    a = g.add(body, n=2, name="a")
+    g.add(body, shuffle(a), n=n, name="b")
+    h = hand(g, workers=n, cones=False)
+    h(h.idle(0, 1))
+    h.skip()
+    h(h.done("a[0]", nbytes=2**30), h.done("a[1]", nbytes=2**30), h.idle(*range(n)))
+    h.skip()
+    for i in (1, 0, 2):
+        h(h.done(f"b[{i}]"))
+        h.expect()
+    h(h.done("b[3]"))
+    h.expect("free pieces 0:4 of a")
 
 
 def test_a_small_shuffle_is_freed_in_one_go(hand):

@@ -1,5 +1,6 @@
 """Vertex managers: when they are asked, what they are shown, and what becomes of their answers."""
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -7,18 +8,19 @@ import pytest
 
 from tests.unit.engine.hand import Hand, body, run_out
 from weft.engine.consulting import view_of
-from weft.engine.decisions import Finish, Schedule, SetParallelism, SetResources
+from weft.engine.decisions import Emit, Finish, Schedule, SetParallelism, SetResources
 from weft.engine.master import Master
-from weft.engine.policy import Moment, View
+from weft.engine.policy import Moment, VertexManager, View
+from weft.engine.replay import Tape
 from weft.graph.builder import Graph, after, gather, one_to_one, shuffle
-from weft.graph.logical import Manager, OnFailure, Range
+from weft.graph.logical import Manager, OnFailure, Patch, Range, Source
 from weft.model.errors import GraphError, UsageError
 from weft.model.resources import Resources
 
 ALL = frozenset(Moment)
 
 
-class Told:
+class Told(VertexManager):
     """A manager that remembers what it was shown and answers what the test says."""
 
     def __init__(
@@ -130,16 +132,25 @@ def test_a_width_inside_a_gang_is_settled_before_it_starts(hand):
     h.expect("acquire a*2, b*4")  # a manager that waits for a would wait for ever
 
 
-def test_sizes_are_summed_for_who_counts_them(hand):
+@pytest.mark.parametrize(
+    "stats",
+    [
+        ([1, 0, 0, 4], [10, 20, 0, 40]),
+        ([1, 0, 0, 4], {0: 10, 1: 20, 3: 40}),
+        ({0: 1, 3: 4}, [10, 20, 0, 40]),
+        ({0: 1, 3: 4}, {0: 10, 1: 20, 3: 40}),
+    ],
+)
+def test_sizes_are_summed_for_who_counts_them(hand, stats):
     manager = Told()
     h = with_manager(hand, pair(), manager)
     h(h.idle(0, 1))
     h.skip("launch")
-    h(h.done("a[0]", stats=(("a->b", [1, 2, 3, 4]),)), h.done("a[1]", stats=(("a->b", [10, 20, 30, 40]),)))
+    h(h.done("a[0]", stats=(("a->b", stats[0]),)), h.done("a[1]", stats=(("a->b", stats[1]),)))
     h.expect()
     sizes = manager.shown[-1].inputs[0].sizes
     assert sizes is not None
-    assert list(sizes) == [11, 22, 33, 44]
+    assert list(sizes) == [11, 20, 0, 44]
 
 
 def test_a_manager_that_holds_lets_tasks_go_in_waves(hand):
@@ -225,6 +236,119 @@ def test_a_manager_that_cannot_decide_fails_its_vertex(hand):
     assert (h.state("a"), h.state("b")) == ("done", "failed")
 
 
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda view, memo: 1 / 0, r"the manager of 'b' raised ZeroDivisionError: division by zero \(.*test_managers"),
+        (lambda view, memo: None, r"the manager of 'b' answered None, not \(decisions, memo\)"),
+        (lambda view, memo: (Schedule("b", 1), 2), "not .decisions, memo."),
+    ],
+    ids=["raises", "nothing", "one"],
+)
+@pytest.mark.parametrize("taped", [True, False])
+def test_a_manager_that_is_broken_fails_its_vertex(hand, answer, message, taped):
+    manager = Told(answer, moments=frozenset({Moment.SOURCE_ENDED}))
+    factories: Any = {"told": lambda: manager}
+    graph = pair(on_failure=OnFailure.CONTINUE)
+    h = hand(graph, managers=Tape().managers(factories) if taped else factories, cones=False)
+    last = run_out(h, [0, 1])[-1]
+    assert re.search(message, last), last
+    assert (h.state("a"), h.state("b")) == ("done", "failed")
+
+
+def test_the_rest_of_an_answer_is_dropped_after_a_decision_that_is_rejected(hand):
+    def answer(view: View, memo: Any) -> tuple[Sequence[Any], Any]:
+        return (SetParallelism("a", 9), Finish("b", "all was said")), None
+
+    h = with_manager(hand, pair(), Told(answer, moments=frozenset({Moment.SOURCE_ENDED})))
+    assert run_out(h, [0, 1])[-1] == "complete succeeded"
+    assert h.core.by_id["b"].finished == 4
+
+
+def sized(n: Any) -> Graph:
+    g = Graph("g")
+    plan = g.add(body, n=1, name="plan", expands=True)
+    g.add(body, after(plan), n=n, name="b", manager=Manager("told"))
+    return g
+
+
+def test_a_manager_is_told_that_its_number_of_tasks_is_known(hand):
+    def all_of_them(view: View, memo: Any) -> tuple[Sequence[Any], Any]:
+        return (() if view.n < 0 else (Schedule("b", view.n),)), None
+
+    told = Told(all_of_them, holds=True, moments=frozenset({Moment.STARTED, Moment.CONFIGURED}))
+    h = with_manager(hand, sized(Source("plan")), told)
+    h(h.idle(0))
+    h.skip()
+    h(h.done("plan[0]", values=[3]))
+    assert [shown.n for shown in told.shown] == [-1, 3]
+    assert run_out(h, [0, 1])[-1] == "complete succeeded"
+
+
+@pytest.mark.parametrize("moments", [*[(each,) for each in Moment], (), tuple(Moment)], ids=str)
+@pytest.mark.parametrize("n", [Source("plan"), Range(1, 3), 3], ids=["source", "range", "fixed"])
+def test_a_manager_that_lets_nothing_start_does_not_stop_the_job(hand, moments, n):
+    h = with_manager(hand, sized(n), Told(holds=True, moments=frozenset(moments)))
+    h(h.idle(0))
+    h.skip()
+    h(h.done("plan[0]", values=[3 if isinstance(n, Source) else None]))
+    assert run_out(h, [0, 1])[-1] == "complete succeeded"
+    assert h.core.by_id["b"].finished == 3
+    assert any("all may start" in line for line in h.master.inspector.story("b"))
+
+
+def test_an_event_of_a_manager_reaches_the_managers_after_its_vertex(hand):
+    def say(view: View, memo: Any) -> tuple[Sequence[Any], Any]:
+        return (Emit("a", "size", 7),), None
+
+    told = Told(moments=frozenset({Moment.EVENT}))
+    graph = Graph("g")
+    a = graph.add(body, n=2, name="a", manager="says")
+    graph.add(body, gather(a), n=1, name="b", manager="told")
+    says = Told(say, moments=frozenset({Moment.STARTED}))
+    hand(graph, managers={"told": lambda: told, "says": lambda: says}, cones=False)
+    assert [dict(shown.events) for shown in told.shown] == [{("a", "size"): [7]}]
+
+
+@pytest.mark.parametrize("wrong", [Emit("nobody", "e"), Emit("b", ""), Emit("b", "weft.decide")], ids=str)
+def test_events_that_nobody_may_emit_are_rejected(hand, wrong):
+    told = Told(lambda view, memo: ((wrong,), None), moments=frozenset({Moment.STARTED}))
+    h = with_manager(hand, pair(), told)
+    assert run_out(h, [0, 1])[-1] == "complete succeeded"
+    assert any("rejected: " in line for line in h.master.inspector.story("b"))
+
+
+def test_a_decider_that_took_no_branch_is_named_by_the_error(hand):
+    graph = Graph("g")
+    which = graph.add(body, n=1, name="which", manager="told", expands=True)
+    graph.choice(which, name="side", left=graph.add(body, name="left"), right=graph.add(body, name="right"))
+    told = Told(lambda view, memo: ((Finish("which", "no wish"),), None), moments=frozenset({Moment.STARTED}))
+    h = with_manager(hand, graph, told)
+    h.expect("complete failed: left which has ended without a branch of choice 'side'")
+
+
+def test_a_patch_with_a_wrong_manager_changes_nothing(hand):
+    graph = Graph("g")
+    graph.add(body, n=1, name="plan", expands=True)
+    h = hand(graph, managers={"told": Told}, cones=False)
+    h(h.idle(0))
+    h.skip()
+    more = Graph("more")
+    more.add(body, n=1, name="plan/a", manager="tolt")
+    h(h.done("plan[0]", values=[Patch.of(more)]))
+    assert h.skip()[-1].startswith("complete failed: plan[0] the answer of plan was rejected: vertex 'plan/a' has the")
+    assert list(h.core.graph.vertices) == ["plan"]
+
+
+def test_a_number_of_tasks_that_the_graph_does_not_allow_is_rejected(hand):
+    told = Told(lambda view, memo: ((SetParallelism("b", 9),), None), moments=frozenset({Moment.SOURCE_ENDED}))
+    h = with_manager(hand, pair(n=Range(2, 4)), told)
+    assert told.shown == []
+    assert run_out(h, [0, 1])[-1] == "complete succeeded"
+    assert told.shown[0].allowed == Range(2, 4)
+    assert h.core.by_id["b"].n == 4
+
+
 def test_managers_are_asked_in_the_order_of_the_graph(hand):
     asked: list[str] = []
 
@@ -267,7 +391,7 @@ def test_a_manager_that_nobody_knows_is_refused_before_the_job_begins():
     with pytest.raises(GraphError, match="unknown manager") as raised:
         Master(pair(), managers={"other": Told})
     assert raised.value.rule == "manager"
-    with pytest.raises(GraphError, match="does not take these parameters"):
+    with pytest.raises(GraphError, match="has no n"):
         Master(pair(), managers={"told": lambda n: Told()})
 
 

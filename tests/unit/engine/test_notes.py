@@ -74,7 +74,7 @@ SAMPLES: dict[NoteKind, list[tuple[dict[str, Any], str]]] = {
     ],
     NoteKind.NODE_DRAINING: [({"reason": "preempted"}, "drains: preempted")],
     NoteKind.NODE_LOST: [({"reason": "failed"}, "lost: failed")],
-    NoteKind.NODES_AWAITED: [({"reason": "no GPU"}, "waits for nodes to join: no GPU")],
+    NoteKind.NODES_AWAITED: [({"reason": "no GPU"}, "no GPU")],
     NoteKind.WORKER_EXCLUDED: [
         ({"seconds": 60.0, "reason": "fails", "seen": "3 of 4"}, "avoided for 60 s: fails (seen: 3 of 4)")
     ],
@@ -86,6 +86,9 @@ SAMPLES: dict[NoteKind, list[tuple[dict[str, Any], str]]] = {
     ],
     NoteKind.MANAGER_FAILED: [({"message": "no"}, "its manager cannot decide: no")],
     NoteKind.MANAGER_SILENT: [({"n": 8}, "its manager has named no width: 8 tasks, as without one")],
+    NoteKind.MANAGER_HOLDS: [
+        ({"released": 2, "n": 8}, "its manager is not asked again, and has let 2 of 8 tasks start: all may start")
+    ],
     NoteKind.CONTROL_DECIDED: [
         (
             {"control": "c", "decision": DECISION, "seen": "load 9"},
@@ -93,6 +96,16 @@ SAMPLES: dict[NoteKind, list[tuple[dict[str, Any], str]]] = {
         ),
         ({"control": "c", "decision": DECISION, "seen": ""}, "control vertex c decides: 2 tasks"),
     ],
+    NoteKind.CONTROLLER_DECIDED: [
+        ({"decision": data_of(d.StartTasks("v", 1, 3), "v")}, "the controller decides: start tasks 1:3"),
+        ({"decision": data_of(d.StopTasks("w", 0, 2, "few"), "")}, "the controller decides: w: stop tasks 0:2: few"),
+        (
+            {"decision": data_of(d.Conclude("succeeded", "one is enough"), "v")},
+            "the controller decides: end the job as succeeded: one is enough",
+        ),
+    ],
+    NoteKind.CONTROLLER_FAILED: [({"message": "it raised"}, "it raised")],
+    NoteKind.REQUESTED: [({"name": "scale"}, "requested by the user: scale")],
     NoteKind.DECISION_REJECTED: [({"reason": "it runs"}, "rejected: it runs")],
     NoteKind.DECIDED_TO_FAIL: [({"reason": "bad"}, "failed by decision: bad")],
     NoteKind.ENDED_EARLY: [({"reason": "enough"}, "ended early: enough")],
@@ -125,8 +138,9 @@ DECISIONS: list[tuple[Any, str]] = [
     (d.Choose("c", "b"), "choice c takes branch b"),
     (d.Finish("v", "enough"), "end now: enough"),
     (d.Fail("v", "bad"), "fail: bad"),
-    (d.ApplyPatch("v", Patch((Vertex("v/a", Program("m:f")),))), "a patch of 1 vertices"),
+    (d.ApplyPatch("v", Patch((Vertex("v/a", Program("m:f")),))), "a patch of 1 vertex"),
     (d.ApplyPatch("v", 3), "a patch: 3"),  # type: ignore[arg-type]
+    (d.AskController("v", "scale", {"w": 2}), "request 'scale' of the controller with {'w': 2}"),
     (d.BackUp(3, "slow"), "BackUp"),
 ]
 

@@ -11,7 +11,8 @@ from weft.engine.master import Master
 from weft.engine.recovery import digest
 from weft.engine.tuning import Tuning
 from weft.graph.builder import Graph, after, gather
-from weft.runtime.loop import JobRun, Loop
+from weft.runtime.job import JobRun
+from weft.runtime.loop import Loop
 
 LEAVES = 8
 

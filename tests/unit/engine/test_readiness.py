@@ -1,15 +1,18 @@
 """When a task may start: every movement, every gate."""
 
+from typing import Any
+
 import pytest
 
-from tests.unit.engine.hand import body
+from tests.unit.engine.hand import body, run_out
 from weft.engine.commands import MarkEnded
 from weft.engine.events import JobSubmitted
 from weft.engine.replay import Tape, Tick, replay
 from weft.graph.builder import Graph, after, custom, gather, grid, one_to_one, shuffle
 from weft.graph.grid import group, ranges, ungroup, whole
-from weft.graph.logical import OnFailure, Outcome, Trigger
+from weft.graph.logical import OnFailure, Outcome, Retry, Trigger
 from weft.graph.routing import CUSTOM, Router
+from weft.model.resources import Resources
 
 
 def pair(n: int, link, m: int, **fields) -> Graph:
@@ -222,20 +225,70 @@ def test_a_source_that_ends_without_the_event_fails_who_waits_for_it(hand):
 
 
 def test_source_configured_is_enough_for_a_concurrent_edge(hand):
-    h = hand(pair(2, lambda a: gather(a, concurrent=True, when=Trigger.SOURCE_CONFIGURED), 1), workers=1, cones=False)
+    h = hand(pair(2, lambda a: after(a, concurrent=True, when=Trigger.SOURCE_CONFIGURED), 1), workers=1, cones=False)
     h(h.idle(0))
     h.expect("launch b[0] on 0")
 
 
 @pytest.mark.parametrize(("fraction", "started"), [(0.5, 1), (1.0, 2)])
 def test_a_running_gate_counts_tasks_that_run_or_have_ended(hand, fraction, started):
-    h = hand(pair(2, lambda a: gather(a, concurrent=True, fraction=fraction), 1), cones=False)
+    h = hand(pair(2, lambda a: after(a, concurrent=True, fraction=fraction), 1), cones=False)
     h(h.idle(0))
     h.expect("launch a[0] on 0")
     assert h.rows("b") == ["ready" if started == 1 else "unscheduled"]
     h(h.idle(1))
     h.expect("launch b[0] on 1" if started == 1 else "launch a[1] on 1")
     assert h.rows("b") != ["unscheduled"]
+
+
+EARLY = [
+    lambda a: gather(a, fraction=0.25),
+    lambda a: gather(a, concurrent=True, fraction=0.25),
+    lambda a: gather(a, concurrent=True, when=Trigger.SOURCE_CONFIGURED),
+]
+
+
+@pytest.mark.parametrize("read", EARLY, ids=["fraction", "running", "configured"])
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_readers_leave_the_slots_to_the_source_until_all_its_tasks_have_one(hand, read, workers):
+    h = hand(pair(4, read, 3), workers=workers, cones=False)
+
+    def ends(live: list[str]) -> str:
+        """Readers end after all tasks of the source."""
+        return next((name for name in live if name.startswith("a")), "") or _reader(h, live)
+
+    assert run_out(h, range(workers), pick=ends)[-1] == "complete succeeded"
+
+
+def _reader(h: Any, live: list[str]) -> str:
+    assert h.core.by_id["a"].finished == 4, "readers hold all slots, and wait for tasks without one"
+    return live[0]
+
+
+def test_readers_that_have_not_started_wait_again_for_a_task_that_is_retried(hand):
+    g = Graph("g")
+    a = g.add(body, n=2, name="a", retry=Retry(user=1))
+    g.add(body, gather(a, fraction=0.5), n=2, name="b")
+    h = hand(g, workers=2, cones=False)
+    h(h.idle(0, 1))
+    h.expect("launch a[0] on 0", "launch a[1] on 1")
+    h(h.done("a[0]"))
+    assert h.rows("b") == ["ready", "ready"]
+    h(h.failed("a[1]"), h.idle(0))
+    h.expect("launch a[1] on 0, attempt 1")
+    assert h.rows("b") == ["ready", "ready"]  # all tasks of the source have slots again
+
+
+def test_readers_without_a_slot_start_as_soon_as_they_may(hand):
+    g = Graph("g")
+    a = g.add(body, n=4, name="a")
+    g.add(body, gather(a, fraction=0.25), n=1, name="b", resources=Resources(cpu=0))
+    h = hand(g, workers=1, cones=False)
+    h(h.idle(0))
+    h.expect("launch a[0] on 0")
+    h(h.done("a[0]"))
+    assert h.rows("b") == ["leased"]
+    h.skip()
 
 
 def test_any_runs_after_failure_too(hand):

@@ -90,6 +90,18 @@ def test_a_vertex_whose_width_is_not_known_has_a_story_too(hand):
     assert h.master.inspector.view().vertices[1].n == -1
 
 
+def test_a_view_tells_a_vertex_that_failed_from_one_that_never_ran(hand):
+    g = Graph("g")
+    a = g.add(body, n=1, name="a")
+    g.add(body, gather(a), n=1, name="b")
+    h = hand(g)
+    h(h.idle(0))
+    h.skip("launch")
+    h(h.failed("a[0]"))
+    h.skip()
+    assert [vertex.state for vertex in h.master.inspector.view().vertices] == ["failed", "cancelled"]
+
+
 def test_a_view_counts(hand):
     h = told(hand)
     h(h.idle(0))

@@ -6,7 +6,7 @@ from tests.unit.engine.hand import body
 from weft.engine.commands import Restart
 from weft.engine.decisions import Avoid
 from weft.engine.events import Deferred
-from weft.engine.policy import BLAME
+from weft.engine.policy import BLAME, VertexManager
 from weft.graph.builder import Graph, after, gather, one_to_one
 from weft.graph.logical import OnFailure, Retry, Storage
 from weft.model.failures import Failure
@@ -99,7 +99,7 @@ def test_the_resources_of_a_request_and_the_nodes_that_it_awaits(hand):
     assert (wait.kind, wait.text, wait.n) == ("slots", "asks for cpu 8, memory 1,000 bytes", 1)
     h(Deferred(0.0, wait.request, "no node has so many slots"))
     (recalled,) = h.master.inspector.waits("a")
-    assert recalled.text.endswith("; waits for nodes to join: no node has so many slots")
+    assert recalled.text.endswith("; no node has so many slots")
 
 
 def test_a_bubble_that_forms_and_one_that_asks(hand):
@@ -127,7 +127,7 @@ def test_final_vertices_wait_for_all_others(hand):
     h = hand(g, workers=1, cones=False)
     h(h.idle(0))
     h.skip()
-    assert told(h, "last") == ["last: waits for the end of all other vertices"]
+    assert told(h, "last") == ["last: waits for the end of all other steps"]
 
 
 def test_an_event_of_a_running_task(hand):
@@ -140,7 +140,7 @@ def test_an_event_of_a_running_task(hand):
     assert told(h, "b") == ["b: waits for the event 'ready' of a"]
 
 
-class Excludes:
+class Excludes(VertexManager):
     """A policy that excludes worker 0 once, and decides nothing more."""
 
     moments: frozenset[Any] = frozenset()
@@ -178,3 +178,17 @@ def test_a_region_that_restarts(hand):
     h.skip()
     assert not any(isinstance(command, Restart) for command in h.said), "b still runs"
     assert "a: waits for the restart of its region" in told(h, "a")
+
+
+def test_a_reader_that_would_hold_the_slot_of_its_source_says_so(hand):
+    g = Graph("g")
+    a = g.add(body, n=4, name="a")
+    g.add(body, gather(a, fraction=0.25), n=1, name="b")
+    h = hand(g, workers=1, cones=False)
+    h(h.idle(0))
+    h.skip()
+    assert [wait.text for wait in h.master.inspector.waits("b")] == ["waits for 25% of a (0 of 4 tasks finished)"]
+    h(h.done("a[0]"), h.idle(0))
+    h.skip()
+    (wait,) = h.master.inspector.waits("b")
+    assert wait.text == "waits for the start of all tasks of a, since it would hold a slot that they need"

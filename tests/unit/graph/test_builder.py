@@ -27,9 +27,11 @@ from weft.graph.logical import (
     VertexKind,
     scatter_gather,
 )
+from weft.graph.task import resolve
+from weft.graph.validate import validate
 from weft.graph.wire import dumps, loads
-from weft.model.errors import GraphError
-from weft.model.program import Style
+from weft.model.errors import CapacityError, GraphError, ProgramError
+from weft.model.program import Program, Style
 from weft.model.resources import Resources
 
 
@@ -152,7 +154,7 @@ def test_inputs_of_the_wrong_kind():
     for make in (lambda: g.add(f, node), lambda: g.add(f, gather(node))):
         with pytest.raises(GraphError, match="belongs to graph 'theirs', not to 'mine'"):
             make()
-    with pytest.raises(GraphError, match="an input of 'f' is a int") as caught:
+    with pytest.raises(GraphError, match="an input of 'f' is an int") as caught:
         g.add(f, 3)  # type: ignore[arg-type]
     assert "items=" in caught.value.hint
     with pytest.raises(GraphError, match="a wrapper takes a node, not a str"):
@@ -294,57 +296,60 @@ async def awaits(x=0):
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda g, a: g.add(3), "the function of a vertex is a int"),
-        (lambda g, a: g.add(None), "the function of a vertex is a NoneType"),
+        (lambda g, a: g.add(3), "the function of a vertex is an int"),
+        (lambda g, a: g.add(None), "the function of a vertex is None"),
         (lambda g, a: g.add(yields), "'yields' is a generator or `async def`"),
         (lambda g, a: g.add(awaits), "'awaits' is a generator or `async def`"),
         (lambda g, a: g.task(yields), "'yields' is a generator or `async def`"),
+        (lambda g, a: g.add(partial(awaits, x=1)), "is a generator or `async def`"),
         (lambda g, a: g.add("nocolon"), "'nocolon' is not the name of a function"),
         (lambda g, a: g.add("m:"), "'m:' is not the name of a function"),
         (lambda g, a: g.add(":f"), "':f' is not the name of a function"),
         (lambda g, a: g.add("m m:f"), "'m m:f' is not the name of a function"),
         (lambda g, a: g.add("m:f:g"), "'m:f:g' is not the name of a function"),
         (lambda g, a: g.control(f, n=3), "control vertex 'f' has one task"),
-        (lambda g, a: g.add(f, name=3), "name of a vertex is a int, not text"),
+        (lambda g, a: g.add(f, name=3), "name of a vertex is an int, not text"),
         (lambda g, a: g.add(f, name=["x"]), "name of a vertex is a list"),
         (lambda g, a: g.add(f, n="x"), "n is a str, not a whole number"),
         (lambda g, a: g.add(f, n=True), "n is a bool"),
-        (lambda g, a: g.add(f, items=3), "items of vertex 'f-2' is a int"),
+        (lambda g, a: g.add(f, items=3), "items of vertex 'f-2' is an int"),
         (lambda g, a: g.add(f, items={1: 2}), "items of vertex 'f-2' is a dict"),
         (lambda g, a: g.add(f, items={1, 2}), "items of vertex 'f-2' is a set"),
         (lambda g, a: g.add(f, params=[1]), "params of vertex 'f-2' is a list"),
-        (lambda g, a: g.add(f, params={1: 2}), "key 1 in the params of vertex 'f-2' is a int"),
-        (lambda g, a: g.add(f, retry=3), r"retry of vertex 'f-2' is a int, not Retry\(...\)"),
+        (lambda g, a: g.add(f, params={1: 2}), "key 1 in the params of vertex 'f-2' is an int"),
+        (lambda g, a: g.add(f, retry=3), r"retry of vertex 'f-2' is an int, not Retry\(...\)"),
         (lambda g, a: g.add(f, timeout_s="5"), "timeout_s of vertex 'f-2' is a str"),
         (lambda g, a: g.add(f, timeout_s=True), "timeout_s of vertex 'f-2' is a bool"),
         (lambda g, a: g.add(f, keep="yes"), "keep of vertex 'f-2' is a str"),
         (lambda g, a: g.add(f, resources=[Resources()]), "resources of vertex 'f-2' is a list"),
         (lambda g, a: g.add(f, placement="node"), "placement of vertex 'f-2' is a str"),
-        (lambda g, a: g.map(f, 3), "the second argument of map is a int"),
-        (lambda g, a: g.map(f, gather(a)), "the second argument of map is a InputSpec"),
+        (lambda g, a: g.map(f, n=3), "map takes items, and n=3 is a number of tasks"),
+        (lambda g, a: g.map(f), "the second argument of map is"),
+        (lambda g, a: g.map(f, 3), "the second argument of map is an int"),
+        (lambda g, a: g.map(f, gather(a)), "the second argument of map is an InputSpec"),
         (lambda g, a: g.reduce(f, "a"), "what reduce combines is a str"),
         (lambda g, a: g.reduce(f, a, "2"), "arity of reduce is a str"),
         (lambda g, a: g.reduce(f, Graph("other").add(f)), "belongs to graph 'other'"),
         (lambda g, a: g.bubble("f"), "a member of bubble 'bubble-1' is a str"),
         (lambda g, a: g.bubble(Graph("other").add(f)), "belongs to graph 'other'"),
-        (lambda g, a: g.bubble(a, name=3), "name of a bubble is a int"),
+        (lambda g, a: g.bubble(a, name=3), "name of a bubble is an int"),
         (lambda g, a: g.bubble(a, timeout_s="3"), "timeout_s of bubble 'bubble-1' is a str"),
         (lambda g, a: g.choice("f", yes=a), "the decider of choice 'choice-1' is a str"),
-        (lambda g, a: g.choice(a, yes=3), "a member of branch 'yes' is a int"),
+        (lambda g, a: g.choice(a, yes=3), "a member of branch 'yes' is an int"),
         (lambda g, a: g.choice(a, yes="f"), "a member of branch 'yes' is a str"),
-        (lambda g, a: gather(a, concurrent=1), "concurrent of an input from 'f' is a int"),  # type: ignore[arg-type]
+        (lambda g, a: gather(a, concurrent=1), "concurrent of an input from 'f' is an int"),  # type: ignore[arg-type]
         (lambda g, a: gather(a, storage="local"), "storage of an input from 'f' is a str"),  # type: ignore[arg-type]
         (lambda g, a: gather(a, fraction="1"), "fraction of an input from 'f' is a str"),  # type: ignore[arg-type]
         (lambda g, a: shuffle(a, "8"), "partitions of shuffle is a str"),  # type: ignore[arg-type]
         (lambda g, a: shuffle(a, 0), "a shuffle needs at least 1 partition, not 0"),
         (lambda g, a: shuffle(a, -1), "a shuffle needs at least 1 partition, not -1"),
-        (lambda g, a: grid(a, 0, src=(1,), dst=(1,)), "an axis of grid is a int"),  # type: ignore[arg-type]
-        (lambda g, a: grid(a, copy(0), src=1, dst=(1,)), "src of grid is a int"),  # type: ignore[arg-type]
+        (lambda g, a: grid(a, 0, src=(1,), dst=(1,)), "an axis of grid is an int"),  # type: ignore[arg-type]
+        (lambda g, a: grid(a, copy(0), src=1, dst=(1,)), "src of grid is an int"),  # type: ignore[arg-type]
         (lambda g, a: grid(a, copy(0), src=(1,), dst=(1.5,)), "a size in dst of grid is a float"),  # type: ignore[arg-type]
-        (lambda g, a: custom(a, 3), "router of custom is a int"),  # type: ignore[arg-type]
-        (lambda g, a: custom(a, "mine", 3), "params of custom is a int"),  # type: ignore[arg-type]
-        (lambda g, a: Graph(3), "name of a graph is a int"),  # type: ignore[arg-type]
-        (lambda g, a: Graph(limits=3), "limits of graph 'graph' is a int"),  # type: ignore[arg-type]
+        (lambda g, a: custom(a, 3), "router of custom is an int"),  # type: ignore[arg-type]
+        (lambda g, a: custom(a, "mine", 3), "params of custom is an int"),  # type: ignore[arg-type]
+        (lambda g, a: Graph(3), "name of a graph is an int"),  # type: ignore[arg-type]
+        (lambda g, a: Graph(limits=3), "limits of graph 'graph' is an int"),  # type: ignore[arg-type]
         (lambda g, a: Graph(on_failure="fail"), "on_failure of graph 'graph' is a str"),  # type: ignore[arg-type]
     ],
 )
@@ -442,3 +447,17 @@ def test_a_bubble_without_a_name_takes_one_that_is_free():
     g.bubble(a, name="bubble-2")
     assert g.bubble(b).id == "bubble-3"
     g.finish()
+
+
+@pytest.mark.parametrize("name", ["yields", "awaits"])
+def test_a_named_function_that_runs_later_is_refused_where_it_is_imported(name):
+    with pytest.raises(ProgramError, match="is a generator or `async def`"):
+        resolve(Program(f"{__name__}:{name}"))
+
+
+def test_more_cores_than_a_worker_has_are_counted():
+    graph = Graph()
+    graph.map(f, range(3), resources=Resources(cpu=100))
+    with pytest.raises(CapacityError, match="more than any worker has") as error:
+        validate(graph, [Resources(cpu=2, memory=1 << 30)])
+    assert "98 too many: give cpu=2 or less, or open the session with workers=100" in str(error.value.hint)

@@ -90,16 +90,11 @@ def labelled():
     return g.finish()
 
 
-def test_labels_stand_for_ids():
+def test_labels_stand_for_ids_and_helpers_are_not_drawn():
     text = to_text(labelled())
-    assert "sort x 1 (kept)  <- = sort (helper)" in text
-    assert "choice sort (helper) by sort (helper)  run: sort" in text
-    assert "x/if" not in text
-    assert 'label="sort (helper) x 1' in to_dot(labelled())
-    assert [(vertex["id"], vertex["name"]) for vertex in to_plain(labelled())["vertices"]] == [
-        ("x/if", "sort (helper)"),
-        ("x", "sort"),
-    ]
+    assert text == "named: 1 vertex, 0 edges\nsort x 1 (if the condition of sort is true) (kept)"
+    assert "x/if" not in to_dot(labelled())
+    assert [(vertex["id"], vertex["name"]) for vertex in to_plain(labelled())["vertices"]] == [("x", "sort")]
 
 
 @pytest.mark.parametrize(

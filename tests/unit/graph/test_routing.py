@@ -4,10 +4,12 @@ import pytest
 
 from weft.graph import routers, routing
 from weft.graph.axes import TO_ALL
+from weft.graph.builder import Graph, custom
 from weft.graph.logical import BROADCAST, NONE, Edge, Movement, MovementKind, scatter_gather
 from weft.graph.rectangles import Rectangles
 from weft.graph.routers import Broadcast, OneToOne, Router, ScatterGather
 from weft.graph.routing import CUSTOM, bind
+from weft.graph.validate import validate
 from weft.model.errors import GraphError
 
 
@@ -48,6 +50,9 @@ def test_a_router_of_ones_own(monkeypatch):
         def inputs(self, dst):
             return ((self.n_src - 1, self.n_src, 0, 1),)
 
+        def consumers(self, src):
+            return ((0, self.n_dst),) if src == self.n_src - 1 else ()
+
     made = []
 
     def last(n_src, n_dst, params):
@@ -73,3 +78,54 @@ def test_a_bare_router_answers_nothing():
 def test_the_words_of_routers_are_handed_on():
     for word in ("Router", "Piece", "OneToOne", "Group", "Broadcast", "ScatterGather"):
         assert getattr(routing, word) is getattr(routers, word)
+
+
+# ------------------------------------------------------------------------------------------------ routers of users
+
+
+class Own(Router):
+    """A router whose methods are given: task i reads task i, unless they say otherwise."""
+
+    def __init__(self, n_src, n_dst, inputs=None, consumers=None):
+        super().__init__(n_src, n_dst)
+        self.given = inputs or (lambda i: ((i, i + 1, 0, 1),)), consumers or (lambda i: ((i, i + 1),))
+
+    def inputs(self, dst):
+        return self.given[0](dst)
+
+    def consumers(self, src):
+        return self.given[1](src)
+
+
+def fails(*_):
+    raise ValueError("mine")
+
+
+@pytest.mark.parametrize(
+    ("factory", "says"),
+    [
+        (lambda *_: None, "is None, not a Router"),
+        (lambda *_: [[0], [1]], "is a list, not a Router"),
+        (fails, "raised ValueError: mine"),
+        (lambda n, m, _: Own(n + 1, m), "is one for 4 to 3 tasks"),
+        (lambda n, m, _: Own(n, m, inputs=lambda i: [i]), "raised TypeError: cannot unpack"),
+        (lambda n, m, _: Own(n, m, inputs=lambda i: ((i, 9, 0, 1),)), r"has the piece \(0, 9, 0, 1\)"),
+        (lambda n, m, _: Own(n, m, inputs=lambda i: ((0, n, 0, 1),)), r"has task 2 in inputs\(0\), and not 0 in"),
+        (lambda n, m, _: Own(n, m, consumers=lambda i: ((i, 9),)), r"has the range \(0, 9\) in consumers\(0\)"),
+        (lambda n, m, _: Own(n, m, consumers=lambda i: ((0, m),)), r"has task 2 in consumers\(0\), and not 0 in"),
+    ],
+)
+def test_a_wrong_router_is_refused_before_the_run(monkeypatch, factory, says):
+    monkeypatch.setitem(CUSTOM, "own", factory)
+    g = Graph("g")
+    g.add(len, custom(g.add(len, n=3, name="a"), "own"), n=3, name="b")
+    with pytest.raises(GraphError, match=rf"edge a->b: the router 'own' for 3 to 3 tasks {says}") as caught:
+        validate(g)
+    assert caught.value.rule == "custom-router"
+
+
+def test_a_right_router_is_taken(monkeypatch):
+    monkeypatch.setitem(CUSTOM, "own", lambda n, m, _: Own(n, m))
+    g = Graph("g")
+    g.add(len, custom(g.add(len, n=3, name="a"), "own"), n=3, name="b")
+    validate(g)

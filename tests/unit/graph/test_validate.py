@@ -56,8 +56,15 @@ def edge(src, dst, movement=ONE_TO_ONE, storage=Storage.LOCAL, name="", **schedu
     return Edge(src, dst, movement, Scheduling(**scheduling), storage, name=name)
 
 
-def service(id, n=1):
-    return vertex(id, n, kind=VertexKind.SERVICE)
+def service(id, n=1, **fields):
+    return vertex(id, n, kind=VertexKind.SERVICE, **fields)
+
+
+def served(limit, *, beside=0, **scheduling):
+    """A service of two tasks with a token each, and a reader that takes `beside` of them."""
+    reader = vertex("b", resources=tokens(slots=beside)) if beside else "b"
+    link = edge("s", "b", NONE, Storage.NONE, concurrent=True, **scheduling)
+    return graph(service("s", 2, resources=tokens(slots=1)), reader, edges=[link], limits={"slots": limit})
 
 
 def tokens(**counts):
@@ -204,6 +211,8 @@ ILLEGAL = {
     "tokens": (graph(vertex("a", resources=tokens(slots=1))), "tokens", "a"),
     "many tokens": (graph(vertex("a", resources=tokens(slots=3)), limits={"slots": 2}), "tokens", "a"),
     "no tokens": (graph("a", limits={"slots": 0}), "tokens", "slots"),
+    "tokens that a service holds": (served(2, beside=1, when=Trigger.SOURCE_RUNNING), "tokens", "b"),
+    "tokens for half of a service": (served(1, when=Trigger.SOURCE_RUNNING), "tokens", "b"),
 }
 
 
@@ -237,6 +246,9 @@ LEGAL = {
     "ranges joined one to one": graph(vertex("a", Range(1, 4)), vertex("b", SameAs("a")), edges=["a>b"]),
     "source": graph(vertex("p", expands=True), "a", vertex("b", Source("p")), edges=["p>a", edge("a", "b", BROADCAST)]),
     "tokens": graph(vertex("a", resources=tokens(slots=2)), limits={"slots": 2}),
+    "tokens beside a service": served(3, beside=1, when=Trigger.SOURCE_RUNNING),
+    "tokens for a part of a service": served(2, beside=1, when=Trigger.SOURCE_RUNNING, fraction=0.5),
+    "tokens before a service runs": served(1, beside=1, when=Trigger.SOURCE_CONFIGURED),
     "nested choices": graph(
         vertex("d", expands=True),
         vertex("e", expands=True),
@@ -258,7 +270,7 @@ def test_legal(case):
 
 
 def test_hints_name_the_nearest():
-    with pytest.raises(GraphError, match="Did you mean 'read'"):
+    with pytest.raises(GraphError, match="Did you mean read"):
         validate(ILLEGAL["end"][0])
 
 

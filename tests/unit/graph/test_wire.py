@@ -15,6 +15,7 @@ from weft.graph.logical import (
     SEQUENTIAL,
     Edge,
     LogicalGraph,
+    Manager,
     Patch,
     Range,
     RestartPolicy,
@@ -175,7 +176,7 @@ REFUSED = {
     "items": (vertex(program={"target": "m:f", "items": "abc"}), "vertices[0].program.items", "text, not a list"),
     "parallelism": (vertex(parallelism="3"), "vertices[0].parallelism", "text, not a whole number"),
     "parallelism true": (vertex(parallelism=True), "vertices[0].parallelism", "true or false"),
-    "range": (vertex(parallelism={"range": [1]}), "vertices[0].parallelism", "1 numbers"),
+    "range": (vertex(parallelism={"range": [1]}), "vertices[0].parallelism", "1 number"),
     "two ways": (vertex(parallelism={"source": "a", "same_as": "b"}), "vertices[0].parallelism.same_as", "no field"),
     "no way": (vertex(parallelism={}), "vertices[0].parallelism", "lacks the field 'same_as'"),
     "kind": (vertex(kind="demon"), "vertices[0].kind", "'demon'"),
@@ -309,3 +310,14 @@ def test_patches():
     assert patch_from_json({"weft": 1}) == Patch()
     with pytest.raises(GraphError, match="patch has no field 'name'"):
         patch_from_json({"weft": 1, "name": "x"})
+
+
+def test_controllers_controlled_vertices_and_whole_bubbles_come_back():
+    g = Graph("job", controller=Manager("once", {"limit": 3}))
+    a = g.task(len, n=Range(1, 3), name="a", controlled=True)
+    g.bubble(a, name="gang", whole=True)
+    again = from_json(to_json(g))
+    assert again.controller == g.controller
+    assert again.vertices["a"].controlled
+    assert again.bubbles[0].whole
+    assert to_json(again) == to_json(g)

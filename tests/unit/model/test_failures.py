@@ -9,7 +9,7 @@ from weft.model.failures import FAILURES, Failure, RetryClass, error_of, kind_of
 
 def test_every_kind_has_a_row_and_every_class_of_retries_a_count():
     assert set(FAILURES) == set(Failure)
-    assert [DEFAULT_RETRY[each] for each in RetryClass] == [0, 2, 8]
+    assert [DEFAULT_RETRY[each] for each in RetryClass] == [0, 2, 8, 2]
     assert Retry(memory=5)[RetryClass.MEMORY] == 5
     assert {each.field for each in RetryClass} < set(Retry.__struct_fields__)
 
@@ -56,6 +56,7 @@ def test_a_run_that_failed_by_a_kind_has_its_error():
         "user": "WEFT501",
         "memory": "WEFT503",
         "infrastructure": "WEFT500",
+        "crash": "WEFT501",
         "input": "WEFT500",
         "read": "WEFT500",
         "capacity": "WEFT400",

@@ -215,6 +215,6 @@ class TestOptional:
 
     def test_paths_travel_as_bytes(self, place):
         odd = os.fsdecode(b"/weft-\xff")
-        (_, made, binds) = planned(place, BindMount(str(place / "data"), odd)).encoded()
+        (_, made, binds, *_) = planned(place, BindMount(str(place / "data"), odd)).encoded()
         assert made == ((b"/weft-\xff", True),)
         assert binds == ((os.fsencode(place / "data"), b"/weft-\xff", False),)

@@ -14,6 +14,7 @@ from weft.model.errors import GraphError
 from weft.policies.choices import BroadcastChoice
 from weft.testing.graphs import work
 from weft.testing.trial import Trial, run_graph
+from weft.wiring import Session
 
 SIDES = {"left": "copy_left", "right": "copy_right"}
 BRANCHES = ("copy_left", "copy_right", "shuffled")
@@ -63,25 +64,36 @@ def test_the_decider_answers_itself_where_a_size_is_not_known() -> None:
     assert decisions == (Schedule("which", 1),)
 
 
-def test_a_side_that_the_decider_does_not_come_after_is_told() -> None:
-    with pytest.raises(GraphError, match="does not come after"):
-        taken(side("left", 1))
-
-
-@pytest.mark.parametrize("wrong", [{"small": {}}, {"small": ["left"]}, {"small": SIDES, "under": -1}])
-def test_wrong_parameters_are_told(wrong: Any) -> None:
-    with pytest.raises(GraphError, match="conditional"):
-        BroadcastChoice("join", otherwise="shuffled", **wrong)
+@pytest.mark.parametrize(
+    ("wrong", "message", "known"),
+    [
+        ({"choice": "jion"}, "choice is 'jion'", "join"),
+        ({"choice": 1}, "choice=1, which is no str", "otherwise"),
+        ({"small": {}}, "small names no vertex", "small="),
+        ({"small": ["left"]}, r"small=\['left'\], which is no Mapping", "small"),
+        ({"small": {"left": "copy"}}, "small of 'left' is 'copy'", ", ".join(BRANCHES)),
+        ({"small": {"lift": "copy_left"}}, "small names 'lift'", "left, right"),
+        ({"otherwise": "shuffle"}, "otherwise is 'shuffle'", ", ".join(BRANCHES)),
+        ({"under": -1}, "under is -1 bytes", ""),
+        ({"under": "64MiB"}, "under='64MiB', which is no int", "under"),
+    ],
+    ids=str,
+)
+def test_wrong_parameters_are_refused_at_submission(wrong: Any, message: str, known: str) -> None:
+    with Session(workers=1) as session, pytest.raises(GraphError, match=message) as caught:
+        session.submit(joined(**wrong))
+    assert caught.value.subject == "which"
+    assert known in caught.value.hint
 
 
 # --------------------------------------------------------------------------------------------------------- whole jobs
 
 
-def joined() -> Graph:
+def joined(**other: Any) -> Graph:
     graph = Graph("join")
     left = graph.add(work, n=4, name="left")
     right = graph.add(work, n=4, name="right")
-    params = {"choice": "join", "small": SIDES, "otherwise": "shuffled", "under": 100}
+    params = {"choice": "join", "small": SIDES, "otherwise": "shuffled", "under": 100} | other
     which = graph.add(work, after(left), after(right), name="which", manager=Manager("conditional", params))
     graph.choice(
         which,

@@ -10,7 +10,7 @@ from weft.graph.logical import DEFAULT_RETRY, NONE, Edge, LogicalGraph, OnFailur
 from weft.model.failures import Failure
 from weft.model.program import Program
 from weft.runs.recorder import RunRecorder
-from weft.runtime.loop import JobRun
+from weft.runtime.job import JobRun
 
 STEPS = ("prepare", "train", "report")
 

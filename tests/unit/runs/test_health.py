@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 
 from weft.runs import health
-from weft.store.entries import CACHE_NAME
 from weft.store.results import close_cache, open_cache
 from weft.store.state import DESCRIPTION, RunFolder, StateRoot
 
@@ -32,7 +31,7 @@ def test_it_says_whether_steps_can_have_mounts(tmp_path, monkeypatch, does, what
 def test_a_full_disk_is_a_finding(tmp_path, monkeypatch, free, problem):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
     root = StateRoot(tmp_path)
-    cache = open_cache(tmp_path / CACHE_NAME, lambda: 0.0)
+    cache = open_cache(tmp_path, lambda: 0.0)
     found = {one.what: one for one in health.examine(root, cache)}["the disk of the state folder"]
     close_cache(cache)
     assert found.problem == problem
@@ -41,12 +40,12 @@ def test_a_full_disk_is_a_finding(tmp_path, monkeypatch, free, problem):
 
 def test_a_run_of_which_nothing_can_be_told_is_a_finding(tmp_path):
     root = StateRoot(tmp_path)
-    cache = open_cache(tmp_path / CACHE_NAME, lambda: 0.0)
+    cache = open_cache(tmp_path, lambda: 0.0)
     for name in ("run-000001", "run-000002", "run-000003"):
         folder = RunFolder.create(root, name)
-        if name != "run-000003":  # which is just being made
+        if name != "run-000003":
             folder.describe(steps=[])
-        folder.release()
+            folder.release()
 
     def told() -> tuple[str, str]:
         found = {one.what: one for one in health.examine(root, cache)}["the descriptions of runs"]
@@ -56,6 +55,10 @@ def test_a_run_of_which_nothing_can_be_told_is_a_finding(tmp_path):
     file = root.folder("run-000002") / DESCRIPTION
     file.write_text("{")
     problem, hint = told()
-    close_cache(cache)
     assert problem == f"{file} is damaged"
     assert hint.endswith("weft delete run-000002")
+    file.unlink()
+    assert told()[0] == f"{file} is missing"
+    folder.release()  # its owner ends before it has described the run
+    assert told()[0].endswith(f"run.json is missing; {root.folder('run-000003') / DESCRIPTION} is missing")
+    close_cache(cache)

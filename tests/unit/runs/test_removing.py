@@ -29,7 +29,7 @@ def root(tmp_path: Path) -> StateRoot:
                     f'{{"time": {number * 10 * DAY}, "state": "{state}", "ended": true}}\n'
                 )
             ended = None if state == "interrupted" else number * 10 * DAY
-            row = RunRow(id=run, number=number, name="x", folder=str(folder.path), state=state, ended_at=ended)
+            row = RunRow(id=run, number=number, name="x", state=state, ended_at=ended)
             catalog.add_run(row)
     catalog.close()
     return root

@@ -18,10 +18,10 @@ from weft.store.state import RunFolder, StateRoot
 NOW = 1_700_000_000.0
 
 
-def make_run(root: StateRoot, number: int, *, ended: bool = True, name: str = "chain") -> Path:
-    """Make the folder of a run with a step that has two attempts with logs."""
+def make_run(root: StateRoot, number: int, *, ended: bool = True, name: str = "chain", digest: str = "") -> Path:
+    """Make the folder of a run with a step that has two attempts with logs; with `digest` it is of a session."""
     with RunFolder.create(root, f"run-{number:06d}") as folder:
-        folder.describe(number=number, name=name, created_at=NOW, steps=["a", "b"], frontend="pipelines")
+        folder.describe(number=number, name=name, created_at=NOW, steps=["a", "b"], frontend="pipelines", graph=digest)
         for attempt in range(2):
             folder.log_path("a", attempt=attempt).write_text(f"attempt {attempt}\n")
         records = [
@@ -94,7 +94,7 @@ def test_the_events_of_a_step_are_seconds_after_the_begin_of_the_run(root, servi
 
 
 def test_the_owner_of_a_run_tells_its_story_and_takes_orders(root, service):
-    make_run(root, 1, ended=False)
+    make_run(root, 1, ended=False, digest="00")
     orders = []
 
     def answer(order):
@@ -182,7 +182,7 @@ def test_why_needs_a_step(root, service):
     make_run(root, 1)
     with pytest.raises(UsageError, match="is a run, not a step"):
         service.why("1")
-    assert "the cache was not asked" in service.why("1/a").lines()[0]
+    assert service.why("1/a").lines() == ["a: it runs in every run, because its cache is not enabled"]
 
 
 def test_the_life_of_a_schedule(service):

@@ -24,6 +24,7 @@ SENT_ALONE = {"cancel": {"reason"}, "story": {"subject"}, "why": {"subject"}}
 DISPLAY = {
     *("as_json", "project", "state_dir", "param_file", "quiet", "detach", "firing"),
     *("follow", "tail"),  # of logs
+    "events",  # of show
 }
 """Options of the command line about its own input and output."""
 

@@ -174,7 +174,8 @@ def test_equal_tasks_of_one_run_wait_for_one_another(world):
 
 
 @pytest.mark.parametrize("world", ["sqlite"], indirect=True)  # whose locks reach this machine only
-def test_a_lease_of_another_host_counts_until_it_is_over(world):
+@pytest.mark.parametrize("passed_s", [LEASE_S + 1, -86_400.0], ids=["over", "clock set back"])
+def test_a_lease_of_another_host_counts_until_it_is_over(world, passed_s):
     key = world.results.key(world.recipe("run-9", "a", {"command": "x"}))
     there = Claim(
         key=key.key,
@@ -194,7 +195,7 @@ def test_a_lease_of_another_host_counts_until_it_is_over(world):
     waiting = shell.next()
     assert isinstance(waiting, Waiting)
     assert waiting.owner == "run-9/a"
-    world.now += LEASE_S + 1
+    world.now += passed_s
     assert isinstance(shell.next(), Miss)
     assert world.results.keep(world.recipe("run-9", "a", {"command": "x"}), 0.0) == "", "it has no claim any more"
     assert world.results.index.count() == (0, 0)

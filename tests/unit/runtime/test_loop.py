@@ -10,16 +10,18 @@ from weft.backends.simulator import Simulator
 from weft.engine.commands import Complete, Launch
 from weft.engine.decisions import Avoid, BackUp
 from weft.engine.events import Done, Failed, IdleTick, TimerFired
+from weft.engine.machines.job import JobState
 from weft.engine.master import Master
-from weft.engine.policy import BLAME, STRAGGLERS
+from weft.engine.policy import BLAME, STRAGGLERS, VertexManager
 from weft.engine.ports import ManualClock, WorkerSpec
 from weft.engine.provider import FixedProvider, NodeSpec
 from weft.engine.tuning import Tuning
 from weft.graph.builder import Graph, gather
-from weft.graph.logical import Retry
+from weft.graph.logical import LogicalGraph, Retry
 from weft.model.failures import Failure
 from weft.model.resources import Resources
-from weft.runtime.loop import JobRun, Loop
+from weft.runtime.job import JobRun, Latch
+from weft.runtime.loop import Loop
 from weft.testing.fakes import RecordingExecutor
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ class Memory:
         self.closed = True
 
 
-class Once:
+class Once(VertexManager):
     """A policy that says one thing, the first time it is asked."""
 
     moments: frozenset[Any] = frozenset()
@@ -396,3 +398,127 @@ def test_who_drains_hears_before_each_tick_but_the_first():
     ticks.clear()
     loop.drain(lambda: ticks.append("heard"))
     assert ticks == []
+
+
+def later(loop: Loop, name: str, graph: LogicalGraph) -> JobRun:
+    """Submit a job whose master is made by the loop."""
+    job = JobRun(name, graph, partial(Master, job=name))
+    loop.submit(job)
+    return job
+
+
+def test_a_job_that_only_waits_for_a_worker_has_no_master_before_its_turn():
+    executor, loop = session(1)
+    jobs = [later(loop, name, flat(1)) for name in "abc"]
+    assert [job.built for job in jobs] == [True, False, False]
+    loop.worker_joined(WorkerSpec(5))
+    assert [job.built for job in jobs] == [True, True, False]
+    finish_all(executor, loop)
+    assert [job.outcome for job in jobs] == [Complete("succeeded")] * 3
+    assert [launch for _, launch in executor.told if launch.startswith("launch")] == [
+        "launch a[0:1] on 0",
+        "launch a[0:1] on 5",
+        "launch a[0:1] on 0",
+    ]
+    assert (loop.pool.idle, loop.jobs) == (2, {})
+
+
+def test_the_last_job_that_waits_begins_when_it_is_alone():
+    executor, loop = session(1)
+    first, second = later(loop, "a", flat(1)), later(loop, "b", flat(1))
+    loop.suspend(first, drain=False)
+    assert not second.built
+    _, lease = executor.launched.pop(0)
+    loop.post("a", Failed(0.0, lease.lease, 0, "a", 0, Failure.STOPPED, ""))
+    finish_all(executor, loop)
+    assert second.outcome == Complete("succeeded")
+
+
+def test_a_question_about_a_waiting_job_is_answered_as_after_its_first_tick():
+    executor, loop = session(1)
+    later(loop, "a", flat(1))
+    job = later(loop, "b", flat(3))
+    seen: list[str] = []
+    job.listeners.append(lambda _, events, commands: seen.extend(type(event).__name__ for event in events))
+    assert not job.built
+    assert job.inspector.status is JobState.RUNNING
+    assert [(row.id, row.n, row.finished) for row in job.inspector.view().vertices] == [("a", 3, 0)]
+    assert [wait.text for wait in loop.waits(job, "a")]
+    assert seen == []
+    finish_all(executor, loop)
+    assert job.outcome == Complete("succeeded")
+    assert seen.count("JobSubmitted") == 1
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_waiting_job_can_be_cancelled_and_suspended(asked):
+    executor, loop = session(1)
+    later(loop, "a", flat(1))
+    one, two, three = (later(loop, name, flat(2)) for name in "xyz")
+    if asked:
+        assert [job.inspector.status for job in (one, two)] == [JobState.RUNNING] * 2
+    loop.cancel(one, "enough")
+    loop.suspend(two, drain=True)
+    assert one.outcome is not None
+    assert two.outcome is not None
+    assert (one.outcome.state, one.outcome.message) == ("cancelled", "enough")
+    assert (two.outcome.state, two.outcome.message) == ("cancelled", "suspended")
+    finish_all(executor, loop)
+    assert three.outcome == Complete("succeeded")
+    assert loop.pool.idle == 1
+
+
+def test_a_change_of_the_graph_after_the_submission_does_not_reach_a_waiting_job():
+    executor, loop = session(1)
+    later(loop, "a", flat(1))
+    graph = flat(1)
+    job = later(loop, "b", graph)
+    graph.vertices.clear()
+    finish_all(executor, loop)
+    assert [row.id for row in job.inspector.vertices] == ["a"]
+    assert job.outcome == Complete("succeeded")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"resources": (Resources(cpu=0),)}, {"resources": (Resources(cpu=2),)}, {"cache_key": "k"}, {"n": 0}],
+    ids=["unslotted", "two-cores", "cache", "empty"],
+)
+def test_a_job_that_can_do_more_than_wait_for_a_worker_begins_at_once(fields):
+    _, loop = session(1)
+    later(loop, "a", flat(1))
+    assert later(loop, "b", flat(**({"n": 1} | fields))).built
+
+
+def test_a_fault_in_the_first_events_ends_the_waiting_job_and_no_other():
+    executor, loop = session(1)
+    first = later(loop, "a", flat(1))
+
+    class Broken(Master):
+        def handle(self, events):
+            raise ZeroDivisionError
+
+    bad = JobRun("b", flat(1), Broken)
+    loop.submit(bad)
+    assert bad.outcome is None
+    finish_all(executor, loop)
+    assert first.outcome == Complete("succeeded")
+    assert isinstance(bad.crash, ZeroDivisionError)
+    assert bad.finished.is_set()
+    assert loop.pool.idle == 1
+
+
+def test_a_latch_ends_all_waits_and_times_out():
+    latch = Latch()
+    assert not latch.wait(0)
+    assert not latch.wait(-1)
+    found: list[bool] = []
+    threads = [threading.Thread(target=lambda: found.append(latch.wait(60.0))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    latch.set()
+    latch.set()
+    for thread in threads:
+        thread.join(60.0)
+    assert found == [True] * 3
+    assert (latch.wait(), latch.wait(0), latch.is_set()) == (True, True, True)

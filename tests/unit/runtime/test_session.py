@@ -3,12 +3,13 @@
 import gc
 import threading
 import time
+import warnings
 import weakref
 
 import pytest
 
 import weft
-from weft.model.errors import NotFoundError
+from weft.model.errors import NotFoundError, TaskError, UsageError
 
 DEADLINE_S = 30.0
 
@@ -24,6 +25,10 @@ def wait_until(condition) -> None:
 def session():
     with weft.Session(backend="threads", workers=2) as session:
         yield session
+
+
+def double(value: int) -> int:
+    return 2 * value
 
 
 def large(size: int) -> bytes:
@@ -89,6 +94,29 @@ def test_an_ended_run_needs_no_garbage_collector(session):
         gc.enable()
 
 
+def test_a_waiting_job_has_few_objects_for_the_garbage_collector(session):
+    gate, jobs = threading.Event(), 100
+    graph = weft.Graph()
+    graph.map(lambda _: gate.wait(), range(2))
+    blocked = session.submit(graph)
+    assert blocked.status == "running"
+    graphs = [(graph, graph.map(double, range(10))) for graph in (weft.Graph() for _ in range(jobs))]
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(gc.get_objects())
+        runs = [session.submit(graph) for graph, _ in graphs]
+        gc.collect()
+        found = len(gc.get_objects()) - before
+    finally:
+        gc.enable()
+        gate.set()
+    assert [run.result()[node] for run, (_, node) in zip(runs, graphs, strict=True)] == [
+        [double(i) for i in range(10)]
+    ] * jobs
+    assert found <= 22 * jobs
+
+
 def test_what_was_forgotten_is_not_there(session):
     run, node = large_run(session)
     results = run.result()
@@ -96,3 +124,44 @@ def test_what_was_forgotten_is_not_there(session):
     with pytest.raises(NotFoundError, match="were dropped"):
         results[node]
     run.forget()
+
+
+class OddError(LookupError):
+    pass
+
+
+def odd_fails(_):
+    raise OddError("nothing there")
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_an_error_of_a_task_is_caught_by_its_own_class(backend):
+    graph = weft.Graph()
+    graph.map(odd_fails, [1])
+    with weft.Session(backend=backend, workers=1) as session, pytest.raises(OddError, match="nothing there") as told:
+        session.run(graph)
+    assert isinstance(told.value, TaskError)
+    assert 'raise OddError("nothing there")' in str(told.value.__cause__)
+
+
+@pytest.mark.parametrize("at", ["begin", "end"])
+def test_a_listener_that_raises_fails_its_run_and_no_other(session, at):
+    def breaks(job, events, commands):
+        if at == "begin" or job.outcome is not None:
+            raise ValueError("no room for it")
+
+    graph = weft.Graph()
+    node = graph.map(abs, [-1, 2])
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        run = session.submit(graph, listeners=[breaks])
+        assert run.wait(DEADLINE_S)
+    message = "breaks raised ValueError: no room for it"
+    if at == "begin":
+        error = run.error()
+        assert isinstance(error, UsageError)
+        assert message in error.message
+    else:
+        assert run.results()[node] == [1, 2]
+        assert any(message in str(each.message) for each in told)
+    assert session.run(graph)[node] == [1, 2]

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from weft.store import api
+from weft.store import api, codec
 from weft.store.api import fixed_size, sizeof
 
 
@@ -34,6 +34,18 @@ def test_numpy_scalars_become_fixed():
 )
 def test_sizes(value, low, high):
     assert low <= sizeof(value) <= high
+
+
+@pytest.mark.parametrize("kind", ["csr_matrix", "csc_array", "coo_matrix", "dia_array", "bsr_array"])
+def test_sparse_matrices_of_scipy_count_what_they_hold_and_stay_sparse(kind):
+    sparse = pytest.importorskip("scipy.sparse", reason="SciPy is not installed: pip install 'weft[scipy]'")
+    value = getattr(sparse, kind)(np.diag(np.ones(1000)))
+    assert 1000 * 8 <= sizeof(value) <= 1000 * 40
+    encoded = codec.to_bytes(codec.encode(value))
+    assert len(encoded) <= 1000 * 40
+    found = codec.decode(encoded)
+    assert type(found) is type(value)
+    np.testing.assert_array_equal(found.toarray(), value.toarray())
 
 
 class Liar:

@@ -72,8 +72,9 @@ def check_books(store, pins=()):
     for path, file in store._files._files.items():
         pending["shm" if "/shm/" in path else "spill"] += file.pending
     stats = store.stats()
-    assert stats.shm == shm + pending["shm"]
-    assert stats.used == used + pending["shm"]
+    viewed = store.memory.viewed
+    assert stats.shm == shm + pending["shm"] + viewed
+    assert stats.used == used + pending["shm"] + viewed
     assert stats.disk == on_disk + pending["spill"]
     assert (stats.evictable, stats.pinned_chunks) == (evictable, pinned)
 
@@ -129,6 +130,17 @@ def test_the_least_recently_used_leaves_first(folders):
     assert type(column.values[1]) is np.ndarray
     assert [type(cell) is ChunkRef for cell in column.values] == [False, False, True, False]
     check_books(store)
+
+
+def test_a_full_folder_is_no_fallback_for_itself(folders, recwarn):
+    store = BlockManager(250 * KIB, **folders, overflow=folders["spill"])
+    column = store.column(("j", "v"), 3)
+    folders["spill"].rmdir()
+    with pytest.raises(CapacityError) as caught:
+        store.put_range(column, 0, [array(i) for i in range(3)])
+    assert "instead" not in caught.value.message
+    assert caught.value.message.count(str(folders["spill"])) == 1
+    assert not recwarn.list
 
 
 def test_the_policy_decides_who_leaves(folders):
@@ -256,6 +268,26 @@ def test_pinned_chunks_stay(folders):
     store.load(column, 3)
     assert store.stats().used <= store.memory.budget
     check_books(store)
+
+
+def test_a_freed_chunk_counts_as_long_as_an_array_views_its_pages(folders):
+    store = BlockManager(4 << 20, shm=folders["shm"])
+    column = store.column(("j", "v"), 1)
+    store.put_range(column, 0, segments.pack([np.ones(200_000)], SegmentWriter(folders["shm"])))
+    view = store.load(column, 0)[5:]
+    before = store.stats().used
+    store.free_range(column, 0, 1)
+    assert not [path for path in folders["shm"].rglob("*") if path.is_file()]
+    assert store.stats().used >= view.nbytes
+    assert store.memory.try_reserve("too much", (4 << 20) - before + 1) is None
+    check_books(store)
+    assert view.sum() == 199_995
+    del view
+    assert store.stats().used == 0
+    with store.memory.reserve("all", 4 << 20):
+        pass
+    check_books(store)
+    store.close()
 
 
 def test_a_freed_chunk_keeps_its_file_while_pinned(folders):

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from array import array
 
 import numpy as np
 import pyarrow as pa
@@ -231,7 +232,8 @@ def test_parts_are_aligned_and_read_alone():
     chunk = codec.encode_parts(pieces)
     data = codec.to_bytes(chunk)
     assert (chunk.parts, len(data)) == (6, chunk.nbytes)
-    places = codec.directory(data[: codec.directory_nbytes(6)], 6, chunk.nbytes)
+    start, size = codec.directory_range(0, 6)
+    places = codec.directory(data[start : start + size], chunk.nbytes)
     assert places[3][0] % codec.PAGE == 0
     spoilt = bytearray(data)
     for at, nbytes in (places[i] for i in (0, 1, 4, 5)):
@@ -289,3 +291,27 @@ def test_neither_numpy_nor_arrow_is_imported_for_plain_values():
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+# ------------------------------------------------------------------------------------------- values that change type
+
+
+@pytest.mark.parametrize("around", [lambda file: file, lambda file: [1, file], lambda file: lambda: file])
+def test_an_open_file_is_refused(tmp_path, around):
+    (tmp_path / "text").write_text("words")
+    with (
+        (tmp_path / "text").open() as file,
+        pytest.raises(ProgramError, match=r"cannot pickle the open file .*text"),
+    ):
+        codec.encode(around(file))
+
+
+def test_the_standard_streams_are_kept_by_name():
+    assert codec.from_pickle(codec.to_pickle(lambda: sys.stdout))() is sys.stdout
+
+
+@pytest.mark.parametrize("view", [memoryview(b"abc"), memoryview(array("i", range(6))).cast("B").cast("i", (2, 3))])
+def test_a_view_of_memory_stays_one(view):
+    found = codec.from_pickle(codec.to_pickle([view]))[0]
+    assert type(found) is memoryview
+    assert (found.tolist(), found.format, found.shape) == (view.tolist(), view.format, view.shape)

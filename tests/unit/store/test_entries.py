@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from weft.model.errors import NotFoundError, UsageError
-from weft.store.entries import CachedOutput, CacheIndex, Claim, Entry, cache_place
+from weft.store.entries import CachedOutput, CacheIndex, Claim, Entry, index_of
 from weft.store.locks import KeyLocks
 
 ROOT = Path(__file__).parents[3]
@@ -33,11 +35,30 @@ def entry(key: str, run: str = "run-1", **more) -> Entry:
     return Entry(key=key, run=run, **{**given, "leaves": {"command": "x"}, "outputs": outputs, **more})
 
 
-def test_the_environment_names_another_place(monkeypatch, tmp_path):
+def test_the_environment_names_another_place(monkeypatch, tmp_path, postgresql_url):
     monkeypatch.delenv("WEFT_CACHE_INDEX", raising=False)
-    assert cache_place(tmp_path) == tmp_path / "cache.db"
-    monkeypatch.setenv("WEFT_CACHE_INDEX", "postgresql+pg8000://user@host/weft")
-    assert cache_place(tmp_path) == "postgresql+pg8000://user@host/weft"
+    with closing(index_of(tmp_path)) as index:
+        assert index.place == tmp_path / "cache.db"
+    monkeypatch.setenv("WEFT_CACHE_INDEX", postgresql_url)
+    with closing(index_of(tmp_path)) as index:
+        assert index.place == postgresql_url
+
+
+def test_equally_named_runs_of_two_projects_own_nothing_of_each_other(index):
+    one, two = (CacheIndex(index.place, owner) for owner in (partial(str, "one"), partial(str, "two")))
+    with closing(one), closing(two):
+        index.commit(entry("ab"), index.claim(claim("ab")))
+        first, second = one.claim(claim("c1")), two.claim(claim("c2"))
+        for each in (one, two):
+            each.used("ab", "run-1", 7.0)
+            each.flush()
+        assert one.claim_of("run-1", "a", 0) == first
+        assert two.claims_of("run-1") == [second]
+        assert one.users("ab") == ["run-1", "run-1 of another project"]
+        two.forget_run("run-1")
+        assert one.claimed("c1") == first
+        assert one.users("ab") == ["run-1"]
+        assert one.claimed("c2") is None
 
 
 def test_nothing_is_made_by_looking(index, tmp_path):
@@ -153,7 +174,7 @@ def test_looking_up_is_by_an_index(index):
         for sql in (
             "SELECT key FROM entries WHERE key = 'a'",
             "SELECT key FROM entries WHERE pipeline = 'p' AND step = 's' ORDER BY completed DESC",
-            "SELECT key FROM claims WHERE run = 'r' AND step = 's' AND task = 0",
+            "SELECT key FROM claims WHERE owner = 'o' AND run = 'r' AND step = 's' AND task = 0",
             "SELECT digest FROM digests WHERE device = 1 AND inode = 1",
         ):
             plan = " ".join(str(row[3]) for row in db.rows(f"EXPLAIN QUERY PLAN {sql}"))

@@ -13,6 +13,7 @@ from weft.model.chunks import ChunkRef
 from weft.model.errors import DiskFullError, ProgramError
 from weft.store import codec, tiers
 from weft.store.outputs import OWN_FILE, Outputs
+from weft.store.rows import as_row
 
 
 @pytest.fixture
@@ -49,6 +50,17 @@ def test_what_was_put_is_found_again(folder):
     assert np.array_equal(again[1], big)
     assert found(folder, "b", 1) == {0: 7}
     assert len(files(folder)) == 1, "small frames share a file"
+
+
+def test_sparse_rows_are_found_with_their_pieces(folder):
+    small, large = as_row({2: "x"}, 9, "a[0]"), as_row({0: np.arange(1000), 7: "y"}, 9, "a[1]")
+    (none, ref) = Outputs(folder).put("a", 2, 1, 0, [small, large], parts=9)
+    assert none is None
+    outputs = Outputs(folder)
+    outputs.find()
+    ((_, [again, found]),) = outputs.cells("a", [0, 1])
+    assert (again.returned(), found.pieces) == ({2: "x"}, ref.pieces)
+    assert tiers.read_values(found, "any", 1, 9) == ["y"]
 
 
 def test_pieces_can_be_read_alone(folder):

@@ -1,6 +1,7 @@
 """The quota of tasks: in one batch, first come first served, refused if it can never fit, woken and cancelled."""
 
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -50,6 +51,34 @@ def wait_until(condition):
 
 def waiting(store, count):
     wait_until(lambda: store.stats().waiting_tasks == count)
+
+
+def test_pieces_of_a_chunk_hold_the_rest_of_it_only_while_there_is_room():
+    store = BlockManager(100 * KIB)
+    column = store.column(("j", "v"), 2, parts=2)
+    for index, made in enumerate((False, True)):
+        chunk = np.arange(40 * KIB, dtype=np.uint8)
+        with store.memory.reserve("task", 11 * KIB * index):
+            store.put_range(column, index, [[chunk[: 10 * KIB], chunk[10 * KIB :]]])
+        pieces = [store.load_part(column, index, part) for part in (0, 1)]
+        assert [piece.base is None for piece in pieces] == [made] * 2
+        np.testing.assert_array_equal(np.concatenate(pieces), chunk)
+
+
+def test_freed_values_count_until_they_are_dropped():
+    store = BlockManager(100 * KIB)
+    column = store.column(("j", "v"), 1)
+    store.put_range(column, 0, [np.zeros(80 * KIB, np.uint8)])
+    later: list[Callable[[], None]] = []
+    store.free_range(column, 0, 1, defer=later.append)
+    assert store.stats().used >= 80 * KIB
+    assert store.memory.try_reserve("a", 50 * KIB) is None
+    asker = Asker(store, "a", 50 * KIB)
+    waiting(store, 1)
+    for drop in later:
+        drop()
+    with asker.done():
+        assert (store.stats().used, store.memory.leaving) == (0, 0)
 
 
 def test_granted_at_once_if_it_fits():

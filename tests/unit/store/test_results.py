@@ -104,7 +104,7 @@ class World:
     def why(self, recipe: Recipe | None = None) -> str:
         recipe = recipe or self.recipe
         key = self.cache.key(recipe)
-        found = self.cache.find(key.key)
+        found = self.cache.find(key.key, recipe.expires_s)
         assert found.entry is None
         return found.reason or self.cache.why(recipe, key.leaves).reason
 
@@ -267,14 +267,87 @@ def test_looking_changes_nothing(world):
 @pytest.mark.parametrize("place", ["sqlite", "postgresql"], indirect=True)
 def test_never_ran_expired_and_gone(world):
     assert "never ran" in world.why()
-    world.make(replace(world.recipe, expires_s=100.0))
+    limited = replace(world.recipe, expires_s=100.0)
+    world.make(limited)
     world.clock.now += 99
-    assert world.cache.find(world.cache.key(world.recipe).key).entry is not None
+    assert world.cache.find(world.cache.key(limited).key, limited.expires_s).entry is not None
     world.clock.now += 41
-    assert world.why() == "its result of run-1 expired 40 s ago"
+    assert world.why(limited) == "its result of run-1 expired 40 s ago"
     world.clock.now -= 41
     shutil.rmtree(world.folder / ".cas")
     assert "is gone" in world.why()
+
+
+def test_a_change_of_what_runs_share_is_told_with_the_runs(world):
+    store = world.cache.content(world.recipe.store)
+    store.share, store.copied = True, -1
+    world.make()
+    entry = world.cache.find(world.cache.key(world.recipe).key).entry
+    again = {name: f"{world.folder}/run-2/{name}" for name in world.recipe.outputs}
+    world.cache.take(entry, replace(world.recipe, run="run-2", outputs=again))
+    world.cache.index.flush()
+    edited = Path(world.recipe.outputs["model"])
+    edited.chmod(0o644)
+    edited.write_text("edited")
+    if Path(again["model"]).read_text() != "edited":
+        pytest.skip("this file system makes clones")
+    assert world.why().endswith("through another name of it; what runs have of it changed too (run-1, run-2)")
+
+
+def test_the_reader_decides_how_old_a_result_may_be(world):
+    world.make()
+    world.clock.now += 50
+    limited = replace(world.recipe, expires_s=20.0)
+    assert world.why(limited) == "its result of run-1 expired 30 s ago"
+    world.make(limited)
+    world.clock.now += 60
+    for wider in (world.recipe, replace(world.recipe, expires_s=70.0)):
+        assert world.cache.find(world.cache.key(wider).key, wider.expires_s).entry is not None
+
+
+class TestAClockThatWasSetBack:
+    DAY_S = 86_400.0
+
+    def test_a_result_of_unknown_age_counts_as_expired(self, world):
+        limited = replace(world.recipe, expires_s=100.0)
+        world.make(limited)
+        world.clock.now -= self.DAY_S
+        assert "the clock was set back" in world.why(limited)
+        assert world.cache.collect() == (1, 2, 2 * len("model of run-1") - 2)
+
+    def test_a_result_that_never_expires_stays(self, world):
+        world.make()
+        world.clock.now -= self.DAY_S
+        assert world.cache.find(world.cache.key(world.recipe).key).entry is not None
+
+    @pytest.mark.parametrize("place", ["sqlite", "postgresql"], indirect=True)
+    def test_the_least_recently_used_goes_first(self, world):
+        def made(number, later_s):
+            world.clock.now += later_s
+            recipe = world.leaf("parameter epoch", number)
+            assert world.make(recipe) == ""
+            return world.cache.key(recipe).key
+
+        oldest, second, third = made("1", 0), made("2", 10), made("3", 10)
+        newest = made("4", 10 - self.DAY_S)
+        world.cache.index.used(second, "run-9", world.clock() + 1)
+        world.cache.index.flush(world.clock() + 1)
+        order = [entry.key for entry in world.cache.index.entries()]
+        assert order == [second, newest, third, oldest]
+
+    def test_what_is_not_used_for_long_goes(self, world):
+        world.make()
+        world.clock.now -= self.DAY_S
+        assert world.cache.collect(max_age_s=60)[0] == 0
+        world.clock.now += 120
+        assert world.cache.collect(max_age_s=60)[0] == 1
+
+
+def test_only_minus_one_means_for_ever(world):
+    """PaddleFlow adds any other number to the time of the end."""
+    limited = replace(world.recipe, expires_s=-5.0)
+    world.make(limited)
+    assert world.why(limited) == "its result of run-1 expired 5 s ago"
 
 
 def test_keys_know_nothing_of_runs_and_places(world, tmp_path):

@@ -10,6 +10,7 @@ import pytest
 
 from weft.model.errors import ConflictError, ForbiddenError, NotFoundError
 from weft.store.folders import RunFolders
+from weft.store.places import identity_of
 from weft.store.state import (
     RunFolder,
     StateRoot,
@@ -140,6 +141,7 @@ def test_a_description_is_written_once(root):
             "id": "run-000001",
             "name": "täst",
             "parameters": {"a": [1, None]},
+            "identity": identity_of(folder.path),
         }
         with pytest.raises(ConflictError, match="already"):
             folder.describe(name="other")
@@ -179,3 +181,11 @@ def test_logs_are_told_apart(root):
         assert found == sorted([*asked, ("plain", None, 0)], key=key)
         assert all(path.parent == folder.logs for path in (folder.log_path("../../x"), folder.log_path("/etc/passwd")))
     assert list_logs(root.folder("none")) == []
+
+
+def test_a_file_in_the_place_of_the_state_folder_is_told(tmp_path):
+    (tmp_path / ".weft").write_text("")
+    with pytest.raises(ConflictError, match="is not a folder") as told:
+        StateRoot.find(tmp_path)
+    assert "--state-dir" in told.value.hint
+    assert StateRoot.find(tmp_path, override=tmp_path / "other").path == tmp_path / "other"

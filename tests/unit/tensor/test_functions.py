@@ -349,5 +349,5 @@ def test_windows_move_along_axes(shape, axis):
     assert np.array_equal(made.fetch(), np.lib.stride_tricks.sliding_window_view(X, shape, axis))
     with pytest.raises(ValueError, match="does not fit an axis of 6"):
         wt.lib.stride_tricks.sliding_window_view(X, 7, 1)
-    with pytest.raises(ValueError, match="1 lengths of windows for 2 axes"):
+    with pytest.raises(ValueError, match="window_shape has 1 length for 2 axes"):
         wt.lib.stride_tricks.sliding_window_view(X, 7)

@@ -1,11 +1,13 @@
 """NumPy's functions on our arrays."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
 
 import weft.tensor as wt
+from weft.frontends.tensors.arrays import interoperation
 
 X = np.arange(12.0).reshape(3, 4) - 5
 
@@ -66,8 +68,6 @@ def test_what_we_have_is_ours(name):
 
 
 COMPUTED = {
-    "gradient": lambda x: np.gradient(x)[0],
-    "pad with means": lambda x: np.pad(x, 1, mode="mean"),
     "interp": lambda x: np.interp(0.5, x[0], x[1]),
     "sort in another order": lambda x: np.reshape(x, (4, 3), order="F"),
     "sum from": lambda x: np.sum(x, initial=3.0),
@@ -78,9 +78,62 @@ COMPUTED = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::weft.tensor.NumpyFallbackWarning")
 @pytest.mark.parametrize("name", COMPUTED)
 def test_what_we_have_not_is_computed(name):
     np.testing.assert_allclose(np.asarray(COMPUTED[name](t())), COMPUTED[name](X))
+
+
+@pytest.fixture
+def nothing_told(monkeypatch):
+    monkeypatch.setattr(interoperation, "_told", set())
+
+
+def test_each_function_that_computes_warns_once(nothing_told):
+    for again in range(2):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            np.interp(0.5, t()[0], [1, 2, 3, 4])
+            np.interp(0.5, t()[0], [1, 2, 3, 4])
+            np.add.reduceat(t(), [0, 2])
+            np.put(t(), [0], 1)
+        found = [(str(one.message).split()[0], one.category, one.filename) for one in seen]
+        names = ["numpy.interp", "numpy.add.reduceat", "numpy.put"] if again == 0 else []
+        assert found == [(name, wt.NumpyFallbackWarning, __file__) for name in names]
+
+
+def test_functions_that_compute_can_be_errors(nothing_told):
+    for _ in range(2):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", wt.NumpyFallbackWarning)
+            with pytest.raises(wt.NumpyFallbackWarning):
+                np.interp(0.5, t()[0], [1, 2, 3, 4])
+        with wt.option_context({"numpy_fallback": "forbid"}), pytest.raises(TypeError, match=r"numpy\.interp"):
+            np.interp(0.5, t()[0], [1, 2, 3, 4])
+        with wt.option_context({"numpy_fallback": "allow"}):
+            assert np.interp(0.5, t()[0], [1, 2, 3, 4]) is not None
+    with pytest.raises(TypeError, match="give 'allow', 'forbid', 'warn'"):
+        wt.options.numpy_fallback = "never"
+    with wt.option_context({"numpy_fallback": "forbid"}):
+        assert "-5" in np.array_str(t())
+
+
+COORDINATES = np.array([0.0, 1, 3, 4])
+STILL_LAZY = {
+    "gradient": lambda x: np.gradient(x, axis=0),
+    "gradient with distances": lambda x: np.gradient(x, 2.0, COORDINATES, edge_order=2)[1],
+    "kron": lambda x: np.kron(x, x[:2, 0]),
+    "rot90": lambda x: np.rot90(x, 3),
+    "windows": lambda x: np.lib.stride_tricks.sliding_window_view(x, 2, 1),
+}
+
+
+@pytest.mark.parametrize("name", STILL_LAZY)
+def test_more_functions_stay_lazy(name):
+    found, wanted = STILL_LAZY[name](t() + 0), STILL_LAZY[name](X + 0)
+    assert isinstance(found, wt.Tensor)
+    assert not found._ready()
+    np.testing.assert_allclose(found.fetch(), wanted)
 
 
 def test_what_an_array_is_is_told_without_its_values():
@@ -122,6 +175,7 @@ def test_copyto_both_ways():
     np.testing.assert_array_equal(x.fetch(), np.where(X > 0, 1, X))
 
 
+@pytest.mark.filterwarnings("ignore::weft.tensor.NumpyFallbackWarning")
 def test_what_numpy_changes_in_place_is_changed():
     x, y = t(), X.copy()
     for one in (x, y):
@@ -169,3 +223,11 @@ def test_arrays_are_pickled_with_their_values():
     np.testing.assert_array_equal(found.fetch(), X + 1)
     x[0, 0] = 7
     assert found.fetch()[0, 0] == -4
+
+
+@pytest.mark.parametrize("name", ["nanstd", "nanvar"])
+def test_a_mask_alone_may_be_an_array_of_ours(name):
+    x, mask = np.arange(6).reshape(2, 3), np.array([True, False, True])
+    for axis in (None, 1):
+        found = getattr(np, name)(x, axis=axis, where=wt.asarray(mask))
+        np.testing.assert_allclose(np.asarray(found), getattr(np, name)(x, axis=axis, where=mask), strict=True)

@@ -1,5 +1,9 @@
 """Corners where arrays once differed from NumPy in value, dtype or error."""
 
+import datetime
+import operator
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -108,3 +112,495 @@ def test_a_fetched_array_without_axes_is_a_scalar():
     found = wt.asarray(NUMBERS, chunk_size=2).sum().fetch()
     assert type(found) is type(NUMBERS.sum())
     assert wt.fetch(wt.asarray(NUMBERS).max(), wt.asarray(NUMBERS)[1:2])[0] == 5
+
+
+REDUCTIONS = ["sum", "prod", "max", "min", "mean", "var", "std", "any", "all", "argmax", "ptp", "median", "nansum"]
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+@pytest.mark.parametrize("shape", [(2, 3), (1, 3), (4,), (1,), ()])
+def test_out_has_the_shape_of_the_result(name, shape):
+    x = np.arange(6.0).reshape(2, 3)
+    for out in (np.zeros(shape), wt.zeros(shape)):
+        with pytest.raises(ValueError, match="out has shape"):
+            getattr(wt, name)(wt.asarray(x, chunk_size=2), axis=0, out=out)
+        if hasattr(np, name):
+            with pytest.raises(ValueError, match="out"):
+                getattr(np, name)(wt.asarray(x), axis=0, out=out)
+    out = wt.zeros(3)
+    assert getattr(wt, name)(wt.asarray(x), axis=0, out=out) is out
+    same(out, np.asarray(getattr(np, name)(x, axis=0), float))
+
+
+def test_a_letter_that_is_repeated_in_a_term_has_one_length():
+    for shape in ((1, 3), (2, 3)):
+        for subscripts in ("ii->i", "ii"):
+            with pytest.raises(ValueError, match="i has the lengths"):
+                wt.einsum(subscripts, wt.ones(shape))
+            with pytest.raises(ValueError, match="don't match"):
+                np.einsum(subscripts, np.ones(shape))
+
+
+@pytest.mark.parametrize("rowvar", [True, False])
+def test_covariances(rowvar, seed):
+    rng = np.random.default_rng(seed)
+    x, y = rng.normal(size=(3, 5)), rng.normal(size=(3, 5)) * 1j
+    n = x.shape[1 if rowvar else 0]
+    weights: dict[str, Any] = {"fweights": rng.integers(0, 4, n), "aweights": rng.random(n)}
+    more: dict[str, Any]
+    for more in ({}, {"ddof": 0}, {"bias": True}, {"fweights": weights["fweights"]}, weights, {"y": y}, {"y": x[:1]}):
+        if "y" in more and not rowvar and more["y"].shape != x.shape:
+            continue
+        wanted = np.cov(x, rowvar=rowvar, **more)
+        found = wt.cov(wt.asarray(x, chunk_size=2), rowvar=rowvar, **more).fetch()
+        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12, err_msg=str(more))
+    wanted = np.corrcoef(x, y, rowvar=rowvar)
+    np.testing.assert_allclose(wt.corrcoef(wt.asarray(x), y, rowvar=rowvar).fetch(), wanted, rtol=1e-9, atol=1e-12)
+
+
+def test_what_has_no_covariance_is_refused():
+    x = wt.ones((2, 3))
+    for call, error in (
+        (lambda: wt.cov(wt.ones((2, 3, 4))), ValueError),
+        (lambda: wt.cov(x, wt.ones((2, 3, 4))), ValueError),
+        (lambda: wt.corrcoef(wt.ones((2, 3, 4))), ValueError),
+        (lambda: wt.cov(x, ddof=0.5), ValueError),
+        (lambda: wt.cov(x, fweights=[0.5, 1, 1]), TypeError),
+        (lambda: wt.cov(x, aweights=[-1, 1, 1]), ValueError),
+        (lambda: wt.cov(x, aweights=[1, 1]), RuntimeError),
+    ):
+        with pytest.raises(error):
+            call()
+
+
+def test_a_partition_tells_the_places_of_its_elements(seed):
+    x = np.random.default_rng(seed).integers(0, 50, (3, 20))
+    for kth, axis in ((4, -1), ([0, 2], 0)):
+        made, at = wt.partition(wt.asarray(x, chunk_size=4), kth, axis=axis, return_index=True)
+        np.testing.assert_array_equal(np.take_along_axis(x, at.fetch(), axis), made.fetch())
+        np.testing.assert_array_equal(np.take(made.fetch(), kth, axis), np.take(np.sort(x, axis), kth, axis))
+
+
+def test_distances_have_the_chunks_that_are_asked_for():
+    distance = pytest.importorskip("scipy.spatial.distance")
+    from weft.tensor.spatial.distance import squareform
+
+    x = np.arange(6.0)
+    found = squareform(wt.asarray(x), chunk_size=2)
+    assert found.chunks == ((2, 2), (2, 2))
+    same(found, distance.squareform(x))
+
+
+SEEDS = [
+    lambda: np.random.default_rng(3),
+    lambda: np.random.RandomState(3),
+    lambda: np.random.PCG64(3),
+    lambda: np.random.SeedSequence(3),
+    lambda: wt.random.default_rng(3),
+    lambda: np.array([3, 4]),
+    lambda: [3, 2**70],
+    lambda: np.int64(3),
+]
+
+
+@pytest.mark.parametrize("make", SEEDS)
+def test_seeds_of_numpy(make):
+    first, again = (wt.random.default_rng(make()).random(5).fetch() for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    older = wt.random.RandomState(make()).rand(5).fetch()
+    np.testing.assert_array_equal(older, wt.random.RandomState(make()).rand(5).fetch())
+
+
+def test_a_generator_is_a_seed_that_is_used_up():
+    rng = np.random.default_rng(1)
+    first, second = (wt.random.default_rng(rng).random(5).fetch() for _ in range(2))
+    assert not np.array_equal(first, second)
+    own = wt.random.default_rng(2)
+    assert wt.random.default_rng(own) is own
+    for seed, error in ((-1, ValueError), (1.5, TypeError), ("a", TypeError), ([1, -2], ValueError)):
+        with pytest.raises(error, match="seed is"):
+            wt.random.default_rng(seed)
+
+
+BELOW = np.array([4.0, -1.0, 0.0])
+FAULTS = {
+    "divide": lambda x: 1 / x,
+    "invalid": lambda x: wt.log(x + wt.abs(x) - 2),
+    "over": lambda x: wt.exp(x * 1000).sum(),
+    "under": lambda x: (x * 1e-300) * (x * 1e-300),
+}
+
+
+@pytest.fixture(scope="module", params=["direct", "threads", "processes"])
+def somewhere(request):
+    if request.param == "direct":
+        with wt.Session(workers=1) as session:
+            yield session
+    else:
+        with wt.Session(workers=1, backend=request.param, direct=False) as session:
+            yield session
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("hidden", [False, True])
+def test_floating_point_errors_raise_where_numpy_is_told_to(somewhere, kind, hidden):
+    def made():
+        x = wt.asarray(BELOW, chunk_size=2)
+        return FAULTS[kind](wt.sort(x[x > -9]) if hidden else x)
+
+    raises: dict[str, Any] = {**dict.fromkeys(FAULTS, "ignore"), kind: "raise"}
+    ignores: dict[str, Any] = dict.fromkeys(FAULTS, "ignore")
+    with np.errstate(**raises):
+        with pytest.raises(FloatingPointError):
+            made().fetch(somewhere)
+        with pytest.raises(FloatingPointError):
+            made().execute(somewhere, wait=False).result()
+    with np.errstate(**ignores):
+        made().fetch(somewhere)
+
+
+def test_values_that_are_no_numbers_are_silent_by_default(somewhere, recwarn):
+    assert np.isinf((1 / wt.asarray(BELOW, chunk_size=2)).fetch(somewhere)).sum() == 1
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("name", ["mean", "var", "std", "nanmean", "nanvar", "nanstd", "average", "sum"])
+@pytest.mark.parametrize("chunk_size", [7_000, 100_000])
+@pytest.mark.parametrize("axis", [None, 0])
+def test_sums_in_half_precision_are_rounded_once(name, chunk_size, axis):
+    x = np.random.default_rng(5).uniform(0, 0.5, (100_000, 2)).astype(np.float16)
+    wanted = getattr(np, name)(x.astype(np.float64), axis=axis)
+    found = getattr(wt, name)(wt.asarray(x, chunk_size=chunk_size), axis=axis).fetch()
+    assert np.asarray(found).dtype == np.float16
+    np.testing.assert_allclose(np.asarray(found), wanted, rtol=float(np.finfo(np.float16).eps))
+
+
+def test_sums_beyond_half_precision_have_a_mean():
+    for x in (np.full(5, 60_000, np.float16), np.ones(70_000, np.float16)):
+        given = wt.asarray(x, chunk_size=3 if x.size == 5 else 30_000)
+        weights = wt.asarray(np.ones(x.size, np.float16))
+        for found in (given.mean(), wt.nanmean(given), wt.mean(given, where=x > 0), wt.average(given, weights=weights)):
+            same(found, x[0])
+        for found in (given.var(), wt.nanvar(given), given.var(dtype=np.float16), wt.var(given, where=x > 0)):
+            same(found, np.float16(0))
+    same(wt.asarray(np.array([60_000, 60_000, -60_000], np.float16), chunk_size=1).sum(), np.float16(60_000))
+
+
+@pytest.mark.parametrize("change", ["real", "imag", "of a transpose", "by a function", "of real numbers"])
+def test_parts_of_complex_numbers_are_views(change):
+    def changed(x, module):
+        if change == "real":
+            x.real[1:, 0] = 5
+        elif change == "imag":
+            part = x.imag
+            part += 2
+        elif change == "of a transpose":
+            x.T.imag[0] = -1
+        elif change == "by a function":
+            module.real(x)[0] = 50
+        else:
+            x = x.imag.copy()
+            x.real[0] = 9
+        return x
+
+    values = (np.arange(6) + 1j).reshape(2, 3)
+    same(changed(wt.array(values, chunk_size=2), wt), changed(values.copy(), np))
+
+
+DAYS = np.array(["2020-01-01", "2020-01-03", "2020-01-08", "2020-01-09"], "M8[D]")
+SECONDS = np.array([1, 5, 200], "m8[s]")
+TABLE = np.array([[0, 1, 4], [1, 2, 3]])
+
+
+@pytest.mark.parametrize("library", [wt, np])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"prepend": 0},
+        {"append": 9, "n": 2},
+        {"prepend": 0.5, "append": 7, "axis": 0},
+        {"prepend": TABLE[:, :1], "append": np.array(3)},
+    ],
+)
+def test_differences_take_numbers_at_the_ends(library, how):
+    same(library.diff(wt.asarray(TABLE, chunk_size=2), **how), np.diff(TABLE, **how))
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "how"),
+    [
+        ([0.0, 1.0], [2, 5], {"num": 4}),
+        (0, np.array([[2, 3], [4, -5]]), {"num": 3, "axis": 1}),
+        (np.array([1, 2], np.float32), 3, {"num": 5, "endpoint": False}),
+        ([-1, -2], [1j, 2], {"num": 3, "axis": -1}),
+        ([-1, -2], [1, 2], {"num": 4, "dtype": int}),
+        (-1, 1, {"num": 4, "dtype": int}),
+        (0, [2, 3], {"num": 0}),
+    ],
+)
+def test_linspace_between_arrays(start, stop, how):
+    for retstep in (False, True):
+        wanted = np.linspace(start, stop, retstep=retstep, **how)
+        first = start if np.ndim(start) == 0 else wt.asarray(np.asarray(start))
+        last = stop if np.ndim(stop) == 0 else wt.asarray(np.asarray(stop), chunk_size=1)
+        found = wt.linspace(first, last, retstep=retstep, **how)
+        for one, expected in zip(found, wanted, strict=True) if retstep else [(found, wanted)]:
+            np.testing.assert_allclose(np.asarray(one), expected, rtol=1e-6)
+            assert np.asarray(one).dtype == np.asarray(expected).dtype
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "how"),
+    [
+        ("logspace", (0, 3), {}),
+        ("logspace", (0.5, 2, 7), {"base": 2}),
+        ("logspace", (1, 2, 5, False), {}),
+        ("logspace", (0, 1, 0), {}),
+        ("logspace", (0, 3, 4), {"dtype": int}),
+        ("logspace", ([0, 1], [2, 3], 4), {"axis": 1}),
+        ("geomspace", (1, 1000, 4), {}),
+        ("geomspace", (-1, -256, 9), {}),
+        ("geomspace", (1, 1000, 3, False), {}),
+        ("geomspace", (3, 5, 0), {}),
+        ("geomspace", (3, 5, 1), {}),
+        ("geomspace", (1000, 1, 7), {"dtype": "float32"}),
+    ],
+)
+def test_numbers_with_equal_ratios(name, args, how):
+    wanted = getattr(np, name)(*args, **how)
+    found = getattr(wt, name)(*args, **how)
+    assert found.dtype == wanted.dtype
+    np.testing.assert_allclose(found.fetch(), wanted, rtol=1e-6)
+    np.testing.assert_allclose(getattr(wt, name)(*args, **how, chunk_size=2).fetch(), wanted, rtol=1e-6)
+
+
+def test_equal_ratios_take_numbers_of_one_sign():
+    for args in ((0, 1), (-1, 1)):
+        with pytest.raises(ValueError, match=r"zero|one sign"):
+            wt.geomspace(*args)
+    with pytest.raises(TypeError, match="single real numbers"):
+        wt.geomspace([1, 2], 3)
+
+
+@pytest.mark.parametrize("edge_order", [1, 2])
+def test_gradients_of_dates_are_durations(edge_order):
+    same(wt.gradient(wt.asarray(DAYS), edge_order=edge_order), np.gradient(DAYS, edge_order=edge_order))
+
+
+def test_durations_are_real_and_have_a_mean():
+    for x in (DAYS, SECONDS, np.array(["a"])):
+        same(wt.isreal(wt.asarray(x)), np.isreal(x))
+        same(wt.iscomplex(wt.asarray(x)), np.iscomplex(x))
+    same(wt.mean(wt.asarray(SECONDS), dtype="int8"), np.mean(SECONDS, dtype="int8"))
+
+
+@pytest.mark.parametrize("dtype", ["U3", "S3", "M8[D]", "m8[s]", "i4,f4", object])
+def test_zeros_of_any_dtype(dtype):
+    x = np.zeros(2, dtype)
+    for made in (wt.zeros(2, dtype=dtype), wt.zeros_like(wt.asarray(x)), wt.zeros_like(wt.ones(2), dtype=dtype)):
+        same(made, x)
+
+
+def test_text_of_no_axes_keeps_its_length():
+    for x in (np.array("abc", "U4"), np.array(b"ab", "S5")):
+        for given in (wt.asarray(x), wt.full_like(wt.asarray(x), "x")):
+            assert given.dtype == np.asarray(given).dtype == x.dtype
+
+
+def test_casting_holds_for_functions_of_numpy():
+    x: Any = wt.arange(4)
+    same(np.add(x, 0.5, out=x, casting="unsafe"), np.arange(4))
+    into: Any = wt.zeros(8, dtype=int)
+    same(np.concatenate([x * 1.5, x], out=into, casting="unsafe"), [0, 1, 3, 4, 0, 1, 2, 3])
+    same(np.concatenate([x, x], dtype="f4", casting="unsafe"), np.tile(np.arange(4, dtype="f4"), 2))
+    for library in (wt, np):
+        with pytest.raises(TypeError, match="Cannot cast"):
+            library.concatenate([x, x], dtype="f4", casting="no").fetch()
+
+
+@pytest.mark.parametrize("mode", ["wrap", "clip", "raise"])
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_take_by_mode(mode, axis):
+    at = np.array([-4, 0, 7]) if mode != "raise" else np.array([0, 1])
+    x = wt.asarray(TABLE, chunk_size=2)
+    same(wt.take(x, wt.asarray(at), axis=axis, mode=mode), np.take(TABLE, at, axis, mode=mode))
+    with pytest.raises(ValueError, match="clipmode"):
+        wt.take(x, at, mode="none")
+
+
+@pytest.mark.parametrize("equal_nan", [False, True])
+def test_nan_is_equal_on_request(equal_nan):
+    x = np.array([np.nan, 1, np.nan, 2, 1])
+    given = wt.asarray(x, chunk_size=2)
+    same(wt.array_equal(given, x, equal_nan=equal_nan), np.array_equal(x, x, equal_nan=equal_nan))
+    same(wt.array_equal(wt.asarray(DAYS), DAYS, equal_nan=equal_nan), np.True_)
+    same(wt.unique(given, equal_nan=equal_nan), np.unique(x, equal_nan=equal_nan))
+    found, counted = wt.unique(given, return_counts=True, equal_nan=equal_nan)
+    values, counts = np.unique(x, return_counts=True, equal_nan=equal_nan)
+    same(found, values)
+    same(counted, counts)
+
+
+def test_items_by_index():
+    x = wt.asarray(TABLE, chunk_size=2)
+    assert [x.item(3), x.item(-1), x.item(1, 2), x.item((0, 1))] == [1, 3, 3, 1]
+    assert type(x.item(1, 2)) is int
+    refused: list[Any] = [(), (6,), (2, 0)]
+    for index in refused:
+        with pytest.raises((ValueError, IndexError)):
+            x.item(*index)
+
+
+def test_matmul_into_an_array():
+    out = wt.zeros((2, 2), dtype=int)
+    assert wt.matmul(TABLE, wt.asarray(TABLE.T), out=out) is out
+    same(out, TABLE @ TABLE.T)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [((1, 0),), (range(2),), range(2), range(0), ((),), (slice(None), range(2)), ((0, 1), (1, 2)), (((0, 1), (1, 0)),)],
+)
+def test_sequences_of_positions(index):
+    same(wt.asarray(TABLE, chunk_size=2)[index], TABLE[index])
+
+
+@pytest.mark.parametrize(("x", "y"), [(None, 1), (1.5, None), (np.array([1, None, "a"], object), 2)])
+def test_where_chooses_objects(x, y):
+    condition = np.array([True, False, True])
+    same(wt.where(wt.asarray(condition, chunk_size=2), x, y), np.where(condition, x, y))
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (3, 4), (2, 3, 3)])
+def test_the_triangular_factor_alone(shape):
+    x = np.arange(float(np.prod(shape))).reshape(shape) ** 2
+    found = wt.linalg.qr(wt.asarray(x), mode="r")
+    np.testing.assert_allclose(found.fetch(), np.linalg.qr(x, mode="r"), atol=1e-9)
+
+
+FLAGS = np.array([True, False, True])
+RECORDS = np.array([(1, 2.5, 3), (4, 5.5, 6), (7, 8.5, 9)], [("x", int), ("y", float), ("z", np.int8)])
+TIMES = np.array(["2020-01-01", "2021-05-06"], "M8[D]")
+WEIGHTS = np.array([1, 2, 0, 3])
+
+
+@pytest.mark.parametrize("exponent", [2, 3, 0, 2.0, True, np.int64(2)])
+def test_powers_of_truth_values(exponent):
+    same(wt.asarray(FLAGS, chunk_size=2) ** exponent, FLAGS**exponent)
+    same(wt.pow(wt.asarray(FLAGS), exponent), np.power(FLAGS, exponent))
+
+
+@pytest.mark.parametrize("values", [[0, "", None, 3], [1, "a"], [0, ""], [], [[1, "a"], [0, "x"]]])
+def test_the_truth_of_objects(values):
+    given = np.array(values, object)
+    for xp in (wt.any, wt.all):
+        for axis in (None, 0):
+            wanted = getattr(np, xp.__name__)(given, axis=axis)
+            found = xp(wt.asarray(given, chunk_size=2), axis=axis)
+            assert found.dtype == bool
+            same(found, wanted)
+
+
+def test_the_deviation_of_objects():
+    given = np.array([1, 2, 4.5], object)
+    assert float(wt.std(wt.asarray(given, chunk_size=2))) == pytest.approx(np.std(given))
+
+
+@pytest.mark.parametrize("names", [["x", "y"], ["y", "x"], ["z"]])
+def test_several_fields(names):
+    x = wt.asarray(RECORDS, chunk_size=2)
+    found, wanted = x[names], RECORDS[names]
+    assert found.dtype == wanted.dtype
+    assert found.fetch().tolist() == wanted.tolist()
+    same(found[names[0]], wanted[names[0]])
+    values = RECORDS.copy()
+    x[names][names[0]][1:] = 0
+    values[names][names[0]][1:] = 0
+    assert x.fetch().tolist() == values.tolist()
+    with pytest.raises(KeyError, match="q"):
+        x[["x", "q"]]
+
+
+def test_a_cast_that_changes_nothing_need_not_copy():
+    x = wt.asarray(TABLE)
+    assert x.astype(x.dtype, copy=False) is x
+    assert x.astype(x.dtype) is not x
+    assert x.astype(np.float32, copy=False).dtype == np.float32
+
+
+@pytest.mark.parametrize("diagonal", [lambda x: x.diagonal(1), lambda x: x.diagonal()[1:]])
+def test_a_diagonal_is_a_view_that_is_only_read(diagonal):
+    values = np.arange(16.0).reshape(4, 4)
+    x = wt.asarray(values.copy(), chunk_size=2)
+    for given in (values, x):
+        found = diagonal(given)
+        assert not found.flags.writeable
+        with pytest.raises(ValueError, match="read-only"):
+            found[0] = 5
+        with pytest.raises(ValueError, match="read-only"):
+            found += 1
+        given[:] += 100
+        np.testing.assert_array_equal(np.asarray(found), diagonal(values))
+    same(x, values)
+
+
+def message(make):
+    with pytest.raises((ValueError, TypeError)) as error:
+        make()
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda xp, x: xp.matrix_transpose(x[0]),
+        lambda xp, x: xp.broadcast_to(x, (2, 7)),
+        lambda xp, x: xp.broadcast_to(x, (3,)),
+        lambda xp, x: xp.broadcast_to(x, (-1, 2, 3)),
+        lambda xp, x: xp.broadcast_to(x, ()),
+        lambda xp, x: x < None,
+        lambda xp, x: xp.asarray(TIMES) < None,
+        lambda xp, x: xp.asarray(TIMES - TIMES) <= None,
+        lambda xp, x: xp.quantile(x, 0.5, weights=x),
+        lambda xp, x: x.view(np.dtype("V5")),
+    ],
+)
+def test_errors_are_worded_as_those_of_numpy(make):
+    values = np.arange(6.0).reshape(2, 3)
+    assert message(lambda: make(wt, wt.asarray(values))) == message(lambda: make(np, values))
+
+
+@pytest.mark.parametrize("compare", [operator.lt, operator.ge, operator.eq, operator.ne])
+def test_dates_of_python_are_compared(compare):
+    x, date = wt.asarray(TIMES, chunk_size=1), datetime.date(2020, 1, 1)
+    same(compare(x, date), compare(TIMES, date))
+    same(compare(date, x), compare(date, TIMES))
+    same(compare(x - x, datetime.timedelta(1)), compare(TIMES - TIMES, datetime.timedelta(1)))
+
+
+@pytest.mark.parametrize("name", ["quantile", "percentile", "nanquantile"])
+@pytest.mark.parametrize("axis", [None, 1, (0, 1)])
+def test_quantiles_of_weighted_elements(name, axis):
+    values = np.array([[3.0, 1, 2, 9], [4, 4, 0, 7], [5, 6, 8, 2]])
+    x = wt.asarray(values, chunk_size=2)
+    q = 25 if name == "percentile" else [0.25, 0.5]
+    for weights in (values + 1, WEIGHTS) if axis == 1 and name != "nanquantile" else (values + 1,):
+        how = {"axis": axis, "method": "inverted_cdf"}
+        given = wt.asarray(weights, chunk_size=3)
+        same(getattr(wt, name)(x, q, weights=given, **how), getattr(np, name)(values, q, weights=weights, **how))
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, "V8", np.uint8, "c16", "i4,f4"])
+def test_bytes_as_another_type(kind):
+    values = np.arange(24.0).reshape(2, 12)
+    for chunks in (12, 4, 3):
+        x = wt.asarray(values.copy(), chunk_size=chunks)
+        found, wanted = x.view(kind), values.copy().view(kind)
+        assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
+        assert found.fetch().tolist() == wanted.tolist()
+    changed = values.copy()
+    changed.view(kind)[1, :2] = changed.view(kind)[0, 1]
+    found[1, :2] = found[0, 1]
+    same(x, changed)
+    with pytest.raises(ValueError, match="divisor"):
+        wt.zeros(3, dtype="i1").view("i2")

@@ -11,8 +11,8 @@ from weft.frontends.tensors.arrays import computing
 from weft.frontends.tensors.arrays.chunkwise import map_chunk
 from weft.frontends.tensors.eager import MOST_CHUNKS, MOST_ELEMENTS, evaluate, small
 from weft.model.errors import TaskError, UsageError
+from weft.model.raised import as_raised
 from weft.operators.regions import TILE
-from weft.tensor.raised import as_raised
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """Long arrays are sorted, and their values found, without any task that reads all of them."""
 
 import random
+from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -90,3 +92,65 @@ def test_what_is_not_zero_is_found_in_each_chunk_of_rows(where):
     for one, other in zip(found, np.nonzero(values), strict=True):
         np.testing.assert_array_equal(one.fetch(), other)
     assert len(found[0].chunks[0]) == 3
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.float32, np.complex128])
+@pytest.mark.parametrize("one_nan", [True, False])
+def test_values_and_what_is_wanted_beside_them(dtype, one_nan, seed):
+    draw = np.random.default_rng(seed)
+    values = draw.integers(0, 200, 1000).astype(dtype)
+    if values.dtype.kind in "fc":
+        values[draw.integers(0, 1000, 20)] = np.nan
+        values[draw.integers(0, 1000, 20)] = -0.0
+    x = wt.asarray(values, chunk_size=150)
+    with wt.Session(workers=2, direct=False):
+        for firsts, numbers, counts in product([True, False], repeat=3):
+            how: Any = {"return_index": firsts, "return_inverse": numbers, "return_counts": counts}
+            found = as_tuple(wt.unique(x, **how, equal_nan=one_nan))
+            wanted = as_tuple(np.unique(values, **how, equal_nan=one_nan))
+            for at, (one, other) in enumerate(zip(found, wanted, strict=True)):
+                assert one.dtype == other.dtype
+                if numbers and not firsts and at == 1:  # NumPy numbers different NaNs in any order
+                    np.testing.assert_array_equal(wanted[0][one.fetch()], values)
+                else:
+                    np.testing.assert_array_equal(one.fetch(), other)
+
+
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def test_no_task_reads_all_values():
+    from weft.frontends.tensors.compiler import compile_nodes
+
+    x = wt.random.random(2**20, chunk_size=2**14)
+    compiled = compile_nodes(
+        [one._node for one in (*wt.unique_all(x), wt.unique_values(x), wt.unique_counts(x).counts)]
+    )
+    assert max(need.total for need in compiled._needs) < 2**22
+    assert wt.unique_values(x)._node.chunks == 2**6
+
+
+@pytest.mark.parametrize("invert", [False, True])
+@pytest.mark.parametrize(
+    ("lengths", "chunks"), [((1000, 900), (150, 70)), ((200, 5000), (101, 400)), ((30, 7), (10, 3))]
+)
+def test_members_of_many_values(lengths, chunks, invert, seed, where):
+    draw = np.random.default_rng(seed)
+    first, second = (draw.integers(0, 400, n).astype(float) for n in lengths)
+    first[draw.integers(0, lengths[0], 5)] = np.nan
+    second[draw.integers(0, lengths[1], 5)] = np.nan
+    second[0] = -0.0
+    x, y = wt.asarray(first, chunk_size=chunks[0]), wt.asarray(second, chunk_size=chunks[1])
+    np.testing.assert_array_equal(wt.isin(x, y, invert=invert).fetch(), np.isin(first, second, invert=invert))
+    square = wt.asarray(first[:30].reshape(5, 6), chunk_size=(2, 4))
+    wanted = np.isin(first[:30].reshape(5, 6), second, invert=invert)
+    np.testing.assert_array_equal(wt.isin(square, y, invert=invert).fetch(), wanted)
+    np.testing.assert_array_equal(wt.setdiff1d(x, y).fetch(), np.setdiff1d(first, second))
+
+
+def test_chunks_without_elements_have_no_values_to_number():
+    x = wt.arange(1000.0, chunk_size=100)
+    few = x[(x < 50) | (x > 880)]
+    assert wt.unique_inverse(few).inverse_indices.fetch().tolist() == list(range(169))
+    assert wt.isin(few, x).fetch().all()

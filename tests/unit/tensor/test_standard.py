@@ -123,7 +123,7 @@ class TestErrorsAtTheCall:
             (lambda: wt.linalg.det(unread(3)), np.linalg.LinAlgError),
             (lambda: wt.linalg.solve(unread(2, 2), unread(3)), ValueError),
             (lambda: wt.linalg.svd(unread(2, 2, dtype="float16")), TypeError),
-            (lambda: wt.linalg.qr(unread(2, 2), mode="raw"), ValueError),
+            (lambda: wt.linalg.qr(unread(2, 2), mode="raw"), ValueError),  # type: ignore[call-overload]
             (lambda: wt.linalg.matrix_norm(unread(2, 2), ord=5), ValueError),
             (lambda: wt.linalg.outer(unread(2, 2), unread(2)), ValueError),
             (lambda: wt.fft.rfft(unread(4, dtype="complex128")), TypeError),

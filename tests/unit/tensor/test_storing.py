@@ -19,6 +19,7 @@ from weft.model.errors import (
     TaskError,
     UnreadableError,
     UsageError,
+    WeftError,
 )
 
 X = np.random.default_rng(3).random((20, 14))
@@ -163,7 +164,7 @@ def test_several_are_stored_together_or_later():
     with pytest.raises(UsageError, match=r"shape \(4,\) does not fit into a target of shape \(3,\)"):
         wt.store(wt.ones(4), np.zeros(3))
 
-    with pytest.raises(UsageError, match="1 arrays and 2 targets"):
+    with pytest.raises(UsageError, match="1 array cannot be stored into 2 targets"):
         wt.store([wt.ones(4)], targets)
 
 
@@ -184,6 +185,19 @@ def test_a_store_in_memory_is_written_from_everywhere(session, zarr):
     store = zarr.storage.MemoryStore()
     wt.to_zarr(store, wt.asarray(X, chunk_size=7)).execute()
     np.testing.assert_array_equal(zarr.open_array(store)[:], X)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("kind", [">f8", ">i4", ">c16", ">M8[D]", "<f8"])
+def test_zarr_arrays_keep_their_byte_order(session, zarr, tmp_path, kind, zarr_format):
+    values = np.arange(6).astype(kind)
+    wt.to_zarr(tmp_path / "a.zarr", wt.asarray(values, chunk_size=4), zarr_format=zarr_format).execute()
+    found, x = zarr.open_array(tmp_path / "a.zarr"), wt.from_zarr(tmp_path / "a.zarr")
+    assert x.dtype == found.dtype  # format 3 has the order beside the type
+    assert x.fetch().dtype.newbyteorder("=") == values.dtype.newbyteorder("=")
+    np.testing.assert_array_equal(found[:], values)
+    np.testing.assert_array_equal(x.fetch(), values)
+    np.testing.assert_array_equal(wt.equal(x, values).fetch(), np.ones(6, bool))
 
 
 def test_what_is_in_memory_is_not_written_on_the_way_by_worker_processes():
@@ -364,3 +378,58 @@ def test_nothing_is_written_a_second_time_beside_the_first(tmp_path):
         "written": True,
         "array-multiply": True,
     }
+
+
+class TestTargetThatIsRead:
+    """Tasks would read what other tasks have written."""
+
+    @pytest.fixture(params=["memory", "part", "map", "file"])
+    def both(self, request, tmp_path):
+        """An array, and a target with the same values."""
+        values = np.arange(300_000)
+        if request.param in ("memory", "part"):
+            return wt.from_array(values), values if request.param == "memory" else values[:0:-1]
+        np.save(tmp_path / "a.npy", values)
+        target = np.load(tmp_path / "a.npy", mmap_mode="r+")
+        return wt.from_array(target) if request.param == "map" else wt.load(tmp_path / "a.npy"), target
+
+    def test_it_is_refused(self, both):
+        x, target = both
+        before = np.array(target)
+        with pytest.raises(ConflictError, match="reads the target"):
+            wt.store([wt.ones(3), x[::-1][: len(target)]], [np.zeros(3), target])
+        assert np.array_equal(target, before)
+
+    def test_a_computed_array_may_be_stored(self, both):
+        x, target = both
+        wanted = np.array(x[::-1][: len(target)].fetch())
+        wt.store([wt.array(wanted)], [target])
+        assert np.array_equal(target, wanted)
+
+
+class TestFileThatChanges:
+    @pytest.fixture
+    def path(self, tmp_path):
+        np.save(tmp_path / "a.npy", np.ones((1000, 1000)))
+        return tmp_path / "a.npy"
+
+    @pytest.mark.parametrize("shape", [(10, 10), (1000, 1000), (2000, 1000)])
+    def test_it_is_told_and_ends_no_process(self, path, shape):
+        x = wt.load(path)
+        np.save(path, np.zeros(shape))
+        with pytest.raises(WeftError, match="has changed since it was loaded"):
+            x.sum().fetch()
+        assert wt.load(path).sum().fetch() == 0
+
+    def test_a_computed_array_keeps_its_values(self, path):
+        x = wt.load(path).execute()
+        mapped = np.load(path, mmap_mode="r+")
+        mapped[:] = 0
+        mapped.flush()
+        assert x.sum().fetch() == 1e6
+
+    def test_a_file_that_is_gone_is_told(self, path):
+        x = wt.load(path)
+        path.unlink()
+        with pytest.raises(WeftError, match="there is no file"):
+            x.sum().fetch()

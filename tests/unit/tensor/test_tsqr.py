@@ -39,3 +39,10 @@ def test_a_product_over_a_long_axis_adds_up_parts():
     y = wt.random.rand(1000, 7, chunk_size=(100, 7))
     widths = [vertex.parallelism for vertex in compile_nodes([(y.T @ y)._node]).graph.vertices.values()]
     assert widths == [10, 2, 1]
+
+
+def test_parts_of_a_product_that_are_larger_than_its_chunks_are_few():
+    x = wt.random.rand(1000, 400, chunk_size=(100, 400))
+    widths = [vertex.parallelism for vertex in compile_nodes([(x.T @ x)._node]).graph.vertices.values()]
+    assert widths[-2:] == [3, 1]
+    np.testing.assert_allclose((x.T @ x).fetch(), x.fetch().T @ x.fetch(), rtol=1e-12)

@@ -27,7 +27,7 @@ class Host:
 
 @pytest.fixture
 def context() -> WorkerTaskContext:
-    lease: Any = SimpleNamespace(host=Host(), attempt=0, resources=None, id=1, stop=False, gate=None)
+    lease: Any = SimpleNamespace(host=Host(), attempt=0, resources=None, id=1, stop=False, gate=None, worker=-1)
     code: Any = SimpleNamespace(vertex="scan", n=1, params={}, items=None, outputs={}, streams=(), style=Style.TASK)
     return WorkerTaskContext(lease, code, 0)
 

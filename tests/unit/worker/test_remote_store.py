@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from weft.model.chunks import ChunkRef
 from weft.model.errors import NotFoundError, ProgramError
 from weft.store.api import ABSENT, Column
+from weft.store.row_index import SPARSE
+from weft.store.rows import as_row
 from weft.store.segments import SegmentWriter
 from weft.worker.remote_store import LARGE, PackingError, RemoteStore, pack, unpack
 
@@ -117,3 +119,14 @@ def test_a_small_value_in_the_place_of_a_file_is_not_tracked(writer):
     store, column = stored(unpack(pack([np.zeros(LARGE)], writer)))
     store.put_range(column, 0, ["small"])
     assert column.tracked == {}
+
+
+def test_rows_that_were_sent_for_other_readers_are_indexed_too():
+    row = as_row({1: "one"}, 9, "a[0]")
+    store, column = stored([row, ABSENT], parts=9)
+    store.index(column, SPARSE)
+    assert column.index is not None
+    assert column.index.pieces("edge", (0, 2, 1, 2)) == [(0, 1)]
+    store.put_range(column, 1, [row])
+    store.index(column, SPARSE)
+    assert column.index.pieces("edge", (0, 2, 1, 2)) == [(0, 1), (1, 1)]

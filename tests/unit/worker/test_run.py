@@ -8,9 +8,9 @@ from weft.graph.lease import Cone
 from weft.graph.routers import Broadcast, Group, OneToOne, ScatterGather
 from weft.model.errors import DiskFullError, ProgramError, RunCancelledError
 from weft.model.program import Program, Style
-from weft.store.api import ABSENT, Column
+from weft.store.api import ABSENT, Column, sizeof
+from weft.store.rows import EdgeValues
 from weft.worker.code import InputCode, TaskCode
-from weft.worker.context import EdgeValues
 from weft.worker.lease import WorkerLease
 from weft.worker.remote_store import RemoteStore
 from weft.worker.run import run
@@ -29,9 +29,17 @@ def reading(router, values, **options) -> InputCode:
 def code(fn, *inputs, n=10, vertex="work", outputs=None, only=0, **fields) -> TaskCode:
     measured = fields.pop("measured", ())
     counted = fields.pop("counted", False)
+    parts = fields.pop("parts", 0)
     program = Program(fn, **fields)
     return TaskCode(
-        vertex, n, program, (inputs, outputs or {}, frozenset()), only=only, measured=measured, counted=counted
+        vertex,
+        n,
+        program,
+        (inputs, outputs or {}, frozenset()),
+        only=only,
+        parts=parts,
+        measured=measured,
+        counted=counted,
     )
 
 
@@ -246,8 +254,31 @@ def test_bytes_are_counted_for_each_partition():
     assert sums[0] - sums[1] == 150
 
 
+def test_bytes_are_counted_for_the_partitions_that_have_any():
+    rows = [{7: b"x" * 100}, {7: b"", 10**6: b"y" * 10}]
+    body = code(lambda item: rows[item], items=range(2), outputs={"e": 10**7}, measured=("e",), parts=10**7)
+    ((edge, sums),) = ran(body, 0, 2).stats
+    assert (edge, sums) == ("e", {7: sizeof(b"x" * 100) + sizeof(b""), 10**6: sizeof(b"y" * 10)})
+
+
+def test_a_mapping_with_another_key_fails_its_task():
+    outcome = ran(code(lambda item: {item: "piece"}, items=[2, 3], outputs={"e": 3}, parts=3), 0, 2)
+    assert (outcome.hi, outcome.vertex, outcome.index) == (1, "work", 1)
+    assert "a piece for partition 3 of 3" in outcome.message
+
+
 def test_rows_are_the_lengths_of_values():
     assert ran(code(lambda item: [0] * item, items=[3, 0, 4], counted=True)).rows == 7
+
+
+def test_rows_of_tables_are_counted_also_in_pieces():
+    class Table:
+        def __init__(self, rows):
+            self.num_rows = rows
+
+    assert ran(code(lambda item: Table(item), items=[3, 0, 4], counted=True)).rows == 7
+    body = code(lambda: {1: Table(5), 6: Table(2)}, outputs={"e": 8}, parts=8, counted=True)
+    assert ran(body).rows == 7 * 3  # of three tasks
 
 
 def test_the_caller_sees_values_as_they_are_made():

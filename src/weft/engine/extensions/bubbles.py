@@ -61,7 +61,7 @@ def form(core: Core, growth: Growth) -> None:
         _row(core, bubble, [core.by_id[name] for name in bubble.vertices])
     for stage in growth.stages:
         # An unslotted service has no slot to allocate together.
-        if stage.vertex.kind is VertexKind.SERVICE and not stage.light and stage.bubble < 0:
+        if stage.vertex.kind is VertexKind.SERVICE and not stage.light and stage.bubble < 0 and stage.control is None:
             _surround(core, stage, new)
     for row in core.bubbles[before:] if patched else ():
         for stage in row.stages:  # tasks that a patch made ready now wait for the other members
@@ -81,6 +81,7 @@ def _surround(core: Core, service: Stage, new: set[int]) -> None:
             and dst.index in new
             and dst.id not in branches
             and dst.bubble < 0
+            and dst.control is None
             and dst not in members
             and _orderly(core, [*members, dst])
         ):
@@ -108,7 +109,7 @@ def _row(core: Core, bubble: Bubble, stages: list[Stage]) -> None:
     stages = sorted(stages, key=lambda stage: (stage.depth, stage.index))
     row = BubbleRow(bubble, len(core.bubbles), stages)
     core.bubbles.append(row)
-    if len(stages) > 1 or bubble.prewarmed:
+    if len(stages) > 1 or bubble.prewarmed or bubble.whole:
         for stage in stages:
             stage.bubble = row.index
 
@@ -136,13 +137,14 @@ def _orderly(core: Core, members: list[Stage]) -> bool:
     return True
 
 
-def _move(core: Core, row: BubbleRow, cause: str) -> None:
+def move_bubble(core: Core, row: BubbleRow, cause: str) -> None:
+    """Move a bubble along its table."""
     row.state = step(BUBBLE, row.state, cause, row.bubble.id, lambda subject: story(core, subject))
 
 
 def form_again(core: Core, row: BubbleRow, cause: str) -> None:
     """Let a bubble ask again, perhaps after a patch that came while it held its slots."""
-    _move(core, row, cause)
+    move_bubble(core, row, cause)
     _loosen(core, row)
     core.later(Phase.REQUESTS, *(stage for stage in row.stages if stage.bubble >= 0))
 
@@ -161,31 +163,34 @@ def _due(core: Core, stage: Stage) -> None:
     row = core.bubbles[stage.bubble]
     if stage.status in ENDED:
         member_ended(core, stage)
+    if row.controlled or core.status not in GOING:
+        return
     if row.state is BubbleState.DONE and stage.ready.count:
         form_again(core, row, "output_lost")  # only the recomputed tasks ask for slots
     if row.state is BubbleState.HELD:
-        _start_members(core, row)
+        start_members(core, row)
         _lend_back(core, row)
         if stage.ready.count and not stage.light:
             ask(core, stage)  # its slot was lost with a worker
     elif row.state is BubbleState.FORMING and _complete(row):
-        _move(core, row, "complete")
+        move_bubble(core, row, "complete")
         row.request = core.fresh()
         core.requests[row.request] = RequestRow(row.request, None, bubble=row.index)
         wants = tuple(
-            (member.id, left, _with_windows(core, member), member.vertex.placement)
+            (member.id, left, with_windows(core, member), member.vertex.placement)
             for member in row.stages
             if member.status not in ENDED
             and not member.light
             and (left := member.n - member.over - member.executing) > 0  # a service goes on while its readers restart
         )
-        row.timer = core.set_timer(core.now + row.bubble.timeout_s, "bubble", row.index)
+        if not row.bubble.whole:
+            row.timer = core.set_timer(core.now + row.bubble.timeout_s, "bubble", row.index)
         core.note(row.bubble.id, NoteKind.BUBBLE_ASKS, sum(want[1] for want in wants))
         workers = bound(core, row.stages)
         core.out.append(Acquire(row.request, wants, row.bubble.prewarmed, avoided(core), workers))
 
 
-def _with_windows(core: Core, stage: Stage) -> tuple[Resources, ...]:
+def with_windows(core: Core, stage: Stage) -> tuple[Resources, ...]:
     """Return the resources of a task, with its share of the windows of its output streams."""
     streamed = sum(link.edge.storage is Storage.EPHEMERAL for link in stage.outputs)
     share = streamed * core.tuning.stream_bytes // stage.n if stage.n > 0 else 0
@@ -203,7 +208,7 @@ def _complete(row: BubbleRow) -> bool:
         wanted = stage.n if stage.released < 0 else min(stage.released, stage.n)
         if not inside and stage.ready.count < wanted - stage.over - stage.executing:
             return False
-        if inside and any(not _there(link) for link in stage.inputs if link.src.bubble != stage.bubble):
+        if inside and any(not is_there(link) for link in stage.inputs if link.src.bubble != stage.bubble):
             return False
     return True
 
@@ -223,11 +228,11 @@ def give_back(core: Core, slots: list[tuple[int, int, int]]) -> None:
 def _lend_back(core: Core, row: BubbleRow) -> None:
     """Release the slots of members whose inputs from outside were lost: the recomputation may need these slots."""
     for stage in row.stages:
-        if row.slots.get(stage.index) and any(not _there(k) for k in stage.inputs if k.src.bubble != stage.bubble):
+        if row.slots.get(stage.index) and any(not is_there(k) for k in stage.inputs if k.src.bubble != stage.bubble):
             give_back(core, row.slots.pop(stage.index))
 
 
-def _there(link: PhysicalEdge) -> bool:
+def is_there(link: PhysicalEdge) -> bool:
     """Return whether the destination need not wait for an input any more; a ONE_SUCCESS input may have failed."""
     ended = link.src.status in ENDED
     if link.gate and not (ended and link.edge.scheduling.outcome is Outcome.ONE_SUCCESS):
@@ -238,17 +243,21 @@ def _there(link: PhysicalEdge) -> bool:
 def _granted(core: Core, row: RequestRow, event: Granted) -> None:
     """Start the members of a granted bubble."""
     bubble = core.bubbles[row.bubble]
-    _move(core, bubble, "granted")
+    if row.id != bubble.request:
+        return
+    move_bubble(core, bubble, "granted")
     core.timers.pop(bubble.timer, None)
     core.note(bubble.bubble.id, NoteKind.BUBBLE_GRANTED, len(event.slots))
     for name, worker, alternative in event.slots:
         bubble.slots.setdefault(core.by_id[name].index, []).append((worker, alternative, event.request))
-    _start_members(core, bubble)
-    _lend_back(core, bubble)
+    start_members(core, bubble)
+    if not bubble.controlled:
+        _lend_back(core, bubble)
     core.later(Phase.REQUESTS, *bubble.stages)  # the request did not count tasks that became ready meanwhile
 
 
-def _start_members(core: Core, row: BubbleRow) -> None:
+def start_members(core: Core, row: BubbleRow) -> None:
+    """Start the ready tasks of a bubble on its idle slots."""
     for stage in row.stages:
         slots = row.slots.get(stage.index, [])
         while stage.ready.count and (slots or stage.light):
@@ -295,7 +304,8 @@ def _slot_over(core: Core, lease: LeaseRow, worker_alive: bool) -> None:
     if lease.worker == UNSLOTTED or not worker_alive:
         return
     bubble = core.bubbles[row.bubble]
-    if stage.over < stage.n and bubble.state is BubbleState.HELD and core.status in GOING:
+    needed = stage.over < stage.n or stage.control is not None
+    if needed and bubble.state is BubbleState.HELD and core.status in GOING:
         bubble.slots.setdefault(stage.index, []).append((lease.worker, 0, lease.request))
         core.later(Phase.REQUESTS, stage)
     else:
@@ -316,31 +326,42 @@ def member_ended(core: Core, stage: Stage) -> None:
     row = core.bubbles[stage.bubble]
     give_back(core, row.slots.pop(stage.index, []))
     if row.state is not BubbleState.DONE and all(member.status in ENDED for member in row.stages):
-        if row.state is BubbleState.WAITING:
+        if row.state is BubbleState.WAITING and core.requests.pop(row.request, None) is not None:
             core.out.append(Withdraw(row.request))
-            core.requests.pop(row.request, None)
-        _move(core, row, "ended")
+        move_bubble(core, row, "ended")
 
 
 def _refused(core: Core, row: RequestRow, event: Refused) -> None:
-    """Shrink the bubble of a request that can never be met."""
+    """Shrink the bubble of a request that can never be met; the tasks of a whole one fail."""
     bubble = core.bubbles[row.bubble]
+    if bubble.controlled:
+        return
     core.timers.pop(bubble.timer, None)
     core.note(bubble.bubble.id, NoteKind.BUBBLE_REFUSED, event.reason)
+    if bubble.bubble.whole:
+        _fail_whole(core, bubble, event.reason)
+        return
     most = max(1, len(core.workers), event.slots)
     for stage in bubble.stages:
-        needed = _cores(stage) + sum(
+        needed = (0 if stage.light else _cores(stage)) + sum(
             link.src.n * _cores(link.src)
             for link in stage.inputs
             if link.src.vertex.kind is VertexKind.SERVICE and link.edge.scheduling.concurrent and not link.src.light
         )
-        if needed > most and stage.vertex.kind is VertexKind.FINITE and not stage.light:
+        if needed > most and stage.vertex.kind is VertexKind.FINITE:
             why = f"{stage.id} and its services need {needed} slots at once; the session has {most}"
             for index in [i for i in range(stage.n) if stage.state[i] in (UNSCHEDULED, READY)][:1]:
                 fatal(core, stage, index, Failure.CAPACITY, why)
             if core.status not in GOING:
                 return
     shrink(core, bubble, "never_fits")
+
+
+def _fail_whole(core: Core, row: BubbleRow, reason: str) -> None:
+    for stage in row.stages:
+        for index in [i for i in range(stage.n) if stage.state[i] in (UNSCHEDULED, READY)]:
+            if core.status in GOING and stage.state[index] in (UNSCHEDULED, READY):
+                fatal(core, stage, index, Failure.CAPACITY, reason)
 
 
 def _cores(stage: Stage) -> int:
@@ -363,7 +384,7 @@ def shrink(core: Core, row: BubbleRow, cause: str) -> None:
     """Remove the last vertex of a bubble; its streamed inputs are kept on the node. A rest of one vertex is no
     bubble.
     """
-    _move(core, row, cause)
+    move_bubble(core, row, cause)
     gone = row.stages.pop()
     leaving = [gone]
     if len(row.stages) == 1:
@@ -404,7 +425,7 @@ def shrink(core: Core, row: BubbleRow, cause: str) -> None:
             recount(core, stage)
             core.later(Phase.REQUESTS, stage)
     else:
-        _move(core, row, "dissolved")
+        move_bubble(core, row, "dissolved")
 
 
 def keep_on_node(link: PhysicalEdge) -> None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.engine.commands import Reply
-from weft.engine.decisions import ApplyPatch, SetParallelism, SetResources
-from weft.engine.events import UserEvent
+from weft.engine.decisions import ApplyPatch, AskController, SetParallelism, SetResources
+from weft.engine.events import Requested, UserEvent
 from weft.engine.extensions.registry import Extension
 from weft.engine.machines.job import GOING
 from weft.engine.notes import NoteKind, data_of
 from weft.engine.patching import apply
-from weft.graph.logical import Range, VertexKind
+from weft.graph.logical import VertexKind
 from weft.graph.task import DECIDE, RESERVED, USAGE
 from weft.model.errors import GraphError, WeftError
 
@@ -49,6 +49,8 @@ def _decide(core: Core, stage: Stage, what: str, vertex: str, value: Any, becaus
         decision = SetResources(vertex, value)
     elif what == "parallelism":
         decision = SetParallelism(vertex, value)
+    elif what == "request":
+        decision = AskController(stage.id, *value)
     else:
         decision = ApplyPatch(stage.id, value)
     subject = vertex or stage.id
@@ -57,9 +59,12 @@ def _decide(core: Core, stage: Stage, what: str, vertex: str, value: Any, becaus
     try:
         _may(core, stage, vertex)
         if isinstance(decision, SetParallelism):
-            _within(core.by_id[vertex], decision.n)
+            _check_decided(core.by_id[vertex])
         core.claim(stage.id, decision)
-        apply(core, decision)
+        if isinstance(decision, AskController):
+            _ask_controller(core, stage, decision)
+        else:
+            apply(core, decision)
     except WeftError as error:
         core.note(subject, NoteKind.DECISION_REJECTED, error.message)
         return error.message
@@ -76,15 +81,20 @@ def _may(core: Core, stage: Stage, vertex: str) -> None:
         )
 
 
-def _within(stage: Stage, n: int) -> None:
-    """Raise GraphError unless the graph allows a manager to give a stage `n` tasks."""
-    width = stage.vertex.parallelism
-    if isinstance(width, Range) and not width.lo <= n <= width.hi:
+def _ask_controller(core: Core, stage: Stage, decision: AskController) -> None:
+    """Let the controller of the job hear a request. GraphError: nothing that the stage controls has a controller."""
+    if core.control is None or not any(link.dst.control is not None and not link.data for link in stage.outputs):
         raise GraphError(
-            f"vertex {stage.id!r} has between {width.lo} and {width.hi} tasks, and cannot have {n}",
+            f"{stage.id!r} controls no vertex that the controller of a job starts and stops",
             subject=stage.id,
-            rule="parallelism",
+            rule="control",
         )
+    core.control.requests.append(Requested(core.now, decision.name, decision.payload))
+
+
+def _check_decided(stage: Stage) -> None:
+    """Raise GraphError if the graph gives the number of tasks of a stage."""
+    width = stage.vertex.parallelism
     if isinstance(width, int):
         raise GraphError(
             f"the parallelism of vertex {stage.id!r} is fixed at {width}: give it n=Range(lo, hi) to have it decided",

@@ -142,7 +142,11 @@ def _offer(core: Core, workers: Sequence[int]) -> None:
 
 
 def _serve_elsewhere(core: Core, good: list[int]) -> list[tuple[Stage, int]]:
-    """Lease tasks to workers on which they have not failed; remove waiting ones from the queue and return them."""
+    """Lease each task of `core.elsewhere` to one of the workers `good` on which it has not failed.
+
+    A task without such a worker leaves the queue of its stage as long as another worker may come. Return these tasks:
+    the caller puts them back after the dispatch.
+    """
     hidden: list[tuple[Stage, int]] = []
     for (number, index), until in list(core.elsewhere.items()):
         stage = core.stages[number]

@@ -22,7 +22,7 @@ from weft.engine.machines.job import GOING
 from weft.engine.machines.lease import ACTIVE
 from weft.engine.machines.vertex import ENDED
 from weft.engine.notes import NoteKind
-from weft.engine.readiness import count_refs, recount, runs_again
+from weft.engine.readiness import count_refs, recount, runs_again, shut_gates
 from weft.engine.rows import CANCELLED, FATAL, FINISHED, READY, SKIPPED, UNSCHEDULED, write_mixed
 from weft.graph.logical import Storage, VertexKind
 from weft.model.ids import task_name
@@ -87,6 +87,8 @@ def put_back(core: Core, lease: LeaseRow) -> None:
         stage.executing -= hi - lo
         if stage.restarting:
             recount(core, stage)  # its inputs may have been lost meanwhile
+        if stage.early:
+            shut_gates(core, stage)
 
 
 def restart(core: Core, stage: Stage, why: str) -> bool:

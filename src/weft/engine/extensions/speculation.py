@@ -16,6 +16,7 @@ from weft.engine.describe import specs_of
 from weft.engine.dispatch import expected_bytes, unserved
 from weft.engine.events import JobSubmitted, Weighed
 from weft.engine.extensions.registry import Extension
+from weft.engine.failures import has_crashed
 from weft.engine.machines.job import GOING
 from weft.engine.machines.lease import ACTIVE
 from weft.engine.notes import NoteKind
@@ -83,7 +84,8 @@ def look(core: Core) -> WatchView:
 def may_back_up(core: Core, lease: LeaseRow) -> bool:
     """Return whether the tasks of a lease may run twice at a time: all idempotent, on a plain slot, in no bubble.
 
-    Events of a task take effect at once: vertices that have emitted an event get no backup.
+    Events of a task take effect at once: vertices that have emitted an event get no backup. Neither does a task that
+    has crashed a worker: it could crash two more at once.
     """
     loud = {vertex for vertex, _ in core.emitted}
     return (
@@ -98,6 +100,7 @@ def may_back_up(core: Core, lease: LeaseRow) -> bool:
             and stage.id not in loud
             for stage, _ in lease.members
         )
+        and not any(has_crashed(stage, lo, hi) for stage, lo, hi in lease.spans())
     )
 
 
@@ -225,7 +228,7 @@ def _start(core: Core, lease: LeaseRow, worker: int, reason: str) -> None:
         backup.timer = core.set_timer(core.now + timeout, "timeout", backup.id)
     core.note(lease.name, NoteKind.BACKUP_STARTED, worker, lease.worker, reason)
     attempt = stage.attempt(lease.lo) + 1
-    nbytes = expected_bytes(stage, lease.hi - lease.lo)
+    nbytes = expected_bytes(core, stage, lease.hi - lease.lo)
     core.out.append(
         Launch(
             worker,

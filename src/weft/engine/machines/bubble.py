@@ -27,9 +27,14 @@ BUBBLE: Table[BubbleState] = {
         "granted": BubbleState.HELD,
         "timeout": BubbleState.SHRUNK,
         "never_fits": BubbleState.SHRUNK,
+        "changed": BubbleState.FORMING,  # whole: other tasks are to start now, or the request was refused
         "ended": BubbleState.DONE,
     },
-    BubbleState.HELD: {"region_restart": BubbleState.FORMING, "ended": BubbleState.DONE},
+    BubbleState.HELD: {
+        "region_restart": BubbleState.FORMING,
+        "released": BubbleState.FORMING,  # whole: no task runs or is to run, or all slots are lost
+        "ended": BubbleState.DONE,
+    },
     BubbleState.SHRUNK: {"reformed": BubbleState.FORMING, "dissolved": BubbleState.DONE},
     BubbleState.DONE: {"output_lost": BubbleState.FORMING},
 }

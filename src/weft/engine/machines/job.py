@@ -18,6 +18,7 @@ class JobState(Enum):
     RUNNING = "running"  # tasks may start
     FAILING = "failing"  # a task is fatal and the graph says fail_fast: no task starts, running ones are being stopped
     CANCELLING = "cancelling"  # cancelled by the user: no task starts, running ones are being cancelled
+    CONCLUDING = "concluding"  # its controller has decided the outcome: no task starts, running ones are being stopped
     ENDING = "ending"  # all but the final vertices have ended, in any way; the final ones run
     SUCCEEDED = "succeeded"  # every vertex done or skipped
     FAILED = "failed"  # some task was fatal, no task runs any more
@@ -31,12 +32,19 @@ JOB: Table[JobState] = {
         "ended_with_failures": JobState.FAILED,
         "task_fatal": JobState.FAILING,
         "cancel": JobState.CANCELLING,
+        "concluded": JobState.CONCLUDING,
         "finally": JobState.ENDING,
     },
     JobState.FAILING: {"quiet": JobState.FAILED, "cancel": JobState.CANCELLING, "finally": JobState.ENDING},
     JobState.CANCELLING: {
         "quiet": JobState.CANCELLED,
         "ended_with_failures": JobState.FAILED,
+        "finally": JobState.ENDING,
+    },
+    JobState.CONCLUDING: {
+        "all_ended": JobState.SUCCEEDED,
+        "ended_with_failures": JobState.FAILED,
+        "quiet": JobState.CANCELLED,
         "finally": JobState.ENDING,
     },
     JobState.ENDING: {

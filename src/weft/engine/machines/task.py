@@ -47,6 +47,7 @@ TASK: Table[TaskState] = {
         "leased": _S.LEASED,
         "probe": _S.PROBING,
         "inputs_lost": _S.UNSCHEDULED,
+        "held": _S.UNSCHEDULED,  # the controller takes back its start
         "upstream_fatal": _S.FATAL,
         "cancel": _S.CANCELLED,
         "skip": _S.SKIPPED,
@@ -73,12 +74,12 @@ TASK: Table[TaskState] = {
         "satisfied": _S.SKIPPED,
     },
     _S.COMMITTING: {"committed": _S.FINISHED},
-    _S.FINISHED: {"free": _S.FREED, "output_lost": _S.LOST},
+    _S.FINISHED: {"free": _S.FREED, "output_lost": _S.LOST, "start_again": _S.UNSCHEDULED},  # by the controller
     _S.FREED: {"needed_again": _S.LOST},
     _S.LOST: {"remake": _S.UNSCHEDULED, "not_wanted": _S.FREED},
     _S.CANCELLING: {"stopped": _S.CANCELLED, "cut_off": _S.FATAL},
-    _S.FATAL: {},
-    _S.CANCELLED: {},
+    _S.FATAL: {"start_again": _S.UNSCHEDULED},
+    _S.CANCELLED: {"start_again": _S.UNSCHEDULED},
     _S.SKIPPED: {},
 }
 

@@ -1,7 +1,8 @@
 """Task bodies of pipelines: a step prepares its outputs and runs its command; controls read artifacts and decide.
 
-Outputs of a step are removed before each attempt, each attempt has its own log, and the environment of a step is the
-environment of its machine with the step's own variables on top. The graph cannot fix these when it is made.
+Outputs of a step are removed before each attempt and put aside after a failed one. Each attempt has its own log. The
+environment of a step is the environment of its machine with the step's own variables on top. The graph cannot fix these
+when it is made.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import stat
 import sys
 import time
+from contextlib import suppress
 from copy import copy
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -19,24 +21,27 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
+from weft.documents.problems import show
 from weft.frontends.pipelines import conditions
-from weft.frontends.pipelines.caching import RECIPE, changed_while_it_ran, recipe_of
+from weft.frontends.pipelines.caching import ITEM_FILES, RECIPE, changed_while_it_ran, recipe_of
 from weft.frontends.pipelines.kinds import decoded, load_kind
 from weft.frontends.pipelines.parameters import check_value
-from weft.frontends.pipelines.parts import INPUT, ITEM, OUTPUT, OutputFolder, delivered_paths, joined
-from weft.frontends.pipelines.problems import show
+from weft.frontends.pipelines.parts import INPUT, ITEM, OUTPUT, SECRET, OutputFolder, delivered_paths, joined, tuple_of
+from weft.frontends.pipelines.secrets import secret, texts_to_mask, without_sources
 from weft.frontends.pipelines.states import NOT_RUN, WARNING
 from weft.frontends.pipelines.templates import as_text, go_text
 from weft.graph.task import does_prepare, pass_gate, prepares, resolve
 from weft.model.errors import DiskFullError, RunCancelledError, TaskError, WeftError
+from weft.model.ids import loop_item
 from weft.model.program import Program, Style
 from weft.operators.call import run_command
 from weft.store.folders import make_folders, remove_at
+from weft.store.limits import limit_advice
+from weft.store.state import INNER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from weft.frontends.pipelines.templates import ParameterValue
     from weft.graph.task import TaskContext, TaskInput
 
 RUN, SKIPPED = "run", "skipped"
@@ -45,8 +50,12 @@ MOUNTS = "mounts"
 """The program parameter with the mounts of a step."""
 IMAGE = "image"
 """The program parameter with the image of a step and its engine: see `weft.operators.containers.in_container`."""
+SECRETS = "secrets"
+"""The program parameter with the names of all secrets of the pipeline."""
 PUBLISH = "publish"
 """The program parameter with the destination of outputs: the main file system's URL, and the folder of its copy."""
+INCOMPLETE = ".incomplete"
+"""The suffix of the outputs of a failed attempt; names of outputs have no dots."""
 MAX_LIST_BYTES = 1024 * 1024
 MAX_CONTENT_BYTES = 1024
 """The largest artifact in bytes that a loop or a condition reads."""
@@ -65,7 +74,8 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     the log `<step>[.<item>].<attempt>.log` and for the record of processes), `outputs` (paths below `cwd` that are
     removed and whose parents are created; names of a loop's outputs, for `folder`), `cache` (the `Recipe` of the
     result), `publish` (the URL that outputs are sent to, and the folder with its copy), `mounts` (each: source, mount
-    path, read-only, optional, and the path of the source below its file system), and further fields of `CommandSpec`.
+    path, read-only, optional, and the path of the source below its file system), `secrets` (names; no step inherits the
+    variables that they are looked up in, and logs mask their values), and further fields of `CommandSpec`.
     `inputs` has the places of artifacts that the graph did not know, `condition` the condition of an item. A step of a
     kind has `kind`, `with`, `portable`, `parameters` and `pipeline_folder` in place of a command (see
     `kinds.StepKind`).
@@ -78,33 +88,42 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     name, values = _values(ctx, inputs, own)
     outputs = list(values.outputs.values())
     recipe = recipe_of(own, ctx.index, ctx.item, values.inputs)
-    own.pop(RECIPE, None)
+    for key in (RECIPE, ITEM_FILES):
+        own.pop(key, None)
     started = time.time()
-    if not ctx.cancelled() and "condition" in own and not _holds(own.pop("condition"), values, name):
-        ctx.emit(NOT_RUN)
+    if not ctx.cancelled() and "condition" in own and (false := _false(own.pop("condition"), values, name)):
+        ctx.emit(NOT_RUN, false)
         if recipe is not None:  # release the claim: no result will follow
-            ctx.keep_result(recipe, started, "its condition is false")
+            ctx.keep_result(recipe, started, false)
         return {"skipped": True}
     own.pop("condition", None)
-    many = [str(ctx.index)] if ctx.parallelism > 1 else []
-    log = ".".join([file_name(ctx.params.get("name", ctx.vertex)), *many, str(ctx.attempt)])
     logs, processes = own.pop("logs"), own.pop("processes")
+    log, attempt = _log_name(ctx, logs)
     if not ctx.cancelled():
         make_room(own["cwd"], outputs, name)
         if not os.path.isdir(processes):
             os.makedirs(processes, exist_ok=True)
     if "kind" not in own:
         own["command"] = joined(own["command"], values.of)
-    env = {key: joined(text, values.of) for key, text in own["env"].items()}
-    own["env"] = {**_inherited_here(), **env}
+    env = _set_environment(own, values)
     warnings = _surround(own, env, name) if (MOUNTS in own or IMAGE in own) and not ctx.cancelled() else []
-    own["name"], own["log"], own["record"] = name, os.path.join(logs, f"{log}.log"), os.path.join(processes, log)
+    own["name"], own["log"], own["record"] = (
+        name,
+        os.path.join(logs, f"{log}.{attempt}.log"),
+        os.path.join(processes, f"{log}.{attempt}"),
+    )
+    if "kind" in own:
+        own["variables"], own["runs"] = env, os.path.join(own.pop("run"), INNER, log)
     for key in ("outputs", "folder", "inputs", IMAGE, MOUNTS, PUBLISH):
         own.pop(key, None)
     step = copy(ctx)
     step.params, step.parallelism = own, 1  # the log and the record already have the number of the item
-    result = _run_kind(step, inputs, values) if "kind" in own else run_command(step, inputs)
-    warnings += _shortfalls(ctx, own, outputs, result)
+    try:
+        result = _run_kind(step, inputs, values) if "kind" in own else run_command(step, inputs)
+        warnings += _shortfalls(ctx, own, outputs, result)
+    except BaseException:
+        put_aside(own["cwd"], outputs)
+        raise
     if recipe is not None:
         reason = ctx.keep_result(recipe, started, changed_while_it_ran(ctx.params))
         if reason:
@@ -112,6 +131,27 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     if warnings:
         ctx.emit(WARNING, "; ".join(warnings))
     return result
+
+
+def _set_environment(own: dict[str, Any], values: _Values) -> dict[str, str]:
+    """Add the inherited variables to `env` of a step, and the texts that its logs mask; return its own variables."""
+    env = {key: joined(text, values.of) for key, text in own["env"].items()}
+    secrets = own.pop(SECRETS, ())
+    inherited = without_sources(_inherited_here(), secrets) if secrets else _inherited_here()
+    own["env"] = {**inherited, **env}
+    if secrets:
+        own["masked"] = texts_to_mask(secrets)
+    return env
+
+
+def _log_name(ctx: TaskContext, logs: str) -> tuple[str, int]:
+    """Return the name of the logs of a task, and the number of this attempt, counted over all owners of the run."""
+    many = [str(ctx.index)] if ctx.parallelism > 1 else []
+    name = ".".join([file_name(ctx.params.get("name", ctx.vertex)), *many])
+    attempt: int = ctx.attempt
+    while os.path.lexists(os.path.join(logs, f"{name}.{attempt}.log")):
+        attempt += 1
+    return name, attempt
 
 
 def _shortfalls(ctx: TaskContext, own: Mapping[str, Any], outputs: Sequence[str], result: Any) -> list[str]:
@@ -136,7 +176,7 @@ def _shortfalls(ctx: TaskContext, own: Mapping[str, Any], outputs: Sequence[str]
 
 def _surround(own: dict[str, Any], env: Mapping[str, str], step: str) -> list[str]:
     """Add the mounts or the container of a step to its parameters; return the omitted mounts with the reasons."""
-    from weft.operators.mounts import SHELL, BindMount, plan  # most steps need neither
+    from weft.operators.mounts import SHELL, BindMount, make_mount_points, plan  # most steps need none
 
     wanted = own.get(MOUNTS, ())
     for source, _, read_only, _, sub_path in wanted:
@@ -154,29 +194,10 @@ def _surround(own: dict[str, Any], env: Mapping[str, str], step: str) -> list[st
         own["prefix"], own["undo"] = in_container(own[IMAGE], cwd=own["cwd"], env=env, mounts=mounts, name=step)
         return []
     own["view"], left_out, points = plan(mounts, own["cwd"], step, sys.executable if "kind" in own else SHELL)
-    for folder, path, is_folder in points:
-        _make_point(folder, path, is_folder, step)
+    make_mount_points(points, step)
     # A step works in its main file system anyway; the mount matters only to a command that uses the other path.
     named = any(mount.target in own.get("command", "") for mount in mounts)
     return [f"it does without a mount: {reason}" for reason in left_out] if named else []
-
-
-def _make_point(folder: str, path: str, is_folder: bool, step: str) -> None:
-    """Create a mount point inside a mounted folder; links on the way are not followed."""
-    *above, last = PurePosixPath(path).parts
-    try:
-        inside = make_folders(folder, [*above, last] if is_folder else above)
-        try:
-            if not is_folder:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-                os.close(os.open(last, flags, 0o666, dir_fd=inside))
-        finally:
-            os.close(inside)
-    except OSError as error:
-        message = f"step {step} cannot start: the mount point {folder}/{path} cannot be made: {error.strerror}"
-        raise TaskError(
-            message, task=step, hint="Check your write permission there, and that no folder on the path is a link."
-        ) from None
 
 
 def _run_kind(step: TaskContext, inputs: Mapping[str, TaskInput], values: _Values) -> Any:
@@ -223,14 +244,16 @@ class _Values(Struct, frozen=True):
             return self.outputs[name]
         if kind == INPUT:
             return ",".join(self.inputs[name])
+        if kind == SECRET:
+            return secret(name, self.who)
         return self.item if kind == ITEM else _content(self.inputs[name], name, self.who)
 
 
 def _values(ctx: TaskContext, inputs: Mapping[str, TaskInput], own: Mapping[str, Any]) -> tuple[str, _Values]:
     """Return the users' name of this task, and its values."""
     name = own.get("name", ctx.vertex)
-    if ctx.index:
-        name = f"{name}-{ctx.index}"
+    if ctx.parallelism > 1:
+        name = loop_item(name, ctx.index)
     outputs = own.get("outputs", ())
     if "folder" in own:
         folder = OutputFolder(**own["folder"])
@@ -255,7 +278,10 @@ def _places(ctx: TaskContext, inputs: Mapping[str, TaskInput], places: Mapping[s
 def decide(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> str:
     """Decide whether a component runs: parameters `condition`, `inputs` (places of artifacts) and `name`."""
     name, values = _values(ctx, inputs, ctx.params)
-    return RUN if _holds(ctx.params["condition"], values, name) else SKIPPED
+    false = _false(ctx.params["condition"], values, name)
+    if false:
+        ctx.emit(NOT_RUN, false)
+    return SKIPPED if false else RUN
 
 
 def list_items(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> list[Any]:
@@ -284,10 +310,11 @@ def nothing(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> None:
     """The body of a component that never runs."""
 
 
-def _holds(condition: Any, values: _Values, name: str) -> bool:
+def _false(condition: Any, values: _Values, name: str) -> str:
+    """Return that a condition is false, with its text; "" if it is true."""
     text = joined(condition, values.of)
     try:
-        return conditions.holds(text)
+        return conditions.why_false(text)
     except conditions.ConditionError as error:
         message = f"the condition of {name} cannot be answered: {show(text)}: {error}"
         raise TaskError(message, task=name, hint=conditions.HINT) from None
@@ -340,18 +367,14 @@ def _read(paths: list[str], name: str, owner: str, limit: int, what: str) -> str
         raise TaskError(message, task=owner) from None
 
 
-def tuple_of(value: Any) -> ParameterValue:
-    """Return a JSON value with lists as tuples."""
-    return tuple(tuple_of(item) for item in value) if isinstance(value, list | tuple) else value
-
-
 def file_name(step: str) -> str:
     """Return the name of a step as part of a file name."""
     return quote(step, safe="").replace(".", "%2E")
 
 
-def answer_skipped() -> str:
-    """Skip the disabled steps."""
+def answer_skipped(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> str:
+    """Skip the members of the choice, for the parameter `reason`."""
+    ctx.emit(NOT_RUN, ctx.params["reason"])
     return SKIPPED
 
 
@@ -381,7 +404,8 @@ def _inherited_here() -> dict[str, str]:
 
 
 def make_room(root: str, outputs: Iterable[str], step: str) -> None:
-    """Create the parent folder of each output and remove any file at its path; links on the way are not followed.
+    """Create the parent folder of each output and remove what an earlier attempt left; links on the way are not
+    followed.
 
     `root` is an existing folder and outputs are absolute paths below it. TaskError or DiskFullError names the path.
     """
@@ -391,11 +415,27 @@ def make_room(root: str, outputs: Iterable[str], step: str) -> None:
             parent = make_folders(root, folders)
             try:
                 remove_at(last, parent)
+                remove_at(last + INCOMPLETE, parent)
             finally:
                 os.close(parent)
         except OSError as error:
             message = f"step {step} cannot start: no room can be made for its output {output}: {error.strerror}"
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise DiskFullError(message, hint="Free space on this disk.") from None
-            hint = "Check your write permission there, and that no folder on the path is a link."
+            hint = limit_advice(error) or "Check your write permission there, and that no folder on the path is a link."
             raise TaskError(message, task=step, hint=hint) from None
+
+
+def put_aside(root: str, outputs: Iterable[str]) -> None:
+    """Rename the outputs of a failed attempt, so that nobody takes them for results; links on the way are not followed.
+
+    `root` and `outputs` are as for `make_room`. An output that cannot be renamed stays: the attempt has failed anyway.
+    """
+    for output in outputs:
+        *folders, last = PurePosixPath(output).relative_to(root).parts
+        with suppress(OSError):
+            parent = make_folders(root, folders, make=False)
+            try:
+                os.rename(last, last + INCOMPLETE, src_dir_fd=parent, dst_dir_fd=parent)
+            finally:
+                os.close(parent)

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import Struct, field
 
+from weft.documents.emitting import to_yaml
+from weft.documents.problems import choices, show
 from weft.frontends.pipelines.check import checked
 from weft.frontends.pipelines.declaring import (
     CURRENT,
@@ -31,19 +33,20 @@ from weft.frontends.pipelines.declaring import (
     StepFunction,
     here,
 )
-from weft.frontends.pipelines.emitting import to_yaml
+from weft.frontends.pipelines.distributed import TRAINING
 from weft.frontends.pipelines.kinds import STEP_KINDS
 from weft.frontends.pipelines.locating import located
 from weft.frontends.pipelines.parameters import check_value, convert, number_from_text
-from weft.frontends.pipelines.problems import choices, nearest, show
 from weft.frontends.pipelines.templates import LOOP_ARGUMENT, PARENT, find
 from weft.frontends.pipelines.trees import MapBuilder, shown
 from weft.model.errors import DefinitionError, UsageError
+from weft.model.suggestions import nearest
+from weft.model.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from weft.frontends.pipelines import yaml
+    from weft.documents import yaml
     from weft.frontends.pipelines.language import ParameterKind
 
 MAX_LEVELS: Final = 50
@@ -473,7 +476,8 @@ class ComponentBuilder:
     def _component_tree(self, component: _Component, folder: str) -> yaml.Node:
         tree = MapBuilder(component.where)
         declared, chosen = component.declared, component.declared.chosen
-        if isinstance(declared, StepFunction):
+        training = _option(declared, "training")
+        if isinstance(declared, StepFunction) and training is None:
             tree.put("command", component.command or None)
         tree.put("deps", ",".join(component.deps) or None)
         tree.put("condition", component.condition or None, chosen.get("when"))
@@ -495,9 +499,12 @@ class ComponentBuilder:
         extra = MapBuilder(component.where)
         for key in ("timeout_s", "retry"):
             extra.put(key, _option(declared, key), chosen.get(key))
-        if isinstance(declared, StepFunction) and not declared.shell:
-            extra.put("kind", "python")
-            extra.put("with", self._function(component, declared, folder))
+        if isinstance(declared, StepFunction) and (training is not None or not declared.shell):
+            own = {} if declared.shell else self._function(component, declared, folder)
+            if declared.shell and component.command.strip():
+                own["command"] = component.command
+            extra.put("kind", "python" if training is None else TRAINING)
+            extra.put("with", own if training is None else {**training, **own}, chosen.get("training"))
         if extra.entries:
             tree.node("x-weft", extra.done())
         return tree.done()
@@ -525,7 +532,7 @@ def _bound(
             if not signature.outputs
             else "Outputs are not given: they are made."
         )
-        raise DefinitionError(f"{called} takes {len(signature.order)} arguments, not {len(args)}", hint=hint)
+        raise DefinitionError(f"{called} takes {counted(len(signature.order), 'argument')}, not {len(args)}", hint=hint)
     bound = dict(zip(signature.order, args, strict=False))
     for name, value in named.items():
         if name in signature.outputs:

@@ -10,11 +10,16 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
+from weft.frontends.pipelines.distributed import PLACEMENT
+from weft.frontends.pipelines.item_files import ItemFiles
 from weft.frontends.pipelines.kinds import leaves_of, load_kind
-from weft.frontends.pipelines.parts import OutputFolder, delivered_paths, text_to_json
-from weft.frontends.pipelines.templates import USER_NAME
+from weft.frontends.pipelines.parts import OutputFolder, delivered_paths, text_to_json, tuple_of
+from weft.frontends.pipelines.scripts import scripts_of, uncovered
+from weft.frontends.pipelines.templates import USER_NAME, as_text
 from weft.model.errors import WeftError
+from weft.store.places import OUTPUTS
 from weft.store.results import Recipe
 
 if TYPE_CHECKING:
@@ -26,11 +31,17 @@ if TYPE_CHECKING:
 
 RECIPE = "cache"
 """The program parameter with the recipe of a step."""
-STORE = ".pipeline/.cas"
+ITEM_FILES = "item_files"
+"""The program parameter with the words of a step that name files by the item of its loop."""
+STORE = f"{OUTPUTS}/.cas"
 """The folder of kept results, below the folder of the main file system that steps work in."""
-_PLACEMENT = frozenset(
-    {"PF_JOB_QUEUE_NAME", "PF_JOB_FLAVOUR", "PF_JOB_LIMIT_FLAVOUR", "PF_JOB_PRIORITY", "PF_JOB_NAMESPACE"}
-)
+_PLACEMENT = PLACEMENT | {
+    "PF_JOB_QUEUE_NAME",
+    "PF_JOB_FLAVOUR",
+    "PF_JOB_LIMIT_FLAVOUR",
+    "PF_JOB_PRIORITY",
+    "PF_JOB_NAMESPACE",
+}
 """Variables that select where a step runs: another queue changes no result."""
 
 
@@ -51,12 +62,12 @@ def describe(pipeline: Pipeline, step: ResolvedStep, place: CachePlace | None, f
     item. The condition of an item is part of the recipe: a result exists only if the condition was true, and the
     condition has the same outcome for equal inputs.
     """
-    if place is None or not step.cache.enable or step.skipped:
+    if place is None or not step.cache.enable or step.not_run:
         return None
     static = static_leaves(pipeline, step, place.images.get(step.docker_env, step.docker_env), folder)
     if step.condition:
         static["condition"] = _written(step.condition)
-    folders = {point.name: point.root for point in step.mounts if point.root is not None}
+    scopes = _scopes(step)
     return Recipe(
         pipeline=pipeline.name,
         step=step.name,
@@ -65,15 +76,51 @@ def describe(pipeline: Pipeline, step: ResolvedStep, place: CachePlace | None, f
         root=step.cwd,
         static=static,
         inputs={name: [p for p in places if isinstance(p, str)] for name, places in step.places.items()},
-        scopes=[
-            [f"{scope.name}:{path}", str(PurePosixPath(folders.get(scope.name, step.cwd), path.strip("/")))]
-            for scope in step.cache.fs_scope
-            for path in scope.paths
-        ],
+        scopes=[*scopes, *uncovered(scripts_of(step, folder).files, [path for _, path in scopes], step.cwd)],
         outputs=dict(step.outputs),
         expires_s=float(step.cache.max_expired_time),
         mode=step.cache.mode,
     )
+
+
+def item_files(step: ResolvedStep, folder: str) -> dict[str, str]:
+    """Return the program parameter that finds the files of an item, {} without any.
+
+    `folder` is that of the pipeline's file.
+    """
+    found = scripts_of(step, folder).by_item if step.loops else None
+    return {} if found is None else {ITEM_FILES: found.to_json()}
+
+
+def unknown_script(step: ResolvedStep, folder: str) -> str:
+    """Return a command of a cached step without scopes whose files are known only when it runs; "" without one.
+
+    `folder` is that of the pipeline's file.
+    """
+    if not step.cache.enable or step.not_run or step.cache.fs_scope:
+        return ""
+    return next(iter(scripts_of(step, folder).unknown), "")
+
+
+def mentioned_files(step: ResolvedStep, folder: str) -> list[str]:
+    """Return paths that scripts of a cached step name and that neither count nor lie in a scope.
+
+    They are relative to the step's folder; `folder` is that of the pipeline's file.
+    """
+    if not step.cache.enable or step.not_run:
+        return []
+    scopes = [path for _, path in _scopes(step)]
+    return [name for name, _ in uncovered(scripts_of(step, folder, mentions=True).mentioned, scopes, step.cwd)]
+
+
+def _scopes(step: ResolvedStep) -> list[list[str]]:
+    """Return the scopes of a step, each with its name and its absolute path."""
+    folders = {point.name: point.root for point in step.mounts if point.root is not None}
+    return [
+        [f"{scope.name}:{path}", str(PurePosixPath(folders.get(scope.name, step.cwd), path.strip("/")))]
+        for scope in step.cache.fs_scope
+        for path in scope.paths
+    ]
 
 
 def static_leaves(pipeline: Pipeline, step: ResolvedStep, image: str, folder: str = "") -> dict[str, str]:
@@ -91,6 +138,7 @@ def static_leaves(pipeline: Pipeline, step: ResolvedStep, image: str, folder: st
             for name, value in step.declared_env.items()
             if name not in _PLACEMENT
         },
+        **{f"secret {name}": known_as for name, known_as in step.secrets.items()},
         **{f"input name {name}": "" for name in step.places},
         **{f"output name {name}": "" for name in step.outputs},
     }
@@ -186,7 +234,12 @@ def recipe_of(
         folder = OutputFolder(**params["folder"])
         own["outputs"] = {name: folder.path(name, index) for name in params["outputs"]}
         leaves["loop argument"] = json.dumps(item)
-    return Recipe.from_json(stored, leaves, **own)
+    recipe = Recipe.from_json(stored, leaves, **own)
+    if ITEM_FILES in params:
+        files = ItemFiles.from_json(params[ITEM_FILES]).of(as_text(tuple_of(item)))
+        new = uncovered(files, [path for _, path in recipe.scopes], recipe.root)
+        recipe = replace(recipe, scopes=[*recipe.scopes, *new])
+    return recipe
 
 
 def _helper_value(source: str, lookup: Callable[[str], tuple[int, Mapping[str, Any]]]) -> Any:

@@ -13,18 +13,21 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct, field
 
-from weft.frontends.pipelines import conditions, parsing, yaml
+from weft.documents import yaml
+from weft.documents.problems import Problems, choices, join, show
+from weft.frontends.pipelines import conditions, parsing
+from weft.frontends.pipelines.distributed import mistakes
 from weft.frontends.pipelines.kinds import STEP_KINDS, load_kind
-from weft.frontends.pipelines.language import Component, Dag, Mount, Step, UnreadableComponent, walk
-from weft.frontends.pipelines.problems import Problems, choices, join, nearest, show
+from weft.frontends.pipelines.language import PIPELINE_FILE, Component, Dag, Mount, Step, UnreadableComponent, walk
 from weft.frontends.pipelines.references import expand
 from weft.frontends.pipelines.templates import LOOP_ARGUMENT, PARENT, SYSTEM_VARIABLES, Template, find, whole
+from weft.model.suggestions import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from weft.documents.problems import FilePosition
     from weft.frontends.pipelines.language import Pipeline, SourceText
-    from weft.frontends.pipelines.problems import FilePosition
 
 
 def parse_pipeline(text: str, file: str, kinds: Mapping[str, str] = STEP_KINDS) -> Pipeline:
@@ -33,13 +36,17 @@ def parse_pipeline(text: str, file: str, kinds: Mapping[str, str] = STEP_KINDS) 
     `file` is the name for messages; `kinds` maps kinds of steps to import paths. InputLimitError: a limit is passed.
     PipelineError: lists every mistake with line, column, field and the right form.
     """
-    return checked(yaml.load(text, file), file, kinds)
+    problems = Problems(file, PIPELINE_FILE)
+    return _checked(yaml.load(text, problems), problems, kinds)
 
 
 def checked(tree: yaml.Node, file: str, kinds: Mapping[str, str] = STEP_KINDS) -> Pipeline:
     """Check a tree as `parse_pipeline` checks a text."""
-    problems = Problems(file)
-    pipeline = expand(parsing.read(tree, file, problems, kinds), problems)
+    return _checked(tree, Problems(file, PIPELINE_FILE), kinds)
+
+
+def _checked(tree: yaml.Node, problems: Problems, kinds: Mapping[str, str]) -> Pipeline:
+    pipeline = expand(parsing.read(tree, problems.file, problems, kinds), problems)
     check(pipeline, problems)
     return pipeline
 
@@ -301,12 +308,12 @@ def _command_names_own(scene: _Scene) -> None:
 
 
 def _jobs_have_a_backend(scene: _Scene) -> None:
-    """Refuse distributed jobs, whose command alone would succeed without its cluster. Disabled steps are left out."""
+    """Refuse distributed jobs whose variables are wrong. Disabled steps are left out."""
     enabled = _enabled_steps(scene.pipeline) if scene.pipeline.disabled else None
     for family, step in scene.members():
-        if family.template or not isinstance(step, Step) or step.kind.value:
+        if not isinstance(step, Step) or step.kind.value:
             continue
-        if enabled is not None and id(step) not in enabled:
+        if enabled is not None and not family.template and id(step) not in enabled:
             continue
         if step.is_ray_job:
             if not step.shell_text.value.strip():
@@ -314,13 +321,8 @@ def _jobs_have_a_backend(scene: _Scene) -> None:
                 hint = "give RAY_JOB_ENTRY_POINT the command of the job"
                 scene.problems.add(text.mark, text.path, "a job of Ray needs an entry point", hint)
             continue
-        mode, kind = step.env.get("PF_JOB_MODE"), step.env.get("PF_JOB_TYPE")
-        wrong = mode if mode is not None and mode.value.strip() else None
-        if wrong is None and kind is not None and kind.value.strip().lower() == "distributed":
-            wrong = kind
-        if wrong is not None:
-            message = f"{show(wrong.value)}: distributed jobs cannot run here, since Weft has no backend for them"
-            scene.problems.add(wrong.mark, wrong.path, message, "take it away to run the command as one process")
+        for text, message, hint in mistakes(step):
+            scene.problems.add(text.mark, text.path, message, hint)
 
 
 def _enabled_steps(pipeline: Pipeline) -> set[int]:
@@ -376,7 +378,10 @@ def _conditions_make_sense(scene: _Scene) -> None:
             continue
         _check_own(scene, text, "a condition", {**component.parameters, **component.inputs})
         try:
-            conditions.parse(conditions.without_braces(text.value))
+            if any(find(text.value)):
+                conditions.parse(conditions.without_braces(text.value))
+            else:
+                conditions.holds(text.value)
         except conditions.ConditionError as error:
             scene.problems.add(text.mark, text.path, f"{show(text.value)}: {error}", conditions.HINT)
 

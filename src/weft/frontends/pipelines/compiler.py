@@ -19,15 +19,16 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from weft.frontends.pipelines import paths
-from weft.frontends.pipelines.body import IMAGE, MOUNTS, PUBLISH, RUN, SKIPPED
-from weft.frontends.pipelines.caching import RECIPE, CachePlace, describe
+from weft.documents.problems import show
+from weft.frontends.pipelines import paths, scripts
+from weft.frontends.pipelines.body import IMAGE, MOUNTS, PUBLISH, RUN, SECRETS, SKIPPED
+from weft.frontends.pipelines.caching import RECIPE, CachePlace, describe, item_files, mentioned_files, unknown_script
+from weft.frontends.pipelines.distributed import job_of
 from weft.frontends.pipelines.kinds import STEP_KINDS, load_kind
 from weft.frontends.pipelines.parts import OutputFolder, places_to_json, plain, sources, text_to_json
-from weft.frontends.pipelines.problems import nearest, show
 from weft.frontends.pipelines.resolve import resolve_items, resolve_nodes
 from weft.frontends.pipelines.resolved import DECIDE, JOIN, LIST, REPEAT, SKIP, ControlStep, ResolvedStep, RunIdentity
-from weft.frontends.pipelines.states import FRONTEND
+from weft.frontends.pipelines.states import FRONTEND, IS_DISABLED, IS_EMPTY
 from weft.frontends.pipelines.templates import pieces
 from weft.graph.logical import (
     BROADCAST,
@@ -47,11 +48,13 @@ from weft.model.errors import DefinitionError, UsageError
 from weft.model.program import Program, Style
 from weft.model.records import as_dict
 from weft.model.resources import Resources
+from weft.model.suggestions import nearest
+from weft.store.places import folders_above
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from weft.frontends.pipelines.language import Dag, Pipeline
+    from weft.frontends.pipelines.language import Dag, FsScope, Pipeline
     from weft.frontends.pipelines.resolved import ComponentScope, Node
     from weft.frontends.pipelines.templates import ParameterValue
 
@@ -76,9 +79,7 @@ _PROGRAMS = {
     SKIP: f"{BODY}:nothing",
 }
 _PATH = re.compile(r"(?<![\w./:$-])\w[\w.-]*(?:/\w[\w.-]*)*")
-_SCRIPT = frozenset({".bash", ".jar", ".js", ".pl", ".py", ".r", ".rb", ".sh", ".sql"})
-_MOST_PATHS, _MOST_PARENTS = 200, 5
-_TOP = (".git", "weft.toml")
+_MOST_PATHS = 200
 _BLANKS = {" ": "blanks", "\t": "tabs", "\n": "ends of lines"}
 _IN_QUOTES = frozenset('$`"\\')
 _ACTED_ON = {"'": frozenset("'"), '"': _IN_QUOTES, "": _IN_QUOTES | frozenset(" \t\n'*?[]{}()<>|&;#~!")}
@@ -99,6 +100,7 @@ class RunDirectories(Struct, frozen=True):
 
     `cache` is None if no result is used or kept; `mounts` makes mounts at the mount paths of steps. `publish` has the
     URL of a remote main file system and the folder with its copy. Without `containers` all steps run on this machine.
+    `settings` are those of the command line that kinds of steps read.
     """
 
     logs: Path
@@ -107,6 +109,7 @@ class RunDirectories(Struct, frozen=True):
     mounts: bool = True
     publish: tuple[str, str] | None = None
     containers: ContainerImages | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 class PipelineSource(Struct, frozen=True):
@@ -145,7 +148,8 @@ def compile_run(
     }  # independent of the path given: a resume makes the same graph
     cache = None if place.cache is None else as_dict(place.cache)
     where = {**_folders(place), "cache": cache, "mounts": place.mounts, "publish": place.publish}
-    where["containers"] = None if place.containers is None else as_dict(place.containers)
+    where |= {"containers": None if place.containers is None else as_dict(place.containers)}
+    where |= {"settings": dict(place.settings)}
     repeating = {"run": as_dict(run), "place": where, "origin": again}
     _add(graph, nodes, pipeline, place, repeating, DISABLED, ())
     if not post_process:
@@ -189,18 +193,21 @@ def _add(
     disabled: str,
     entry: tuple[str, ...],
 ) -> None:
-    """Add vertices, edges and choices; `disabled` is the id of the decider of skipped steps, `entry` its inputs."""
-    skipped = tuple(node.id for node in nodes if _is_skipped(node))
-    if skipped:
-        decider = Program(f"{BODY}:answer_skipped")
-        graph.add_vertex(Vertex(disabled, decider, resources=_NO_CORE, expands=True, role=Role.HELPER))
-        for dep in entry:
-            graph.add_edge(Edge(dep, disabled, NONE, storage=Storage.NONE))
-        graph.choices.append(Choice(disabled, disabled, {RUN: skipped, SKIPPED: ()}))
+    """Add vertices, edges and choices; `disabled` is the id of the decider of disabled steps, `entry` its inputs."""
+    deciders = {IS_DISABLED: disabled, IS_EMPTY: f"{disabled}/empty"}
+    for reason, decider in deciders.items():
+        members = tuple(node.id for node in nodes if node.not_run == reason)
+        if members:
+            program = Program(f"{BODY}:answer_skipped", {"reason": reason}, style=Style.TASK)
+            graph.add_vertex(Vertex(decider, program, resources=_NO_CORE, expands=True, role=Role.HELPER))
+            for dep in entry:
+                graph.add_edge(Edge(dep, decider, NONE, storage=Storage.NONE))
+            graph.choices.append(Choice(decider, decider, {RUN: members, SKIPPED: ()}))
+    secrets = pipeline.secret_names
     for node in nodes:
         deps = dict.fromkeys(node.deps)
-        if _is_skipped(node):
-            deps[disabled] = None
+        if node.not_run:
+            deps[deciders[node.not_run]] = None
         if isinstance(node, ControlStep):
             graph.add_vertex(_control(node, repeating))
             reads = node.reads
@@ -208,17 +215,13 @@ def _add(
                 graph.choices.append(Choice(node.id, node.id, {RUN: node.members, SKIPPED: ()}))
         else:
             folder = str(repeating["run"]["folder"])
-            graph.add_vertex(_step(pipeline, node, place, folder, patched=bool(entry)))
+            graph.add_vertex(_step(pipeline, node, place, folder, secrets, patched=bool(entry)))
             reads = tuple(sources(p for found in node.delivered.values() for p in found))
         for dep in deps:
             if dep not in reads:
                 graph.add_edge(Edge(dep, node.id, NONE, storage=Storage.NONE))
         for source in reads:
             graph.add_edge(Edge(source, node.id, BROADCAST))
-
-
-def _is_skipped(node: Node) -> bool:
-    return node.kind == SKIP if isinstance(node, ControlStep) else node.skipped
 
 
 def _control(node: ControlStep, repeating: Mapping[str, Any]) -> Vertex:
@@ -237,10 +240,13 @@ def _control(node: ControlStep, repeating: Mapping[str, Any]) -> Vertex:
     )
 
 
-def _step(pipeline: Pipeline, step: ResolvedStep, place: RunDirectories, folder: str, *, patched: bool) -> Vertex:
+def _step(
+    pipeline: Pipeline, step: ResolvedStep, place: RunDirectories, folder: str, secrets: Sequence[str], *, patched: bool
+) -> Vertex:
     items = None if step.items is None else plain(step.items)
-    program = Program(_STEP, _params(step, place, folder), items, style=Style.TASK)
-    if step.skipped:
+    params = _params(step, place, folder)
+    program = Program(_STEP, {**params, SECRETS: secrets} if secrets else params, items, style=Style.TASK)
+    if step.not_run:
         program.items = None
     retry = DEFAULT_RETRY if step.retry is None else step.retry
     width = Source(step.lister) if step.lister else len(items) if items else 1
@@ -252,7 +258,9 @@ def _step(pipeline: Pipeline, step: ResolvedStep, place: RunDirectories, folder:
         vertex.timeout_s = None if kind.timed else step.timeout_s
     recipe = describe(pipeline, step, place.cache, folder)
     if recipe is not None:
-        vertex.program = replace(program, params={**program.params, RECIPE: recipe.to_json()})
+        vertex.program = replace(
+            program, params={**program.params, RECIPE: recipe.to_json(), **item_files(step, folder)}
+        )
         vertex.cache_key = recipe.static_key
     elif patched:
         vertex.cache_key = ASKING
@@ -265,7 +273,9 @@ def _place(said: Mapping[str, Any]) -> RunDirectories:
     found = None if cache is None else CachePlace(**cache)
     publish = None if said["publish"] is None else tuple(said["publish"])
     containers = None if said["containers"] is None else ContainerImages(**said["containers"])
-    return RunDirectories(Path(said["logs"]), Path(said["processes"]), found, said["mounts"], publish, containers)
+    return RunDirectories(
+        Path(said["logs"]), Path(said["processes"]), found, said["mounts"], publish, containers, said["settings"]
+    )
 
 
 def _folders(place: RunDirectories) -> dict[str, str]:
@@ -296,6 +306,8 @@ def _params(step: ResolvedStep, place: RunDirectories, folder: str) -> dict[str,
             "kind": step.body.kind,
             "with": step.body.options,
             "portable": step.body.portable,
+            "run": str(place.logs.parent),
+            "settings": dict(place.settings),
             "pipeline_folder": folder,
             "parameters": {name: plain(value) for name, value in step.parameters.items()},
             "inputs": {name: places_to_json(places) for name, places in step.places.items()},
@@ -313,7 +325,7 @@ def planned_outputs(nodes: Iterable[Node]) -> dict[str, str]:
     """Return the planned places of outputs by `step.artifact`, as far as they are known before the run."""
     found: dict[str, str] = {}
     for node in nodes:
-        if isinstance(node, ResolvedStep) and not node.skipped and not node.lister:
+        if isinstance(node, ResolvedStep) and not node.not_run and not node.lister:
             for seq in range(1 if node.items is None else len(node.items)):
                 name = f"{node.name}-{seq}" if seq else node.name
                 found |= {f"{name}.{output}": node.folder.path(output, seq) for output in node.outputs}
@@ -337,18 +349,22 @@ def named_images(pipeline: Pipeline) -> dict[str, str]:
     Only commands run in images: steps of other kinds are left out.
     """
     off = pipeline.disabled_names
-    steps = [(name, step) for name, step in pipeline.steps.items() if name not in off and not step.kind.value]
+    steps = [
+        (name, step)
+        for name, step in pipeline.steps.items()
+        if name not in off and not step.kind.value and job_of(step) is None
+    ]
     return {name: step.docker_env or pipeline.docker_env for name, step in steps}
 
 
-def notes(nodes: Iterable[Node], *, contained: bool = False) -> list[str]:
+def notes(nodes: Iterable[Node], folder: str, *, contained: bool = False) -> list[str]:
     """Return notices for the user before a run on this machine, one line for each kind.
 
-    `contained`: steps run in the images that they name.
+    `folder` is that of the pipeline's file. `contained`: steps run in the images that they name.
     """
     found = []
     steps = [node for node in nodes if isinstance(node, ResolvedStep)]
-    images = list(dict.fromkeys(step.docker_env for step in steps if step.docker_env))
+    images = list(dict.fromkeys(step.docker_env for step in steps if step.docker_env and not _passes_image(step)))
     if images and not contained:
         found.append(f"docker_env is ignored here: steps run on this machine, not in {_some(images)}")
     idle = [s.name for s in steps if _is_blank(s) and not s.disabled and not (contained and s.docker_env)]
@@ -364,9 +380,48 @@ def notes(nodes: Iterable[Node], *, contained: bool = False) -> list[str]:
             f"a shell acts on {signs} in the path {steps[0].cwd}, which commands name by templates "
             f'({_some(list(acted_on))}): write "$PF_INPUT_ARTIFACT_..." or "$PF_OUTPUT_ARTIFACT_...", in quotes'
         )
+    unseen = {step.name: unknown for step in steps if (unknown := unknown_script(step, folder))}
+    if unseen:
+        main = next((mount.name for step in steps for mount in step.mounts if mount.main), "main")
+        shown = ", ".join(f"{name}: {command}" for name, command in unseen.items())
+        found.append(
+            f"the cache cannot see which files these commands use ({shown}): "
+            f"name it under the step's `cache`, as in  fs_scope: [{{name: {main}, path: FILE}}]"
+        )
+    for step in steps:
+        if files := mentioned_files(step, folder):
+            main = next((mount.name for mount in step.mounts if mount.main), "main")
+            found.append(
+                f"scripts of {step.name} name {_some(files)}, which the cache does not count: if the step reads it, "
+                f"write under its `cache`  fs_scope: [{{name: {main}, path: {files[0]}}}]"
+            )
+    found += _doubtful_scopes(steps)
     missing = unbound(steps)
     if missing:
         found.append(f"no folder is given for the file system {_some(missing)}: -f {missing[0]}=FOLDER names one")
+    return found
+
+
+def _doubtful_scopes(steps: Iterable[ResolvedStep]) -> list[str]:
+    """Return notices of scopes that may mean other files than their author thinks, one for each scope as written."""
+    scopes: dict[FsScope, list[ResolvedStep]] = {}
+    for step in steps:
+        if step.cache.enable and not step.not_run:
+            for scope in step.cache.fs_scope:
+                scopes.setdefault(scope, []).append(step)
+    found = []
+    for scope, users in scopes.items():
+        names = ", ".join(step.name for step in users)
+        if scope.name != "main" and any(scope.name not in {mount.name for mount in step.mounts} for step in users):
+            found.append(
+                f"fs_scope of {names} names the file system {scope.name}, but no other part of the file does: "
+                "it is taken for the main file system"
+            )
+        if not scope.paths_given:
+            found.append(
+                f"fs_scope of {names} names no path of {scope.name}, so every file there counts: "
+                "write  path: /  if this is meant"
+            )
     return found
 
 
@@ -382,7 +437,7 @@ def hopeless_mounts(nodes: Iterable[Node]) -> list[tuple[str, DefinitionError]]:
 
     checked, found = set(), []
     for step in nodes:
-        if not isinstance(step, ResolvedStep) or step.skipped or all(mount.main for mount in step.mounts):
+        if not isinstance(step, ResolvedStep) or step.not_run or all(mount.main for mount in step.mounts):
             continue
         program = SHELL if step.body is None else sys.executable
         first = not step.deps and step.folder.part == paths.ENTRY_POINTS
@@ -397,6 +452,11 @@ def hopeless_mounts(nodes: Iterable[Node]) -> list[tuple[str, DefinitionError]]:
                 image = step.docker_env if step.body is None else ""
                 found.append((image, DefinitionError(error.message, hint=error.hint)))
     return found
+
+
+def _passes_image(step: ResolvedStep) -> bool:
+    """Whether the kind of a step decides what stands for its image."""
+    return step.body is not None and step.body.portable.get("image") == step.docker_env
 
 
 def _is_blank(step: ResolvedStep) -> bool:
@@ -472,19 +532,11 @@ def main_root(pipeline: Pipeline, file: Path, configured: Mapping[str, Path]) ->
         return _existing(candidate, mounted), _existing(candidate / base, named) + _existing(candidate, scopes)
 
     best, most = folder, has(folder)
-    for candidate in _above(folder):
+    for candidate in folders_above(folder):
         found = has(candidate)
         if found > most:
             best, most = candidate, found
     return best
-
-
-def _above(folder: Path) -> Iterator[Path]:
-    for above in list(folder.parents)[:_MOST_PARENTS]:
-        if any((folder / name).exists() for name in _TOP) or above == Path(above.anchor) or above == Path.home():
-            return
-        yield above
-        folder = above
 
 
 def _named_paths(pipeline: Pipeline) -> Iterable[str]:
@@ -492,7 +544,7 @@ def _named_paths(pipeline: Pipeline) -> Iterable[str]:
     found: dict[str, None] = {}
     for step in pipeline.steps.values():
         for word in _PATH.findall(step.shell_text.value):
-            if "/" in word or os.path.splitext(word)[1].lower() in _SCRIPT:
+            if "/" in word or os.path.splitext(word)[1].lower() in scripts.SUFFIXES:
                 found[word] = None
         if len(found) >= _MOST_PATHS:
             break

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from weft.frontends.pipelines.problems import show
+from weft.documents.problems import show
 from weft.frontends.pipelines.templates import find, go_text
 
 MAX_CHARACTERS: Final = 128 * 1024
@@ -45,6 +45,11 @@ def holds(text: str) -> bool:
     if not isinstance(value, bool):
         raise ConditionError(f"its value is {_shown(value)}, neither true nor false")
     return value
+
+
+def why_false(text: str) -> str:
+    """Return that a condition is false, "" if it is true. Errors are those of `holds`."""
+    return "" if holds(text) else "its condition is false: " + show(" ".join(text.split()))
 
 
 # ---------------------------------------------------------------------------------------------------------- tokens

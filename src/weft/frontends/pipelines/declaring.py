@@ -33,6 +33,8 @@ from typing import (
 from msgspec import Struct, field
 
 from weft.model.errors import DefinitionError
+from weft.model.suggestions import did_you_mean
+from weft.model.wording import type_of, with_article
 
 if TYPE_CHECKING:
     from weft.graph.logical import Retry
@@ -122,7 +124,7 @@ def _role(function: Callable[..., Any], name: str, annotation: Any, any_value: b
         plain = get_args(annotation)[0]
     if plain in (bool, dict, set, bytes) and not any_value:
         hint = {bool: "write an int, 0 or 1"}.get(plain, "write it as text, or hand it on as a file")
-        raise wrong(function, f"parameter {name} is a {plain.__name__}, which no step can be given", hint)
+        raise wrong(function, f"parameter {name} is {with_article(plain.__name__)}, which no step can be given", hint)
     return "", TYPES.get(plain, "list" if plain is tuple else "") if isinstance(plain, type) else ""
 
 
@@ -207,7 +209,7 @@ def each(items: Sequence[Any] | Artifact | Parameter) -> Any:
     if isinstance(items, DeferredValue):
         return LoopItems(items)
     if isinstance(items, str) or not isinstance(items, Iterable):
-        message = f"{here()}: weft.each({items!r}): a {type(items).__name__} is not a list"
+        message = f"{here()}: weft.each({items!r}): {type_of(items)} is not a list"
         raise DefinitionError(message, hint="Give it a list. Where that is empty, the step is skipped.")
     return LoopItems(tuple(items))
 
@@ -241,16 +243,21 @@ class CacheOptions(TypedDict, total=False):
 
 
 class StepOptions(TypedDict, total=False):
-    """Options of a step beside its arguments. `when` is a condition as in a file."""
+    """Options of a step beside its arguments. `when` is a condition as in a file.
+
+    With `training`, a step is a training job, and its function or command runs in each replica: options of the step
+    kind `training` (see docs/training-steps.md), such as `{"kind": "TFJob", "replicas": {"worker": 2}}`.
+    """
 
     name: str
     when: str
     cache: bool | CacheOptions
-    env: Mapping[str, str | int | float]
+    env: Mapping[str, str | int | float | Mapping[str, str]]
     docker_env: str
     timeout_s: float
     retry: Retry
     extra_fs: Sequence[Mapping[str, Any]]
+    training: Mapping[str, Any]
 
 
 class OptionValue(Struct, frozen=True):
@@ -258,6 +265,15 @@ class OptionValue(Struct, frozen=True):
 
     value: Any
     where: SourceLine
+
+
+def _unlike_a_function(value: object) -> str:
+    """Return what a value is instead of a function whose body runs when it is called; "" for such a function."""
+    if not inspect.isfunction(value):
+        return repr(value)
+    if inspect.isgeneratorfunction(value) or inspect.isasyncgenfunction(value):
+        return f"{value.__qualname__}, a generator,"
+    return f"{value.__qualname__}, an async function," if inspect.iscoroutinefunction(value) else ""
 
 
 class _Declared:
@@ -269,8 +285,9 @@ class _Declared:
     """Whether the function is called during the run, so that its arguments must be serialised."""
 
     def __init__(self, function: Callable[..., Any], chosen: Mapping[str, OptionValue]) -> None:
-        if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
-            raise DefinitionError(f"{here()}: {function!r} cannot be a {self.what}", hint="Decorate a plain function.")
+        kind = _unlike_a_function(function)
+        if kind:
+            raise DefinitionError(f"{here()}: {kind} cannot be a {self.what}", hint="Decorate a plain function.")
         functools.update_wrapper(cast("Any", self), function)
         self.function, self.chosen = function, chosen
         self.where = place_of(function)
@@ -284,10 +301,7 @@ class _Declared:
         """Return options with their source line. DefinitionError: an unknown option."""
         for name in options:
             if name not in cls.known:
-                from difflib import get_close_matches
-
-                near = get_close_matches(name, cls.known, 1)
-                hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(sorted(cls.known))}"
+                hint = did_you_mean(name, cls.known, f"There are: {', '.join(sorted(cls.known))}")
                 raise DefinitionError(f"{here()}: a {cls.what} has no option {name!r}", hint=hint)
         return {name: OptionValue(value, here()) for name, value in options.items() if value is not None}
 

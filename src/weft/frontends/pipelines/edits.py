@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from weft.documents.problems import show
 from weft.frontends.pipelines.caching import static_leaves
 from weft.frontends.pipelines.language import START, Mount, walk
-from weft.frontends.pipelines.problems import show
 from weft.frontends.pipelines.resolved import DECIDE, REPEAT, ControlStep, ResolvedStep
 from weft.frontends.pipelines.templates import as_text
 from weft.store.results import tell_changes
@@ -132,8 +132,8 @@ def _step(old: Pipeline, was: Node | None, new: Pipeline, step: ResolvedStep) ->
     """Return the reason why a step changed; "" if it is unchanged or only single items changed."""
     if not isinstance(was, ResolvedStep) or was.name != step.name:
         return NEW
-    if was.skipped or step.skipped:
-        return "it is no longer skipped" if was.skipped and not step.skipped else ""
+    if was.not_run or step.not_run:
+        return "it is no longer skipped" if was.not_run and not step.not_run else ""
     changes = tell_changes(static_leaves(old, was, was.docker_env), static_leaves(new, step, step.docker_env))
     if changes:
         return changes[0]

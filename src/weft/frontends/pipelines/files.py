@@ -11,13 +11,14 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from weft.documents.problems import choices
 from weft.frontends.pipelines.building import BuiltPipeline, build_with
 from weft.frontends.pipelines.declaring import PipelineBuilder
 from weft.frontends.pipelines.invoke import IMPORTING
 from weft.frontends.pipelines.kinds import STEP_KINDS
 from weft.frontends.pipelines.locating import place_of_module
-from weft.frontends.pipelines.problems import choices, nearest
 from weft.model.errors import DefinitionError, NotFoundError, UsageError, WeftError
+from weft.model.suggestions import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 CALL: Final = "WEFT_CALL"
 """Variables with the description of the call, `WEFT_CALL_0` and so on: Linux limits the length of each."""
 _PIECE_BYTES: Final = 100 * 1024
-_INVOKE: Final = str(Path(__file__).with_name("invoke.py"))
+CALLER: Final = (sys.executable, "-P", "-X", "faulthandler", str(Path(__file__).with_name("invoke.py")))
+"""The words of the program that calls the function of a step."""
 
 
 @prepares
@@ -32,7 +33,21 @@ def run_function(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str,
     Options: `function` ("module:name"), `path` (the folder that its module is found from, relative to the pipeline's
     file), `item` (the argument for the item of the loop). Errors are those of `run_command`.
     """
-    params, options = ctx.params, ctx.params["options"]
+    params = ctx.params
+    step = copy(ctx)
+    step.params = {
+        "argv": CALLER,
+        "env": {**params["env"], **call_variables(params)},
+        **{
+            key: params[key] for key in ("cwd", "log", "record", "name", "timeout_s", "view", "masked") if key in params
+        },
+    }
+    return run_command(step, inputs)
+
+
+def call_variables(params: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables that describe the call of a step's function to `CALLER`; for `params` see `StepKind`."""
+    options = params["options"]
     call = {
         "root": os.path.join(params["folder"], options.get("path") or "."),
         "function": options["function"],
@@ -42,14 +57,7 @@ def run_function(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str,
         "item": {options["item"]: params["item"]} if options.get("item") else {},
     }
     text = json.dumps(call)
-    pieces = {f"{CALL}_{at // _PIECE_BYTES}": text[at : at + _PIECE_BYTES] for at in range(0, len(text), _PIECE_BYTES)}
-    step = copy(ctx)
-    step.params = {
-        "argv": [sys.executable, "-P", _INVOKE],
-        "env": {**params["env"], **pieces},
-        **{key: params[key] for key in ("cwd", "log", "record", "name", "timeout_s", "view") if key in params},
-    }
-    return run_command(step, inputs)
+    return {f"{CALL}_{at // _PIECE_BYTES}": text[at : at + _PIECE_BYTES] for at in range(0, len(text), _PIECE_BYTES)}
 
 
 def check(options: Mapping[str, Any]) -> Complaints:

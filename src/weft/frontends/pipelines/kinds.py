@@ -1,9 +1,8 @@
 """Kinds of steps: the interface for steps that are no commands.
 
 A step names its kind and its options under `x-weft`. A `StepKind` describes a kind and lives in the package of the
-kind. This front end only knows names and import paths, and the caller supplies them (`wiring.STEP_KINDS`). All kinds
-share the frame of a step (`body.run_step`): dependencies, loops, conditions, places of outputs, retries, the cache and
-reports.
+kind. This front end only knows names and import paths (`STEP_KINDS`). All kinds share the frame of a step
+(`body.run_step`): dependencies, loops, conditions, places of outputs, retries, the cache and reports.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from msgspec import Struct, field
@@ -19,8 +18,13 @@ from msgspec import Struct, field
 from weft.frontends.pipelines.parts import ITEM, Placeholder, text_to_json
 from weft.model.errors import ProgramError
 from weft.model.resources import Resources
+from weft.model.wording import type_of
 
-STEP_KINDS: Final[dict[str, str]] = {"python": "weft.frontends.pipelines.function:KIND"}
+STEP_KINDS: Final[dict[str, str]] = {
+    "python": "weft.frontends.pipelines.function:KIND",
+    "training": "weft.training.steps:KIND",
+    "sql": "weft.queries.steps:KIND",
+}
 """The kinds of this front end, with their import paths."""
 PYTHON: Final = re.compile(r"\.py(?::[^/]*)?$")
 """The suffix of a name of a pipeline in a Python file: `file.py`, `file.py:name`."""
@@ -40,19 +44,26 @@ class StepKind(Struct, frozen=True, kw_only=True):
     by values), `parameters` (typed), `item` (of the loop, or None), `inputs` (lists of paths by name), `outputs` (paths
     by name; the folder exists and the path is free), `cwd`, `env` (the complete environment of a command), `name` (for
     messages), `log` and `record` (files for output and for processes), `timeout_s`, `folder` (that of the pipeline's
-    file), and `view` for mounts. The program raises TaskError on failure and ends soon after its task is cancelled. Its
-    return value is small and kept.
+    file), `variables` (the part of `env` that is the step's own), `runs` (the state folder for runs that the program
+    begins itself), `settings` (those of the command line), `view` for mounts, and `masked` (texts that no log may show)
+    where the pipeline has secrets. The program raises TaskError on failure and ends soon after its task is cancelled.
+    Its return value is small and kept.
 
     `options` maps names of options to whether they are required; `check` returns the mistakes in given options, whose
     texts may hold templates. `leaves` returns the dependencies of the result beside parameters, environment and inputs,
-    as texts by name; its arguments are the options with names in place of artifacts, and `folder`. `timed`: the program
-    obeys `timeout_s`.
+    as texts by name; its arguments are the options with names in place of artifacts, and `folder`. `commands` returns,
+    for the same arguments and the folder that the step works in, the commands that the step runs: texts for sh, each
+    with the folder that it starts in; their scripts belong to the key. `examine`, with the same arguments, looks at the
+    files that the options name before a run begins, returns notes for the user, and raises WeftError for mistakes.
+    `timed`: the program obeys `timeout_s`.
     """
 
     program: str
     options: Mapping[str, bool] = field(default_factory=dict)
     check: Callable[[Mapping[str, Any]], Complaints] = lambda options: ()
     leaves: Callable[[Mapping[str, Any], str], Mapping[str, str]] = leaves_of
+    commands: Callable[[Mapping[str, Any], str, str], Sequence[tuple[str, str]]] = lambda options, folder, cwd: ()
+    examine: Callable[[Mapping[str, Any], str, str], Sequence[str]] = lambda options, folder, cwd: ()
     resources: tuple[Resources, ...] = (Resources(cpu=0),)
     timed: bool = False
 
@@ -78,7 +89,7 @@ def load_kind(target: str) -> StepKind:
         message = f"the kind of step {target!r} cannot be imported: {type(error).__name__}: {error}"
         raise ProgramError(message, hint="See that what it needs is installed.") from error
     if not isinstance(found, StepKind):
-        raise ProgramError(f"{target!r} is a {type(found).__name__}, not a StepKind")
+        raise ProgramError(f"{target!r} is {type_of(found)}, not a StepKind")
     return found
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from weft.documents.problems import FileKind, FilePosition
 from weft.frontends.pipelines.kinds import STEP_KINDS
-from weft.frontends.pipelines.problems import FilePosition
+from weft.model.errors import PipelineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from weft.frontends.pipelines.templates import ParameterValue
     from weft.graph.logical import Retry
 
+PIPELINE_FILE = FileKind(PipelineError, "pipeline", "a pipeline needs at least `name` and `entry_points`")
 START = FilePosition(1, 1)
 PARALLELISM_DEFAULT, PARALLELISM_MAX = 10, 20
 NEVER_EXPIRES = -1
@@ -52,11 +54,15 @@ class LoopArgument(Struct, frozen=True):
 
 
 class FsScope(Struct, frozen=True):
-    """The paths of one file system whose content belongs to a step's cache key; relative to its root."""
+    """The paths of one file system whose content belongs to a step's cache key; relative to its root.
+
+    `paths_given`: the file names the paths; without them all of the file system counts.
+    """
 
     name: str
     paths: tuple[str, ...] = ("/",)
     mark: FilePosition = START
+    paths_given: bool = True
 
 
 class CacheDefinition(Struct, frozen=True):
@@ -120,12 +126,13 @@ class Component(Struct, frozen=True):
 class Step(Component, frozen=True):
     """One step as written. `kind` and `options` describe a step that is no command.
 
-    `option_texts` are all texts of the options with their positions.
+    `option_texts` are all texts of the options with their positions, `secrets` the names of secrets by variable.
     """
 
     command: SourceText = SourceText()
     docker_env: str = ""
     env: Mapping[str, SourceText] = field(default_factory=dict)
+    secrets: Mapping[str, SourceText] = field(default_factory=dict)
     outputs: tuple[SourceText, ...] = ()
     cache: CacheDefinition = CacheDefinition()
     extra_fs: tuple[Mount, ...] = ()
@@ -182,6 +189,7 @@ class Pipeline(Struct, frozen=True):
     file: str
     docker_env: str = ""
     parallelism: int = PARALLELISM_DEFAULT
+    parallelism_given: bool = False
     disabled: tuple[SourceText, ...] = ()
     failure_options: FailureOptions = FailureOptions()
     cache: CacheDefinition = CacheDefinition()
@@ -197,6 +205,11 @@ class Pipeline(Struct, frozen=True):
         """All steps under their dotted names, those of `post_process` last."""
         found = walk({**self.entry_points, **self.post_process})
         return {name: component for name, component in found if isinstance(component, Step)}
+
+    @property
+    def secret_names(self) -> list[str]:
+        """The names of all secrets, each once."""
+        return list(dict.fromkeys(text.value for step in self.steps.values() for text in step.secrets.values()))
 
     @property
     def disabled_names(self) -> frozenset[str]:

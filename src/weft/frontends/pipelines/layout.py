@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from weft.frontends.pipelines.caching import CachePlace, code_of, recipe_of
 from weft.frontends.pipelines.compiler import (
+    PARALLELISM,
     ContainerImages,
     RunDirectories,
     compile_run,
@@ -26,15 +27,18 @@ from weft.frontends.pipelines.compiler import (
     scoped_parts,
     unbound,
 )
+from weft.frontends.pipelines.kinds import load_kind
 from weft.frontends.pipelines.options import part_asked_for, refreshed_vertices
 from weft.frontends.pipelines.resolved import ResolvedStep
 from weft.frontends.pipelines.resolved import RunIdentity as RunOf
+from weft.frontends.pipelines.secrets import hold_secrets
 from weft.frontends.pipelines.states import PROJECTION
 from weft.graph.spec import CacheSpec, RunSpec
-from weft.model.errors import ConflictError, NotFoundError, UsageError
+from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, UsageError
 from weft.model.records import as_dict
 from weft.store.folders import make_folders
-from weft.store.state import PLACE, os_error
+from weft.store.places import OUTPUTS, why_no_outputs
+from weft.store.state import PLACE, ROOT, WORKERS, os_error
 
 if TYPE_CHECKING:
     from weft.frontends.pipelines.language import Pipeline
@@ -49,7 +53,6 @@ if TYPE_CHECKING:
 NOWHERE: Final = RunDirectories(Path("logs"), Path("processes"))
 """The folders of a run that is only planned."""
 Work = TypeVar("Work", bound="PipelineWork")
-_OUTPUTS: Final = ".pipeline"
 CODE: Final = "code"
 """The key of `run.json` with the code digests of steps at their start; see `code_of`."""
 
@@ -74,7 +77,8 @@ def compile_loaded(loaded: PipelineWork, run_id: str, place: RunDirectories) -> 
     folder = str(loaded.base)
     run = RunOf(run_id, loaded.user, str(loaded.root), loaded.file_systems, folder)
     nodes, graph = compile_run(loaded.pipeline, run, place, loaded.origin, post_process=not loaded.caching.only)
-    refreshed_vertices(graph, loaded.caching)
+    graph.limits[PARALLELISM] = loaded.around.steps_at_a_time(loaded.pipeline)
+    refreshed_vertices(loaded.pipeline, graph, loaded.caching)
     graph = part_asked_for(graph, loaded.caching)
     chosen = [node for node in nodes if isinstance(node, ResolvedStep) and node.id in graph.vertices]
     around = loaded.around
@@ -82,7 +86,7 @@ def compile_loaded(loaded: PipelineWork, run_id: str, place: RunDirectories) -> 
         nodes,
         graph,
         [node.name for node in chosen],
-        notes(nodes, contained=around.docker_env != "ignore"),
+        notes(nodes, folder, contained=around.docker_env != "ignore"),
         unbound(nodes),
         hopeless_mounts(chosen) if around.mounts else [],
     )
@@ -94,17 +98,28 @@ def place_of(loaded: PipelineWork, folder: Path) -> RunDirectories:
     cache = None if loaded.caching.off else CachePlace(folder.name, images)
     publish = main_elsewhere(loaded.pipeline, loaded.root, loaded.urls)
     return RunDirectories(
-        folder / "logs", folder / "processes", cache, loaded.around.mounts, publish, loaded.containers
+        folder / "logs",
+        folder / "processes",
+        cache,
+        loaded.around.mounts,
+        publish,
+        loaded.containers,
+        loaded.around.settings,
     )
 
 
-def check_run(loaded: PipelineWork, compiled: CompiledPipeline, *, mounted: bool = True) -> None:
-    """Refuse a run that is impossible on this machine; with `mounted` all mounted folders must exist.
+def check_run(loaded: PipelineWork, compiled: CompiledPipeline, *, begins: bool = True) -> None:
+    """Refuse a run that is impossible on this machine; if it `begins`, mounted folders and secrets must be there.
 
-    UsageError: a mounted file system has no folder. DefinitionError: a mount of a step can never work.
+    UsageError: a mounted file system has no folder, or a secret is missing. DefinitionError: a mount of a step can
+    never work. ForbiddenError: the folder for outputs is a link or a file.
     """
+    if why := why_no_outputs(loaded.root, place_of_outputs(loaded) or ()):
+        raise ForbiddenError(why, hint=f"To use a folder elsewhere, {_another_root(loaded)}")
     missing = compiled.unbound
-    if mounted and loaded.around.mounts and missing:
+    if begins:
+        hold_secrets(_secrets(loaded.pipeline, compiled))
+    if begins and loaded.around.mounts and missing:
         hint = f"Give it one: -f {missing[0]}=FOLDER, or under [fs] in weft.toml"
         raise UsageError(f"no folder is given for the file system {missing[0]}, which steps mount", hint=hint)
     images = {} if loaded.containers is None else loaded.containers.images
@@ -113,17 +128,44 @@ def check_run(loaded: PipelineWork, compiled: CompiledPipeline, *, mounted: bool
             raise error
 
 
+def _examined(compiled: CompiledPipeline, folder: str) -> list[str]:
+    """Look at the files that steps of kinds name, before the run; return warnings. Errors are those of the kinds."""
+    steps = [node for node in compiled.nodes if isinstance(node, ResolvedStep) and node.body is not None]
+    return [
+        f"step {step.name}: {note}"
+        for step in steps
+        if step.body is not None and not step.not_run and step.id in compiled.graph.vertices
+        for note in load_kind(step.body.kind).examine(step.body.portable, folder, step.cwd)
+    ]
+
+
+def _secrets(pipeline: Pipeline, compiled: CompiledPipeline, done: Collection[str] = frozenset()) -> dict[str, str]:
+    """Return the secrets of the steps that may run, each with a step that needs it; `done` are finished steps."""
+    found: dict[str, str] = {}
+    for node in compiled.nodes:
+        if node.id not in compiled.graph.vertices or node.not_run or node.name in done:
+            continue
+        if isinstance(node, ResolvedStep):
+            found = {**dict.fromkeys(node.secrets.values(), node.name), **found}
+        elif dag := node.params.get("dag"):
+            inside = [(name, step) for name, step in pipeline.steps.items() if name.startswith(f"{dag}.")]
+            found = {**{text.value: name for name, step in inside for text in step.secrets.values()}, **found}
+    return found
+
+
 def spec_of(loaded: PipelineWork, compiled: CompiledPipeline, about: Mapping[str, Any] | None = None) -> RunSpec:
     """Return the specification of a compiled run. `about` is the description of a resumed run."""
     description = about_run(loaded, compiled) if about is None else about
     own = {  # also needed by a resume
         "renamed": loaded.origin.renamed,
-        "root": str(loaded.root),
+        ROOT: str(loaded.root),
         "cache_off": loaded.caching.off,
         "only": loaded.caching.only,
         "mounts": loaded.around.mounts,
         "docker_env": loaded.around.docker_env,
+        WORKERS: loaded.around.workers,
         "main_fs": loaded.origin.main_fs,
+        "settings": dict(loaded.around.settings),
     }
     outputs = loaded.root.joinpath(*(place_of_outputs(loaded) or ()))
     return RunSpec(
@@ -146,7 +188,7 @@ def _cache_of(loaded: PipelineWork, graph: LogicalGraph) -> CacheSpec | None:
     general = loaded.pipeline.cache
     if loaded.caching.off or not any(step.cache.over(general).enable for step in loaded.pipeline.steps.values()):
         return None
-    return CacheSpec(recipe_of, refreshed_vertices(graph, loaded.caching), _publisher(loaded))
+    return CacheSpec(recipe_of, refreshed_vertices(loaded.pipeline, graph, loaded.caching), _publisher(loaded))
 
 
 def _publisher(loaded: PipelineWork) -> Callable[[Iterable[str]], None]:
@@ -167,8 +209,12 @@ def _publisher(loaded: PipelineWork) -> Callable[[Iterable[str]], None]:
 def resumed_spec(
     loaded: PipelineWork, folder: RunFolder, described: Mapping[str, Any], done: frozenset[str]
 ) -> RunSpec:
-    """Return the specification of a resumed run. Steps that are `done` keep the code digests of their start."""
+    """Return the specification of a resumed run. Steps that are `done` keep the code digests of their start.
+
+    UsageError: a secret of another step is missing.
+    """
     compiled = compile_loaded(loaded, folder.run_id, place_of(loaded, folder.path))
+    hold_secrets(_secrets(loaded.pipeline, compiled, done))
     now = code_of(loaded.pipeline, compiled.nodes, str(loaded.base))
     was = described.get(CODE, {})
     kept = {
@@ -225,6 +271,7 @@ def claim(loaded: PipelineWork, run_id: str, folder: Path, copies: Sequence[Copy
             return None
     compiled = compile_loaded(loaded, run_id, place_of(loaded, folder))
     check_run(loaded, compiled)
+    compiled.warnings.extend(_examined(compiled, str(loaded.base)))
     if place is not None:
         try:
             make_place(loaded, place, run_id)
@@ -233,6 +280,11 @@ def claim(loaded: PipelineWork, run_id: str, folder: Path, copies: Sequence[Copy
     elif sub_path := loaded.pipeline.main_fs.sub_path if loaded.pipeline.main_fs else "":
         os.close(make_folders(loaded.root, Path(sub_path).parts))
     return spec_of(loaded, compiled)
+
+
+def _another_root(loaded: PipelineWork) -> str:
+    name = loaded.pipeline.main_fs.name if loaded.pipeline.main_fs else "main"
+    return f"give the main file system, in which steps work, another folder: -f {name}=FOLDER"
 
 
 def make_place(loaded: PipelineWork, place: list[str], run_id: str) -> None:
@@ -251,7 +303,7 @@ def make_place(loaded: PipelineWork, place: list[str], run_id: str) -> None:
     except FileExistsError:
         raise ConflictError(f"{where / run_id} exists already", hint="Start a new run.") from None
     except OSError as error:
-        raise os_error(f"the folder for outputs, {where}, cannot be made", error) from None
+        raise os_error(f"the folder for outputs, {where}, cannot be made", error, _another_root(loaded)) from None
 
 
 def place_of_outputs(loaded: PipelineWork) -> list[str] | None:
@@ -259,7 +311,7 @@ def place_of_outputs(loaded: PipelineWork) -> list[str] | None:
     if not any(step.outputs for step in loaded.pipeline.steps.values()):
         return None
     sub_path = loaded.pipeline.main_fs.sub_path if loaded.pipeline.main_fs else ""
-    return [*Path(sub_path).parts, _OUTPUTS]
+    return [*Path(sub_path).parts, OUTPUTS]
 
 
 def about_run(loaded: PipelineWork, compiled: CompiledPipeline) -> dict[str, Any]:

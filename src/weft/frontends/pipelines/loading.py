@@ -16,7 +16,7 @@ from weft.frontends.pipelines.reading import origin_of, pipeline_name
 from weft.frontends.pipelines.source import Loaded
 from weft.model.errors import ConflictError, NotFoundError
 from weft.store.filesystems import STAGE, file_systems
-from weft.store.state import StateRoot, current_user, read_description
+from weft.store.state import WORKERS, StateRoot, current_user, read_description
 
 
 def load_pipeline(
@@ -97,8 +97,12 @@ def loaded_again(folder: Path, file: str) -> Loaded:
     bound = description.get("file_systems")
     names = bound if isinstance(bound, dict) else {}
     caching = Caching(off=bool(description.get("cache_off")), only=str(description.get("only") or ""))
+    workers = description.get(WORKERS)
     around = Surroundings(
-        mounts=description.get("mounts") is not False, docker_env=str(description.get("docker_env") or "ignore")
+        mounts=description.get("mounts") is not False,
+        docker_env=str(description.get("docker_env") or "ignore"),
+        workers=workers if isinstance(workers, int) else 0,
+        settings=description.get("settings") or {},
     )
     urls = description.get("urls")
     urls = urls if isinstance(urls, dict) else {}

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from weft.documents.problems import Problems, choices, show
 from weft.frontends.pipelines import paths
 from weft.frontends.pipelines.check import check, parse_pipeline
 from weft.frontends.pipelines.kinds import STEP_KINDS
-from weft.frontends.pipelines.language import Component, Dag, Mount, walk
+from weft.frontends.pipelines.language import PIPELINE_FILE, Component, Dag, Mount, walk
 from weft.frontends.pipelines.parameters import check_value, convert, number_from_text
-from weft.frontends.pipelines.problems import Problems, choices, nearest, show
 from weft.frontends.pipelines.templates import (
     find,
 )
 from weft.model.errors import UsageError
+from weft.model.suggestions import nearest
 
 if TYPE_CHECKING:
     from weft.frontends.pipelines.language import ParameterDefinition, Pipeline
@@ -40,7 +41,7 @@ def make_pipeline(
         pipeline = replace(pipeline, name=renamed)
     if main_fs:
         pipeline = replace(pipeline, main_fs=replace(pipeline.main_fs or Mount(name=""), name=main_fs))
-        check(pipeline, Problems(pipeline.file))
+        check(pipeline, Problems(pipeline.file, PIPELINE_FILE))
     return apply_overrides(pipeline, overrides) if overrides else pipeline
 
 
@@ -67,7 +68,7 @@ def apply_overrides(pipeline: Pipeline, overrides: Mapping[str, object]) -> Pipe
     entry_points = work.all_of(pipeline.entry_points, "")
     post_process = work.all_of(pipeline.post_process, "")
     pipeline = replace(pipeline, entry_points=entry_points, post_process=post_process)
-    check(pipeline, Problems(pipeline.file))
+    check(pipeline, Problems(pipeline.file, PIPELINE_FILE))
     return pipeline
 
 

@@ -6,8 +6,9 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from weft.frontends.pipelines import yaml
-from weft.frontends.pipelines.problems import Problems
+from weft.documents import yaml
+from weft.documents.problems import Problems
+from weft.frontends.pipelines.language import PIPELINE_FILE
 from weft.frontends.pipelines.templates import ParameterValue, as_text, find
 from weft.model.errors import DefinitionError
 
@@ -71,9 +72,9 @@ def number_from_text(text: str) -> ParameterValue:
 
 def list_from_text(text: str) -> ParameterValue:
     """Parse a list written as JSON; return any other text unchanged."""
-    problems = Problems("list")
+    problems = Problems("list", PIPELINE_FILE)
     try:
-        value = read_value(yaml.load(text, "list"), "", problems)
+        value = read_value(yaml.load(text, problems), "", problems)
         problems.raise_if_any()
     except DefinitionError:
         return text

@@ -9,14 +9,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from weft.frontends.pipelines import yaml
+from weft.documents import yaml
+from weft.documents.problems import FilePosition, Problem, Problems, choices, join, show
+from weft.frontends.pipelines.forms import other_word, right_form
 from weft.frontends.pipelines.kinds import STEP_KINDS
 from weft.frontends.pipelines.parameters import KINDS, convert, list_from_text, mismatch, read_value
-from weft.frontends.pipelines.problems import FilePosition, Problem, Problems, choices, join, nearest, show
 from weft.frontends.pipelines.templates import env_number, find, whole
 from weft.graph.logical import DEFAULT_RETRY, Retry
 from weft.model.errors import DefinitionError
 from weft.model.failures import RetryClass
+from weft.model.suggestions import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,6 +28,7 @@ from weft.frontends.pipelines.language import (
     NEVER_EXPIRES,
     PARALLELISM_DEFAULT,
     PARALLELISM_MAX,
+    PIPELINE_FILE,
     START,
     CacheDefinition,
     Component,
@@ -47,7 +50,10 @@ STRATEGIES: tuple[Strategy, ...] = ("fail_fast", "continue")
 _PIPELINE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,127}")
 _STEP_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,29}")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,49}")
+_SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_OF_PADDLEFLOW = ("PF_", "RAY_JOB_")
 _NAME_RULES = {
+    _SECRET_NAME: "1 to 128 letters, digits and _, beginning with a letter or _",
     _PIPELINE_NAME: "1 to 128 letters, digits, _ and -, beginning with a letter or _",
     _STEP_NAME: "1 to 30 letters, digits and -, beginning with a letter",
     _VARIABLE_NAME: "1 to 50 letters, digits and _, beginning with a letter or _",
@@ -87,12 +93,14 @@ def read(tree: yaml.Node, file: str, problems: Problems, kinds: Mapping[str, str
     if not entries.nodes and not (entries.broken or top.broken):
         problems.add(entries.mark, "entry_points", "has no step", "write at least one step under entry_points")
     fs_options = top.map("fs_options", ("main_fs", "extra_fs"))
+    parallelism = _parallelism(top)
     return Pipeline(
         name=name.value,
         entry_points=_components(entries),
         file=file,
         docker_env=_image(top),
-        parallelism=_parallelism(top),
+        parallelism=parallelism or PARALLELISM_DEFAULT,
+        parallelism_given=bool(parallelism),
         disabled=_comma_list(top.text("disabled")),
         failure_options=_failure_options(top),
         cache=_cache(top),
@@ -129,13 +137,18 @@ class _Map:
             return
         if not isinstance(node, yaml.Mapping):
             self.broken = True
-            problems.add(node.mark, path, f"must be a map of names to values, is {yaml.describe(node)}")
+            message = f"must be a map of names to values, is {yaml.describe(node)}"
+            problems.add(node.mark, path, message, right_form(path, node))
             return
         self.keys = node.keys
         for key, value in node.entries.items():
             if known is not None and key not in known:
                 near = nearest(key, known)
-                hint = f"did you mean `{near}`?" if near else f"known here: {choices(known)}"
+                hint = (
+                    f"did you mean `{near}`?"
+                    if near
+                    else other_word(path, key, value) or f"known here: {choices(known)}"
+                )
                 problems.add(node.keys[key], join(path, key), "unknown key", hint)
             elif known is None or not _is_null(value):
                 self.nodes[key] = value
@@ -204,14 +217,16 @@ class _Map:
         self.problems.add(self.at(key), join(self.path, key), message, hint)
 
     def _wrong(self, key: str, node: yaml.Node, expected: str) -> None:
-        self.wrong(key, f"must be {expected}, is {yaml.describe(node)}")
+        hint = right_form(join(self.path, key), node)
+        self.wrong(key, f"must be {expected}, is {yaml.describe(node)}", hint)
 
 
 def read_text(node: yaml.Node, path: str, problems: Problems, wanted: str = "text") -> SourceText:
     """Return the text of a node; for any other node add a problem that names the `wanted` form, and return ""."""
     if isinstance(node, yaml.Scalar) and isinstance(node.value, str):
         return SourceText(node.value, node.mark, path)
-    hint = "put it in quotes" if isinstance(node, yaml.Scalar) and node.value is not None else ""
+    quoted = isinstance(node, yaml.Scalar) and node.value is not None
+    hint = "put it in quotes" if quoted else right_form(path, node)
     problems.add(node.mark, path, f"must be {wanted}, is {yaml.describe(node)}", hint)
     return SourceText("", node.mark, path)
 
@@ -247,8 +262,8 @@ def _image(fields_of: _Map) -> str:
 
 
 def _parallelism(top: _Map) -> int:
-    wanted = top.integer("parallelism", PARALLELISM_DEFAULT)
-    return PARALLELISM_DEFAULT if wanted <= 0 else min(wanted, PARALLELISM_MAX)
+    """Return the bound that the file gives; 0: none."""
+    return max(0, min(top.integer("parallelism", 0), PARALLELISM_MAX))
 
 
 def _as_paddleflow(options: _Map) -> frozenset[str]:
@@ -291,6 +306,8 @@ def _expiry(options: _Map) -> int:
     node = options.nodes.get("max_expired_time")
     if isinstance(node, yaml.Scalar):
         value = node.value
+        if value == "":  # PaddleFlow takes it for -1, and so overrides the value of the whole pipeline
+            return NEVER_EXPIRES
         if isinstance(value, str):
             try:
                 value = yaml.plain_value(value.strip())
@@ -308,11 +325,12 @@ def _scope(node: yaml.Node, path: str, options: _Map) -> FsScope | None:
     name = scope.text("name").value
     if not name and not scope.broken:
         options.problems.add(scope.mark, join(path, "name"), "is missing", "name the file system that the paths are on")
-    paths = _comma_list(scope.text("path")) or (SourceText("/"),)
+    given = _comma_list(scope.text("path"))
+    paths = given or (SourceText("/"),)
     for entry in paths:
         if ".." in entry.value.split("/"):
             scope.wrong("path", f"{show(entry.value)} leaves the file system", "leave out the ..")
-    return FsScope(name, tuple(entry.value for entry in paths), scope.mark) if name else None
+    return FsScope(name, tuple(entry.value for entry in paths), scope.mark, bool(given)) if name else None
 
 
 def _mount(options: _Map) -> Mount:
@@ -422,6 +440,7 @@ def _component(name: str, mark: FilePosition, node: yaml.Node, entries: _Map) ->
     artifacts = options.map("artifacts", ("input", "output"))
     extra = options.map("x-weft", ("timeout_s", "retry", "kind", "with"))
     given = extra.map("with", None)
+    env, secrets = _env(options.map("env", None))
     texts: list[SourceText] = []
     return Step(
         name=name,
@@ -434,7 +453,8 @@ def _component(name: str, mark: FilePosition, node: yaml.Node, entries: _Map) ->
         path=path,
         command=options.text("command"),
         docker_env=_image(options),
-        env=_env(options.map("env", None)),
+        env=env,
+        secrets=secrets,
         outputs=_outputs(artifacts),
         cache=_cache(options),
         extra_fs=_extra_fs(options),
@@ -548,9 +568,9 @@ def _loop(options: _Map) -> LoopArgument | None:
 
 def _wrong_items(text: str) -> list[Problem]:
     """Return the faults of the items of a list written as JSON; none for any other text."""
-    problems = Problems("list")
+    problems = Problems("list", PIPELINE_FILE)
     try:
-        node = yaml.load(text, "list")
+        node = yaml.load(text, problems)
         read_value(node, "", problems)
     except DefinitionError:
         return []
@@ -565,14 +585,29 @@ def _named(entries: _Map, what: str) -> Iterator[tuple[str, str, yaml.Node]]:
         yield name, path, node
 
 
-def _env(entries: _Map) -> dict[str, SourceText]:
+def _env(entries: _Map) -> tuple[dict[str, SourceText], dict[str, SourceText]]:
+    """Return the variables with their texts, and those with the names of their secrets."""
     variables: dict[str, SourceText] = {}
+    secrets: dict[str, SourceText] = {}
     for name, path, node in _named(entries, "a variable"):
-        if isinstance(node, yaml.Scalar) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
+        if isinstance(node, yaml.Mapping):
+            secrets[name] = _secret(name, _Map(node, path, entries.problems, ("secret",)))
+        elif isinstance(node, yaml.Scalar) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
             variables[name] = SourceText(env_number(node.value), node.mark, path)
         else:
-            variables[name] = read_text(node, path, entries.problems, "text or a number")
-    return variables
+            variables[name] = read_text(node, path, entries.problems, "text, a number or {secret: NAME}")
+    return variables, secrets
+
+
+def _secret(variable: str, options: _Map) -> SourceText:
+    named = options.text("secret")
+    if "secret" not in options.nodes:
+        options.problems.add(options.mark, join(options.path, "secret"), "is missing", "name a secret")
+    elif options.is_text("secret"):
+        _check_name(_SECRET_NAME, named.value, named.mark, named.path, "a secret", options.problems)
+    if variable == "PATH" or variable.startswith(_OF_PADDLEFLOW):
+        options.problems.add(options.mark, options.path, "cannot be a secret", "Weft itself reads this variable")
+    return named
 
 
 def _inputs(entries: _Map) -> dict[str, SourceText]:

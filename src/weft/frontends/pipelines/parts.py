@@ -28,9 +28,12 @@ OUTPUT: Final = "output"
 CONTENT: Final = "content"
 """A placeholder for the content of an input artifact."""
 
+SECRET: Final = "secret"
+"""A placeholder for the value of a secret."""
+
 
 class Placeholder(Struct, frozen=True):
-    """A part of a text that is filled in later: its kind, and the name of the artifact, if any."""
+    """A part of a text that is filled in later: its kind, and the name of the artifact or secret, if any."""
 
     kind: str
     name: str = ""
@@ -108,6 +111,11 @@ def places_to_json(found: Places) -> list[Any]:
 def plain(value: ParameterValue) -> Any:
     """Return a parameter's value as JSON: tuples become lists."""
     return [plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def tuple_of(value: Any) -> ParameterValue:
+    """Return a JSON value with lists as tuples."""
+    return tuple(tuple_of(item) for item in value) if isinstance(value, list | tuple) else value
 
 
 def joined(text: Any, value_of: Callable[[str, str], str]) -> str:

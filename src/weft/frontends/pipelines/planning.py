@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from weft.documents.problems import show
+from weft.frontends.pipelines import conditions
 from weft.frontends.pipelines.caching import recipe_of
 from weft.frontends.pipelines.compiler import outputs_of
+from weft.frontends.pipelines.language import Dag
 from weft.frontends.pipelines.layout import check_run, compile_loaded, in_containers, place_of
 from weft.frontends.pipelines.options import refreshed_vertices
-from weft.frontends.pipelines.resolved import ResolvedStep
-from weft.model.ids import item_name
+from weft.frontends.pipelines.parts import ITEM, joined, tuple_of
+from weft.frontends.pipelines.repeating import find_dag
+from weft.frontends.pipelines.resolved import DECIDE, REPEAT, ControlStep, ResolvedStep
+from weft.frontends.pipelines.states import IS_DISABLED
+from weft.frontends.pipelines.templates import as_text
+from weft.model.ids import loop_item
 from weft.store.planning import PlannedTask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from weft.frontends.pipelines.language import Component
+    from weft.frontends.pipelines.layout import CompiledPipeline
     from weft.frontends.pipelines.work import PipelineWork
     from weft.graph.logical import Vertex
 
@@ -23,40 +32,110 @@ if TYPE_CHECKING:
 def planned_tasks(loaded: PipelineWork, folder: Path) -> list[PlannedTask]:
     """Return the tasks of the steps that a run in `folder` would have, in an order of dependency. Nothing is made.
 
-    UsageError, DefinitionError: the run is impossible on this machine.
+    Steps inside a dag that loops over an artifact have one task each, because their number is unknown. UsageError,
+    DefinitionError: the run is impossible on this machine.
     """
     loaded = in_containers(loaded, lambda _: None, pull=False)
     compiled = compile_loaded(loaded, folder.name, place_of(loaded, folder))
-    check_run(loaded, compiled, mounted=False)
-    refreshed = refreshed_vertices(compiled.graph, loaded.caching)
-    chosen = [
-        (node, compiled.graph.vertices[node.id])
-        for node in compiled.nodes
-        if isinstance(node, ResolvedStep) and node.id in compiled.graph.vertices
-    ]
-    return [
-        task
-        for node, vertex in sorted(chosen, key=lambda one: one[1].final)
-        for task in _tasks(node, vertex, refresh=node.id in refreshed, cache_off=loaded.caching.off)
-    ]
+    check_run(loaded, compiled, begins=False)
+    plan = _Plan(loaded, compiled)
+    return [*plan.tasks(final=False), *plan.tasks(final=True)]
 
 
-def _tasks(node: ResolvedStep, vertex: Vertex, *, refresh: bool, cache_off: bool) -> Iterator[PlannedTask]:
-    """Yield the tasks of one step: one, or one for each item of its loop."""
-    depends = "on the list that it loops over" if node.lister else "on a loop above" if node.delivered else ""
-    uncached = "its cache is not enabled"
-    if vertex.final:
-        uncached = "it runs at the end of every run"
-    elif cache_off and node.cache.enable:
-        uncached = "no result is used or kept (--no-cache)"
-    items = vertex.program.items or (None,)
-    for number, item in enumerate(items):
-        yield PlannedTask(
-            step=item_name(node.name, number),
-            recipe=None if depends or vertex.final else recipe_of(vertex.program.params, number, item),
-            makes=() if node.lister else tuple(outputs_of(vertex, number).values()),
-            skipped="it is disabled" if node.disabled else "it loops over nothing" if node.skipped else "",
-            refresh=refresh,
-            depends=depends,
-            uncached=uncached,
-        )
+class _Plan:
+    """The tasks of the nodes of a run.
+
+    `_skipped` and `_asked` are by vertex: why the conditions before it skip it, or which unknown condition decides.
+    """
+
+    def __init__(self, loaded: PipelineWork, compiled: CompiledPipeline) -> None:
+        self._loaded, self._compiled = loaded, compiled
+        self._refreshed = refreshed_vertices(loaded.pipeline, compiled.graph, loaded.caching)
+        self._skipped: dict[str, str] = {}
+        self._asked: dict[str, str] = {}
+
+    def tasks(self, *, final: bool) -> Iterator[PlannedTask]:
+        """Yield the tasks of all vertices that are, or are not, final."""
+        for node in self._compiled.nodes:
+            vertex = self._compiled.graph.vertices.get(node.id)
+            if vertex is None or vertex.final is not final:
+                continue
+            if isinstance(node, ResolvedStep):
+                yield from self._step(node, vertex)
+            elif node.kind == DECIDE:
+                self._decide(node)
+            elif node.kind == REPEAT:
+                dag = find_dag(self._loaded.pipeline, node.params["dag"])
+                yield from self._inside(dag.children, node, node.name, node.params["dag"])
+            elif node.not_run:
+                yield PlannedTask(step=node.name, recipe=None, skipped=node.not_run)
+
+    def _decide(self, node: ControlStep) -> None:
+        """Take the condition of a component into account for its steps."""
+        skipped, asked = _answer(node.params["condition"])
+        for member in node.members:
+            vertex = self._compiled.graph.vertices.get(member)
+            of = "" if vertex is None or vertex.step == node.name else f"{node.name}: "
+            if skipped:
+                self._skipped.setdefault(member, f"{of}{skipped}")
+            elif asked:
+                self._asked.setdefault(member, f"on the condition of {node.name}, {asked}")
+
+    def _step(self, node: ResolvedStep, vertex: Vertex) -> Iterator[PlannedTask]:
+        """Yield the tasks of one step: one, or one for each item of its loop."""
+        depends = "on the list that it loops over" if node.lister else "on a loop above" if node.delivered else ""
+        depends = self._asked.get(node.id, depends)
+        caching, uncached = self._loaded.caching, "its cache is not enabled"
+        if vertex.final:
+            uncached = "it runs at the end of every run"
+        elif caching.off and node.cache.enable:
+            uncached = "no result is used or kept (--no-cache)"
+        items = vertex.program.items or (None,)
+        for number, item in enumerate(items):
+            name = loop_item(node.name, number) if len(items) > 1 else node.name
+            skipped, asked = _answer(vertex.program.params.get("condition", ""), item)
+            asked = f"on the condition of {name}, {asked}" if asked else ""
+            yield PlannedTask(
+                step=name,
+                recipe=None if depends or asked or vertex.final else recipe_of(vertex.program.params, number, item),
+                makes=() if node.lister else tuple(outputs_of(vertex, number).values()),
+                skipped=node.not_run or self._skipped.get(node.id, "") or skipped,
+                refresh=node.id in self._refreshed,
+                depends=depends or asked,
+                uncached=uncached,
+            )
+
+    def _inside(
+        self, children: Mapping[str, Component], node: ControlStep, name: str, dotted: str
+    ) -> Iterator[PlannedTask]:
+        """Yield one task for each step inside a dag that loops over an artifact."""
+        for child, component in children.items():
+            below, path = f"{name}.{child}", f"{dotted}.{child}"
+            off = IS_DISABLED if path in self._loaded.pipeline.disabled_names else ""
+            if isinstance(component, Dag) and not off:
+                yield from self._inside(component.children, node, below, path)
+                continue
+            depends = self._asked.get(node.id, f"on the list that {node.name} loops over")
+            skipped = self._skipped.get(node.id, "") or off
+            yield PlannedTask(step=below, recipe=None, skipped=skipped, depends=depends)
+
+
+def _answer(condition: Any, item: Any = None) -> tuple[str, str]:
+    """Return why a condition is false, and what is unknown of it; ("", "") if it is true, or if there is none."""
+    if not condition:
+        return "", ""
+    unknown = []
+
+    def value_of(kind: str, name: str) -> str:
+        if kind == ITEM and item is not None:
+            return as_text(tuple_of(item))
+        unknown.append(name)
+        return f"{{{{{name or 'PF_LOOP_ARGUMENT'}}}}}"
+
+    text = joined(condition, value_of)
+    if unknown:
+        return "", show(text)
+    try:
+        return conditions.why_false(text), ""
+    except conditions.ConditionError as error:
+        return "", f"which cannot be answered: {show(text)}: {error}"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -14,8 +16,11 @@ from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.compiler import PipelineSource
 from weft.frontends.pipelines.kinds import PYTHON, STEP_KINDS
 from weft.model.errors import DefinitionError, ForbiddenError, InputLimitError, NotFoundError, UsageError
+from weft.model.suggestions import nearest
 
 _MAX_FILE: Final = 1 << 20
+_MOST_ENTRIES: Final = 1000
+_MOST_SHOWN: Final = 5
 _STDIN: Final = "-"
 _STREAM: Final = re.compile(r"/dev/[^/]+$|/dev/fd/|/proc/")
 
@@ -47,13 +52,29 @@ def _read_text(file: Path) -> str:
         with nullcontext(sys.stdin.buffer) if str(file) == _STDIN else file.open("rb") as source:
             data = source.read(_MAX_FILE + 1)
     except FileNotFoundError:
-        raise NotFoundError(f"there is no file {file}", hint="Name the YAML file of a pipeline.") from None
+        raise NotFoundError(f"there is no file {file}", hint=_hint(file.parent, file.name)) from None
+    except IsADirectoryError:
+        raise ForbiddenError(f"{file} is a folder without files of training jobs", hint=_hint(file, "")) from None
     except OSError as error:
         message = f"{file} cannot be read: {error.strerror}"
-        raise ForbiddenError(message, hint="Name the YAML file of a pipeline.") from None
+        raise ForbiddenError(message, hint=_hint(file, "")) from None
     if len(data) > _MAX_FILE:
         raise InputLimitError(f"{file} is larger than {_MAX_FILE >> 20} MiB", hint="Pass large data as files.")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise DefinitionError(f"{file} is not UTF-8 text (byte {error.start})", hint="Save it as UTF-8.") from None
+
+
+def _hint(folder: Path, name: str) -> str:
+    """Return the hint for a file that is missing in a folder, or for the folder in place of a file."""
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted(one.name for one in islice(entries, _MOST_ENTRIES) if one.name.endswith((".yaml", ".yml")))
+    except OSError:
+        found = []
+    near = nearest(name, found)
+    if near:
+        return f"Did you mean {folder / near}?"
+    hint = "Name the YAML file of a pipeline."
+    return f"{hint} In that folder: {', '.join(found[:_MOST_SHOWN])}" if found else hint

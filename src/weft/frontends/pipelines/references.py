@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from weft.documents.problems import choices, join, show
 from weft.frontends.pipelines.language import Dag, Reference, UnreadableComponent, walk
 from weft.frontends.pipelines.parameters import convert, mismatch
-from weft.frontends.pipelines.problems import choices, join, nearest, show
 from weft.frontends.pipelines.templates import find
 from weft.model.errors import InputLimitError
+from weft.model.suggestions import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from weft.documents.problems import Problems
     from weft.frontends.pipelines.language import Component, ParameterDefinition, Pipeline
-    from weft.frontends.pipelines.problems import Problems
 
 MAX_COMPONENTS = 100_000
 """The most steps and dags of one pipeline with all references followed."""

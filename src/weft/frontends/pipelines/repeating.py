@@ -6,14 +6,14 @@ import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from weft.frontends.pipelines.body import fail_if_asked, read_list, tuple_of
+from weft.frontends.pipelines.body import fail_if_asked, read_list
 from weft.frontends.pipelines.compiler import compile_items
 from weft.frontends.pipelines.language import Dag
 from weft.frontends.pipelines.overrides import make_pipeline
-from weft.frontends.pipelines.parts import delivered_paths
+from weft.frontends.pipelines.parts import delivered_paths, tuple_of
 from weft.frontends.pipelines.resolve import as_items
 from weft.frontends.pipelines.resolved import ComponentScope
-from weft.frontends.pipelines.states import NOT_RUN
+from weft.frontends.pipelines.states import IS_EMPTY, NOT_RUN
 from weft.model.errors import InternalError
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ def repeat(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Patch:
     pipeline = _made_again(origin["text"], origin["file"], overrides, origin["renamed"], kinds, origin["main_fs"])
     if not items:
         fail_if_asked(params["name"], pipeline.as_paddleflow)
-        ctx.emit(NOT_RUN)
-    dag = _find(pipeline, params["dag"])
+        ctx.emit(NOT_RUN, IS_EMPTY)
+    dag = find_dag(pipeline, params["dag"])
     scope = ComponentScope(
         id=ctx.vertex,
         name=params["name"],
@@ -61,7 +61,8 @@ def _made_again(text: str, file: str, overrides: str, renamed: str | None, kinds
     return make_pipeline(text, file, json.loads(overrides), renamed, json.loads(kinds), main_fs)
 
 
-def _find(pipeline: Pipeline, dotted: str) -> Dag:
+def find_dag(pipeline: Pipeline, dotted: str) -> Dag:
+    """Return the dag of a dotted name. InternalError: there is none."""
     components = pipeline.entry_points
     found: Any = None
     for name in dotted.split("."):

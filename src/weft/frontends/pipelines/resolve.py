@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from weft.documents.problems import show
 from weft.frontends.pipelines import parts, paths
 from weft.frontends.pipelines.check import in_order
+from weft.frontends.pipelines.distributed import TRAINING, job_of, options_of
 from weft.frontends.pipelines.kinds import StepBody, decoded, encoded
 from weft.frontends.pipelines.language import Component, Dag, Mount, Step
 from weft.frontends.pipelines.parameters import convert, list_from_text
@@ -24,6 +26,7 @@ from weft.frontends.pipelines.parts import (
     INPUT,
     ITEM,
     OUTPUT,
+    SECRET,
     Filled,
     OutputFolder,
     OutputPaths,
@@ -35,7 +38,6 @@ from weft.frontends.pipelines.parts import (
     sources,
     static,
 )
-from weft.frontends.pipelines.problems import show
 from weft.frontends.pipelines.resolved import (
     DECIDE,
     JOIN,
@@ -49,6 +51,7 @@ from weft.frontends.pipelines.resolved import (
     ResolvedStep,
     RunIdentity,
 )
+from weft.frontends.pipelines.states import IS_DISABLED, IS_EMPTY
 from weft.frontends.pipelines.templates import (
     LOOP_ARGUMENT,
     PARENT,
@@ -62,7 +65,7 @@ from weft.frontends.pipelines.templates import (
     go_text,
     whole,
 )
-from weft.model.errors import InputLimitError, PipelineError
+from weft.model.errors import DefinitionError, InputLimitError, PipelineError
 
 if TYPE_CHECKING:
     from weft.frontends.pipelines.language import ParameterDefinition, Pipeline
@@ -139,17 +142,18 @@ class _Resolver:
             after = tuple(dict.fromkeys(id for dep in deps for id in ends[dep])) if deps else scope.entry
             for dep in deps:
                 last.pop(dep, None)
-            own = self._parameters(component, scope, parameters)
-            parameters[component.name] = own
-            inputs = {name: self._input(text.value, scope, outputs) for name, text in component.inputs.items()}
-            dotted = scope.dotted + component.name
+            name = component.name
+            parameters[name] = self._parameters(component, scope, parameters)
+            inputs = {key: self._input(text.value, scope, outputs) for key, text in component.inputs.items()}
+            vertex = _id(scope.id, name)
+            own = ComponentScope(vertex, scope.name + name, scope.dotted + name, parameters[name], inputs, entry=after)
             if isinstance(component, Dag):
-                made = self._dag(component, scope, own, inputs, after, dotted)
+                made = self._dag(component, own)
             elif isinstance(component, Step):
-                made = self._step(component, scope, own, inputs, after, dotted)
+                made = self._step(component, own)
             else:
                 raise AssertionError("references were followed before")
-            ends[component.name], outputs[component.name] = made
+            ends[name], outputs[name] = made
             if len(self.nodes) > MAX_NODES:
                 raise InputLimitError(
                     f"{self.pipeline.file}: the loops make more than {MAX_NODES} steps",
@@ -166,57 +170,41 @@ class _Resolver:
 
     # ------------------------------------------------------------------------------------------------- steps
 
-    def _step(
-        self,
-        step: Step,
-        scope: ComponentScope,
-        parameters: Mapping[str, ParameterValue],
-        inputs: Mapping[str, Places],
-        after: tuple[str, ...],
-        dotted: str,
-    ) -> tuple[tuple[str, ...], dict[str, Places]]:
-        id, name = _id(scope.id, step.name), scope.name + step.name
+    def _step(self, step: Step, own: ComponentScope) -> tuple[tuple[str, ...], dict[str, Places]]:
+        id, name, after = own.id, own.name, own.entry
         folder = OutputFolder(self.base, self.run.run_id, self.pipeline.name, name, self.part)
-        disabled = dotted in self._disabled
-        items, listed = (None, "") if disabled else self._items(step, parameters)
+        disabled = own.dotted in self._disabled
+        items, listed = (None, "") if disabled else self._items(step, own.parameters)
         deps, lister = after, ""
         condition: Filled = ""
         if listed:
             lister = f"{id}/loop"
             params = {"input": listed, "as_paddleflow": sorted(self.pipeline.as_paddleflow)}
-            self._control(lister, name, LIST, after, params, {listed: inputs[listed]})
+            self._control(lister, name, LIST, after, params, {listed: own.inputs[listed]})
             deps = (*after, lister)
         loops = items is not None or bool(lister)
         asked = step.condition.value if not disabled and items != () else ""
         if asked.strip():
-            asks = self._condition(step, asked, parameters, inputs, LOOP_ARGUMENT if loops else "")
+            asks = self._condition(step, asked, own.parameters, own.inputs, LOOP_ARGUMENT if loops else "")
             if loops and any(template.name == LOOP_ARGUMENT for template in find(asked)):
                 condition = asks
             else:
                 decider = f"{id}/if"
-                self._decider(decider, name, after, asks, inputs, (id,))
+                self._decider(decider, name, after, asks, own.inputs, (id,))
                 deps = (*deps, decider)
-        made = self._resolved(step, id, name, folder, parameters, inputs, deps, loops=loops)
+        made = self._resolved(step, own, folder, deps, loops=loops)
         made = replace(made, disabled=disabled, items=items, lister=lister, condition=condition)
         self.nodes.append(made)
-        ends = (*after, id) if made.skipped else (id,)
+        ends = (*after, id) if made.not_run else (id,)
         if lister:
             return ends, {text.value: (OutputPaths(lister, text.value, folder),) for text in step.outputs}
         seqs = range(1 if items is None else len(items))
         return ends, {text.value: tuple(folder.path(text.value, seq) for seq in seqs) for text in step.outputs}
 
     def _resolved(
-        self,
-        step: Step,
-        id: str,
-        name: str,
-        folder: OutputFolder,
-        parameters: Mapping[str, ParameterValue],
-        inputs: Mapping[str, Places],
-        deps: tuple[str, ...],
-        *,
-        loops: bool,
+        self, step: Step, scope: ComponentScope, folder: OutputFolder, deps: tuple[str, ...], *, loops: bool
     ) -> ResolvedStep:
+        parameters, inputs = scope.parameters, scope.inputs
         known = {key: path for key, places in inputs.items() if (path := static(places)) is not None}
         outputs = {text.value: folder.path(text.value) for text in step.outputs}
         system = self._system(step.name)
@@ -232,8 +220,9 @@ class _Resolver:
         left: dict[str, ParameterValue | Placeholder] = {key: f"{{{{{key}}}}}" for key in (*inputs, *outputs)}
         item = f"{{{{{LOOP_ARGUMENT}}}}}" if loops else ""
         portable = self._fill(command, {**left, **own, LOOP_ARGUMENT: item})
+        secrets = {key: text.value for key, text in step.secrets.items()}
         env = paths.environment(
-            declared,
+            {**declared, **{key: (Placeholder(SECRET, name),) for key, name in secrets.items()}},
             run_id=self.run.run_id,
             step=step.name,
             user=self.run.user,
@@ -243,7 +232,7 @@ class _Resolver:
             loop_argument=(Placeholder(ITEM),) if loops else "",
         )
         return ResolvedStep(
-            name=name,
+            name=scope.name,
             command=self._fill(command, {**later, **known, **later_paths, **own}),
             env=env,
             deps=deps,
@@ -257,22 +246,27 @@ class _Resolver:
             docker_env=step.docker_env or self.pipeline.docker_env,
             parameters=parameters,
             declared_env=declared,
+            secrets=secrets,
             ray=step.is_ray_job,
             portable_command=portable if isinstance(portable, str) else "",
-            id=id,
+            id=scope.id,
             folder=folder,
             places=inputs,
             mounts=self._mounts(step),
-            body=self._body(step, {**later, **known, **later_paths, **own}, {**left, **own, LOOP_ARGUMENT: item}),
+            body=self._body(
+                step, declared, {**later, **known, **later_paths, **own}, {**left, **own, LOOP_ARGUMENT: item}
+            ),
         )
 
     def _body(
         self,
         step: Step,
+        declared: Mapping[str, Filled],
         values: Mapping[str, ParameterValue | Placeholder],
         portable: Mapping[str, ParameterValue | Placeholder],
     ) -> StepBody | None:
-        if not step.kind.value:
+        kind, options = self._kind(step, declared)
+        if not kind:
             return None
 
         def filled_by(values: Mapping[str, ParameterValue | Placeholder]) -> Callable[[str], Any]:
@@ -286,13 +280,23 @@ class _Resolver:
 
             return value_of
 
-        left = encoded(step.options, filled_by(portable))
+        left = encoded(options, filled_by(portable))
         return StepBody(
-            step.kind.value,
-            self.pipeline.kinds[step.kind.value],
-            encoded(step.options, filled_by(values)),
+            kind,
+            self.pipeline.kinds[kind],
+            encoded(options, filled_by(values)),
             decoded(left, str, None),
         )
+
+    def _kind(self, step: Step, declared: Mapping[str, Filled]) -> tuple[str, Mapping[str, Any]]:
+        """Return the kind of a step with its options, also of a distributed step of PaddleFlow; "" for a command."""
+        job = job_of(step)
+        if job is None:
+            return step.kind.value, step.options
+        try:
+            return TRAINING, options_of(step, job, step.docker_env or self.pipeline.docker_env, declared.get)
+        except ValueError as error:
+            raise DefinitionError(f"step {step.name}: {error}", hint="Give its parameter another value.") from None
 
     def _mounts(self, step: Step) -> tuple[MountPoint, ...]:
         main = self.pipeline.main_fs
@@ -313,36 +317,31 @@ class _Resolver:
 
     # -------------------------------------------------------------------------------------------------- dags
 
-    def _dag(
-        self,
-        dag: Dag,
-        scope: ComponentScope,
-        parameters: Mapping[str, ParameterValue],
-        inputs: Mapping[str, Places],
-        after: tuple[str, ...],
-        dotted: str,
-    ) -> tuple[tuple[str, ...], dict[str, Places]]:
-        id, name = _id(scope.id, dag.name), scope.name + dag.name
-        items, listed = (None, "") if dotted in self._disabled else self._items(dag, parameters)
-        if dotted in self._disabled or items == ():
-            self.nodes.append(ControlStep(id, name, SKIP, after))
+    def _dag(self, dag: Dag, own: ComponentScope) -> tuple[tuple[str, ...], dict[str, Places]]:
+        id, name, after = own.id, own.name, own.entry
+        disabled = own.dotted in self._disabled
+        items, listed = (None, "") if disabled else self._items(dag, own.parameters)
+        if disabled or items == ():
+            self.nodes.append(ControlStep(id, name, SKIP, after, not_run=IS_DISABLED if disabled else IS_EMPTY))
             return (*after, id), dict.fromkeys(dag.outputs, ())
         entry = self._joined(after, f"{id}/begin", name)
         asked = dag.condition.value
         decider = f"{id}/if" if asked.strip() and not _asks_items(dag) else ""
         start = len(self.nodes)
         if decider:
-            self._decider(decider, name, entry, self._condition(dag, asked, parameters, inputs, ""), inputs, ())
+            self._decider(
+                decider, name, entry, self._condition(dag, asked, own.parameters, own.inputs, ""), own.inputs, ()
+            )
             entry = (decider,)
-        inner = ComponentScope(id, name, dotted, parameters, inputs, "", entry)
+        inner = replace(own, entry=entry)
         if listed:
             params = {
                 "input": listed,
-                "dag": dotted,
+                "dag": own.dotted,
                 "name": name,
-                "parameters": {key: plain(value) for key, value in parameters.items()},
+                "parameters": {key: plain(value) for key, value in own.parameters.items()},
             }
-            self._control(id, name, REPEAT, entry, params, inputs)
+            self._control(id, name, REPEAT, entry, params, own.inputs)
             places_id = f"{id}/outputs"
             outputs: dict[str, Places] = {key: (OutputPaths(places_id, key),) for key in dag.outputs}
             # A vertex of the dag's own patch returns the places of its outputs, and the patch has the edge from there.
@@ -354,11 +353,15 @@ class _Resolver:
             ends, outputs = self.repeated(dag, inner, items)
             ends = self._joined(ends, f"{id}/end", name)
         if decider:
-            made = self.nodes[start]
-            if not isinstance(made, ControlStep):
-                raise AssertionError("the decider was added first")
-            made.members = tuple(node.id for node in self.nodes[start + 1 :])
+            self._decides(start)
         return ends, outputs
+
+    def _decides(self, start: int) -> None:
+        """Make the decider that is node `start` decide over all nodes that were added after it."""
+        decider = self.nodes[start]
+        if not isinstance(decider, ControlStep):
+            raise AssertionError("the decider was added first")
+        decider.members = tuple(node.id for node in self.nodes[start + 1 :])
 
     def repeated(
         self, dag: Dag, scope: ComponentScope, items: tuple[ParameterValue, ...] | None
@@ -381,9 +384,7 @@ class _Resolver:
                 inside = replace(inside, entry=(f"{id}/if",))
             last, places = self.family(dag.children, inside)
             if inside.entry is not entry:
-                decider = self.nodes[start]
-                if isinstance(decider, ControlStep):
-                    decider.members = tuple(node.id for node in self.nodes[start + 1 :])
+                self._decides(start)
             ends.update(dict.fromkeys(last))
             for key, text in dag.outputs.items():
                 template = whole(text.value)

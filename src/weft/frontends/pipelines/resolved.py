@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, field
 
-from weft.frontends.pipelines.problems import show
+from weft.documents.problems import show
+from weft.frontends.pipelines.states import IS_DISABLED, IS_EMPTY
 from weft.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,13 +48,14 @@ class ResolvedStep(Struct, frozen=True):
 
     `command` is the text for `sh -c` and may be empty; `portable_command` is the same text with its templates of
     artifacts and of the loop's item, so that it names no folder of this run. `env` is the addition to the worker's own
-    environment, `declared_env` the part that the file declares. `inputs` and `outputs` map names to absolute paths, of
-    a loop to those of its first item; `docker_env` is the image that the file asks for, or empty.
+    environment, `declared_env` the part that the file declares, `secrets` the names of secrets by variable. `inputs`
+    and `outputs` map names to absolute paths, of a loop to those of its first item; `docker_env` is the image that the
+    file asks for, or empty.
 
     `id` is the id of its vertex, `deps` are the ids of the vertices that it waits for; `name` is its name for users. A
     step that loops has `items`, or a vertex `lister` whose value they are. `places` are the paths of each input, known
-    or not (`inputs` has the known ones, joined by commas), and `condition` is the condition of each item. `skipped`:
-    the step is disabled, or loops over nothing. `body` replaces the command of a step of another kind.
+    or not (`inputs` has the known ones, joined by commas), and `condition` is the condition of each item. `body`
+    replaces the command of a step of another kind.
     """
 
     name: str
@@ -79,6 +81,7 @@ class ResolvedStep(Struct, frozen=True):
     condition: Filled = ""
     mounts: tuple[MountPoint, ...] = ()
     body: StepBody | None = None
+    secrets: Mapping[str, str] = field(default_factory=dict)
     ray: bool = False
 
     @property
@@ -92,9 +95,9 @@ class ResolvedStep(Struct, frozen=True):
         return self.items is not None or bool(self.lister)
 
     @property
-    def skipped(self) -> bool:
-        """Whether the step never runs."""
-        return self.disabled or self.items == ()
+    def not_run(self) -> str:
+        """The reason why the step never runs, "" if it may run."""
+        return IS_DISABLED if self.disabled else IS_EMPTY if self.items == () else ""
 
 
 DECIDE, LIST, REPEAT, JOIN, SKIP = "if", "loop", "repeat", "join", "skip"
@@ -105,8 +108,8 @@ class ControlStep(Struct):
 
     `kind`: DECIDE (decides whether `members` run), LIST (returns the items of a step's loop), REPEAT (makes the
     vertices of a dag for each item), JOIN (waits for others and returns the places of outputs) or SKIP (stands for a
-    component that never runs). `deps` are the vertices that it waits for, `reads` those whose values it reads. `params`
-    are as `body` defines them.
+    component that never runs, for the reason `not_run`). `deps` are the vertices that it waits for, `reads` those whose
+    values it reads. `params` are as `body` defines them.
     """
 
     id: str
@@ -116,6 +119,7 @@ class ControlStep(Struct):
     reads: tuple[str, ...] = ()
     params: dict[str, Any] = field(default_factory=dict)
     members: tuple[str, ...] = ()
+    not_run: str = ""
 
 
 Node: TypeAlias = ResolvedStep | ControlStep
@@ -147,10 +151,10 @@ class RunIdentity(Struct, frozen=True):
 
 
 class ComponentScope(Struct, frozen=True):
-    """One item of a dag, or the pipeline itself: the names that its components may use, and the prefix of theirs.
+    """One component, one item of a dag, or the pipeline itself: its names, and the values that are known inside.
 
-    `id` and `name` are prefixes of the ids and names inside; `dotted` is `name` without the numbers of items; `entry`
-    are the vertices that must end before any component inside starts.
+    `id` and `name` of an item or a pipeline are prefixes of those inside; `dotted` is `name` without the numbers of
+    items; `entry` are the vertices that must end before it starts.
     """
 
     id: str = ""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from weft.frontends.pipelines.revising import Revision
+    from weft.graph.job_plan import JobPlan
     from weft.graph.logical import LogicalGraph
     from weft.graph.spec import RunSpec
     from weft.store.filesystems import Copy
@@ -60,6 +61,10 @@ class Loaded(PipelineWork, frozen=True, dict=True):
     def claim(self, run_id: str, folder: Path, copies: Sequence[Copy]) -> RunSpec | None:
         """Return the run of an id, with a place for its outputs; see `layout.claim`."""
         return layout.claim(self, run_id, folder, copies)
+
+    def jobs_planned(self) -> Sequence[JobPlan]:
+        """Return (): steps are no training jobs."""
+        return ()
 
     def planned(self, runs: Path) -> list[PlannedTask]:
         """Return the tasks of the steps, for a plan; see `planning.planned_tasks`."""

@@ -11,6 +11,8 @@ FRONTEND: Final = "pipelines"
 WARNING: Final = "warning"
 """The event of a step that succeeded with a warning for the user."""
 NOT_RUN: Final = "skipped"
-"""The event of a task that was skipped by its own condition."""
+"""The event of a task that skips itself or the members of its choice; its payload is the reason."""
+IS_DISABLED: Final = "it is disabled"
+IS_EMPTY: Final = "it loops over nothing"
 
-PROJECTION: Final = Projection(FRONTEND, warning=WARNING, not_run=NOT_RUN, final=POST_PROCESS)
+PROJECTION: Final = Projection(FRONTEND, warning=WARNING, not_run=NOT_RUN, final=POST_PROCESS, empty=IS_EMPTY)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from weft.frontends.pipelines import yaml
-from weft.frontends.pipelines.problems import FilePosition
+from weft.documents import yaml
+from weft.documents.problems import FilePosition
 from weft.model.errors import DefinitionError
 from weft.model.records import as_dict
 

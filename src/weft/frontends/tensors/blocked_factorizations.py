@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.frontends.tensors.blocks import call, mapped, rechunk
+from weft.frontends.tensors.blocks import mapped, rechunk
 from weft.frontends.tensors.chunks import Cut, Grid, counts
 from weft.frontends.tensors.indexing import take_slices
-from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read
+from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read, call
 from weft.frontends.tensors.shaping import concat
 from weft.graph.axes import copy
-from weft.operators.regions import ChunkPlace, KernelKind
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk, DType
+    from weft.operators.regions import ChunkPlace
 
 BLOCKED_FROM = 2**25
 """The least bytes of a matrix in several chunks that is factored by panels; one task factors a smaller matrix."""
@@ -40,7 +40,7 @@ def is_large(node: ArrayNode) -> bool:
 
 def _panels(node: ArrayNode) -> ArrayNode:
     m, n = node.shape
-    return rechunk(node, (Cut.even(m, m), Cut.even(n, max(NARROWEST, ceil(n / PANELS)))))
+    return rechunk(node, (Cut.whole(m), Cut.even(n, max(NARROWEST, ceil(n / PANELS)))))
 
 
 def _apart(node: ArrayNode) -> NodeInput:
@@ -53,15 +53,7 @@ def _first(node: ArrayNode, fn: Any, dtype: DType, **kwargs: Any) -> ArrayNode:
     cut = node.grid[1]
     one = NodeInput(node, Read.GRID, src=counts(node.grid), dst=(1, 1), axes=(copy(0), copy(1)))
     width = cut.length(0)
-    return ArrayNode(
-        KernelKind.CALL,
-        fn,
-        [one],
-        (node.grid[0], Cut.even(width, width)),
-        dtype,
-        kwargs=kwargs,
-        name=fn.__name__.strip("_"),
-    )
+    return call(fn, [one], (node.grid[0], Cut.whole(width)), dtype, name=fn.__name__.strip("_"), **kwargs)
 
 
 def _rest(node: ArrayNode, head: ArrayNode, fn: Any, **kwargs: Any) -> ArrayNode:
@@ -70,7 +62,7 @@ def _rest(node: ArrayNode, head: ArrayNode, fn: Any, **kwargs: Any) -> ArrayNode
     grid: Grid = (node.grid[0], Cut.of(cut.lengths()[1:]))
     moved = NodeInput(node, Read.GRID, src=counts(node.grid), dst=counts(grid), axes=(copy(0), copy(1, offset=1)))
     inputs = [moved, mapped(head, grid, [None, None])]
-    return ArrayNode(KernelKind.PLACED, fn, inputs, grid, node.dtype, kwargs=kwargs, name=fn.__name__.strip("_"))
+    return call(fn, inputs, grid, node.dtype, placed=True, name=fn.__name__.strip("_"), **kwargs)
 
 
 # ---------------------------------------------------------------------------------------------------- Cholesky
@@ -213,29 +205,15 @@ def lu(node: ArrayNode, real: DType) -> tuple[ArrayNode, ArrayNode, ArrayNode]:
     lowers, uppers = [], []
     for at, (head, begin) in enumerate(heads):
         width = head.grid[1]
-        own_and_later = [NodeInput(one) for one, _ in heads[at:]]
-        kwargs = {"begin": begin}
-        lowers.append(
-            ArrayNode(
-                KernelKind.CALL, _lower_of, own_and_later, (head.grid[0], width), node.dtype, kwargs=kwargs, name="l"
-            )
-        )
-        kwargs = {"begin": begin, "rows": k}
-        uppers.append(call(_upper_of, head, (Cut.even(k, k), width), node.dtype, kwargs=kwargs, name="u"))
+        own_and_later = [one for one, _ in heads[at:]]
+        lowers.append(call(_lower_of, own_and_later, (head.grid[0], width), node.dtype, name="l", begin=begin))
+        uppers.append(call(_upper_of, head, (Cut.whole(k), width), node.dtype, name="u", begin=begin, rows=k))
     if n > m:
         uppers.append(_forward(take_slices(node, [slice(None), slice(m, n)]), heads))
-    order = ArrayNode(
-        KernelKind.CALL,
-        _order_of,
-        [NodeInput(head) for head, _ in heads],
-        (Cut.even(m, m),),
-        np.dtype(np.int64),
-        kwargs={"rows": m},
-        name="order",
-    )
-    square = (Cut.even(m, m), Cut.even(m, max(NARROWEST, ceil(m / PANELS))))
+    order = call(_order_of, [head for head, _ in heads], (Cut.whole(m),), np.dtype(np.int64), name="order", rows=m)
+    square = (Cut.whole(m), Cut.even(m, max(NARROWEST, ceil(m / PANELS))))
     inputs = [mapped(order, square, [0, None])]
-    turned = ArrayNode(KernelKind.PLACED, _as_matrix, inputs, square, real, kwargs={"dtype": real}, name="p")
+    turned = call(_as_matrix, inputs, square, real, placed=True, name="p", dtype=real)
     return turned, concat(lowers, 1, node.dtype), concat(uppers, 1, node.dtype)
 
 
@@ -244,9 +222,7 @@ def _forward(right: ArrayNode, heads: list[tuple[ArrayNode, int]]) -> ArrayNode:
     made = _panels(right)
     for head, begin in heads:
         inputs = [_apart(made), mapped(head, made.grid, [None, None])]
-        made = ArrayNode(
-            KernelKind.PLACED, _less_lu, inputs, made.grid, right.dtype, kwargs={"begin": begin}, name="forward"
-        )
+        made = call(_less_lu, inputs, made.grid, right.dtype, placed=True, name="forward", begin=begin)
     return made
 
 
@@ -256,9 +232,7 @@ def solve(node: ArrayNode, right: ArrayNode) -> ArrayNode:
     made = _forward(right, heads)
     for head, begin in reversed(heads):
         inputs = [_apart(made), mapped(head, made.grid, [None, None])]
-        made = ArrayNode(
-            KernelKind.CALL, _solved, inputs, made.grid, node.dtype, kwargs={"begin": begin}, name="backward"
-        )
+        made = call(_solved, inputs, made.grid, node.dtype, name="backward", begin=begin)
     return made
 
 
@@ -295,13 +269,6 @@ def _det(*parts: tuple[Any, Any]) -> Any:
 
 def determinant(node: ArrayNode, *, logarithm: bool) -> ArrayNode:
     """Return the determinant of a large matrix, or a node of its sign and the logarithm of its absolute value."""
-    one = (Cut.even(1, 1),)
-    parts = [call(_sign_and_log, head, one, node.dtype, kwargs={"begin": begin}) for head, begin in _lu_panels(node)]
-    return ArrayNode(
-        KernelKind.CALL,
-        _slogdet if logarithm else _det,
-        [NodeInput(part) for part in parts],
-        (),
-        node.dtype,
-        name="slogdet" if logarithm else "det",
-    )
+    one = (Cut.whole(1),)
+    parts = [call(_sign_and_log, head, one, node.dtype, begin=begin) for head, begin in _lu_panels(node)]
+    return call(_slogdet if logarithm else _det, parts, (), node.dtype, name="slogdet" if logarithm else "det")

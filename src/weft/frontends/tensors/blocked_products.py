@@ -9,11 +9,10 @@ import numpy as np
 
 from weft.frontends.tensors.blocks import mapped, pick, rechunk, whole_along
 from weft.frontends.tensors.chunks import CHUNK_BYTES, Cut, Grid, counts, largest
-from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read
+from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read, call
 from weft.frontends.tensors.reductions import combine_ufunc, finished, tree
 from weft.graph.axes import broadcast, copy, group
 from weft.operators.namespaces import asking
-from weft.operators.regions import KernelKind
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import DType
@@ -51,13 +50,15 @@ def matmul(x1: ArrayNode, x2: ArrayNode, dtype: DType, most: int = CHUNK_BYTES) 
     right = rechunk(x2, (*_fit_batch(x2, cuts), inner, _narrowed(x2, inner, most)))
     grid = (*cuts, left.grid[-2], right.grid[-1])
     if not cuts and inner.n > left.grid[-2].n * right.grid[-1].n:
-        return _in_parts(left, right, dtype, 1)
+        own = left.grid[-2].longest * right.grid[-1].longest
+        read = max(1, min(largest(left.grid), largest(right.grid)))
+        return _in_parts(left, right, dtype, min(AT_ONCE, max(1, -(-own // read))))
     if not cuts and inner.n > AT_ONCE:
         return _in_parts(left, right, dtype, AT_ONCE)
     inputs = [_side(left, grid, -2), _side(right, grid, -1)]
     if inner.n == 1:
         inputs = [_alone(one) for one in inputs]
-    return ArrayNode(KernelKind.CALL, _product, inputs, grid, dtype, kwargs={"dtype": dtype}, name="matmul")
+    return call(_product, inputs, grid, dtype, name="matmul", dtype=dtype)
 
 
 AT_ONCE = 8
@@ -70,7 +71,10 @@ def _part(left: Any, right: Any, *, dtype: DType, xp: Any = np) -> Any:
 
 
 def _in_parts(left: ArrayNode, right: ArrayNode, dtype: DType, k: int) -> ArrayNode:
-    """Multiply `k` chunks of the inner axis at a time, and add the products by a tree."""
+    """Multiply `k` chunks of the inner axis at a time, and add the products by a tree.
+
+    Products that are larger than the factors are kept few: they would take more memory than all chunks together.
+    """
     inner = left.grid[-1]
     grid = (left.grid[-2], right.grid[-1], Cut.even(-(-inner.n // k), 1))
     if k == 1:
@@ -82,7 +86,7 @@ def _in_parts(left: ArrayNode, right: ArrayNode, dtype: DType, k: int) -> ArrayN
             NodeInput(node, Read.GRID, src=counts(node.grid), dst=dst, axes=axes)
             for node, axes in ((left, rows), (right, columns))
         ]
-    parts = ArrayNode(KernelKind.CALL, _part, inputs, grid, dtype, kwargs={"dtype": dtype}, name="matmul")
+    parts = call(_part, inputs, grid, dtype, name="matmul", dtype=dtype)
     return finished(tree(parts, (2,), combine_ufunc, {"fn": np.add, "axes": (2,)}), (2,), keepdims=False)
 
 
@@ -99,7 +103,7 @@ def _batch_cut(axis: int, size: int, x1: ArrayNode, x2: ArrayNode, ndim: int) ->
         at = axis - ndim + len(node.grid) - 2
         if at >= 0 and node.grid[at].size == size:
             return node.grid[at]
-    return Cut.even(size, max(size, 1))
+    return Cut.whole(size)
 
 
 def _fit_batch(node: ArrayNode, cuts: Sequence[Cut]) -> Grid:
@@ -124,7 +128,6 @@ def _side(node: ArrayNode, grid: Grid, own: int) -> NodeInput:
 
 def _alone(one: NodeInput) -> NodeInput:
     """Leave out the axes with one chunk, so that an input is a chunk and not a list of one."""
-    assert one.src is not None
     kept = [axis for axis, n in enumerate(one.src) if n > 1]
     rules = tuple([copy(kept.index(rule.source)) if rule.source in kept else broadcast() for rule in one.axes])
     return NodeInput(one.node, Read.GRID, src=tuple([one.src[axis] for axis in kept]), dst=one.dst, axes=rules)
@@ -149,13 +152,11 @@ def stacks(
     first, k = inputs[0], core[0]
     batch = first.grid[: len(first.grid) - k]
     if any(node.grid[: len(node.grid) - c] != batch for node, c in zip(inputs, core, strict=True)):
-        inputs = [rechunk(node, tuple([Cut.even(cut.size, max(cut.size, 1)) for cut in node.grid])) for node in inputs]
+        inputs = [rechunk(node, tuple([Cut.whole(cut.size) for cut in node.grid])) for node in inputs]
         shape = np.broadcast_shapes(*[n.shape[: len(n.shape) - c] for n, c in zip(inputs, core, strict=True)])
-        batch = tuple([Cut.even(size, max(size, 1)) for size in shape])
-    grids = [(*batch, *[Cut.even(size, max(size, 1)) for size in sizes]) for sizes, _ in out]
-    made = ArrayNode(
-        KernelKind.CALL, fn, [NodeInput(node) for node in inputs], grids[0], out[0][1], kwargs=kwargs, name=name
-    )
+        batch = tuple([Cut.whole(size) for size in shape])
+    grids = [(*batch, *[Cut.whole(size) for size in sizes]) for sizes, _ in out]
+    made = call(fn, inputs, grids[0], out[0][1], name=name, **kwargs)
     if len(out) == 1:
         return (made,)
     return tuple(

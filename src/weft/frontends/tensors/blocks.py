@@ -5,7 +5,7 @@ These functions take and make nodes; the modules of the function families use th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import product
 from math import ceil, prod
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.frontends.tensors.chunks import FEWEST_BYTES, Cut, Grid, counts, known, largest, one_chunk, overlaps
-from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read
+from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read, call
 from weft.graph.axes import Axis, broadcast, copy
 from weft.model.errors import UsageError
 from weft.operators.regions import ChunkPlace, KernelKind, OperandSlot
@@ -76,7 +76,7 @@ def common_grid(operands: Sequence[ArrayNode], shape: Sequence[int]) -> Grid:
             weight = len(node.grid) * 10**18 + (node.size if node.grid[at].known else 10**17)
             if best is None or weight > best[0]:
                 best = (weight, node.grid[at])
-        cuts.append(best[1] if best is not None else Cut.even(size, max(size, 1)))
+        cuts.append(best[1] if best is not None else Cut.whole(size))
     return tuple(cuts)
 
 
@@ -105,15 +105,13 @@ def rechunk(node: ArrayNode, grid: Grid) -> ArrayNode:
         if node.grid == grid:
             return node
     axes = tuple([overlaps(axis, src, dst) for axis, (src, dst) in enumerate(zip(node.grid, grid, strict=True))])
-    kwargs = {"src": Cuts(node.grid), "axes": axes, "dtype": node.dtype}
-    fn = join
-    pieces = _in_pieces(node, grid)
+    before, pieces = Cuts(node.grid), _in_pieces(node, grid)
     if pieces:
-        fn = paste
         most = prod([_most_touched(src, dst) for src, dst in zip(node.grid, grid, strict=True)])
-        node = call(split, node, node.grid, node.dtype, kwargs={"dst": Cuts(grid), "most": most}, placed=True)
+        node = call(split, node, node.grid, node.dtype, placed=True, dst=Cuts(grid), most=most)
     one = NodeInput(node, Read.GRID, src=counts(node.grid), dst=counts(grid), axes=axes, pieces=pieces)
-    return ArrayNode(KernelKind.PLACED, fn, [one], grid, node.dtype, kwargs=kwargs, name="rechunk")
+    fn = paste if pieces else join
+    return call(fn, [one], grid, node.dtype, placed=True, name="rechunk", src=before, axes=axes, dtype=node.dtype)
 
 
 def _in_pieces(node: ArrayNode, grid: Grid) -> bool:
@@ -216,7 +214,7 @@ def whole_along(node: ArrayNode, axes: Sequence[int]) -> ArrayNode:
     """Return the same array with one chunk along some axes; large chunks are cut along other axes instead."""
     grid = list(node.grid)
     for axis in axes:
-        grid[axis] = Cut.even(grid[axis].size, max(grid[axis].size, 1)) if grid[axis].n > 1 else grid[axis]
+        grid[axis] = Cut.whole(grid[axis].size) if grid[axis].n > 1 else grid[axis]
     made = tuple(grid)
     if known(made) and made != node.grid:
         most = max(largest(node.grid) * node.dtype.itemsize, FEWEST_BYTES)
@@ -276,7 +274,7 @@ def apply(fn: np.ufunc, *operands: ArrayNode | Scalar, out: int = 0) -> ArrayNod
     if fn.nout == 1:
         return ArrayNode(KernelKind.UFUNC, fn, inputs, grid, dtype, args=args)
     several = ArrayNode(KernelKind.CALL, fn, inputs, grid, found[fn.nin], args=args)
-    return call(_output, several, grid, dtype, kwargs={"at": out}, name=fn.__name__)
+    return call(_output, several, grid, dtype, name=fn.__name__, at=out)
 
 
 def _output(values: Chunk, *, at: int) -> Chunk:
@@ -315,22 +313,6 @@ def broadcast_shapes(*grids: Grid) -> tuple[int, ...]:
     return tuple(result)
 
 
-def call(
-    fn: Any,
-    node: ArrayNode,
-    grid: Grid,
-    dtype: DType,
-    *,
-    kwargs: Mapping[str, Any] | None = None,
-    placed: bool = False,
-    cheap: bool = False,
-    name: str = "",
-) -> ArrayNode:
-    """Return a node whose chunk i is a call over chunk i of another."""
-    kind = KernelKind.PLACED if placed else KernelKind.CALL
-    return ArrayNode(kind, fn, [NodeInput(node)], grid, dtype, kwargs=kwargs, cheap=cheap, name=name)
-
-
 def elementwise(
     fn: Callable[..., Any], operands: Sequence[Any], dtype: DType, name: str = "", **kwargs: Any
 ) -> ArrayNode:
@@ -354,4 +336,4 @@ def _picked(values: Chunk, *, at: int) -> Chunk:
 
 def pick(node: ArrayNode, at: int, grid: Grid, dtype: DType, name: str) -> ArrayNode:
     """Return one of the arrays of a node that makes several."""
-    return call(_picked, node, grid, dtype, kwargs={"at": at}, name=name)
+    return call(_picked, node, grid, dtype, name=name, at=at)

@@ -14,16 +14,15 @@ import numpy as np
 from xarray.namedarray.parallelcompat import ChunkManagerEntrypoint
 
 from weft.frontends.tensors.arrays import cumulative, nan_statistics, shapes
-from weft.frontends.tensors.arrays.array import FACE, Tensor
+from weft.frontends.tensors.arrays.array import PUBLIC_PACKAGE, Tensor
 from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.creation import from_array
 from weft.frontends.tensors.arrays.executables import execute, fetch
 from weft.frontends.tensors.arrays.storing import store
 from weft.frontends.tensors.blocks import fitted, mapped, whole_along
 from weft.frontends.tensors.chunks import Cut, Grid
-from weft.frontends.tensors.nodes import ArrayNode, NodeInput
-from weft.frontends.tensors.reductions import axes_of
-from weft.operators.regions import KernelKind
+from weft.frontends.tensors.nodes import call
+from weft.frontends.tensors.reductions import axes_of, parts_grid
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk, DType
@@ -49,12 +48,7 @@ class WeftManager(ChunkManagerEntrypoint[Tensor]):  # type: ignore[misc]
         return data.chunks
 
     def normalize_chunks(
-        self,
-        chunks: Any,
-        shape: Any = None,
-        limit: int | None = None,
-        dtype: Any = None,
-        previous_chunks: Any = None,
+        self, chunks: Any, shape: Any = None, limit: int | None = None, dtype: Any = None, previous_chunks: Any = None
     ) -> Any:
         """Return the lengths of chunks for a short form: numbers, lengths, -1 for all, None, "auto"."""
         kind = np.dtype(np.float64 if dtype is None else dtype)
@@ -86,7 +80,7 @@ class WeftManager(ChunkManagerEntrypoint[Tensor]):  # type: ignore[misc]
     @property
     def array_api(self) -> Any:
         """The namespace of functions on arrays."""
-        return import_module(FACE)
+        return import_module(PUBLIC_PACKAGE)
 
     def get_auto_chunk_size(self) -> int:
         """Return the bytes of a chunk whose size xarray leaves to Weft."""
@@ -108,20 +102,18 @@ class WeftManager(ChunkManagerEntrypoint[Tensor]):  # type: ignore[misc]
         node = arr.node
         axes = axes_of(axis, len(node.grid))
         kind = np.dtype(arr.dtype if dtype is None else dtype)
-        ones = tuple([Cut.even(cut.n, 1) if a in axes else cut for a, cut in enumerate(node.grid)])
-        parts = ArrayNode(
-            KernelKind.CALL,
+        parts = call(
             _Reduced(func, axes),
-            [NodeInput(node)],
-            ones,
+            node,
+            parts_grid(node.grid, axes),
             kind,
             unique=True,
             name=getattr(func, "__name__", ""),
         )
         whole = whole_along(parts, axes)
-        single = tuple([Cut.even(1, 1) if a in axes else cut for a, cut in enumerate(node.grid)])
+        single = tuple([Cut.whole(1) if a in axes else cut for a, cut in enumerate(node.grid)])
         last = _Reduced(aggregate_func or combine_func or func, axes)
-        made = Tensor(ArrayNode(KernelKind.CALL, last, [NodeInput(whole)], single, kind, unique=True, name="aggregate"))
+        made = Tensor(call(last, whole, single, kind, unique=True, name="aggregate"))
         return made if keepdims else shapes.squeeze(made, axes)
 
     def scan(
@@ -194,11 +186,9 @@ class WeftManager(ChunkManagerEntrypoint[Tensor]):  # type: ignore[misc]
         several = len(outs) > 1
         results = []
         for at, (names, dtype) in enumerate(zip(outs, dtypes, strict=True)):
-            grid = (*batch, *[Cut.even(sizes[name], max(sizes[name], 1)) for name in names])
+            grid = (*batch, *[Cut.whole(sizes[name]) for name in names])
             body = _Called(func, kwargs, at if several else -1)
-            results.append(
-                Tensor(ArrayNode(KernelKind.CALL, body, inputs, grid, np.dtype(dtype), unique=True, name="gufunc"))
-            )
+            results.append(Tensor(call(body, inputs, grid, np.dtype(dtype), unique=True, name="gufunc")))
         return tuple(results) if several else results[0]
 
     def map_blocks(
@@ -220,7 +210,7 @@ class WeftManager(ChunkManagerEntrypoint[Tensor]):  # type: ignore[misc]
             nodes = [whole_along(node, [a for a in dropped if a < len(node.grid)]) for node in nodes]
         made = [cut for a, cut in enumerate(grid) if a not in dropped]
         for a in sorted(np.atleast_1d(new_axis).tolist()) if new_axis is not None else []:
-            made.insert(int(a), Cut.even(1, 1))
+            made.insert(int(a), Cut.whole(1))
         out: Grid = tuple(made)
         if chunks is not None:
             out = tuple([_cut(one, cut) for one, cut in zip(chunks, out, strict=True)])
@@ -242,7 +232,7 @@ class WeftManager(ChunkManagerEntrypoint[Tensor]):  # type: ignore[misc]
             tried = [np.ones((1,) * one.ndim, one.dtype) if isinstance(one, Tensor) else one for one in args]
             dtype = np.asarray(func(*tried, **kwargs)).dtype
         body = _Called(func, kwargs, -1, tuple(pattern))
-        return Tensor(ArrayNode(KernelKind.CALL, body, inputs, out, np.dtype(dtype), unique=True, name="map_blocks"))
+        return Tensor(call(body, inputs, out, np.dtype(dtype), unique=True, name="map_blocks"))
 
     def blockwise(
         self,
@@ -261,17 +251,12 @@ class WeftManager(ChunkManagerEntrypoint[Tensor]):  # type: ignore[misc]
             kwargs.pop(unused, None)
         labels = list(out_ind)
         pairs = [(args[i], args[i + 1]) for i in range(0, len(args), 2)]
-        cuts: dict[Any, Cut] = {}
-        for one, ind in pairs:
-            if ind is not None:
-                for label, cut in zip(ind, as_node(one).grid, strict=True):
-                    if label not in cuts or cuts[label].size == 1 or (cut.n > cuts[label].n > 0 and cut.size != 1):
-                        cuts[label] = cut
+        cuts = _cuts_by_label(pairs)
         for label in cuts:
             if label not in labels:
-                cuts[label] = Cut.even(cuts[label].size, max(cuts[label].size, 1))
+                cuts[label] = Cut.whole(cuts[label].size)
         for label, n in (new_axes or {}).items():
-            cuts[label] = Cut.even(n, max(n, 1))
+            cuts[label] = Cut.whole(n)
         read: Grid = tuple([cuts[label] for label in labels])
         grid: Grid = tuple([_adjusted(cuts[label], (adjust_chunks or {}).get(label)) for label in labels])
         inputs = []
@@ -289,24 +274,17 @@ class WeftManager(ChunkManagerEntrypoint[Tensor]):  # type: ignore[misc]
             tried.append(np.ones((1,) * len(names), node.dtype))
         kind = np.asarray(func(*tried, **kwargs)).dtype if dtype is None else np.dtype(dtype)
         body = _Called(func, kwargs, -1, tuple(pattern))
-        return Tensor(
-            ArrayNode(KernelKind.CALL, body, inputs, grid, kind, unique=True, name=getattr(func, "__name__", ""))
-        )
+        return Tensor(call(body, inputs, grid, kind, unique=True, name=getattr(func, "__name__", "")))
 
     def unify_chunks(self, *args: Any, **kwargs: Any) -> tuple[dict[Any, Any], list[Any]]:
         """Return arrays whose axes with the same label have the same chunks, and these chunks by label."""
         pairs = [(args[i], args[i + 1]) for i in range(0, len(args), 2)]
-        best: dict[Any, Cut] = {}
-        for one, ind in pairs:
-            if ind is not None:
-                for label, cut in zip(ind, as_node(one).grid, strict=True):
-                    if label not in best or best[label].size == 1 or (cut.size != 1 and cut.n > best[label].n):
-                        best[label] = cut
+        cuts = _cuts_by_label(pairs)
         made = [
-            one if ind is None else Tensor(fitted(as_node(one), tuple([best[label] for label in ind])))
+            one if ind is None else Tensor(fitted(as_node(one), tuple([cuts[label] for label in ind])))
             for one, ind in pairs
         ]
-        return {label: cut.lengths() for label, cut in best.items()}, made
+        return {label: cut.lengths() for label, cut in cuts.items()}, made
 
     # ------------------------------------------------------------------------------------------------- storing
 
@@ -407,6 +385,16 @@ def _adjusted(cut: Cut, change: Any) -> Cut:
         return cut
     lengths = [change(n) for n in cut.lengths()] if callable(change) else change
     return _cut(lengths, cut)
+
+
+def _cuts_by_label(pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Cut]:
+    """Return for each label of axes the cut with the most chunks, among axes that are longer than 1."""
+    cuts: dict[Any, Cut] = {}
+    for one, labels in pairs:
+        for label, cut in zip(labels, as_node(one).grid, strict=True) if labels is not None else ():
+            if label not in cuts or cuts[label].size == 1 or (cut.size != 1 and cut.n > cuts[label].n):
+                cuts[label] = cut
+    return cuts
 
 
 def _common(grids: Sequence[Grid]) -> Grid:

@@ -20,6 +20,7 @@ from typing import Any
 
 from weft.graph.axes import Axis, Span, copy, group, ranges, ungroup, whole
 from weft.model.errors import UsageError
+from weft.model.wording import counted
 
 UNKNOWN = -1
 """The length of an axis that becomes known when the graph runs."""
@@ -52,6 +53,11 @@ class Cut:
         """Cut `size` elements into chunks of `chunk`; the last one may be shorter."""
         chunk = max(1, min(chunk, size))
         return cls(size, max(1, ceil(size / chunk)), chunk)
+
+    @classmethod
+    def whole(cls, size: int) -> Cut:
+        """Return the cut into one chunk."""
+        return cls.even(size, size)
 
     @classmethod
     def of(cls, lengths: Iterable[int]) -> Cut:
@@ -164,7 +170,7 @@ def known(grid: Grid) -> bool:
 
 def one_chunk(shape: Sequence[int]) -> Grid:
     """Return the grid of an array in one chunk."""
-    return tuple([Cut.even(size, max(size, 1)) for size in shape])
+    return tuple([Cut.whole(size) for size in shape])
 
 
 def coordinates(index: int, counts: Sequence[int]) -> tuple[int, ...]:
@@ -234,7 +240,7 @@ def normalize(wanted: Any, shape: Sequence[int], itemsize: int, workers: int, mo
         for axis in wanted:
             if not isinstance(axis, Integral) or not -len(shape) <= int(axis) < len(shape):
                 raise UsageError(
-                    f"chunk_size names axis {axis!r} of an array of {len(shape)} axes",
+                    f"chunk_size names axis {axis!r} of an array of {counted(len(shape), 'axis', 'axes')}",
                     hint=f"Number axes from 0 to {len(shape) - 1}.",
                 )
         wanted = [wanted.get(axis, wanted.get(axis - len(shape))) for axis in range(len(shape))]
@@ -247,14 +253,15 @@ def normalize(wanted: Any, shape: Sequence[int], itemsize: int, workers: int, mo
         wanted = (wanted,)
     if len(wanted) != len(shape):
         raise UsageError(
-            f"chunk_size has {len(wanted)} entries for an array of {len(shape)} axes", hint="Give one for each axis."
+            f"chunk_size has {counted(len(wanted), 'entry', 'entries')} for an array of {len(shape)} axes",
+            hint="Give one for each axis.",
         )
     return tuple([_axis(axis, size, given) for axis, (size, given) in enumerate(zip(shape, wanted, strict=True))])
 
 
 def _axis(axis: int, size: int, given: Any) -> Cut:
     if given is None or given == -1 or (isinstance(given, str) and given == "auto"):
-        return Cut.even(size, max(size, 1))
+        return Cut.whole(size)
     if isinstance(given, Cut):
         given = given.lengths()
     if isinstance(given, Integral):

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from weft.frontends.tensors.blocks import call
-from weft.frontends.tensors.chunks import Grid, chunks_in, counts, known, largest
-from weft.frontends.tensors.nodes import ArrayNode, ChunkLocator, NodeInput, Read, walk
+from weft.frontends.tensors.chunks import Grid, chunks_in, known, largest
+from weft.frontends.tensors.nodes import ArrayNode, ChunkLocator, NodeInput, Read, call, walk
 from weft.frontends.tensors.ordering import INDEX
 from weft.frontends.tensors.sources import gone
 from weft.frontends.tensors.unknown_lengths import (
@@ -35,6 +34,8 @@ from weft.graph.builder import Graph, after, gather, grid, one_to_one
 from weft.graph.builder import VertexHandle as Vertex
 from weft.graph.logical import Patch
 from weft.model.errors import CapacityError
+from weft.model.ids import as_name
+from weft.model.wording import counted
 from weft.operators.blas import share
 from weft.operators.namespaces import NUMPY
 from weft.operators.regions import KernelKind, OperandSlot, Region, RegionStep, most_held
@@ -74,14 +75,14 @@ class Need(NamedTuple):
             dict.fromkeys(_described(one.node) for at in self.nodes for one in at.inputs if one.node not in self.nodes)
         )
         held = max(0, memory - budget)
-        beside = f" of its {memory:,} beside what the process holds" if held else ""
+        left = f", which is what is left of memory={memory:,}" if held else ""
         enough = (
             2 * self.total if 0 < budget <= held else min(self.total + held, 2 * self.total)
         )  # at least half is available
         return CapacityError(
-            f"{self.vertex} would hold {self.total:,} bytes at once, and the session may use {budget:,}{beside}: "
-            f"for a chunk of {_described(node)} a task makes {self.output:,} bytes, reads {self.inputs:,}"
-            f"{f' of {reads}' if reads else ''}, and works in {self.scratch:,}",
+            f"a task of {self.vertex} needs {self.total:,} bytes, and the session has {budget:,} for values{left}. "
+            f"The task makes a chunk of {_described(node)}: {self.output:,} bytes for the chunk, {self.inputs:,} for "
+            f"its inputs{f', {reads},' if reads else ''} and {self.scratch:,} for intermediate values",
             hint="Use smaller chunks (chunk_size= where the array is made, or .rechunk before this), or give the "
             f"session memory= of {-(-enough // _MIB)} MiB or more.",
         )
@@ -89,8 +90,8 @@ class Need(NamedTuple):
 
 def _described(node: ArrayNode) -> str:
     shape = " x ".join("?" if size < 0 else str(size) for size in node.shape) or "0-d"
-    chunk = " x ".join(str(cut.longest) if cut.known else "?" for cut in node.grid) or "0-d"
-    return f"{node.name} ({shape} {node.dtype}, {node.chunks} chunks of {chunk})"
+    chunk = " x ".join(str(cut.longest) if cut.known else "?" for cut in node.grid)
+    return f"{node.name} ({shape} {node.dtype}, {counted(node.chunks, 'chunk')}{chunk and f' of {chunk}'})"
 
 
 class Compiled:
@@ -147,6 +148,7 @@ class How(NamedTuple):
     space: str
     budget: int | None
     memory: int
+    raised: tuple[str, ...]
 
 
 def compile_nodes(
@@ -159,19 +161,21 @@ def compile_nodes(
     space: str = NUMPY,
     budget: int | None = None,
     memory: int = 0,
+    raised: tuple[str, ...] = (),
 ) -> Compiled:
     """Return the graph that makes the chunks of the wanted nodes.
 
     `processes` is the number of worker processes, which share the cores; 0 for workers that are threads. `space` is the
     array namespace of the workers. `budget` is the most bytes of a task whose needs become known while the graph runs
-    (None: no limit), and `memory` is the memory of which it is a part.
+    (None: no limit), and `memory` is the memory of which it is a part. `raised` are the floating-point errors that
+    raise in the tasks.
 
     Sources for which `held` is true become vertices of their own, whose values are given with the graph.
     """
     return _compile(
         Graph(name, frontend=FRONTEND),
         wanted,
-        How(fusion, processes, space, budget, memory),
+        How(fusion, processes, space, budget, memory, raised),
         range(len(wanted)),
         held=held,
     )
@@ -209,7 +213,7 @@ def _compile(
     for node in order:
         if node.number in given:
             done[node.number] = graph.add(
-                gone, n=node.chunks, items=range(node.chunks), name=_free(graph, prefix + node.name)
+                gone, n=node.chunks, items=range(node.chunks), name=_free(graph, prefix + as_name(node.name))
             )
         elif node.number in members and node.number in region_of[node.number]:
             done[node.number], need = _emit(graph, members[node.number], done, same, how, prefix)
@@ -429,7 +433,7 @@ def _emit(
     )
     threads = share(min(how.processes, last.chunks)) if how.processes and calls else 0
     most: int | None = None if None in sizes else max(sizes)  # type: ignore[type-var]
-    region = Region(len(links), steps, most, threads, how.space)
+    region = Region(len(links), steps, most, threads, how.space, how.raised)
     made = [(size or 0) * node.dtype.itemsize for size, node in zip(sizes, nodes, strict=True)]
     pieces = [nbytes for nbytes, (one, _) in zip(given, reads_of.values(), strict=True) if one.pieces]
     scratch = most_held(len(links), steps, [*given, *made], tiled=region.tiled and how.space == NUMPY) + sum(pieces)
@@ -438,7 +442,7 @@ def _emit(
         *links,
         n=last.chunks,
         items=range(last.chunks),
-        name=_free(graph, prefix + name),
+        name=_free(graph, prefix + as_name(name)),
         output_bytes=None if sizes[-1] is None else made[-1],
         scratch_bytes=scratch,
         idempotent=not any(getattr(node.fn, "once", False) for node in nodes),
@@ -483,10 +487,9 @@ def _read_bytes(one: NodeInput, reader: ArrayNode) -> int:
     if one.read is Read.TREE:
         return nbytes * min(one.k, one.node.chunks)
     if one.pieces:
-        return (_largest(reader.grid) or 0) * reader.dtype.itemsize
-    src = counts(one.node.grid) if one.src is None else one.src
-    widths = {rule.source: rule.most(src[rule.source]) for rule in one.axes if rule.source >= 0}
-    return min(nbytes * prod([widths.get(axis, n) for axis, n in enumerate(src)]), one.node.nbytes)
+        return (_largest(reader.grid) or 0) * one.node.dtype.itemsize
+    widths = {rule.source: rule.most(one.src[rule.source]) for rule in one.axes if rule.source >= 0}
+    return min(nbytes * prod([widths.get(axis, n) for axis, n in enumerate(one.src)]), one.node.nbytes)
 
 
 def _link(one: NodeInput, vertex: Vertex, reader: ArrayNode) -> Any:
@@ -499,6 +502,4 @@ def _link(one: NodeInput, vertex: Vertex, reader: ArrayNode) -> Any:
         from weft.graph.axes import group
 
         return grid(vertex, group(0, one.k), src=(one.node.chunks,), dst=(reader.chunks,))
-    src = counts(one.node.grid) if one.src is None else one.src
-    dst = counts(reader.grid) if one.dst is None else one.dst
-    return grid(vertex, *one.axes, src=src, dst=dst, partial=one.partial, pieces=one.pieces)
+    return grid(vertex, *one.axes, src=one.src, dst=one.dst, partial=one.partial, pieces=one.pieces)

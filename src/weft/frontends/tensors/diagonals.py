@@ -8,11 +8,11 @@ import numpy as np
 
 from weft.frontends.tensors.blocks import mapped, whole_along
 from weft.frontends.tensors.indexing import take_slices
-from weft.frontends.tensors.nodes import ArrayNode
-from weft.operators.regions import ChunkPlace, KernelKind
+from weft.frontends.tensors.nodes import ArrayNode, call
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk
+    from weft.operators.regions import ChunkPlace
 
 
 def _diagonal(place: ChunkPlace, x: Chunk) -> Chunk:
@@ -33,4 +33,4 @@ def diagonal(node: ArrayNode, offset: int) -> ArrayNode:
     square = whole_along(square, (len(node.grid) - 1,))
     grid = square.grid[:-1]
     axes = list(range(len(grid)))
-    return ArrayNode(KernelKind.PLACED, _diagonal, [mapped(square, grid, axes)], grid, node.dtype, name="diagonal")
+    return call(_diagonal, [mapped(square, grid, axes)], grid, node.dtype, placed=True, name="diagonal")

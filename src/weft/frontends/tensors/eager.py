@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from weft.frontends.tensors.chunks import counts, largest
+from weft.frontends.tensors.chunks import largest
 from weft.frontends.tensors.nodes import ArrayNode, ChunkLocator, NodeInput, Read
 from weft.frontends.tensors.sources import ArraySource
 from weft.graph.axes import GridMap
 from weft.graph.grid import Grid, GridPieces
-from weft.operators.regions import TILE, KernelKind, RegionStep, whole_step
+from weft.operators.regions import TILE, KernelKind, RegionStep, quiet, raised_errors, whole_step
 
 MOST_CHUNKS = 512
 """The most chunks of all nodes of a small expression together."""
@@ -76,7 +76,7 @@ def _known(fn: Any) -> bool:
 def evaluate(wanted: Sequence[ArrayNode], order: Sequence[ArrayNode]) -> list[list[Any]]:
     """Return the chunks of each wanted node; `order` is the result of `small`."""
     values: dict[int, list[Any]] = {}
-    with np.errstate(all="ignore"):  # as in a task: NaN and infinity are values
+    with quiet(raised_errors()):
         for node in order:
             if node.number not in values:
                 values[node.number] = _chunks(node, values)
@@ -105,12 +105,11 @@ def _reader(one: NodeInput, reader: ArrayNode, chunks: list[Any]) -> Callable[[i
         return lambda _: chunks
     if one.read is Read.TREE:
         return lambda index: chunks[one.k * index : one.k * (index + 1)]
-    src = counts(one.node.grid) if one.src is None else one.src
-    dst = counts(reader.grid) if one.dst is None else one.dst
-    grid = GridMap(tuple(src), tuple(dst), one.axes, one.partial, one.pieces)
+    grid = GridMap(one.src, one.dst, one.axes, one.partial, one.pieces)
     if one.pieces:
         pieces = GridPieces(grid, one.node.chunks, reader.chunks)
-        return lambda index: [chunks[at][part] for at, _, part, _ in pieces.inputs(index)]
+        rows = [row if isinstance(row, dict) else dict(enumerate(row)) for row in chunks]
+        return lambda index: [rows[at][part] for at, _, part, _ in pieces.inputs(index) if part in rows[at]]
     if len(chunks) == 1 and not one.partial:
         value = chunks[0] if grid.single else chunks
         return lambda _: value

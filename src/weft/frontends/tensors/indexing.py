@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from weft.frontends.tensors import sources
-from weft.frontends.tensors.blocks import call, in_one, mapped, rechunk, whole_along
+from weft.frontends.tensors.blocks import in_one, mapped, rechunk, whole_along
 from weft.frontends.tensors.chunks import Cut, Grid, counts, known
-from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read
+from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read, call
 from weft.frontends.tensors.sources import full
 from weft.graph.axes import Axis, broadcast, copy, ranges, whole
-from weft.operators.regions import ChunkPlace, KernelKind
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk, DType
+    from weft.operators.regions import ChunkPlace
 
 
 class Along(NamedTuple):
@@ -84,7 +84,7 @@ def take_slices(node: ArrayNode, index: Sequence[slice | int]) -> ArrayNode:
     rules = tuple([_on(rule, axis) for axis, (_, rule, _) in enumerate(kept)])
     dst = tuple([cut.n for cut, _, _ in kept])
     one = NodeInput(node, Read.GRID, src=counts(node.grid), dst=dst, axes=rules)
-    return ArrayNode(KernelKind.PLACED, _sliced, [one], grid, node.dtype, kwargs={"taken": tuple(taken)}, name="slice")
+    return call(_sliced, [one], grid, node.dtype, placed=True, name="slice", taken=tuple(taken))
 
 
 def _touched(one: Along) -> tuple[int, int]:
@@ -132,8 +132,8 @@ def expand(node: ArrayNode, at: Sequence[int]) -> ArrayNode:
         return node
     rest = iter(node.grid)
     ndim = len(node.grid) + len(at)
-    grid = tuple([Cut.even(1, 1) if axis in at else next(rest) for axis in range(ndim)])
-    return call(_new_axes, node, grid, node.dtype, kwargs={"at": tuple(at)}, cheap=node.cheap, name="expand_dims")
+    grid = tuple([Cut.whole(1) if axis in at else next(rest) for axis in range(ndim)])
+    return call(_new_axes, node, grid, node.dtype, cheap=node.cheap, name="expand_dims", at=tuple(at))
 
 
 # ------------------------------------------------------------------------------------------------------- any index
@@ -255,7 +255,7 @@ def take(node: ArrayNode, indices: ArrayNode, axis: int) -> ArrayNode:
     reads_x = [a if a < axis else None if a < axis + k else a - k + 1 for a in range(len(grid))]
     reads_i = [a - axis if axis <= a < axis + k else None for a in range(len(grid))]
     inputs = [mapped(node, grid, reads_x), mapped(indices, grid, reads_i)]
-    return ArrayNode(KernelKind.CALL, _taken, inputs, grid, node.dtype, kwargs={"axis": axis}, name="take")
+    return call(_taken, inputs, grid, node.dtype, name="take", axis=axis)
 
 
 class Route(NamedTuple):
@@ -281,13 +281,14 @@ def _routed(indices: Any, *, cut: Cut, axis: int) -> Route:
     return Route(places, numbers[places], np.searchsorted(chunk[places], np.arange(cut.n + 1)))
 
 
-def _given(place: ChunkPlace, x: Any, routes: list[Route], *, axis: int) -> list[tuple[Any, Any]]:
-    """Return for each chunk of the result its share of this chunk: positions in the result, and their elements."""
+def _given(place: ChunkPlace, x: Any, routes: list[Route], *, axis: int) -> dict[int, tuple[Any, Any]]:
+    """Return the shares of this chunk by chunk of the result: positions in the result, and their elements."""
     begin, s = place.begin[axis], place.at[axis]
-    pieces = []
-    for route in routes:
+    pieces = {}
+    for to, route in enumerate(routes):
         lo, hi = route.begins[s : s + 2]
-        pieces.append((route.places[lo:hi], np.take(x, route.numbers[lo:hi] - begin, axis=axis)))
+        if lo < hi:
+            pieces[to] = route.places[lo:hi], np.take(x, route.numbers[lo:hi] - begin, axis=axis)
     return pieces
 
 
@@ -303,15 +304,14 @@ def _exchanged(node: ArrayNode, indices: ArrayNode, axis: int) -> ArrayNode:
     if indices.grid[0].longest > cut.longest:
         indices = rechunk(indices, (Cut.even(indices.size, cut.longest),))
     grid = (*node.grid[:axis], indices.grid[0], *node.grid[axis + 1 :])
-    routes = call(_routed, indices, indices.grid, indices.dtype, kwargs={"cut": cut, "axis": axis}, name="route")
+    routes = call(_routed, indices, indices.grid, indices.dtype, name="route", cut=cut, axis=axis)
     src, dst = counts(node.grid), counts(grid)
     every = tuple([whole(0) if a == axis else broadcast() for a in range(len(src))])
     inputs = [NodeInput(node), NodeInput(routes, Read.GRID, src=counts(indices.grid), dst=src, axes=every)]
-    given = ArrayNode(KernelKind.PLACED, _given, inputs, node.grid, node.dtype, kwargs={"axis": axis}, name="take")
+    given = call(_given, inputs, node.grid, node.dtype, placed=True, name="take", axis=axis)
     rules = tuple([whole(a) if a == axis else copy(a) for a in range(len(src))])
     exchange = NodeInput(given, Read.GRID, src=src, dst=dst, axes=rules, pieces=True)
-    kwargs = {"axis": axis, "dtype": node.dtype}
-    return ArrayNode(KernelKind.PLACED, _collected, [exchange], grid, node.dtype, kwargs=kwargs, name="collect")
+    return call(_collected, [exchange], grid, node.dtype, placed=True, name="collect", axis=axis, dtype=node.dtype)
 
 
 def _mask(x: Chunk, mask: Any) -> Chunk:
@@ -323,20 +323,13 @@ def _masked(node: ArrayNode, mask: ArrayNode) -> ArrayNode:
     k = len(mask.grid)
     if k == 0:
         node = in_one(node)
-        return ArrayNode(
-            KernelKind.CALL,
-            _mask,
-            [NodeInput(node), NodeInput(in_one(mask))],
-            (Cut.unknown(1), *node.grid),
-            node.dtype,
-            name="mask",
-        )
+        return call(_mask, [node, in_one(mask)], (Cut.unknown(1), *node.grid), node.dtype, name="mask")
     if mask.shape != node.shape[:k]:  # it has no elements
         return full((Cut.even(0, 1), *node.grid[k:]), np.zeros((), node.dtype)[()], node.dtype)
     node = whole_along(node, range(1, len(node.grid)))
     mask = rechunk(mask, node.grid[:k])
     grid = (Cut.unknown(node.chunks), *node.grid[k:])
-    return ArrayNode(KernelKind.CALL, _mask, [NodeInput(node), NodeInput(mask)], grid, node.dtype, name="mask")
+    return call(_mask, [node, mask], grid, node.dtype, name="mask")
 
 
 class Hole(NamedTuple):
@@ -370,14 +363,12 @@ def _any(node: ArrayNode, index: Any, arrays: Sequence[ArrayNode]) -> ArrayNode:
         dummies = [np.zeros(one.shape, np.intp) for one in arrays]
         if all(size > 0 for size in node.shape):
             shape: tuple[int, ...] = pattern[_fill_holes(template, dummies)].shape
-            grid: Grid = tuple([Cut.even(n, max(n, 1)) for n in shape])
+            grid: Grid = tuple([Cut.whole(n) for n in shape])
         else:
             grid = _unknown_like(index, node)
     else:
         grid = _unknown_like(index, node)
-    return ArrayNode(
-        KernelKind.CALL, _any_index, [NodeInput(one) for one in whole], grid, node.dtype, kwargs={"template": template}
-    )
+    return call(_any_index, whole, grid, node.dtype, template=template)
 
 
 def _unknown_like(index: Any, node: ArrayNode) -> Grid:
@@ -443,24 +434,8 @@ def put(node: ArrayNode, index: Any, value: ArrayNode) -> ArrayNode:
             size not in (1, n) for size, n in zip(value.shape[::-1], wanted[::-1], strict=False)
         ):
             raise ValueError(f"could not broadcast input array from shape {value.shape} into shape {tuple(wanted)}")
-        return ArrayNode(
-            KernelKind.PLACED,
-            _assigned,
-            [NodeInput(node), spread],
-            node.grid,
-            node.dtype,
-            kwargs={"taken": taken},
-            name="put",
-        )
+        return call(_assigned, [node, spread], node.grid, node.dtype, placed=True, name="put", taken=taken)
     whole = [in_one(node), one_value, *[in_one(one) for one in arrays]]
     template = _template(index, arrays)
-    made = ArrayNode(
-        KernelKind.CALL,
-        _any_assigned,
-        [NodeInput(one) for one in whole],
-        whole[0].grid,
-        node.dtype,
-        kwargs={"template": template},
-        name="put",
-    )
+    made = call(_any_assigned, whole, whole[0].grid, node.dtype, name="put", template=template)
     return rechunk(made, node.grid)

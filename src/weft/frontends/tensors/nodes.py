@@ -8,10 +8,12 @@ computed on request only.
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Container, Iterable, Mapping, Sequence
+from copy import copy
 from enum import Enum
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.frontends.tensors.chunks import Grid, chunks_in, coordinates, counts, shape_of
 from weft.operators.regions import ChunkPlace, KernelKind, OperandSlot
@@ -36,7 +38,7 @@ class Read(Enum):
     """Every chunk reads all chunks, as a list."""
 
 
-class NodeInput:
+class NodeInput(NamedTuple):
     """An input of a node, and the way in which its chunks are read.
 
     With `Read.GRID`, `dst` is the grid of the reader's chunks, and `axes` map each of its axes to the source's grid
@@ -44,46 +46,49 @@ class NodeInput:
     the source is a list of pieces, one for each chunk that reads it.
     """
 
-    __slots__ = ("axes", "dst", "k", "node", "partial", "pieces", "read", "src")
-
-    def __init__(
-        self,
-        node: ArrayNode,
-        read: Read = Read.SAME,
-        *,
-        k: int = 1,
-        src: tuple[int, ...] | None = None,
-        dst: tuple[int, ...] | None = None,
-        axes: tuple[Axis, ...] = (),
-        partial: bool = False,
-        pieces: bool = False,
-    ) -> None:
-        self.node = node
-        self.read = read
-        self.k = k
-        self.src = src
-        self.dst = dst
-        self.axes = axes
-        self.partial = partial
-        self.pieces = pieces
+    node: ArrayNode
+    read: Read = Read.SAME
+    k: int = 1
+    src: tuple[int, ...] = ()
+    dst: tuple[int, ...] = ()
+    axes: tuple[Axis, ...] = ()
+    partial: bool = False
+    pieces: bool = False
 
     def of(self, node: ArrayNode) -> NodeInput:
         """Return the same way of reading another node."""
-        return NodeInput(
-            node,
-            self.read,
-            k=self.k,
-            src=self.src,
-            dst=self.dst,
-            axes=self.axes,
-            partial=self.partial,
-            pieces=self.pieces,
-        )
+        return self._replace(node=node)
 
     @property
     def key(self) -> tuple[Any, ...]:
         """The identity of the input."""
-        return (self.node.number, self.read, self.k, self.src, self.dst, self.axes, self.partial, self.pieces)
+        return (self.node.number, *self[1:])
+
+
+class Computable:
+    """A value that is computed on request.
+
+    Nodes hold its value in place of it: a task that computed it would wait for the session that waits for the task.
+    """
+
+    __slots__ = ()
+
+    def as_parameter(self) -> Any:
+        """Compute the value and return it."""
+        raise NotImplementedError
+
+
+def computed(value: Any) -> Any:
+    """Return a parameter with values in place of all `Computable` ones, also inside lists, tuples and dicts."""
+    if isinstance(value, Computable):
+        return value.as_parameter()
+    kind = type(value)
+    if kind in (list, tuple):
+        found = [computed(one) for one in value]
+        return value if all(map(operator.is_, found, value)) else kind(found)
+    if kind is dict:
+        return {key: computed(one) for key, one in value.items()}
+    return value
 
 
 class ArrayNode:
@@ -130,25 +135,16 @@ class ArrayNode:
         self.shape = shape_of(grid)
         self.dtype = dtype
         self.args = tuple([OperandSlot(i) for i in range(len(self.inputs))]) if args is None else tuple(args)
-        self.kwargs = kwargs or {}
+        self.kwargs = {key: computed(value) for key, value in kwargs.items()} if kwargs else {}
         self.cheap = cheap
         self.name = name or getattr(fn, "__name__", "chunk").strip("_")
         self.unique = unique
 
     def over(self, inputs: Sequence[NodeInput]) -> ArrayNode:
         """Return the same call over other inputs."""
-        return ArrayNode(
-            self.kind,
-            self.fn,
-            inputs,
-            self.grid,
-            self.dtype,
-            args=self.args,
-            kwargs=self.kwargs,
-            cheap=self.cheap,
-            unique=self.unique,
-            name=self.name,
-        )
+        made = copy(self)
+        made.number, made.inputs = next(_numbers), tuple(inputs)
+        return made
 
     @property
     def chunks(self) -> int:
@@ -188,6 +184,29 @@ class ArrayNode:
             return None
         # 1, 1.0 and True are equal, and so are 0.0 and -0.0, but the calls differ.
         return (parts, repr((self.args, parts[4])))
+
+
+def call(
+    fn: Any,
+    inputs: ArrayNode | Sequence[ArrayNode | NodeInput],
+    grid: Grid,
+    dtype: DType,
+    /,
+    *,
+    placed: bool = False,
+    cheap: bool = False,
+    unique: bool = False,
+    name: str = "",
+    **kwargs: Any,
+) -> ArrayNode:
+    """Return a node whose chunks are calls over one input or several, with keyword arguments.
+
+    Chunk i reads chunk i of an input that is a node. With `placed` the function gets the position of the chunk first.
+    """
+    listed = [inputs] if isinstance(inputs, ArrayNode) else inputs
+    read = [NodeInput(one) if isinstance(one, ArrayNode) else one for one in listed]
+    kind = KernelKind.PLACED if placed else KernelKind.CALL
+    return ArrayNode(kind, fn, read, grid, dtype, kwargs=kwargs, cheap=cheap, unique=unique, name=name)
 
 
 def walk(

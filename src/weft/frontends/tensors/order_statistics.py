@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from weft.frontends.tensors import sample_sort
-from weft.frontends.tensors.blocks import call, mapped
+from weft.frontends.tensors.blocks import mapped
 from weft.frontends.tensors.chunks import Cut, Grid, largest
-from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read
-from weft.operators.regions import KernelKind
+from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read, call
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import DType
@@ -225,14 +224,12 @@ def select(node: ArrayNode, wanted: Quantiles | Median, grid: Grid, dtype: DType
     """Return the selection from all elements of a long array; `grid`, of one chunk, is that of the result."""
     many = prod([cut.size for cut in grid])
     step = max(1, ceil(sqrt(largest(node.grid) / (2 * many))))
-    each, one = (Cut.even(node.chunks, 1),), (Cut.even(1, 1),)
-    sampled = call(_sampled, node, each, node.dtype, kwargs={"step": step}, name="samples")
-    request = {"wanted": wanted}
-    sought = ArrayNode(
-        KernelKind.CALL, _sought, [NodeInput(sampled, Read.ALL)], one, node.dtype, kwargs=request, name="brackets"
-    )
+    each, one = (Cut.even(node.chunks, 1),), (Cut.whole(1),)
+    sampled = call(_sampled, node, each, node.dtype, name="samples", step=step)
+    sought = call(_sought, [NodeInput(sampled, Read.ALL)], one, node.dtype, name="brackets", wanted=wanted)
     inputs = [NodeInput(node), mapped(sought, node.grid, [None] * len(node.grid))]
-    near = ArrayNode(KernelKind.CALL, _near, inputs, each, node.dtype, name="within")
+    near = call(_near, inputs, each, node.dtype, name="within")
     inputs = [NodeInput(near, Read.ALL), NodeInput(sought)]
-    kwargs = {**request, "shape": tuple([cut.size for cut in grid]), "dtype": dtype}
-    return ArrayNode(KernelKind.CALL, _found, inputs, grid, dtype, kwargs=kwargs, name=name)
+    return call(
+        _found, inputs, grid, dtype, name=name, wanted=wanted, shape=tuple([cut.size for cut in grid]), dtype=dtype
+    )

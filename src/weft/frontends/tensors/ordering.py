@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.frontends.tensors import sample_sort
-from weft.frontends.tensors.blocks import apply, call, in_one, mapped, pick, rechunk, whole_along
+from weft.frontends.tensors.blocks import apply, in_one, mapped, pick, rechunk, whole_along
 from weft.frontends.tensors.chunks import Cut
+from weft.frontends.tensors.distinct_values import DistinctNodes, Wanted, contained, distinct
 from weft.frontends.tensors.indexing import take_slices
-from weft.frontends.tensors.nodes import ArrayNode, ChunkLocator, NodeInput
-from weft.operators.regions import ChunkPlace, KernelKind
+from weft.frontends.tensors.nodes import ArrayNode, ChunkLocator, NodeInput, call
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk
+    from weft.operators.regions import ChunkPlace
 
 INDEX = np.dtype(np.int64)
 
@@ -50,8 +51,9 @@ def sort(node: ArrayNode, axis: int, *, descending: bool, stable: bool, order: F
         made = sample_sort.in_order(node, places=False)
         return take_slices(made, [slice(None, None, -1)]) if descending else made
     node = whole_along(node, (axis,))
-    kwargs = {"axis": axis, "descending": descending, "stable": stable, "order": order}
-    return call(_sorted, node, node.grid, node.dtype, kwargs=kwargs, name="sort")
+    return call(
+        _sorted, node, node.grid, node.dtype, name="sort", axis=axis, descending=descending, stable=stable, order=order
+    )
 
 
 def argsort(node: ArrayNode, axis: int, *, descending: bool, stable: bool, order: Fields = None) -> ArrayNode:
@@ -63,30 +65,25 @@ def argsort(node: ArrayNode, axis: int, *, descending: bool, stable: bool, order
         turned = sample_sort.in_order(take_slices(node, turn), places=True)
         return apply(np.subtract, node.size - 1, take_slices(turned, turn))
     node = whole_along(node, (axis,))
-    kwargs = {"axis": axis, "descending": descending, "stable": stable, "order": order}
-    return call(_ordered, node, node.grid, INDEX, kwargs=kwargs, name="argsort")
+    return call(
+        _ordered, node, node.grid, INDEX, name="argsort", axis=axis, descending=descending, stable=stable, order=order
+    )
 
 
 def _divided(x: Chunk, *, kth: Sequence[int], axis: int, order: Fields, places: bool) -> Chunk:
     return (np.argpartition if places else np.partition)(x, kth, axis=axis, order=order)
 
 
-def partition(node: ArrayNode, axis: int, kth: Sequence[int], *, order: Fields) -> ArrayNode:
-    """Move the elements with numbers `kth` to their positions in sorted order; a long array is sorted instead."""
-    if sample_sort.is_long(node) or not kth:
-        return sort(node, axis, descending=False, stable=False, order=order)
-    node = whole_along(node, (axis,))
-    kwargs = {"kth": tuple(kth), "axis": axis, "order": order, "places": False}
-    return call(_divided, node, node.grid, node.dtype, kwargs=kwargs, name="partition")
+def partition(node: ArrayNode, axis: int, kth: Sequence[int], *, order: Fields, places: bool) -> ArrayNode:
+    """Move the elements with numbers `kth` to their positions in sorted order; a long array is sorted instead.
 
-
-def argpartition(node: ArrayNode, axis: int, kth: Sequence[int], *, order: Fields) -> ArrayNode:
-    """Return the positions of the elements in the order of `partition`."""
+    With `places` return the positions of the elements in that order.
+    """
     if sample_sort.is_long(node) or not kth:
-        return argsort(node, axis, descending=False, stable=False, order=order)
+        return (argsort if places else sort)(node, axis, descending=False, stable=False, order=order)
     node = whole_along(node, (axis,))
-    kwargs = {"kth": tuple(kth), "axis": axis, "order": order, "places": True}
-    return call(_divided, node, node.grid, INDEX, kwargs=kwargs, name="argpartition")
+    name, dtype = ("argpartition", INDEX) if places else ("partition", node.dtype)
+    return call(_divided, node, node.grid, dtype, name=name, kth=tuple(kth), axis=axis, order=order, places=places)
 
 
 def _largest(x: Chunk, places: Any = None, *, k: int, axis: int, largest: bool, order: Fields, inner: bool) -> Chunk:
@@ -115,23 +112,18 @@ def largest(
 
     If chunks have more than k of them each, those of every chunk are selected first, and only they are combined.
     """
-    how = {"k": k, "axis": axis, "largest": most, "order": order}
+    how: dict[str, Any] = {"k": k, "axis": axis, "largest": most, "order": order}
     cut = node.grid[axis]
     inputs = [node]
     if cut.n > 1 and k * cut.n < cut.size:
         few = Cut.of([min(k, n) for n in cut.lengths()])
         grid = tuple([few if a == axis else one for a, one in enumerate(node.grid)])
-        kwargs = {**how, "inner": True, "where": ChunkLocator(node.grid)}
-        found = ArrayNode(
-            KernelKind.PLACED, _largest_here, [NodeInput(node)], grid, node.dtype, kwargs=kwargs, name="topk"
-        )
+        where = ChunkLocator(node.grid)
+        found = call(_largest_here, node, grid, node.dtype, placed=True, name="topk", where=where, inner=True, **how)
         inputs = [pick(found, at, grid, dtype, "topk") for at, dtype in enumerate((node.dtype, INDEX))]
     inputs = [whole_along(one, (axis,)) for one in inputs]
-    grid = tuple([Cut.even(k, k) if a == axis else one for a, one in enumerate(inputs[0].grid)])
-    kwargs = {**how, "inner": not sorted_}
-    made = ArrayNode(
-        KernelKind.CALL, _largest, [NodeInput(one) for one in inputs], grid, node.dtype, kwargs=kwargs, name="topk"
-    )
+    grid = tuple([Cut.whole(k) if a == axis else one for a, one in enumerate(inputs[0].grid)])
+    made = call(_largest, inputs, grid, node.dtype, name="topk", inner=not sorted_, **how)
     return pick(made, 0, grid, node.dtype, "topk"), pick(made, 1, grid, INDEX, "argtopk")
 
 
@@ -144,7 +136,7 @@ def searchsorted(x1: ArrayNode, x2: ArrayNode, side: str, sorter: ArrayNode | No
     inputs = [NodeInput(x2), mapped(in_one(x1), x2.grid, [None] * len(x2.grid))]
     if sorter is not None:
         inputs.append(mapped(in_one(sorter), x2.grid, [None] * len(x2.grid)))
-    return ArrayNode(KernelKind.CALL, _found, inputs, x2.grid, INDEX, kwargs={"side": side}, name="searchsorted")
+    return call(_found, inputs, x2.grid, INDEX, name="searchsorted", side=side)
 
 
 def _along(x: Chunk, indices: Chunk, *, axis: int) -> Chunk:
@@ -155,19 +147,14 @@ def take_along(node: ArrayNode, indices: ArrayNode, axis: int) -> ArrayNode:
     """Return elements along an axis, by an index for each position; the axis is read as one chunk."""
     if _without(node.shape, axis) == _without(indices.shape, axis):
         node = whole_along(node, (axis,))
-        own = Cut.even(indices.shape[axis], max(indices.shape[axis], 1))
+        own = Cut.whole(indices.shape[axis])
         indices = rechunk(indices, tuple([own if a == axis else cut for a, cut in enumerate(node.grid)]))
-        inputs = [NodeInput(node), NodeInput(indices)]
-        kwargs = {"axis": axis}
-        return ArrayNode(
-            KernelKind.CALL, _along, inputs, indices.grid, node.dtype, kwargs=kwargs, name="take_along_axis"
-        )
+        return call(_along, [node, indices], indices.grid, node.dtype, name="take_along_axis", axis=axis)
     node, indices = in_one(node), in_one(indices)
     shape = list(np.broadcast_shapes(node.shape[:axis] + node.shape[axis + 1 :], _without(indices.shape, axis)))
     shape.insert(axis, indices.shape[axis])
-    grid = tuple([Cut.even(n, max(n, 1)) for n in shape])
-    inputs = [NodeInput(node), NodeInput(indices)]
-    return ArrayNode(KernelKind.CALL, _along, inputs, grid, node.dtype, kwargs={"axis": axis}, name="take_along_axis")
+    grid = tuple([Cut.whole(n) for n in shape])
+    return call(_along, [node, indices], grid, node.dtype, name="take_along_axis", axis=axis)
 
 
 def _without(shape: Sequence[int], axis: int) -> tuple[int, ...]:
@@ -196,35 +183,18 @@ def is_large(node: ArrayNode) -> bool:
     return node.chunks > 1 and node.nbytes >= sample_sort.SORTED_FROM and node.dtype.kind in "biuf"
 
 
-def unique_values(node: ArrayNode, *, one_nan: bool = False) -> ArrayNode:
-    """Return the distinct values of an array, ascending; NaNs are all different unless they are one value."""
-    return sample_sort.distinct(node, one_nan=one_nan) if is_large(node) else unique(node, one_nan=one_nan)[0]
-
-
-def unique(
-    node: ArrayNode, *, one_nan: bool = False, firsts: bool = True
-) -> tuple[ArrayNode, ArrayNode, ArrayNode, ArrayNode]:
-    """Return the distinct values of an array, ascending, with first positions, value numbers and counts.
-
-    NaNs are all different unless they are one value. Without `firsts` the positions must not be read, nor, if NaNs
-    differ, the value numbers.
-    """
-    cut = Cut.unknown(1)
+def unique(node: ArrayNode, wanted: Wanted) -> DistinctNodes:
+    """Return the distinct values of an array, ascending, and what is wanted beside them."""
     if is_large(node):
-        found, inverse = sample_sort.values_of(node, one_nan=one_nan, firsts=firsts)
-        return (
-            pick(found, 0, (cut,), node.dtype, "values"),
-            pick(found, 1, (cut,), INDEX, "indices"),
-            inverse,
-            pick(found, 2, (cut,), INDEX, "counts"),
-        )
+        return distinct(node, wanted)
+    cut = Cut.unknown(1)
     node = in_one(node)
-    found = call(_unique, node, (cut,), node.dtype, kwargs={"one_nan": one_nan}, name="unique")
-    return (
+    found = call(_unique, node, (cut,), node.dtype, name="unique", one_nan=wanted.one_nan)
+    return DistinctNodes(
         pick(found, 0, (cut,), node.dtype, "values"),
-        pick(found, 1, (cut,), INDEX, "indices"),
-        pick(found, 2, node.grid, INDEX, "inverse"),
-        pick(found, 3, (cut,), INDEX, "counts"),
+        pick(found, 1, (cut,), INDEX, "indices") if wanted.firsts else None,
+        pick(found, 3, (cut,), INDEX, "counts") if wanted.counts else None,
+        pick(found, 2, node.grid, INDEX, "inverse") if wanted.numbers else None,
     )
 
 
@@ -233,6 +203,8 @@ def _isin(x: Chunk, values: Chunk, *, invert: bool) -> Chunk:
 
 
 def isin(x: ArrayNode, values: ArrayNode, *, invert: bool) -> ArrayNode:
-    """Return whether each element of x is one of the values, which are read as one chunk."""
+    """Return whether each element of x is one of the values, which are read as one chunk unless there are many."""
+    if is_large(values) and x.dtype == values.dtype and x.chunks > 1:
+        return contained(x, values, invert=invert)
     inputs = [NodeInput(x), mapped(in_one(values), x.grid, [None] * len(x.grid))]
-    return ArrayNode(KernelKind.CALL, _isin, inputs, x.grid, np.dtype(bool), kwargs={"invert": invert}, name="isin")
+    return call(_isin, inputs, x.grid, np.dtype(bool), name="isin", invert=invert)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.frontends.tensors.blocks import call, mapped
+from weft.frontends.tensors.blocks import mapped
 from weft.frontends.tensors.chunks import Cut, Grid, counts
-from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read
+from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read, call
 from weft.graph.axes import Axis, copy, group, whole
 from weft.operators.regions import ChunkPlace, KernelKind, sums_in
 
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 FAN_IN = 8
 """The number of parts that one task combines."""
+
+
+def axis_of(axis: int, ndim: int) -> int:
+    """Return one axis, normalised; numpy.exceptions.AxisError for one that does not exist, TypeError for no number."""
+    return int(np.lib.array_utils.normalize_axis_index(axis, ndim))
 
 
 def axes_of(axis: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
@@ -67,16 +72,16 @@ def tree(node: ArrayNode, axes: tuple[int, ...], combine: Callable[..., Any], kw
         others = all(cut.n == 1 for axis, cut in enumerate(node.grid) if axis not in axes)
         if others:  # neighbours by number: the simplest tree
             n = -(-node.chunks // FAN_IN)
-            flat = [Cut.even(1, 1) if axis in axes else cut for axis, cut in enumerate(node.grid)]
+            flat = [Cut.whole(1) if axis in axes else cut for axis, cut in enumerate(node.grid)]
             flat[busy[0]] = Cut.even(n, 1)
             one = NodeInput(node, Read.TREE, k=FAN_IN)
-            node = ArrayNode(KernelKind.CALL, combine, [one], tuple(flat), node.dtype, kwargs=kwargs, name="combine")
+            node = call(combine, [one], tuple(flat), node.dtype, name="combine", **kwargs)
             continue
         each = max(2, round(FAN_IN ** (1 / len(busy))))
         grid = tuple([Cut.even(-(-cut.n // each), 1) if axis in busy else cut for axis, cut in enumerate(node.grid)])
         rules: list[Axis] = [group(a, each) if a in busy else copy(a) for a in range(len(grid))]
         one = NodeInput(node, Read.GRID, src=counts(node.grid), dst=counts(grid), axes=tuple(rules))
-        node = ArrayNode(KernelKind.CALL, combine, [one], grid, node.dtype, kwargs=kwargs, name="combine")
+        node = call(combine, [one], grid, node.dtype, name="combine", **kwargs)
     return node
 
 
@@ -85,10 +90,21 @@ def finished(node: ArrayNode, axes: tuple[int, ...], *, keepdims: bool) -> Array
     if keepdims or not axes:
         return node
     grid = tuple([cut for axis, cut in enumerate(node.grid) if axis not in axes])
-    return call(_drop, node, grid, node.dtype, kwargs={"axes": axes}, name="squeeze")
+    return call(_drop, node, grid, node.dtype, name="squeeze", axes=axes)
 
 
 # ---------------------------------------------------------------------------------------------------- reductions
+
+
+def _parts(fn: np.ufunc, node: ArrayNode, axes: tuple[int, ...], dtype: DType, name: str) -> ArrayNode:
+    """Return the reduction of each chunk."""
+    grid = parts_grid(node.grid, axes)
+    return ArrayNode(KernelKind.REDUCE, fn, [NodeInput(node)], grid, dtype, kwargs={"axis": axes}, name=name)
+
+
+def accumulator(dtype: DType) -> DType:
+    """Return the dtype that sums are kept in: float32 for float16, as in NumPy, and else that of the result."""
+    return np.dtype(np.float32) if dtype == np.float16 else dtype.newbyteorder("=")
 
 
 def reduce(
@@ -96,8 +112,8 @@ def reduce(
 ) -> ArrayNode:
     """Reduce by a ufunc (add, multiply, minimum, maximum, logical_and, logical_or).
 
-    The result has the byte order of the machine, as with NumPy. ValueError, as NumPy words it: there is nothing to
-    reduce and the ufunc has no identity.
+    The result has the byte order of the machine, as with NumPy. Sums in float16 are rounded once, at the end.
+    ValueError, as NumPy words it: there is nothing to reduce and the ufunc has no identity.
     """
     axes = axes_of(axis, len(node.grid))
     dtype = dtype.newbyteorder("=")
@@ -105,17 +121,13 @@ def reduce(
         raise ValueError(f"zero-size array to reduction operation {fn.__name__} which has no identity")
     if fn.identity is None and any(not node.grid[a].known for a in axes):
         return _reduce_unknown(fn, node, axes, keepdims=keepdims, dtype=dtype, name=name)
-    part = ArrayNode(
-        KernelKind.REDUCE,
-        fn,
-        [NodeInput(node)],
-        parts_grid(node.grid, axes),
-        dtype,
-        kwargs={"axis": axes},
-        name=name,
-    )
-    made = tree(part, axes, combine_ufunc, {"fn": fn, "axes": axes})
-    return finished(made, axes, keepdims=keepdims)
+    part = _parts(fn, node, axes, accumulator(dtype) if fn is np.add else dtype, name)
+    made = finished(tree(part, axes, combine_ufunc, {"fn": fn, "axes": axes}), axes, keepdims=keepdims)
+    return made if made.dtype == dtype else call(_rounded, made, made.grid, dtype, name="astype", dtype=dtype)
+
+
+def _rounded(x: Chunk, *, dtype: DType) -> Chunk:
+    return np.asarray(x, dtype)
 
 
 def _part(x: Chunk, *, fn: np.ufunc, axes: tuple[int, ...]) -> Chunk:
@@ -139,18 +151,17 @@ def _reduce_unknown(
     fn: np.ufunc, node: ArrayNode, axes: tuple[int, ...], *, keepdims: bool, dtype: DType, name: str
 ) -> ArrayNode:
     """Reduce chunks that may be empty, by a ufunc without identity."""
-    kwargs = {"fn": fn, "axes": axes}
-    part = call(_part, node, parts_grid(node.grid, axes), dtype, kwargs=kwargs, name=name)
+    kwargs: dict[str, Any] = {"fn": fn, "axes": axes}
+    part = call(_part, node, parts_grid(node.grid, axes), dtype, name=name, **kwargs)
     made = tree(part, axes, _combine_some, kwargs)
-    return finished(call(_there, made, made.grid, dtype, kwargs=kwargs, name=name), axes, keepdims=keepdims)
+    return finished(call(_there, made, made.grid, dtype, name=name, **kwargs), axes, keepdims=keepdims)
 
 
 def count_along(node: ArrayNode, axes: Sequence[int], *, keepdims: bool) -> ArrayNode | float:
     """Return the number of elements behind each element of a reduction: a node if it depends on values."""
     if all(node.grid[axis].known for axis in axes):
         return float(prod([node.grid[axis].size for axis in axes]))
-    kwargs = {"axes": tuple(axes)}
-    part = call(_many, node, parts_grid(node.grid, axes), np.dtype(float), kwargs=kwargs, name="count")
+    part = call(_many, node, parts_grid(node.grid, axes), np.dtype(float), name="count", axes=tuple(axes))
     made = tree(part, tuple(axes), combine_ufunc, {"fn": np.add, "axes": tuple(axes)})
     return finished(made, tuple(axes), keepdims=keepdims)
 
@@ -197,8 +208,7 @@ def _combine_moments(parts: list[Any], *, axes: tuple[int, ...]) -> Any:
 
 def _variance(parts: Chunk, *, correction: float, dtype: DType) -> Chunk:
     count, _, squares = parts
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.true_divide(squares, max(count - correction, 0)), dtype)
+    return np.asarray(np.true_divide(squares, max(count - correction, 0)), dtype)
 
 
 def variance(
@@ -206,12 +216,11 @@ def variance(
 ) -> ArrayNode:
     """Return the variance; `dtype` is that of the result, real."""
     axes = axes_of(axis, len(node.grid))
-    wide = np.result_type(node.dtype, np.float64) if node.dtype.kind in "biu" else node.dtype.newbyteorder("=")
+    wide = np.result_type(node.dtype, np.float64) if node.dtype.kind in "biu" else accumulator(node.dtype)
     dtype = dtype.newbyteorder("=")
-    kwargs = {"axes": axes, "dtype": wide}
-    part = call(_moments, node, parts_grid(node.grid, axes), dtype, kwargs=kwargs, name="moments")
+    part = call(_moments, node, parts_grid(node.grid, axes), dtype, name="moments", axes=axes, dtype=wide)
     made = tree(part, axes, _combine_moments, {"axes": axes})
-    made = call(_variance, made, made.grid, dtype, kwargs={"correction": correction, "dtype": dtype}, name="variance")
+    made = call(_variance, made, made.grid, dtype, name="variance", correction=correction, dtype=dtype)
     return finished(made, axes, keepdims=keepdims)
 
 
@@ -242,7 +251,7 @@ def arg_reduce(fn: Callable[..., Any], node: ArrayNode, axis: int, *, keepdims: 
     axes = (axis,)
     kwargs: dict[str, Any] = {"fn": fn, "axis": axis}
     grid = parts_grid(node.grid, axes)
-    part = call(_arg_parts, node, grid, np.dtype(np.int64), kwargs={**kwargs, "cut": node.grid[axis]}, placed=True)
+    part = call(_arg_parts, node, grid, np.dtype(np.int64), placed=True, **kwargs, cut=node.grid[axis])
     made = tree(part, axes, _combine_args, kwargs)
     made = call(_second, made, made.grid, np.dtype(np.int64), name=fn.__name__)
     return finished(made, axes, keepdims=keepdims)
@@ -269,28 +278,18 @@ def scan(fn: np.ufunc, node: ArrayNode, axis: int, dtype: DType) -> ArrayNode:
     which one task combines. So a chunk is read twice, and written once.
     """
     dtype = dtype.newbyteorder("=")
-    kwargs = {"fn": fn, "axis": axis, "dtype": dtype}
+    kwargs: dict[str, Any] = {"fn": fn, "axis": axis, "dtype": dtype}
     if node.grid[axis].n == 1:
-        return call(_running, node, node.grid, dtype, kwargs=kwargs, name=fn.__name__)
-    totals = ArrayNode(
-        KernelKind.REDUCE,
-        fn,
-        [NodeInput(node)],
-        parts_grid(node.grid, (axis,)),
-        dtype,
-        kwargs={"axis": (axis,)},
-        name="totals",
-    )
+        return call(_running, node, node.grid, dtype, name=fn.__name__, **kwargs)
+    totals = _parts(fn, node, (axis,), dtype, "totals")
     gathered = list(totals.grid)
     gathered[axis] = Cut.even(totals.grid[axis].size, totals.grid[axis].size)
     rules = tuple([whole(a) if a == axis else copy(a) for a in range(len(gathered))])
     one = NodeInput(totals, Read.GRID, src=counts(totals.grid), dst=counts(tuple(gathered)), axes=rules)
-    before = ArrayNode(
-        KernelKind.CALL, _before, [one], tuple(gathered), dtype, kwargs={"fn": fn, "axis": axis}, name="before"
-    )
+    before = call(_before, [one], tuple(gathered), dtype, name="before", fn=fn, axis=axis)
     carry_in = mapped(before, node.grid, [None if a == axis else a for a in range(len(gathered))])
     inputs = [NodeInput(node), carry_in]
-    return ArrayNode(KernelKind.PLACED, _carried, inputs, node.grid, dtype, kwargs=kwargs, name="carry")
+    return call(_carried, inputs, node.grid, dtype, placed=True, name="carry", **kwargs)
 
 
 def _carried(place: ChunkPlace, x: Chunk, before: Any, *, fn: np.ufunc, axis: int, dtype: DType) -> Chunk:

@@ -1,29 +1,27 @@
-"""Sorting and the distinct values of arrays that are too large for one task.
+"""Sorting of arrays that are too large for one task.
 
 A long array is sorted by regular sampling (Shi and Schaeffer, 1992), with exact borders, so that the chunks of the
 result are as long as those of the array. Each chunk is sorted; samples of all chunks bracket each border; the elements
 inside the brackets determine it exactly; the chunks are cut there, and each chunk of the result is merged from its
 pieces. Equal elements keep their order. NaNs come last, as in NumPy.
-
-The distinct values of an array are determined in each chunk, and combined by a tree.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
 from math import ceil, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from weft.frontends.tensors.blocks import call, mapped, whole_along
+from weft.frontends.tensors.blocks import mapped, whole_along
 from weft.frontends.tensors.chunks import Cut, Grid, counts
-from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read
+from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read, call
 from weft.graph.axes import whole
-from weft.operators.regions import ChunkPlace, KernelKind
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk
+    from weft.operators.regions import ChunkPlace
 
 SORTED_FROM = 2**22
 """The least bytes of an array that is sorted chunk by chunk; one task sorts a smaller array."""
@@ -46,8 +44,12 @@ def ascending(x: Any, axis: int = -1) -> Any:
     For numbers the order is visible only in signs of zeros and in NaNs. Without these NumPy's fastest sort gives the
     same result, in a tenth of the time.
     """
+    return np.sort(x, axis=axis, kind=_kind(x))
+
+
+def _kind(x: Any) -> Literal["stable"] | None:
     alike = x.dtype.kind in "biu" or (x.dtype.kind == "f" and not np.any(np.signbit(x) & ~(x < 0)))
-    return np.sort(x, axis=axis, kind=None if alike else "stable")
+    return None if alike else "stable"
 
 
 class SortedRun:
@@ -72,7 +74,9 @@ def _run(place: ChunkPlace, x: Any, *, places: bool) -> SortedRun:
     if not places:
         return SortedRun(ascending(x), None)
     order = np.argsort(x, kind="stable")
-    return SortedRun(x[order], order + place.begin[0])
+    values = x[order]
+    order += place.begin[0]
+    return SortedRun(values, order)
 
 
 def samples_of(run: SortedRun, *, step: int) -> tuple[int, Any, Any]:
@@ -110,12 +114,13 @@ def counts_within(run: SortedRun, brackets: list[tuple[Any, Any]]) -> list[tuple
     for low, high in brackets:
         lo = 0 if low is None else int(np.searchsorted(values, low, "right"))
         part = values[lo : max(lo, int(np.searchsorted(values, high, "right")))]
-        first = np.flatnonzero(np.concatenate([[True], _differs(part[1:], part[:-1])])) if len(part) else np.arange(0)
+        first = np.flatnonzero(np.concatenate([[True], differs(part[1:], part[:-1])])) if len(part) else np.arange(0)
         found.append((lo, part[first], np.diff(np.append(first, len(part)))))
     return found
 
 
-def _differs(a: Chunk, b: Chunk) -> Chunk:
+def differs(a: Chunk, b: Chunk) -> Chunk:
+    """Return where elements differ; NaNs are equal."""
     differs = a != b
     return differs & ~(np.isnan(a) & np.isnan(b)) if a.dtype.kind in "fc" else differs
 
@@ -152,14 +157,20 @@ def _borders(within: list[list[tuple[int, Any, Any]]], *, ends: tuple[int, ...])
 def _cut(place: ChunkPlace, run: SortedRun, borders: Any) -> list[SortedRun]:
     values, places = run.values, run.places
     ends = [0, *borders[place.number].tolist(), len(values)]
-    return [SortedRun(values[lo:hi], None if places is None else places[lo:hi]) for lo, hi in pairwise(ends)]
+    # Copies, since a view keeps the whole chunk in memory after the other pieces are freed.
+    return [
+        SortedRun(values[lo:hi].copy(), None if places is None else places[lo:hi].copy()) for lo, hi in pairwise(ends)
+    ]
 
 
 def _merged(pieces: list[SortedRun], *, places: bool) -> Any:
     values = np.concatenate([run.values for run in pieces])
     if not places:
-        return ascending(values)
-    return np.concatenate([run.places for run in pieces])[np.argsort(values, kind="stable")]
+        values.sort(kind=_kind(values))
+        return values
+    order = np.argsort(values, kind="stable")
+    del values
+    return np.concatenate([run.places for run in pieces])[order]
 
 
 def in_order(node: ArrayNode, *, places: bool) -> ArrayNode:
@@ -167,105 +178,35 @@ def in_order(node: ArrayNode, *, places: bool) -> ArrayNode:
     (cut,) = node.grid
     ends = tuple([cut.span(i)[1] for i in range(cut.n - 1)])
     step = max(1, ceil(cut.longest / sqrt(3 * cut.n * cut.longest)))
-    one = (Cut.even(1, 1),)
+    one = (Cut.whole(1),)
     each = (Cut.even(cut.n, 1),)
     dtype = INDEX if places else node.dtype
-    runs = call(_run, node, node.grid, node.dtype, kwargs={"places": places}, placed=True, name="sort")
-    samples = call(samples_of, runs, each, node.dtype, kwargs={"step": step})
+    # Elements and positions are counted together.
+    held = np.dtype([("value", node.dtype), ("place", INDEX)]) if places else node.dtype
+    runs = call(_run, node, node.grid, held, placed=True, name="sort", places=places)
+    samples = call(samples_of, runs, each, node.dtype, step=step)
     gathered = [NodeInput(samples, Read.ALL)]
-    brackets = ArrayNode(
-        KernelKind.CALL, brackets_of, gathered, one, node.dtype, kwargs={"ends": ends}, name="brackets"
-    )
+    brackets = call(brackets_of, gathered, one, node.dtype, name="brackets", ends=ends)
     inputs = [NodeInput(runs), mapped(brackets, node.grid, [None])]
-    within = ArrayNode(KernelKind.CALL, counts_within, inputs, each, node.dtype, name="within")
-    borders = ArrayNode(
-        KernelKind.CALL, _borders, [NodeInput(within, Read.ALL)], one, INDEX, kwargs={"ends": ends}, name="borders"
-    )
+    within = call(counts_within, inputs, each, node.dtype, name="within")
+    borders = call(_borders, [NodeInput(within, Read.ALL)], one, INDEX, name="borders", ends=ends)
     inputs = [NodeInput(runs), mapped(borders, node.grid, [None])]
-    pieces = ArrayNode(KernelKind.PLACED, _cut, inputs, node.grid, node.dtype, name="cut")
+    pieces = call(_cut, inputs, node.grid, held, placed=True, name="cut")
     exchange = NodeInput(pieces, Read.GRID, src=counts(node.grid), dst=counts(node.grid), axes=(whole(0),), pieces=True)
-    return ArrayNode(KernelKind.CALL, _merged, [exchange], node.grid, dtype, kwargs={"places": places}, name="merge")
+    return call(_merged, [exchange], node.grid, dtype, name="merge", places=places)
 
 
-# -------------------------------------------------------------------------------------------------------- values
+# -------------------------------------------------------------------------------------------------------- trees
 
 
-def _values(place: ChunkPlace, x: Any, *, shape: tuple[int, ...], one_nan: bool, firsts: bool) -> tuple[Any, Any, Any]:
-    """Return the values of a chunk, the first position of each in the flat array, and their counts."""
-    if not firsts:
-        values, many = np.unique(x, return_counts=True, equal_nan=one_nan)
-        return values, None, many
-    values, first, many = np.unique(x, return_index=True, return_counts=True, equal_nan=one_nan)
-    if len(shape) == 1:
-        return values, first + place.begin[0], many
-    at = [index + begin for index, begin in zip(np.unravel_index(first, x.shape), place.begin, strict=True)]
-    return values, np.ravel_multi_index(at, shape) if first.size else first, many
-
-
-def _united(parts: list[tuple[Any, Any, Any]], *, one_nan: bool) -> tuple[Any, Any, Any]:
-    values, many = (np.concatenate([part[at] for part in parts]) for at in (0, 2))
-    order = np.argsort(values, kind="stable")  # merges, since the parts are in order
-    values, many = values[order], many[order]
-    first = None if parts[0][1] is None else np.concatenate([part[1] for part in parts])[order]
-    if (
-        first is not None and values.dtype.kind == "f"
-    ):  # among equal values the first position comes first, for signs of zeros and for NaNs
-        for lo, hi in ((np.searchsorted(values, at, side) for side in ("left", "right")) for at in (0.0, np.nan)):
-            again = np.argsort(first[lo:hi])
-            values[lo:hi], first[lo:hi], many[lo:hi] = values[lo:hi][again], first[lo:hi][again], many[lo:hi][again]
-    differs = _differs(values[1:], values[:-1]) if one_nan else values[1:] != values[:-1]
-    new = np.flatnonzero(np.concatenate([[True], differs]))
-    return values[new], None if first is None else np.minimum.reduceat(first, new), np.add.reduceat(many, new)
-
-
-def _distinct(x: Chunk, *, one_nan: bool) -> Chunk:
-    return np.unique(x, equal_nan=one_nan)
-
-
-def _united_distinct(parts: list[Any], *, one_nan: bool) -> Any:
-    return np.unique(np.concatenate(parts), equal_nan=one_nan)
-
-
-def _which(place: ChunkPlace, x: Chunk, found: tuple[Any, Any, Any], *, shape: tuple[int, ...], one_nan: bool) -> Chunk:
-    """Return the number of the value of each element; a NaN is identified by its position."""
-    values, first, _ = found
-    made: Chunk = np.searchsorted(values, x)
-    if not one_nan and x.dtype.kind == "f" and (lost := np.nonzero(np.isnan(x)))[0].size:
-        begin = int(np.searchsorted(values, np.nan))
-        at = np.ravel_multi_index([index + lo for index, lo in zip(lost, place.begin, strict=True)], shape)
-        made[lost] = begin + np.searchsorted(first[begin:], at)
-    return made
-
-
-def united(node: ArrayNode, unite: Any, last: Grid, **kwargs: Any) -> ArrayNode:
+def united(node: ArrayNode, unite: Any, last: Grid) -> ArrayNode:
     """Combine the values of all chunks by a tree; `last` is the grid of the whole."""
     while node.chunks > 1:
         n = ceil(node.chunks / FAN_IN)
         grid = last if n == 1 else (Cut.even(n, 1),)
         inputs = [NodeInput(node, Read.TREE, k=FAN_IN)]
-        node = ArrayNode(KernelKind.CALL, unite, inputs, grid, node.dtype, kwargs=kwargs, name="unite")
+        node = call(unite, inputs, grid, node.dtype, name="unite")
     return node
-
-
-def distinct(node: ArrayNode, *, one_nan: bool = False) -> ArrayNode:
-    """Return the distinct values of an array, ascending; NaNs are all different unless they are one value."""
-    found = call(_distinct, node, (*node.grid,), node.dtype, kwargs={"one_nan": one_nan}, name="values")
-    return united(found, _united_distinct, (Cut.unknown(1),), one_nan=one_nan)
-
-
-def values_of(node: ArrayNode, *, one_nan: bool = False, firsts: bool = True) -> tuple[ArrayNode, ArrayNode]:
-    """Return a node of (values, first positions, counts) of an array, and a node of the values' numbers.
-
-    NaNs are as in `distinct`. Without `firsts`, which costs several times as much as the rest, there are no positions;
-    different NaNs are identified by theirs.
-    """
-    kwargs: dict[str, Any] = {"shape": node.shape, "one_nan": one_nan}
-    both = {**kwargs, "firsts": firsts}
-    found = ArrayNode(KernelKind.PLACED, _values, [NodeInput(node)], node.grid, node.dtype, kwargs=both, name="values")
-    found = united(found, _united, (Cut.even(1, 1),), one_nan=one_nan)
-    inputs = [NodeInput(node), mapped(found, node.grid, [None] * len(node.grid))]
-    which = ArrayNode(KernelKind.PLACED, _which, inputs, node.grid, INDEX, kwargs=kwargs, name="inverse")
-    return found, which
 
 
 # ------------------------------------------------------------------------------------------------- not zero
@@ -279,6 +220,5 @@ def _not_zero(place: ChunkPlace, x: Chunk, *, rows: Cut) -> tuple[Any, ...]:
 def not_zero(node: ArrayNode) -> ArrayNode:
     """Return a node of the coordinates of the non-zero elements, in row-major order: a chunk for each chunk of rows."""
     node = whole_along(node, range(1, len(node.grid)))
-    kwargs = {"rows": node.grid[0]}
     grid = (Cut.unknown(node.chunks),)
-    return ArrayNode(KernelKind.PLACED, _not_zero, [NodeInput(node)], grid, INDEX, kwargs=kwargs, name="nonzero")
+    return call(_not_zero, node, grid, INDEX, placed=True, name="nonzero", rows=node.grid[0])

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.frontends.tensors.blocks import call, mapped, rechunk, whole_along
+from weft.frontends.tensors.blocks import mapped, rechunk, whole_along
 from weft.frontends.tensors.chunks import Cut, Grid, chunks_in, counts, known, one_chunk
 from weft.frontends.tensors.eager import plain
 from weft.frontends.tensors.indexing import take_slices
-from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read
+from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read, call
 from weft.graph.axes import copy, ranges
-from weft.operators.regions import TILE, ChunkPlace, KernelKind
+from weft.operators.regions import TILE, ChunkPlace
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk, DType
@@ -36,9 +36,7 @@ def permute(node: ArrayNode, axes: Sequence[int]) -> ArrayNode:
         return node
     grid = tuple([node.grid[axis] for axis in axes])
     one = mapped(node, grid, axes)
-    return ArrayNode(
-        KernelKind.CALL, _transposed, [one], grid, node.dtype, kwargs={"axes": axes}, cheap=node.cheap, name="transpose"
-    )
+    return call(_transposed, [one], grid, node.dtype, cheap=node.cheap, name="transpose", axes=axes)
 
 
 def _reshaped(place: ChunkPlace, x: Chunk) -> Chunk:
@@ -67,9 +65,7 @@ def reshape(node: ArrayNode, shape: Sequence[int]) -> ArrayNode:
         before += old
         after += new
     made = rechunk(node, tuple(before))
-    return ArrayNode(
-        KernelKind.PLACED, _reshaped, [NodeInput(made)], tuple(after), node.dtype, cheap=made.cheap, name="reshape"
-    )
+    return call(_reshaped, made, tuple(after), node.dtype, placed=True, cheap=made.cheap, name="reshape")
 
 
 def _groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[slice, slice]]:
@@ -118,7 +114,7 @@ def _dropped(x: Chunk, *, axes: tuple[int, ...]) -> Chunk:
 def squeeze(node: ArrayNode, axes: tuple[int, ...]) -> ArrayNode:
     """Drop axes of length 1."""
     grid = tuple([cut for axis, cut in enumerate(node.grid) if axis not in axes])
-    return call(_dropped, node, grid, node.dtype, kwargs={"axes": axes}, cheap=node.cheap, name="squeeze")
+    return call(_dropped, node, grid, node.dtype, cheap=node.cheap, name="squeeze", axes=axes)
 
 
 def _spread(place: ChunkPlace, x: Chunk) -> Chunk:
@@ -130,7 +126,7 @@ def broadcast_to(node: ArrayNode, grid: Grid) -> ArrayNode:
     missing = len(grid) - len(node.grid)
     axes = [None if d < missing else d - missing for d in range(len(grid))]
     fitted = rechunk(node, tuple([cut if cut.size == 1 else grid[a + missing] for a, cut in enumerate(node.grid)]))
-    return ArrayNode(KernelKind.PLACED, _spread, [mapped(fitted, grid, axes)], grid, node.dtype, name="broadcast_to")
+    return call(_spread, [mapped(fitted, grid, axes)], grid, node.dtype, placed=True, name="broadcast_to")
 
 
 def flip(node: ArrayNode, axes: Sequence[int]) -> ArrayNode:
@@ -181,11 +177,9 @@ def _joined(nodes: Sequence[ArrayNode], axis: int, dtype: DType) -> ArrayNode:
     if len(nodes) == 1:
         return nodes[0]
     size = sum([node.shape[axis] for node in nodes])
-    grid = tuple([Cut.even(size, size) if a == axis else cut for a, cut in enumerate(nodes[0].grid)])
+    grid = tuple([Cut.whole(size) if a == axis else cut for a, cut in enumerate(nodes[0].grid)])
     inputs = [NodeInput(node, Read.SAME if _light(node, TILE // len(nodes)) else Read.ALL) for node in nodes]
-    return ArrayNode(
-        KernelKind.CALL, _in_one, inputs, grid, dtype, kwargs={"axis": axis, "dtype": dtype}, name="concat"
-    )
+    return call(_in_one, inputs, grid, dtype, name="concat", axis=axis, dtype=dtype)
 
 
 def _in_one(*parts: Chunk, axis: int, dtype: DType) -> Chunk:
@@ -238,18 +232,46 @@ def _beside(nodes: Sequence[ArrayNode], axis: int, dtype: DType) -> ArrayNode:
         rules = tuple([ranges(a, spans) if a == axis else copy(a) for a in range(len(grid))])
         inputs.append(NodeInput(node, Read.GRID, src=counts(node.grid), dst=counts(grid), axes=rules, partial=True))
         begin += n
-    return ArrayNode(KernelKind.CALL, _first, inputs, grid, dtype, kwargs={"dtype": dtype}, name="concat")
+    return call(_first, inputs, grid, dtype, name="concat", dtype=dtype)
 
 
 def _cast(x: Chunk, *, dtype: DType) -> Chunk:
     return np.asarray(x).astype(dtype)
 
 
+def is_open(dtype: DType) -> bool:
+    """Return whether a dtype lacks a part that NumPy takes from the values: the length of text, the unit of dates."""
+    if dtype.names:
+        return any(is_open(dtype[name]) for name in dtype.names)
+    if dtype.subdtype is not None:
+        return is_open(dtype.base)
+    if dtype.kind in "mM":
+        return np.datetime_data(dtype)[0] == "generic"
+    return dtype.kind in "USV" and not dtype.itemsize and dtype.fields is None
+
+
+def completed(dtype: DType, source: DType) -> DType:
+    """Return the dtype of a cast: "U" of int64 is "U21", as in NumPy. TypeError: it depends on the values."""
+    if source == dtype or not is_open(dtype):
+        return dtype
+    if source.names and not dtype.names and dtype.kind == "V":
+        return source
+    by_values = source.kind in "USVO" if dtype.kind in "mM" else source.hasobject or source.names
+    if dtype.names or by_values:
+        part, example = ("unit", f"{dtype.kind}8[D]") if dtype.kind in "mM" else ("length", f"{dtype.kind}10")
+        raise TypeError(
+            f"the {part} of {dtype.type.__name__} depends on the values if {source} is converted: give it, "
+            f"as in {example!r}"
+        )
+    return np.empty(0, source).astype(dtype).dtype
+
+
 def cast(node: ArrayNode, dtype: DType) -> ArrayNode:
-    """Return the array with another dtype."""
+    """Return the array with another dtype. TypeError: the dtype is incomplete, and depends on the values."""
+    dtype = completed(dtype, node.dtype)
     if node.dtype == dtype:
         return node
-    return call(_cast, node, node.grid, dtype, kwargs={"dtype": dtype}, name="astype")
+    return call(_cast, node, node.grid, dtype, name="astype", dtype=dtype)
 
 
 def _repeated(x: Chunk, *, repeats: int, axis: int) -> Chunk:
@@ -267,7 +289,7 @@ def repeat(node: ArrayNode, repeats: int, axis: int) -> ArrayNode:
             node = whole_along(node, (axis,))
             cut = Cut.even(node.grid[axis].size * repeats, node.grid[axis].size * repeats)
     grid = tuple([cut if a == axis else one for a, one in enumerate(node.grid)])
-    return call(_repeated, node, grid, node.dtype, kwargs={"repeats": repeats, "axis": axis}, name="repeat")
+    return call(_repeated, node, grid, node.dtype, name="repeat", repeats=repeats, axis=axis)
 
 
 def _triangle(place: ChunkPlace, x: Chunk, *, k: int, upper: bool) -> Chunk:
@@ -277,6 +299,5 @@ def _triangle(place: ChunkPlace, x: Chunk, *, k: int, upper: bool) -> Chunk:
 
 def triangle(node: ArrayNode, k: int, *, upper: bool) -> ArrayNode:
     """Set all elements above (or below, with `upper`) the k-th diagonal of the last two axes to zero."""
-    kwargs = {"k": k, "upper": upper}
     name = "triu" if upper else "tril"
-    return call(_triangle, node, node.grid, node.dtype, kwargs=kwargs, placed=True, name=name)
+    return call(_triangle, node, node.grid, node.dtype, placed=True, name=name, k=k, upper=upper)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Iterator, Sequence
 from math import ceil
 from typing import TYPE_CHECKING, Any, Protocol
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from weft.frontends.tensors.chunks import Cut
-from weft.frontends.tensors.nodes import ArrayNode
+from weft.frontends.tensors.nodes import ArrayNode, call
 from weft.model.errors import NotFoundError
 from weft.operators.regions import ChunkPlace, KernelKind
 
@@ -44,7 +45,7 @@ def _spaced(place: ChunkPlace, start: Any, stop: Any, num: int, endpoint: bool, 
     made = at * step + start if div > 0 and step != 0 else (at / max(div, 1)) * delta + start
     if endpoint and num > 1 and lo + n == num and n:
         made[-1] = stop
-    return made.astype(dtype)
+    return (np.floor(made) if dtype.kind in "iu" else made).astype(dtype)
 
 
 def _diagonal(place: ChunkPlace, k: int, dtype: DType) -> Any:
@@ -54,6 +55,7 @@ def _diagonal(place: ChunkPlace, k: int, dtype: DType) -> Any:
 
 def part_of(array: Any, place: ChunkPlace) -> Any:
     """Return the part of an array that is a chunk. ValueError: some of its elements are masked."""
+    drop_pages(array)
     part = array[tuple([slice(lo, lo + n) for lo, n in zip(place.begin, place.shape, strict=True)])]
     if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
         raise ValueError(
@@ -99,12 +101,29 @@ class ArraySource:
         return (ArraySource, (self.array,)) if mapped is None else (_opened, mapped)
 
 
-def _mapping(array: Any) -> tuple[Any, ...] | None:
-    """Return the file and the position of a memory map or its view; None for others, and for private changes."""
+def _map_of(array: Any) -> Any:
+    """Return the memory map that an array is or views; None for others, and for maps with private changes."""
     root = array
     while isinstance(root, np.ndarray) and isinstance(root.base, np.ndarray):
         root = root.base
-    if not isinstance(root, np.memmap) or root.filename is None or root.mode == "c" or array.size == 0:
+    return root if isinstance(root, np.memmap) and root.mode != "c" else None
+
+
+def drop_pages(array: Any) -> None:
+    """Remove the pages of a memory map from the memory of this process; no effect for other arrays.
+
+    The next access reads them from the file, or from the cache of the system. Otherwise every page that was ever read
+    stays, in addition to the memory of the session.
+    """
+    root = _map_of(array)
+    if root is not None and isinstance(root.base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        root.base.madvise(mmap.MADV_DONTNEED)
+
+
+def _mapping(array: Any) -> tuple[Any, ...] | None:
+    """Return the file and the position of a memory map or its view; None for others, and for private changes."""
+    root = _map_of(array)
+    if root is None or root.filename is None or array.size == 0:
         return None
     begin, _ = np.lib.array_utils.byte_bounds(root)
     _, past = np.lib.array_utils.byte_bounds(array)
@@ -165,8 +184,7 @@ def full(grid: Grid, value: Any, dtype: DType) -> ArrayNode:
 
 def arange(grid: Grid, start: Any, step: Any, dtype: DType) -> ArrayNode:
     """Return `start + i * step`."""
-    kwargs = {"start": start, "step": step, "dtype": dtype}
-    return ArrayNode(KernelKind.PLACED, _counted, [], grid, dtype, kwargs=kwargs, cheap=True, name="arange")
+    return call(_counted, [], grid, dtype, placed=True, cheap=True, name="arange", start=start, step=step, dtype=dtype)
 
 
 def arange_length(start: float, stop: float, step: float) -> int:
@@ -178,22 +196,30 @@ def arange_length(start: float, stop: float, step: float) -> int:
 
 def linspace(grid: Grid, start: Any, stop: Any, num: int, dtype: DType, *, endpoint: bool) -> ArrayNode:
     """Return `num` numbers from `start` to `stop`, evenly spaced."""
-    kwargs = {"start": start, "stop": stop, "num": num, "endpoint": endpoint, "dtype": dtype}
-    return ArrayNode(KernelKind.PLACED, _spaced, [], grid, dtype, kwargs=kwargs, cheap=True, name="linspace")
+    return call(
+        _spaced,
+        [],
+        grid,
+        dtype,
+        placed=True,
+        cheap=True,
+        name="linspace",
+        start=start,
+        stop=stop,
+        num=num,
+        endpoint=endpoint,
+        dtype=dtype,
+    )
 
 
 def eye(grid: Grid, k: int, dtype: DType) -> ArrayNode:
     """Return ones on the k-th diagonal of a matrix of zeros."""
-    return ArrayNode(
-        KernelKind.PLACED, _diagonal, [], grid, dtype, kwargs={"k": k, "dtype": dtype}, cheap=True, name="eye"
-    )
+    return call(_diagonal, [], grid, dtype, placed=True, cheap=True, name="eye", k=k, dtype=dtype)
 
 
 def from_array(array: Any, grid: Grid, dtype: DType) -> ArrayNode:
     """Return an array that is read from another one, slice by slice, on demand."""
-    return ArrayNode(
-        KernelKind.PLACED, _slice_of, [], grid, dtype, kwargs={"source": ArraySource(array)}, cheap=True, name="array"
-    )
+    return call(_slice_of, [], grid, dtype, placed=True, cheap=True, name="array", source=ArraySource(array))
 
 
 def narrowed(node: ArrayNode, touched: Sequence[tuple[int, int]]) -> tuple[ArrayNode, tuple[int, ...]]:
@@ -224,6 +250,4 @@ def is_stored(node: ArrayNode) -> bool:
 
 def stored(values: Chunks, grid: Grid, dtype: DType) -> ArrayNode:
     """Return an array whose chunks exist already."""
-    return ArrayNode(
-        KernelKind.PLACED, _chunk_of, [], grid, dtype, kwargs={"source": Stored(values)}, cheap=True, name="stored"
-    )
+    return call(_chunk_of, [], grid, dtype, placed=True, cheap=True, name="stored", source=Stored(values))

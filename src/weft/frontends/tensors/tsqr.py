@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.frontends.tensors.blocks import call, mapped, pick
+from weft.frontends.tensors.blocks import mapped, pick
 from weft.frontends.tensors.chunks import Cut
-from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read
-from weft.operators.regions import ChunkPlace, KernelKind
+from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read, call
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk, DType
+    from weft.operators.regions import ChunkPlace
 
 
 def is_tall(node: ArrayNode) -> bool:
@@ -51,19 +51,17 @@ def factored(node: ArrayNode, out: tuple[DType, ...], *, singular: bool) -> tupl
     """
     rows, columns = node.grid
     n = columns.size
-    blocks = call(_block, node, (rows, Cut.even(n, n)), out[0], name="qr")
+    blocks = call(_block, node, (rows, Cut.whole(n)), out[0], name="qr")
     heights = [min(length, n) for length in rows.lengths()]
-    upper = call(_upper, blocks, (Cut.of(heights), Cut.even(n, n)), out[0], name="r")
-    one = (Cut.even(n, n), Cut.even(n, n))
-    joined = ArrayNode(
-        KernelKind.CALL, _joined_svd if singular else _joined, [NodeInput(upper, Read.ALL)], one, out[0], name="join"
-    )
+    upper = call(_upper, blocks, (Cut.of(heights), Cut.whole(n)), out[0], name="r")
+    one = (Cut.whole(n), Cut.whole(n))
+    joined = call(_joined_svd if singular else _joined, [NodeInput(upper, Read.ALL)], one, out[0], name="join")
     inputs = [NodeInput(blocks), mapped(joined, blocks.grid, [None, None])]
     begins = (0, *accumulate(heights))
-    first = ArrayNode(KernelKind.PLACED, _turned, inputs, blocks.grid, out[0], kwargs={"begins": begins}, name="q")
+    first = call(_turned, inputs, blocks.grid, out[0], placed=True, name="q", begins=begins)
     if not singular:
         return first, pick(joined, 1, one, out[1], "r")
-    return first, pick(joined, 1, (Cut.even(n, n),), out[1], "s"), pick(joined, 2, one, out[2], "vh")
+    return first, pick(joined, 1, (Cut.whole(n),), out[1], "s"), pick(joined, 2, one, out[2], "vh")
 
 
 def _upper(block: Any) -> Any:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from weft.frontends.tensors.chunks import Cut, Grid, counts, known, one_chunk
-from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read, walk
+from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read, call, walk
 from weft.graph.axes import ranges
 from weft.model.errors import InternalError
 from weft.operators.regions import KernelKind
@@ -62,7 +62,7 @@ def lengths_known(node: ArrayNode) -> bool:
 
 def stand_in(shape: Sequence[int], dtype: DType) -> ArrayNode:
     """Return an array without values, from which an operation derives the dtype and the axes of its result."""
-    return ArrayNode(KernelKind.CALL, _unmade, [], one_chunk(shape), dtype, unique=True, name="sample")
+    return call(_unmade, [], one_chunk(shape), dtype, unique=True, name="sample")
 
 
 def sample_of(node: ArrayNode) -> ArrayNode:
@@ -120,14 +120,14 @@ def _lengths(axis: int, cut: Cut, along: Sequence[int], shapes: Sequence[tuple[i
 
 def made(grid: Grid, dtype: DType, name: str) -> ArrayNode:
     """Return a node for chunks that the graph makes elsewhere."""
-    return ArrayNode(KernelKind.CALL, _unmade, [], grid, dtype, unique=True, name=name)
+    return call(_unmade, [], grid, dtype, unique=True, name=name)
 
 
 def without_empty(node: ArrayNode, found: Measured) -> ArrayNode:
     """Return the chunks of a node that are in a measured grid, as an array of that grid."""
     axes = tuple([ranges(axis, [(i, i + 1) for i in some]) for axis, some in enumerate(found.kept)])
     one = NodeInput(node, Read.GRID, src=found.along, dst=counts(found.grid), axes=axes)
-    return ArrayNode(KernelKind.CALL, _only, [one], found.grid, node.dtype, name=node.name)
+    return call(_only, [one], found.grid, node.dtype, name=node.name)
 
 
 def _only(x: Chunk) -> Chunk:
@@ -138,7 +138,7 @@ def _only(x: Chunk) -> Chunk:
 
 def copy_of(node: ArrayNode) -> ArrayNode:
     """Return a node with exactly the chunks of another one."""
-    return ArrayNode(KernelKind.CALL, _only, [NodeInput(node)], node.grid, node.dtype, name=node.name)
+    return call(_only, node, node.grid, node.dtype, name=node.name)
 
 
 # ---------------------------------------------------------------------------------------------------------- plans
@@ -165,7 +165,7 @@ class Make(NamedTuple):
     at: int
 
 
-_NOTHING = ArrayNode(KernelKind.CALL, _unmade, [], (), np.dtype(bool), unique=True)
+_NOTHING = call(_unmade, [], (), np.dtype(bool), unique=True)
 
 
 class DeferredPlan:

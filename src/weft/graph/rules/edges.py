@@ -19,9 +19,10 @@ from weft.graph.logical import (
     Vertex,
     VertexKind,
 )
-from weft.graph.routing import CUSTOM
-from weft.graph.rules.vertices import nearest, number
+from weft.graph.routing import CUSTOM, bind
+from weft.graph.rules.vertices import number
 from weft.model.errors import GraphError
+from weft.model.suggestions import did_you_mean
 
 
 def check_edges(graph: LogicalGraph, edges: Sequence[Edge]) -> set[str]:
@@ -30,6 +31,7 @@ def check_edges(graph: LogicalGraph, edges: Sequence[Edge]) -> set[str]:
     seen: set[str | tuple[str, str]] = set()
     served: set[str] = set()
     bubble_of: dict[str, str] | None = None
+    local, nothing, service = Storage.LOCAL, MovementKind.NONE, VertexKind.SERVICE
     for edge in edges:
         src, dst = vertices.get(edge.src), vertices.get(edge.dst)
         if src is None or dst is None:
@@ -43,19 +45,19 @@ def check_edges(graph: LogicalGraph, edges: Sequence[Edge]) -> set[str]:
         if edge.name:
             _check_edge_name(edge)
         movement, scheduling = edge.movement, edge.scheduling
-        if movement == ONE_TO_ONE:
+        if movement is ONE_TO_ONE:
             n = src.parallelism
             if n != dst.parallelism or type(n) is not int:
                 _check_one_to_one(graph, edge, src, dst)
         else:
             _check_movement(graph, edge, src, dst)
-        if scheduling != SEQUENTIAL:
+        if scheduling is not SEQUENTIAL:
             _check_scheduling(edge)
-        if edge.storage is not Storage.LOCAL or movement.move is MovementKind.NONE:
+        if edge.storage is not local or movement.move is nothing:
             if bubble_of is None:
                 bubble_of = {id: bubble.id for bubble in graph.bubbles for id in bubble.vertices}
             _check_storage(edge, src, bubble_of)
-        if src.kind is VertexKind.SERVICE:
+        if src.kind is service:
             _check_from_service(edge)
             served.add(edge.src)
     named = {key for key in seen if type(key) is str and "->" in key}
@@ -70,7 +72,7 @@ def _unknown_end(graph: LogicalGraph, edge: Edge) -> GraphError:
         f"edge {edge.id} names the unknown vertex {end!r}",
         subject=edge.id,
         rule="unknown-vertex",
-        hint=nearest(end, graph.vertices),
+        hint=did_you_mean(end, graph.vertices),
     )
 
 
@@ -131,8 +133,12 @@ def _check_movement(graph: LogicalGraph, edge: Edge, src: Vertex, dst: Vertex) -
             f"edge {edge.id}: no router is registered as {movement.name!r}",
             subject=edge.id,
             rule="custom-router",
-            hint=nearest(movement.name, CUSTOM) or f"Registered: {', '.join(sorted(CUSTOM)) or 'none'}.",
+            hint=did_you_mean(movement.name, CUSTOM) or f"Registered: {', '.join(sorted(CUSTOM)) or 'none'}.",
         )
+    elif move is MovementKind.CUSTOM:
+        n_src, n_dst = fixed(graph, src.parallelism), fixed(graph, dst.parallelism)
+        if n_src is not None and n_dst is not None:
+            bind(edge, n_src, n_dst)
 
 
 _WHEN = {

@@ -13,9 +13,10 @@ from weft.graph.logical import (
     Vertex,
 )
 from weft.graph.order import followers, reached_from
-from weft.graph.rules.vertices import bad_name, check_timeout, nearest
+from weft.graph.rules.vertices import bad_name, check_timeout
 from weft.model.errors import GraphError
 from weft.model.ids import is_name
+from weft.model.suggestions import did_you_mean
 
 
 def check_references(graph: LogicalGraph, vertices: Iterable[Vertex]) -> None:
@@ -34,6 +35,8 @@ def check_references(graph: LogicalGraph, vertices: Iterable[Vertex]) -> None:
 
     for vertex in vertices:
         n = vertex.parallelism
+        if type(n) is int:
+            continue
         if isinstance(n, Source):
             _check_source(graph, vertex, n.expander, leads)
         elif isinstance(n, SameAs):
@@ -100,7 +103,7 @@ def _unknown_reference(graph: LogicalGraph, vertex: Vertex, name: object) -> Gra
         f"vertex {vertex.id!r} takes its parallelism from the unknown vertex {name!r}",
         subject=vertex.id,
         rule="unknown-vertex",
-        hint=nearest(name, graph.vertices),
+        hint=did_you_mean(name, graph.vertices),
     )
 
 
@@ -119,7 +122,7 @@ def check_bubbles(graph: LogicalGraph) -> None:
                     f"bubble {bubble.id!r} names the unknown vertex {id!r}",
                     subject=bubble.id,
                     rule="unknown-vertex",
-                    hint=nearest(id, graph.vertices),
+                    hint=did_you_mean(id, graph.vertices),
                 )
             if id in bubble_of:
                 raise GraphError(
@@ -218,7 +221,7 @@ def _check_choice(graph: LogicalGraph, choice: Choice, after: Mapping[str, list[
     if decider is None:
         raise wrong(
             f"has the unknown decider {choice.decider!r}",
-            nearest(choice.decider, graph.vertices),
+            did_you_mean(choice.decider, graph.vertices),
             "unknown-vertex",
         )
     if not decider.expands:
@@ -234,7 +237,7 @@ def _check_choice(graph: LogicalGraph, choice: Choice, after: Mapping[str, list[
             if id not in graph.vertices:
                 raise wrong(
                     f"names the unknown vertex {id!r} in branch {branch!r}",
-                    nearest(id, graph.vertices),
+                    did_you_mean(id, graph.vertices),
                     "unknown-vertex",
                 )
             if id in branch_of:

@@ -16,13 +16,17 @@ from weft.graph.logical import (
     VertexKind,
 )
 from weft.graph.order import topological
+from weft.graph.rules.controlled import check_controlled
 from weft.graph.rules.edges import check_edges, check_served
 from weft.graph.rules.final import check_final
 from weft.graph.rules.groups import check_bubbles, check_choices, check_references
 from weft.graph.rules.size import MAX_EDGES, MAX_VERTICES, check_size
-from weft.graph.rules.vertices import check_vertices, nearest
+from weft.graph.rules.tokens import check_held_tokens
+from weft.graph.rules.vertices import check_vertices
 from weft.model.errors import GraphError
 from weft.model.program import Program
+from weft.model.suggestions import did_you_mean
+from weft.model.wording import type_of, with_article
 
 
 def check_patch(graph: LogicalGraph, patch: Patch, expander_id: str) -> None:
@@ -49,6 +53,19 @@ def check_patch(graph: LogicalGraph, patch: Patch, expander_id: str) -> None:
             del graph.vertices[id]
 
 
+def _check_controlled(merged: LogicalGraph, patch: Patch) -> None:
+    """Raise GraphError if a patch adds a controlled vertex, or a part that such a vertex does not allow."""
+    for vertex in patch.vertices:
+        if vertex.controlled:
+            raise GraphError(
+                f"patch adds the controlled vertex {vertex.id!r}",
+                subject=vertex.id,
+                rule="controlled",
+                hint="Give it Range(lo, hi) tasks from the start: its controller starts as many as it needs.",
+            )
+    check_controlled(merged)
+
+
 def _check_merged(
     graph: LogicalGraph, patch: Patch, expander_id: str, new: dict[str, Vertex], kept: list[Edge], *, edits: bool
 ) -> None:
@@ -62,7 +79,10 @@ def _check_merged(
         [*graph.choices, *patch.choices],
         graph.on_failure,
         graph.limits,
+        controller=graph.controller,
     )
+    if graph.controller is not None or any(vertex.controlled for vertex in patch.vertices):
+        _check_controlled(merged, patch)
     if len(merged.vertices) > MAX_VERTICES or len(graph.edges) + len(patch.edges) > MAX_EDGES:
         check_size(LogicalGraph(graph.name, merged.vertices, [*graph.edges, *patch.edges]))
     services = check_vertices(merged, new.values(), None)
@@ -75,6 +95,7 @@ def _check_merged(
         # No old vertex can be reached from a new one, so only the new vertices could form a cycle.
         topological(LogicalGraph(graph.name, new, [edge for edge in patch.edges if edge.src in new]))
     check_served(services, served)
+    check_held_tokens(merged, merged.edges)
     if expander.final and not all(vertex.final for vertex in patch.vertices):
         raise GraphError(
             f"patch of the final vertex {expander_id!r} has a vertex that is not final",
@@ -115,7 +136,7 @@ def _check_patch_parts(patch: Patch, expander_id: str) -> None:
         for part in parts if whole else (parts,):
             if not whole or not isinstance(part, kind):
                 raise GraphError(
-                    f"patch of {expander_id!r} has a {type(part).__name__} in {name}, not a {kind.__name__}",
+                    f"patch of {expander_id!r} has {type_of(part)} in {name}, not {with_article(kind.__name__)}",
                     subject=expander_id,
                     rule="patch",
                     hint="Give a tuple for each field of a Patch.",
@@ -123,7 +144,7 @@ def _check_patch_parts(patch: Patch, expander_id: str) -> None:
     for vertex in patch.vertices:
         if not isinstance(vertex.program, Program):
             raise GraphError(
-                f"patch of {expander_id!r} has a {type(vertex.program).__name__}, not a Program, for {vertex.id!r}",
+                f"patch of {expander_id!r} has {type_of(vertex.program)}, not a Program, for {vertex.id!r}",
                 subject=expander_id,
                 rule="patch",
             )
@@ -170,7 +191,7 @@ def _kept_edges(graph: LogicalGraph, patch: Patch, expander_id: str) -> list[Edg
                 f"patch of {expander_id!r} drops the unknown edge {name!r}",
                 subject=name,
                 rule="unknown-edge",
-                hint=nearest(name, known),
+                hint=did_you_mean(name, known),
             )
     dropped = set(patch.drop_edges)
     return [edge for edge in graph.edges if edge.id not in dropped]

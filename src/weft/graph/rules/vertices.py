@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
-from math import inf
+from math import ceil, inf
 
 from weft.graph.logical import (
     DEFAULT_RETRY,
@@ -23,6 +22,8 @@ from weft.model.errors import CapacityError, GraphError
 from weft.model.failures import RetryClass
 from weft.model.ids import is_name
 from weft.model.resources import ONE_SLOT, ONE_SLOT_ONLY, Resources
+from weft.model.suggestions import did_you_mean
+from weft.model.wording import counted
 
 _MOST_SHOWN = 10_000
 
@@ -31,7 +32,7 @@ def check_vertices(graph: LogicalGraph, vertices: Iterable[Vertex], capacity: Se
     """Check each vertex by itself; return the ids of the services."""
     services: list[str] = []
     slot_fits = capacity is None or any(ONE_SLOT.fits(worker) for worker in capacity)
-    table, limits = graph.vertices, graph.limits
+    table, limits, service = graph.vertices, graph.limits, VertexKind.SERVICE
     for vertex in vertices:
         id = vertex.id
         if not is_name(id):
@@ -44,14 +45,16 @@ def check_vertices(graph: LogicalGraph, vertices: Iterable[Vertex], capacity: Se
         if type(n) is not int or not 0 <= n <= MAX_TASKS:
             _check_parallelism(vertex)
         if items is not None and type(n) is int and len(items) != n:
-            raise GraphError(f"vertex {id!r} has {n} tasks and {len(items)} items", subject=id, rule="items")
-        if vertex.resources != ONE_SLOT_ONLY:
+            raise GraphError(
+                f"vertex {id!r} has {counted(n, 'task')} and {counted(len(items), 'item')}", subject=id, rule="items"
+            )
+        if vertex.resources is not ONE_SLOT_ONLY:
             check_resources(id, vertex.resources, limits)
             if capacity is not None and not any(w.fits(worker) for w in vertex.resources for worker in capacity):
                 raise _never_fits(vertex, capacity)
         elif not slot_fits:
             raise _never_fits(vertex, capacity)
-        if vertex.retry != DEFAULT_RETRY:
+        if vertex.retry is not DEFAULT_RETRY:
             _check_retry(vertex, vertex.retry)
         if vertex.restart is not None:
             _check_restart(vertex)
@@ -69,9 +72,10 @@ def check_vertices(graph: LogicalGraph, vertices: Iterable[Vertex], capacity: Se
         scratch = vertex.scratch_bytes
         if (type(scratch) is not int or scratch < 0) and not (whole(scratch) and scratch >= 0):
             raise GraphError(f"vertex {id!r} needs scratch space of {scratch!r} bytes", subject=id, rule="scratch")
-        if vertex.kind is VertexKind.SERVICE:
+        if vertex.kind is service:
             _check_service(vertex)
-            services.append(id)
+            if not vertex.controlled:  # that one ends with the job
+                services.append(id)
         if vertex.label or vertex.outputs is not None:
             _check_shown(vertex)
     return services
@@ -172,7 +176,7 @@ def _check_token(id: str, token: str, count: int, limits: Mapping[str, int]) -> 
             f"vertex {id!r} takes tokens {token!r}, but the graph has no limit of that name",
             subject=id,
             rule="tokens",
-            hint=nearest(token, limits) or f"Set the number of tokens: limits={{{token!r}: ...}}.",
+            hint=did_you_mean(token, limits) or f"Set the number of tokens: limits={{{token!r}: ...}}.",
         )
     if not (whole(count) and 1 <= count <= limit):
         raise GraphError(f"vertex {id!r} takes {count!r} of the {limit} tokens {token!r}", subject=id, rule="tokens")
@@ -189,14 +193,17 @@ def check_limit(token: str, count: int) -> None:
 def _never_fits(vertex: Vertex, capacity: Sequence[Resources] | None) -> CapacityError:
     wants = " or ".join(f"({needs})" for needs in vertex.resources)
     has = "; ".join(dict.fromkeys(f"({worker})" for worker in capacity or ())) or "none"
-    return CapacityError(
-        f"vertex {vertex.id!r} asks for {wants}, more than any worker has: {has}",
-        hint="Ask for less, or start the session with larger workers.",
-    )
+    hint = "Ask for less, or start the session with larger workers."
+    cores = max([worker.cpu for worker in capacity or ()], default=0.0)
+    least = min(needs.cpu for needs in vertex.resources)
+    if least > cores > 0:
+        hint = f"cpu counts cores, and this asks for {least - cores:g} too many: give cpu={cores:g} or less"
+        hint += f", or open the session with workers={ceil(least)}."
+    return CapacityError(f"vertex {vertex.id!r} asks for {wants}, more than any worker has: {has}", hint=hint)
 
 
 def _check_restart(vertex: Vertex) -> None:
-    if vertex.restart is RestartPolicy.ALWAYS and vertex.kind is not VertexKind.SERVICE:
+    if vertex.restart is RestartPolicy.ALWAYS and vertex.kind is not VertexKind.SERVICE and not vertex.controlled:
         raise GraphError(
             f"vertex {vertex.id!r} has restart=always, so its tasks would never end",
             subject=vertex.id,
@@ -245,9 +252,3 @@ def _check_service(vertex: Vertex) -> None:
             rule="expander-finite",
             hint="Make it finite, or set expands=False.",
         )
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint that names the known name most like `name`; empty if none is like it."""
-    close = get_close_matches(name, list(known)[:10_000], 1)
-    return f"Did you mean {close[0]!r}?" if close else ""

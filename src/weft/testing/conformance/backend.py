@@ -11,8 +11,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy
 from msgspec import Struct, field
 
 from weft.engine.commands import Launch
@@ -24,7 +26,8 @@ from weft.graph.validate import mark_results, validate
 from weft.model.errors import RunCancelledError, TaskError
 from weft.model.failures import Failure
 from weft.model.resources import Resources
-from weft.runtime.loop import JobRun, Loop
+from weft.runtime.job import JobRun
+from weft.runtime.loop import Loop
 from weft.testing.inside import check_job
 
 if TYPE_CHECKING:
@@ -156,6 +159,24 @@ def rows(x: int) -> list[int]:
     return [10 * x + part for part in range(3)]
 
 
+def some_pieces(x: int, n: int, *, large: bool) -> dict[int, Any]:
+    """Return pieces for one or two of `n` partitions: a number, or 100 kB of it."""
+    return {part: numpy.full(12_500, 100 * x + part) if large else 100 * x + part for part in (x, 7 * x % n)}
+
+
+def firsts(pieces: list[Any]) -> list[int]:
+    """Return the number of each piece."""
+    return [int(numpy.ravel(piece)[0]) for piece in pieces]
+
+
+def mostly_none(x: int, n: int) -> list[Any]:
+    """Return a list of `n` pieces, of which three are a number or text."""
+    row: list[Any] = [None] * n
+    for at, piece in enumerate((x, "text", 2 * x)):
+        row[(x * (at + 3)) % n] = piece
+    return row
+
+
 def itself(x: Any) -> Any:
     """Return what it is given."""
     return x
@@ -270,6 +291,12 @@ def reads_batches(ctx: Any, inputs: Any) -> list[Any]:
     return list(found)
 
 
+def writes_and_answers(ctx: Any, inputs: Any) -> int:
+    """Write data to an edge, and answer with a number of tasks."""
+    ctx.out("data").write(0, "data")
+    return 3
+
+
 def three() -> int:
     """Return how many tasks somebody else has."""
     return 3
@@ -381,6 +408,41 @@ def values_arrive(rig: Rig) -> None:
     assert results.value(tree) == sum(4 * x for x in range(20))
 
 
+def mappings_bring_their_pieces(rig: Rig) -> None:
+    """A task that returns a mapping has pieces for some partitions; readers get those, in the order of tasks."""
+    n = 40
+    for large in (False, True):
+        graph = Graph("mappings")
+        source = graph.add(some_pieces, items=range(n), params={"n": n, "large": large}, name="source").keep()
+        each = graph.add(firsts, shuffle(source), n=n, name="each").keep()
+        grouped = graph.add(firsts, shuffle(source), n=n, name="again").keep()
+        results = _results(rig.run(graph))
+        pairs = [(i, part) for i in range(n) for part in sorted({i, 7 * i % n})]
+        assert results[each] == [[100 * i + part for i, part in pairs if part == reader] for reader in range(n)]
+        assert results[grouped] == results[each]
+        assert [sorted(row) for row in results[source]] == [sorted({i, 7 * i % n}) for i in range(n)]
+    graph = Graph("grouped")
+    source = graph.add(some_pieces, items=range(n), params={"n": n, "large": False}, name="source")
+    grouped = graph.add(firsts, shuffle(source, n), n=3, name="grouped").keep()
+    bounds = [n * at // 3 for at in range(4)]
+    wanted = [[100 * i + part for i, part in pairs if lo <= part < hi] for lo, hi in pairwise(bounds)]
+    assert _results(rig.run(graph))[grouped] == wanted
+
+
+def lists_keep_their_nones(rig: Rig) -> None:
+    """A list whose pieces are mostly None is read as any other list."""
+    n = 100
+    graph = Graph("nones")
+    source = graph.add(mostly_none, items=range(n), params={"n": n}, name="source").keep()
+    read = graph.add(list, shuffle(source), n=n, name="read").keep()
+    grouped = graph.add(list, shuffle(source, n), n=40, name="grouped").keep()
+    results = _results(rig.run(graph))
+    rows = [mostly_none(i, n=n) for i in range(n)]
+    assert results[source] == rows
+    assert results[read] == [list(column) for column in zip(*rows, strict=True)]
+    assert results[grouped][1] == [row[part] for row in rows for part in range(n // 40, 2 * n // 40)]
+
+
 def edges_are_told_apart(rig: Rig) -> None:
     """What a task writes edge by edge goes where it was written."""
     graph = Graph("edges")
@@ -467,6 +529,12 @@ def an_expander_decides(rig: Rig) -> None:
     planner = graph.add(three, name="planner", expands=True)
     made = graph.add(three, after(planner), n=Source("planner"), name="made").keep()
     assert _results(rig.run(graph))[made] == [3, 3, 3]
+    graph = Graph("writer")
+    planner = graph.task(writes_and_answers, n=1, name="planner", expands=True)
+    made = graph.add(list, one_to_one(planner, name="data"), name="read").keep()
+    wide = graph.add(three, after(planner), n=Source("planner"), name="wide").keep()
+    results = _results(rig.run(graph))
+    assert (results[made], results[wide]) == ([["d", "a", "t", "a"]], [3, 3, 3])
 
 
 def a_bubble_streams(rig: Rig) -> None:
@@ -506,6 +574,8 @@ def batches_are_read_alike(rig: Rig) -> None:
 
 VALUE_CHECKS: tuple[Callable[[Rig], None], ...] = (
     values_arrive,
+    mappings_bring_their_pieces,
+    lists_keep_their_nones,
     edges_are_told_apart,
     an_error_names_task_and_traceback,
     others_go_on,

@@ -14,7 +14,9 @@ import numpy
 from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import InternalError, NotFoundError
 from weft.store import codec
-from weft.store.api import ABSENT, ChunkStore, Column, sizeof
+from weft.store.api import ABSENT, SMALL, ChunkStore, Column, sizeof
+from weft.store.row_index import ALL
+from weft.store.rows import EdgeValues
 
 JOB = "job"
 _JOIN_S = 60
@@ -154,6 +156,36 @@ def small_parts_too(store: ChunkStore) -> None:
     _absent(store, column, 0, 1)
 
 
+def sparse_rows_are_read_and_freed_alone(store: ChunkStore) -> None:
+    """Rows with some partitions only: those are read and freed one by one, and what was freed is missed."""
+    n, parts = 4, 1_000
+    column = store.column((JOB, "v"), n, parts=parts)
+    keys = [0, 3, 500, 999]
+    rows = [EdgeValues({ALL: {key: [_array(key + i, 32 * 1024)] for key in keys}}) for i in range(n - 1)]
+    rows.append(EdgeValues({"one": {3: [1, 2]}, "two": {4: [3]}}))
+    store.put_range(column, 0, rows)
+    for i in range(n - 1):
+        for key in keys:
+            assert store.load_values(column, i, "edge", key, key + 1)[0][0] == key + i
+        assert store.load_values(column, i, "edge", 1, 3) == []
+        assert [piece[0] for piece in store.load_values(column, i, "edge", 2, 999)] == [3 + i, 500 + i]
+    assert store.load_values(column, 3, "one", 0, parts) == [1, 2]
+    assert store.load_values(column, 3, "two", 4, 5) == [3]
+    assert store.load_values(column, 3, "two", 3, 4) == []
+    store.free_range(column, 3, 4)
+    assert column.index is not None
+    assert column.index.pieces("edge", (0, 3, 2, 999)) == [(i, key) for i in range(3) for key in (3, 500)]
+    store.free_parts(column, 0, 500, 0, 3)
+    for i in range(n - 1):
+        assert store.load_values(column, i, "edge", 500, 501)[0][0] == 500 + i
+        _raises(NotFoundError, lambda i=i: store.load_values(column, i, "edge", 3, 4))  # type: ignore[misc]
+    store.free_parts(column, 500, parts, 0, 3)
+    for i in range(n - 1):
+        assert store.load_values(column, i, "edge", 501, 999) == [], "a row that has nothing is not lost"
+        _raises(NotFoundError, lambda i=i: store.load_values(column, i, "edge", 500, 501))  # type: ignore[misc]
+    assert store.stats().used < 4 * SMALL
+
+
 def more_than_fits_comes_back(store: ChunkStore) -> None:
     """Four megabytes of arrays are loaded unchanged, in any order, whatever the store's budget is."""
     column = store.column((JOB, "v"), 64)
@@ -217,6 +249,7 @@ CHECKS: tuple[Callable[[ChunkStore], None], ...] = (
     refs_are_read,
     parts_are_read_and_freed_alone,
     small_parts_too,
+    sparse_rows_are_read_and_freed_alone,
     more_than_fits_comes_back,
     threads_do_not_disturb_each_other,
     sizes_are_sensible,

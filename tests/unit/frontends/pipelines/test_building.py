@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 import weft
-from weft.frontends.pipelines import yaml
+from weft.documents import yaml
+from weft.documents.problems import Problems
 from weft.frontends.pipelines.building import build_with
 from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.compiler import PipelineSource, RunDirectories, compile_run
-from weft.frontends.pipelines.language import FsScope
+from weft.frontends.pipelines.language import PIPELINE_FILE, FsScope
 from weft.frontends.pipelines.resolved import RunIdentity
 from weft.graph.wire import to_json
 from weft.model.errors import DefinitionError, PipelineError, UsageError
@@ -50,7 +51,7 @@ def say(text: str = "done"):
 
 def described(build: Any) -> dict[str, Any]:
     """What a pipeline function builds, as plain values."""
-    found: dict[str, Any] = plain(yaml.load(weft.pipeline(build)().to_yaml(), "f"))
+    found: dict[str, Any] = plain(yaml.load(weft.pipeline(build)().to_yaml(), Problems("f", PIPELINE_FILE)))
     return found
 
 
@@ -325,12 +326,20 @@ def test_the_graph_is_that_of_the_file_that_is_written():
     run = RunIdentity("run-000001", "me", "/data", folder=str(HERE.parent))
     place = RunDirectories(Path("/logs"), Path("/processes"))
     graphs = []
-    for tree in (flow._built.tree(str(HERE.parent)), yaml.load(flow.to_yaml(), "f")):
+    for tree in (flow._built.tree(str(HERE.parent)), yaml.load(flow.to_yaml(), Problems("f", PIPELINE_FILE))):
         from weft.frontends.pipelines.check import checked
 
         graphs.append(compile_run(checked(tree, "f"), run, place, PipelineSource("", "f"))[1])
     assert json.dumps(to_json(graphs[0])) == json.dumps(to_json(graphs[1]))
     assert [vertex.label for vertex in graphs[0].vertices.values() if vertex.final] == ["say"]
+
+
+def _rows():
+    yield 1
+
+
+async def _fetch():
+    pass
 
 
 class TestWrongUse:
@@ -510,10 +519,13 @@ class TestWrongUse:
         [
             (lambda: ANY.step(chace=True)(say.function), "a step has no option 'chace'\nDid you mean cache?"),
             (lambda: weft.pipeline(paralelism=1)(say.function), "Did you mean parallelism?"),
-            (lambda: ANY.step(3), "cannot be a step"),
+            (lambda: ANY.step(3), "3 cannot be a step"),
+            (lambda: ANY.step(_rows), "_rows, a generator, cannot be a step"),
+            (lambda: ANY.step(_fetch), "_fetch, an async function, cannot be a step"),
+            (lambda: ANY.pipeline(_rows), "_rows, a generator, cannot be a pipeline"),
             (lambda: weft.step(lambda *a: None), "argument *a cannot be one of a step"),
             (lambda: weft.step(_flag), "parameter loud is a bool, which no step can be given\nwrite an int, 0 or 1"),
-            (lambda: ANY.each(3), "weft.each(3): a int is not a list"),
+            (lambda: ANY.each(3), "weft.each(3): an int is not a list"),
             (lambda: ANY.each(""), "weft.each(''): a str is not a list\nGive it a list. Where that is empty"),
         ],
     )

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from weft.frontends.pipelines.caching import CachePlace, describe, recipe_of
+from weft.frontends.pipelines.caching import CachePlace, describe, mentioned_files, recipe_of
 from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.overrides import make_pipeline
 from weft.frontends.pipelines.paths import mount_path
@@ -36,6 +36,29 @@ def static(**step) -> str:
     found = recipe(**step)
     assert found is not None
     return found.static_key
+
+
+@pytest.mark.parametrize(
+    ("command", "cache", "said"),
+    [
+        ("xargs cat < list.txt", "{enable: true}", ["data/a"]),
+        ("python3 read.py", "{enable: true}", ["data/a"]),
+        ("python3 read.py data/a", "{enable: true}", []),
+        ("python3 read.py data", "{enable: true}", []),
+        ("python3 read.py", "{enable: true, fs_scope: [{name: main, path: data}]}", []),
+        ("python3 read.py", "{enable: false}", []),
+    ],
+)
+def test_paths_that_scripts_name_are_told_unless_they_count(tmp_path, command, cache, said):
+    (tmp_path / "data").mkdir()
+    for name in ("data/a", "data/made", "dat"):
+        (tmp_path / name).touch()
+    (tmp_path / "list.txt").write_text("data/a gone\n")
+    (tmp_path / "read.py").write_text("open('data/a'); open('data/made', 'w'); {}['dat']; open('gone/b')\n")
+    text = f"name: p\nentry_points:\n  s: {{command: '{command}', cache: {cache}}}\n"
+    (node,) = resolve_nodes(parse_pipeline(text, "run.yaml"), RunIdentity("run-000001", "me", str(tmp_path)))
+    assert isinstance(node, ResolvedStep)
+    assert mentioned_files(node, "") == said
 
 
 def test_nothing_of_a_run_is_part_of_the_key():

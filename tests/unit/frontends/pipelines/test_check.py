@@ -55,17 +55,11 @@ def job(env: str, extra: str = "") -> Pipeline:
     return parse_pipeline(f"name: p\nentry_points:\n  a: {{command: 'true', env: {{{env}}}}}\n{extra}", "run.yaml")
 
 
-@pytest.mark.parametrize("env", ["PF_JOB_MODE: PS", "PF_JOB_MODE: Collective", "PF_JOB_TYPE: distributed"])
-def test_a_distributed_job_is_refused(env):
-    with pytest.raises(PipelineError, match="distributed jobs cannot run here"):
-        job(env)
-
-
 def test_a_disabled_distributed_job_is_no_mistake():
     assert job("PF_JOB_MODE: PS", "  b: {command: 'true'}\ndisabled: a\n").disabled
 
 
-@pytest.mark.parametrize("env", ["PF_JOB_TYPE: single", "PF_JOB_TYPE: vcjob", "PF_JOB_MODE: ''"])
+@pytest.mark.parametrize("env", ["PF_JOB_TYPE: single", "PF_JOB_TYPE: vcjob", "PF_JOB_MODE: ''", "PF_JOB_MODE: Pod"])
 def test_a_job_of_one_container_is_a_command(env):
     step = job(env).entry_points["a"]
     assert isinstance(step, Step)
@@ -83,4 +77,4 @@ def test_the_entry_point_of_a_job_of_ray_is_its_command():
     (step,) = resolve(pipeline, run_id="run-1", user="ada", root="/data")
     assert isinstance(step, ResolvedStep)
     assert str(step.command) == "echo run-1 > made"
-    assert notes([step]) == ["RAY_JOB_ENTRY_POINT runs as a command on this machine, not on a Ray cluster: a"]
+    assert notes([step], "") == ["RAY_JOB_ENTRY_POINT runs as a command on this machine, not on a Ray cluster: a"]

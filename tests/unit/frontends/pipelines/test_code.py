@@ -218,6 +218,48 @@ def test_nothing_is_imported(tmp_path):
     assert "code helper.g" in leaves(str(tmp_path), "steps:f")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import importlib\ndef f(): return importlib.import_module('package.helper').g()\n",
+        "import importlib as i\ndef f(): return i.import_module(name='package.helper').g()\n",
+        "from importlib import import_module\ndef f(): return import_module('package.helper').g()\n",
+        "from importlib import import_module as load\nH = load('package.helper')\ndef f(): return H.g()\n",
+        "def f():\n    import importlib\n    return importlib.import_module('package.helper').g()\n",
+        "import importlib\nNAME = 'package.helper'\ndef f(): return importlib.import_module(NAME).g()\n",
+        "import importlib\ndef f():\n    n = 'package.helper'\n    return importlib.import_module(n).g()\n",
+        "import importlib\ndef f(): return importlib.import_module('.helper', 'package').g()\n",
+        "import importlib\ndef f(): return importlib.import_module('..helper', package='package.deep').g()\n",
+        "def f(): return __import__('package.helper').helper.g()\n",
+        "import builtins\ndef f(): return builtins.__import__('package.helper').helper.g()\n",
+        "def f(): return __import__('package', fromlist=['helper']).helper.g()\n",
+        "def f(): return __import__('package', globals(), locals(), ('helper',), 0).helper.g()\n",
+        "import runpy\ndef f(): return runpy.run_module('package.helper')\n",
+        "import pkgutil\ndef f(): return pkgutil.resolve_name('package.helper:g')()\n",
+        "from importlib import util\ndef f(): return util.find_spec('package.helper').loader.load_module().g()\n",
+        "import importlib\nT = {}\nimportlib.import_module('package.helper')\ndef f(): return T\n",
+    ],
+)
+def test_a_module_that_is_imported_by_a_call_counts_whole(tmp_path, text):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/__init__.py").write_text("")
+    helper = "import steps\ndef g(): return A\nA = 1\nsteps.T['x'] = 1\n"
+    (tmp_path / "package/helper.py").write_text(helper)
+    before = write(tmp_path, text)
+    (tmp_path / "package/helper.py").write_text(helper.replace("1", "2"))
+    assert write(tmp_path, text) != before
+
+
+def test_a_call_that_imports_a_sibling_by_a_relative_name_is_followed(tmp_path):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/__init__.py").write_text("")
+    (tmp_path / "package/helper.py").write_text("A = 1\n")
+    (tmp_path / "package/own.py").write_text(
+        "import importlib\ndef g(): return importlib.import_module('.helper', __package__)\n"
+    )
+    assert "code package.helper" in write(tmp_path, "from package import own\ndef f(): return own.g()\n")
+
+
 def test_a_package_that_is_not_there_is_said(tmp_path):
     assert write(tmp_path, "import no_such_thing\ndef f():\n    no_such_thing.g()\n")["package no_such_thing"]
 
@@ -408,6 +450,12 @@ def test_the_order_in_which_things_are_registered_counts(tmp_path):
         "@lru_cache\ndef idle(x): return x + 1\ndef f(): one(1)\n",
         "import logging\nlog = logging.getLogger()\ndef loud(g):\n    log.info(g)\n    return g\n"
         "@loud\ndef one(x): return x\n@loud\ndef idle(x): return x + 1\ndef f(): return log.info(one(1))\n",
+        "import logging\nlog = logging.getLogger()\nlog.info('x + 1')\nprint('x + 1')\ndef f(): return 1\n",
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--x + 1')\ndef f(): return 1\n",
+        "import math\nIDLE = math.sqrt(len('x + 1'))\ndef f(): return 1\n",
+        "import re\nIDLE = re.compile('x + 1')\ndef f(): return 1\n",
+        "import time\nT = {}\ndef reg(g): T[1] = g\ndef idle(x):\n    time.sleep(1)\n    return x + 1\n"
+        "reg(idle)\ndef f(): return 1\n",
         REGISTRY + "@reg\ndef idle(x): return x + 1\ndef one(x): return x\ndef f(): return one(1)\n",
         "class P: pass\nclass Q(P):\n    def g(self, x): return x + 1\ndef f(): return P()\n",
         "from pathlib import Path\nROOT = Path(__file__).parent / 'data'\ndef load(n): return (ROOT / n).read_text()\n"

@@ -101,7 +101,7 @@ class TestDisabled:
     def test_is_on_the_branch_that_is_not_taken(self):
         graph = compiled(CHAIN + "disabled: c")
         (choice,) = graph.choices
-        assert choice.branches == {"run": ("c",), body.answer_skipped(): ()}
+        assert choice.branches == {"run": ("c",), body.SKIPPED: ()}
         assert choice.decider == DISABLED
 
     def test_dependents_wait_for_what_it_would_have_waited_for(self):
@@ -122,14 +122,14 @@ disabled: "b,c"
 
 def test_an_image_is_told_of_once():
     _, steps = resolved(CHAIN + "docker_env: python:3.12")
-    (note,) = notes(steps)
+    (note,) = notes(steps, "")
     assert "python:3.12" in note
-    assert notes(resolved(CHAIN)[1]) == []
+    assert notes(resolved(CHAIN)[1], "") == []
 
 
 def test_a_step_without_a_command_is_told_of():
     _, steps = resolved("name: p\ndisabled: off\nentry_points: {a: {}, b: {command: ' '}, c: {command: x}, off: {}}")
-    assert notes(steps) == ["no command, so nothing is run here (PaddleFlow runs what the image starts): a, b"]
+    assert notes(steps, "") == ["no command, so nothing is run here (PaddleFlow runs what the image starts): a, b"]
 
 
 SHELL = """
@@ -154,7 +154,7 @@ def test_a_folder_on_which_a_shell_acts_is_told_of(root, told):
     nodes, _ = compile_run(
         parse_pipeline(SHELL, "p.yaml"), RunIdentity("run-1", "me", root), PLACE, PipelineSource(SHELL, "p.yaml")
     )
-    found = notes(nodes)
+    found = notes(nodes, "")
     assert len(found) == (told is not None)
     assert told is None or found[0].startswith(told)
 

@@ -7,9 +7,10 @@ import yaml as pyyaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.frontends.pipelines import yaml
-from weft.frontends.pipelines.emitting import to_yaml
-from weft.frontends.pipelines.problems import FilePosition
+from weft.documents import yaml
+from weft.documents.emitting import to_yaml
+from weft.documents.problems import FilePosition, Problems
+from weft.frontends.pipelines.language import PIPELINE_FILE
 
 MARK = FilePosition(1, 1)
 
@@ -58,7 +59,7 @@ trees = st.dictionaries(
 @given(trees)
 def test_a_tree_reads_back_as_it_was(value):
     text = to_yaml(node(value))
-    assert plain(yaml.load(text, "f")) == value, text
+    assert plain(yaml.load(text, Problems("f", PIPELINE_FILE))) == value, text
 
 
 @given(st.dictionaries(st.text("abcdef", min_size=1), texts | lines | words | st.floats(-1e300, 1e300), min_size=1))

@@ -10,7 +10,7 @@ import pytest
 from weft import wiring
 from weft.admin.settings import Settings
 from weft.frontends.pipelines.check import parse_pipeline
-from weft.frontends.pipelines.kinds import StepKind, load_kind
+from weft.frontends.pipelines.kinds import STEP_KINDS, StepKind, load_kind
 from weft.graph.task import TaskContext, TaskInput
 from weft.model.errors import PipelineError, ProgramError, TaskError
 from weft.model.resources import Resources
@@ -57,7 +57,7 @@ TOY_NO_KIND = "something else"
 @pytest.fixture
 def toy(tmp_path, monkeypatch):
     """A project in which steps of the kind `toy` can run; returns what runs a pipeline there."""
-    monkeypatch.setitem(wiring.STEP_KINDS, "toy", f"{__name__}:TOY_KIND")
+    monkeypatch.setitem(STEP_KINDS, "toy", f"{__name__}:TOY_KIND")
     SEEN.clear()
 
     def run(steps: Mapping[str, Any], **top: Any) -> RunResult:

@@ -2,10 +2,11 @@
 
 import pytest
 
+from weft.documents.problems import FilePosition
 from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.language import CacheDefinition, FsScope, Pipeline, Step
+from weft.frontends.pipelines.options import Surroundings
 from weft.frontends.pipelines.parameters import convert
-from weft.frontends.pipelines.problems import FilePosition
 from weft.graph.logical import Retry
 from weft.model.errors import PipelineError
 
@@ -33,6 +34,22 @@ def test_defaults():
 @pytest.mark.parametrize(("given", "used"), [(-3, 10), (0, 10), (1, 1), (20, 20), (21, 20), (10**9, 20)])
 def test_parallelism_is_bounded(given, used):
     assert parse(f"name: p\nparallelism: {given}\nentry_points: {{a: {{}}}}\n").parallelism == used
+
+
+@pytest.mark.parametrize(
+    ("given", "workers", "used"),
+    [
+        ("", 0, 10),
+        ("", 3, 3),
+        ("", 40, 40),
+        ("parallelism: 4", 0, 4),
+        ("parallelism: 4", 3, 3),
+        ("parallelism: 4", 9, 4),
+    ],
+)
+def test_workers_bound_what_runs_at_a_time(given, workers, used):
+    pipeline = parse(f"name: p\n{given}\nentry_points: {{a: {{}}}}\n")
+    assert Surroundings(workers=workers).steps_at_a_time(pipeline) == used
 
 
 def test_null_counts_as_absent():
@@ -146,9 +163,15 @@ entry_points:
     assert (c.enable, c.max_expired_time, len(c.fs_scope)) == (False, -1, 1)
 
 
+def test_an_empty_expiry_of_a_step_means_for_ever_whatever_the_pipeline_says():
+    """`checkStepCache` of PaddleFlow."""
+    pipeline = parse("name: p\ncache: {max_expired_time: 60}\nentry_points: {a: {cache: {max_expired_time: ''}}}\n")
+    assert pipeline.steps["a"].cache.over(pipeline.cache).max_expired_time == -1
+
+
 def test_a_scope_without_path_is_the_whole_file_system():
     step = one_step("cache: {fs_scope: [{name: f}]}")
-    assert step.cache.fs_scope == (FsScope("f", ("/",), step.cache.fs_scope[0].mark),)
+    assert step.cache.fs_scope == (FsScope("f", ("/",), step.cache.fs_scope[0].mark, paths_given=False),)
 
 
 def test_cache_defaults_complete_each_other():
@@ -196,3 +219,51 @@ def test_a_message_is_one_line_whatever_the_key():
     with pytest.raises(PipelineError) as caught:
         parse('"a\\nb\\e[31m": 1\nname: p\nentry_points: {a: {}}\n')
     assert caught.value.message == "run.yaml:1:1: `a\\nb\\x1b[31m`: unknown key"
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("deps: [b, c]", "write `deps: b,c`"),
+        ("deps: [b, [c]]", "write names with commas between"),
+        ("env: [A=1]", "write `env: {NAME: value}`"),
+        ("parameters: [x]", "write `parameters: {name: value}`"),
+        ("artifacts: {output: out}", "write `output: [out]`"),
+        ("artifacts: {input: [x]}", "write `input: {name: '{{step.output}}'}`"),
+        ("cache: true", "write `cache: {enable: true}`"),
+        ("needs: b", "did you mean `deps`?"),
+        ("depends-on: b", "did you mean `deps`?"),
+        ("retries: 3", "did you mean `x-weft: {retry: {user: ...}}`?"),
+        ("disabled: true", "write `disabled: a` at the top of the file"),
+    ],
+)
+def test_a_field_in_the_form_of_another_system_gets_a_hint(text, hint):
+    with pytest.raises(PipelineError) as caught:
+        one_step(text)
+    assert hint in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("entry_points: [{a: {command: x}}]", "write each step as a key, without the -"),
+        ("entry_points: {a: {command: [echo, hi]}}", "write one text: `command: echo hi`, or several lines below"),
+        ("entry_points: {a: echo hi}", "write `a: {command: echo hi}`"),
+        ("entry_points: {a: }", "indent its fields, such as `command`, below it"),
+        ("entry_points: {a: , command: x}", "`command` is a field of a step: indent it below the name of one"),
+        ("entry_points:\na: {command: x}", "if it is a step, indent it below entry_points"),
+        ("steps: {a: {command: x}}", "did you mean `entry_points`?"),
+        ("entry_points: {a: {}}\ndisabled: [a]", "write `disabled: a`"),
+        ("entry_points: {a: {}}\nfailure_options: continue", "write `failure_options: {strategy: continue}`"),
+    ],
+)
+def test_a_file_in_the_form_of_another_system_gets_a_hint(text, hint):
+    with pytest.raises(PipelineError) as caught:
+        parse(f"name: p\n{text}\n")
+    assert hint in str(caught.value)
+
+
+def test_a_list_is_no_pipeline():
+    with pytest.raises(PipelineError) as caught:
+        parse("- a\n")
+    assert caught.value.hint == "a pipeline begins with `name: ...` and has its steps below `entry_points:`"

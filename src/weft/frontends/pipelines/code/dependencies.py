@@ -5,17 +5,24 @@ The walk starts at the definition of the function and resolves each name as Pyth
 (whole, with their bases) and constants count by their syntax trees, through any import. Statements at the top of a
 module count where they change such a name: directly, by functions that they call, by decorators, or by hooks of base
 classes. Comments, blank lines, docstrings and layout do not count. Installed packages count by name and version, local
-extension modules by their bytes, the standard library by the version of Python. Weft itself does not count.
+extension modules by their bytes, the standard library by the version of Python. Weft itself does not count. A statement
+at the top of any loaded module whose effect goes beyond names of these modules, such as `random.seed(1)`, counts for
+every function: nothing tells who depends on it.
 
-Dynamic dependencies are not seen: `importlib.import_module(name)`, `eval`, attributes that other code sets, and files
-or environment variables that the function reads.
+A script that a constant names (`"tool.py"`, `["-m", "tool"]`) counts by its bytes, with the modules that it imports.
+A module that is imported by a call, such as `importlib.import_module("name")`, counts whole if its name is a constant.
+Other dynamic dependencies are not seen: names made at run time, `eval`, attributes that other code sets, and files or
+environment variables that the function reads.
 """
 
 from __future__ import annotations
 
 import ast
+import os
 import sys
 import threading
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -27,13 +34,13 @@ from weft.frontends.pipelines.code.modules import (
     ModuleName,
     NameTarget,
 )
-from weft.frontends.pipelines.code.sources import OWN_PACKAGE, ModuleSource
+from weft.frontends.pipelines.code.sources import OWN_PACKAGE, ModuleSource, parse_module, read_module
 from weft.frontends.pipelines.code.statements import DEFINITIONS, DottedName, ImportedName
 from weft.model.errors import ProgramError
 
 _MOST_KNOWN: Final = 8
 _LOCK: Final = threading.Lock()
-_known: dict[Path, ModuleIndex] = {}
+_known: dict[tuple[Path, ...], ModuleIndex] = {}
 """Indexes of the latest calls, the newest last: many steps of a pipeline use the same modules."""
 
 
@@ -50,14 +57,28 @@ def leaves(folder: str, function: str) -> dict[str, str]:
         return dict(found)
 
 
-def _modules_in(folder: Path) -> ModuleIndex:
-    """Return the index of a folder, a new one if its files have changed."""
-    modules = _known.pop(folder, None)
+def loaded_files(folders: Sequence[str], script: str | None, text: str, module: str) -> list[str]:
+    """Return the files of the local modules, found from `folders` in turn, that a Python script or a text loads.
+
+    `module` is the name of the script as a module. ProgramError: it cannot be read, or is no Python.
+    """
+    with _LOCK:
+        if script is None:
+            source = parse_module(text, Path(folders[0]), module, main=True)
+        else:
+            source = read_module(Path(script), module, main=True)
+        loaded = _modules_in(*map(Path, folders)).loaded_by(source)
+        return [str(path) for path, one in loaded.items() if one is not source]
+
+
+def _modules_in(*folders: Path) -> ModuleIndex:
+    """Return the index of the modules in folders, a new one if their files have changed."""
+    modules = _known.pop(folders, None)
     if modules is None or not modules.is_as_it_was():
-        modules = ModuleIndex(folder)
+        modules = ModuleIndex(*folders)
     while len(_known) >= _MOST_KNOWN:
         del _known[next(iter(_known))]
-    _known[folder] = modules
+    _known[folders] = modules
     return modules
 
 
@@ -93,8 +114,14 @@ class DependencyWalk:
 
     def begin(self, source: ModuleSource, name: str) -> None:
         """Walk from a name of a module, with the changes made by all modules that this one loads."""
-        self._loaded, self._changes = self.modules.changes_by(source)
+        self._loaded, self._changes, outside = self.modules.changes_by(source)
         self.use(source, name, ())
+        acts: dict[str, list[ast.stmt]] = {}
+        for other, statement in outside:
+            acts.setdefault(other.module, []).append(statement)
+            self._all_of(other, statement)
+        for module, statements in acts.items():
+            self.leaves[f"import {module}"] = self.modules.text_of(statements)
         self.run()
 
     def use(self, source: ModuleSource, name: str, rest: DottedName) -> None:
@@ -148,11 +175,28 @@ class DependencyWalk:
             self._name(source, chain)
         for imported, rest in sorted(uses.imported):
             self._import(source, imported, rest)
+        for script in sorted(uses.scripts):
+            self._script(source, script)
         if uses.names_at_will(source.bindings):
             self._whole(source)
         if uses.goes_anywhere:
             for other in self._loaded.values():
                 self._whole(other)
+
+    def _script(self, source: ModuleSource, name: str) -> None:
+        """Record a script of the project that a constant names, with the local modules that it imports."""
+        for folder in dict.fromkeys((self.modules.folder, source.path.parent)):
+            path = Path(os.path.normpath(folder / name))
+            if not path.is_relative_to(self.modules.folder) or not path.is_file():
+                continue
+            files = [path]
+            if path.suffix == ".py":
+                with suppress(ProgramError):  # it will fail, or nobody runs it
+                    files = list(self.modules.loaded_by(read_module(path, "__main__", main=True)))
+            for file in files:
+                shown = os.path.relpath(file, self.modules.folder)
+                if f"script {shown}" not in self.leaves:
+                    self.leaves[f"script {shown}"] = self.modules.binary(file)
 
     def _name(self, source: ModuleSource, chain: DottedName) -> None:
         if chain[0] in source.bindings or (source.path, ALL_NAMES) in self._changes:
@@ -166,6 +210,10 @@ class DependencyWalk:
             found = self.modules.find(module)
             if not isinstance(found, Path) or found.suffix != ".py" or self.modules.has(module, chain[0]):
                 self._follow(module, chain)
+                if isinstance(found, Path) and found.suffix == ".py":
+                    exported = self.modules.read(found, module)
+                    if "__all__" in exported.bindings:  # it decides which of the star imports gives the name
+                        self.use(exported, "__all__", ())
 
     def _import(self, source: ModuleSource, imported: ImportedName, rest: DottedName) -> None:
         self._follow(*self.modules.target(source, imported, rest))

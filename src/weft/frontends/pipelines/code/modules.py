@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import hashlib
 import importlib.util
 import os
@@ -20,6 +21,8 @@ from weft.frontends.pipelines.code.statements import (
     DottedName,
     ImportedName,
     StatementEffect,
+    UsedNames,
+    aliased,
     constant_text,
     dotted_name,
     may_change,
@@ -44,17 +47,25 @@ _HOOK: Final = "__init_subclass__"
 
 
 class ModuleChanges(NamedTuple):
-    """Changes that statements of modules make at import: by changed name, and the modules `sources` by path."""
+    """Changes that statements of modules make at import: by changed name, and the modules `sources` by path.
+
+    `outside` are the statements that change more than named objects of these modules, such as the state of a library.
+    """
 
     sources: dict[Path, ModuleSource]
     by_name: dict[ModuleName, list[tuple[ModuleSource, ast.stmt]]]
+    outside: list[tuple[ModuleSource, ast.stmt]]
 
 
 class ModuleIndex:
-    """The modules found from a folder, as their files are at one moment, with everything derived from them."""
+    """The modules found from a folder, as their files are at one moment, with everything derived from them.
 
-    def __init__(self, folder: Path) -> None:
+    `others` are searched after the folder, as those of PYTHONPATH.
+    """
+
+    def __init__(self, folder: Path, *others: Path) -> None:
         self.folder = folder
+        self._others = others
         self._places: dict[str, Path | str | None] = {}
         self._sources: dict[str, ModuleSource] = {}
         self._changes: dict[Path, ModuleChanges] = {}
@@ -85,16 +96,19 @@ class ModuleIndex:
         """Return the changes that a module and all local modules loaded by it make at import."""
         known = self._changes.get(source.path)
         if known is None:
-            known = self._changes[source.path] = ModuleChanges({}, {})
-            self._load_all(source, known.sources)
+            known = self._changes[source.path] = ModuleChanges(self.loaded_by(source), {}, [])
             reached: dict[tuple[Path, frozenset[DottedName]], set[ModuleName]] = {}
             for one in known.sources.values():
                 for act in one.acts:
+                    if self._goes_outside(one, act.acts):
+                        known.outside.append((one, act.statement))
                     for named in sorted(self._changed_by(one, act, reached)):
                         known.by_name.setdefault(named, []).append((one, act.statement))
         return known
 
-    def _load_all(self, source: ModuleSource, sources: dict[Path, ModuleSource]) -> None:
+    def loaded_by(self, source: ModuleSource) -> dict[Path, ModuleSource]:
+        """Return a module and all local modules that it loads, directly and through others, by path."""
+        sources: dict[Path, ModuleSource] = {}
         todo = [source]
         while todo:
             one = todo.pop()
@@ -107,6 +121,7 @@ class ModuleIndex:
                 if self._is_local(names[0]):
                     found = [self._source(".".join(names[: end + 1])) for end in reversed(range(len(names)))]
                     todo += [other for other in found if other is not None]
+        return sources
 
     def binary(self, path: Path) -> str:
         """Return the digest of an extension module. ProgramError: it cannot be read."""
@@ -184,6 +199,55 @@ class ModuleIndex:
         if key not in reached:  # many functions have the same decorators
             reached[key] = self._reached(source, run)
         return found | reached[key]
+
+    def _goes_outside(self, source: ModuleSource, acts: frozenset[DottedName]) -> bool:
+        """Whether calls of functions and changes of objects have effects beyond the named objects of local modules."""
+        if any(self._is_outside(source, chain, frozenset()) for chain in acts):
+            return True
+        todo = [target for chain in acts for target in self._meant(source, chain)]
+        seen: set[ModuleName] = set()
+        while todo:
+            other, name, _ = todo.pop()
+            if (other.path, name) in seen:
+                continue
+            seen.add((other.path, name))
+            for statement in other.bindings[name]:
+                if not isinstance(statement, (*DEFINITIONS, ast.Assign, ast.AnnAssign)):
+                    continue
+                uses = other.uses_of(statement)
+                if isinstance(statement, DEFINITIONS) and self._acts_outside(other, uses):
+                    return True
+                todo += [target for chain in uses.called for target in self._meant(other, chain)]
+                for imported, after in uses.acts_inside:
+                    todo += self._behind(other, imported, after, frozenset())
+        return False
+
+    def _acts_outside(self, source: ModuleSource, uses: UsedNames) -> bool:
+        return (
+            uses.acts_on_given
+            or any(self._is_outside(source, chain, frozenset()) for chain in uses.acts)
+            or any(
+                imported.module.partition(".")[0] != OWN_PACKAGE
+                and not any(True for _ in self._behind(source, imported, after, frozenset()))
+                for imported, after in uses.acts_inside
+            )
+        )
+
+    def _is_outside(self, source: ModuleSource, chain: DottedName, seen: frozenset[ModuleName]) -> bool:
+        """Whether a name may lead to an object that no local module has made: a module, or an object of a library."""
+        if (source.path, chain[0]) in seen:
+            return False
+        meant = self._meant(source, chain)
+        if not meant:
+            behind = source.imports.get(chain[0], ()) if chain[0] in source.bindings else source.stars
+            foreign = [one for one in behind if one.module.partition(".")[0] != OWN_PACKAGE]
+            return bool(foreign) and (chain[0] in source.bindings or not hasattr(builtins, chain[0]))
+        return any(
+            self._is_outside(other, alias, seen | {(source.path, chain[0]), (other.path, name)})
+            for other, name, _ in meant
+            for statement in other.bindings[name]
+            for alias in aliased(statement)
+        ) or any(chain[0] in other.imports for other, name, _ in meant if other is source and name == chain[0])
 
     def _reached(self, source: ModuleSource, run: set[DottedName]) -> set[ModuleName]:
         """Return the names that the code behind `run` may change."""
@@ -294,7 +358,7 @@ class ModuleIndex:
             return False
         if top in self._places:
             return isinstance(self._places[top], Path)
-        if self._module_in(self.folder, top) is not None:
+        if self._top_module(top) is not None:
             return True
         return top not in sys.stdlib_module_names and locate_installed(top)[1] is None
 
@@ -306,7 +370,7 @@ class ModuleIndex:
 
     def _find(self, module: str) -> Path | str | None:
         top, _, below = module.partition(".")
-        local = self._module_in(self.folder, top)
+        local = self._top_module(top)
         base: Path | str | None = local
         if local is None or local.is_dir():  # any other module of that name precedes a namespace package
             base = STANDARD_LIBRARY if top in sys.stdlib_module_names else installed_module(top) or local
@@ -319,6 +383,11 @@ class ModuleIndex:
                 return None
             base = found
         return base
+
+    def _top_module(self, name: str) -> Path | None:
+        """Return the path of a module in the first folder that has it; a namespace package comes last."""
+        found = [path for folder in (self.folder, *self._others) if (path := self._module_in(folder, name)) is not None]
+        return next((path for path in found if not path.is_dir()), found[0] if found else None)
 
     def _module_in(self, folder: Path, name: str) -> Path | None:
         """Return the path of a module in a folder: a package, a file, an extension, or a namespace package."""

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from weft.frontends.pipelines.code.statements import (
     COMPREHENSIONS,
+    ImportCalls,
     ImportedName,
     StatementEffect,
     UsedNames,
@@ -33,12 +34,14 @@ class ModuleSource(Struct):
     """A parsed module.
 
     `bindings` maps each name of the top level to the statements that bind it, `imports` to the targets imported under
-    it; `stars` are modules imported by `*`. `acts` are the effects of its statements, `loads` all imports at any depth.
+    it; `stars` are modules imported by `*`. `acts` are the effects of its statements, `loads` all imports at any depth,
+    those by `calls` included.
     """
 
     path: Path
     module: str
     statements: list[ast.stmt]
+    calls: ImportCalls
     bindings: dict[str, list[ast.stmt]] = field(default_factory=dict)
     imports: dict[str, list[ImportedName]] = field(default_factory=dict)
     stars: list[ImportedName] = field(default_factory=list)
@@ -55,57 +58,89 @@ class ModuleSource(Struct):
         """Return the names that a statement uses, at any depth."""
         uses = self.uses.get(id(statement))
         if uses is None:
-            uses = self.uses[id(statement)] = UsedNames()
+            uses = self.uses[id(statement)] = UsedNames(self.calls)
             uses.visit(statement, ())
         return uses
 
 
-def read_module(path: Path, module: str) -> ModuleSource:
-    """Parse a module; unchanged files are parsed once. ProgramError: it cannot be read, or is no Python."""
+def read_module(path: Path, module: str, *, main: bool = False) -> ModuleSource:
+    """Parse a module; unchanged files are parsed once. ProgramError: it cannot be read, or is no Python.
+
+    `main`: it runs as a script, so that what it does only then counts too.
+    """
     try:
         told = path.stat()
-        return _parsed(path, module, (told.st_mtime_ns, told.st_ctime_ns, told.st_ino), told.st_size)
+        return _parsed(path, module, (told.st_mtime_ns, told.st_ctime_ns, told.st_ino), told.st_size, main)
     except OSError as error:
         raise ProgramError(f"{path} cannot be read: {error.strerror}") from None
 
 
 @lru_cache(maxsize=512)
-def _parsed(path: Path, module: str, _: tuple[int, int, int], size: int) -> ModuleSource:
+def _parsed(path: Path, module: str, _: tuple[int, int, int], size: int, main: bool) -> ModuleSource:
     if size > MAX_BYTES:
         raise ProgramError(f"{path} is larger than {MAX_BYTES >> 20} MiB")
+    return parse_module(path.read_bytes(), path, module, main=main)
+
+
+def parse_module(text: str | bytes, path: Path, module: str, *, main: bool) -> ModuleSource:
+    """As `read_module`, from the text of the module."""
     try:
-        tree = ast.parse(path.read_bytes(), str(path))
+        tree = ast.parse(text, str(path))
     except (SyntaxError, ValueError) as error:
         raise ProgramError(f"{path} is not Python: {error}") from None
     functions: list[ast.FunctionDef | ast.AsyncFunctionDef] = []
-    loads: list[ImportedName] = []
+    imports: list[ast.Import | ast.ImportFrom] = []
+    constants: dict[str, set[str]] = {}
+    called: list[ast.Call] = []
+    has_globals = False
     todo: deque[ast.AST] = deque([tree])
     while todo:
         node = todo.popleft()
-        _drop_what_does_nothing(node)
+        _drop_what_does_nothing(node, main=main)
         todo.extend(ast.iter_child_nodes(node))
         if isinstance(node, ast.Import | ast.ImportFrom):
-            loads += loaded_modules(node)
+            imports.append(node)
+        elif isinstance(node, ast.Call):
+            called.append(node)
+        elif isinstance(node, ast.Global):
+            has_globals = True
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             functions.append(node)
-    source = ModuleSource(path, module, tree.body, loads=loads)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            match node:
+                case (
+                    ast.Assign(targets=[ast.Name(name)], value=ast.Constant(value=str() as text))
+                    | ast.AnnAssign(target=ast.Name(name), value=ast.Constant(value=str() as text))
+                ):
+                    constants.setdefault(name, set()).add(text)
+    targets: dict[str, set[ImportedName]] = {}
+    for one in imports:
+        for name, imported in imported_names(one):
+            targets.setdefault(name, set()).add(imported)
+    calls = ImportCalls(targets, constants)
+    loads = [imported for one in imports for imported in loaded_modules(one)]
+    loads += [imported for call in called for imported in calls.modules(call)]
+    source = ModuleSource(path, module, tree.body, calls, loads=loads)
     for statement in tree.body:
         _bind(source, statement, statement)
+        for node in ast.walk(statement) if has_globals else ():
+            if isinstance(node, ast.Global):
+                _bind_names(source, node.names, statement)
     for function in functions:  # the options of `@weft.step(...)` are in the key of the step already
         function.decorator_list = [one for one in function.decorator_list if not _is_own(source, one)]
     source.acts += [act for statement in tree.body if (act := effect_of(statement)) is not None]
     return source
 
 
-def _drop_what_does_nothing(node: ast.AST) -> None:
-    """Remove lone constants such as docstrings, and branches for scripts or type checkers only."""
+def _drop_what_does_nothing(node: ast.AST, *, main: bool) -> None:
+    """Remove lone constants such as docstrings, and branches for type checkers or, unless `main`, scripts only."""
     for name in ("body", "orelse", "finalbody"):
         inner = getattr(node, name, None)
         if not isinstance(inner, list):
             continue
         kept: list[ast.stmt] = []
         for one in inner:
-            if isinstance(one, ast.If) and _never_runs_on_import(one.test):
+            if isinstance(one, ast.If) and _never_runs(one.test, main=main):
                 kept += one.orelse
             elif not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)):
                 kept.append(one)
@@ -114,12 +149,12 @@ def _drop_what_does_nothing(node: ast.AST) -> None:
             setattr(node, name, kept or ([ast.Pass()] if needed else []))
 
 
-def _never_runs_on_import(test: ast.expr) -> bool:
+def _never_runs(test: ast.expr, *, main: bool) -> bool:
     match test:
         case ast.Name("TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING"):
             return True
         case ast.Compare(ast.Name("__name__"), [ast.Eq()], [ast.Constant("__main__")]):
-            return True
+            return not main
     return False
 
 
@@ -144,6 +179,10 @@ def _bind(source: ModuleSource, node: ast.AST, statement: ast.stmt) -> None:
             if not isinstance(node, (ast.Lambda, *COMPREHENSIONS)):
                 for child in ast.iter_child_nodes(node):
                     _bind(source, child, statement)
+    _bind_names(source, names, statement)
+
+
+def _bind_names(source: ModuleSource, names: list[str], statement: ast.stmt) -> None:
     for name in names:
         bound = source.bindings.setdefault(name, [])
         if statement not in bound:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Container, Iterable, Iterator, Sequence
+import re
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
 DottedName: TypeAlias = "tuple[str, ...]"
 """A name with its attributes, as written: `a.b.c`."""
 _SHORT: Final = 60
+_SCRIPTS: Final = (".bash", ".jl", ".js", ".pl", ".py", ".r", ".R", ".rb", ".sh", ".sql")
 _AT_WILL: Final = frozenset({"globals", "eval", "exec"})
 _AT_TOP: Final = frozenset({("vars",), ("locals",)})
 _FIXED: Final = frozenset(
@@ -19,6 +22,28 @@ _FIXED: Final = frozenset(
     | {"TypeVar", "NewType", "getenv", "field", "timedelta", "Decimal", "Fraction", "ContextVar", "Lock", "RLock"}
 )
 """Names of functions and methods that return immutable values, or values that no result depends on."""
+_IMPORT_STATEMENTS: Final = frozenset({"__import__", "builtins.__import__", "importlib.__import__"})
+"""The functions behind the statement `import`: they return the first package of a dotted name."""
+_IMPORT_CALLS: Final = {
+    **dict.fromkeys(_IMPORT_STATEMENTS, ("name", "globals", "locals", "fromlist", "level")),
+    "importlib.import_module": ("name", "package"),
+    "importlib.util.find_spec": ("name", "package"),
+    "pkgutil.resolve_name": ("name",),
+    "runpy.run_module": ("mod_name",),
+}
+"""Functions that import or find a module by its name, with the names of their arguments."""
+_SHOWS: Final = frozenset({"print", "debug", "info", "warning", "error", "exception", "critical", "log"})
+"""Functions and methods that only show something."""
+_SETS: Final = re.compile(
+    r"(?:manual_)?seed|(?:un)?set\w*|register\w*|(?:re)?install|(?:en|dis)able\w*|configure|use|init|setup"
+)
+"""Names of functions that are called for what they change, even where their value is kept."""
+_SETTERS: Final = frozenset({"setattr", "delattr"})
+_MAKES: Final = frozenset(
+    {"dict", "list", "set", "bytearray", "defaultdict", "deque", "namedtuple", "array", "zeros", "empty"}
+)
+"""Functions that return a new object; a function with a capital letter is taken for a class."""
+_OWN_ARGUMENTS: Final = frozenset({"self", "cls"})
 COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -43,13 +68,15 @@ class StatementEffect(NamedTuple):
     """The effects of a statement at import time, beside the names that it binds.
 
     `changes` are names that the statement may change by its own text: `x.y = 1`, `f(x)`. `calls` are its calls,
-    decorators included, `bases` the base classes of its classes. `at_will`: it may change any name of the module.
+    decorators included, `bases` the base classes of its classes. `acts` are the names that it calls or stores through
+    for an effect. `at_will`: it may change any name of the module.
     """
 
     statement: ast.stmt
     changes: frozenset[DottedName]
     calls: tuple[ExecutedCall, ...]
     bases: frozenset[DottedName]
+    acts: frozenset[DottedName]
     at_will: bool
 
 
@@ -60,9 +87,11 @@ def effect_of(statement: ast.stmt) -> StatementEffect | None:
     changes: set[DottedName] = set()
     calls: list[ExecutedCall] = []
     bases: set[DottedName] = set()
+    acts: set[DottedName] = set()
     at_will = False
     for node in _run_by(statement):
         changes |= _stored_through(node)
+        acts |= _acted_on(node)
         match node:
             case ast.Expr(value=ast.Call() as call):
                 changes |= _chains_in(call)
@@ -77,9 +106,9 @@ def effect_of(statement: ast.stmt) -> StatementEffect | None:
         if isinstance(node, ast.ClassDef):
             bases |= frozenset().union(*map(_chains_in, node.bases))
             calls += [ExecutedCall(_chains_in(one.value), frozenset()) for one in node.keywords]
-    if not (changes or calls or bases or at_will):
+    if not (changes or calls or bases or acts or at_will):
         return None
-    return StatementEffect(statement, frozenset(changes), tuple(calls), frozenset(bases), at_will)
+    return StatementEffect(statement, frozenset(changes), tuple(calls), frozenset(bases), frozenset(acts), at_will)
 
 
 def _run_by(node: ast.AST) -> Iterator[ast.AST]:
@@ -97,11 +126,67 @@ def _stored_through(node: ast.AST) -> set[DottedName]:
     """Return the names that `x.y = 1`, `x[y] = 1` and `del x[y]` change."""
     match node:
         case ast.Attribute(ctx=ast.Store() | ast.Del()) | ast.Subscript(ctx=ast.Store() | ast.Del()):
+            if dotted_name(node):
+                return {dotted_name(node)}
             base: ast.AST = node.value
             while isinstance(base, ast.Subscript) or (isinstance(base, ast.Attribute) and not dotted_name(base)):
                 base = base.value
             return {dotted_name(base)} if dotted_name(base) else set()
     return set()
+
+
+def _acted_on(node: ast.AST) -> frozenset[DottedName]:
+    """Return the names that a node calls or stores through for an effect, without those that only show something."""
+    match node:
+        case ast.Attribute(ctx=ast.Store() | ast.Del()) | ast.Subscript(ctx=ast.Store() | ast.Del()):
+            return frozenset(_stored_through(node)) or _chains_in(node.value)
+        case ast.Expr(value=ast.Call(func=function, args=given)):
+            if _last_name(function) in _SHOWS:
+                return frozenset()
+            if _last_name(function) in _SETTERS and given:
+                return _chains_in(given[0])
+            return _chains_in(function)
+        case ast.Call(func=function) if _SETS.fullmatch(_last_name(function)):
+            return _chains_in(function)
+    return frozenset()
+
+
+def _last_name(function: ast.expr) -> str:
+    match function:
+        case ast.Name(name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
+def aliased(statement: ast.stmt) -> frozenset[DottedName]:
+    """Return the names whose object a statement may bind to another name: none if it binds a new object."""
+    match statement:
+        case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
+            return _aliased(value)
+        case ast.For(iter=value) | ast.AsyncFor(iter=value):
+            return _chains_in(value)
+        case ast.Try() | ast.If() | ast.With():
+            inside = [*statement.body, *getattr(statement, "orelse", ()), *getattr(statement, "finalbody", ())]
+            inside += [one for handler in getattr(statement, "handlers", ()) for one in handler.body]
+            items = [one.context_expr for one in getattr(statement, "items", ())]
+            return frozenset().union(*map(aliased, inside), *map(_aliased, items))
+    return frozenset()
+
+
+def _aliased(value: ast.expr) -> frozenset[DottedName]:
+    match value:
+        case ast.Name() | ast.Attribute():
+            return frozenset({dotted_name(value)}) if dotted_name(value) else _chains_in(value)
+        case ast.Subscript(value=inner):
+            return _aliased(inner)
+        case ast.Call(func=function):
+            name = _last_name(function)
+            return frozenset() if name[:1].isupper() or name in _MAKES else _chains_in(function)
+        case ast.IfExp(body=first, orelse=second):
+            return _aliased(first) | _aliased(second)
+        case ast.BoolOp(values=inner) | ast.Tuple(elts=inner):
+            return frozenset().union(*map(_aliased, inner))
+    return frozenset()
 
 
 def _chains_in(node: ast.AST) -> frozenset[DottedName]:
@@ -184,18 +269,89 @@ class FunctionScope(NamedTuple):
     imports: dict[str, ImportedName]
 
 
+class ImportCalls:
+    """Recognises calls that import a module, such as `importlib.import_module("name")`, in one module.
+
+    `imports` are the targets of all names that the module imports, `constants` the texts that it assigns to names, both
+    at any depth.
+    """
+
+    def __init__(
+        self, imports: Mapping[str, Collection[ImportedName]], constants: Mapping[str, Collection[str]]
+    ) -> None:
+        self._imports = imports
+        self._constants = constants
+
+    def modules(self, call: ast.Call) -> list[ImportedName]:
+        """Return the modules that a call imports by a constant name; none for any other call."""
+        function = self._function(dotted_name(call.func))
+        if not function:
+            return []
+        given = dict(zip(_IMPORT_CALLS[function], call.args, strict=False))
+        given |= {one.arg: one.value for one in call.keywords if one.arg}
+        names = self._texts(given.get(_IMPORT_CALLS[function][0]))
+        if function in _IMPORT_STATEMENTS:
+            return [imported for name in names for imported in self._statement(name, given)]
+        found = []
+        for name in (one.partition(":")[0] for one in names):
+            bare = name.lstrip(".")
+            level = len(name) - len(bare)
+            for package in self._texts(given.get("package")) if level else ():
+                above = package.split(".")
+                found.append(ImportedName(".".join([*above[: len(above) - level + 1], bare])))
+            found.append(ImportedName(bare, level=level))
+        return found
+
+    def _statement(self, name: str, given: Mapping[str, ast.expr]) -> list[ImportedName]:
+        """Return what `__import__` imports: the names of `fromlist`, or a module with its first package."""
+        level = next((one.value for one in (given.get("level"),) if isinstance(one, ast.Constant)), 0)
+        level = level if isinstance(level, int) else 0
+        inside = given.get("fromlist")
+        names = inside.elts if isinstance(inside, ast.List | ast.Tuple) else []
+        below = [ImportedName(name, text, level) for one in names for text in self._texts(one)]
+        return below or [ImportedName(one, level=level) for one in dict.fromkeys((name.partition(".")[0], name))]
+
+    def _function(self, chain: DottedName) -> str:
+        """Return the import function that a name of the module leads to, "" for any other name."""
+        if not chain:
+            return ""
+        names = [
+            ".".join([one.module, *([one.name] if one.name else []), *chain[1:]])
+            for one in self._imports.get(chain[0], ())
+        ]
+        names.append(".".join(chain))
+        return next((name for name in names if name in _IMPORT_CALLS), "")
+
+    def _texts(self, node: ast.expr | None) -> Collection[str]:
+        match node:
+            case ast.Constant(value=str() as text):
+                return (text,)
+            case ast.Name(name):
+                return self._constants.get(name, ())
+        return ()
+
+
 class UsedNames:
     """The names of a module that a statement uses.
 
     `names` are names of the module, `imported` are names behind imports inside of functions, `stored` are the names
-    among them that the statement changes by its own text. `goes_anywhere`: the statement may reach any loaded module,
-    for example by `__subclasses__`.
+    among them that the statement changes by its own text. `called` are the names that it calls; `acts` are those that
+    it calls or stores through for an effect, and `acts_inside` those behind imports inside of functions.
+    `scripts` are paths of scripts among its constants, and those of modules after "-m".
+    `acts_on_given`: it sets attributes of an object that it was given or has found. `goes_anywhere`: the statement may
+    reach any loaded module, for example by `__subclasses__`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, calls: ImportCalls) -> None:
+        self._calls = calls
         self.names: set[DottedName] = set()
         self.imported: set[tuple[ImportedName, DottedName]] = set()
         self.stored: set[DottedName] = set()
+        self.called: set[DottedName] = set()
+        self.acts: set[DottedName] = set()
+        self.acts_inside: set[tuple[ImportedName, DottedName]] = set()
+        self.acts_on_given = False
+        self.scripts: set[str] = set()
         self.goes_anywhere = False
 
     def names_at_will(self, bound: Container[str]) -> bool:
@@ -208,6 +364,19 @@ class UsedNames:
             node.attr == "__subclasses__" or dotted_name(node)[:2] == ("sys", "modules")
         ):
             self.goes_anywhere = True
+        match node:
+            case ast.Constant(value=str() as text) if text.endswith(_SCRIPTS):
+                self.scripts.add(text)
+            case ast.List(elts=words) | ast.Tuple(elts=words):
+                for option, word in pairwise(words):
+                    match option, word:
+                        case ast.Constant("-m"), ast.Constant(value=str() as text):
+                            stem = text.replace(".", "/")
+                            self.scripts |= {f"{stem}.py", f"{stem}/__main__.py"}
+        if isinstance(node, ast.Call):
+            self.imported |= {(imported, ()) for imported in self._calls.modules(node)}
+            self.called |= _chains_in(node.func)
+        self._act(node, scopes)
         for chain in _stored_through(node):
             if not any(chain[0] in scope.names or chain[0] in scope.imports for scope in scopes):
                 self.stored.add(chain)
@@ -239,6 +408,21 @@ class UsedNames:
             self.visit(node.generators[0].iter, scopes)
         for child in ast.iter_child_nodes(node):
             self.visit(child, inside)
+
+    def _act(self, node: ast.AST, scopes: tuple[FunctionScope, ...]) -> None:
+        called = node.value if isinstance(node, ast.Expr) else node
+        setter = isinstance(called, ast.Call) and _last_name(called.func) in _SETTERS
+        sets = setter or isinstance(node, ast.Attribute)
+        for chain in _acted_on(node):
+            for scope in reversed(scopes):
+                if chain[0] in scope.imports:
+                    self.acts_inside.add((scope.imports[chain[0]], chain[1:]))
+                    break
+                if chain[0] in scope.names:
+                    self.acts_on_given = self.acts_on_given or (sets and chain[0] not in _OWN_ARGUMENTS)
+                    break
+            else:
+                self.acts.add(chain)
 
     def _note(self, chain: DottedName, scopes: tuple[FunctionScope, ...]) -> None:
         for scope in reversed(scopes):

@@ -12,11 +12,12 @@ from weft.frontends.tensors.arrays.conversion import as_node, loose_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.chunks import Cut
-from weft.frontends.tensors.nodes import ArrayNode, ChunkLocator, NodeInput
+from weft.frontends.tensors.nodes import ArrayNode, ChunkLocator, NodeInput, computed
+from weft.frontends.tensors.shaping import is_open
 from weft.operators.regions import KernelKind
 
 if TYPE_CHECKING:
-    from weft.frontends.tensors.types import ArrayLike, ChunkSize
+    from weft.frontends.tensors.types import ArrayLike, ChunkSize, DType
 
 
 @public(method=True)
@@ -24,20 +25,26 @@ if TYPE_CHECKING:
 def map_chunk(x: ArrayLike, fn: Callable[..., Any], args: Sequence[Any] = (), **kwargs: Any) -> Tensor:
     """Return the result of a function for each chunk, with the same shape by default.
 
-    A call on a chunk of a single 1 gives the `dtype`; if that fails, give `dtype=`. `elementwise=False` says
+    Without `dtype=` the function is called once at once, in the calling thread, on a chunk of a single 1: the result
+    gives the dtype. Give `dtype=` if the function is slow, has side effects or fails on it. `elementwise=False` says
     that lengths may change: they are known when it has run. `with_chunk_index=True` gives the function `chunk_index=`
-    too: the numbers of the chunk along each axis. All other arguments are the function's. ValueError, when computed: a
+    too: the numbers of the chunk along each axis. All other arguments are the function's;
+    arrays among them are computed, and the function gets their values. ValueError, when computed: a
     result has another shape than its chunk, or with `elementwise=False` another number of axes.
     """
+    given: tuple[Any, ...] = computed(tuple(args))
+    kwargs = computed(kwargs)
     dtype, same = kwargs.pop("dtype", None), kwargs.pop("elementwise", True)
     numbered = kwargs.pop("with_chunk_index", False)
     node = as_node(x) if numbered else loose_node(x)
     if dtype is None:
         first = {"chunk_index": (0,) * len(node.grid)} if numbered else {}
-        dtype = np.asarray(fn(np.ones((1,) * len(node.grid), node.dtype), *args, **kwargs, **first)).dtype
+        dtype = np.asarray(fn(np.ones((1,) * len(node.grid), node.dtype), *given, **kwargs, **first)).dtype
+    if is_open(np.dtype(dtype)):
+        raise TypeError(f"map_chunk: dtype is {np.dtype(dtype)} without a length or unit: give one, such as 'U10'")
     grid = node.grid if same else tuple([Cut.unknown(cut.n) for cut in node.grid])
     where = ChunkLocator(node.grid) if numbered else None
-    call_it = (_Numbered if numbered else _Mapped)(fn, tuple(args), kwargs, same, where)
+    call_it = (_Numbered if numbered else _Mapped)(fn, given, kwargs, np.dtype(dtype), same, where)
     kind = KernelKind.PLACED if numbered else KernelKind.CALL
     made = ArrayNode(kind, call_it, [NodeInput(node)], grid, np.dtype(dtype), unique=True, name="map_chunk")
     return Tensor(made)
@@ -53,12 +60,14 @@ class _Mapped:
         fn: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        dtype: DType,
         same: bool,
         where: ChunkLocator | None,
     ) -> None:
         self.fn = fn
         self.args = args
         self.kwargs = kwargs
+        self.dtype = dtype
         self.same = same
         self.where = where
 
@@ -71,6 +80,11 @@ class _Mapped:
             raise ValueError(
                 f"map_chunk: the function made an array of shape {made.shape} of a chunk of shape {chunk.shape}: give "
                 "elementwise=False if it changes lengths"
+            )
+        if made.dtype.kind in "USV" and made.dtype.kind == self.dtype.kind and made.itemsize > self.dtype.itemsize:
+            raise ValueError(
+                f"map_chunk: the function made {made.dtype}, which {self.dtype} of the other chunks cannot hold: give "
+                f"dtype= with the largest length"
             )
         if made.ndim != chunk.ndim:
             raise ValueError(

@@ -79,7 +79,7 @@ def aligned(*operands: Any) -> list[ArrayNode | Scalar]:
 def plain_index(index: Any) -> Any:
     """Return an index with plain integers and slices, and arrays for all other entries."""
     if isinstance(index, tuple):
-        return tuple([plain_index(one) for one in index])
+        return tuple([plain_index(list(one) if isinstance(one, tuple) else one) for one in index])
     if index is None or isinstance(index, EllipsisType):
         return index
     if isinstance(index, slice):
@@ -92,7 +92,7 @@ def plain_index(index: Any) -> Any:
         return index if index._node.dtype.kind == "b" or index._node.grid else int(index)  # type: ignore[call-overload]
     if isinstance(index, np.ndarray):
         return index if index.ndim or index.dtype.kind not in "iu" else int(index)
-    if isinstance(index, list):
+    if isinstance(index, list | range):
         found = np.asarray(index)
         return found if found.size else found.astype(np.int64)
     raise IndexError(

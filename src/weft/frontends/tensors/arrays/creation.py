@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.frontends.tensors import shaping, sources
-from weft.frontends.tensors.arrays import chunking, joining, shapes
-from weft.frontends.tensors.arrays.array import DEVICE, Tensor, order_of
-from weft.frontends.tensors.arrays.conversion import as_node, dense
+from weft.frontends.tensors.arrays import chunking, joining, searching, shapes
+from weft.frontends.tensors.arrays.array import DEVICE, Tensor, apply, as_tensor, order_of
+from weft.frontends.tensors.arrays.conversion import Scalar, as_node, dense
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.dtypes import FLOAT, INT
 from weft.frontends.tensors.arrays.files import readable
@@ -140,7 +140,8 @@ def zeros(
     shape: Any, dtype: DTypeLike = FLOAT, chunk_size: ChunkSize = None, *, order: str = "C", device: str | None = None
 ) -> Tensor:
     """Return an array of zeros."""
-    return full(shape, 0, FLOAT if dtype is None else dtype, chunk_size, order=order, device=device)
+    kind = FLOAT if dtype is None else dtype
+    return full(shape, np.zeros((), kind)[()], kind, chunk_size, order=order, device=device)
 
 
 @public(refused="gpu")
@@ -169,7 +170,8 @@ def full_like(
 @public("a", also="empty_like", refused="gpu")
 def zeros_like(x: ArrayLike, /, dtype: DTypeLike = None, *, order: str = "K", device: str | None = None) -> Tensor:
     """Return zeros, in shape and chunks like `x`."""
-    return _like(x, 0, dtype, order, device)
+    kind = as_node(x).dtype if dtype is None else dtype
+    return _like(x, np.zeros((), kind)[()], kind, order, device)
 
 
 @public("a", refused="gpu")
@@ -201,6 +203,8 @@ def arange(
         whole = all(isinstance(one, int | np.integer) for one in (start, stop, step))
         dtype = INT if whole else FLOAT
     kind = np.dtype(dtype)
+    if kind.kind not in "biufcO":
+        raise TypeError(f"arange makes numbers and dates, not {kind}: give another dtype, and .astype of the result")
     return Tensor(sources.arange(_grid((n,), kind, chunk_size), start, step, kind))
 
 
@@ -214,18 +218,92 @@ def linspace(
     *,
     dtype: DTypeLike = None,
     retstep: bool = False,
+    axis: int = 0,
     device: str | None = None,
     chunk_size: ChunkSize = None,
 ) -> Any:
-    """Return `num` numbers from `start` to `stop`, evenly spaced; with `retstep`, and how far they are apart."""
+    """Return `num` numbers from `start` to `stop`, evenly spaced; with `retstep` also the distance between them.
+
+    If `start` or `stop` is an array, the numbers for its elements lie along `axis`.
+    """
     _here(device)
     if num < 0:
         raise ValueError(f"Number of samples, {num}, must be non-negative.")
+    if any(np.ndim(one) for one in (start, stop)):
+        made, step = _between(start, stop, num, endpoint, dtype, axis)
+        made = made if chunk_size is None else made.rechunk(chunk_size)
+        return (made, step) if retstep else made
     own = np.complex128 if isinstance(start, complex) or isinstance(stop, complex) else FLOAT
-    kind = np.dtype(own if dtype is None else dtype)
+    wanted = np.dtype(own if dtype is None else dtype)
+    kind = wanted if wanted.kind in "biufc" else np.dtype(own)
     made = Tensor(sources.linspace(_grid((num,), kind, chunk_size), start, stop, num, kind, endpoint=endpoint))
+    made = made.astype(wanted)
     parts = num - 1 if endpoint else num
     return (made, (stop - start) / parts if parts > 0 else np.nan) if retstep else made
+
+
+@public(refused="gpu")
+def logspace(
+    start: Any,
+    stop: Any,
+    /,
+    num: int = 50,
+    endpoint: bool = True,
+    base: Any = 10.0,
+    *,
+    dtype: DTypeLike = None,
+    axis: int = 0,
+    chunk_size: ChunkSize = None,
+) -> Tensor:
+    """Return `num` powers of `base` with exponents from `start` to `stop`, evenly spaced as by `linspace`."""
+    powers: Tensor = apply(np.power, base, linspace(start, stop, num, endpoint, axis=axis, chunk_size=chunk_size))
+    return powers if dtype is None else powers.astype(np.dtype(dtype))
+
+
+@public(refused="gpu")
+def geomspace(
+    start: Any,
+    stop: Any,
+    /,
+    num: int = 50,
+    endpoint: bool = True,
+    *,
+    dtype: DTypeLike = None,
+    chunk_size: ChunkSize = None,
+) -> Tensor:
+    """Return `num` numbers from `start` to `stop` with equal ratios. Both are single real numbers of one sign."""
+    if np.ndim(start) or np.ndim(stop) or np.iscomplexobj(start) or np.iscomplexobj(stop):
+        raise TypeError("geomspace takes single real numbers; see logspace for arrays and complex numbers")
+    if start == 0 or stop == 0:
+        raise ValueError("Geometric sequence cannot include zero")
+    if (start < 0) != (stop < 0):
+        raise ValueError(f"geomspace takes two numbers of one sign, not {start} and {stop}")
+    sign = -1.0 if start < 0 else 1.0
+    ends = np.log10(sign * start), np.log10(sign * stop)
+    made: Tensor = apply(np.multiply, logspace(*ends, num, endpoint, chunk_size=chunk_size), sign)
+    at = arange(num, chunk_size=chunk_size)  # the ends are exact
+    made = searching.where(apply(np.equal, at, 0), float(start), made)
+    if endpoint and num > 1:
+        made = searching.where(apply(np.equal, at, num - 1), float(stop), made)
+    return made if dtype is None else made.astype(np.dtype(dtype))
+
+
+def _between(start: Any, stop: Any, num: int, endpoint: bool, dtype: Any, axis: int) -> tuple[Tensor, Any]:
+    """Return evenly spaced numbers between the elements of arrays, and the distances between them."""
+    first, last = as_tensor(start), as_tensor(stop)
+    kinds = [one if isinstance(one, Scalar) else x.dtype for one, x in ((start, first), (stop, last))]
+    wide = np.result_type(*kinds, 1.0)
+    first, last = first.astype(wide), last.astype(wide)
+    parts = num - 1 if endpoint else num
+    away = apply(np.subtract, last, first)
+    at = shapes.reshape(arange(num), (num, *(1,) * away.ndim))
+    made = apply(np.add, apply(np.divide, apply(np.multiply, at, away), max(parts, 1)), first)
+    if endpoint and num > 1:
+        made = searching.where(apply(np.equal, at, num - 1), last, made)
+    kind = wide if dtype is None else np.dtype(dtype)
+    if kind.kind in "iu":
+        made = apply(np.floor, made)
+    return shapes.moveaxis(made.astype(kind), 0, axis), apply(np.divide, away, parts) if parts > 0 else np.nan
 
 
 @public("N", refused="gpu sparse")
@@ -244,7 +322,7 @@ def eye(
     """Return a matrix of zeros with ones on its k-th diagonal."""
     _here(device)
     n_cols = M if n_cols is None else n_cols
-    kind = np.dtype(FLOAT if dtype is None else dtype)
+    kind = np.zeros((), FLOAT if dtype is None else dtype).dtype  # text without a length has length 1, as in NumPy
     shape = _shape((n_rows, n_rows if n_cols is None else n_cols))
     return Tensor(sources.eye(_grid(shape, kind, chunk_size), k, kind)).ordered(order)
 
@@ -281,8 +359,6 @@ def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False, copy: boo
     from weft.frontends.tensors.arrays.shapes import broadcast_to, reshape
 
     nodes = [as_node(one) for one in arrays]
-    if len({node.dtype for node in nodes}) > 1:
-        raise ValueError("arrays of a meshgrid have one dtype")
     order = list(range(len(nodes)))
     if indexing == "xy" and len(nodes) > 1:
         order[0], order[1] = 1, 0
@@ -311,7 +387,7 @@ def identity(n: int, dtype: DTypeLike = FLOAT, *, chunk_size: ChunkSize = None) 
 
 @public()
 def indices(dimensions: Sequence[int], dtype: DTypeLike = INT, *, chunk_size: ChunkSize = None) -> Tensor:
-    """Return the coordinates of a grid: an array of one more axis, with the number along axis i at place i of it."""
+    """Return the coordinates of a grid: the coordinates along axis i are element i of the first axis."""
     sizes = tuple(dimensions)
     made = []
     for axis, size in enumerate(sizes):
@@ -324,14 +400,14 @@ def indices(dimensions: Sequence[int], dtype: DTypeLike = INT, *, chunk_size: Ch
 
 @public("a")
 def ascontiguousarray(x: ArrayLike, dtype: DTypeLike = None, *, chunk_size: ChunkSize = None) -> Tensor:
-    """Return an array whose values lie by rows when they are fetched."""
+    """Return an array whose fetched values are in row-major order."""
     made = asarray(x, dtype=dtype, order="C", chunk_size=chunk_size)
     return shapes.reshape(made, (1,)) if not made.ndim else made
 
 
 @public("a")
 def asfortranarray(x: ArrayLike, dtype: DTypeLike = None, *, chunk_size: ChunkSize = None) -> Tensor:
-    """Return an array whose values lie by columns when they are fetched."""
+    """Return an array whose fetched values are in column-major order."""
     return ascontiguousarray(x, dtype, chunk_size=chunk_size).ordered("F")
 
 

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from weft.frontends.tensors.arrays.chunking import Chunking, chunking, chunking_as
 from weft.frontends.tensors.arrays.executables import Executable
 from weft.frontends.tensors.arrays.options import options
+from weft.frontends.tensors.arrays.stubs import Definition, load
 from weft.frontends.tensors.unknown_lengths import DeferredNode, lengths_known, sample_of, stand_in
 from weft.model.errors import UsageError
 
@@ -60,7 +60,7 @@ class Expressed(Executable):
 
     __slots__ = ()
 
-    def __init__(self, node: ArrayNode, *manner: Any) -> None:
+    def __init__(self, node: ArrayNode, *layout: Any) -> None:
         if options.eager_mode and not _here.asking:
             self.execute()
 
@@ -83,13 +83,18 @@ class Expressed(Executable):
         return self.node if isinstance(self._node, DeferredNode) else self._node
 
     @property
-    def manner(self) -> tuple[Any, ...]:
-        """The further arguments of the class for an array like this."""
+    def layout(self) -> tuple[Any, ...]:
+        """The memory layout, as further arguments of the constructor."""
         return ()
 
     def like(self, sample: Expressed, given: Mapping[int, Expressed]) -> None:
         """Take the properties of a sample from its operands; `given` maps the ids of the stand-ins to these."""
         raise NotImplementedError
+
+    def as_parameter(self) -> Any:
+        """See `Computable.as_parameter`."""
+        self.must_compute()
+        return self.fetch()
 
     @staticmethod
     def must_compute() -> None:
@@ -103,31 +108,31 @@ class Expressed(Executable):
         raise NotImplementedError
 
 
-class _At(int):
-    """The place of an array in the arguments of a call."""
+class _ArrayPosition(int):
+    """The position of an array among the arrays in the arguments of a call."""
 
 
-def _without(value: Any, found: list[Expressed], kind: type[Expressed]) -> Any:
-    """Return an argument with places instead of arrays, which are appended to `found`."""
+def _detached(value: Any, found: list[Expressed], kind: type[Expressed]) -> Any:
+    """Return an argument with positions in place of its arrays, which are appended to `found`."""
     if type(value) is np.ndarray and value.nbytes >= LARGE:
         value = kind.of_values(value)
     if isinstance(value, Expressed):
         found.append(value)
-        return _At(len(found) - 1)
+        return _ArrayPosition(len(found) - 1)
     if type(value) in (list, tuple):
-        return type(value)([_without(one, found, kind) for one in value])
+        return type(value)([_detached(one, found, kind) for one in value])
     if type(value) is dict:
-        return {key: _without(one, found, kind) for key, one in value.items()}
+        return {key: _detached(one, found, kind) for key, one in value.items()}
     return value
 
 
-def _with(value: Any, arrays: Sequence[Expressed]) -> Any:
-    if type(value) is _At:
+def _restored(value: Any, arrays: Sequence[Expressed]) -> Any:
+    if type(value) is _ArrayPosition:
         return arrays[value]
     if type(value) in (list, tuple):
-        return type(value)([_with(one, arrays) for one in value])
+        return type(value)([_restored(one, arrays) for one in value])
     if type(value) is dict:
-        return {key: _with(one, arrays) for key, one in value.items()}
+        return {key: _restored(one, arrays) for key, one in value.items()}
     return value
 
 
@@ -138,13 +143,13 @@ class DeferredCall:
         self,
         function: Callable[..., Any],
         kind: type[Expressed],
-        manners: Sequence[tuple[Any, ...]],
+        layouts: Sequence[tuple[Any, ...]],
         arguments: tuple[tuple[Any, ...], dict[str, Any]],
         how: Chunking,
     ) -> None:
         self._function = function
         self._kind = kind
-        self._manners = manners
+        self._layouts = layouts
         self._arguments = arguments
         self._how = how
 
@@ -156,12 +161,15 @@ class DeferredCall:
     def arrays(self, operands: Sequence[ArrayNode]) -> list[Expressed]:
         """Return the arrays of these expressions, as operands."""
         with _asking():
-            return [self._kind(node, *manner) for node, manner in zip(operands, self._manners, strict=True)]
+            return [self._kind(node, *layout) for node, layout in zip(operands, self._layouts, strict=True)]
 
     def returned(self, operands: Sequence[Expressed], function: Callable[..., Any] | None = None) -> Any:
-        """Return the result of the function, or of another one with the same arguments."""
+        """Call the function with the arrays `operands` in place of its array arguments, and return its result.
+
+        `function` is called in its place, if given.
+        """
         with _asking(), chunking_as(self._how):
-            args, kwargs = _with(self._arguments, operands)
+            args, kwargs = _restored(self._arguments, operands)
             return (function or self._function)(*args, **kwargs)
 
     def __call__(self, operands: Sequence[ArrayNode]) -> list[ArrayNode]:
@@ -183,27 +191,12 @@ class DeferredCall:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # By name: its module may bind the name to a wrapper of this function.
-        kind = self._kind.__module__, self._kind.__qualname__
-        return _call, (
-            (self._function.__module__, self._function.__qualname__),
-            kind,
-            self._manners,
-            self._arguments,
-            self._how,
-        )
+        function, kind = [Definition(one.__module__, one.__qualname__) for one in (self._function, self._kind)]
+        return _call, (function, kind, self._layouts, self._arguments, self._how)
 
 
-def _call(
-    function: tuple[str, str], kind: tuple[str, str], manners: Any, arguments: Any, how: Chunking
-) -> DeferredCall:
-    return DeferredCall(_named(*function), _named(*kind), manners, arguments, how)
-
-
-def _named(module: str, path: str) -> Any:
-    found: Any = import_module(module)
-    for part in path.split("."):
-        found = getattr(found, part)
-    return found
+def _call(function: Definition, kind: Definition, layouts: Any, arguments: Any, how: Chunking) -> DeferredCall:
+    return DeferredCall(load(function), load(kind), layouts, arguments, how)
 
 
 @overload
@@ -265,15 +258,15 @@ def _deferred(
 ) -> Any:
     """Return arrays that are made when the lengths are known. Errors are those of the function for stand-ins."""
     arrays: list[Expressed] = []
-    arguments = _without((args, dict(kwargs)), arrays, kind)
-    call = DeferredCall(function, kind, [one.manner for one in arrays], arguments, chunking())
+    arguments = _detached((args, dict(kwargs)), arrays, kind)
+    call = DeferredCall(function, kind, [one.layout for one in arrays], arguments, chunking())
     nodes = [one._node for one in arrays]
     made, given = _sampled(call, nodes, sample)
     several = made if isinstance(made, tuple) else (made,)
     samples = [sample_of(one._node) for one in several]
     with _asking():
         later: list[Any] = [
-            kind(DeferredNode(call, nodes, at, stand_in([max(1, n) for n in one.shape], one.dtype)), *like.manner)
+            kind(DeferredNode(call, nodes, at, stand_in([max(1, n) for n in one.shape], one.dtype)), *like.layout)
             for at, (one, like) in enumerate(zip(samples, several, strict=True))
         ]
     stood_for = {id(one): array for one, array in zip(given, arrays, strict=True)}

@@ -10,8 +10,10 @@ from weft.frontends.tensors.arrays import creation, linalg, shapes, statistics
 from weft.frontends.tensors.arrays.array import Tensor, as_tensor
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.registry import public
-from weft.frontends.tensors.blocks import call, in_one
+from weft.frontends.tensors.blocks import in_one
 from weft.frontends.tensors.chunks import Cut
+from weft.frontends.tensors.nodes import call
+from weft.frontends.tensors.reductions import axis_of
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import ArrayLike, Chunk, ChunkSize
@@ -22,7 +24,11 @@ if TYPE_CHECKING:
 def diagonal(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """Return the diagonals of two axes; they come last."""
     made = as_tensor(x)
-    a, b = axis1 % made.ndim, axis2 % made.ndim
+    if made.ndim < 2:
+        raise ValueError("diag requires an array of at least two dimensions")
+    a, b = axis_of(axis1, made.ndim), axis_of(axis2, made.ndim)
+    if a == b:
+        raise ValueError("axis1 and axis2 cannot be the same")
     order = [axis for axis in range(made.ndim) if axis not in (a, b)]
     return linalg.diagonal(shapes.permute_dims(made, (*order, a, b)), offset=offset)
 
@@ -43,8 +49,8 @@ def diag(v: ArrayLike, k: int = 0, *, chunk_size: ChunkSize = None) -> Tensor:
         raise ValueError("Input must be 1- or 2-d.")
     node = in_one(made.node)
     n = node.size + abs(k)
-    grid = (Cut.even(n, max(n, 1)),) * 2
-    placed = Tensor(call(_put_diagonal, node, grid, node.dtype, kwargs={"k": k}, name="diag"))
+    grid = (Cut.whole(n),) * 2
+    placed = Tensor(call(_put_diagonal, node, grid, node.dtype, name="diag", k=k))
     return placed if chunk_size is None else placed.rechunk(chunk_size)
 
 
@@ -62,7 +68,7 @@ def diagflat(v: ArrayLike, k: int = 0, *, chunk_size: ChunkSize = None) -> Tenso
 
 @public()
 def fill_diagonal(a: Tensor, val: ArrayLike, wrap: bool = False) -> None:
-    """Put a value, or the elements of an array one after the other, on the diagonal of an array, in place."""
+    """Set the diagonal of an array, in place, to a value or to the elements of another array in turn."""
     if a.ndim < 2:
         raise ValueError("array must be at least 2-d")
     if a.ndim > 2 and len(set(a.shape)) > 1:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import Struct
 
-from weft.frontends.tensors.arrays.array import DEVICE, Tensor
-from weft.frontends.tensors.arrays.conversion import as_node
+from weft.frontends.tensors.arrays.array import DEVICE, Tensor, as_tensor
 from weft.frontends.tensors.arrays.registry import expose, public
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ def astype(x: ArrayLike, dtype: DTypeLike, /, *, copy: bool = True, device: str 
     if device not in (None, DEVICE):
         raise ValueError(f"there is no device {device!r}; there is {DEVICE!r}")
     kind = np.dtype(dtype)
-    made = x if isinstance(x, Tensor) else Tensor(as_node(x))
+    made = as_tensor(x)
     if made.dtype.kind == "c" and kind.kind not in "cbO":
         raise TypeError(f"complex numbers ({made.dtype}) are not made {kind} by a cast: take real or imag of them")
     if made.dtype == kind and not copy:

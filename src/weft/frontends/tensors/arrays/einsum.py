@@ -60,6 +60,11 @@ def _summed(subscripts: str, arrays: list[Tensor]) -> Tensor:
     terms = inputs.split(",")
     if len(terms) != len(arrays) or any(len(term) != x.ndim for term, x in zip(terms, arrays, strict=False)):
         raise ValueError("einsum: the subscripts do not fit the operands")
+    for term, x in zip(terms, arrays, strict=True):
+        for c in set(term):
+            lengths = {n for letter, n in zip(term, x.shape, strict=True) if letter == c}
+            if len(lengths) > 1:
+                raise ValueError(f"einsum: {c} has the lengths {sorted(lengths)} in {term}; give equal ones")
     if "->" not in text:
         letters = "".join(terms)
         output = "".join(sorted({c for c in letters if letters.count(c) == 1}))

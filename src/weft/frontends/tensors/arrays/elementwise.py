@@ -1,9 +1,9 @@
-"""Functions that go element by element."""
+"""Element-wise functions."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from weft.frontends.tensors import blocks
 from weft.frontends.tensors.arrays.array import Tensor, apply, as_tensor, order_of, part_of, put_into
-from weft.frontends.tensors.arrays.conversion import aligned, as_node, loose, loose_node
+from weft.frontends.tensors.arrays.conversion import Scalar, as_node, loose, loose_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.executables import ExecutableTuple
 from weft.frontends.tensors.arrays.registry import method, public
@@ -19,6 +19,7 @@ from weft.frontends.tensors.arrays.ufuncs import called
 from weft.frontends.tensors.blocks import elementwise as elementwise_nodes
 from weft.frontends.tensors.nodes import ArrayNode
 from weft.frontends.tensors.shaping import cast
+from weft.model.wording import counted
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import ArrayLike, Chunk, DType
@@ -35,16 +36,21 @@ def _signature(*names: str) -> Signature:
 _SIGNATURES = {1: _signature("x"), 2: _signature("x1", "x2")}
 
 
-def _ufunc(name: str, ufunc: np.ufunc, also: str = "", method: str = "") -> Callable[..., Tensor]:
-    """Return a public function that calls a ufunc. TypeError, when it is called: too few operands, or too many."""
+def _ufunc(
+    name: str, ufunc: np.ufunc, also: str = "", method: str = "", special: tuple[str, Callable[..., Any]] | None = None
+) -> Callable[..., Tensor]:
+    """Return a public function that calls a ufunc, or, for a kind of results, a function in its place.
+
+    TypeError, when it is called: too few operands, or too many.
+    """
     n = ufunc.nin
 
     def function(*operands: Any, out: Any = None, where: Any = True, **how: Any) -> Tensor:
         if n < len(operands) <= n + 2:
             operands, out, where = operands[:n], operands[n], (*operands, where)[n + 1]
         if len(operands) != n:
-            raise TypeError(f"{name} takes {n} arrays, not {len(operands)}")
-        return called(ufunc, operands, out, where, **how)
+            raise TypeError(f"{name} takes {counted(n, 'array')}, not {len(operands)}")
+        return called(ufunc, operands, out, where, special=special, **how)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"Element by element as `numpy.{ufunc.__name__}`, with its dtypes and special values."
@@ -142,15 +148,7 @@ def _floor_divide(x1: Chunk, x2: Chunk) -> Chunk:
     return made
 
 
-@public()
-@needs_lengths
-def floor_divide(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
-    """Divide and round down."""
-    plain = apply(np.floor_divide, x1, x2)
-    if plain.dtype.kind != "f":
-        return plain
-    operands = aligned(x1, x2)
-    return Tensor(elementwise_nodes(_floor_divide, operands, plain.dtype, "floor_divide"))
+floor_divide = _ufunc("floor_divide", np.floor_divide, special=("f", _floor_divide))
 
 
 def _expm1(x: Chunk) -> Chunk:
@@ -162,14 +160,7 @@ def _expm1(x: Chunk) -> Chunk:
     return made
 
 
-@public()
-@needs_lengths
-def expm1(x: ArrayLike, /) -> Tensor:
-    """exp(x) - 1, exact for small x."""
-    plain = apply(np.expm1, x)
-    if plain.dtype.kind != "c":
-        return plain
-    return Tensor(elementwise_nodes(_expm1, [as_node(x)], plain.dtype, "expm1"))
+expm1 = _ufunc("expm1", np.expm1, special=("c", _expm1))
 
 
 def _tanh(x: Chunk) -> Chunk:
@@ -183,14 +174,7 @@ def _tanh(x: Chunk) -> Chunk:
     return made
 
 
-@public()
-@needs_lengths
-def tanh(x: ArrayLike, /) -> Tensor:
-    """The hyperbolic tangent."""
-    plain = apply(np.tanh, x)
-    if plain.dtype.kind != "c":
-        return plain
-    return Tensor(elementwise_nodes(_tanh, [as_node(x)], plain.dtype, "tanh"))
+tanh = _ufunc("tanh", np.tanh, special=("c", _tanh))
 
 
 @public("val")
@@ -227,12 +211,14 @@ def _rounded(x: Chunk, *, decimals: int) -> Chunk:
 @needs_lengths
 def clip(x: ArrayLike, /, min: Any = None, max: Any = None) -> Tensor:
     """Limit elements to `min` and `max`, in the common dtype of `x` and the bounds, as `numpy.clip`."""
+    if min is None and max is None:
+        return apply(np.positive, x)
     node = as_node(x)
     bounds = [loose(one) for one in (min, max) if one is not None]
     dtype = np.result_type(node.dtype, *[one.dtype if isinstance(one, ArrayNode) else one for one in bounds])
     made = cast(node, dtype)
     for bound, ufunc in ((min, np.maximum), (max, np.minimum)):
-        if bound is None or _is_no_limit(bound, dtype, ufunc):
+        if bound is None or _is_no_limit(bound, node.dtype, ufunc):
             continue
         held = loose(bound)
         if not isinstance(held, int | float | bool | complex):
@@ -244,49 +230,57 @@ def clip(x: ArrayLike, /, min: Any = None, max: Any = None) -> Tensor:
 
 
 def _is_no_limit(bound: Any, dtype: DType, ufunc: np.ufunc) -> bool:
-    """Return whether a Python number limits no element of a dtype, which may be unable to hold that number."""
+    """Return whether a Python number limits no element of an array's dtype, which may be unable to hold that number."""
     if dtype.kind not in "iu" or not isinstance(bound, int):
         return False
     limits = np.iinfo(dtype)
     return bool(bound <= limits.min if ufunc is np.maximum else bound >= limits.max)
 
 
-@public()
-def modf(x: ArrayLike, *into: Any, out: Any = (None, None), where: ArrayLike = True, **how: Any) -> ExecutableTuple:
-    """Return the fractional and the whole part of each element."""
-    return _both(np.modf, x, into or out, where, how)
+def _two_results(name: str, ufunc: np.ufunc, text: str) -> Callable[..., ExecutableTuple]:
+    n = ufunc.nin
+
+    def function(*operands: Any, out: Any = (None, None), where: Any = True, **how: Any) -> ExecutableTuple:
+        operands, into = operands[:n], operands[n:] or (out if out is not None else (None, None))
+        if len(operands) != n:
+            raise TypeError(f"{name} takes {counted(n, 'array')}, not {len(operands)}")
+        if not isinstance(into, tuple):
+            raise TypeError("'out' must be a tuple of arrays")
+        into = (*into, None)[:2]
+        return ExecutableTuple([called(ufunc, operands, into[at], where, at=at, **how) for at in range(2)])
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = text
+    function.__signature__ = _SIGNATURES[n]  # type: ignore[attr-defined]
+    return public()(function)
+
+
+modf = _two_results("modf", np.modf, "Return the fractional and the whole part of each element.")
+frexp = _two_results("frexp", np.frexp, "Return mantissa and exponent of each element.")
+divmod = _two_results("divmod", np.divmod, "Return quotients rounded down, and remainders.")
 
 
 @public()
-def frexp(x: ArrayLike, *into: Any, out: Any = (None, None), where: ArrayLike = True, **how: Any) -> ExecutableTuple:
-    """Return mantissa and exponent of each element."""
-    return _both(np.frexp, x, into or out, where, how)
-
-
-def _both(ufunc: np.ufunc, x: Any, out: Any, where: Any, how: Any) -> ExecutableTuple:
-    into = [*(out or ()), None, None]
-    return ExecutableTuple([called(ufunc, [x], into[at], where, at=at, **how) for at in range(2)])
-
-
-@public()
-def divmod(x1: ArrayLike, x2: ArrayLike) -> ExecutableTuple:
-    """Return quotients rounded down, and remainders."""
-    return ExecutableTuple([apply(np.floor_divide, x1, x2), apply(np.remainder, x1, x2)])
-
-
-@public()
-def nan_to_num(
-    x: ArrayLike, copy: bool = True, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
-) -> Tensor:
-    """Put numbers in the place of NaN and of the infinities; without `copy`, in the array that was given."""
+def nan_to_num(x: ArrayLike, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Tensor:
+    """Replace NaN and infinities by numbers; without `copy`, in the given array."""
     made = _nan_to_num(x, {"nan": nan, "posinf": posinf, "neginf": neginf})
     return made if copy or not isinstance(x, Tensor) else put_into(x, made)
 
 
 @needs_lengths
 def _nan_to_num(x: ArrayLike, instead: dict[str, Any]) -> Tensor:
-    node = loose_node(x)
-    return Tensor(blocks.elementwise(np.nan_to_num, [node], node.dtype, "nan_to_num", **instead))
+    arrays = {name: value for name, value in instead.items() if not isinstance(value, Scalar | None)}
+    node = as_node(x) if arrays else loose_node(x)
+    operands = [node, *[as_node(value) for value in arrays.values()]]
+    numbers = {name: value for name, value in instead.items() if name not in arrays}
+    return Tensor(
+        blocks.elementwise(_replaced, operands, node.dtype, "nan_to_num", names=tuple(arrays), numbers=numbers)
+    )
+
+
+def _replaced(x: Chunk, *values: Chunk, names: Sequence[str], numbers: Mapping[str, Any]) -> Chunk:
+    instead: dict[str, Any] = {**dict(zip(names, values, strict=True)), **numbers}
+    return np.nan_to_num(x, **instead)
 
 
 @public()
@@ -298,16 +292,13 @@ def angle(z: Any, deg: bool = False) -> Tensor:
     return Tensor(blocks.elementwise(np.angle, [node], dtype, "angle", deg=deg))
 
 
-@public(out=1)
-def fix(x: ArrayLike) -> Tensor:
-    """Round towards zero."""
-    return apply(np.trunc, as_tensor(x).astype(np.result_type(as_tensor(x).dtype, np.float16)))
+fix = _ufunc("fix", np.trunc)
 
 
 @public()
 def isreal(x: ArrayLike) -> Tensor:
-    """Return whether the imaginary part of each element is zero; False for elements that are not numbers."""
-    return apply(np.equal, imag(x), 0) if _numbers(x) else all_the_same(False, x)
+    """Return whether the imaginary part of each element is zero; False for dates, text and records."""
+    return apply(np.equal, imag(x), 0) if _numbers(x) else all_the_same(as_tensor(x).dtype.kind == "m", x)
 
 
 @public()
@@ -333,7 +324,7 @@ def i0(x: ArrayLike) -> Tensor:
 
 
 def _by_function(fn: Any, x: Any) -> Tensor:
-    """Return a function of NumPy's that goes element by element without being a ufunc."""
+    """Return an element-wise function of NumPy that is no ufunc."""
     node = as_node(x)
     return Tensor(blocks.elementwise(fn, [node], fn(np.ones(1, node.dtype)).dtype, fn.__name__))
 

@@ -6,10 +6,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from contextvars import copy_context
+from functools import partial
 from typing import Any, Self, TypeVar
 
 from weft.frontends.tensors.arrays.options import options
 from weft.frontends.tensors.arrays.registry import public
+from weft.frontends.tensors.nodes import Computable
 from weft.model.errors import RunCancelledError, UsageError
 
 here = threading.local()
@@ -67,7 +70,8 @@ class Computation(Future[Any]):
     def __init__(self, work: Callable[[Watch], Any], watch: Watch) -> None:
         super().__init__()
         self._watch = watch
-        threading.Thread(target=self._carry_out, args=(work,), name="weft-computation", daemon=True).start()
+        carry_out = partial(copy_context().run, self._carry_out, work)  # `numpy.errstate` is part of the context
+        threading.Thread(target=carry_out, name="weft-computation", daemon=True).start()
 
     def _carry_out(self, work: Callable[[Watch], Any]) -> None:
         try:
@@ -104,7 +108,7 @@ class Computation(Future[Any]):
         return 1.0 if self.done() else min(self._watch.share(), 1.0)
 
 
-class Executable:
+class Executable(Computable):
     """A value that is computed on request, and then kept."""
 
     __slots__ = ()
@@ -127,12 +131,7 @@ class Executable:
         raise NotImplementedError
 
     def execute(
-        self,
-        session: Any = None,
-        *,
-        wait: bool = True,
-        name: str | None = None,
-        show_progress: bool | None = None,
+        self, session: Any = None, *, wait: bool = True, name: str | None = None, show_progress: bool | None = None
     ) -> Any:
         """Compute it and return it; with `wait=False` return a `Computation` of it at once.
 
@@ -144,6 +143,10 @@ class Executable:
     def fetch(self, session: Any = None) -> Any:
         """Return its value, and compute it first if needed."""
         return fetch(self, session=session)
+
+    def as_parameter(self) -> Any:
+        """See `Computable.as_parameter`."""
+        return self.fetch()
 
 
 @public()
@@ -186,7 +189,12 @@ def scalar_of(value: Any) -> Any:
 
 
 def compute(things: Iterable[Any], session: Any, watch: Watch) -> None:
-    """Compute executables of one class without a value in one run."""
+    """Compute executables of one class without a value in one run. UsageError: `session` does not compute arrays."""
+    if session is not None and not hasattr(session, "compute"):
+        raise UsageError(
+            f"session is a {type(session).__module__}.{type(session).__qualname__}, which computes no arrays",
+            hint="Open one with weft.tensor.Session(workers=, memory=, backend=).",
+        )
     kinds: dict[type[Any], list[Any]] = {}
     for one in things:
         if not one._ready():

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.frontends.tensors.arrays.array import DEVICE, Tensor
+from weft.frontends.tensors.arrays.array import DEVICE, Tensor, as_tensor
 from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.creation import asarray
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.joining import roll
 from weft.frontends.tensors.arrays.registry import public
-from weft.frontends.tensors.blocks import call, whole_along
+from weft.frontends.tensors.blocks import whole_along
 from weft.frontends.tensors.chunks import Cut
-from weft.frontends.tensors.reductions import axes_of
+from weft.frontends.tensors.nodes import call
+from weft.frontends.tensors.reductions import axes_of, axis_of
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.nodes import ArrayNode
@@ -33,7 +34,11 @@ def _real(dtype: DType) -> DType:
 
 
 def _transformed(x: Chunk, *, fn: Callable[..., Any], dtype: DType, options: tuple[tuple[str, Any], ...]) -> Chunk:
-    return fn(x, **dict(options)).astype(dtype, copy=False)
+    how = dict(options)
+    if not x.size:  # NumPy 2.4 does not fill all of these with zeros
+        along = how["axes"] if "axes" in how else (how["axis"],)
+        x = np.zeros([max(n, 1) if a in along else n for a, n in enumerate(x.shape)], x.dtype)
+    return fn(x, **how).astype(dtype, copy=False)
 
 
 def _transform(
@@ -43,9 +48,9 @@ def _transform(
     if options["norm"] not in _NORMS:
         raise ValueError(f'Invalid norm value {options["norm"]}; should be "backward", "ortho" or "forward".')
     node = whole_along(node, tuple(sizes))
-    grid = tuple([Cut.even(n, max(n, 1)) if (n := sizes.get(a, -1)) >= 0 else c for a, c in enumerate(node.grid)])
-    kwargs = {"fn": fn, "dtype": dtype, "options": tuple(options.items())}
-    return Tensor(call(_transformed, node, grid, dtype, kwargs=kwargs, name=fn.__name__))
+    grid = tuple([Cut.whole(n) if (n := sizes.get(a, -1)) >= 0 else c for a, c in enumerate(node.grid)])
+    given = tuple(options.items())
+    return Tensor(call(_transformed, node, grid, dtype, name=fn.__name__, fn=fn, dtype=dtype, options=given))
 
 
 def _positive(n: int) -> int:
@@ -58,64 +63,14 @@ def _one(
     fn: Callable[..., Any], x: Any, n: int | None, axis: int, norm: str | None, *, kinds: str, real: bool, half: bool
 ) -> Tensor:
     node = as_node(x)
+    along = axis_of(axis, len(node.grid))
     if node.dtype.kind not in kinds:
         raise TypeError(f"{fn.__name__} takes real numbers, not {node.dtype}")
-    (along,) = axes_of(axis, len(node.grid))
     own = 2 * (node.shape[along] - 1) if real else node.shape[along]
     length = _positive(own if n is None else n)
     size = length // 2 + 1 if half else length
     dtype = _real(node.dtype) if real else _complex(node.dtype)
     return _transform(fn, node, {along: size}, dtype, {"n": n, "axis": along, "norm": norm})
-
-
-@public("a", space="fft")
-@needs_lengths
-def fft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
-    """Return the transform along an axis, which is cut or filled with zeros to `n` elements first."""
-    return _one(np.fft.fft, x, n, axis, norm, kinds="biufc", real=False, half=False)
-
-
-@public("a", space="fft")
-@needs_lengths
-def ifft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
-    """Return the inverse transform along an axis."""
-    return _one(np.fft.ifft, x, n, axis, norm, kinds="biufc", real=False, half=False)
-
-
-@public("a", space="fft")
-@needs_lengths
-def rfft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
-    """Return the transform of real numbers along an axis: one half, since the other is its conjugate."""
-    return _one(np.fft.rfft, x, n, axis, norm, kinds="biuf", real=False, half=True)
-
-
-def _irfft_sample(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
-    return irfft(x, 2 if n is None else n, axis, norm)
-
-
-@public("a", space="fft")
-@needs_lengths(sample=_irfft_sample)
-def irfft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
-    """Return the inverse of `rfft`: `n` real numbers along an axis, by default 2(m - 1) of m."""
-    return _one(np.fft.irfft, x, n, axis, norm, kinds="biufc", real=True, half=False)
-
-
-def _hfft_sample(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
-    return hfft(x, 2 if n is None else n, axis, norm)
-
-
-@public("a", space="fft")
-@needs_lengths(sample=_hfft_sample)
-def hfft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
-    """Return the transform of a signal with Hermitian symmetry: real numbers."""
-    return _one(np.fft.hfft, x, n, axis, norm, kinds="biufc", real=True, half=False)
-
-
-@public("a", space="fft")
-@needs_lengths
-def ihfft(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
-    """Return the inverse of `hfft`."""
-    return _one(np.fft.ihfft, x, n, axis, norm, kinds="biuf", real=False, half=True)
 
 
 def _several(
@@ -127,13 +82,14 @@ def _several(
     last: str = "",
 ) -> Tensor:
     node = as_node(x)
-    if last == "half" and node.dtype.kind == "c":
-        raise TypeError(f"{fn.__name__} takes real numbers, not {node.dtype}")
     ndim = len(node.grid)
     if axes is None:
-        along = list(range(ndim)) if s is None else list(range(ndim - len(s), ndim))
-    else:
-        along = [axes_of(axis, ndim)[0] for axis in axes]
+        axes = range(-(ndim if s is None else len(s)), 0)
+    along = [axis_of(axis, ndim) for axis in axes]
+    if len(set(along)) < len(along):
+        raise ValueError(f"{fn.__name__}: axes are {tuple(axes)}: give each axis once")
+    if last == "half" and node.dtype.kind == "c":
+        raise TypeError(f"{fn.__name__} takes real numbers, not {node.dtype}")
     if s is not None and len(s) != len(along):
         raise ValueError("Shape and axes have different lengths.")
     given = [node.shape[axis] for axis in along] if s is None else list(s)
@@ -147,78 +103,84 @@ def _several(
     return _transform(fn, node, sizes, dtype, {"s": tuple(given), "axes": tuple(along), "norm": norm})
 
 
-@public("a", space="fft")
-@needs_lengths
-def fftn(
-    x: ArrayLike, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
-) -> Tensor:
-    """Return the transform along several axes, which are cut or filled with zeros to the lengths `s` first."""
-    return _several(np.fft.fftn, x, s, axes, norm)
+def _transforms(function: Callable[..., Tensor], name: str, text: str, sample: Any = None) -> Callable[..., Tensor]:
+    """Return a public transform; `sample` calls it for unknown lengths."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = text
+    return public("a", space="fft")(
+        needs_lengths(function) if sample is None else needs_lengths(sample=sample)(function)
+    )
 
 
-@public("a", space="fft")
-@needs_lengths
-def ifftn(
-    x: ArrayLike, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
-) -> Tensor:
-    """Return the inverse transform along several axes."""
-    return _several(np.fft.ifftn, x, s, axes, norm)
+def _of_one(name: str, text: str, *, real: bool = False, half: bool = False) -> Callable[..., Tensor]:
+    """Return a transform along one axis: with `real` to real numbers, with `half` of real ones to half of the axis."""
+    fn, kinds = getattr(np.fft, name), "biuf" if half else "biufc"
+
+    def function(x: ArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
+        return _one(fn, x, n, axis, norm, kinds=kinds, real=real, half=half)
+
+    def sample(x: Any, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
+        return made(x, 2 if n is None else n, axis, norm)
+
+    made = _transforms(function, name, text, sample if real else None)
+    return made
 
 
-@public("a", space="fft")
-@needs_lengths
-def rfftn(
-    x: ArrayLike, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
-) -> Tensor:
-    """Return the transform of real numbers along several axes, with one half of the last axis."""
-    return _several(np.fft.rfftn, x, s, axes, norm, "half")
+def _of_several(name: str, text: str, last: str = "") -> Callable[..., Tensor]:
+    """Return a transform along several axes, the last of which may be "half" or "real"."""
+    fn = getattr(np.fft, name)
+
+    def function(
+        x: ArrayLike,
+        /,
+        s: Sequence[int] | None = None,
+        axes: Sequence[int] | None = None,
+        norm: str | None = "backward",
+    ) -> Tensor:
+        return _several(fn, x, s, axes, norm, last)
+
+    def sample(x: Any, /, s: Any = None, axes: Any = None, norm: str | None = "backward") -> Tensor:
+        return made(x, [2] * (x.ndim if axes is None else len(axes)) if s is None else s, axes, norm)
+
+    made = _transforms(function, name, text, sample if last == "real" else None)
+    return made
 
 
-def _irfftn_sample(
-    x: Any, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
-) -> Tensor:
-    return irfftn(x, [2] * (x.ndim if axes is None else len(axes)) if s is None else s, axes, norm)
+def _of_two(name: str, several: Callable[..., Tensor], text: str) -> Callable[..., Tensor]:
+    """Return a transform along two axes."""
+
+    def function(
+        x: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = "backward"
+    ) -> Tensor:
+        return several(x, s=s, axes=axes, norm=norm)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = text
+    return public("a", space="fft")(function)
 
 
-@public("a", space="fft")
-@needs_lengths(sample=_irfftn_sample)
-def irfftn(
-    x: ArrayLike, /, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = "backward"
-) -> Tensor:
-    """Return the inverse of `rfftn`."""
-    return _several(np.fft.irfftn, x, s, axes, norm, "real")
-
-
-@public("a", space="fft")
-def fft2(
-    x: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = "backward"
-) -> Tensor:
-    """Return the transform along two axes, the last ones if none are named."""
-    return fftn(x, s=s, axes=axes, norm=norm)
-
-
-@public("a", space="fft")
-def ifft2(
-    x: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = "backward"
-) -> Tensor:
-    """Return the inverse transform along two axes."""
-    return ifftn(x, s=s, axes=axes, norm=norm)
-
-
-@public("a", space="fft")
-def rfft2(
-    x: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = "backward"
-) -> Tensor:
-    """Return the transform of real numbers along two axes, with one half of the last axis."""
-    return rfftn(x, s=s, axes=axes, norm=norm)
-
-
-@public("a", space="fft")
-def irfft2(
-    x: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = "backward"
-) -> Tensor:
-    """Return the inverse of `rfft2`."""
-    return irfftn(x, s=s, axes=axes, norm=norm)
+fft = _of_one("fft", "Return the transform along an axis, which is cut or filled with zeros to `n` elements first.")
+ifft = _of_one("ifft", "Return the inverse transform along an axis.")
+rfft = _of_one(
+    "rfft", "Return the transform of real numbers along an axis: one half, since the other is its conjugate.", half=True
+)
+irfft = _of_one(
+    "irfft", "Return the inverse of `rfft`: `n` real numbers along an axis, by default 2(m - 1) of m.", real=True
+)
+hfft = _of_one("hfft", "Return the transform of a signal with Hermitian symmetry: real numbers.", real=True)
+ihfft = _of_one("ihfft", "Return the inverse of `hfft`.", half=True)
+fftn = _of_several(
+    "fftn", "Return the transform along several axes, which are cut or filled with zeros to the lengths `s` first."
+)
+ifftn = _of_several("ifftn", "Return the inverse transform along several axes.")
+rfftn = _of_several(
+    "rfftn", "Return the transform of real numbers along several axes, with one half of the last axis.", "half"
+)
+irfftn = _of_several("irfftn", "Return the inverse of `rfftn`.", "real")
+fft2 = _of_two("fft2", fftn, "Return the transform along two axes, the last ones if none are named.")
+ifft2 = _of_two("ifft2", ifftn, "Return the inverse transform along two axes.")
+rfft2 = _of_two("rfft2", rfftn, "Return the transform of real numbers along two axes, with one half of the last axis.")
+irfft2 = _of_two("irfft2", irfftn, "Return the inverse of `rfft2`.")
 
 
 def _frequencies(
@@ -247,7 +209,7 @@ def rfftfreq(
 
 
 def _centred(x: Any, axes: int | Sequence[int] | None, direction: int) -> Tensor:
-    made = x if isinstance(x, Tensor) else Tensor(as_node(x))
+    made = as_tensor(x)
     along = axes_of(tuple(axes) if isinstance(axes, list) else axes, made.ndim)
     halves = tuple([direction * (made.shape[axis] // 2) for axis in along])
     return roll(made, halves, axis=along) if along else made

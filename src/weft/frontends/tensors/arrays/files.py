@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.frontends.tensors.arrays.extras import needed
-from weft.model.errors import NotFoundError, UnreadableError, UsageError
+from weft.frontends.tensors.sources import drop_pages
+from weft.model.errors import ConflictError, NotFoundError, UnreadableError, UsageError
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import DType, NumpyArray
@@ -33,14 +34,29 @@ def file_path(name: str, value: object) -> str:
 
 
 class NpyFile:
-    """An array in a NumPy file, of which parts are read. Travels to other processes as its path."""
+    """An array in a NumPy file, of which parts are read. Travels to other processes as its path.
 
-    def __init__(self, path: str, writable: bool = False) -> None:
+    A file that is only read must stay as it is: a part is a copy, and a changed file raises ConflictError. A map of a
+    file that was cut would end the process.
+    """
+
+    def __init__(self, path: str, writable: bool = False, stamp: tuple[int, ...] | None = None) -> None:
         self.path = path
         self._mode: Any = "r+" if writable else "r"
         self._mapped: NumpyArray | None = None
+        self._stamp = stamp
         array = self._array()
         self.shape, self.dtype = array.shape, array.dtype
+        if stamp is None:
+            self._stamp = self._found()
+
+    def _found(self) -> tuple[int, ...]:
+        """Return what changes with the file: inode, bytes and time of the last change."""
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            raise NotFoundError(f"there is no file {self.path}") from None
+        return found.st_ino, found.st_size, found.st_mtime_ns
 
     def _array(self) -> NumpyArray:
         if self._mapped is None:
@@ -53,13 +69,17 @@ class NpyFile:
         return self._mapped
 
     def __getitem__(self, index: Any) -> Any:
-        return np.asarray(self._array()[index])
+        if self._mode == "r" and self._found() != self._stamp:
+            raise ConflictError(f"{self.path} has changed since it was loaded", hint="Load it again.")
+        drop_pages(self._array())
+        return np.array(self._array()[index])
 
     def __setitem__(self, index: Any, value: Any) -> None:
         self._array()[index] = value
+        drop_pages(self._array())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return NpyFile, (self.path, self._mode == "r+")
+        return NpyFile, (self.path, self._mode == "r+", self._stamp)
 
 
 class MappedFile:
@@ -67,6 +87,7 @@ class MappedFile:
 
     def __init__(self, path: str, dtype: DType, offset: int, shape: tuple[int, ...], order: Any) -> None:
         self._made = (path, dtype, offset, shape, order)
+        self.path = path
         self.dtype, self.shape = dtype, shape
         self._mapped: Any = None
 
@@ -74,6 +95,7 @@ class MappedFile:
         if self._mapped is None:
             path, dtype, offset, shape, order = self._made
             self._mapped = np.memmap(path, dtype, "r", offset, shape, order)
+        drop_pages(self._mapped)
         return np.asarray(self._mapped[index])
 
     def __reduce__(self) -> tuple[Any, ...]:

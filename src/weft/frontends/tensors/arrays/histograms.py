@@ -17,8 +17,7 @@ from weft.frontends.tensors.arrays.executables import ExecutableTuple
 from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.arrays.shapes import ravel
 from weft.frontends.tensors.chunks import Cut
-from weft.frontends.tensors.nodes import ArrayNode, NodeInput
-from weft.operators.regions import KernelKind
+from weft.frontends.tensors.nodes import call
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import ArrayLike, Chunk, NumpyArray
@@ -57,21 +56,19 @@ def histogram(
     flat = ravel(x)
     edges = edges_of(flat, bins, range)
     node = flat.node
-    inputs = [NodeInput(node)]
+    inputs = [node]
     dtype = INT
     if weights is not None:
         by = ravel(weights)
         if by.shape != flat.shape:
             raise ValueError("weights should have the same shape as a.")
         dtype = np.result_type(by.dtype, FLOAT)
-        inputs.append(NodeInput(by.rechunk((node.grid[0].lengths(),)).node))
+        inputs.append(by.rechunk((node.grid[0].lengths(),)).node)
     n = len(edges) - 1
     grid = (Cut.even(node.grid[0].n * n, n),)
-    part = ArrayNode(
-        KernelKind.CALL, _histogram, inputs, grid, dtype, kwargs={"edges": tuple(edges.tolist())}, name="histogram"
-    )
-    stacked = shaping.reshape(Tensor(part).node, (node.grid[0].n, n)) if node.grid[0].n > 1 else None
-    counts = Tensor(part) if stacked is None else statistics.sum(Tensor(stacked), axis=0)
+    part = call(_histogram, inputs, grid, dtype, name="histogram", edges=tuple(edges.tolist()))
+    rows = node.grid[0].n
+    counts = Tensor(part) if rows == 1 else statistics.sum(Tensor(shaping.reshape(part, (rows, n))), axis=0)
     if density:
         widths = np.diff(edges)
         counts = apply(np.true_divide, apply(np.true_divide, counts, widths), statistics.sum(counts))
@@ -87,19 +84,19 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0)
         raise ValueError(f"bincount: x has {len(node.grid)} axes; give an array of 1 dimension")
     if minlength < 0:
         raise ValueError("'minlength' must not be negative")
+    if node.dtype.kind not in "biu":
+        raise TypeError(f"Cannot cast array data from {node.dtype} to {INT} according to the rule 'safe'")
+    node = shaping.cast(node, INT)
+    weights = weights if node.size else None  # as in NumPy: nothing has no weight
     if weights is not None and as_node(weights).shape != node.shape:
         raise ValueError("The weights and list don't have the same length.")
-    if not np.can_cast(node.dtype, INT, "safe"):
-        raise TypeError(f"Cannot cast array data from {node.dtype} to {INT} according to the rule 'safe'")
-    inputs = [NodeInput(node)] + (
-        [NodeInput(as_tensor(weights).rechunk((node.grid[0].lengths(),)).node)] if weights is not None else []
-    )
+    inputs = [node]
+    if weights is not None:
+        inputs.append(as_tensor(weights).rechunk((node.grid[0].lengths(),)).node)
     dtype = INT if weights is None else FLOAT
     whole = (Cut.unknown(1),)
     grid = whole if node.chunks == 1 else (Cut.even(node.chunks, 1),)
-    made = ArrayNode(
-        KernelKind.CALL, np.bincount, inputs, grid, dtype, kwargs={"minlength": minlength}, name="bincount"
-    )
+    made = call(np.bincount, inputs, grid, dtype, name="bincount", minlength=minlength)
     return Tensor(sample_sort.united(made, _added, whole))
 
 
@@ -114,8 +111,7 @@ def _added(parts: list[Any]) -> Any:
 def digitize(x: ArrayLike, bins: Any, right: bool = False) -> Tensor:
     """Return between which edges each element lies."""
     node, edges = as_node(x), np.asarray(as_tensor(bins).fetch())
-    kwargs = {"bins": tuple(edges.tolist()), "right": right}
-    return Tensor(blocks.elementwise(np.digitize, [node], INT, "digitize", **kwargs))
+    return Tensor(blocks.elementwise(np.digitize, [node], INT, "digitize", bins=tuple(edges.tolist()), right=right))
 
 
 @public("a")

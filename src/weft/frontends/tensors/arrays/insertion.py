@@ -23,19 +23,19 @@ def _is_whole(value: Any) -> bool:
 
 @public("arr")
 def insert(x: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None) -> Tensor:
-    """Put values in front of the given places along an axis; without one, of the flat array."""
+    """Insert values before positions along an axis; by default of the flattened array."""
     given = shapes.ravel(x) if axis is None else as_tensor(x)
-    along = reductions.axes_of(axis or 0, given.ndim)[0]
+    along = reductions.axis_of(axis or 0, given.ndim)
     n = given.shape[along]
-    values = np.asarray(values.fetch() if isinstance(values, Tensor) else values)
     at = _places(obj, n, n + 1)
+    values = np.array(values.fetch() if isinstance(values, Tensor) else values, given.dtype)
     one = _is_whole(obj)
     if one and values.ndim and given.ndim > 1:
         values = np.moveaxis(values, 0, along) if values.ndim == given.ndim else np.expand_dims(values, along)
     rest = [size for a, size in enumerate(given.shape) if a != along]
     count = len(at) if not one else (values.shape[along] if values.ndim == given.ndim else 1)
     wanted = (*rest[:along], count, *rest[along:])
-    block = shapes.broadcast_to(creation.asarray(values.astype(given.dtype)), wanted)
+    block = shapes.broadcast_to(creation.asarray(values), wanted)
     if one:
         return joined([part_along(given, along, 0, int(at[0])), block, part_along(given, along, int(at[0]), n)], along)
     parts, last = [], 0
@@ -48,9 +48,9 @@ def insert(x: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None) -
 
 @public("arr")
 def delete(x: ArrayLike, obj: Any, axis: int | None = None) -> Tensor:
-    """Leave out the given places along an axis; without one, of the flat array."""
+    """Delete positions along an axis; by default of the flattened array."""
     given = shapes.ravel(x) if axis is None else as_tensor(x)
-    along = reductions.axes_of(axis or 0, given.ndim)[0]
+    along = reductions.axis_of(axis or 0, given.ndim)
     n = given.shape[along]
     gone = np.unique(_places(obj, n, n)).tolist()
     if len(gone) < shaping.TOGETHER:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @public(also="trapz")
 def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: float = 1.0, axis: int = -1) -> Tensor:
-    """Integrate along an axis by the rule of trapezoids; `x` are the places of the values, else `dx` apart."""
+    """Integrate along an axis by the trapezoidal rule, over values at the coordinates `x` or `dx` apart."""
     given = as_tensor(y)
-    along = reductions.axes_of(axis, given.ndim)[0]
+    along = reductions.axis_of(axis, given.ndim)
     if x is None:
         widths: Any = dx
     else:

@@ -6,6 +6,7 @@ Both protocols of NumPy end here: `__array_ufunc__` and `__array_function__`.
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -27,7 +28,9 @@ from weft.frontends.tensors.arrays import (
 )
 from weft.frontends.tensors.arrays.array import Tensor, apply, as_tensor, put_into
 from weft.frontends.tensors.arrays.executables import fetch
-from weft.frontends.tensors.arrays.registry import method
+from weft.frontends.tensors.arrays.options import options
+from weft.frontends.tensors.arrays.registry import expose, method
+from weft.frontends.tensors.arrays.ufuncs import called
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk
@@ -76,10 +79,12 @@ def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **give
     if not all(isinstance(one, _KNOWN) for one in (*inputs, *out)):
         return NotImplemented
     if method == "at":
+        _falls_back(f"{ufunc.__name__}.at")
         _changed(ufunc.at, inputs, given)
         return None
     made = _lazily(ufunc, method, inputs, given)
     if made is None:
+        _falls_back(f"{ufunc.__name__}.{method}" if method != "__call__" else ufunc.__name__)
         values = _values((inputs, given))
         made = getattr(ufunc, method)(*values[0], **values[1])
     if not out:
@@ -87,7 +92,12 @@ def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **give
     several = made if isinstance(made, tuple) else (made,)
     where = given.get("where", True)
     filled = tuple(
-        [one if into is None else put_into(into, one, where) for one, into in zip(several, out, strict=True)]
+        [
+            one
+            if into is None
+            else put_into(into, one, where, given.get("casting", "same_kind"), exact=method != "__call__")
+            for one, into in zip(several, out, strict=True)
+        ]
     )
     return filled if isinstance(made, tuple) else filled[0]
 
@@ -96,14 +106,13 @@ def _lazily(ufunc: np.ufunc, method: str, inputs: Sequence[Any], given: Mapping[
     """Return Weft arrays; None if Weft has no such function."""
     rest = {key: value for key, value in given.items() if key not in _IGNORED and not _usual(key, value)}
     if method == "__call__":
-        rest.pop("where", None)  # other elements are undefined, or come from `out`
-        dtype = rest.pop("dtype", None)
+        where, dtype = rest.pop("where", True), rest.pop("dtype", None)
         if rest or (inputs and ufunc.signature is not None and ufunc not in _WITH_CORES):
             return None
-        operands = inputs if dtype is None else [as_tensor(one).astype(dtype) for one in inputs]
         if ufunc in _WITH_CORES:
-            return _WITH_CORES[ufunc](*operands)
-        results = tuple([apply(ufunc, *operands, out=at) for at in range(ufunc.nout)])
+            return _WITH_CORES[ufunc](*inputs if dtype is None else [as_tensor(one).astype(dtype) for one in inputs])
+        how = {"dtype": dtype, "casting": given.get("casting", "same_kind")}
+        results = tuple([called(ufunc, inputs, None, where, at=at, **how) for at in range(ufunc.nout)])
         return results[0] if len(results) == 1 else results
     if method == "outer" and not rest and ufunc.signature is None:
         left, right = as_tensor(inputs[0]), as_tensor(inputs[1])
@@ -123,7 +132,7 @@ def _lazily(ufunc: np.ufunc, method: str, inputs: Sequence[Any], given: Mapping[
 def _in_parts(ufunc: np.ufunc, method: str, x: Tensor, axis: Any = 0, keepdims: bool = False) -> Tensor:
     kind = ufunc(np.ones(1, x.dtype), np.ones(1, x.dtype)).dtype
     if method == "accumulate":
-        return Tensor(reductions.scan(ufunc, x.node, reductions.axes_of(axis, x.ndim)[0], kind))
+        return Tensor(reductions.scan(ufunc, x.node, reductions.axis_of(axis, x.ndim), kind))
     return Tensor(reductions.reduce(ufunc, x.node, axis, keepdims=keepdims, dtype=kind, name=ufunc.__name__))
 
 
@@ -153,6 +162,7 @@ def array_function(self: Tensor, func: Any, types: Any, args: Sequence[Any], kwa
     if not all(issubclass(one, _KNOWN) for one in types):
         return NotImplemented
     if func.__name__ in _IN_PLACE:
+        _falls_back(func.__name__)
         _changed(func, args, kwargs)
         return None
     special = _OF_THE_TYPE.get(func)
@@ -163,8 +173,38 @@ def array_function(self: Tensor, func: Any, types: Any, args: Sequence[Any], kwa
     if call is not None:
         with suppress(NotImplementedError):
             return call()
+    if func not in _TEXTS:
+        _falls_back(f"{func.__module__}.{func.__name__}".removeprefix("numpy."))
     values = _values((tuple(args), dict(kwargs)))
     return func(*values[0], **values[1])
+
+
+_TEXTS = frozenset({np.array2string, np.array_repr, np.array_str})
+"""Functions that are called for the values of an array."""
+
+
+class NumpyFallbackWarning(UserWarning):
+    """A function of NumPy that Weft lacks computes its arguments, in the memory of this process."""
+
+
+_told: set[str] = set()
+"""The functions that the user was warned of."""
+
+
+def _falls_back(name: str) -> None:
+    """Warn once of a function that computes its arguments. TypeError: the options forbid such functions."""
+    if options.numpy_fallback == "forbid":
+        raise TypeError(
+            f"numpy.{name} with these arguments is not in weft.tensor: it would compute whole arrays. Compute them "
+            "first (x.fetch()), or set options.numpy_fallback"
+        )
+    if options.numpy_fallback == "warn" and name not in _told:
+        told = f"numpy.{name} with these arguments is not in weft.tensor: it computes whole arrays here"
+        warnings.warn(told, NumpyFallbackWarning, stacklevel=3)
+        _told.add(name)  # not if the warning is an error
+
+
+expose(__name__, "NumpyFallbackWarning")
 
 
 def _where(condition: Any, *values: Chunk) -> Chunk:
@@ -186,7 +226,7 @@ def _clip(
     a: Chunk, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None
 ) -> Chunk:
     made = elementwise.clip(a, a_min if min is None else min, a_max if max is None else max)
-    return made if out is None else put_into(out, made, True)
+    return made if out is None else put_into(out, made)
 
 
 _OF_THE_TYPE: Mapping[Any, Callable[..., Any]] = {
@@ -207,17 +247,20 @@ _OF_THE_TYPE: Mapping[Any, Callable[..., Any]] = {
 
 def _rounded(x: Chunk, decimals: int, out: Any) -> Chunk:
     made = elementwise.round(x, decimals)
-    return made if out is None else put_into(out, made, True)
+    return made if out is None else put_into(out, made, exact=True)
+
+
+_SPACES = frozenset({"numpy", "numpy.fft", "numpy.lib.stride_tricks", "numpy.linalg"})
+"""Modules of NumPy that have one of the same name in `weft.tensor`."""
 
 
 @cache
 def _ours(func: Any) -> Callable[..., Any] | None:
     """Return the Weft function for one of NumPy, by its module and name."""
-    spaces = {"numpy": "weft.tensor", "numpy.linalg": "weft.tensor.linalg", "numpy.fft": "weft.tensor.fft"}
-    space = spaces.get(getattr(func, "__module__", ""))
-    if space is None or func.__name__.startswith("_"):
+    where = str(getattr(func, "__module__", ""))
+    if where not in _SPACES or func.__name__.startswith("_"):
         return None
-    module = import_module(space)
+    module = import_module(where.replace("numpy", "weft.tensor", 1))
     found = getattr(module, func.__name__, None) if func.__name__ in module.__all__ else None
     return found if inspect.isroutine(found) else None
 
@@ -237,7 +280,7 @@ def _arguments(
         bound = _signature(func).bind(*args, **kwargs)
     except (TypeError, ValueError):
         return None
-    named = dict(bound.arguments)
+    named = {key: one for key, one in bound.arguments.items() if one is not np._NoValue}
     positional: list[Any] = []
     first = next(iter(theirs.values()))
     if first.kind is first.VAR_POSITIONAL:
@@ -245,7 +288,10 @@ def _arguments(
         own = {}
     for name, one in own.items():
         if one.kind is one.VAR_POSITIONAL:
-            return None
+            if name not in theirs:
+                return None
+            positional.extend(named.pop(name, ()))
+            continue
         if name in named and one.kind is not one.POSITIONAL_ONLY:
             continue
         if one.default is one.empty and named and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD):
@@ -261,7 +307,8 @@ def _arguments(
             return None
     if out is None:
         return lambda: ours(*positional, **words)
-    return lambda: put_into(out, ours(*positional, **words), True)
+    casting = kwargs.get("casting", "same_kind")
+    return lambda: put_into(out, ours(*positional, **words), casting=casting, exact=True)
 
 
 def _same(value: Any, default: Any) -> bool:

@@ -18,97 +18,115 @@ from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.arrays.shapes import _axis, atleast_1d, atleast_2d, atleast_3d, expand_dims, reshape
 
 if TYPE_CHECKING:
-    from weft.frontends.tensors.types import ArrayLike
+    from weft.frontends.tensors.types import ArrayLike, DTypeLike
 
 
 @public("tensors", out=2)
-def concatenate(arrays: Sequence[Any], axis: int | None = 0) -> Tensor:
-    """Put arrays one behind the other along an axis."""
-    return concat(arrays, axis=axis)
+def concatenate(
+    arrays: Sequence[Any], axis: int | None = 0, *, dtype: DTypeLike = None, casting: Any = "same_kind"
+) -> Tensor:
+    """Concatenate arrays along an axis, in `dtype` where it is given. TypeError: `casting` does not allow it."""
+    if dtype is None:
+        return concat(arrays, axis=axis)
+    given, kind = [as_tensor(one) for one in arrays], np.dtype(dtype)
+    for one in given:
+        if not np.can_cast(one.dtype, kind, casting):
+            raise TypeError(f"Cannot cast array data from {one.dtype!r} to {kind!r} according to the rule {casting!r}")
+    return concat([one.astype(kind) for one in given], axis=axis)
 
 
 @public("tup")
 def vstack(arrays: Sequence[Any]) -> Tensor:
-    """Put arrays below one another."""
+    """Concatenate arrays along the first axis."""
     return concat([atleast_2d(x) for x in arrays], axis=0)
 
 
 @public("tup")
 def hstack(arrays: Sequence[Any]) -> Tensor:
-    """Put arrays beside one another."""
+    """Concatenate arrays along the second axis, vectors along their only one."""
     made = [atleast_1d(x) for x in arrays]
     return concat(made, axis=0 if made[0].ndim == 1 else 1)
 
 
 @public("tup")
 def dstack(arrays: Sequence[Any]) -> Tensor:
-    """Put arrays behind one another along the third axis."""
+    """Concatenate arrays along the third axis."""
     return concat([atleast_3d(x) for x in arrays], axis=2)
 
 
 @public("tup")
 def column_stack(arrays: Sequence[Any]) -> Tensor:
     """Make one-dimensional arrays the columns of a matrix."""
-    made = [x if x.ndim > 1 else x[:, None] for x in map(as_tensor, arrays)]
+    made = [x if x.ndim > 1 else reshape(x, (-1, 1)) for x in map(as_tensor, arrays)]
     return concat(made, axis=1)
 
 
 @public("ary", "indices_or_sections")
 @needs_lengths
 def array_split(x: ArrayLike, parts: int | Sequence[int], axis: int = 0) -> ExecutableTuple:
-    """Cut an array into parts along an axis, which may differ by one in length, or at the given places."""
+    """Split an array along an axis at positions, or into parts whose lengths differ by one at most."""
     made = as_tensor(x)
+    axis = _axis(axis, made.ndim)
     size = made.shape[axis]
-    if isinstance(parts, int):
+    if isinstance(parts, int | np.integer):
+        if parts < 1:
+            raise ValueError("number sections must be larger than 0.")
         each, more = size // parts, size % parts
         ends = np.cumsum([0] + [each + (i < more) for i in range(parts)]).tolist()
     else:
         ends = [0, *parts, size]
-    before = (slice(None),) * (axis % made.ndim)
+    before = (slice(None),) * axis
     return ExecutableTuple([made[(*before, slice(lo, hi))] for lo, hi in itertools.pairwise(ends)])
 
 
 @public("ary", "indices_or_sections")
 @needs_lengths(sample=array_split)
 def split(x: ArrayLike, parts: int | Sequence[int], axis: int = 0) -> ExecutableTuple:
-    """Cut an array into equal parts along an axis, or at the given places. ValueError: it cannot be cut evenly."""
-    if isinstance(parts, int) and as_tensor(x).shape[axis] % parts:
+    """Split an array along an axis at positions, or into equal parts. ValueError: no equal parts exist."""
+    if isinstance(parts, int | np.integer) and as_tensor(x).shape[_axis(axis, as_tensor(x).ndim)] % parts:
         raise ValueError("array split does not result in an equal division")
     return array_split(x, parts, axis)
 
 
 @public("ary", "indices_or_sections")
 def vsplit(x: ArrayLike, parts: int | Sequence[int]) -> ExecutableTuple:
-    """Cut along the first axis."""
-    return split(x, parts, 0)
+    """Split along the first axis. ValueError: the array has no second axis."""
+    return split(_with_axes(x, 2, "vsplit"), parts, 0)
 
 
 @public("ary", "indices_or_sections")
 def hsplit(x: ArrayLike, parts: int | Sequence[int]) -> ExecutableTuple:
-    """Cut along the second axis, or the only one."""
-    return split(x, parts, 0 if as_tensor(x).ndim == 1 else 1)
+    """Split along the second axis, or the only one. ValueError: the array has no axis."""
+    made = _with_axes(x, 1, "hsplit")
+    return split(made, parts, 0 if made.ndim == 1 else 1)
 
 
 @public("ary", "indices_or_sections")
 def dsplit(x: ArrayLike, parts: int | Sequence[int]) -> ExecutableTuple:
-    """Cut along the third axis."""
-    return split(x, parts, 2)
+    """Split along the third axis. ValueError: the array has no third axis."""
+    return split(_with_axes(x, 3, "dsplit"), parts, 2)
+
+
+def _with_axes(x: Any, least: int, name: str) -> Tensor:
+    made = as_tensor(x)
+    if made.ndim < least:
+        raise ValueError(f"{name} only works on arrays of {least} or more dimensions")
+    return made
 
 
 @public("arr")
 def append(x: ArrayLike, values: ArrayLike, axis: int | None = None) -> Tensor:
-    """Put values behind an array; with no axis, both flat."""
+    """Append values to an array along an axis; by default to the flattened array."""
     return concat([x, values], axis=axis)
 
 
 @public("a")
 @needs_lengths
 def roll(x: ArrayLike, /, shift: Any, *, axis: Any = None) -> Tensor:
-    """Move elements along axes; those that leave at one end come in at the other."""
-    if axis is None:
-        flat = reshape(x, (-1,)) if as_node(x).size else Tensor(as_node(x))
-        return reshape(_rolled(flat, int(shift), 0), as_node(x).shape) if flat.size else flat
+    """Shift elements along axes; elements beyond one end reappear at the other."""
     made = Tensor(as_node(x))
+    if axis is None:
+        return reshape(roll(reshape(made, (-1,)), shift, axis=0), made.shape) if made.size else made
     shifts = shift if isinstance(shift, tuple | list) else (shift,)
     axes = axis if isinstance(axis, tuple | list) else (axis,)
     if len(shifts) == 1:
@@ -131,10 +149,10 @@ def _rolled(x: Tensor, by: int, axis: int) -> Tensor:
     return concat([x[tuple(tail)], x[tuple(head)]], axis=axis)
 
 
-@public()
+@public(out=2)
 @needs_lengths
 def concat(arrays: Sequence[Any], /, axis: int | None = 0) -> Tensor:
-    """Put arrays one behind the other along an axis; with None, all flat."""
+    """Concatenate arrays along an axis; with None, the flattened arrays."""
     nodes = [as_node(one) for one in arrays]
     if not nodes:
         raise ValueError("need at least one array to concatenate")
@@ -165,7 +183,7 @@ def concat(arrays: Sequence[Any], /, axis: int | None = 0) -> Tensor:
 @public("tensors", out=2)
 @needs_lengths
 def stack(arrays: Sequence[Any], /, axis: int = 0) -> Tensor:
-    """Put arrays of one shape beside one another, along a new axis."""
+    """Join arrays of one shape along a new axis."""
     given = [Tensor(as_node(one)) for one in arrays]
     if not given:
         raise ValueError("need at least one array to stack")
@@ -178,7 +196,7 @@ def stack(arrays: Sequence[Any], /, axis: int = 0) -> Tensor:
 @public()
 def unstack(x: ArrayLike, /, axis: int = 0) -> tuple[Tensor, ...]:
     """Return the parts of an array along an axis."""
-    made = x if isinstance(x, Tensor) else Tensor(as_node(x))
+    made = as_tensor(x)
     at = _axis(axis, made.ndim)
     before = (slice(None),) * at
     cut = made._node.grid[at]
@@ -208,7 +226,7 @@ def tile(x: ArrayLike, repetitions: int | tuple[int, ...], /) -> Tensor:
 @public("a", method=True)
 @needs_lengths
 def repeat(x: ArrayLike, repeats: Any, /, axis: int | None = None) -> Tensor:
-    """Repeat elements along an axis: each as often as `repeats` says."""
+    """Repeat each element along an axis, `repeats` times."""
     node = as_node(x)
     if axis is None:
         node = shaping.reshape(node, (node.size,))
@@ -226,7 +244,7 @@ def repeat(x: ArrayLike, repeats: Any, /, axis: int | None = None) -> Tensor:
 
 @public()
 def block(arrays: Any) -> Tensor:
-    """Put an array together from nested lists of blocks: the innermost along the last axis, and so on outwards."""
+    """Join nested lists of blocks: the innermost lists along the last axis, the next ones along the axis before."""
     depth = _depth(arrays)
 
     def most(one: Any) -> int:

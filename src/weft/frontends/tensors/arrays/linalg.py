@@ -9,13 +9,13 @@ singular) when they are computed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
 from numpy.linalg import LinAlgError
 
 from weft.frontends.tensors import blocked_factorizations, diagonals, indexing, reductions, shaping, sources, tsqr
-from weft.frontends.tensors.arrays.array import Tensor, apply, as_tensor
+from weft.frontends.tensors.arrays.array import Tensor, apply, as_tensor, viewed
 from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.executables import together
@@ -29,9 +29,10 @@ from weft.frontends.tensors.arrays.statistics import argmax
 from weft.frontends.tensors.arrays.statistics import max as largest
 from weft.frontends.tensors.arrays.statistics import min as smallest
 from weft.frontends.tensors.arrays.statistics import sum as total
+from weft.frontends.tensors.arrays.views import Diagonal
 from weft.frontends.tensors.blocked_products import stacks
 from weft.frontends.tensors.blocks import pick, whole_along
-from weft.frontends.tensors.reductions import axes_of
+from weft.frontends.tensors.reductions import axis_of
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.nodes import ArrayNode
@@ -89,14 +90,14 @@ class SVDResult(NamedTuple):
 # ------------------------------------------------------------------------------------------------ what goes in
 
 
-def _matrices(x: Any, *, square: bool = False) -> tuple[ArrayNode, DType]:
-    """Return a stack of matrices, and the type that it is computed in; LinAlgError, TypeError as NumPy words them."""
+def _matrices(x: Any, *, square: bool = False, factored: bool = True) -> tuple[ArrayNode, DType]:
+    """Return a stack of matrices, and the type that it is factored in; LinAlgError, TypeError as NumPy words them."""
     node = as_node(x)
     if len(node.grid) < 2:
         raise LinAlgError(f"{len(node.grid)}-dimensional array given. Array must be at least two-dimensional")
     if square and node.shape[-1] != node.shape[-2]:
         raise LinAlgError("Last 2 dimensions of the array must be square")
-    return node, _computed_in(node.dtype)
+    return node, _computed_in(node.dtype) if factored else node.dtype
 
 
 def _computed_in(dtype: DType) -> DType:
@@ -119,61 +120,44 @@ def _adjoint(x: Tensor) -> Tensor:
     return apply(np.conjugate, x).mT if x.dtype.kind == "c" else x.mT
 
 
-def _factored(
-    fn: Callable[..., Any],
-    node: ArrayNode,
-    out: Sequence[tuple[Sequence[int], DType]],
-    name: str,
-    **kwargs: Any,
+def _results(
+    fn: Callable[..., Any], node: ArrayNode, out: Sequence[tuple[Sequence[int], DType]], **options: Any
 ) -> tuple[Tensor, ...]:
-    return tuple([Tensor(one) for one in stacks(fn, [node], [2], out, name, **kwargs)])
+    """Return the results of a function of a stack of matrices; `out` has the lengths and the dtype of each."""
+    return tuple([Tensor(one) for one in stacks(_kernel, [node], [2], out, _name(fn), of=fn, **options)])
+
+
+def _result(fn: Callable[..., Any], node: ArrayNode, sizes: Sequence[int], dtype: DType, **options: Any) -> Tensor:
+    """Return the only result of a function of a stack of matrices.
+
+    Without options the function is the kernel itself, and another array namespace may have it.
+    """
+    if options:
+        return _results(fn, node, [(sizes, dtype)], **options)[0]
+    return Tensor(stacks(fn, [node], [2], [(sizes, dtype)], _name(fn))[0])
+
+
+def _name(fn: Callable[..., Any]) -> str:
+    return fn.__name__.strip("_")
 
 
 # ------------------------------------------------------------------------------------------------------- kernels
 
 
-def _cholesky(x: Chunk, *, upper: bool) -> Chunk:
-    return np.linalg.cholesky(x, upper=upper)
-
-
-def _tuple_of(x: Chunk, *, of: Callable[..., Any]) -> tuple[Any, ...]:
-    return tuple(of(x))
-
-
-def _eig(x: Chunk, *, dtype: DType) -> tuple[Any, ...]:
-    return tuple([one.astype(dtype, copy=False) for one in np.linalg.eig(x)])
-
-
-def _eigvals(x: Chunk, *, dtype: DType) -> Chunk:
-    return np.linalg.eigvals(x).astype(dtype, copy=False)
-
-
-def _qr(x: Chunk, *, mode: Any) -> tuple[Any, ...]:
-    return tuple(np.linalg.qr(x, mode=mode))
-
-
-def _svd(x: Chunk, *, full_matrices: bool) -> tuple[Any, ...]:
-    return tuple(np.linalg.svd(x, full_matrices=full_matrices))
+def _kernel(x: Chunk, *, of: Callable[..., Any], dtype: DType | None = None, **options: Any) -> Any:
+    """Return the result of a function of NumPy, or its results as a tuple, converted to `dtype` if that is given."""
+    made = of(x, **options)
+    if isinstance(made, tuple):
+        return tuple([one if dtype is None else one.astype(dtype, copy=False) for one in made])
+    return made if dtype is None else np.asarray(made, dtype)
 
 
 def _solve(a: Chunk, b: Chunk) -> Chunk:
     return np.linalg.solve(a, b)
 
 
-def _pinv(x: Chunk, rtol: Any = None) -> Chunk:
-    return np.linalg.pinv(x, rtol=rtol)
-
-
-def _rank(x: Chunk, rtol: Any = None) -> Chunk:
-    return np.asarray(np.linalg.matrix_rank(x, rtol=rtol), np.int64)
-
-
-def _power(x: Chunk, *, n: int) -> Chunk:
-    return np.linalg.matrix_power(x, n)
-
-
-def _matrix_norm(x: Chunk, *, ord: Any) -> Chunk:
-    return np.linalg.matrix_norm(x, ord=ord, keepdims=True)
+def _with_rtol(x: Chunk, rtol: Any = None, **options: Any) -> Chunk:
+    return _kernel(x, rtol=rtol, **options)
 
 
 # ------------------------------------------------------------------------------------------------ factorisations
@@ -189,8 +173,7 @@ def cholesky(x: ArrayLike, /, lower: bool | None = None, *, upper: bool = False)
         given = Tensor(shaping.cast(node, dtype))
         made = Tensor(blocked_factorizations.cholesky((_adjoint(given) if upper else given)._node))
         return _adjoint(made) if upper else made
-    (made,) = _factored(_cholesky, node, [(node.shape[-2:], dtype)], "cholesky", upper=upper)
-    return made
+    return _result(np.linalg.cholesky, node, node.shape[-2:], dtype, upper=upper)
 
 
 @public(space="linalg")
@@ -200,8 +183,7 @@ def det(x: ArrayLike, /) -> Tensor:
     node, dtype = _matrices(x, square=True)
     if blocked_factorizations.is_large(node):
         return Tensor(blocked_factorizations.determinant(shaping.cast(node, dtype), logarithm=False))
-    (made,) = _factored(np.linalg.det, node, [((), dtype)], "det")
-    return made
+    return _result(np.linalg.det, node, (), dtype)
 
 
 @public(space="linalg")
@@ -213,7 +195,7 @@ def slogdet(x: ArrayLike, /) -> SlogdetResult:
     if blocked_factorizations.is_large(node):
         both = blocked_factorizations.determinant(shaping.cast(node, dtype), logarithm=True)
         return SlogdetResult(*[Tensor(pick(both, at, (), kind, "slogdet")) for at, (_, kind) in enumerate(out)])
-    return SlogdetResult(*_factored(_tuple_of, node, out, "slogdet", of=np.linalg.slogdet))
+    return SlogdetResult(*_results(np.linalg.slogdet, node, out))
 
 
 @public(space="linalg")
@@ -222,7 +204,7 @@ def eigh(x: ArrayLike, /) -> EighResult:
     """Return eigenvalues and eigenvectors of symmetric (or Hermitian) matrices."""
     node, dtype = _matrices(x, square=True)
     out = [(node.shape[-1:], _real(dtype)), (node.shape[-2:], dtype)]
-    return EighResult(*_factored(_tuple_of, node, out, "eigh", of=np.linalg.eigh))
+    return EighResult(*_results(np.linalg.eigh, node, out))
 
 
 @public(space="linalg")
@@ -230,8 +212,7 @@ def eigh(x: ArrayLike, /) -> EighResult:
 def eigvalsh(x: ArrayLike, /) -> Tensor:
     """Return the eigenvalues of symmetric (or Hermitian) matrices, ascending."""
     node, dtype = _matrices(x, square=True)
-    (made,) = _factored(np.linalg.eigvalsh, node, [(node.shape[-1:], _real(dtype))], "eigvalsh")
-    return made
+    return _result(np.linalg.eigvalsh, node, node.shape[-1:], _real(dtype))
 
 
 @public(space="linalg")
@@ -241,7 +222,7 @@ def eig(x: ArrayLike, /) -> EigResult:
     node, own = _matrices(x, square=True)
     dtype = _complex(own)
     out = [(node.shape[-1:], dtype), (node.shape[-2:], dtype)]
-    return EigResult(*_factored(_eig, node, out, "eig", dtype=dtype))
+    return EigResult(*_results(np.linalg.eig, node, out, dtype=dtype))
 
 
 @public(space="linalg")
@@ -250,8 +231,7 @@ def eigvals(x: ArrayLike, /) -> Tensor:
     """Return the eigenvalues of square matrices, as complex numbers."""
     node, own = _matrices(x, square=True)
     dtype = _complex(own)
-    (made,) = _factored(_eigvals, node, [(node.shape[-1:], dtype)], "eigvals", dtype=dtype)
-    return made
+    return _results(np.linalg.eigvals, node, [(node.shape[-1:], dtype)], dtype=dtype)[0]
 
 
 @public("a", space="linalg", refused="sparse")
@@ -262,16 +242,21 @@ def inv(x: ArrayLike, /) -> Tensor:
     if blocked_factorizations.is_large(node):
         right = sources.eye(node.grid, 0, dtype)
         return Tensor(blocked_factorizations.solve(shaping.cast(node, dtype), right))
-    (made,) = _factored(np.linalg.inv, node, [(node.shape[-2:], dtype)], "inv")
-    return made
+    return _result(np.linalg.inv, node, node.shape[-2:], dtype)
 
 
+@overload
+def qr(x: ArrayLike, /, mode: Literal["reduced", "complete"] = "reduced") -> QRResult: ...
+@overload
+def qr(x: ArrayLike, /, mode: Literal["r"]) -> Tensor: ...
 @public("a", space="linalg", ignored="method")
 @needs_lengths
-def qr(x: ArrayLike, /, mode: str = "reduced") -> QRResult:
-    """Return orthonormal and upper triangular factors; `mode` "complete" makes the first one square."""
+def qr(x: ArrayLike, /, mode: str = "reduced") -> QRResult | Tensor:
+    """Return orthonormal and upper triangular factors; "complete" makes the first one square, "r" leaves it out."""
+    if mode == "r":
+        return qr(x).R
     if mode not in ("reduced", "complete"):
-        raise ValueError(f"mode is {mode!r}; give 'reduced' or 'complete'")
+        raise ValueError(f"mode is {mode!r}; give 'reduced', 'complete' or 'r'")
     node, dtype = _matrices(x)
     m, n = node.shape[-2:]
     k = m if mode == "complete" else min(m, n)
@@ -285,7 +270,7 @@ def qr(x: ArrayLike, /, mode: str = "reduced") -> QRResult:
             first = qr(given[:, :m])
             rest = matmul(_adjoint(first.Q), given[:, m:])
             return QRResult(first.Q, concat([first.R, rest], axis=1))
-    return QRResult(*_factored(_qr, node, [((m, k), dtype), ((k, n), dtype)], "qr", mode=mode))
+    return QRResult(*_results(np.linalg.qr, node, [((m, k), dtype), ((k, n), dtype)], mode=mode))
 
 
 def _lies(node: ArrayNode) -> bool:
@@ -304,19 +289,16 @@ def svd(x: ArrayLike, /, full_matrices: bool = True, *, method: str | None = Non
     m, n = node.shape[-2:]
     k = min(m, n)
     if not full_matrices:
-        rows = whole_along(node, (1,)) if len(node.grid) == 2 else node
-        if tsqr.is_tall(rows):
-            parts = tsqr.factored(shaping.cast(rows, dtype), (dtype, _real(dtype), dtype), singular=True)
+        tall = whole_along(node, (1,)) if len(node.grid) == 2 else node
+        if tsqr.is_tall(tall):
+            parts = tsqr.factored(shaping.cast(tall, dtype), (dtype, _real(dtype), dtype), singular=True)
             return SVDResult(*[Tensor(part) for part in parts])
         if _lies(node):
             u, s, vh = svd(_adjoint(Tensor(node)), full_matrices=False)
             return SVDResult(_adjoint(vh), s, _adjoint(u))
-    out = [
-        ((m, m if full_matrices else k), dtype),
-        ((k,), _real(dtype)),
-        ((n if full_matrices else k, n), dtype),
-    ]
-    return SVDResult(*_factored(_svd, node, out, "svd", full_matrices=full_matrices))
+    rows, columns = (m, n) if full_matrices else (k, k)
+    out = [((m, rows), dtype), ((k,), _real(dtype)), ((columns, n), dtype)]
+    return SVDResult(*_results(np.linalg.svd, node, out, full_matrices=full_matrices))
 
 
 @public(space="linalg")
@@ -326,8 +308,7 @@ def svdvals(x: ArrayLike, /) -> Tensor:
     node, dtype = _matrices(x)
     if len(node.grid) == 2 and (tsqr.is_tall(whole_along(node, (1,))) or _lies(node)):
         return svd(Tensor(node), full_matrices=False).S
-    (made,) = _factored(np.linalg.svdvals, node, [((min(node.shape[-2:]),), _real(dtype))], "svdvals")
-    return made
+    return _result(np.linalg.svdvals, node, (min(node.shape[-2:]),), _real(dtype))
 
 
 @public("a", "b", space="linalg", ignored="sym_pos", refused="sparse")
@@ -347,21 +328,17 @@ def solve(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
         answer = blocked_factorizations.solve(shaping.cast(left, dtype), shaping.cast(columns, dtype))
         return Tensor(shaping.squeeze(answer, (1,)) if vector else answer)
     size = (n,) if vector else (n, right.shape[-1])
-    (made,) = stacks(_solve, [left, right], [2, 1 if vector else 2], [(size, dtype)], "solve")
-    return Tensor(made)
+    return Tensor(stacks(_solve, [left, right], [2, 1 if vector else 2], [(size, dtype)], "solve")[0])
 
 
-def _with_tolerance(
-    fn: Callable[..., Any], node: ArrayNode, rtol: Any, size: Sequence[int], dtype: DType, name: str
-) -> Tensor:
+def _with_tolerance(fn: Callable[..., Any], node: ArrayNode, rtol: Any, size: Sequence[int], dtype: DType) -> Tensor:
     nodes, core = [node], [2]
     if rtol is not None:
         limit = as_node(rtol)
         np.broadcast_shapes(limit.shape, node.shape[:-2])
         nodes.append(broadcast_to(Tensor(limit), node.shape[:-2]).node)
         core.append(0)
-    (made,) = stacks(fn, nodes, core, [(size, dtype)], name)
-    return Tensor(made)
+    return Tensor(stacks(_with_rtol, nodes, core, [(size, dtype)], _name(fn), of=fn, dtype=dtype)[0])
 
 
 @public(space="linalg")
@@ -369,27 +346,30 @@ def _with_tolerance(
 def pinv(x: ArrayLike, /, rtol: ArrayLike | None = None) -> Tensor:
     """Return the pseudo-inverses; singular values below `rtol` times the largest count as 0."""
     node, dtype = _matrices(x)
-    return _with_tolerance(_pinv, shaping.cast(node, dtype), rtol, node.shape[-2:][::-1], dtype, "pinv")
+    return _with_tolerance(np.linalg.pinv, shaping.cast(node, dtype), rtol, node.shape[-2:][::-1], dtype)
 
 
 @public(space="linalg")
 @needs_lengths
 def matrix_rank(x: ArrayLike, /, rtol: ArrayLike | None = None) -> Tensor:
-    """Return the number of singular values above `rtol` times the largest."""
+    """Return the number of singular values above `rtol` times the largest; of a vector 1, unless all of it is 0."""
+    if len(as_node(x).grid) < 2:
+        return total(apply(np.not_equal, x, 0)).astype(bool).astype(np.int64)
     node, _ = _matrices(x)
-    return _with_tolerance(_rank, node, rtol, (), np.dtype(np.int64), "matrix_rank")
+    return _with_tolerance(np.linalg.matrix_rank, node, rtol, (), np.dtype(np.int64))
 
 
 @public(space="linalg")
 @needs_lengths
 def matrix_power(x: ArrayLike, n: int, /) -> Tensor:
     """Return the n-th power of square matrices; of their inverses for negative n."""
-    node, dtype = _matrices(x, square=True)
+    if not hasattr(n, "__index__"):
+        raise TypeError("exponent must be an integer")
+    node, dtype = _matrices(x, square=True, factored=n < 0)
     made = Tensor(node)
     if node.grid[-1].n == node.grid[-2].n == 1 or n == 0:
         kind = node.dtype if n >= 0 else dtype
-        (made,) = _factored(_power, node, [(node.shape[-2:], kind)], "matrix_power", n=int(n))
-        return made
+        return _result(np.linalg.matrix_power, node, node.shape[-2:], kind, n=int(n))
     base, result = inv(made) if n < 0 else made, None
     left = -n if n < 0 else n
     while left:
@@ -412,7 +392,7 @@ def diagonal(x: ArrayLike, /, offset: int = 0) -> Tensor:
     node = as_node(x)
     if len(node.grid) < 2:
         raise ValueError("diag requires an array of at least two dimensions")
-    return Tensor(diagonals.diagonal(node, int(offset)))
+    return viewed(x, diagonals.diagonal(node, int(offset)), Diagonal(int(offset)))
 
 
 @public(space="linalg")
@@ -428,12 +408,14 @@ _ORDERS = (None, 1, -1, 2, -2, np.inf, -np.inf, "fro", "nuc")
 @needs_lengths
 def matrix_norm(x: ArrayLike, /, keepdims: bool = False, ord: Any = "fro") -> Tensor:
     """Return a norm of matrices: "fro", "nuc", 1, 2, inf, or -1, -2, -inf."""
-    node, dtype = _matrices(x)
+    node = as_node(x)
+    if ord in (None, "fro") and len(node.grid) > 1:
+        return vector_norm(Tensor(node), axis=(-2, -1), keepdims=keepdims)
+    node, dtype = _matrices(x, factored=ord in (2, -2, "nuc"))
     if ord not in _ORDERS:
         raise ValueError(f"Invalid norm order for matrices: {ord!r}")
-    if ord in (None, "fro"):
-        return vector_norm(Tensor(node), axis=(-2, -1), keepdims=keepdims)
-    (made,) = _factored(_matrix_norm, node, [((1, 1), _real(dtype))], "matrix_norm", ord=ord)
+    kind = _real(np.dtype(np.float64) if dtype.kind in "biu" else dtype)
+    made = _result(np.linalg.matrix_norm, node, (1, 1), kind, ord=ord, keepdims=True)
     ndim = made.ndim
     return made if keepdims else Tensor(shaping.squeeze(made.node, (ndim - 2, ndim - 1)))
 
@@ -441,11 +423,7 @@ def matrix_norm(x: ArrayLike, /, keepdims: bool = False, ord: Any = "fro") -> Te
 @public(space="linalg")
 @needs_lengths
 def vector_norm(
-    x: ArrayLike,
-    /,
-    axis: int | tuple[int, ...] | None = None,
-    keepdims: bool = False,
-    ord: float = 2,
+    x: ArrayLike, /, axis: int | tuple[int, ...] | None = None, keepdims: bool = False, ord: float = 2
 ) -> Tensor:
     """Return the norm of all elements, or of those along axes."""
     node = as_node(x)
@@ -454,7 +432,7 @@ def vector_norm(
         _computed_in(given.dtype)
     size = apply(np.absolute, given)
     if ord == np.inf:
-        return largest(size, axis=axis, keepdims=keepdims)
+        return largest(size, axis=axis, keepdims=keepdims, initial=0)
     if ord == -np.inf:
         return smallest(size, axis=axis, keepdims=keepdims)
     if ord == 0:
@@ -472,7 +450,7 @@ def vector_norm(
 def norm(x: ArrayLike, ord: Any = None, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tensor:
     """Return a norm of vectors along one axis, of matrices along two, or of all elements, as `numpy.linalg.norm`."""
     given = as_tensor(x)
-    axes = None if axis is None else tuple([axes_of(a, given.ndim)[0] for a in np.atleast_1d(axis).tolist()])
+    axes = None if axis is None else tuple([axis_of(a, given.ndim) for a in np.atleast_1d(axis).tolist()])
     if axes is None:
         if ord is None or given.ndim == 1:
             return vector_norm(given, keepdims=keepdims, ord=2 if ord is None else ord)
@@ -490,7 +468,7 @@ def norm(x: ArrayLike, ord: Any = None, axis: int | tuple[int, ...] | None = Non
     return made
 
 
-def _triangular(a: Chunk, b: Chunk, *, lower: bool) -> Chunk:
+def _solve_triangular(a: Chunk, b: Chunk, *, lower: bool) -> Chunk:
     from scipy.linalg import solve_triangular
 
     return solve_triangular(a, b, lower=lower)
@@ -506,8 +484,8 @@ def solve_triangular(a: ArrayLike, b: ArrayLike, lower: bool = False) -> Tensor:
     if not right.grid or right.shape[0] != left.shape[0] or len(left.grid) != 2:
         raise ValueError(f"solve_triangular: a has shape {left.shape} and b {right.shape}")
     dtype = np.result_type(own, _computed_in(right.dtype))
-    (made,) = stacks(_triangular, [left, right], [2, len(right.grid)], [(right.shape, dtype)], "solve", lower=lower)
-    return Tensor(made)
+    core, out = [2, len(right.grid)], [(right.shape, dtype)]
+    return Tensor(stacks(_solve_triangular, [left, right], core, out, "solve", lower=lower)[0])
 
 
 def _lu(x: Chunk) -> tuple[Any, ...]:
@@ -530,7 +508,7 @@ def lu(x: ArrayLike) -> tuple[Tensor, Tensor, Tensor]:
         p, lower, upper = (Tensor(one) for one in blocked_factorizations.lu(shaping.cast(node, dtype), _real(dtype)))
         return p, lower, upper
     needed("scipy")
-    p, lower, upper = _factored(_lu, node, [((m, m), _real(dtype)), ((m, k), dtype), ((k, n), dtype)], "lu")
+    p, lower, upper = _results(_lu, node, [((m, m), _real(dtype)), ((m, k), dtype), ((k, n), dtype)])
     return p, lower, upper
 
 

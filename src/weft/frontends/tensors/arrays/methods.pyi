@@ -10,7 +10,7 @@ from weft.frontends.tensors.arrays.interoperation import array_function as _arra
 from weft.frontends.tensors.arrays.joining import repeat as _repeat
 from weft.frontends.tensors.arrays.operators import Operators as _Operators
 from weft.frontends.tensors.arrays.products import dot as _dot
-from weft.frontends.tensors.arrays.searching import nonzero as _nonzero
+from weft.frontends.tensors.arrays.searching import nonzero as _nonzero, searchsorted as _searchsorted
 from weft.frontends.tensors.arrays.selection import choose as _choose, _compress_method as _compress_method
 from weft.frontends.tensors.arrays.selection import _fill as _fill, take as _take
 from weft.frontends.tensors.arrays.shapes import flatten as _flatten, ravel as _ravel
@@ -110,6 +110,7 @@ class Methods:
     repeat = _repeat
     reshape = _reshape_method
     round = _round
+    searchsorted = _searchsorted
     sort = _sort_in_place
     squeeze = _squeeze
     std = _std

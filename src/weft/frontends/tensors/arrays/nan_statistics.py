@@ -1,4 +1,4 @@
-"""Statistics that leave NaN out."""
+"""Statistics that ignore NaN."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _without_nan(x: ArrayLike, value: Any) -> Tensor:
     return Tensor(blocks.where(apply(np.isnan, Tensor(node)).node, value, node, node.dtype))
 
 
-@public("a", ignored="combine_size", out=3)
+@public("a", ignored="combine_size", out=3, summed=True)
 def nansum(
     x: ArrayLike,
     axis: Axis = None,
@@ -35,11 +35,11 @@ def nansum(
     initial: ArrayLike | None = None,
     where: ArrayLike = True,
 ) -> Tensor:
-    """Return the sum, NaN taken as 0."""
+    """Return the sum, with 0 for NaN."""
     return statistics.sum(_without_nan(x, 0), axis, dtype, keepdims=keepdims, initial=initial, where=where)
 
 
-@public("a", ignored="combine_size", out=3)
+@public("a", ignored="combine_size", out=3, summed=True)
 def nanprod(
     x: ArrayLike,
     axis: Axis = None,
@@ -48,19 +48,19 @@ def nanprod(
     initial: ArrayLike | None = None,
     where: ArrayLike = True,
 ) -> Tensor:
-    """Return the product, NaN taken as 1."""
+    """Return the product, with 1 for NaN."""
     return statistics.prod(_without_nan(x, 1), axis, dtype, keepdims=keepdims, initial=initial, where=where)
 
 
-@public("a", out=3)
+@public("a", out=3, summed=True)
 def nancumsum(x: ArrayLike, axis: int | None = None, dtype: DTypeLike = None) -> Tensor:
-    """Return running sums, NaN taken as 0."""
+    """Return cumulative sums, with 0 for NaN."""
     return cumsum(_without_nan(x, 0), axis, dtype)
 
 
-@public("a", out=3)
+@public("a", out=3, summed=True)
 def nancumprod(x: ArrayLike, axis: int | None = None, dtype: DTypeLike = None) -> Tensor:
-    """Return running products, NaN taken as 1."""
+    """Return cumulative products, with 1 for NaN."""
     return cumprod(_without_nan(x, 1), axis, dtype)
 
 
@@ -82,12 +82,12 @@ def nanmin(
     return statistics.extreme(np.fmin, x, axis, keepdims, "nanmin", initial, where)
 
 
-def _there(x: Tensor, where: Any) -> Any:
-    """Return which elements with `where` true are numbers; True: all."""
+def _not_nan(x: Tensor, where: Any) -> Any:
+    """Return the mask of the elements with `where` true that are not NaN; True for all elements."""
     if x.dtype.kind not in "fc":
         return where
-    there = apply(np.logical_not, apply(np.isnan, x))
-    return there if where is True else apply(np.logical_and, there, where)
+    mask = apply(np.logical_not, apply(np.isnan, x))
+    return mask if where is True else apply(np.logical_and, mask, where)
 
 
 @public("a", ignored="combine_size", out=3)
@@ -97,7 +97,7 @@ def nanmean(
 ) -> Tensor:
     """Return the mean of the elements other than NaN."""
     given = as_tensor(x)
-    return statistics.mean(given, axis, dtype, keepdims=keepdims, where=_there(given, where))
+    return statistics.mean(given, axis, dtype, keepdims=keepdims, where=_not_nan(given, where))
 
 
 @public("a", ignored="combine_size", out=3)
@@ -113,11 +113,11 @@ def nanvar(
 ) -> Tensor:
     """Return the variance of the elements other than NaN; NaN for at most `ddof` elements."""
     given = as_tensor(x)
-    there = _there(given, where)
-    made = statistics.var(given, axis, dtype, correction=ddof, keepdims=keepdims, where=there)
+    mask = _not_nan(given, where)
+    made = statistics.var(given, axis, dtype, correction=ddof, keepdims=keepdims, where=mask)
     if given.dtype.kind not in "fc":
         return made
-    few = apply(np.less_equal, statistics.sum(there, axis, keepdims=keepdims), ddof)
+    few = apply(np.less_equal, statistics.sum(mask, axis, keepdims=keepdims), ddof)
     return Tensor(blocks.where(few.node, np.nan, made.node, made.dtype))
 
 
@@ -137,27 +137,27 @@ def nanstd(
 
 @public("a", ignored="combine_size", out=2)
 def nanargmax(x: ArrayLike, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Return the place of the largest element that is not NaN. ValueError, when computed: all are."""
-    return _nan_place(statistics.argmax, -np.inf, x, axis, keepdims)
+    """Return the position of the largest element that is not NaN. ValueError, in the run: all are NaN."""
+    return _position(statistics.argmax, -np.inf, x, axis, keepdims)
 
 
 @public("a", ignored="combine_size", out=2)
 def nanargmin(x: ArrayLike, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Return the place of the smallest element that is not NaN. ValueError, when computed: all are."""
-    return _nan_place(statistics.argmin, np.inf, x, axis, keepdims)
+    """Return the position of the smallest element that is not NaN. ValueError, in the run: all are NaN."""
+    return _position(statistics.argmin, np.inf, x, axis, keepdims)
 
 
-def _nan_place(place: Any, instead: float, x: Any, axis: int | None, keepdims: bool) -> Tensor:
+def _position(place: Any, instead: float, x: Any, axis: int | None, keepdims: bool) -> Tensor:
     given = as_tensor(x)
     if given.dtype.kind not in "fc":
         return place(given, axis=axis, keepdims=keepdims)  # type: ignore[no-any-return]
     nan = apply(np.isnan, given)
     found = place(searching.where(nan, instead, given), axis=axis, keepdims=keepdims)
     none = statistics.all(nan, axis=axis, keepdims=keepdims)
-    return Tensor(blocks.elementwise(_some, [found.node, none.node], found.dtype, "nanarg"))
+    return Tensor(blocks.elementwise(_not_all_nan, [found.node, none.node], found.dtype, "nanarg"))
 
 
-def _some(found: Any, none: Any) -> Any:
+def _not_all_nan(found: Any, none: Any) -> Any:
     if np.any(none):
         raise ValueError("All-NaN slice encountered")
     return found

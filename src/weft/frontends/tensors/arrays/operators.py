@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,8 +44,18 @@ def _unary(ufunc: np.ufunc) -> Unary:
     return lambda self: apply(ufunc, self)
 
 
+def _of_time(other: Any) -> Any:
+    """Return a date, time or duration of Python as NumPy has it, and anything else as it is."""
+    if isinstance(other, timedelta):
+        return np.timedelta64(other)
+    return np.datetime64(other) if isinstance(other, date) else other
+
+
 def _compared(ufunc: np.ufunc) -> Binary:
     def method(self: Tensor, other: Any) -> Any:
+        if other is None and self.dtype.kind != "O":
+            ufunc(np.zeros(1, self.dtype), None)  # raises a TypeError that names the type of the elements
+        other = _of_time(other)
         return apply(ufunc, self, other) if isinstance(other, _OPERANDS) else NotImplemented
 
     return method
@@ -69,6 +80,7 @@ def _equality(ufunc: np.ufunc) -> Any:
     """Return `==` or `!=`, which have an answer for None, for text, and for arrays that cannot be compared."""
 
     def method(self: Tensor, other: Any) -> Any:
+        other = _of_time(other)
         if isinstance(other, _OPERANDS) and isinstance(other, Scalar):
             return apply(ufunc, self, other)
         if not (isinstance(other, _OPERANDS) or other is None or isinstance(other, str | bytes)):
@@ -86,6 +98,12 @@ def _floor_divide(x1: Any, x2: Any) -> Tensor:
     return floor_divide(x1, x2)
 
 
+def _power(x1: Any, x2: Any) -> Tensor:
+    """Return a power; NumPy squares for an exponent that is the number 2, which differs for booleans."""
+    squared = type(x2) is int and x2 == 2 and isinstance(x1, Tensor) and x1.dtype.kind == "b"
+    return apply(np.square, x1) if squared else apply(np.power, x1, x2)
+
+
 class Operators:
     """The operators of arrays, each of which is a method of `Tensor`."""
 
@@ -95,7 +113,7 @@ class Operators:
     __truediv__, __rtruediv__, __itruediv__ = _binary(_of(np.true_divide))
     __floordiv__, __rfloordiv__, __ifloordiv__ = _binary(_floor_divide)
     __mod__, __rmod__, __imod__ = _binary(_of(np.remainder))
-    __pow__, __rpow__, __ipow__ = _binary(_of(np.power))
+    __pow__, __rpow__, __ipow__ = _binary(_power)
     __and__, __rand__, __iand__ = _binary(_of(np.bitwise_and))
     __or__, __ror__, __ior__ = _binary(_of(np.bitwise_or))
     __xor__, __rxor__, __ixor__ = _binary(_of(np.bitwise_xor))

@@ -8,21 +8,24 @@ from typing import Any
 
 from weft.frontends.tensors.arrays.registry import expose
 
-_DEFAULTS: dict[str, Any] = {"chunk_size": None, "eager_mode": False, "show_progress": False}
+_DEFAULTS: dict[str, Any] = {"chunk_size": None, "eager_mode": False, "numpy_fallback": "warn", "show_progress": False}
+_FALLBACKS = ("allow", "forbid", "warn")
 
 
 class Options:
     """What can be chosen for the whole process.
 
     `chunk_size`: that of new arrays, where neither the call nor the session has one. `eager_mode`: arrays are computed
-    as soon as they are made. `show_progress`: bars on a terminal show how far a computation is, once it takes long.
-    AttributeError: there is no such option; TypeError: it has no such value.
+    as soon as they are made. `numpy_fallback`: functions of NumPy that Weft lacks compute their arguments; "warn" of
+    each once, "allow" or "forbid" them. `show_progress`: bars on a terminal show how far a computation is, once it
+    takes long. AttributeError: there is no such option; TypeError: it has no such value.
     """
 
     __slots__ = tuple(_DEFAULTS)
 
     chunk_size: int | None
     eager_mode: bool
+    numpy_fallback: str
     show_progress: bool
 
     def __init__(self) -> None:
@@ -35,6 +38,9 @@ class Options:
         if name == "chunk_size":
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise TypeError(f"the option chunk_size is {value!r}: give a number of elements, or None")
+        elif name == "numpy_fallback":
+            if value not in _FALLBACKS:
+                raise TypeError(f"the option numpy_fallback is {value!r}: give {', '.join(map(repr, _FALLBACKS))}")
         elif not isinstance(value, bool):
             raise TypeError(f"the option {name} is {value!r}: give True or False")
         object.__setattr__(self, name, value)

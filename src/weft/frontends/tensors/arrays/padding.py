@@ -15,12 +15,7 @@ from weft.frontends.tensors.arrays.registry import public
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import ArrayLike
 
-_SUMMARIES = {
-    "maximum": statistics.max,
-    "mean": statistics.mean,
-    "median": quantiles.median,
-    "minimum": statistics.min,
-}
+_SUMMARIES = {"maximum": statistics.max, "mean": statistics.mean, "median": quantiles.median, "minimum": statistics.min}
 """Modes of `pad` with a value computed from the whole line, or from its ends, at both ends."""
 
 
@@ -35,7 +30,7 @@ def pad(
     end_values: Any = 0,
     stat_length: Any = None,
 ) -> Tensor:
-    """Return an array with more at both ends of its axes: `constant_values`, or elements of its own.
+    """Return an array with more elements at both ends of its axes: `constant_values`, or its own elements.
 
     The modes are those of `numpy.pad` that have names, without "empty". NotImplementedError: another one.
     """
@@ -50,15 +45,20 @@ def pad(
         given = {axis % made.ndim: width for axis, width in pad_width.items()}
         pad_width = [given.get(axis, (0, 0)) for axis in range(made.ndim)]
         pad_width = [width if isinstance(width, tuple | list) else (width, width) for width in pad_width]
-    widths = np.broadcast_to(np.asarray(pad_width, INT), (made.ndim, 2)).tolist()
-    if min((n for both in widths for n in both), default=0) < 0:
+    numbers = np.asarray(pad_width)
+    if numbers.dtype.kind not in "iu":
+        raise TypeError("`pad_width` must be of integral type.")
+    if np.any(numbers < 0):
         raise ValueError("index can't contain negative values")
+    widths = np.broadcast_to(numbers.astype(INT), (made.ndim, 2)).tolist()
     values = np.broadcast_to(np.asarray(end_values if mode == "linear_ramp" else constant_values), (made.ndim, 2))
     near = np.broadcast_to(np.asarray(stat_length, object), (made.ndim, 2))
     for axis, (before, after) in enumerate(widths):
         if not before and not after:
             continue
         n = made.shape[axis]
+        if not n and mode != "constant":
+            raise ValueError(f"can't extend empty axis {axis} using modes other than 'constant' or 'empty'")
         if repeated:
             at = np.pad(np.arange(n), (before, after), mode=mode)  # type: ignore[call-overload]
             made = selection.take(made, creation.asarray(at), axis=axis)

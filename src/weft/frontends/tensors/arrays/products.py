@@ -19,14 +19,14 @@ from weft.frontends.tensors.arrays.statistics import sum as total
 from weft.frontends.tensors.blocked_products import matmul as matmul_nodes
 from weft.frontends.tensors.blocks import elementwise, whole_along
 from weft.frontends.tensors.nodes import ArrayNode
-from weft.frontends.tensors.reductions import axes_of
+from weft.frontends.tensors.reductions import axis_of
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.nodes import ArrayNode
     from weft.frontends.tensors.types import ArrayLike, Chunk
 
 
-@public("a", "b", also="linalg.matmul", refused="sparse")
+@public("a", "b", also="linalg.matmul", refused="sparse", out=2)
 @needs_lengths
 def matmul(x1: ArrayLike, x2: ArrayLike, /, *, order: str = "K") -> Tensor:
     """Return the matrix product; axes before the last two are broadcast. ValueError: the shapes do not fit.
@@ -66,6 +66,18 @@ def outer(a: ArrayLike, b: ArrayLike) -> Tensor:
     return vector_outer(ravel(a), ravel(b))
 
 
+@public()
+@needs_lengths
+def kron(a: ArrayLike, b: ArrayLike) -> Tensor:
+    """Return the Kronecker product: blocks of one array, each multiplied by an element of the other."""
+    x, y = as_tensor(a), as_tensor(b)
+    n = max(x.ndim, y.ndim)
+    left, right = ((1,) * (n - one.ndim) + one.shape for one in (x, y))
+    x = reshape(x, tuple([k for size in left for k in (size, 1)]))
+    y = reshape(y, tuple([k for size in right for k in (1, size)]))
+    return reshape(apply(np.multiply, x, y), tuple([p * q for p, q in zip(left, right, strict=True)]))
+
+
 def _cross(a: Chunk, b: Chunk, *, axis: int) -> Chunk:
     return np.cross(a, b, axis=axis)
 
@@ -73,13 +85,16 @@ def _cross(a: Chunk, b: Chunk, *, axis: int) -> Chunk:
 @public(also="linalg.matrix_transpose")
 def matrix_transpose(x: ArrayLike, /) -> Tensor:
     """Return the transposes of matrices; ValueError for fewer than two axes."""
-    return Tensor(as_node(x)).mT
+    made = Tensor(as_node(x))
+    if made.ndim < 2:
+        raise ValueError(f"Input array must be at least 2-dimensional, but it is {made.ndim}")
+    return made.mT
 
 
 def _paired(x1: Any, x2: Any, axis: int, name: str) -> tuple[ArrayNode, ArrayNode, int]:
     """Return two arrays, and an axis, counted from the end, along which both are equally long."""
     left, right = as_node(x1), as_node(x2)
-    from_end = {axes_of(axis, len(node.grid))[0] - len(node.grid) for node in (left, right)}
+    from_end = {axis_of(axis, len(node.grid)) - len(node.grid) for node in (left, right)}
     if len(from_end) > 1:
         raise ValueError(f"axis {axis} of {name} is not the same of both arrays; count it from the end")
     (at,) = from_end
@@ -121,11 +136,11 @@ def tensordot(x1: ArrayLike, x2: ArrayLike, /, axes: int | tuple[Sequence[int], 
     one, two = len(left.grid), len(right.grid)
     if isinstance(axes, int):
         if not 0 <= axes <= min(one, two):
-            raise ValueError(f"axes is {axes}; the arrays have {one} and {two} axes")
+            raise np.exceptions.AxisError(f"axes is {axes}; the arrays have {one} and {two} axes")
         first, second = list(range(one - axes, one)), list(range(axes))
     else:
         given = [list(part) if isinstance(part, Sequence) else [part] for part in axes]
-        first, second = [[axes_of(a, n)[0] for a in part] for part, n in zip(given, (one, two), strict=True)]
+        first, second = [[axis_of(a, n) for a in part] for part, n in zip(given, (one, two), strict=True)]
     if len(first) != len(second) or [left.shape[a] for a in first] != [right.shape[a] for a in second]:
         raise ValueError(f"shape-mismatch for sum: {left.shape} along {first}, {right.shape} along {second}")
     free, kept = [a for a in range(one) if a not in first], [a for a in range(two) if a not in second]

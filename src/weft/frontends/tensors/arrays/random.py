@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import operator
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -28,8 +29,7 @@ from weft.frontends.tensors.arrays.sorting import argsort
 from weft.frontends.tensors.blocks import fitted
 from weft.frontends.tensors.chunks import Cut, Grid, blocks
 from weft.frontends.tensors.nodes import ArrayNode
-from weft.frontends.tensors.reductions import axes_of
-from weft.model.errors import UsageError
+from weft.frontends.tensors.reductions import axis_of
 
 if TYPE_CHECKING:
     import builtins
@@ -38,8 +38,11 @@ if TYPE_CHECKING:
 
 
 def _size(size: Size) -> tuple[int, ...]:
-    given = () if size is None else (size,) if not isinstance(size, Sequence) else tuple(size)
-    if any(not hasattr(n, "__index__") or n < 0 for n in given):
+    several = isinstance(size, Sequence | np.ndarray) and np.ndim(size)
+    given: Any = () if size is None else tuple(size) if several else (size,)  # type: ignore[arg-type]
+    if not all(hasattr(n, "__index__") for n in given):
+        raise TypeError(f"size is {size!r}: give whole numbers")
+    if any(n < 0 for n in given):
         raise ValueError(f"size is {size!r}: give whole numbers that are not negative")
     return tuple([int(n) for n in given])
 
@@ -53,6 +56,8 @@ def _parameter(value: Any) -> Any:
 
 
 _NEEDED = object()
+_STANDARD = {"uniform": "random", "normal": "standard_normal", "exponential": "standard_exponential"}
+"""The distributions without parameters whose numbers are shifted and scaled."""
 
 
 def _distribution(method: str, *, result: DType = FLOAT, **parameters: Any) -> Callable[..., Tensor]:
@@ -95,7 +100,7 @@ def _as_in_mars(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
 class Generator:
     """Makes random arrays from a seed: as `numpy.random.Generator`, with `chunk_size`."""
 
-    def __init__(self, seed: int | Sequence[int] | None = None) -> None:
+    def __init__(self, seed: Any = None) -> None:
         self._entropy = _entropy(seed)
         self._calls = itertools.count()
         self._lock = threading.Lock()
@@ -164,27 +169,32 @@ class Generator:
     @_as_in_mars
     def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Size = None, *, chunk_size: ChunkSize = None) -> Tensor:
         """Return numbers evenly spread over [low, high)."""
-        return self._scaled(self.random, low, _minus(high, low), size, chunk_size)
+        return self._scaled("uniform", (low, high), size, chunk_size)
 
     @_as_in_mars
     def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Size = None, *, chunk_size: ChunkSize = None) -> Tensor:
         """Return normal numbers of mean `loc` and standard deviation `scale`."""
-        _not_negative(scale)
-        return self._scaled(self.standard_normal, loc, scale, size, chunk_size)
+        return self._scaled("normal", (loc, scale), size, chunk_size)
 
     @_as_in_mars
     def exponential(self, scale: Any = 1.0, size: Size = None, *, chunk_size: ChunkSize = None) -> Tensor:
         """Return exponential numbers of mean `scale`."""
-        _not_negative(scale)
-        return self._scaled(self.standard_exponential, 0.0, scale, size, chunk_size)
+        return self._scaled("exponential", (scale,), size, chunk_size)
 
-    def _scaled(self, draw: Callable[..., Tensor], shift: Any, scale: Any, size: Size, chunk_size: ChunkSize) -> Tensor:
-        if size is None:
-            size = np.broadcast_shapes(np.shape(_shape_of(shift)), np.shape(_shape_of(scale)))
-        made = draw(size, chunk_size=chunk_size)
-        if not (isinstance(scale, int | float) and scale == 1):
+    def _scaled(self, method: str, args: Sequence[Any], size: Size, chunk_size: ChunkSize) -> Tensor:
+        """Return numbers of a distribution; of parameters without axes, those of a standard one, shifted and scaled."""
+        given = [_parameter(one) for one in args]
+        if any(isinstance(one, ArrayNode) for one in given):
+            return self._drawn(method, args, size, FLOAT, chunk_size)
+        getattr(np.random.default_rng(0), method)(*given, size=0)  # NumPy checks the parameters
+        low, *high = map(float, given)
+        shift, scale = (low, high[0]) if high else (0.0, low)
+        if method == "uniform":
+            scale -= shift
+        made = self._streamed(_STANDARD[method], size, FLOAT, chunk_size)
+        if scale != 1:
             made = apply(np.multiply, made, scale)
-        return made if isinstance(shift, int | float) and shift == 0 else apply(np.add, made, shift)
+        return made if shift == 0 else apply(np.add, made, shift)
 
     @_as_in_mars
     def integers(
@@ -217,14 +227,10 @@ class Generator:
         """Return elements of `a` along an axis (of `range(a)` for a number), each drawn by itself or, without
         `replace`, once.
         """
-        values = None if isinstance(a, int | np.integer) else Tensor(as_node(a))
-        axis = 0 if values is None else axes_of(axis, values.ndim)[0]
-        n = int(a) if values is None else values.shape[axis]
+        values, n, axis = _population(operator.index(a) if _is_whole(a) else a, axis)
         shape = _size(size)
         weights = None if p is None else tuple(np.asarray(p.fetch() if isinstance(p, Tensor) else p, FLOAT).tolist())
-        chunks = chunk_size if replace else shape
-        if not replace and not shape:
-            chunks = None
+        chunks = chunk_size if replace or not shape else tuple([max(length, 1) for length in shape])
         more: dict[str, Any] = {"replace": replace}
         if weights is not None:
             more["p"] = weights
@@ -233,9 +239,8 @@ class Generator:
 
     def permutation(self, x: Any, axis: int = 0, *, chunk_size: ChunkSize = None) -> Tensor:
         """Return the elements of an array (of `range(x)` for a number) along an axis, in random order."""
-        values = None if isinstance(x, int | np.integer) else Tensor(as_node(x))
-        axis = 0 if values is None else axes_of(axis, values.ndim)[0]
-        n = int(x) if values is None else values.shape[axis]
+        values, n, axis = _population(x, axis)
+        n = max(n, 0)
         at = self._drawn("choice", (n,), (n,), INT, (max(n, 1),), {"replace": False})
         made = at if values is None else values[(*[slice(None)] * axis, at)]
         return made if chunk_size is None else made.rechunk(chunk_size)
@@ -245,8 +250,7 @@ class Generator:
         values = Tensor(as_node(x))
         if axis is None:
             return Tensor(self.permutation(values.reshape(-1)).reshape(values.shape).node)
-        keys = self.random(values.shape, chunk_size=values.chunks if values.ndim else None)
-        return take_along_axis(values, argsort(keys, axis=axis), axis=axis)
+        return take_along_axis(values, argsort(self.random(values.shape), axis=axis), axis=axis)
 
     def shuffle(self, x: Tensor, axis: int = 0) -> None:
         """Shuffle the elements of an array along an axis. TypeError: it is not a Weft array."""
@@ -294,12 +298,14 @@ class Generator:
     @_as_in_mars
     def multinomial(self, n: int, pvals: Any, size: Size = None, *, chunk_size: ChunkSize = None) -> Tensor:
         """Return how often each of several outcomes came in `n` draws; outcomes are along the last axis."""
-        return self._vectors("multinomial", (int(n), _numbers(pvals)), len(_numbers(pvals)), size, INT, chunk_size)
+        if np.ndim(n) or np.ndim(_numbers(pvals)) > 1:
+            raise ValueError("n is one number and pvals one vector: call multinomial for each of several")
+        return self._vectors("multinomial", (int(n), _numbers(pvals)), size, INT, chunk_size)
 
     @_as_in_mars
     def dirichlet(self, alpha: Any, size: Size = None, *, chunk_size: ChunkSize = None) -> Tensor:
         """Return vectors of shares that add up to 1."""
-        return self._vectors("dirichlet", (_numbers(alpha),), len(_numbers(alpha)), size, FLOAT, chunk_size)
+        return self._vectors("dirichlet", (_numbers(alpha),), size, FLOAT, chunk_size)
 
     @_as_in_mars
     def multivariate_normal(
@@ -316,12 +322,11 @@ class Generator:
         middle = _numbers(mean)
         np.random.default_rng(0).multivariate_normal(middle, _values(cov), 0, check_valid=check_valid, tol=tol)  # type: ignore[arg-type]
         spread = tuple([tuple(row) for row in np.asarray(_values(cov), FLOAT).tolist()])
-        return self._vectors("multivariate_normal", (middle, spread), len(middle), size, FLOAT, chunk_size)
+        return self._vectors("multivariate_normal", (middle, spread), size, FLOAT, chunk_size)
 
-    def _vectors(
-        self, method: str, args: Sequence[Any], n: int, size: Size, dtype: DType, chunk_size: ChunkSize
-    ) -> Tensor:
-        getattr(np.random.default_rng(0), method)(*args, size=0)
+    def _vectors(self, method: str, args: Sequence[Any], size: Size, dtype: DType, chunk_size: ChunkSize) -> Tensor:
+        """Return draws that are as long as the last parameter, which NumPy checks."""
+        n = getattr(np.random.default_rng(0), method)(*args, size=0).shape[-1]
         grid, block = self._cut(_size(size), dtype, chunk_size)
         return Tensor(random_streams.vectors(method, args, (*grid, Cut.even(n, max(n, 1))), self._seed(), dtype, block))
 
@@ -360,7 +365,7 @@ class RandomState(Generator):
             low, high = 1, low
         return self.integers(low, high, size, INT, True, chunk_size=chunk_size)
 
-    def seed(self, seed: int | Sequence[int] | None = None) -> None:
+    def seed(self, seed: Any = None) -> None:
         """Begin again with another seed."""
         with self._lock:
             self._entropy = _entropy(seed)
@@ -368,40 +373,55 @@ class RandomState(Generator):
 
 
 def _entropy(seed: Any) -> tuple[int, ...]:
-    words: Any = [seed] if seed is None or isinstance(seed, int | np.integer) else seed
-    if words == [None]:
+    if seed is None:
         return (secrets.randbits(128),)
-    if not isinstance(words, Sequence) or not all(isinstance(one, int | np.integer) and one >= 0 for one in words):
-        raise UsageError(f"seed is {seed!r}", hint="Give a whole number that is not negative, or several.")
-    return tuple([int(one) for one in words])
-
-
-def _minus(high: Any, low: Any) -> Any:
-    if isinstance(high, int | float) and isinstance(low, int | float):
-        return high - low
-    return apply(np.subtract, high, low)
-
-
-def _not_negative(scale: Any) -> None:
-    if isinstance(scale, int | float) and scale < 0:
-        raise ValueError("scale < 0")
-
-
-def _shape_of(value: Any) -> Any:
-    return np.empty(value.shape) if isinstance(value, Tensor) else value
+    if isinstance(seed, Generator):
+        return seed._seed()
+    if isinstance(seed, np.random.Generator | np.random.RandomState):
+        return tuple([int(word) for word in np.frombuffer(seed.bytes(16), np.uint32)])
+    if isinstance(seed, np.random.BitGenerator):
+        return _entropy(np.random.Generator(seed))
+    if isinstance(seed, np.random.SeedSequence):
+        return tuple([int(word) for word in seed.generate_state(4)])
+    words = np.atleast_1d(np.asarray(seed)).tolist()
+    if any(isinstance(one, bool) or not isinstance(one, int) for one in words):
+        raise TypeError(f"seed is {seed!r}: give whole numbers that are not negative, a generator or a SeedSequence")
+    if any(one < 0 for one in words):
+        raise ValueError(f"seed is {seed!r}: give whole numbers that are not negative")
+    return tuple(words)
 
 
 def _values(value: Any) -> Any:
     return value.fetch() if isinstance(value, Tensor) else value
 
 
-def _numbers(value: Any) -> tuple[float, ...]:
-    return tuple(np.asarray(_values(value), FLOAT).tolist())
+def _numbers(value: Any) -> Any:
+    """Return a parameter as a tuple of numbers, or as the number that it is."""
+    found = np.asarray(_values(value), FLOAT)
+    return tuple(found.tolist()) if found.ndim else found.item()
 
 
-def default_rng(seed: int | Sequence[int] | None = None) -> Generator:
-    """Return a generator; without a seed its numbers are other ones each time."""
-    return Generator(seed)
+def _is_whole(value: Any) -> bool:
+    """Say whether a value is an array of whole numbers without axes."""
+    return isinstance(value, Tensor | np.ndarray) and not value.ndim and value.dtype.kind in "iu"
+
+
+def _population(given: Any, axis: int) -> tuple[Tensor | None, int, int]:
+    """Return the array to draw from, None for `range` of a number, and its length along an axis from 0 up."""
+    if isinstance(given, int | np.integer):
+        return None, int(given), 0
+    values = Tensor(as_node(given))
+    axis = axis_of(axis, values.ndim)
+    return values, values.shape[axis], axis
+
+
+def default_rng(seed: Any = None) -> Generator:
+    """Return a generator; without a seed its numbers are other ones each time.
+
+    `seed` is a whole number, an array of them, or a `SeedSequence`. A generator of NumPy is drawn from for the seed; a
+    generator of Weft is returned itself. TypeError, ValueError: `seed` is something else.
+    """
+    return seed if isinstance(seed, Generator) else Generator(seed)
 
 
 shared = RandomState()

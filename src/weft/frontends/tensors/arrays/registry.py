@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from functools import cache, wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar, overload
 
+import numpy as np
+
 Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
 Defined = TypeVar("Defined")
@@ -72,6 +74,7 @@ def public(
     refused: str = "",
     method: bool | str = False,
     out: int,
+    summed: bool = False,
 ) -> Callable[[Callable[..., Returned]], Callable[..., Returned]]: ...
 def public(
     *first: str,
@@ -81,6 +84,7 @@ def public(
     refused: str = "",
     method: bool | str = False,
     out: int | None = None,
+    summed: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make a function public by its own name: a decorator.
 
@@ -88,7 +92,7 @@ def public(
     several for one parameter are separated by spaces. `also` are other public names, as `name` or `space.name`.
     `ignored` are keywords of Mars that change no result, `refused` those for missing features. `method` makes it a
     method of arrays, under its own name or under the given ones. With `out` it takes the array for the result, by this
-    name or as the argument of this number.
+    name or as the argument of this number; if it is `summed`, the result is computed in the type of that array.
     """
 
     def mark(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -99,7 +103,7 @@ def public(
             expose(module, f"{name}={alias}", space=where or space)
         if method:
             expose(module, name if method is True else f"{name}={method}".replace(" ", f" {name}="), space=METHODS)
-        return _adapted(function, name, first, ignored, refused, out)
+        return _adapted(function, name, first, ignored, refused, out, summed)
 
     return mark
 
@@ -121,23 +125,29 @@ def _keywords(function: Callable[..., Any]) -> frozenset[str]:
 
 
 def _adapted(
-    function: Callable[..., Any], name: str, first: tuple[str, ...], ignored: str, refused: str, out: int | None
+    function: Callable[..., Any],
+    name: str,
+    first: tuple[str, ...],
+    ignored: str,
+    refused: str,
+    out: int | None,
+    summed: bool = False,
 ) -> Callable[..., Any]:
     """Let a function also take the arguments of NumPy's and Mars's functions of its name."""
     if not (first or ignored or refused or out is not None):
         return function
-    others = tuple([tuple(one.split()) for one in first])
-    unused, not_here = frozenset(ignored.split()), frozenset(refused.split())
+    aliases = tuple([tuple(names.split()) for names in first])
+    ignored_keywords, refused_keywords = frozenset(ignored.split()), frozenset(refused.split())
 
     def renamed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         for key in kwargs.keys() - _keywords(function):
-            if key in unused:
+            if key in ignored_keywords:
                 del kwargs[key]
-            elif key in not_here and kwargs.pop(key):
+            elif key in refused_keywords and kwargs.pop(key):
                 raise TypeError(f"{name}: {key}=True: {_REFUSALS[key]}")
-        for at, aliases in enumerate(others):
+        for at, names in enumerate(aliases):
             if at == len(args):
-                args += tuple([kwargs.pop(one) for one in aliases if one in kwargs][:1])
+                args += tuple([kwargs.pop(name) for name in names if name in kwargs][:1])
         return args
 
     @wraps(function)
@@ -150,6 +160,10 @@ def _adapted(
                 args = renamed(args, kwargs)
         if out is not None and len(args) > out:
             into, args = args[out], (*args[:out], *args[out + 1 :])
+        if summed and into is not None and kwargs.get("dtype") is None and len(args) < 3:
+            given = getattr(args[0], "dtype", None) or np.asarray(args[0]).dtype
+            if np.can_cast(given, into.dtype, "same_kind"):
+                kwargs["dtype"] = into.dtype
         made = function(*args, **kwargs)
         return made if into is None else made._put_into(into)
 

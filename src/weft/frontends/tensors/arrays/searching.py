@@ -40,7 +40,7 @@ def where(condition: ArrayLike, x1: Any = _NONE, x2: Any = _NONE, /) -> Any:
 
 def _held(value: Any, dtype: DType) -> Any:
     """Return a node as it is, a number as one of that type: OverflowError if it cannot be."""
-    return value if isinstance(value, ArrayNode) else np.asarray(value, dtype)[()].item()
+    return value if isinstance(value, ArrayNode) or dtype.kind == "O" else np.asarray(value, dtype)[()].item()
 
 
 @public("a", method=True)
@@ -53,7 +53,7 @@ def nonzero(x: ArrayLike, /) -> tuple[Tensor, ...]:
     return ExecutableTuple([Tensor(one) for one in ordering.nonzero(node)])
 
 
-@public("a", "v", ignored="combine_size")
+@public("a", "v", ignored="combine_size", method=True)
 @needs_lengths
 def searchsorted(x1: ArrayLike, x2: ArrayLike, /, side: str = "left", sorter: Any = None) -> Tensor:
     """Return the insertion positions of `x2` in `x1`, which is sorted, or sorted by the order `sorter`."""
@@ -71,14 +71,14 @@ def searchsorted(x1: ArrayLike, x2: ArrayLike, /, side: str = "left", sorter: An
 @public("a")
 @needs_lengths
 def flatnonzero(x: ArrayLike) -> Tensor:
-    """Return the places of the elements that are not zero, in the flat array."""
+    """Return the positions of the non-zero elements in the flattened array."""
     return Tensor(ordering.nonzero(ravel(x).node)[0])
 
 
 @public("a")
 @needs_lengths
 def argwhere(x: ArrayLike) -> Tensor:
-    """Return the coordinates of the elements that are not zero, a row for each."""
+    """Return the coordinates of the non-zero elements, one row for each element."""
     node = as_node(x)
     if not node.grid:  # as in NumPy: no coordinates, and a row if the element is not zero
         return argwhere(Tensor(indexing.expand(node, [0])))[:, :0]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.frontends.tensors import blocks, indexing, ordering, reductions, shaping
+from weft.frontends.tensors import blocks, indexing, ordering, shaping
 from weft.frontends.tensors.arrays import searching, shapes
-from weft.frontends.tensors.arrays.array import Tensor, as_tensor
+from weft.frontends.tensors.arrays.array import Tensor, apply, as_tensor
 from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.dtypes import INT
@@ -17,7 +17,7 @@ from weft.frontends.tensors.arrays.executables import ExecutableTuple
 from weft.frontends.tensors.arrays.registry import method, public
 from weft.frontends.tensors.arrays.searching import flatnonzero
 from weft.frontends.tensors.arrays.shapes import ravel
-from weft.frontends.tensors.reductions import axes_of
+from weft.frontends.tensors.reductions import axis_of
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import ArrayLike, Chunk
@@ -27,15 +27,23 @@ if TYPE_CHECKING:
 def compress(condition: ArrayLike, x: ArrayLike, axis: int | None = None) -> Tensor:
     """Return the elements along an axis for which a condition holds."""
     given = ravel(x) if axis is None else as_tensor(x)
-    (along,) = reductions.axes_of(axis or 0, given.ndim)
+    along = axis_of(axis or 0, given.ndim)
+    if np.ndim(condition) != 1:
+        raise ValueError("condition must be a 1-d array")
     places = flatnonzero(condition) if isinstance(condition, Tensor) else np.flatnonzero(condition)
     return take(given, places, axis=along)
 
 
 @public("a", method=True, out=3)
 @needs_lengths
-def take(x: ArrayLike, indices: ArrayLike, /, axis: int | None = None) -> Tensor:
-    """Return elements along an axis by their numbers; without an axis, of the flat array."""
+def take(x: ArrayLike, indices: ArrayLike, /, axis: int | None = None, mode: str = "raise") -> Tensor:
+    """Return elements along an axis by their positions; by default of the flattened array.
+
+    Positions out of bounds are an IndexError, or with `mode` "wrap" counted on from the start, or with "clip" the
+    nearest there are.
+    """
+    if mode not in ("raise", "wrap", "clip"):
+        raise ValueError(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {mode!r})")
     node, numbers = as_node(x), as_node(indices)
     if numbers.dtype.kind not in "iu":
         raise TypeError(f"indices are whole numbers, not {numbers.dtype}")
@@ -43,19 +51,28 @@ def take(x: ArrayLike, indices: ArrayLike, /, axis: int | None = None) -> Tensor
         if len(node.grid) != 1:
             node = shaping.reshape(node, (node.size,))
         axis = 0
-    return Tensor(indexing.take(node, numbers, axes_of(axis, len(node.grid))[0]))
+    along = axis_of(axis, len(node.grid))
+    if mode == "wrap":
+        numbers = apply(np.remainder, Tensor(numbers), node.shape[along]).node
+    elif mode == "clip":
+        numbers = apply(np.minimum, apply(np.maximum, Tensor(numbers), 0), node.shape[along] - 1).node
+    return Tensor(indexing.take(node, numbers, along))
 
 
 @public()
 @needs_lengths
 def take_along_axis(x: ArrayLike, indices: ArrayLike, /, axis: int = -1) -> Tensor:
-    """Return elements along an axis, by an index for each place of the other axes, which are broadcast."""
+    """Return elements along an axis, by an index for each position on the other axes, which are broadcast."""
     node, numbers = as_node(x), as_node(indices)
     if numbers.dtype.kind not in "iu":
         raise IndexError(f"`indices` must be an integer array, not {numbers.dtype}")
     if len(node.grid) != len(numbers.grid):
         raise ValueError("`indices` and `x` must have the same number of dimensions")
-    return Tensor(ordering.take_along(node, numbers, axes_of(axis, len(node.grid))[0]))
+    along = axis_of(axis, len(node.grid))
+    pairs = zip(node.shape, numbers.shape, strict=True)
+    if any(n != m and 1 not in (n, m) for a, (n, m) in enumerate(pairs) if a != along):
+        raise IndexError(f"shape mismatch: indices of shape {numbers.shape} for an array of shape {node.shape}")
+    return Tensor(ordering.take_along(node, numbers, along))
 
 
 @public()
@@ -94,13 +111,14 @@ def _chosen(a: Chunk, *choices: Chunk, mode: str) -> Chunk:
 
 
 @public("indices", "dims")
-def unravel_index(indices: ArrayLike, shape: Sequence[int], order: str = "C") -> tuple[Tensor, ...]:
+def unravel_index(indices: ArrayLike, shape: int | Sequence[int], order: str = "C") -> tuple[Tensor, ...]:
     """Return the coordinates that numbers in the flat array stand for. ValueError: a number is out of bounds."""
     given = as_tensor(indices)
+    shape = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
     if order not in ("C", "F"):
         raise ValueError("only 'C' or 'F' order is permitted")
     made = [
-        Tensor(blocks.elementwise(_coordinate, [given.loose], INT, "unravel", shape=tuple(shape), order=order, at=at))
+        Tensor(blocks.elementwise(_coordinate, [given.loose], INT, "unravel", shape=shape, order=order, at=at))
         for at in range(len(shape))
     ]
     return ExecutableTuple(made)

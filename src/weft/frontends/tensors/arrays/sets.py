@@ -16,8 +16,8 @@ from weft.frontends.tensors.arrays.executables import ExecutableTuple, together
 from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.blocks import in_one
 from weft.frontends.tensors.chunks import Cut
-from weft.frontends.tensors.nodes import ArrayNode, NodeInput
-from weft.operators.regions import KernelKind
+from weft.frontends.tensors.distinct_values import Wanted
+from weft.frontends.tensors.nodes import call
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import ArrayLike, Chunk
@@ -52,32 +52,36 @@ class UniqueInverse(NamedTuple):
 @public()
 @needs_lengths
 def unique_all(x: ArrayLike, /) -> UniqueAll:
-    """Return the values of an array, ascending, their first places in the flat array, inverse and counts."""
-    values, indices, inverse, counts = ordering.unique(as_node(x))
-    return UniqueAll(Tensor(values), Tensor(indices), Tensor(inverse), Tensor(counts))
+    """Return the values of an array, ascending, first positions in the flattened array, inverse and counts."""
+    return UniqueAll(*_determined(x, Wanted(one_nan=False, firsts=True, counts=True, numbers=True)))
 
 
 @public()
 @needs_lengths
 def unique_counts(x: ArrayLike, /) -> UniqueCounts:
     """Return the values of an array, ascending, and how often each is there; NaNs are all different."""
-    values, _, _, counts = ordering.unique(as_node(x), firsts=False)
-    return UniqueCounts(Tensor(values), Tensor(counts))
+    return UniqueCounts(*_determined(x, Wanted(one_nan=False, counts=True)))
 
 
 @public()
 @needs_lengths
 def unique_inverse(x: ArrayLike, /) -> UniqueInverse:
     """Return the values of an array, ascending, and for each element which of them it is."""
-    values, _, inverse, _ = ordering.unique(as_node(x))
-    return UniqueInverse(Tensor(values), Tensor(inverse))
+    return UniqueInverse(*_determined(x, Wanted(one_nan=False, numbers=True)))
 
 
 @public()
 @needs_lengths
 def unique_values(x: ArrayLike, /) -> Tensor:
     """Return the values of an array, ascending; NaNs are all different."""
-    return Tensor(ordering.unique_values(as_node(x)))
+    (values,) = _determined(x, Wanted(one_nan=False))
+    return values
+
+
+def _determined(x: Any, wanted: Wanted) -> list[Tensor]:
+    """Return the values of an array, and of first positions, numbers and counts what is wanted."""
+    found = ordering.unique(as_node(x), wanted)
+    return [Tensor(one) for one in (found.values, found.firsts, found.numbers, found.counts) if one is not None]
 
 
 @public("element", "test_elements", ignored="assume_unique")
@@ -88,8 +92,8 @@ def isin(x1: ArrayLike, x2: ArrayLike, /, invert: bool = False) -> Tensor:
     return Tensor(ordering.isin(left, as_node(x2, left.dtype), invert=invert))
 
 
-def _unique_of(x: Chunk, *, axis: int, at: int) -> Chunk:
-    return np.unique(x, True, True, True, axis=axis)[at]
+def _unique_of(x: Chunk, *, axis: int, at: int, equal_nan: bool) -> Chunk:
+    return np.unique(x, True, True, True, axis=axis, equal_nan=equal_nan)[at]
 
 
 @public("ar", ignored="aggregate_size")
@@ -99,38 +103,32 @@ def unique(
     return_inverse: bool = False,
     return_counts: bool = False,
     axis: int | None = None,
+    *,
+    equal_nan: bool = True,
 ) -> Any:
-    """Return the values of an array, ascending; with `axis`, the different slices along it. NaN is one value.
+    """Return the values of an array, ascending; with `axis`, the different slices along it.
 
-    On request: their first positions, the value number of each element, and counts. With `axis` the
-    array is read as one chunk.
+    NaN is one value, or with `equal_nan` false as many as there are. On request: the first positions of the values,
+    the value number of each element, and counts. With `axis` the array is read as one chunk.
     """
-    wanted = [True, return_index, return_inverse, return_counts]
-    if axis is None and not any(wanted[1:]):
-        return Tensor(ordering.unique_values(as_node(x), one_nan=True))
     if axis is None:
-        made = [Tensor(one) for one in ordering.unique(as_node(x), one_nan=True, firsts=return_index)]
+        chosen = _determined(x, Wanted(bool(equal_nan), bool(return_index), bool(return_counts), bool(return_inverse)))
     else:
-        made = _slices(x, axis)
-    chosen = [one for one, want in zip(made, wanted, strict=True) if want]
+        wanted = [True, return_index, return_inverse, return_counts]
+        chosen = [one for one, want in zip(_slices(x, axis, equal_nan), wanted, strict=True) if want]
     return chosen[0] if len(chosen) == 1 else ExecutableTuple(chosen)
 
 
-def _slices(x: Any, axis: int) -> list[Tensor]:
+def _slices(x: Any, axis: int, equal_nan: bool) -> list[Tensor]:
     given = as_tensor(x)
-    along = reductions.axes_of(axis, given.ndim)[0]
+    along = reductions.axis_of(axis, given.ndim)
     node = in_one(given.node)
-    kwargs = {"axis": along}
     cut = Cut.unknown(1)
     grid = tuple([cut if a == along else one for a, one in enumerate(node.grid)])
-    flat = (Cut.even(node.shape[along], max(node.shape[along], 1)),)
+    flat = (Cut.whole(node.shape[along]),)
     kinds = [(grid, node.dtype), ((cut,), INT), (flat, INT), ((cut,), INT)]
     return [
-        Tensor(
-            ArrayNode(
-                KernelKind.CALL, _unique_of, [NodeInput(node)], cuts, dtype, kwargs={**kwargs, "at": at}, name="unique"
-            )
-        )
+        Tensor(call(_unique_of, node, cuts, dtype, name="unique", axis=along, at=at, equal_nan=equal_nan))
         for at, (cuts, dtype) in enumerate(kinds)
     ]
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.frontends.tensors import blocks, indexing, reductions, shaping
+from weft.frontends.tensors import blocks, indexing, shaping
 from weft.frontends.tensors.arrays import chunking, views
 from weft.frontends.tensors.arrays.array import Tensor, as_tensor, viewed
 from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.registry import method, public
-from weft.frontends.tensors.reductions import axes_of
+from weft.frontends.tensors.reductions import axes_of, axis_of
 from weft.frontends.tensors.unknown_lengths import stand_in
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _axis(axis: int, ndim: int) -> int:
-    return axes_of(axis, ndim)[0]
+    return axis_of(axis, ndim)
 
 
 def _order(axes: Any, ndim: int) -> tuple[int, ...]:
@@ -31,7 +31,7 @@ def _order(axes: Any, ndim: int) -> tuple[int, ...]:
 @public()
 @needs_lengths
 def permute_dims(x: ArrayLike, /, axes: tuple[int, ...]) -> Tensor:
-    """Put the axes into another order."""
+    """Permute the axes."""
     node = as_node(x)
     order = _order(axes, len(node.grid))
     if sorted(order) != list(range(len(node.grid))):
@@ -42,7 +42,7 @@ def permute_dims(x: ArrayLike, /, axes: tuple[int, ...]) -> Tensor:
 @public("a")
 @needs_lengths
 def moveaxis(x: ArrayLike, source: Any, destination: Any, /) -> Tensor:
-    """Move axes to other places; the others keep their order."""
+    """Move axes to other positions; the remaining axes keep their order."""
     node = as_node(x)
     ndim = len(node.grid)
     src = _order(source if isinstance(source, tuple | list) else (source,), ndim)
@@ -69,16 +69,16 @@ def _reshaping(shape: Any) -> views.Reshaped:
 @public("a", "newshape")
 @needs_lengths(sample=_reshaped_sample)
 def reshape(x: ArrayLike, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Tensor:
-    """Give another shape; one length may be -1.
+    """Return the array in another shape; one length may be -1.
 
-    Elements are read and placed in row-major order, or with order "F" column by column; "A" is "F" for an array that
-    lies so in memory.
+    Elements are read and placed in row-major order, with order "F" in column-major order; "A" is the order of the
+    array in memory.
     """
     if order not in ("A", "C", "F"):
         raise ValueError(f"order must be one of 'C', 'F' or 'A' (got {order!r})")
     if order == "F" or (order == "A" and isinstance(x, Tensor) and x.order == "F"):
         sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
-        return reshape((x if isinstance(x, Tensor) else Tensor(as_node(x))).T, sizes[::-1]).T.ordered("F")
+        return reshape(as_tensor(x).T, sizes[::-1]).T.ordered("F")
     node = as_node(x)
     wanted = [int(size) for size in (shape if isinstance(shape, tuple | list) else (shape,))]
     if wanted.count(-1) > 1:
@@ -98,7 +98,7 @@ def reshape(x: ArrayLike, /, shape: Any, order: str = "C", *, copy: bool | None 
 @public("a")
 @needs_lengths
 def expand_dims(x: ArrayLike, /, axis: int | Sequence[int] = 0) -> Tensor:
-    """Put in axes of length 1."""
+    """Insert axes of length 1."""
     node = as_node(x)
     listed = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
     at = axes_of(listed, len(node.grid) + len(listed))
@@ -127,7 +127,7 @@ def _squeezed(x: ArrayLike, axis: int | Sequence[int]) -> Tensor:
 @public("m")
 @needs_lengths
 def flip(x: ArrayLike, /, axis: int | Sequence[int] | None = None) -> Tensor:
-    """Turn the order of elements along axes round."""
+    """Reverse the order of elements along axes."""
     node = as_node(x)
     axes = axes_of(axis, len(node.grid))
     turned = tuple([slice(None, None, -1 if a in axes else None) for a in range(len(node.grid))])
@@ -136,14 +136,10 @@ def flip(x: ArrayLike, /, axis: int | Sequence[int] | None = None) -> Tensor:
 
 @public("tensor")
 @needs_lengths
-def broadcast_to(x: ArrayLike, /, shape: tuple[int, ...]) -> Tensor:
+def broadcast_to(x: ArrayLike, /, shape: int | tuple[int, ...]) -> Tensor:
     """Repeat along axes of length 1 until the array has a shape; ValueError if it cannot have it."""
     node = as_node(x)
-    shape = tuple(shape)
-    if np.broadcast_shapes(node.shape, shape) != shape:
-        raise ValueError(
-            f"operands could not be broadcast together with remapped shapes [original->remapped]: {node.shape} {shape}"
-        )
+    shape = np.broadcast_to(np.broadcast_to(np.False_, node.shape), shape).shape  # or NumPy's error
     own = node.grid
     grid = list(chunking.cut(shape, node.dtype.itemsize))
     for axis, cut in enumerate(own):
@@ -155,7 +151,7 @@ def broadcast_to(x: ArrayLike, /, shape: tuple[int, ...]) -> Tensor:
 @public()
 @needs_lengths
 def broadcast_arrays(*arrays: Any) -> tuple[Tensor, ...]:
-    """Return arrays repeated to the shape that all go together in."""
+    """Return arrays broadcast to their common shape."""
     nodes = [as_node(one) for one in arrays]
     shape = blocks.broadcast_shapes(*[node.grid for node in nodes])
     return tuple([broadcast_to(Tensor(node), shape) for node in nodes])  # the standard asks for no other type
@@ -170,7 +166,7 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 @public("a")
 @needs_lengths
 def transpose(x: ArrayLike, axes: Sequence[int] | None = None) -> Tensor:
-    """Put the axes into another order, the opposite one if none is given."""
+    """Permute the axes; by default reverse them."""
     made = as_tensor(x)
     return made.T if axes is None else permute_dims(made, tuple(axes))
 
@@ -181,7 +177,7 @@ def swapaxes(x: ArrayLike, axis1: int, axis2: int) -> Tensor:
     """Exchange two axes."""
     made = as_tensor(x)
     order = list(range(made.ndim))
-    a, b = reductions.axes_of(axis1, made.ndim)[0], reductions.axes_of(axis2, made.ndim)[0]
+    a, b = axis_of(axis1, made.ndim), axis_of(axis2, made.ndim)
     order[a], order[b] = order[b], order[a]
     return permute_dims(made, tuple(order))
 
@@ -189,23 +185,23 @@ def swapaxes(x: ArrayLike, axis1: int, axis2: int) -> Tensor:
 @public("tensor")
 @needs_lengths
 def rollaxis(x: ArrayLike, axis: int, start: int = 0) -> Tensor:
-    """Move an axis to before another."""
-    ndim = as_node(x).grid.__len__()
-    axis %= ndim
-    start = start + ndim if start < 0 else start
+    """Move an axis to the position before another."""
+    ndim = len(as_node(x).grid)
+    axis = axis_of(axis, ndim)
+    start = axis_of(start, ndim + 1) if start >= 0 else axis_of(start, ndim)
     return moveaxis(x, axis, start - 1 if axis < start else start)
 
 
 @public("a", method=True)
 @needs_lengths
 def ravel(x: ArrayLike, order: str = "C") -> Tensor:
-    """Return the elements along one axis: row after row, or, with order "F", column after column.
+    """Return the elements along one axis in row-major order; with order "F" in column-major order.
 
-    It is a view, if they lie so.
+    The result is a view if the elements are contiguous in this order.
     """
     made = as_tensor(x)
-    flat = reshape(made, (-1,), order=order)
-    return flat if made.in_order() else Tensor(flat._node)
+    flat = reshape(made, (-1,), order="A" if order == "K" else order)
+    return flat if made.is_c_contiguous() else Tensor(flat._node)
 
 
 @public(method=True)
@@ -246,14 +242,29 @@ def _all(made: list[Tensor]) -> Any:
 
 @public("m")
 def flipud(x: ArrayLike) -> Tensor:
-    """Turn the order of rows round."""
+    """Reverse the order of rows."""
     return flip(x, axis=0)
 
 
 @public("m")
 def fliplr(x: ArrayLike) -> Tensor:
-    """Turn the order of columns round."""
+    """Reverse the order of columns."""
     return flip(x, axis=1)
+
+
+@public()
+@needs_lengths
+def rot90(m: ArrayLike, k: int = 1, axes: Sequence[int] = (0, 1)) -> Tensor:
+    """Rotate the array by k times 90 degrees in the plane of two axes. ValueError: they are not two axes."""
+    made = as_tensor(m)
+    a, b = _order(axes, made.ndim) if len(axes) == 2 else (0, 0)
+    if a == b:
+        raise ValueError("Axes must be different.")
+    if k % 4 == 2:
+        return flip(made, (a, b))
+    if k % 4 == 1:
+        return swapaxes(flip(made, b), a, b)
+    return flip(swapaxes(made, a, b), b) if k % 4 == 3 else made[...]
 
 
 @public("a")
@@ -270,13 +281,13 @@ def shape(x: ArrayLike) -> tuple[int, ...]:
 
 @method("reshape", "a", "newshape")
 def _reshape_method(self: Tensor, *shape: Any, order: str = "C", copy: bool | None = None) -> Tensor:
-    """Give another shape, in row-major order unless `order` is "F"; one length may be -1."""
+    """Return the array in another shape, in row-major order unless `order` is "F"; one length may be -1."""
     wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], int | np.integer) else shape
     return reshape(self, wanted, order, copy=copy)
 
 
 @method("transpose", "a")
 def _transpose_method(self: Tensor, *axes: Any) -> Tensor:
-    """Put the axes into another order, the opposite one if none is given."""
+    """Permute the axes; by default reverse them."""
     order = axes[0] if len(axes) == 1 and (axes[0] is None or not isinstance(axes[0], int | np.integer)) else axes
     return transpose(self, order or None)

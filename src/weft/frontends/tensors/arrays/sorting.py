@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.frontends.tensors import ordering, reductions, shaping
+from weft.frontends.tensors import ordering, shaping
 from weft.frontends.tensors.arrays import shapes
 from weft.frontends.tensors.arrays.array import Tensor, as_tensor
 from weft.frontends.tensors.arrays.conversion import as_node
@@ -14,8 +14,9 @@ from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.dtypes import INT
 from weft.frontends.tensors.arrays.executables import ExecutableTuple
 from weft.frontends.tensors.arrays.registry import method, public
+from weft.frontends.tensors.arrays.selection import take_along_axis
 from weft.frontends.tensors.arrays.shapes import ravel
-from weft.frontends.tensors.reductions import axes_of
+from weft.frontends.tensors.reductions import axis_of
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.nodes import ArrayNode
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 def _top(x: Any, k: int, axis: int | None, largest: bool, order: bool, fields: Any) -> tuple[Tensor, Tensor]:
     given = as_tensor(x) if axis is not None else ravel(x)
-    (axis,) = reductions.axes_of(-1 if axis is None else axis, given.ndim)
+    axis = axis_of(-1 if axis is None else axis, given.ndim)
     k = min(k, given.shape[axis])
     if k < 1:
         raise ValueError(f"k is {k}: ask for one element at least, of an axis that has some")
@@ -43,9 +44,9 @@ def topk(
     order: Any = None,
     return_index: bool = False,
 ) -> Any:
-    """Return the k largest (or smallest) elements along an axis, of the flat array without one.
+    """Return the k largest (or smallest) elements along an axis, with None of the flattened array.
 
-    With `return_index`, and their places. `order` are fields of a structured array, the first to compare first.
+    With `return_index` also their positions. `order` are fields of a structured array, the first to compare first.
     """
     made = _top(x, k, axis, largest, sorted, order)
     return ExecutableTuple(made) if return_index else made[0]
@@ -56,7 +57,7 @@ def topk(
 def argtopk(
     x: ArrayLike, k: int, axis: int | None = -1, largest: bool = True, sorted: bool = True, order: Any = None
 ) -> Tensor:
-    """Return the places of the k largest (or smallest) elements along an axis, as `topk` has them."""
+    """Return the positions of the k largest (or smallest) elements along an axis, in the order of `topk`."""
     return _top(x, k, axis, largest, sorted, order)[1]
 
 
@@ -80,7 +81,7 @@ def _to_sort(x: Any, axis: int | None, kind: str | None, order: Any) -> tuple[Ar
     node = as_node(x)
     if axis is None:
         node, axis = shaping.reshape(node, (node.size,)), 0
-    return node, axes_of(axis, len(node.grid))[0], fields_of(Tensor(node), order)
+    return node, axis_of(axis, len(node.grid)), fields_of(Tensor(node), order)
 
 
 @public("a", ignored="parallel_kind psrs_kinds")
@@ -96,7 +97,7 @@ def sort(
     stable: bool = True,
     return_index: bool = False,
 ) -> Any:
-    """Sort along an axis, without one the flat array; with `return_index`, and tell the places that elements had.
+    """Sort along an axis, by default the flattened array; with `return_index` also return the former positions.
 
     `order` are fields of a structured array, the first to compare first. Equal elements keep their order unless
     `stable` is false, whatever `kind` of NumPy's algorithms is given.
@@ -121,38 +122,48 @@ def argsort(
     descending: bool = False,
     stable: bool = True,
 ) -> Tensor:
-    """Return the places of the elements in sorted order along an axis, as `sort` has them."""
+    """Return the positions of the elements in sorted order along an axis; see `sort`."""
     node, along, fields = _to_sort(x, axis, kind, order)
     return Tensor(ordering.argsort(node, along, descending=descending, stable=stable, order=fields))
 
 
-@public("a")
-def partition(x: ArrayLike, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Tensor:
-    """Return an array whose elements at places `kth` along an axis are those of the sorted one.
+@public("a", ignored="need_align")
+def partition(
+    x: ArrayLike,
+    kth: Any,
+    axis: int | None = -1,
+    kind: str = "introselect",
+    order: Any = None,
+    return_index: bool = False,
+) -> Any:
+    """Return an array whose elements at positions `kth` along an axis are those of the sorted array.
 
     Elements that are not larger come before them, elements that are not smaller after them. `order` are fields of a
-    structured array, the first to compare first; `kind` has one value.
+    structured array, the first to compare first; `kind` has one value. With `return_index` also their positions.
     """
-    given, along, places = _split_at(x, kth, axis, kind)
+    given, along, at = _split_at(x, kth, axis, kind)
+    if return_index:
+        indices = argpartition(given, at, along, kind, order)
+        return ExecutableTuple([take_along_axis(given, indices, axis=along), indices])
     if not given.shape[along]:
         return Tensor(given.node)
-    return Tensor(ordering.partition(given.node, along, places, order=fields_of(given, order)))
+    return Tensor(ordering.partition(given.node, along, at, order=fields_of(given, order), places=False))
 
 
-@public("a", method=True)
+@public("a", ignored="need_align", method=True)
 def argpartition(x: ArrayLike, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Tensor:
-    """Return the places of the elements in the order of `partition`."""
-    given, along, places = _split_at(x, kth, axis, kind)
+    """Return the positions of the elements in the order of `partition`."""
+    given, along, at = _split_at(x, kth, axis, kind)
     if not given.shape[along]:
         return given.astype(INT)
-    return Tensor(ordering.argpartition(given.node, along, places, order=fields_of(given, order)))
+    return Tensor(ordering.partition(given.node, along, at, order=fields_of(given, order), places=True))
 
 
 def _split_at(x: Any, kth: Any, axis: int | None, kind: str) -> tuple[Tensor, int, tuple[int, ...]]:
     if kind != "introselect":
         raise ValueError(f"{kind!r} is an unrecognized kind of select; give 'introselect'")
     given = shapes.ravel(x) if axis is None else as_tensor(x)
-    along = reductions.axes_of(-1 if axis is None else axis, given.ndim)[0]
+    along = axis_of(-1 if axis is None else axis, given.ndim)
     n = given.shape[along]
     numbers = np.atleast_1d(np.asarray(kth.fetch() if isinstance(kth, Tensor) else kth))
     if numbers.dtype.kind not in "iu":
@@ -170,5 +181,5 @@ def _sort_in_place(self: Tensor, *args: Any, **kwargs: Any) -> None:
 
 @method("partition")
 def _partition_in_place(self: Tensor, *args: Any, **kwargs: Any) -> None:
-    """Bring elements to their places in sorted order, in place, with the arguments of `weft.tensor.partition`."""
+    """Move elements to their positions in sorted order, in place, with the arguments of `weft.tensor.partition`."""
     self._set(partition(self, *args, **kwargs)._node)

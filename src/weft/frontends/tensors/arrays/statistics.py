@@ -29,12 +29,14 @@ def _sum_dtype(node: ArrayNode, dtype: Any) -> DType:
     return np.dtype(np.uint64) if dtype is None and found.kind == "u" else found
 
 
-def _chosen(x: Any, where: Any, instead: Any) -> ArrayNode:
-    """Return the expression of an array, with `value` for the elements that `where` excludes."""
+def _masked(x: Any, where: Any, fill: Any) -> ArrayNode:
+    """Return the expression of an array, with `fill` for the elements that `where` excludes."""
     if where is True:
         return loose_node(x)
-    node = as_node(x)
-    return choose(shaping.cast(as_node(where), np.dtype(bool)), node, instead, node.dtype)
+    node, mask = as_node(x), as_node(where)
+    if np.broadcast_shapes(node.shape, mask.shape) != node.shape:
+        raise ValueError(f"where has shape {mask.shape}, which is not broadcast to that of the array, {node.shape}")
+    return choose(shaping.cast(mask, np.dtype(bool)), node, fill, node.dtype)
 
 
 def _reduced(fn: np.ufunc, node: ArrayNode, axis: Axis, dtype: Any, keepdims: bool, name: str, initial: Any) -> Tensor:
@@ -51,7 +53,7 @@ def _reduced(fn: np.ufunc, node: ArrayNode, axis: Axis, dtype: Any, keepdims: bo
 
 
 def _total(fn: np.ufunc, x: Any, axis: Axis, dtype: Any, keepdims: bool, name: str, initial: Any, where: Any) -> Tensor:
-    node = _chosen(x, where, fn.identity)
+    node = _masked(x, where, fn.identity)
     return _reduced(fn, node, axis, _sum_dtype(node, dtype), keepdims, name, initial)
 
 
@@ -59,11 +61,11 @@ def extreme(fn: np.ufunc, x: Any, axis: Axis, keepdims: bool, name: str, initial
     """Reduce an array to its extremes by a ufunc. ValueError: `where` without `initial`."""
     if where is not True and initial is None:
         raise ValueError(f"{name} of some elements has no value where there are none: give initial= beside where=")
-    node = _chosen(x, where, initial)
+    node = _masked(x, where, initial)
     return _reduced(fn, node, axis, node.dtype, keepdims, name, initial)
 
 
-@public("a", ignored="combine_size", method=True, out=3)
+@public("a", ignored="combine_size", method=True, out=3, summed=True)
 @needs_lengths
 def sum(
     x: ArrayLike,
@@ -78,7 +80,7 @@ def sum(
     return _total(np.add, x, axis, dtype, keepdims, "sum", initial, where)
 
 
-@public("a", also="product", ignored="combine_size", method=True, out=3)
+@public("a", also="product", ignored="combine_size", method=True, out=3, summed=True)
 @needs_lengths
 def prod(
     x: ArrayLike,
@@ -93,46 +95,42 @@ def prod(
     return _total(np.multiply, x, axis, dtype, keepdims, "prod", initial, where)
 
 
-@public("a", ignored="combine_size", method=True, out=2)
+@public("a", also="amax", ignored="combine_size", method=True, out=2)
 @needs_lengths
 def max(
-    x: ArrayLike,
-    /,
-    axis: Axis = None,
-    keepdims: bool = False,
-    initial: ArrayLike | None = None,
-    where: ArrayLike = True,
+    x: ArrayLike, axis: Axis = None, keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike = True
 ) -> Tensor:
     """Return the largest element, `initial` at least; NaN if there is one. ValueError: `where` without `initial`."""
     return extreme(np.maximum, x, axis, keepdims, "max", initial, where)
 
 
-@public("a", ignored="combine_size", method=True, out=2)
+@public("a", also="amin", ignored="combine_size", method=True, out=2)
 @needs_lengths
 def min(
-    x: ArrayLike,
-    /,
-    axis: Axis = None,
-    keepdims: bool = False,
-    initial: ArrayLike | None = None,
-    where: ArrayLike = True,
+    x: ArrayLike, axis: Axis = None, keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike = True
 ) -> Tensor:
     """Return the smallest element, `initial` at most; NaN if there is one. ValueError: `where` without `initial`."""
     return extreme(np.minimum, x, axis, keepdims, "min", initial, where)
+
+
+def _truth(x: Any, where: Any, otherwise: bool) -> ArrayNode:
+    """Return the elements with `where` true; objects as the truth of each, since `and` and `or` give one of them."""
+    node = _masked(x, where, otherwise)
+    return shaping.cast(node, np.dtype(bool)) if node.dtype.kind == "O" else node
 
 
 @public("a", ignored="combine_size", method=True, out=2)
 @needs_lengths
 def all(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False, *, where: ArrayLike = True) -> Tensor:
     """Return whether all elements with `where` true are true."""
-    return _reduced(np.logical_and, _chosen(x, where, True), axis, np.dtype(bool), keepdims, "all", None)
+    return _reduced(np.logical_and, _truth(x, where, True), axis, np.dtype(bool), keepdims, "all", None)
 
 
 @public("a", ignored="combine_size", method=True, out=2)
 @needs_lengths
 def any(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False, *, where: ArrayLike = True) -> Tensor:
     """Return whether any element with `where` true is true."""
-    return _reduced(np.logical_or, _chosen(x, where, False), axis, np.dtype(bool), keepdims, "any", None)
+    return _reduced(np.logical_or, _truth(x, where, False), axis, np.dtype(bool), keepdims, "any", None)
 
 
 @public("a", ignored="combine_size", method=True, out=9)
@@ -143,12 +141,12 @@ def count_nonzero(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False) ->
     if node.dtype.kind in "biufcO":
         true = node if node.dtype.kind == "b" else apply(np.not_equal, Tensor(node), 0)._node
     else:
-        true = elementwise(_true, [node], np.dtype(bool))
+        true = elementwise(_as_bool, [node], np.dtype(bool))
     kind = np.dtype(np.int64)
     return Tensor(reductions.reduce(np.add, true, axis, keepdims=keepdims, dtype=kind, name="count_nonzero"))
 
 
-def _true(x: Chunk) -> Chunk:
+def _as_bool(x: Chunk) -> Chunk:
     return x.astype(bool)
 
 
@@ -157,21 +155,22 @@ def _true(x: Chunk) -> Chunk:
 def mean(
     x: ArrayLike, /, axis: Axis = None, dtype: DTypeLike = None, keepdims: bool = False, *, where: ArrayLike = True
 ) -> Tensor:
-    """Return the mean of the elements with `where` true; of integers, in float64."""
-    node = _chosen(x, where, 0)
+    """Return the mean of the elements with `where` true; of integers, in float64, and of durations, in their unit."""
+    node = _masked(x, where, 0)
     kind = np.dtype(np.float64) if node.dtype.kind in "biu" else node.dtype
-    kind = (kind if dtype is None else np.dtype(dtype)).newbyteorder("=")
-    total = reductions.reduce(np.add, node, axis, keepdims=keepdims, dtype=kind, name="sum")
-    count = _many(node, axis, keepdims, where)
+    kind = (kind if dtype is None or kind.kind == "m" else np.dtype(dtype)).newbyteorder("=")
+    wide = reductions.accumulator(kind)
+    total = reductions.reduce(np.add, node, axis, keepdims=keepdims, dtype=wide, name="sum")
+    count = _count_along(node, axis, keepdims, where)
     return Tensor(shaping.cast(blocks.apply(np.true_divide, total, count), kind))
 
 
-def _many(node: ArrayNode, axis: Axis, keepdims: bool, where: Any) -> ArrayNode | float:
+def _count_along(node: ArrayNode, axis: Axis, keepdims: bool, where: Any) -> ArrayNode | float:
     """Return the number of elements with `where` true, along axes."""
     if where is True:
         return reductions.count_along(node, reductions.axes_of(axis, len(node.grid)), keepdims=keepdims)
-    there = shaping.broadcast_to(shaping.cast(as_node(where), np.dtype(bool)), node.grid)
-    return reductions.reduce(np.add, there, axis, keepdims=keepdims, dtype=np.dtype(float), name="count")
+    mask = shaping.broadcast_to(shaping.cast(as_node(where), np.dtype(bool)), node.grid)
+    return reductions.reduce(np.add, mask, axis, keepdims=keepdims, dtype=np.dtype(float), name="count")
 
 
 @public("a", ignored="combine_size", method=True, out=3)
@@ -195,7 +194,7 @@ def var(
     less = correction if ddof is None else ddof
     wanted = None if dtype is None else np.dtype(dtype)
     if where is not True or (wanted is not None and wanted.kind in "iu"):
-        return _two_passes(x, axis, wanted, less, keepdims, where)
+        return _two_pass_variance(x, axis, wanted, less, keepdims, where)
     node = loose_node(x)
     if wanted is not None:
         node = shaping.cast(node, wanted)
@@ -204,14 +203,15 @@ def var(
     return Tensor(made if wanted is None else shaping.cast(made, wanted))
 
 
-def _two_passes(x: Any, axis: Axis, dtype: Any, less: float, keepdims: bool, where: Any) -> Tensor:
+def _two_pass_variance(x: Any, axis: Axis, dtype: Any, less: float, keepdims: bool, where: Any) -> Tensor:
     """Return the variance by a mean and then the distances from it."""
     node = as_node(x)
-    away = apply(np.subtract, Tensor(node), mean(x, axis, dtype, keepdims=True, where=where))
+    wide = shaping.cast(node, reductions.accumulator(node.dtype))
+    away = apply(np.subtract, Tensor(wide), mean(Tensor(wide), axis, dtype, keepdims=True, where=where))
     squares = apply(np.square, apply(np.absolute, away))
-    kind = squares.dtype if dtype is None else dtype
-    total = sum(squares, axis, kind, keepdims=keepdims, where=where)
-    count = _many(squares.node, axis, keepdims, where)
+    kind = dtype or (node.dtype if node.dtype == np.float16 else squares.dtype)
+    total = sum(squares, axis, reductions.accumulator(kind), keepdims=keepdims, where=where)
+    count = _count_along(squares.node, axis, keepdims, where)
     fewer = apply(np.maximum, apply(np.subtract, Tensor(count) if not isinstance(count, float) else count, less), 0.0)
     return apply(np.true_divide, total, fewer).astype(kind)
 
@@ -230,14 +230,17 @@ def std(
     where: ArrayLike = True,
 ) -> Tensor:
     """Return the standard deviation: the root of `var`."""
-    made = apply(np.sqrt, var(x, axis, dtype, correction=correction, ddof=ddof, keepdims=keepdims, where=where))
+    squared = var(x, axis, dtype, correction=correction, ddof=ddof, keepdims=keepdims, where=where)
+    if squared.dtype.kind == "O" and not squared.ndim:
+        squared = squared.astype(np.float64)  # as NumPy: only arrays of objects ask these for their roots
+    made = apply(np.sqrt, squared)
     return made if dtype is None else made.astype(dtype)
 
 
 def _flat(node: ArrayNode, axis: int | None) -> tuple[ArrayNode, int]:
     if axis is None:
         return shaping.reshape(node, (node.size,)), 0
-    return node, reductions.axes_of(axis, len(node.grid))[0]
+    return node, reductions.axis_of(axis, len(node.grid))
 
 
 @public("a", ignored="combine_size", method=True, out=2)
@@ -263,26 +266,22 @@ def _arg(fn: Any, x: Any, axis: int | None, keepdims: bool) -> Tensor:
     return Tensor(made)
 
 
-@public("a", ignored="combine_size", out=2)
-def amax(
-    x: ArrayLike, axis: Axis = None, keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike = True
-) -> Tensor:
-    """Return the largest element, as `max`."""
-    return max(x, axis=axis, keepdims=keepdims, initial=initial, where=where)
+@needs_lengths
+def _weighted(total: Tensor, whole: Tensor) -> Tensor:
+    dtype = apply(np.true_divide, total, whole).dtype
+    return Tensor(elementwise(_divided, [total.loose, whole.loose], dtype, "average"))
 
 
-@public("a", ignored="combine_size", out=2)
-def amin(
-    x: ArrayLike, axis: Axis = None, keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike = True
-) -> Tensor:
-    """Return the smallest element, as `min`."""
-    return min(x, axis=axis, keepdims=keepdims, initial=initial, where=where)
+def _divided(total: Chunk, whole: Chunk) -> Chunk:
+    if not np.all(whole):
+        raise ZeroDivisionError("Weights sum to zero, can't be normalized")
+    return np.true_divide(total, whole)
 
 
 @public("a", method=True, out=2)
 def ptp(x: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the largest element less the smallest."""
-    return apply(np.subtract, amax(x, axis, keepdims=keepdims), amin(x, axis, keepdims=keepdims))
+    return apply(np.subtract, max(x, axis, keepdims=keepdims), min(x, axis, keepdims=keepdims))
 
 
 @public("a")
@@ -295,12 +294,17 @@ def average(x: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None, r
         return ExecutableTuple([made, shapes.broadcast_to(count, made.shape)]) if returned else made
     given, by = as_tensor(x), as_tensor(weights)
     if by.shape != given.shape:
-        if not isinstance(axis, int) or by.ndim != 1:
+        if axis is None:
             raise TypeError("Axis must be specified when shapes of a and weights differ.")
-        by = shapes.reshape(by, [-1 if a == axis % given.ndim else 1 for a in range(given.ndim)])
+        axes = [reductions.axis_of(a, given.ndim) for a in (axis if isinstance(axis, tuple) else (axis,))]
+        if by.shape != tuple([given.shape[a] for a in axes]):
+            raise ValueError("Shape of weights must be consistent with shape of a along specified axis.")
+        by = shapes.permute_dims(by, tuple(np.argsort(axes).tolist()))
+        by = shapes.reshape(by, [n if a in axes else 1 for a, n in enumerate(given.shape)])
         by = shapes.broadcast_to(by, given.shape)
     dtype = np.result_type(given.dtype, by.dtype, *([np.float64] if given.dtype.kind in "biu" else []))
-    given, by = given.astype(dtype), by.astype(dtype)  # small integers must not overflow
+    wide = reductions.accumulator(dtype)
+    given, by = given.astype(wide), by.astype(wide)  # small integers must not overflow
     total, whole = sum(apply(np.multiply, given, by), axis=axis), sum(by, axis=axis)
-    made = apply(np.true_divide, total, whole)
+    made = _weighted(total, whole).astype(dtype)
     return ExecutableTuple([made, whole.astype(made.dtype)]) if returned else made

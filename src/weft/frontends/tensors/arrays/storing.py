@@ -22,16 +22,17 @@ from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.creation import from_array
 from weft.frontends.tensors.arrays.executables import Watch, execute
 from weft.frontends.tensors.arrays.extras import needed
-from weft.frontends.tensors.arrays.files import Hdf5Array, NpyFile, file_path, opened_hdf5, readable
+from weft.frontends.tensors.arrays.files import Hdf5Array, MappedFile, NpyFile, file_path, opened_hdf5, readable
 from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.chunks import CHUNK_BYTES, Cut
-from weft.frontends.tensors.nodes import ArrayNode, ChunkLocator, NodeInput, Read, walk
+from weft.frontends.tensors.nodes import ArrayNode, ChunkLocator, NodeInput, Read, call, walk
 from weft.frontends.tensors.sources import ArraySource, stored
 from weft.model.errors import ConflictError, NotFoundError, UsageError
-from weft.operators.regions import ChunkPlace, KernelKind
+from weft.model.wording import counted
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import ArrayLike, ChunkSize
+    from weft.operators.regions import ChunkPlace
 
 # --------------------------------------------------------------------------------------------------------- reading
 
@@ -213,10 +214,10 @@ def written(x: Any, target: Any, finish: Callable[[], None] | None = None) -> Te
         node = blocks.rechunk(node, grid)
     ones = tuple([Cut.even(cut.n, 1) for cut in node.grid])
     write = _Write(target, ChunkLocator(node.grid))
-    parts = ArrayNode(KernelKind.PLACED, write, [NodeInput(node)], ones, np.dtype(bool), unique=True, name="write")
+    parts = call(write, node, ones, np.dtype(bool), placed=True, unique=True, name="write")
     none = (Cut.even(0, 1),)
     read = [NodeInput(parts, Read.ALL)]
-    last = ArrayNode(KernelKind.CALL, _Written(finish), read, none, np.dtype(bool), unique=True, name="written")
+    last = call(_Written(finish), read, none, np.dtype(bool), unique=True, name="written")
     return _Writing(last, node, target, finish)
 
 
@@ -232,18 +233,19 @@ def store(sources: Any, targets: Any, *, compute: bool = True) -> Any:
     """Write arrays into targets that take slices, one each, in one run.
 
     With `compute=False` return an executable for it. On worker processes, tasks write into files, and this process into
-    targets in its memory. UsageError: the numbers of arrays and targets differ.
+    targets in its memory. UsageError: the numbers of arrays and targets differ. ConflictError: an array reads a target.
     """
     several = isinstance(sources, list | tuple)
     sources, targets = (list(sources), list(targets)) if several else ([sources], [targets])
     if len(sources) != len(targets):
         raise UsageError(
-            f"there are {len(sources)} arrays and {len(targets)} targets", hint="Give one target for each array."
+            f"{counted(len(sources), 'array')} cannot be stored into {counted(len(targets), 'target')}",
+            hint="Give one target for each array.",
         )
-    made = [
-        written(source, target if isinstance(target, np.ndarray) else readable(target))
-        for source, target in zip(sources, targets, strict=True)
-    ]
+    targets = [target if isinstance(target, np.ndarray) else readable(target) for target in targets]
+    for node in map(as_node, sources):
+        _reads_no_target(node, targets)
+    made = [written(source, target) for source, target in zip(sources, targets, strict=True)]
     if compute:
         execute(made)
         return None
@@ -368,6 +370,26 @@ def _not_read(node: ArrayNode, location: str) -> None:
             )
 
 
+def _reads_no_target(node: ArrayNode, targets: Sequence[Any]) -> None:
+    """Raise ConflictError if an expression reads one of the targets: tasks would read what others have written."""
+    read = [one.kwargs.get("source") for one in walk([node])]
+    for array in [source.array for source in read if isinstance(source, ArraySource)]:
+        if any(_share_values(array, target) for target in targets):
+            raise ConflictError(
+                "the array that is to be stored reads the target",
+                hint="Store it elsewhere, or compute it first: x.execute().",
+            )
+
+
+def _share_values(one: Any, other: Any) -> bool:
+    if one is other or (
+        isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and np.may_share_memory(one, other)
+    ):
+        return True
+    place = _location(one)
+    return place != "" and place == _location(other)
+
+
 def _in_file(path: str, dataset: str) -> str:
     return f"{os.path.realpath(path)}/{posixpath.normpath(dataset.strip('/'))}"
 
@@ -376,6 +398,10 @@ def _location(array: Any) -> str:
     """Return the location of an array in a file, "" for another one."""
     if isinstance(array, Hdf5Array):
         return _in_file(array.path, array.dataset)
+    if isinstance(array, NpyFile | MappedFile):
+        return os.path.realpath(array.path)
+    if isinstance(array, np.memmap) and array.filename is not None:
+        return os.path.realpath(array.filename)
     place = getattr(array, "store_path", None)
     if place is None:
         return ""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.frontends.tensors import shaping
-from weft.frontends.tensors.arrays.array import Tensor, apply, put_into
-from weft.frontends.tensors.arrays.conversion import as_node
+from weft.frontends.tensors.arrays.array import Tensor, apply, as_tensor, put_into
+from weft.frontends.tensors.arrays.conversion import aligned
+from weft.frontends.tensors.arrays.creation import shape_of_all
+from weft.frontends.tensors.arrays.deferred import needs_lengths
+from weft.frontends.tensors.arrays.shapes import broadcast_to
+from weft.frontends.tensors.blocks import elementwise
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import DType
@@ -25,21 +28,33 @@ def called(
     casting: Any = "same_kind",
     order: str = "K",
     at: int = 0,
+    special: tuple[str, Callable[..., Any]] | None = None,
 ) -> Tensor:
     """Return a ufunc of arrays, or its result number `at`, with the arguments that NumPy's have.
 
-    `where` needs `out`. TypeError: `casting` does not allow the needed conversion.
+    `special` is a kind of results, and the function that computes them in place of the ufunc. Without `out`, elements
+    that `where` excludes have any value. TypeError: `casting` does not allow the needed conversion.
     """
     if dtype is not None:
-        operands = [_cast_by(one, np.dtype(dtype), casting) for one in operands]
+        operands = _for_dtype(ufunc, operands, np.dtype(dtype), casting)
     made = apply(ufunc, *operands, out=at)
+    if special is not None and made.dtype.kind == special[0]:
+        made = _by_kernel(special[1], ufunc.__name__, made.dtype, *operands)
     if out is None:
-        return made.ordered(order)
-    return put_into(out[0] if isinstance(out, tuple) else out, made, where, casting)  # type: ignore[no-any-return]
+        return (made if where is True else broadcast_to(made, shape_of_all(made, where))).ordered(order)
+    return put_into(out, made, where, casting)  # type: ignore[no-any-return]
 
 
-def _cast_by(value: Any, dtype: DType, casting: Any) -> Tensor:
-    node = as_node(value, dtype)
-    if not np.can_cast(node.dtype, dtype, casting):
-        raise TypeError(f"Cannot cast ufunc input from {node.dtype} to {dtype} with casting rule {casting!r}")
-    return Tensor(shaping.cast(node, dtype))
+def _for_dtype(ufunc: np.ufunc, operands: Sequence[Any], dtype: DType, casting: Any) -> list[Tensor]:
+    """Return the operands in the types of the loop whose results are of a dtype. TypeError: there is none."""
+    plain = [isinstance(one, int | float | complex) and not isinstance(one, bool | np.generic) for one in operands]
+    given = [one if keep else as_tensor(one) for one, keep in zip(operands, plain, strict=True)]
+    kinds = [type(one) if keep else one.dtype for one, keep in zip(given, plain, strict=True)]
+    wanted = (*[None] * ufunc.nin, *[dtype] * ufunc.nout)
+    loop = ufunc.resolve_dtypes((*kinds, *[None] * ufunc.nout), signature=wanted, casting=casting)
+    return [as_tensor(one).astype(kind) for one, kind in zip(given, loop, strict=False)]
+
+
+@needs_lengths
+def _by_kernel(fn: Callable[..., Any], name: str, dtype: DType, *operands: Any) -> Tensor:
+    return Tensor(elementwise(fn, aligned(*operands), dtype, name))

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from weft.frontends.tensors import indexing, shaping
-from weft.frontends.tensors.blocks import elementwise
+from weft.frontends.tensors import diagonals, indexing, shaping
+from weft.frontends.tensors.blocks import elementwise, rechunk, whole_along
+from weft.frontends.tensors.chunks import Cut
+from weft.frontends.tensors.nodes import call
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.nodes import ArrayNode
@@ -106,7 +108,114 @@ def _with_field(x: Chunk, value: Any, *, field: str) -> Chunk:
     return made
 
 
-Step = Indexed | Permuted | Reshaped | Field
+class SeveralFields(NamedTuple):
+    """A step: several fields of a structured type."""
+
+    names: tuple[str, ...]
+
+    def get(self, node: ArrayNode) -> ArrayNode:
+        """Return the view's part of an array. KeyError: there is no such field."""
+        kind = node.dtype[list(self.names)]
+        return elementwise(_fields, [node], kind, "fields", fields=self.names)
+
+    def put(self, node: ArrayNode, value: ArrayNode) -> ArrayNode:
+        """Return the array with other values in the place of the view."""
+        return elementwise(_with_fields, [node, value], node.dtype, "fields", fields=self.names)
+
+    def of(self, x: NumpyArray) -> NumpyArray:
+        """Return the view of a NumPy array."""
+        return np.asarray(x[list(self.names)])
+
+
+def _fields(x: Chunk, *, fields: tuple[str, ...]) -> Chunk:
+    return x[list(fields)]
+
+
+def _with_fields(x: Chunk, value: Any, *, fields: tuple[str, ...]) -> Chunk:
+    made = x.copy()
+    for name in fields:
+        made[name] = value[name]
+    return made
+
+
+class Retyped(NamedTuple):
+    """A step: the bytes of the elements as elements of another type."""
+
+    dtype: DType
+
+    def get(self, node: ArrayNode) -> ArrayNode:
+        """Return the view's part of an array. ValueError, TypeError: as NumPy words it."""
+        shape = in_memory(node.shape, node.dtype, "C").view(self.dtype).shape
+        if shape == node.shape:
+            return call(_retyped, node, node.grid, self.dtype, name="view", dtype=self.dtype)
+        *before, last = node.grid
+        ends = [n * node.dtype.itemsize for n in last.lengths()]
+        if any(n % self.dtype.itemsize for n in ends):
+            *before, last = whole_along(node, (len(before),)).grid
+            ends = [n * node.dtype.itemsize for n in last.lengths()]
+        grid = (*before, Cut.of([n // self.dtype.itemsize for n in ends]))
+        return call(_retyped, rechunk(node, (*before, last)), grid, self.dtype, name="view", dtype=self.dtype)
+
+    def put(self, node: ArrayNode, value: ArrayNode) -> ArrayNode:
+        """Return the array with other values in the place of the view."""
+        return Retyped(node.dtype).get(value)
+
+    def of(self, x: NumpyArray) -> NumpyArray:
+        """Return the view of a NumPy array."""
+        return x.view(self.dtype)
+
+
+def _retyped(x: Chunk, *, dtype: DType) -> Chunk:
+    return np.asarray(x, order="C").view(dtype)
+
+
+class Diagonal(NamedTuple):
+    """A step: the diagonals of the last two axes, which can only be read."""
+
+    offset: int
+
+    def get(self, node: ArrayNode) -> ArrayNode:
+        """Return the view's part of an array."""
+        return diagonals.diagonal(node, self.offset)
+
+    def put(self, node: ArrayNode, value: ArrayNode) -> ArrayNode:
+        """Raise ValueError, as NumPy."""
+        raise ValueError("assignment destination is read-only")
+
+    def of(self, x: NumpyArray) -> NumpyArray:
+        """Return the view of a NumPy array."""
+        return x.diagonal(self.offset, -2, -1)
+
+
+class ComplexPart(NamedTuple):
+    """A step: the real or the imaginary part of complex numbers."""
+
+    name: str
+
+    def get(self, node: ArrayNode) -> ArrayNode:
+        """Return the view's part of an array."""
+        return elementwise(_complex_part, [node], np.empty(0, node.dtype).real.dtype, self.name, part=self.name)
+
+    def put(self, node: ArrayNode, value: ArrayNode) -> ArrayNode:
+        """Return the array with other values in the place of the view."""
+        return elementwise(_with_complex_part, [node, value], node.dtype, self.name, part=self.name)
+
+    def of(self, x: NumpyArray) -> NumpyArray:
+        """Return the view of a NumPy array."""
+        return np.asarray(getattr(x, self.name))
+
+
+def _complex_part(x: Chunk, *, part: str) -> Chunk:
+    return getattr(x, part)
+
+
+def _with_complex_part(x: Chunk, value: Any, *, part: str) -> Chunk:
+    made = x.copy()
+    getattr(made, part)[...] = value
+    return made
+
+
+Step = Indexed | Permuted | Reshaped | Field | SeveralFields | Retyped | Diagonal | ComplexPart
 Steps = tuple[Step, ...]
 
 
@@ -141,7 +250,7 @@ def in_memory(shape: Sequence[int], dtype: DType, order: str) -> NumpyArray:
     return np.lib.stride_tricks.as_strided(np.empty(1, dtype), shape, strides)
 
 
-def lying(shape: Sequence[int], dtype: DType, order: str, steps: Steps) -> NumpyArray:
+def strided(shape: Sequence[int], dtype: DType, order: str, steps: Steps) -> NumpyArray:
     """Return the view of an array `in_memory` after some steps. ValueError: a step copies."""
     found = in_memory(shape, dtype, order)
     for step in steps:
@@ -149,10 +258,10 @@ def lying(shape: Sequence[int], dtype: DType, order: str, steps: Steps) -> Numpy
     return found
 
 
-def there_is(shape: Sequence[int], dtype: DType, order: str, steps: Steps) -> bool:
+def is_view(shape: Sequence[int], dtype: DType, order: str, steps: Steps) -> bool:
     """Return whether steps from an array of a shape give a view."""
     try:
-        lying(shape, dtype, order, steps)
+        strided(shape, dtype, order, steps)
     except ValueError:
         return False
     return True

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from weft.frontends.tensors import reductions
 from weft.frontends.tensors.arrays import joining
-from weft.frontends.tensors.arrays.array import Tensor
-from weft.frontends.tensors.arrays.conversion import as_node
+from weft.frontends.tensors.arrays.array import Tensor, as_tensor
 from weft.frontends.tensors.arrays.registry import public
+from weft.model.wording import counted
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import ArrayLike
@@ -28,12 +28,13 @@ def sliding_window_view(
 
     It is a copy that is made chunk by chunk, and `writeable` changes nothing. ValueError: a window does not fit.
     """
-    made = x if isinstance(x, Tensor) else Tensor(as_node(x))
+    made = as_tensor(x)
     lengths = tuple(window_shape) if isinstance(window_shape, Sequence) else (window_shape,)
     axes = range(made.ndim) if axis is None else axis if isinstance(axis, Sequence) else (axis,)
     if len(lengths) != len(axes):
-        raise ValueError(f"there are {len(lengths)} lengths of windows for {len(axes)} axes: give one for each")
-    along = [reductions.axes_of(one, made.ndim)[0] for one in axes]
+        lacks = f"{counted(len(lengths), 'length')} for {counted(len(axes), 'axis', 'axes')}"
+        raise ValueError(f"window_shape has {lacks}: give one for each")
+    along = [reductions.axis_of(one, made.ndim) for one in axes]
     for length, at in zip(lengths, along, strict=True):
         last = made.shape[at] - length + 1
         if length < 1 or last < 1:

@@ -1,0 +1,52 @@
+"""Queries beside DuckDB on the same Parquet files."""
+
+from __future__ import annotations
+
+from benchmarks.harness import Side, Spec
+
+OURS = "benchmarks.sql.ours"
+DUCKDB = "benchmarks.sql.peer_duckdb"
+
+SPECS = (
+    Spec(
+        "tpch_sf1_whole",
+        "s",
+        Side("weft", OURS, "whole"),
+        1.1,
+        "The 22 queries of TPC-H at scale 1, each in one task: the geometric mean of their times.",
+        peer=Side("duckdb", DUCKDB, "tpch"),
+    ),
+    Spec(
+        "tpch_sf1_stages_geomean_s",
+        "s",
+        Side("weft", OURS, "stages"),
+        0.35,
+        "The same queries cut into stages, on two worker processes.",
+        scaled_by="python",
+    ),
+    Spec(
+        "limit_1000_files_whole_s",
+        "s",
+        Side("weft", OURS, "limit_whole"),
+        0.02,
+        "Five rows that meet a condition, of 1,000 files: in one task.",
+        scaled_by="python",
+    ),
+    Spec(
+        "limit_1000_files_stages_s",
+        "s",
+        Side("weft", OURS, "limit_stages"),
+        0.1,
+        "The same five rows in stages, on two worker processes.",
+        scaled_by="python",
+    ),
+    Spec(
+        "one_task_overhead_ms",
+        "ms",
+        Side("weft", OURS, "overhead"),
+        5.0,
+        "What a query of a table with 1,000 rows takes beyond its time in DuckDB, median of 50.",
+        scale=1e3,
+        scaled_by="python",
+    ),
+)

@@ -1,0 +1,66 @@
+"""Queries in Weft."""
+
+from __future__ import annotations
+
+import functools
+import time
+from statistics import median
+
+import duckdb
+import pyarrow as pa
+
+import weft
+from benchmarks.harness import expect
+from benchmarks.sql.data import LIMITED, geometric_mean, many_files, tpch
+
+
+@functools.cache
+def _context(mode: str) -> weft.SqlContext:
+    backend = "processes" if mode == "stages" else "threads"
+    made = weft.SqlContext(backend=backend, workers=2, mode=mode)
+    for name, path in tpch(1)[1].items():
+        made.register(name, path)
+    made.register("files", many_files())
+    return made
+
+
+def _tpch(mode: str) -> dict[str, float]:
+    context = _context(mode)
+    return {"seconds": geometric_mean(lambda text=text: context.sql(text).arrow() for text in tpch(1)[0].values())}
+
+
+def _limit(mode: str) -> dict[str, float]:
+    context = _context(mode)
+    begin = time.perf_counter()
+    rows = context.sql(LIMITED).arrow().num_rows
+    seconds = time.perf_counter() - begin
+    expect(rows, 5)
+    return {"seconds": seconds}
+
+
+def overhead() -> dict[str, float]:
+    """A small query in a warm context, and in DuckDB alone."""
+    table = pa.table({"k": [n % 7 for n in range(1000)], "v": list(range(1000))})
+    text = "SELECT k, sum(v) FROM t GROUP BY k ORDER BY k"
+    with weft.SqlContext(workers=2) as context:
+        context.register("t", table)
+        connection = duckdb.connect()
+        connection.register("t", table)
+        ours, theirs = [], []
+        for _ in range(50):
+            begin = time.perf_counter()
+            context.sql(text).arrow()
+            middle = time.perf_counter()
+            connection.execute(text).to_arrow_table()
+            ours.append(middle - begin)
+            theirs.append(time.perf_counter() - middle)
+    return {"seconds": median(ours) - median(theirs)}
+
+
+CASES = {
+    "whole": lambda: _tpch("whole"),
+    "stages": lambda: _tpch("stages"),
+    "limit_whole": lambda: _limit("whole"),
+    "limit_stages": lambda: _limit("stages"),
+    "overhead": overhead,
+}

@@ -1,0 +1,165 @@
+"""The command that runs SQL: `weft sql`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from weft.cli.arguments import Given
+from weft.cli.parsing import CommandParameter
+from weft.cli.tables import clean, one_line, print_json, print_table
+from weft.model.errors import NotFoundError, SqlError, UsageError
+
+if TYPE_CHECKING:
+    from weft.cli.context import CommandContext
+    from weft.queries import Query
+
+SHOWN: Final = 40
+_WIDTH: Final = 60
+
+
+def sql(
+    query: Annotated[str, CommandParameter(help="The text, a file that ends in .sql, or - for stdin.")],
+    /,
+    *files: Annotated[
+        str, CommandParameter(help="A data file, a folder or a URL; its table has the name of the file.")
+    ],
+    table: Annotated[
+        list[str] | None, CommandParameter(name=["-t", "--table"], help="Add a table: NAME=PATH; a PATH may be a URL.")
+    ] = None,
+    param: Annotated[list[str] | None, CommandParameter(name=["-p", "--param"], help="Bind $NAME: NAME=VALUE.")] = None,
+    allow: Annotated[
+        list[str] | None, CommandParameter(help="Let the text read and write files in this folder.")
+    ] = None,
+    mode: Annotated[str, CommandParameter(help="auto, whole, or stages.")] = "auto",
+    workers: Annotated[int | None, CommandParameter(help="The number of tasks of stages that run at a time.")] = None,
+    explain: Annotated[bool, CommandParameter(help="Print how the query runs instead of its rows.")] = False,
+    rows: Annotated[
+        int, CommandParameter(name=["-n", "--rows"], help="Print at most this many rows as a table; 0: all.")
+    ] = SHOWN,
+    as_json: Annotated[bool, CommandParameter(name="--json", help="Print one JSON document.")] = False,
+    as_csv: Annotated[bool, CommandParameter(name="--csv", help="Print all rows as CSV.")] = False,
+    parquet: Annotated[Path | None, CommandParameter(help="Write all rows to this Parquet file.")] = None,
+    context: Given,
+) -> None:
+    """Run an SQL query over Parquet and CSV files, and print its rows."""
+    from weft.queries import SqlContext
+
+    if as_json + as_csv + (parquet is not None) + explain > 1:
+        raise UsageError("--explain, --json, --csv and --parquet exclude each other", hint="Leave out all but one.")
+    text = _text(query, context)
+    with SqlContext(mode=mode, workers=workers, allow=allow) as tables:
+        for name, path in _named(files, table or ()):
+            tables.register(name, path)
+        try:
+            found = tables.run_text(text, _parameters(param or ()) or None, None, None)
+            if explain:
+                context.out.write(f"{found.explain()}\n")
+            elif parquet is not None:
+                found.write_parquet(parquet)
+            else:
+                _print(found, rows, context, as_json=as_json, as_csv=as_csv)
+        except SqlError as error:
+            error.hint = _pointed(error, text)
+            raise
+
+
+def _text(query: str, context: CommandContext) -> str:
+    if query == "-":
+        import sys
+
+        return sys.stdin.read()
+    if not query.endswith(".sql"):
+        return query
+    try:
+        return (context.cwd / query).read_text(encoding="utf-8")
+    except OSError as error:
+        raise NotFoundError(f"{query} cannot be read: {error.strerror}") from None
+
+
+def _named(files: Sequence[str], tables: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the name and the path of each table. UsageError: no name."""
+    for pair in tables:
+        name, equals, path = pair.partition("=")
+        if not equals or not name or not path:
+            raise UsageError(f"--table {pair!r} is not of the form NAME=PATH", hint="For example: -t people=p.parquet")
+        yield name, path
+    seen: dict[str, str] = {}
+    for path in files:
+        name = os.path.basename(path.rstrip("/")).partition(".")[0]
+        if not name or "*" in name or name in seen:
+            why = f"as {seen[name]}" if name in seen else "for a name"
+            raise UsageError(f"{path} gives no table a name of its own {why}", hint=f"Name it: --table NAME={path}")
+        seen[name] = path
+        yield name, path
+
+
+def _parameters(pairs: Sequence[str]) -> dict[str, Any]:
+    """Return the values of parameters: numbers, true, false and null as in JSON, anything else is text."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.isidentifier():
+            raise UsageError(f"--param {pair!r} is not of the form NAME=VALUE", hint="For example: -p city=Rome")
+        try:
+            read = json.loads(value)
+        except ValueError:
+            read = value
+        found[name] = value if isinstance(read, list | dict) else read
+    return found
+
+
+def _pointed(error: SqlError, text: str) -> str:
+    """Return the hint of an error below the line of its mistake, with a caret."""
+    lines = text.split("\n")
+    if not error.line or error.line > len(lines):
+        return error.hint
+    line = lines[error.line - 1].replace("\t", " ")
+    begin = max(error.column - _WIDTH, 0)
+    shown, at = line[begin : begin + 2 * _WIDTH], error.column - 1 - begin
+    return "\n  ".join(one for one in (shown, f"{' ' * at}^", error.hint) if one)
+
+
+def _print(found: Query, rows: int, context: CommandContext, *, as_json: bool, as_csv: bool) -> None:
+    if as_csv:
+        import csv
+
+        writer = csv.writer(context.out, lineterminator="\n")
+        writer.writerow(found.columns)
+        for batch in found.batches():
+            writer.writerows(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        return
+    if as_json:
+        values = [[_plain(value) for value in row] for row in found.rows()]
+        columns = [{"name": name, "type": found.types[name]} for name in found.columns]
+        print_json(context.out, "weft.sql/1", columns=columns, rows=values)
+        return
+    table = found.arrow() if rows == 0 else found.first(rows + 1)
+    more = rows != 0 and table.num_rows > rows
+    cells = [[_cell(value) for value in column.to_pylist()[: rows or None]] for column in table.columns]
+    heads = [one_line(name, _WIDTH) for name in found.columns]
+    lines = list(zip(*cells, strict=True))
+    if lines:
+        print_table(context.console(), heads, lines)
+    count = len(lines)
+    tail = f"the first {count:,} rows; --rows 0 or --csv for all" if more else f"{count:,} row{'s' * (count != 1)}"
+    context.say(tail)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else one_line(clean(str(value)), _WIDTH)
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else str(value)  # JSON has no infinity and no NaN
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    return str(value)

@@ -1,0 +1,674 @@
+"""The scripts that a command runs, found in its text: inputs of a cached step, whether or not `fs_scope` names them.
+
+The text is read as a shell would read it, without running anything. Each word that names a file or a folder of the
+project counts, and so do the files that a pattern such as `data/*.csv` finds, and the shell scripts and Python modules
+behind a word. A word with a variable is not known before the step runs; a command that runs code behind such a word, or
+from a pipe, is told. So is one with a folder that cannot count: the whole project, a folder that the command writes
+into, one with too many files.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec import Struct, field
+
+from weft.frontends.pipelines.item_files import ITEM_TEMPLATE, ItemFiles, is_input, on_this_machine
+from weft.frontends.pipelines.item_files import below as _below
+from weft.frontends.pipelines.kinds import load_kind
+from weft.frontends.pipelines.parts import ITEM, Placeholder
+from weft.frontends.pipelines.templates import LOOP_ARGUMENT
+from weft.model.errors import ProgramError
+
+if TYPE_CHECKING:
+    from weft.frontends.pipelines.resolved import ResolvedStep
+
+SUFFIXES: Final = frozenset({".bash", ".jar", ".js", ".pl", ".py", ".r", ".rb", ".sh", ".sql"})
+"""The endings of scripts' names, in lower case."""
+_TOKEN: Final = re.compile(
+    r"""(?P<blank>(?:[ \t\r]|\\\n)+)
+    | (?P<comment>\#[^\n]*)
+    | (?P<here><<-?[ \t]*(?P<quote>['"]?)(?P<end>[^\s'";&|()<>]+)(?P=quote))
+    | (?P<redirect>[0-9]*(?:[<>]&|&?>>?|<<<|<))
+    | (?P<tested>(?<![^\s;&|(])\[\[\s.*?\s\]\]|\$?\(\([^;\n]*?\)\))
+    | (?P<operator>[;&|()\n`]+)
+    | (?P<word>(?:\\.|'[^']*'|"(?:\\.|[^"\\])*"|\$\{[^}]*\}|[^\s;&|()<>`'"\\])+)
+    | (?P<other>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_PIECE: Final = re.compile(r"""\\(.)|'([^']*)'|"((?:\\.|[^"\\])*)"|([^\\'"]+)""", re.DOTALL)
+_PLAIN: Final = re.compile(r"[\w./=:,+-]+")
+_EXPANDED: Final = re.compile(r"[$*?`]|\[.*\]")
+_SUBSTITUTED: Final = re.compile(r"\$\((.+)\)|`(.+)`", re.DOTALL)
+_ASSIGNED: Final = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
+_ATTACHED: Final = re.compile(r"-[A-Za-z](.+)|[\w-]+=(.+)", re.DOTALL)
+"""The value of an option in the same word: `-fFILE`, `--file=FILE`, `if=FILE`."""
+_PATHS: Final = re.compile(r"\$\{(?:PYTHON)?PATH[^}]*\}|\$(?:PYTHON)?PATH\b")
+_WORK_DIR: Final = re.compile(r"\$(?:PWD\b|\{PWD\}|\(\s*pwd\s*\))|`\s*pwd\s*`")
+_TEMPLATE: Final = "{{"
+_VARIABLE: Final = re.compile(r"(?<!\\)\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?-[^{}]*)?\})")
+_SET: Final = re.compile(r"([A-Za-z_]\w*)\+?=|\b(?:for|read|unset)\s+(?:-\w+\s+)*([A-Za-z_]\w*)")
+_EXPANDABLE: Final = re.compile(r"(?:[\w ./:=,+@%*?-]|\{\{PF_LOOP_ARGUMENT\}\})*")
+"""Values of variables that a shell takes as they are, apart from blanks and patterns."""
+_SHELLS: Final = re.compile(r"(?:ba|da|k|z|a)?sh|\.|source|eval")
+_PYTHON: Final = re.compile(r"(?:python|pypy)[\d.]*")
+_TEXT_OPTIONS: Final = {
+    **dict.fromkeys(("perl", "ruby", "node", "Rscript", "julia", "lua", "tclsh"), "-e"),
+    "php": "-r",
+}
+"""Other interpreters, with the option that is followed by the program itself."""
+_BEFORE: Final = frozenset(
+    [
+        "!",
+        "builtin",
+        "command",
+        "do",
+        "elif",
+        "else",
+        "env",
+        "exec",
+        "if",
+        "nice",
+        "nohup",
+        "parallel",
+        "setsid",
+        "stdbuf",
+        "sudo",
+        "then",
+        "time",
+        "timeout",
+        "until",
+        "while",
+        "xargs",
+        "{",
+    ]
+)
+"""Words that are followed by a command."""
+_TESTS: Final = frozenset({"[", "test"})
+"""Programs whose files count by their existence alone, which the step may change."""
+_TEXT_TOOLS: Final = frozenset({"echo", "printf", "grep", "which", "type"})
+"""Programs for which the name of an interpreter is a text like any other."""
+_BUILTINS: Final = frozenset(
+    [
+        ":",
+        "case",
+        "cd",
+        "declare",
+        "done",
+        "esac",
+        "exit",
+        "export",
+        "fi",
+        "for",
+        "function",
+        "hash",
+        "jobs",
+        "local",
+        "read",
+        "readonly",
+        "return",
+        "set",
+        "shift",
+        "shopt",
+        "trap",
+        "type",
+        "ulimit",
+        "umask",
+        "unset",
+        "wait",
+        "}",
+    ]
+)
+"""Words of a shell that no folder on PATH can replace."""
+_WRITERS: Final = frozenset({"chmod", "mkdir", "mv", "rm", "rmdir", "tee", "touch", "truncate"})
+"""Programs that write or remove the files that they are given."""
+_FILE_PROGRAMS: Final = frozenset({"awk", "gawk", "mawk", "nawk", "sed"})
+"""Programs whose script follows the option `-f` or `--file`."""
+_COPIERS: Final = frozenset({"cp", "install", "ln", "rsync", "scp"})
+_PLACES_ONLY: Final = frozenset({"case", "cd", "echo", "printf", "popd", "pushd", "type", "which"})
+"""Programs that read no folder that they are given."""
+_WRITES_INTO: Final = re.compile(
+    r"(?i)-*(?:\w+[-_])*(?:build|cache|checkpoints?|ckpts?|dest|destination|logs?|o|out|outputs?|paths?|pythonpath|results?|save"
+    r"|target|temp|tmp|work)(?:[-_]?(?:dir|directory|folder|path|to))?"
+)
+"""Names of options and variables that take a folder to write into, or to search for programs."""
+_OUTPUT: Final = re.compile(r"(?i)(?:\w+_)*(?:dest|logs?|out|outputs?|results?|save|temp|tmp)(?:_?(?:file|path|to))?")
+"""Names of variables of a step that hold a file to write."""
+_LITERAL: Final = re.compile(
+    r"""(?<![\w.])(?<!\.)['"]((?=[^'"\n]*[./])[^'"\n{}%*]{1,200})['"](?!\s*,\s*(?:mode\s*=\s*)?['"][wax])"""
+)
+"""A text in a program of Python that may be a path, unless it is opened to be written."""
+_GLOB: Final = re.compile(r"[\w./=:,+@%~^!*?\[\]-]*[*?\[][\w./=:,+@%~^!*?\[\]-]*")
+_MOST_IN_FOLDER: Final = 10_000
+_WRITTEN: Final = frozenset({"-o", "--out", "--output"})
+"""Options that are followed by a file to write."""
+_PYTHON_VALUES: Final = frozenset({"-W", "-X", "--check-hash-based-pycs"})
+_SYSTEM: Final = ("/bin/", "/sbin/", "/usr/", "/lib", "/dev/", "/proc/", "/sys/")
+_MOST_FILES: Final = 500
+_MOST_BYTES: Final = 1 << 20
+
+
+class Scripts(Struct):
+    """The findings of a scan: absolute paths of files, and commands whose script is not known.
+
+    `mentioned` maps paths that a script names in its text to the script: the step may read them. `by_item` are the
+    words that name files by the item of a loop, None without any.
+    """
+
+    files: dict[str, None] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
+    mentioned: dict[str, str] = field(default_factory=dict)
+    by_item: ItemFiles | None = None
+
+
+class _Word(NamedTuple):
+    """A word without its quotes; `text` is None if it is known only when the command runs."""
+
+    text: str | None
+    written: str
+
+
+class _Command(NamedTuple):
+    """A simple command: its words, and its standard input: a file, a text, or the output of another command.
+
+    `made` are the files that it writes by redirections.
+    """
+
+    words: Sequence[_Word]
+    stdin: _Word | None = None
+    text: str = ""
+    piped: bool = False
+    made: Sequence[_Word] = ()
+
+
+def scripts_of(step: ResolvedStep, folder: str = "", *, mentions: bool = False) -> Scripts:
+    """Return the scripts of a step's commands; nothing is run, and of the disk only scripts are read.
+
+    `folder` is that of the pipeline's file; without it the commands of a step of a kind are not known.
+    `mentions`: read the scripts for `mentioned` too.
+    """
+    scan = _Scan(step)
+    if step.body is None:
+        scan.read(step.portable_command, step.cwd)
+    elif folder:
+        for text, where in load_kind(step.body.kind).commands(step.body.portable, folder, step.cwd):
+            scan.read(text, where)
+    scan.environment(step)
+    for path in scan.made:  # a file that the command writes is no input of it, whatever other words name it
+        scan.found.files.pop(path, None)
+        scan.folders.pop(path, None)
+    for path, written in scan.folders.items():
+        if any(made.startswith(f"{path}/") for made in scan.made) or _is_large(path):
+            scan.found.unknown.append(written)
+        else:
+            scan.found.files[path] = None
+    scan.found.by_item = scan.item_files()
+    if mentions:
+        scan.mention()
+    return scan.found
+
+
+class _Scan:
+    """A walk from the text of a step's command through the scripts behind it."""
+
+    def __init__(self, step: ResolvedStep) -> None:
+        self.found = Scripts()
+        self.made: set[str] = set()
+        self.folders: dict[str, str] = {}
+        """The folders that words name, each with its command."""
+        self._mounts = {mount.mount_path: mount.source for mount in step.mounts if mount.source is not None}
+        self._in_image = bool(step.docker_env)
+        """A missing absolute path may be a file of the image."""
+        self._roots = tuple(f"{folder}/" for folder in (step.cwd, *self._mounts.values()))
+        self._artifacts = frozenset((*step.inputs.values(), *step.outputs.values()))
+        self._folders = {
+            name: [_below(step.cwd, self._mounted(part)) for part in value.split(":") if part]
+            for name in ("PATH", "PYTHONPATH")
+            if isinstance(value := step.env.get(name), str)
+        }
+        """The folders in which programs and modules are found, as far as the step names them; "$" if not known."""
+        self._lists: set[str] = set()
+        self._started_in: dict[str, None] = {}
+        self._variables = _variables(step)
+        self._by_item: dict[tuple[str, str], bool] = {}
+        """The words with the item of a loop, each with its folder, and whether it may name a folder."""
+        inherited = [] if self._in_image else os.environ.get("PYTHONPATH", "").split(":")
+        found = [_below(step.cwd, part) for part in inherited if part]
+        inside = [path for path in found if f"{path}/".startswith(self._roots)]
+        self._folders.setdefault("PYTHONPATH", inside)
+
+    def read(self, text: str, folder: str) -> None:
+        """Add the scripts of a text for a shell that starts in a folder."""
+        variables = self._variables
+        own = {name for pair in _SET.findall(text) for name in pair}
+        self._variables = {name: value for name, value in variables.items() if name not in own}
+        self._read(_VARIABLE.sub(self._value, _WORK_DIR.sub(".", text)), folder)
+        self._variables = variables
+
+    def _value(self, variable: re.Match[str]) -> str:
+        return self._variables.get(variable[1] or variable[2], variable[0])
+
+    def environment(self, step: ResolvedStep) -> None:
+        """Add the files that the environment of a step names, as assignments before a command would."""
+        known = len(self.found.unknown)
+        for name, value in _declared(step).items():
+            if not _OUTPUT.fullmatch(name):
+                words = [f"{name}={part}" for part in dict.fromkeys((value, *value.split()))]
+                self._named(_Command([_Word(word, word) for word in words]), (), step.cwd)
+        del self.found.unknown[known:]  # a command that reads the whole project by a variable is rare
+
+    def item_files(self) -> ItemFiles | None:
+        """Return the words that name files by the item, except those that the command writes; None without any."""
+        words = [
+            (folder, text, may_be_folder)
+            for (folder, text), may_be_folder in self._by_item.items()
+            if _below(folder, self._mounted(text)) not in self.made
+        ]
+        roots = [root.rstrip("/") for root in self._roots]
+        return ItemFiles(words, roots, self._mounts, sorted(self._artifacts)) if words else None
+
+    def mention(self) -> None:
+        """Note the paths of the project that Python scripts and lists for `xargs` name, beside those that count."""
+        counted = [*self.found.files, *self.made]
+        for script in [path for path in self.found.files if path in self._lists or path.endswith(".py")]:
+            with suppress(OSError), open(script, "rb") as file:
+                text = file.read(_MOST_BYTES).decode(errors="replace")
+                names = text.split() if script in self._lists else [found[1] for found in _LITERAL.finditer(text)]
+                for path in (_below(folder, name) for name in dict.fromkeys(names) for folder in self._started_in):
+                    if self._is_of_project(path) and not any(f"{path}/".startswith(f"{one}/") for one in counted):
+                        self.found.mentioned[path] = script
+
+    def _read(self, text: str, folder: str) -> None:
+        self._started_in[folder] = None
+        for command in _commands(text):
+            for word in command.words:
+                for inner in _SUBSTITUTED.findall(word.written) if word.text is None else ():
+                    self.read("".join(inner), folder)
+            self.made.update(_below(folder, self._mounted(word.text)) for word in command.made if word.text)
+            words = _program(command.words)
+            if command.stdin is not None and any(word.text == "xargs" for word in command.words):
+                self._lists.add(_below(folder, self._mounted(command.stdin.text or "")))
+            before = self._folders
+            self._assign(command.words, folder)
+            if words and words[0].text == "cd" and len(words) > 1:
+                folder = _below(folder, words[1].text or "")
+                self._started_in[folder] = None
+                continue
+            if words:
+                self._command(command._replace(words=words), folder)
+            self._named(command, words, folder)
+            if words and words[0].text != "export":
+                self._folders = before
+
+    def _assign(self, words: Sequence[_Word], folder: str) -> None:
+        """Note the values of PATH and PYTHONPATH that a command sets, their folders made absolute."""
+        for word in words:
+            match = _ASSIGNED.fullmatch(word.written)
+            if match is not None and match[1] in ("PATH", "PYTHONPATH"):
+                value = _PATHS.sub("", re.sub(r"""["']""", "", match[2]))
+                own = ["$" if "$" in part else _below(folder, self._mounted(part)) for part in value.split(":") if part]
+                kept = self._folders.get(match[1], []) if _PATHS.search(match[2]) else []
+                self._folders = {**self._folders, match[1]: [*own, *kept]}
+
+    def _on_path(self, name: str, words: Sequence[_Word], folder: str) -> None:
+        """Add the file of a program that a changed PATH finds."""
+        for place in self._folders.get("PATH", ()):
+            if place == "$" and not (name in _BUILTINS or shutil.which(name, path=os.defpath)):
+                self._unknown(words)
+                return
+            if os.path.isfile(f"{place}/{name}"):
+                self._file(_Word(f"{place}/{name}", name), words, folder)
+                return
+
+    def _command(self, command: _Command, folder: str) -> None:
+        words = command.words
+        program = words[0].text or ""
+        name = _name(program)
+        if _is_interpreter(name):
+            self._interpreter(command, folder, name)
+        elif name == "make":
+            self._unknown(words)
+        elif "/" in program or words[0].text is None:
+            self._file(words[0], words, folder)
+        elif program:
+            self._on_path(name, words, folder)
+        if name in _FILE_PROGRAMS:
+            for option, value in pairwise(words[1:]):
+                if option.text in ("-f", "--file"):
+                    self._file(value, words, folder)
+        if name not in _TEXT_TOOLS and not _is_interpreter(name):
+            for at, word in enumerate(words[1:], 1):  # behind a launcher
+                inner = _name(word.text or "")
+                if _is_interpreter(inner) and self._is_started(words[at + 1 :], folder):
+                    self._interpreter(_Command(words[at:]), folder, inner)
+                    break
+
+    def _is_started(self, rest: Sequence[_Word], folder: str) -> bool:
+        """Whether words after the name of an interpreter may be its arguments: `pip install python numpy` has none."""
+        given = rest[0].text if rest else ""
+        return given is None or given.startswith("-") or os.path.exists(_below(folder, self._mounted(given)))
+
+    def _named(self, command: _Command, program: Sequence[_Word], folder: str) -> None:
+        """Add the files of the project that the words of a command name, except those that it writes."""
+        words = list(command.words)
+        name = _name(program[0].text or "") if program else ""
+        if name == "mkdir":
+            self.made.update(_below(folder, self._mounted(word.text)) for word in program[1:] if word.text)
+        if name in _TESTS or name in _WRITERS:
+            words = words[: len(words) - len(program)]
+        elif name in _COPIERS:
+            words = words[:-1]
+        if name not in _PLACES_ONLY:
+            for before, word in pairwise([_Word("", ""), *words]):
+                if before.text != "-m" and not (program and word is program[0]):
+                    self._many(before, word, program, folder)
+        words = [word for before, word in pairwise([_Word("", ""), *words]) if before.text not in _WRITTEN]
+        for word in words if command.stdin is None else (*words, command.stdin):
+            attached = _ATTACHED.fullmatch(word.text or "")
+            for text in (word.text, attached and (attached[1] or attached[2])):
+                if text and _has_item(text):
+                    self._by_item.setdefault((folder, text), False)
+                path = _below(folder, self._mounted(text)) if text else ""
+                if path and path not in self.found.files and self._is_of_project(path):
+                    self._file(_Word(text, word.written), program, folder)
+
+    def _many(self, before: _Word, word: _Word, program: Sequence[_Word], folder: str) -> None:
+        """Add what a word names beside a single file: a folder, or all that a pattern finds; `before` is its option."""
+        option, equals, value = word.written.partition("=")
+        if _WRITES_INTO.fullmatch(option if equals else before.text or ""):
+            return
+        shown = " ".join(one.written for one in program) or word.written
+        if word.text is None:
+            pattern = value if equals else word.written
+            if not _GLOB.fullmatch(pattern):
+                return
+            found = glob.glob(_below(folder, self._mounted(pattern)))
+            if len(found) > _MOST_FILES:
+                self.found.unknown.append(shown)
+                return
+        else:
+            text = value if equals and word.text == word.written else word.text
+            if _has_item(text):
+                self._by_item[folder, text] = True
+            found = [_below(folder, self._mounted(text))] if text and _TEMPLATE not in text else []
+        for path in found:
+            if os.path.isdir(path):
+                self._folder(path, shown)
+            elif word.text is None and self._is_of_project(path):
+                self._add(path)
+
+    def _folder(self, path: str, shown: str) -> None:
+        whole = f"{path}/" in self._roots or any(root.startswith(f"{path}/") for root in self._roots)
+        if whole or os.path.exists(f"{path}/.git"):
+            self.found.unknown.append(shown)
+        elif path.startswith(self._roots) and self._is_input(path):
+            self.folders[path] = shown
+
+    def _is_of_project(self, path: str) -> bool:
+        """Whether a path is a regular file of the project, or a script elsewhere, and no artifact."""
+        return (
+            os.path.isfile(path)
+            and (path.startswith(self._roots) or os.path.splitext(path)[1].lower() in SUFFIXES)
+            and self._is_input(path)
+        )
+
+    def _is_input(self, path: str) -> bool:
+        return is_input(path, self._artifacts)
+
+    def _interpreter(self, command: _Command, folder: str, name: str) -> None:
+        """Add what an interpreter is given: a file, a text, a module, or its standard input."""
+        words = command.words
+        python = bool(_PYTHON.fullmatch(name))
+        shell = bool(_SHELLS.fullmatch(name))
+        text = _TEXT_OPTIONS.get(name, "-c")[1]
+        if name == "eval":
+            self._evaluated(words, folder)
+            return
+        rest = iter(words[1:])
+        for word in rest:
+            option = word.text or ""
+            if option == "-" or (shell and option == "-s"):
+                break
+            if python and option in _PYTHON_VALUES and next(rest, None):
+                continue
+            if option.startswith("-") and not option.startswith("--") and option[-1] in (text, "m" if python else text):
+                given = next(rest, None)
+                if given is None or given.text is None:
+                    self._unknown(words)
+                elif option.endswith(text):
+                    self._text(given.text, folder, shell=shell, python=python)
+                else:
+                    self._module(given.text, words, folder)
+                    self._inner_module(list(rest), words, folder)
+                return
+            if not option.startswith("-"):
+                self._file(word, words, folder, shell=shell, python=python)
+                return
+        if command.stdin is not None:
+            self._file(command.stdin, words, folder, shell=shell, python=python)
+        elif command.piped:
+            self._unknown(words)
+        self._text(command.text, folder, shell=shell, python=python)
+
+    def _evaluated(self, words: Sequence[_Word], folder: str) -> None:
+        if any(word.text is None for word in words):
+            self._unknown(words)
+        else:
+            self.read(" ".join(word.text or "" for word in words[1:]), folder)
+
+    def _inner_module(self, rest: Sequence[_Word], words: Sequence[_Word], folder: str) -> None:
+        """Add the module that a module runs: `-m cProfile -m mine`."""
+        for option, value in pairwise(rest):
+            if option.text == "-m":
+                if value.text is None:
+                    self._unknown(words)
+                else:
+                    self._module(value.text, words, folder)
+                return
+
+    def _text(self, text: str, folder: str, *, shell: bool, python: bool) -> None:
+        """Add what a program names that stands in the command itself."""
+        if python:
+            self._imports("", text, folder, "__main__")
+        elif shell:
+            self.read(text, folder)
+
+    def _module(self, module: str, words: Sequence[_Word], folder: str) -> None:
+        """Add the file of a module that is found from a folder; an installed one is none of the project's scripts."""
+        stems = [_below(one, module.replace(".", "/")) for one in (folder, *self._folders["PYTHONPATH"])]
+        places = (place for stem in stems for place in (f"{stem}.py", f"{stem}/__main__.py"))
+        path = next((place for place in places if os.path.isfile(place)), None)
+        if path is not None:
+            self._add(path)
+            self._imports("", f"import {module}", folder, "__main__")  # the packages around it
+            self._imports(path, "", folder, module + (".__main__" if path.endswith("/__main__.py") else ""))
+        elif not _is_installed(module):
+            self._unknown(words)
+
+    def _file(
+        self, word: _Word, words: Sequence[_Word], folder: str, *, shell: bool = False, python: bool = False
+    ) -> None:
+        if word.text is None:
+            self._unknown(words)
+            return
+        if word.text.startswith(_SYSTEM) or (_TEMPLATE in word.text and ITEM_TEMPLATE not in word.text):
+            return  # an artifact counts as an input
+        path = _below(folder, self._mounted(word.text))
+        try:
+            about = os.stat(path)
+        except (OSError, ValueError):
+            if not (self._in_image and word.text.startswith("/")):
+                self._unknown(words)
+            return
+        suffix = os.path.splitext(path)[1].lower()
+        if python and stat.S_ISDIR(about.st_mode):
+            path, suffix = f"{path}/__main__.py", ".py"
+        if path in self.found.files or not os.path.isfile(path) or len(self.found.files) >= _MOST_FILES:
+            return
+        self._add(path)
+        first = _beginning(path)
+        if python or suffix == ".py" or b"python" in first:
+            self._imports(path, "", os.path.dirname(os.path.realpath(path)), "__main__")
+        elif shell or suffix in (".sh", ".bash") or first.endswith(b"sh"):
+            with suppress(OSError), open(path, "rb") as file:
+                self.read(file.read(_MOST_BYTES).decode(errors="replace"), folder)
+
+    def _imports(self, path: str, text: str, folder: str, module: str) -> None:
+        """Add the files of all local modules that a Python script, or a text of Python without a file, imports."""
+        from weft.frontends.pipelines.code.dependencies import loaded_files  # parses Python, which few commands need
+
+        searched = self._folders["PYTHONPATH"]
+        if "$" in searched:
+            self.found.unknown.append("Python, with a PYTHONPATH that is known only when it runs")
+        known = [place for place in searched if place != "$" and not place.startswith(_SYSTEM)]
+        with suppress(ProgramError):  # it will fail, or it is no Python
+            for one in loaded_files((folder, *known), path or None, text, module):
+                self._add(one)
+
+    def _add(self, path: str) -> None:
+        self.found.files[path] = None
+
+    def _unknown(self, words: Sequence[_Word]) -> None:
+        self.found.unknown.append(" ".join(word.written for word in words))
+
+    def _mounted(self, path: str) -> str:
+        return on_this_machine(path, self._mounts)
+
+
+def _declared(step: ResolvedStep) -> dict[str, str]:
+    """Return the environment that the file declares, with the template of the item in its texts."""
+    found = {}
+    for name, value in step.declared_env.items():
+        parts = [value] if isinstance(value, str) else value
+        if all(isinstance(part, str) or part.kind == ITEM for part in parts):
+            found[name] = "".join(ITEM_TEMPLATE if isinstance(part, Placeholder) else part for part in parts)
+    return found
+
+
+def _variables(step: ResolvedStep) -> dict[str, str]:
+    """Return the variables of a step whose values stand for themselves in a command."""
+    known = {name: value for name, value in _declared(step).items() if _EXPANDABLE.fullmatch(value)}
+    known |= {LOOP_ARGUMENT: ITEM_TEMPLATE} if step.loops else {}
+    return {name: value for name, value in known.items() if name not in ("PATH", "PYTHONPATH")}
+
+
+def _has_item(text: str) -> bool:
+    return ITEM_TEMPLATE in text and _TEMPLATE not in text.replace(ITEM_TEMPLATE, "")
+
+
+def _commands(text: str) -> Iterator[_Command]:
+    """Yield the simple commands of a text for a shell."""
+    words: list[_Word] = []
+    stdin: _Word | None = None
+    redirect, given, piped, ends, depth = "", "", False, [], 0
+    made: list[_Word] = []
+    at = 0
+    while match := _TOKEN.match(text, at):
+        at = match.end()
+        kind = match.lastgroup
+        if match["here"]:
+            ends.append(match["end"])
+        elif match["redirect"]:
+            redirect = match["redirect"]
+        elif kind == "word":
+            word = _word(match["word"])
+            if not redirect:
+                words.append(word)
+            elif redirect == "<":
+                stdin = word
+            elif redirect == "<<<" and word.text is None:
+                piped = True
+            elif redirect == "<<<":
+                given = word.text or ""
+            elif ">" in redirect:
+                made.append(word)
+            redirect = ""
+        elif kind in ("operator", "other"):
+            here = at
+            while ends and "\n" in match.group():
+                found = re.compile(rf"^\t*{re.escape(ends.pop(0))}$", re.MULTILINE).search(text, at)
+                at = len(text) if found is None else found.end()
+            depth += match.group().count("(") - match.group().count(")")
+            if depth >= 0:
+                yield _Command(words, stdin, given or text[here:at], piped, made)
+            depth = max(depth, 0)  # a pattern of `case` has no opening parenthesis
+            piped = re.sub(r"\|\||[\s(]", "", match.group()) in ("|", "|&") or (piped and not words)
+            words, stdin, redirect, given, made = [], None, "", "", []
+    yield _Command(words, stdin, given, piped, made)
+
+
+def _word(written: str) -> _Word:
+    if _PLAIN.fullmatch(written):
+        return _Word(written, written)
+    found = []
+    for escaped, single, double, bare in _PIECE.findall(written):
+        if _EXPANDED.search(bare) or (double and re.search(r"[$`]", double)):
+            return _Word(None, written)
+        found.append(escaped or single or re.sub(r"\\(.)", r"\1", double, flags=re.DOTALL) or bare)
+    return _Word("".join(found), written)
+
+
+def _program(words: Sequence[_Word]) -> Sequence[_Word]:
+    """Return a command without assignments and wrappers before it."""
+    at, wrapped = 0, False
+    while at < len(words):
+        text = words[at].text or ""
+        if text.rpartition("/")[2] in _BEFORE:
+            wrapped = True
+        elif not (_ASSIGNED.match(words[at].written) or (wrapped and re.match(r"-|[0-9]", text))):
+            break
+        at += 1
+    return words[at:]
+
+
+def _name(program: str) -> str:
+    return program.rpartition("/")[2]
+
+
+def _is_interpreter(name: str) -> bool:
+    return bool(_SHELLS.fullmatch(name) or _PYTHON.fullmatch(name) or name in _TEXT_OPTIONS)
+
+
+def _is_installed(module: str) -> bool:
+    from importlib.util import find_spec
+
+    try:
+        return find_spec(module.partition(".")[0]) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _is_large(folder: str) -> bool:
+    """Whether a folder has more files and folders than a look at each step may cost."""
+    count = 0
+    for _, folders, files in os.walk(folder):
+        count += len(folders) + len(files)
+        if count > _MOST_IN_FOLDER:
+            return True
+    return False
+
+
+def _beginning(path: str) -> bytes:
+    """Return the line after `#!` of a file, empty without one."""
+    with suppress(OSError), open(path, "rb") as file:
+        first = file.readline(200)
+        return first[2:].strip() if first.startswith(b"#!") else b""
+    return b""
+
+
+def uncovered(files: Iterable[str], scopes: Iterable[str], cwd: str) -> list[list[str]]:
+    """Return the files that lie in none of the scopes, each with its name for people: its path from `cwd`."""
+    folders = [scope.rstrip("/") for scope in scopes]
+    return [
+        [os.path.relpath(file, cwd), file]
+        for file in sorted(files)
+        if not any(file == folder or file.startswith(f"{folder}/") for folder in folders)
+    ]

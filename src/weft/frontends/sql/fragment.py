@@ -1,0 +1,176 @@
+"""The body of a stage: one task runs the SQL of the stage on its split and on the rows that it received."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import date
+from typing import TYPE_CHECKING, Any, Final
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from weft.frontends.sql.databases import open_database
+from weft.frontends.sql.text import no_rows
+from weft.model.errors import RunCancelledError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from weft.graph.task import TaskContext, TaskInput
+
+RANGES: Final = 200
+"""The ranges of keys that one task emits, at most."""
+LONGEST: Final = 64
+"""The characters of a key in an event, at most."""
+AGAIN_S: Final = 0.02
+KEPT_DATABASES: Final = 8
+"""The databases that a process keeps, each with what it may read; opening one takes 10 ms."""
+_lock = threading.Lock()
+_databases: dict[tuple[bool, tuple[str, ...]], duckdb.DuckDBPyConnection] = {}
+
+
+def database(folders: Sequence[str] = (), *, join_filters: bool = True) -> duckdb.DuckDBPyConnection:
+    """Return a connection of the task to a database of this process, which has no rows and reads only `folders`.
+
+    Without `join_filters` a side of a join does not filter the scan of the other.
+    """
+    key = (join_filters, tuple(folders))
+    with _lock:
+        made = _databases.pop(key, None)
+        if made is None:
+            off = "window_self_join"  # received rows can be read once
+            off = off if join_filters else f"{off},join_filter_pushdown"
+            made = open_database(folders=folders, threads=1, disabled_optimizers=off)
+        _databases[key] = made  # the newest is the last
+        while len(_databases) > KEPT_DATABASES:
+            del _databases[next(iter(_databases))]
+        return made.cursor()
+
+
+def run_fragment(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
+    """Return the rows of one task: an Arrow table, or with `partitions` a table for each partition that has rows.
+
+    Parameters: `sql`; `received`, for each exchange the name of its table, the ids of its edges, and its columns with
+    their types; `split`, the name for the rows of the split, which is the item, and `folders`, where its files are;
+    `partitions`; `keys`, an event and the position of the column whose values it has, by which other scans are
+    pruned; `join_filters` is as for `database`. RunCancelledError: the task was stopped, also in the middle of its
+    query.
+    """
+    params = ctx.params
+    partitions = params.get("partitions", 0)
+    connection = database(params.get("folders", ()), join_filters=params.get("join_filters", True))
+    try:
+        for name, edges, columns in params["received"]:
+            # a branch that was not taken has no edge, and a task that was not needed has no value
+            values = [value for edge in edges if edge in inputs for value in inputs[edge]]
+            tables = [table for value in values for table in _tables(value)]
+            rows = pa.concat_tables(tables) if tables else nothing(connection, columns)
+            # A stream, read once: DuckDB has Arrow filter a table, and for Arrow NaN is not the greatest.
+            connection.register(name, rows.__arrow_c_stream__())
+        if params.get("split"):
+            rows = ctx.item["rows"] if isinstance(ctx.item, Mapping) else ctx.item
+            connection.execute(f"CREATE TEMP VIEW {params['split']} AS FROM {rows}")
+        table = interruptible(ctx, connection, lambda: connection.execute(params["sql"]).to_arrow_table())
+    except duckdb.Error as error:
+        raise type(error)(told(str(error))) from None
+    finally:
+        connection.close()
+    if params.get("keys") is not None:
+        event, at = params["keys"]
+        ctx.emit(event, key_ranges(table.column(at)))
+    return divided(table, partitions) if partitions else table
+
+
+def interruptible(ctx: TaskContext, connection: duckdb.DuckDBPyConnection, run: Callable[[], pa.Table]) -> pa.Table:
+    """Return what `run` reads from a connection; the end of the task interrupts its query."""
+
+    ended = threading.Event()
+
+    def interrupt() -> None:
+        with suppress(duckdb.Error):  # it has just ended
+            connection.interrupt()
+            while not ended.wait(AGAIN_S):  # a query that was about to begin would not notice
+                connection.interrupt()
+
+    ctx.on_cancel(lambda: threading.Thread(target=interrupt, daemon=True).start())
+    try:
+        if ctx.cancelled():
+            raise RunCancelledError("the query was cancelled before it started")
+        return run()
+    except duckdb.InterruptException:
+        raise RunCancelledError("the query was cancelled") from None
+    finally:
+        ended.set()
+
+
+def told(message: str) -> str:
+    """Return a message of DuckDB without the text and the columns of the fragment, which are not those of the query."""
+    return _SOURCE.sub("", _LINE.sub("", message))
+
+
+_LINE: Final = re.compile(r"\s*\n+LINE \d+: .*\Z", re.DOTALL)
+_SOURCE: Final = re.compile(r" when casting from source column \w+")
+
+
+def unknown_size() -> str:
+    """Answer how to join if the bytes of a side are not known: exchanged, which is never very wrong."""
+    return "exchanged"
+
+
+def nothing(connection: duckdb.DuckDBPyConnection, columns: Sequence[tuple[str, str]]) -> pa.Table:
+    """Return a table without rows."""
+    return connection.execute(no_rows(columns)).to_arrow_table()
+
+
+def _tables(value: Any) -> Iterator[pa.Table]:
+    if isinstance(value, pa.Table):
+        yield value
+    elif isinstance(value, Mapping):  # all partitions of a source
+        yield from value.values()
+    elif value is not None:
+        for one in value:
+            yield from _tables(one)
+
+
+def key_ranges(values: pa.ChunkedArray) -> list[list[Any]]:
+    """Return ranges, few enough for an event, that hold all values but NULL; each has its lowest and highest value."""
+    known = pc.drop_null(pc.unique(values))
+    try:
+        ordered = known.take(pc.array_sort_indices(known)).to_pylist()
+    except (ValueError, OverflowError):  # a date that Python has not
+        return [[None, None]]
+    if any(isinstance(key, str) and len(key) > LONGEST for key in ordered):
+        return [[None, None]]
+    step = max(1, -(-len(ordered) // RANGES))
+    return [
+        [plain(ordered[at]), plain(ordered[min(at + step, len(ordered)) - 1])] for at in range(0, len(ordered), step)
+    ]
+
+
+def plain(key: Any) -> Any:
+    """Return a key as JSON has it; dates are text in the order of time."""
+    return key.isoformat() if isinstance(key, date) else key
+
+
+def divided(table: pa.Table, partitions: int) -> Mapping[int, pa.Table]:
+    """Return the rows of each partition; the last column of `table` has the partition of each row."""
+    width = table.num_columns - 1
+    numbers: NDArray[Any] = (
+        table.column(width).combine_chunks().to_numpy(zero_copy_only=False).astype(np.uint16, copy=False)
+    )
+    rows = table.select(range(width))
+    if not len(numbers):
+        return {}
+    order = np.argsort(numbers, kind="stable")
+    ordered = rows.take(pa.array(order))
+    bounds = np.searchsorted(numbers[order], np.arange(partitions + 1))
+    return {
+        at: ordered.slice(lo, hi - lo)
+        for at, (lo, hi) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
+        if hi > lo
+    }

@@ -1,0 +1,633 @@
+"""Cuts a relation into stages: parts that each run in many tasks, with exchanges of rows between them.
+
+A *part* is a relation under construction whose rows lie in tasks in some way. Operators are added to it as long as each
+task can answer for its own rows; otherwise the part becomes a stage, and an exchange sends its rows to the tasks of the
+next part. A union is several parts side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import singledispatchmethod
+from typing import NamedTuple
+
+from weft.frontends.sql.expressions import Aggregate, Expression, column, joined
+from weft.frontends.sql.relations import (
+    Distinct,
+    Filter,
+    Grouping,
+    Join,
+    JoinCondition,
+    JoinKind,
+    Limit,
+    Project,
+    Received,
+    Relation,
+    Reuse,
+    Scan,
+    SetKind,
+    SetOperation,
+    Shared,
+    Sort,
+    Types,
+    Unnest,
+    Values,
+    Window,
+    children,
+)
+
+
+class ExchangeKind(StrEnum):
+    """How the rows of an exchange reach tasks: by the hash of keys, all to one, all to each, or as they lie."""
+
+    HASH = "hash"
+    GATHER = "gather"
+    BROADCAST = "broadcast"
+    SAME = "same"
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Rows on their way from stages to the tasks of another stage; `keys` are over the columns of the rows."""
+
+    number: int
+    kind: ExchangeKind
+    sources: tuple[int, ...]
+    keys: tuple[Expression, ...] = ()
+    types: Types = ()
+
+
+class JoinBranch(NamedTuple):
+    """A plan of a join that runs if it is taken: `choice` is the stage whose measured bytes decide."""
+
+    choice: int
+    copied: bool
+
+
+class Pruning(NamedTuple):
+    """The column of a scan whose values match the keys that the stage `small` emits; other splits are not read."""
+
+    small: int
+    column: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueryStage:
+    """One vertex: what its tasks compute from the splits of `table` and the rows of exchanges.
+
+    `enough` is the number of rows that all tasks together have to deliver, None for all. `join` is the kind of a join
+    whose two sides are the first two exchanges by hash. `keys` is the column whose values prune the scans of others.
+    """
+
+    number: int
+    relation: Relation
+    exchanges: tuple[Exchange, ...]
+    table: str = ""
+    enough: int | None = None
+    join: JoinKind | None = None
+    branch: JoinBranch | None = None
+    pruning: Pruning | None = None
+    keys: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    relation: Relation
+    exchanges: tuple[Exchange, ...] = ()
+    table: str = ""
+    single: bool = False
+    hashed: frozenset[int] | None = None  # the rows lie by the hash of these columns
+    enough: int | None = None
+    join: JoinKind | None = None
+    branch: JoinBranch | None = None
+    pruning: Pruning | None = None
+    keys: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPlan:
+    """The stages of a query in an order in which each follows its sources; the last one delivers the result.
+
+    `small` is the largest number of bytes of a side of a join that is copied.
+    """
+
+    stages: tuple[QueryStage, ...]
+    small: float = 0
+
+
+Weigh = Callable[[Relation], float]
+"""Estimates the bytes of a relation from above."""
+
+
+def cut(relation: Relation, weigh: Weigh, *, small: float) -> QueryPlan:
+    """Return the stages of a relation. A side of a join of at most `small` bytes is sent to all tasks of the other."""
+    cutter = _Cutter(weigh, small)
+    parts = cutter.parts(relation)
+    if len(parts) > 1:
+        parts = [cutter.received(parts, ExchangeKind.GATHER)]
+    cutter.stage(parts[0])
+    return QueryPlan(tuple(cutter.stages), small)
+
+
+def _applied(relation: Filter | Unnest | Grouping | Distinct | Window, part: _Part) -> _Part:
+    """Return the part whose tasks apply an operator to their own rows, which may be fewer or more then."""
+    return replace(part, relation=replace(relation, input=part.relation), enough=None)
+
+
+def _moved(part: _Part, output: Sequence[Expression]) -> frozenset[int] | None:
+    """Return the positions in `output` of the columns that the rows of a part lie by; None if one is not there."""
+    places = {one.column: at for at, one in reversed(list(enumerate(output))) if one.column is not None}
+    if part.hashed is None or not part.hashed <= places.keys():
+        return None
+    return frozenset(places[at] for at in part.hashed)
+
+
+class _Cutter:
+    def __init__(self, weigh: Weigh, small: float) -> None:
+        self.stages: list[QueryStage] = []
+        self._exchanges = 0
+        self._weigh, self._small = weigh, small
+        self._shared: dict[int, list[int]] = {}
+        self._weights: dict[int, float] = {}
+        self._inside_shared = 0
+
+    # -------------------------------------------------------------------------------------------------------- exchanges
+
+    def stage(self, part: _Part) -> int:
+        """End a part as a stage; return its number."""
+        number = len(self.stages)
+        made = QueryStage(
+            number,
+            part.relation,
+            part.exchanges,
+            part.table,
+            part.enough,
+            part.join,
+            part.branch,
+            part.pruning,
+            part.keys,
+        )
+        self.stages.append(made)
+        return number
+
+    def exchange(self, parts: Sequence[_Part], kind: ExchangeKind, keys: Sequence[Expression] = ()) -> Exchange:
+        """End parts as stages that send their rows by `kind`."""
+        sources = tuple(self.stage(part) for part in parts)
+        self._exchanges += 1
+        return Exchange(self._exchanges - 1, kind, sources, tuple(keys), parts[0].relation.types)
+
+    def received(self, parts: Sequence[_Part], kind: ExchangeKind, keys: Sequence[Expression] = ()) -> _Part:
+        """Return the part whose tasks receive the rows of others."""
+        return _reading(self.exchange(parts, kind, keys))
+
+    def together(self, parts: list[_Part], keys: Sequence[Expression]) -> _Part:
+        """Return one part in which rows with equal keys lie in one task; without keys, in which one task has all."""
+        if len(parts) == 1 and (parts[0].single or self._lies_by(parts[0], keys)):
+            return replace(parts[0], join=None)
+        return self.received(parts, ExchangeKind.HASH if keys else ExchangeKind.GATHER, keys)
+
+    @staticmethod
+    def _lies_by(part: _Part, keys: Sequence[Expression]) -> bool:
+        """Whether rows with equal keys lie in one task: they lie by the hash of some of the keys."""
+        return bool(part.hashed and part.hashed <= {key.column for key in keys})
+
+    # -------------------------------------------------------------------------------------------------------- operators
+
+    def parts(self, relation: Relation) -> list[_Part]:
+        """Return the parts that together have the rows of a relation."""
+        return self._parts(relation)
+
+    @singledispatchmethod
+    def _parts(self, relation: Relation) -> list[_Part]:
+        raise AssertionError(f"{type(relation).__name__} is not cut")
+
+    @_parts.register
+    def _(self, relation: Scan) -> list[_Part]:
+        return [_Part(relation, table=relation.table)]
+
+    @_parts.register
+    def _(self, relation: Values) -> list[_Part]:
+        return [_Part(relation, single=True)]
+
+    @_parts.register
+    def _(self, relation: Filter | Unnest) -> list[_Part]:
+        return [_applied(relation, part) for part in self.parts(relation.input)]
+
+    @_parts.register
+    def _(self, relation: Project) -> list[_Part]:
+        return [
+            replace(part, relation=replace(relation, input=part.relation), hashed=_moved(part, relation.expressions))
+            for part in self.parts(relation.input)
+        ]
+
+    @_parts.register
+    def _(self, relation: Grouping) -> list[_Part]:
+        counted = _distinct_first(relation)
+        if counted is not None:
+            return self.parts(counted)
+        parts = self.parts(relation.input)
+        plain = not relation.sets
+        if len(parts) == 1 and (
+            parts[0].single or (plain and relation.groups and self._lies_by(parts[0], relation.groups))
+        ):
+            return [self._grouped(replace(parts[0], join=None), relation)]
+        divided = divide(relation)
+        if divided is None:
+            keys = relation.groups if plain else ()
+            return [self._grouped(self.together(parts, keys), relation)]
+        parts = [replace(part, relation=divided.partial(part.relation), hashed=None, enough=None) for part in parts]
+        types = parts[0].relation.types
+        by = [column(at, types[at]) for at in range(divided.keys)]
+        received = self.received(parts, ExchangeKind.HASH if by else ExchangeKind.GATHER, by)
+        hashed = received.hashed if plain and by else None
+        return [replace(received, relation=divided.final(received.relation), hashed=hashed)]
+
+    @staticmethod
+    def _grouped(part: _Part, relation: Grouping) -> _Part:
+        hashed = None if relation.sets else _moved(part, relation.groups)
+        return replace(_applied(relation, part), hashed=hashed)
+
+    @_parts.register
+    def _(self, relation: Sort) -> list[_Part]:
+        parts = self.parts(relation.input)
+        if len(parts) == 1 and parts[0].single:
+            return [replace(parts[0], relation=replace(relation, input=parts[0].relation))]
+        if relation.limit is not None:
+            local = replace(relation, limit=relation.limit + relation.offset, offset=0)
+            parts = [replace(part, relation=replace(local, input=part.relation), enough=None) for part in parts]
+        received = self.received(parts, ExchangeKind.GATHER)
+        return [replace(received, relation=replace(relation, input=received.relation))]
+
+    @_parts.register
+    def _(self, relation: Limit) -> list[_Part]:
+        parts = self.parts(relation.input)
+        if len(parts) == 1 and parts[0].single:
+            return [replace(parts[0], relation=replace(relation, input=parts[0].relation))]
+        if relation.limit is not None:
+            rows = relation.limit + relation.offset
+            parts = [replace(part, relation=Limit(part.relation, rows), enough=rows) for part in parts]
+        received = self.received(parts, ExchangeKind.GATHER)
+        return [replace(received, relation=replace(relation, input=received.relation))]
+
+    @_parts.register
+    def _(self, relation: Distinct) -> list[_Part]:
+        parts = self.parts(relation.input)
+        if len(parts) > 1 or not (parts[0].single or self._lies_by(parts[0], relation.targets)):
+            parts = [_applied(relation, part) for part in parts]
+        return [_applied(relation, self.together(parts, relation.targets))]
+
+    @_parts.register
+    def _(self, relation: SetOperation) -> list[_Part]:
+        left, right = self.parts(relation.left), self.parts(relation.right)
+        columns = tuple(column(at, of) for at, of in enumerate(relation.types))
+        if relation.kind is SetKind.UNION:
+            if relation.all:
+                return [*left, *right]
+            both = [replace(part, relation=Distinct(part.relation, columns), enough=None) for part in (*left, *right)]
+            part = self.received(both, ExchangeKind.HASH, columns)
+            return [replace(part, relation=Distinct(part.relation, columns))]
+        sides = [self.received(side, ExchangeKind.HASH, columns) for side in (left, right)]
+        made = replace(relation, left=sides[0].relation, right=sides[1].relation)
+        return [_Part(made, (*sides[0].exchanges, *sides[1].exchanges), hashed=sides[0].hashed)]
+
+    @_parts.register
+    def _(self, relation: Window) -> list[_Part]:
+        return [_applied(relation, self.together(self.parts(relation.input), relation.partitions))]
+
+    @_parts.register
+    def _(self, relation: Shared) -> list[_Part]:
+        self._weights[relation.number] = self.weight(relation.definition)
+        self._inside_shared += 1  # a stage that reads rows as they lie cannot read a branch that is not taken
+        self._shared[relation.number] = [self.stage(part) for part in self.parts(relation.definition)]
+        self._inside_shared -= 1
+        return self.parts(relation.body)
+
+    @_parts.register
+    def _(self, relation: Reuse) -> list[_Part]:
+        found = []
+        for source in self._shared[relation.number]:
+            self._exchanges += 1
+            exchange = Exchange(self._exchanges - 1, ExchangeKind.SAME, (source,), types=relation.types)
+            stage = self.stages[source]
+            single = not stage.table and all(one.kind is ExchangeKind.GATHER for one in stage.exchanges)
+            found.append(_Part(Received(exchange.number, relation.types), (exchange,), single=single))
+        return found
+
+    # ------------------------------------------------------------------------------------------------------------ joins
+
+    @_parts.register
+    def _(self, relation: Join) -> list[_Part]:
+        left, right = self.parts(relation.left), self.parts(relation.right)
+        keys = [one for one in relation.conditions if one.operator in _EQUALITIES]
+        if relation.kind is JoinKind.MARK and any(one.operator != _SAME_KEY for one in relation.conditions):
+            keys = []  # whether the other side has a NULL at all decides about every row
+        copied = self._copied(relation, keyed=bool(keys))
+        if copied is not None:
+            at_right = copied is relation.right
+            rows, others = (left, right) if at_right else (right, left)
+            match = _match(relation, rows, others, at_right=at_right)
+            exchange = self.exchange(_telling(others, match), ExchangeKind.BROADCAST)
+            rows = _pruned(rows, match, exchange.sources[0])
+            return [self._beside(relation, part, exchange, at_right=at_right) for part in rows]
+        unsure = self._unsure(relation, left, right) if keys else None
+        if unsure is not None:
+            return self._measured(relation, keys, left, right, at_right=unsure is relation.right)
+        kind = ExchangeKind.HASH if keys else ExchangeKind.GATHER
+        sides = [
+            self.received(left, kind, [one.left for one in keys]),
+            self.received(right, kind, [one.right for one in keys]),
+        ]
+        return [self._exchanged(relation, sides, single=not keys)]
+
+    @staticmethod
+    def _exchanged(relation: Join, sides: Sequence[_Part], *, single: bool = False) -> _Part:
+        """Return the part that joins two exchanges."""
+        made = replace(relation, left=sides[0].relation, right=sides[1].relation)
+        hashed = sides[0].hashed if relation.kind not in (JoinKind.RIGHT, JoinKind.FULL) else None
+        exchanges = (*sides[0].exchanges, *sides[1].exchanges)
+        return _Part(made, exchanges, single=single, hashed=hashed, join=None if single else relation.kind)
+
+    def _measured(
+        self,
+        relation: Join,
+        keys: Sequence[JoinCondition],
+        left: list[_Part],
+        right: list[_Part],
+        *,
+        at_right: bool,
+    ) -> list[_Part]:
+        """Return the parts of two plans of a join, of which the measured bytes of one side choose one.
+
+        The side is exchanged by the hash of its keys before. If it is small, all its partitions are copied to the tasks
+        of the other side; else that is exchanged too.
+        """
+        rows, others = (left, right) if at_right else (right, left)
+        match = _match(relation, rows, others, at_right=at_right)
+        by = [(one.left, one.right) for one in keys]
+        exchange = self.exchange(_telling(others, match), ExchangeKind.HASH, [pair[at_right] for pair in by])
+        (small,) = exchange.sources
+        rows = _pruned(rows, match, small)
+        self._exchanges += 1
+        copies = replace(exchange, number=self._exchanges - 1, kind=ExchangeKind.BROADCAST, keys=())
+        copied = [self._beside(relation, part, copies, at_right=at_right) for part in rows]
+        apart = [replace(part, branch=JoinBranch(small, copied=False)) for part in rows]
+        measured = _reading(exchange)
+        moved = self.received(apart, ExchangeKind.HASH, [pair[not at_right] for pair in by])
+        joined = self._exchanged(relation, (moved, measured) if at_right else (measured, moved))
+        return [
+            *(replace(part, branch=JoinBranch(small, copied=True)) for part in copied),
+            replace(joined, branch=JoinBranch(small, copied=False)),
+        ]
+
+    @staticmethod
+    def _able(relation: Join) -> list[Relation]:
+        """Return the sides whose rows may go to all tasks of the other side."""
+        able = []
+        if relation.kind not in (JoinKind.RIGHT, JoinKind.FULL):
+            able.append(relation.right)
+        if relation.kind in (JoinKind.INNER, JoinKind.RIGHT):
+            able.append(relation.left)
+        return able
+
+    def _copied(self, relation: Join, *, keyed: bool) -> Relation | None:
+        """Return the side whose rows go to all tasks of the other; None if both sides go by the hash of keys."""
+        able = self._able(relation)
+        if not able:
+            return None
+        lightest = min(able, key=self.weight)
+        return lightest if not keyed or self.weight(lightest) <= self._small else None
+
+    def _unsure(self, relation: Join, left: list[_Part], right: list[_Part]) -> Relation | None:
+        """Return the side that may be small though its upper bound is not.
+
+        A plan that may not be taken has no such join in it, and neither has a relation that several others read.
+        """
+        if not self._small or self._inside_shared or any(part.branch for part in (*left, *right)):
+            return None
+        single = [side for side in self._able(relation) if len(right if side is relation.right else left) == 1]
+        unsure = [side for side in single if _may_shrink(side)]
+        return min(unsure, key=self.weight, default=None)
+
+    def weight(self, relation: Relation) -> float:
+        """Return the estimated bytes of a relation, also of those that it shares with others."""
+        return self._weigh(relation) + sum(self._weights.get(number, 0) for number in _reused(relation))
+
+    @staticmethod
+    def _beside(relation: Join, part: _Part, exchange: Exchange, *, at_right: bool) -> _Part:
+        """Return the part that joins its rows with copies of the other side, which is `at_right`."""
+        copies = Received(exchange.number, exchange.types)
+        if at_right:
+            made = replace(relation, left=part.relation, right=copies)
+        else:
+            made = replace(relation, left=copies, right=part.relation)
+        hashed = part.hashed if at_right else None
+        return replace(part, relation=made, exchanges=(*part.exchanges, exchange), hashed=hashed, enough=None)
+
+
+def _reading(exchange: Exchange) -> _Part:
+    """Return the part that reads an exchange."""
+    positions = [key.column for key in exchange.keys]
+    known = frozenset(at for at in positions if at is not None) if None not in positions else None
+    single = exchange.kind is ExchangeKind.GATHER
+    return _Part(Received(exchange.number, exchange.types), (exchange,), single=single, hashed=known)
+
+
+_SAME_KEY = "IS NOT DISTINCT FROM"
+_EQUALITIES = ("=", _SAME_KEY)
+
+
+def _may_shrink(relation: Relation) -> bool:
+    """Whether a relation may have far fewer rows than the tables that it reads."""
+    if isinstance(relation, Filter | Grouping | Distinct | Limit | Join) or (
+        isinstance(relation, Scan) and relation.filters
+    ):
+        return True
+    return any(map(_may_shrink, children(relation)))
+
+
+def _reused(relation: Relation) -> set[int]:
+    """Return the numbers of the shared relations that a relation reads."""
+    own = {relation.number} if isinstance(relation, Reuse) else set()
+    return own.union(*map(_reused, children(relation)))
+
+
+class _Match(NamedTuple):
+    """Columns whose values are equal in joined rows: one of the copied side, and for each part of the other side the
+    column of the table that it scans ("": it scans none).
+    """
+
+    key: int
+    type: str
+    columns: tuple[str, ...]
+
+
+def _match(relation: Join, rows: Sequence[_Part], others: Sequence[_Part], *, at_right: bool) -> _Match | None:
+    """Return columns by which scans of `rows` can be pruned; None if rows without a match are kept, or none are."""
+    if len(others) != 1 or not (relation.kind is JoinKind.INNER or (relation.kind is JoinKind.SEMI and at_right)):
+        return None
+    for one in relation.conditions:
+        own, other = (one.left, one.right) if at_right else (one.right, one.left)
+        if one.operator != "=" or own.column is None or other.column is None or own.type not in _ORDERED:
+            continue
+        columns = tuple(_scanned(part.relation, own.column) if part.table else "" for part in rows)
+        if own.type == other.type and any(columns):
+            return _Match(other.column, own.type, columns)
+    return None
+
+
+def _scanned(relation: Relation, at: int) -> str:
+    """Return the column of a scanned table that is the column `at`; "" if there is none."""
+    match relation:
+        case Scan():
+            return relation.columns[relation.output[at]][0]
+        case Filter():
+            return _scanned(relation.input, at)
+        case Project():
+            below = relation.expressions[at].column
+            return "" if below is None else _scanned(relation.input, below)
+        case Join():
+            width = len(relation.left.types)
+            return _scanned(relation.left, at) if at < width else _scanned(relation.right, at - width)
+    return ""
+
+
+def _telling(parts: list[_Part], match: _Match | None) -> list[_Part]:
+    """Return the parts of a side whose tasks tell the keys of a match."""
+    return parts if match is None else [replace(part, keys=match.key) for part in parts]
+
+
+def _pruned(parts: list[_Part], match: _Match | None, small: int) -> list[_Part]:
+    """Return parts whose splits without a key of the stage `small` are not read; the first match of a part counts."""
+    if match is None:
+        return parts
+    return [
+        replace(part, pruning=Pruning(small, column, match.type)) if column and part.pruning is None else part
+        for part, column in zip(parts, match.columns, strict=True)
+    ]
+
+
+# -------------------------------------------------------------------------------------------------------- aggregates
+
+
+def _distinct_first(relation: Grouping) -> Grouping | None:
+    """Return the grouping over distinct rows, if all aggregates are of the distinct values of one argument."""
+    if relation.sets or not relation.aggregates:
+        return None
+    first = relation.aggregates[0]
+    if not all(
+        one.distinct
+        and one.arguments == first.arguments
+        and all(argument.columns for argument in one.arguments)  # a constant stays one
+        and one.filter is None
+        and not one.orders
+        for one in relation.aggregates
+    ):
+        return None
+    rows = Project(relation.input, (*relation.groups, *first.arguments))
+    columns = tuple(column(at, of) for at, of in enumerate(rows.types))
+    width = len(relation.groups)
+    aggregates = tuple(one._replace(distinct=False, arguments=columns[width:]) for one in relation.aggregates)
+    return Grouping(Distinct(rows, columns), columns[:width], aggregates)
+
+
+class Divided(NamedTuple):
+    """A grouping in two steps: `partial` in each task for its own rows, `final` for what they have made.
+
+    The first `keys` columns of the partial rows are the keys of the final step.
+    """
+
+    partial: Callable[[Relation], Relation]
+    final: Callable[[Relation], Relation]
+    keys: int
+
+
+def divide(relation: Grouping) -> Divided | None:
+    """Return the two steps of a grouping; None if an aggregate cannot be put together from parts.
+
+    With sets of groups, the number of the set and the values of `GROUPING` are keys too.
+    """
+    steps = [_steps(one) for one in relation.aggregates]
+    if any(one is None for one in steps) or len(set(map(frozenset, relation.sets))) < len(relation.sets):
+        return None  # nothing tells equal sets apart after the first step
+    known = [one for one in steps if one is not None]
+    every = tuple(range(len(relation.groups)))
+    functions = (every, *relation.functions) if relation.sets else ()
+    aggregates = tuple(one for parts, _ in known for one in parts)
+    width, keys = len(relation.groups), len(relation.groups) + len(functions)
+    made = Grouping(relation.input, relation.groups, aggregates, relation.sets, functions)
+    types = made.types
+    order = [*range(width), *range(width + len(aggregates), len(types)), *range(width, width + len(aggregates))]
+
+    def partial(rows: Relation) -> Relation:
+        grouping = replace(made, input=rows)
+        return grouping if not functions else Project(grouping, tuple(column(at, types[at]) for at in order))
+
+    def final(rows: Relation) -> Relation:
+        merged = tuple(
+            Aggregate(_MERGED.get(one.name, one.name), (column(keys + at, one.type),), one.type)
+            for at, one in enumerate(aggregates)
+        )
+        grouping = Grouping(rows, tuple(column(at, rows.types[at]) for at in range(keys)), merged)
+        output = [column(at, types[at]) for at in range(width)]
+        at = keys
+        for parts, finish in known:
+            output.append(finish([column(at + n, one.type) for n, one in enumerate(parts)]))
+            at += len(parts)
+        output += [column(width + 1 + at, "BIGINT") for at in range(len(relation.functions))]
+        return Project(grouping, tuple(output))
+
+    return Divided(partial, final, keys)
+
+
+Finish = Callable[[list[Expression]], Expression]
+
+
+def _steps(one: Aggregate) -> tuple[list[Aggregate], Finish] | None:
+    """Return the partial aggregates of an aggregate, and what makes its value of the merged ones."""
+    if one.distinct or one.orders:
+        return None
+    if one.name in ("count", "count_star"):
+        return [one], lambda merged: joined("COALESCE(CAST({} AS BIGINT), 0)", merged[0], type="BIGINT")
+    if one.name == "avg":
+        summed = _summed(one.arguments[0].type)
+        if not summed:
+            return None
+        parts = [one._replace(name="sum", type=summed), one._replace(name="count", type="BIGINT")]
+        # As DuckDB does, decimals are divided as whole numbers: 7.05 / 3 is not 705 / 300.
+        scale = f" * 1e{_scale(summed)}" if _scale(summed) else ""
+        whole = f"round(CAST({{}} AS DOUBLE){scale})" if scale else "CAST({} AS DOUBLE)"
+        return parts, lambda merged: joined(f"({whole} / (NULLIF({{}}, 0){scale}))", *merged, type=one.type)
+    if one.name == "first":  # the first value may be NULL, but not that of a task without rows
+        boxed = f"STRUCT(v {one.type})"
+        box = joined("struct_pack(v := {})", *one.arguments, type=boxed)
+        part = one._replace(arguments=(box,), type=boxed)
+        return [part], lambda merged: joined("struct_extract({}, 'v')", merged[0], type=one.type)
+    if one.name in _SAME:
+        return [one], lambda merged: joined(f"CAST({{}} AS {one.type})", merged[0], type=one.type)
+    return None
+
+
+def _summed(of: str) -> str:
+    """Return the type of the sum of numbers of a type; "" if they have no average in parts."""
+    if of.startswith("DECIMAL("):
+        return f"DECIMAL(38,{of.removesuffix(')').partition(',')[2]})"
+    if of in ("FLOAT", "DOUBLE"):
+        return "DOUBLE"
+    return "HUGEINT" if of in _INTEGERS else ""
+
+
+def _scale(of: str) -> int:
+    """Return the digits behind the point of a decimal type, 0 for others."""
+    return int(of.removesuffix(")").partition(",")[2] or 0)
+
+
+_ORDERED = frozenset(["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "DATE", "VARCHAR"])
+"""The types of keys that events and the statistics of files have in the same order."""
+_INTEGERS = frozenset(["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"])
+_SAME = frozenset({
+    "sum", "min", "max", "any_value", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor", "product",
+})  # fmt: skip
+_MERGED = {"count": "sum", "count_star": "sum", "first": "any_value"}

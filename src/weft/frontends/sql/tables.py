@@ -1,0 +1,227 @@
+"""Tables of queries: where their rows are, how DuckDB reads them, and how they fall into splits."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import unquote
+
+from weft.frontends.sql.expressions import identifier, literal
+
+if TYPE_CHECKING:
+    import duckdb
+
+READERS: Final[Mapping[str, str]] = {
+    ".parquet": "read_parquet",
+    ".csv": "read_csv",
+    ".tsv": "read_csv",
+    ".csv.gz": "read_csv",
+    ".tsv.gz": "read_csv",
+}
+"""The function of DuckDB that reads files, by the end of their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewTable:
+    """A table that is a query over others: `CREATE VIEW name definition`."""
+
+    name: str
+    definition: str
+
+
+NAN: Final = ", can_have_nan = true"
+"""The bounds that Parquet keeps of floats leave NaN out; without this option DuckDB drops rows by them."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileTable:
+    """A table in files of one format, read by a function of DuckDB.
+
+    `columns` are the names and types of all its columns, where not each file has all of them.
+    """
+
+    name: str
+    reader: str
+    files: tuple[str, ...]
+    hive: bool = False
+    columns: tuple[tuple[str, str], ...] = ()
+    select: str = "*"
+    """The columns, where they are stored in another type than their own."""
+    sizes: tuple[int, ...] = ()
+    """The bytes of the files, where they are not on this machine."""
+
+    def rows_of(self, files: Sequence[str]) -> str:
+        """Return the SQL of the rows of some files."""
+        paths = ", ".join(map(literal, files))
+        options = ", hive_partitioning = true, union_by_name = true" if self.hive else ""
+        options += NAN if self.reader == "read_parquet" else ""
+        return f"{self.reader}([{paths}]{options})"
+
+    @property
+    def rows(self) -> str:
+        """The SQL of all rows, a query."""
+        return f"SELECT {self.select} FROM {self.rows_of(self.files)}"
+
+    def nbytes(self) -> int:
+        """Return the bytes of all files."""
+        return sum(size for _, size in self._sized())
+
+    def _sized(self) -> Iterator[tuple[str, int]]:
+        return zip(self.files, self.sizes or map(os.path.getsize, self.files), strict=True)
+
+    @property
+    def folders(self) -> list[str]:
+        """The folders of the files."""
+        return sorted({file.rpartition("/")[0] + "/" for file in self.files})
+
+    def splits(self, connection: duckdb.DuckDBPyConnection, target: int) -> TableSplits:
+        """Return the splits: each a range of rows of a large Parquet file, or several small files."""
+        found: list[Split] = []
+        small: list[str] = []
+        room = target
+        for file, size in self._sized():
+            if size > target and self.reader == "read_parquet":
+                found += [Split((file,), rows) for rows in _ranges(connection, file, target)]
+                continue
+            if small and size > room:
+                found.append(Split(tuple(small)))
+                small, room = [], target
+            small.append(file)
+            room -= size
+        if small:
+            found.append(Split(tuple(small)))
+        return TableSplits(self, tuple(found or [Split(self.files[:1])]), connection)  # files without rows have types
+
+    def rows_in(self, split: Split) -> str:
+        """Return the SQL of the rows of a split."""
+        if split.rows is None:
+            return self._whole(self.rows_of(split.files))
+        lo, hi = split.rows
+        options = ", hive_partitioning = true" if self.hive else ""
+        read = f"read_parquet({literal(split.files[0])}, file_row_number = true{options}{NAN})"
+        return self._whole(f"(SELECT * FROM {read} WHERE file_row_number >= {lo} AND file_row_number < {hi})")
+
+    def _whole(self, rows: str) -> str:
+        """Return the SQL of some rows with all columns, also those that their files have not."""
+        if not self.columns:
+            return rows
+        nothing = ", ".join(f"CAST(NULL AS {of}) AS {identifier(name)}" for name, of in self.columns)
+        return f"(FROM {rows} UNION ALL BY NAME SELECT {nothing} WHERE FALSE)"
+
+
+class Split(NamedTuple):
+    """The part of a table that one task scans: whole files, or the rows from `lo` to `hi` of one."""
+
+    files: tuple[str, ...]
+    rows: tuple[int, int] | None = None
+
+
+Bounds = tuple[Any, Any]
+"""The lowest and the highest value of a column in a split, as JSON has them; None if it is unknown."""
+
+
+class TableSplits:
+    """The splits of a table, with what is known of the values in each of them before they are read."""
+
+    def __init__(self, table: FileTable, splits: Sequence[Split], connection: duckdb.DuckDBPyConnection) -> None:
+        self._table, self._splits, self._connection = table, splits, connection
+
+    @property
+    def folders(self) -> list[str]:
+        """The folders that the tasks of the splits read."""
+        return self._table.folders
+
+    def rows(self) -> list[str]:
+        """Return the SQL of the rows of each split."""
+        return [self._table.rows_in(split) for split in self._splits]
+
+    def bounds(self, column: str, of: str) -> list[Bounds] | None:
+        """Return the bounds of a column of type `of` in each split; None if no split has any.
+
+        They come from `key=value` folders and from the statistics of Parquet files.
+        """
+        ranges = self._folders(column, of) if self._table.hive else None
+        ranges = ranges or self._statistics(column, of)
+        if ranges is None:
+            return None
+        found = []
+        for split in self._splits:
+            groups = [
+                (low, high)
+                for file in split.files
+                for begin, end, low, high in ranges.get(file, [_UNKNOWN])
+                if split.rows is None or (begin < split.rows[1] and split.rows[0] < end)
+            ]
+            if not groups or any(None in pair for pair in groups):
+                found.append((None, None))
+            else:
+                found.append((min(low for low, _ in groups), max(high for _, high in groups)))
+        return found if any(low is not None for low, _ in found) else None
+
+    def _folders(self, column: str, of: str) -> _Ranges | None:
+        """Return the value of a folder `column=value` for each file; None if the column is none of folders."""
+        found: _Ranges = {}
+        for file in {file for split in self._splits for file in split.files}:
+            values = [part.partition("=")[2] for part in Path(file).parent.parts if part.startswith(f"{column}=")]
+            if not values:
+                return None
+            value = _value(unquote(values[-1]), of)
+            found[file] = [(0, sys.maxsize, value, value)]
+        return found
+
+    def _statistics(self, column: str, of: str) -> _Ranges | None:
+        """Return the bounds of the row groups of each file; None if the files have none for values of this type."""
+        if self._table.reader != "read_parquet" or of == "VARCHAR":  # the bounds of text may be cut short
+            return None
+        files = list({file: None for split in self._splits for file in split.files})
+        with self._connection.cursor() as connection:
+            rows = connection.execute(
+                "SELECT file_name, row_group_num_rows, stats_min_value, stats_max_value "
+                "FROM parquet_metadata(?) WHERE path_in_schema = ? ORDER BY file_name, row_group_id",
+                [files, column],
+            ).fetchall()
+        found: _Ranges = {}
+        for file, count, low, high in rows:
+            groups = found.setdefault(file, [])
+            begin = groups[-1][1] if groups else 0
+            groups.append((begin, begin + count, _value(low, of), _value(high, of)))
+        return found
+
+
+_Ranges = dict[str, list[tuple[int, int, Any, Any]]]
+_UNKNOWN: Final = (0, sys.maxsize, None, None)
+
+
+def _value(text: str | None, of: str) -> Any:
+    """Return a value of a type as JSON has it, so that the order of values is kept; None if it is unknown."""
+    if text is None or text == "__HIVE_DEFAULT_PARTITION__":
+        return None
+    try:
+        if of == "VARCHAR":
+            return text
+        return date.fromisoformat(text).isoformat() if of == "DATE" else int(text)
+    except ValueError:
+        return None
+
+
+def _ranges(connection: duckdb.DuckDBPyConnection, file: str, target: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of the rows of a Parquet file, each some row groups of about `target` bytes."""
+    groups = connection.execute(
+        "SELECT row_group_id, any_value(row_group_num_rows), sum(total_compressed_size) "
+        "FROM parquet_metadata(?) GROUP BY row_group_id ORDER BY row_group_id",
+        [file],
+    ).fetchall()
+    begin = end = size = 0
+    for _, rows, nbytes in groups:
+        if size and size + nbytes > target:
+            yield begin, end
+            begin, size = end, 0
+        end += rows
+        size += nbytes
+    if end > begin:
+        yield begin, end

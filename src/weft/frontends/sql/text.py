@@ -1,0 +1,234 @@
+"""Relations as DuckDB SQL. Columns are named by their positions: c0, c1, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import singledispatchmethod
+
+from weft.frontends.sql.expressions import Expression, identifier, joined, listed
+from weft.frontends.sql.relations import (
+    Distinct,
+    Filter,
+    Grouping,
+    Join,
+    JoinCondition,
+    JoinKind,
+    Limit,
+    Project,
+    Received,
+    Relation,
+    Reuse,
+    Scan,
+    SetOperation,
+    Shared,
+    Sort,
+    Tables,
+    Unnest,
+    Values,
+    Window,
+)
+
+
+def name_of(position: int) -> str:
+    """Return the name of an output column."""
+    return f"c{position}"
+
+
+def received(exchange: int) -> str:
+    """Return the name of the table with the rows of an exchange."""
+    return f"received_{exchange}"
+
+
+def no_rows(columns: Iterable[tuple[str, str]]) -> str:
+    """Return a query for columns, each a name and a type, without rows."""
+    return f"SELECT {', '.join(f'CAST(NULL AS {of}) AS {identifier(name)}' for name, of in columns)} WHERE FALSE"
+
+
+def sql_of(relation: Relation, tables: Tables) -> str:
+    """Return a query for a relation; `tables` has the SQL of the tables that it scans."""
+    return _Writer(tables).write(relation)
+
+
+class _Writer:
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def write(self, relation: Relation) -> str:
+        return self._write(relation)
+
+    def _from(self, relation: Relation, alias: str = "") -> str:
+        return f"({self.write(relation)}){' AS ' + alias if alias else ''}"
+
+    @singledispatchmethod
+    def _write(self, relation: Relation) -> str:
+        raise AssertionError(f"no SQL for {type(relation).__name__}")
+
+    @_write.register
+    def _(self, relation: Scan) -> str:
+        read = ", ".join(
+            # The types of one split can be others than those of all files.
+            f"CAST({identifier(name) if name else 'TRUE'} AS {of}) AS {name_of(at)}"
+            for at, (name, of) in enumerate(relation.columns)
+        )
+        output = ", ".join(f"{name_of(at)} AS {name_of(to)}" for to, at in enumerate(relation.output))
+        inner = f"SELECT {read or '1'} FROM {self._tables[relation.table]}"
+        where = _where(relation.filters, name_of)
+        return f"SELECT {output or '1 AS c0'} FROM ({inner}){where}"
+
+    @_write.register
+    def _(self, relation: Values) -> str:
+        if not relation.rows:
+            return no_rows((name_of(at), of) for at, of in enumerate(relation.types))
+        rows = (
+            _columns([joined(f"CAST({{}} AS {of})", e, type=of) for e, of in zip(row, relation.types, strict=True)])
+            for row in relation.rows
+        )
+        return " UNION ALL ".join(f"SELECT {row}" for row in rows)
+
+    @_write.register
+    def _(self, relation: Received) -> str:
+        return f"SELECT * FROM {received(relation.exchange)}"
+
+    @_write.register
+    def _(self, relation: Reuse) -> str:
+        return f"SELECT * FROM shared_{relation.number}"
+
+    @_write.register
+    def _(self, relation: Shared) -> str:
+        definition = self.write(relation.definition)
+        return f"WITH shared_{relation.number} AS MATERIALIZED ({definition}) SELECT * FROM {self._from(relation.body)}"
+
+    @_write.register
+    def _(self, relation: Filter) -> str:
+        return f"SELECT * FROM {self._from(relation.input)}{_where(relation.conditions, name_of)}"
+
+    @_write.register
+    def _(self, relation: Project) -> str:
+        return f"SELECT {_columns(relation.expressions)} FROM {self._from(relation.input)}"
+
+    @_write.register
+    def _(self, relation: Grouping) -> str:
+        groups = [group.text(name_of) for group in relation.groups]
+        columns = [*groups, *(one.expression.text(name_of) for one in relation.aggregates)]
+        columns += [f"GROUPING({', '.join(groups[at] for at in one)})" for one in relation.functions]
+        output = ", ".join(f"{text} AS {name_of(at)}" for at, text in enumerate(columns))
+        tail = ""
+        if relation.sets:
+            sets = ", ".join(f"({', '.join(groups[at] for at in one)})" for one in relation.sets)
+            tail = f" GROUP BY GROUPING SETS ({sets})"
+        elif groups:
+            tail = f" GROUP BY {', '.join(groups)}"
+        return f"SELECT {output} FROM {self._from(relation.input)}{tail}"
+
+    @_write.register
+    def _(self, relation: Sort) -> str:
+        orders = ", ".join(order.expression.text(name_of) for order in relation.orders)
+        by = f" ORDER BY {orders}" if orders else ""
+        return f"SELECT * FROM {self._from(relation.input)}{by}{_limit(relation.limit, relation.offset)}"
+
+    @_write.register
+    def _(self, relation: Limit) -> str:
+        return f"SELECT * FROM {self._from(relation.input)}{_limit(relation.limit, relation.offset)}"
+
+    @_write.register
+    def _(self, relation: Distinct) -> str:
+        targets = listed(relation.targets).text(name_of)
+        orders = ", ".join(order.expression.text(name_of) for order in relation.orders)
+        tail = f" ORDER BY {orders}" if orders else ""
+        if not relation.on and len(relation.targets) == len(relation.types):
+            return f"SELECT DISTINCT * FROM {self._from(relation.input)}{tail}"
+        return f"SELECT DISTINCT ON ({targets}) * FROM {self._from(relation.input)}{tail}"
+
+    @_write.register
+    def _(self, relation: SetOperation) -> str:
+        word = f"{relation.kind} ALL" if relation.all else relation.kind
+        return f"({self.write(relation.left)}) {word} ({self.write(relation.right)})"
+
+    @_write.register
+    def _(self, relation: Window) -> str:
+        width = len(relation.input.types)
+        more = ", ".join(f"{one.text(name_of)} AS {name_of(width + at)}" for at, one in enumerate(relation.functions))
+        return f"SELECT *, {more} FROM {self._from(relation.input)}"
+
+    @_write.register
+    def _(self, relation: Unnest) -> str:
+        width = len(relation.input.types)
+        more = (f"UNNEST({one.text(name_of)}) AS {name_of(width + at)}" for at, one in enumerate(relation.lists))
+        return f"SELECT *, {', '.join(more)} FROM {self._from(relation.input)}"
+
+    # ------------------------------------------------------------------------------------------------------------ joins
+
+    @_write.register
+    def _(self, relation: Join) -> str:
+        if relation.kind is JoinKind.MARK:
+            return self._mark(relation)
+        if relation.kind is JoinKind.SINGLE:
+            return self._single(relation)
+        left, right = relation.left, relation.right
+        output = [f"l.{name_of(at)}" for at in range(len(left.types))]
+        if relation.kind not in (JoinKind.SEMI, JoinKind.ANTI):
+            output += [f"r.{name_of(at)}" for at in range(len(right.types))]
+        columns = ", ".join(f"{text} AS {name_of(at)}" for at, text in enumerate(output))
+        condition = _condition(relation)
+        sides = f"{self._from(left, 'l')} {{}} {self._from(right, 'r')}"
+        if not condition and relation.kind is JoinKind.INNER:
+            return f"SELECT {columns} FROM {sides.format('CROSS JOIN')}"
+        word = "FULL OUTER" if relation.kind is JoinKind.FULL else relation.kind
+        before, _, after = sides.partition("{}")
+        return f"SELECT {columns} FROM {before}{word} JOIN{after} ON {condition or 'TRUE'}"
+
+    def _mark(self, relation: Join) -> str:
+        """Write a mark join as the subquery that it stands for: EXISTS, or IN with its three values."""
+        keys = [one for one in relation.conditions if one.operator == "IS NOT DISTINCT FROM"]
+        compared = [one for one in relation.conditions if one.operator != "IS NOT DISTINCT FROM"]
+        where = " AND ".join(_comparison(one) for one in keys)
+        rows = f"FROM {self._from(relation.right, 'r')}{' WHERE ' + where if where else ''}"
+        if not compared:
+            mark = f"EXISTS (SELECT 1 {rows})"
+        else:
+            left = ", ".join(one.left.text(_of("l")) for one in compared)
+            right = ", ".join(one.right.text(_of("r")) for one in compared)
+            mark = f"(({left}) {compared[0].operator} ANY (SELECT {right} {rows}))"
+        return f"SELECT l.*, {mark} AS {name_of(len(relation.left.types))} FROM {self._from(relation.left, 'l')}"
+
+    def _single(self, relation: Join) -> str:
+        """Write a left join with at most one match for each row as a scalar subquery, which checks that."""
+        width = len(relation.left.types)
+        fields = ", ".join(f"{name_of(at)} := r.{name_of(at)}" for at in range(len(relation.right.types)))
+        condition = _condition(relation)
+        where = f" WHERE {condition}" if condition else ""
+        found = f"(SELECT struct_pack({fields}) FROM {self._from(relation.right, 'r')}{where})"
+        inner = f"SELECT l.*, {found} AS found FROM {self._from(relation.left, 'l')}"
+        left = ", ".join(name_of(at) for at in range(width))
+        right = ", ".join(f"found.{name_of(at)} AS {name_of(width + at)}" for at in range(len(relation.right.types)))
+        return f"SELECT {left}, {right} FROM ({inner})"
+
+
+def _condition(relation: Join) -> str:
+    conditions = [_comparison(one) for one in relation.conditions]
+    if relation.other is not None:
+        width = len(relation.left.types)
+        conditions.append(
+            relation.other.text(lambda at: f"l.{name_of(at)}" if at < width else f"r.{name_of(at - width)}")
+        )
+    return " AND ".join(conditions)
+
+
+def _comparison(condition: JoinCondition) -> str:
+    return f"({condition.left.text(_of('l'))} {condition.operator} {condition.right.text(_of('r'))})"
+
+
+def _of(alias: str) -> Callable[[int], str]:
+    return lambda at: f"{alias}.{name_of(at)}"
+
+
+def _columns(expressions: Sequence[Expression]) -> str:
+    return ", ".join(f"{expression.text(name_of)} AS {name_of(at)}" for at, expression in enumerate(expressions))
+
+
+def _where(conditions: Sequence[Expression], name: Callable[[int], str]) -> str:
+    return f" WHERE {' AND '.join(one.text(name) for one in conditions)}" if conditions else ""
+
+
+def _limit(limit: int | None, offset: int) -> str:
+    return (f" LIMIT {limit}" if limit is not None else "") + (f" OFFSET {offset}" if offset else "")

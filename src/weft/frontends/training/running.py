@@ -1,0 +1,779 @@
+"""`LocalJobs`: the jobs of one run on this machine, as their replicas need them."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from weft.frontends.training import mpi
+from weft.frontends.training.compiler import POD, SCALABLE, as_json, groups_of, requests_of
+from weft.frontends.training.conditions import COMPLETE, has_finished, is_true, with_end
+from weft.frontends.training.controller import TUNED_EVENT
+from weft.frontends.training.desired import is_ours
+from weft.frontends.training.endpoints import ClusterEndpoints, LoopbackEndpoints, listening_ports, loopback_warnings
+from weft.frontends.training.engine_images import EngineImages
+from weft.frontends.training.environment import environment_of
+from weft.frontends.training.expansion import PodFacts, expanded, expanded_words, file_value, resource_value
+from weft.frontends.training.images import ImageResolver
+from weft.frontends.training.kinds import KINDS, pod_name
+from weft.frontends.training.labels import annotations_of, labels_of
+from weft.frontends.training.log_folders import LogFolders
+from weft.frontends.training.memory import MemoryVolumes
+from weft.frontends.training.metrics import FOLDER as METRICS_FOLDER
+from weft.frontends.training.metrics import MetricsReader, MetricsWatch, trainer_status
+from weft.frontends.training.observed import CANCELLED, CREATED, FAILED, RUNNING, SUCCEEDED, SUSPENDED, JobStatus
+from weft.frontends.training.replica import FUNCTION_FILE, PACKAGE, PACKAGES, VALUES, Replica, hold_host
+from weft.frontends.training.reporting import TRIAL
+from weft.frontends.training.schema import NEVER, EnvVar
+from weft.frontends.training.sharing import room_of
+from weft.frontends.training.tuning import TuningChoice, tuned
+from weft.model.errors import DefinitionError, NotFoundError
+from weft.model.ids import loop_item
+from weft.model.records import converter
+from weft.operators.mounts import BindMount
+from weft.operators.network import (
+    Isolation,
+    NetworkMember,
+    NetworkSpec,
+    best_isolation,
+    open_network,
+)
+from weft.operators.ports import PORTS
+from weft.operators.tensorboard import ADDRESS, OFF, TensorBoardServer, find_tensorboard, reserve_port
+from weft.operators.tensorboard import FOLDER as BOARD_FOLDER
+from weft.store.expiry import Expiry, set_expiries
+from weft.store.folders import remove_folder, safe_open
+from weft.store.state import read_status, write_status
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from weft.frontends.training.compiler import ReplicaGroup
+    from weft.frontends.training.endpoints import Endpoints
+    from weft.frontends.training.images import ImageMap, ImageRecipe
+    from weft.frontends.training.log_folders import LogPlace
+    from weft.frontends.training.schema import (
+        Container,
+        FileItem,
+        JobFile,
+        PodTemplate,
+        ReplicaSpec,
+        ServiceSpec,
+        TrainingJob,
+    )
+    from weft.frontends.training.surroundings import StepSurroundings
+    from weft.operators.containers import ContainerEngine
+    from weft.operators.network import ReplicaNetwork, ReplicaPlace
+
+CLAIMS: Final = "claims"
+IMAGES: Final = "images"
+"""Folders of the state folder: one for each persistent volume claim, and the files of Dockerfiles."""
+AUTO: Final = "auto"
+CHOICES: Final = "tuning.json"
+TRIALS: Final = "trials"
+"""In the folder of a run: what control vertices have decided, and a folder for each of their trials."""
+MPI_FOLDER: Final = "/etc/mpi"
+"""The folder with the hostfile and the agent in replicas that have mounts of their own."""
+_LAST_EVENTS: Final = 200
+"""The number of events about replicas that are kept."""
+_ENDS: Final[Mapping[str, tuple[str, str]]] = {
+    "terminated": (CANCELLED, "was cancelled"),
+    "failed": (FAILED, "has failed"),
+}
+"""The condition of jobs that have not ended, and its words, by the state in which their run ends."""
+
+_status_of: Final = converter(JobStatus)
+
+
+class LocalJobs:
+    """The jobs of a run on this machine; see `replica.ReplicaHost`.
+
+    `open` makes their network and lets the replicas find this object; `close` removes what is left of both.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        folder: Path,
+        base: Path,
+        state: Path,
+        files: JobFile,
+        maps: Sequence[ImageMap],
+        *,
+        isolation: str = AUTO,
+        outer: bool = False,
+        function: bytes = b"",
+        tensorboard: str = OFF,
+        resumed: bool = False,
+        step: StepSurroundings | None = None,
+        room: Sequence[float] = (),
+    ) -> None:
+        self.folder, self.base, self.files, self.room, self.step = folder, base, files, room, step
+        self.records = folder / "processes"
+        self.measures = any(job.tuning is not None and job.tuning.history for job in files.jobs)
+        self.claims = state / CLAIMS
+        self._run = run if step is None else f"{step.name}/{run}"
+        self._isolation = None if isolation == AUTO else Isolation(isolation)
+        self._outer = outer
+        self._resumed = resumed
+        self._groups = {(group.job.name, group.type): group for group in groups_of(files)}
+        self._resolver = ImageResolver(base, maps, state / IMAGES)
+        self._endpoints: dict[str, Endpoints] = {}
+        self._network: ReplicaNetwork | None = None
+        self._scale: dict[str, int] = {}
+        self._told: dict[str, float] = {}
+        self._undo = ExitStack()
+        self._function, self._board = function, tensorboard
+        self._board_words: list[str] = []
+        self._port = 0
+        self._news: list[str] = []
+        self._reader = MetricsReader(folder)
+        self._logs = LogFolders(folder, self._order)
+        self._memo: Any = None
+        self._devices: dict[int, tuple[str, ...]] = {}
+        self._gives_devices = any(requests_of(group.spec.template).gpu for group in self._groups.values())
+        self._writing = threading.Lock()
+        self._requests = {group.vertex: requests_of(group.spec.template).amounts for group in groups_of(files)}
+        self._usage: dict[str, dict[str, float]] = {}
+        """What ended replicas have used, by name: `cpu_s` and `memory`."""
+        self.memory = MemoryVolumes()
+        self._images = EngineImages(list(self._containers()))
+        self._unready: dict[tuple[str, int], str] = {}
+        self._events: deque[tuple[float, str, str, str, str]] = deque(maxlen=_LAST_EVENTS)
+        self._maps, self._state = maps, state
+        self._choices: dict[str, TuningChoice] = {}
+        self._trials = count(1)
+        self._told_tuned: set[str] = set()
+        self._trial = False
+
+    def check(self) -> tuple[list[str], list[str]]:
+        """Find what stands for each image, and the isolation with what it lacks; return notes for the user.
+
+        NotFoundError: nothing says how an image starts.
+        """
+        notes: list[str] = []
+        try:
+            images = list(self._origins())
+        except NotFoundError as question:
+            if self._isolation is not None or not self._images.fit():
+                raise
+            self._isolation = Isolation.CONTAINER
+            why = f"{question.message.partition(': ')[0]}, and an engine has its image"
+            notes.append(f"isolation container: {why}")
+        else:
+            isolation, why = self.isolation()
+            if self._isolation is None:
+                notes.append(f"isolation {isolation.value}: {why}")
+        warnings: list[str] = []
+        if self._isolation is Isolation.CONTAINER:
+            images = [(image, f"{kind} runs it") for image, kind in self._images.take(notes.append)]
+        said: dict[str, dict[str, None]] = {}
+        for image, origin in images:
+            said.setdefault(origin, {})[image] = None
+        notes = [*(f"image {', '.join(names)}: {origin}" for origin, names in said.items()), *notes]
+        isolation = self.isolation()[0]
+        users = dict.fromkeys(one.name for _, one in self._containers() if one.user)
+        if users and isolation is not Isolation.CONTAINER:
+            warnings.append(f"runAsUser of {', '.join(users)} has an effect in isolation container only")
+        if isolation is Isolation.PORTS:
+            services = [service.name for service in self.files.services]
+            warnings += [note for job in self.files.jobs for note in loopback_warnings(job, services)]
+        if self._board != OFF:
+            self._find_board()
+            notes.append(f"TensorBoard: http://{ADDRESS}:{self._port}/")
+        return warnings, notes
+
+    def _find_board(self) -> None:
+        """Find TensorBoard and reserve its port, before the run begins."""
+        replicas = [self.replica(group.job.name, group.type, 0) for group in self._groups.values()]
+        recipes = [self.recipe(one, container) for one in replicas for container in one.template.containers]
+        folders = dict.fromkeys(folder for recipe in recipes for folder in recipe.programs)
+        self._board_words = find_tensorboard(list(folders))
+        self._port = reserve_port(self._board)
+        self._undo.callback(PORTS.release, self._port)
+
+    def _open_board(self) -> None:
+        logs = self.folder / BOARD_FOLDER
+        logs.mkdir(exist_ok=True)
+        board = TensorBoardServer(self._board_words, logs, self._port, self.folder, self._news.append)
+        self._undo.callback(board.close)
+        board.start()
+
+    def isolation(self) -> tuple[Isolation, str]:
+        """Return the isolation of the run, and why it is this one."""
+        if self._isolation is not None:
+            return self._isolation, "as it was asked for"
+        return best_isolation()
+
+    @property
+    def engine(self) -> ContainerEngine | None:
+        """The engine of isolation `container` after `check`, None in the other isolations."""
+        return self._images.engine if self._isolation is Isolation.CONTAINER else None
+
+    def _containers(self) -> Iterator[tuple[TrainingJob, Container]]:
+        """Yield the containers of all replica types with their jobs."""
+        for group in self._groups.values():
+            template = group.spec.template
+            yield from ((group.job, one) for one in (*template.init_containers, *template.containers))
+
+    def _origins(self) -> Iterator[tuple[str, str]]:
+        """Yield each image with what stands for it on this machine. NotFoundError: nothing says how one starts."""
+        for group in self._groups.values():
+            replica = self.replica(group.job.name, group.type, 0)
+            for one in (*replica.template.init_containers, *replica.template.containers):
+                if one.image or self._isolation is not Isolation.CONTAINER:
+                    origin = self.recipe(replica, one).origin
+                    if one.image:
+                        yield one.image, origin
+
+    def open(self) -> None:
+        """Make the network of the jobs, and let the replicas of the run find this object.
+
+        NotFoundError: this machine lacks something that the isolation needs.
+        """
+        self.records.mkdir(exist_ok=True)
+        (self.folder / "pods").mkdir(exist_ok=True)
+        self._undo.callback(remove_folder, self.folder / "pods")
+        before = read_status(self.folder)
+        self._told = {job["name"]: _last_change(job["status"]) for job in before}
+        self._usage |= {name: used for job in before for name, used in job.get("usage", {}).items()}
+        if (self.folder / CHOICES).exists():
+            with safe_open(self.folder, CHOICES, mode="r") as file:
+                for name, choice in msgspec.json.decode(file.read(), type=dict[str, TuningChoice]).items():
+                    self._take(name, choice)
+        self._share_package()
+        members, services = tuple(self._members()), self._services()
+        namespace = next((group.job.namespace for group in self._groups.values()), "default")
+        spec = NetworkSpec(
+            members=members,
+            folder=self.folder / "pods" / ".network",
+            services=services,
+            forwards=self._forwards(services),
+            namespace=namespace,
+            outer=self._outer,
+            run=str(self.folder),
+            grace_s=max((group.spec.template.grace_s for group in self._groups.values()), default=0.0),
+        )
+        self._undo.callback(self.memory.close)
+        network = self._network = open_network(spec, self._isolation)
+        self._undo.callback(network.close)
+        for job in self.files.jobs:
+            self._endpoints[job.name] = _endpoints(job, network, self._rows(job))
+            if mpi.uses_mpi(job):
+                self._write_mpi_files(job)
+        self._undo.callback(hold_host(self._run, self, self.replica))
+        self._undo.callback(MetricsWatch(self._look, self._write_status).close)
+        self._undo.callback(self._logs.look, last=True)
+        if self._board != OFF:
+            self._open_board()
+
+    def _share_package(self) -> None:
+        """Make what replicas find of this run: the package with `report`, a folder for reports, and the function."""
+        for name in (METRICS_FOLDER, VALUES):
+            (self.folder / name).mkdir(exist_ok=True)
+        shared = self.folder / "pods" / PACKAGES
+        shared.mkdir(exist_ok=True)
+        link = shared / PACKAGE.name
+        with suppress(FileExistsError):
+            link.symlink_to(PACKAGE)
+        if self._function:
+            with safe_open(self.folder, FUNCTION_FILE, mode="wb") as file:
+                file.write(self._function)
+
+    def _look(self) -> bool:
+        self._logs.look()
+        return self._reader.look()
+
+    def _order(self, key: tuple[str, int]) -> tuple[bool, int, int]:
+        """Return the place of a replica: services, such as parameter servers, come after the others."""
+        vertex, index = key
+        groups = list(self._groups.values())
+        at = next(at for at, group in enumerate(groups) if group.vertex == vertex)
+        return groups[at].is_service, at, index
+
+    def assign(self, worker: int, devices: Sequence[str]) -> None:
+        """Take the GPUs of a slot, before a replica starts there."""
+        self._devices[worker] = tuple(devices)
+        self._gives_devices |= bool(devices)
+
+    def devices(self, worker: int) -> Sequence[str] | None:
+        """Return the GPUs of a slot; None if no replica of the run requests any."""
+        return self._devices.get(worker, ()) if self._gives_devices else None
+
+    def watch(self, memo: Any) -> list[str]:
+        """Write the status of each job and the last events to the folder of the run; return new conditions."""
+        if memo is None:
+            return []
+        self._scale, self._memo = memo["scale"], memo
+        self._write_status()
+        news, self._news[:] = list(self._news), []
+        for job in self.files.jobs:
+            news += self._tuning_news(job, memo["events"])
+            conditions = memo["statuses"].get(job.name, {}).get("conditions", ())
+            since = self._told.get(job.name, 0.0)
+            news += [line for one in conditions if one["updated_at"] > since and (line := _news(job, one))]
+            self._told[job.name] = max(since, _last_change({"conditions": conditions}))
+        return news
+
+    def rests(self, memo: Any) -> bool:
+        """Whether all jobs that have not ended are suspended by their file, and no one has resumed them yet."""
+        if memo is None or self._resumed or memo["suspended"] is not None or memo["preempted"]:
+            return False
+        found = [_status_of(one).conditions for one in memo["statuses"].values()]
+        going = [conditions for conditions in found if not has_finished(conditions)]
+        return bool(going) and all(is_true(conditions, SUSPENDED) for conditions in going)
+
+    def limits(self, step: str) -> tuple[int, int, str]:
+        """Return the least and the most replicas of a type, and why: see `RunHost.limits`."""
+        group = next(one for one in self._groups.values() if one.vertex == step)
+        job, count = group.job, 1 if group.spec.replicas is None else group.spec.replicas
+        if job.kind == POD:
+            return count, count, "it is a plain pod"
+        about = f"{group.type} of {job.kind} {job.name}"
+        if not is_ours(job):
+            return count, count, f"{job.policy.managed_by} manages {job.kind} {job.name}"
+        if not group.scalable:
+            return count, count, f"{about} is one of a fixed number; {', '.join(SCALABLE)} can be scaled"
+        if job.elastic is not None and group.type == "Worker":
+            least, most = job.elastic.min_replicas, job.elastic.max_replicas
+            return least or 1, most or group.most, f"minReplicas and maxReplicas of the elasticPolicy of {job.name}"
+        decides = not any(type in job.replicas for type in KINDS[job.kind].masters) and group.type != "PS"
+        return int(decides), group.most, f"the limits of {about}"
+
+    def end(self, state: str, reason: str, at: float) -> None:
+        """Write the end of the jobs that a cancel or a failure of the run has ended, and when ended jobs expire."""
+        memo = self._memo or {"statuses": {}, "events": ()}
+        statuses = {name: _status_of(one) for name, one in memo["statuses"].items()}
+        if state in _ENDS:
+            type, word = _ENDS[state]
+            for job in filter(is_ours, self.files.jobs):
+                text = f"{job.kind} {job.namespace}/{job.name} {word}: {reason or 'without a reason'}"
+                status = statuses.get(job.name, JobStatus())
+                statuses[job.name] = with_end(status, type, job.kind + type, text, at)
+            with self._writing:
+                self._memo = {**memo, "statuses": as_json(statuses)}
+        self._write_status()
+        set_expiries(self.claims.parent, self._run, list(self._expiries(statuses)))
+
+    def _expiries(self, statuses: Mapping[str, JobStatus]) -> Iterator[Expiry]:
+        """Yield when the logs of ended jobs with a time to live are removed; a cancelled job is to be resumed."""
+        for job in self.files.jobs:
+            ttl, status = job.policy.ttl_s, statuses.get(job.name, JobStatus())
+            if ttl is None or status.completed_at is None or is_true(status.conditions, CANCELLED):
+                continue
+            own = tuple(group.vertex for group in self._groups.values() if group.job.name == job.name)
+            yield Expiry(job.name, status.completed_at + ttl, own)
+
+    def _write_status(self) -> None:
+        with self._writing:
+            if self._memo is not None:
+                write_status(self.folder, [self._status(job, self._memo) for job in self.files.jobs])
+
+    def close(self) -> None:
+        """Remove the network and the volumes of replicas; a second call does nothing."""
+        self._undo.close()
+
+    def _status(self, job: TrainingJob, memo: Mapping[str, Any]) -> dict[str, Any]:
+        told = sorted((*memo["events"], *self._events), key=lambda event: float(event[0]))
+        events = [[event[0], *event[2:]] for event in told if event[1] == job.name]
+        about: dict[str, Any] = {"kind": job.kind, "name": job.name, "namespace": job.namespace}
+        about |= {"framework": KINDS[job.kind].framework, "counters": memo.get("counters", {}).get(job.name, {})}
+        if not is_ours(job):
+            about["managed_by"] = job.policy.managed_by or ""
+        if reason := memo.get("queued", {}).get(job.name):
+            about["queued"] = reason
+        status = memo["statuses"].get(job.name, {})
+        own = {group.vertex for group in self._groups.values() if group.job.name == job.name}
+        latest = sorted(self._reader.latest.copy().items())
+        reports = {loop_item(vertex, index): report for (vertex, index), report in latest if vertex in own}
+        if job.kind == "TrainJob" and reports:
+            status = {**status, "trainerStatus": trainer_status(reports, status.get("started_at"))}
+        unready = {
+            loop_item(vertex, index): why
+            for (vertex, index), why in sorted(self._unready.copy().items())
+            if vertex in own and why
+        }
+        usage = {name: used for name, used in self._usage.items() if name.rpartition("-")[0] in own}
+        requests = {vertex: asked for vertex, asked in self._requests.items() if vertex in own}
+        return {
+            **about,
+            "status": status,
+            "events": events,
+            "reports": reports,
+            "unready": unready,
+            "usage": usage,
+            "requests": requests,
+        }
+
+    # ------------------------------------------------------------------------------------------------- tuning
+
+    def _tuning_news(self, job: TrainingJob, events: Sequence[Sequence[Any]]) -> list[str]:
+        """Return what the control vertex of a job has decided, once."""
+        if job.tuning is None or job.name in self._told_tuned:
+            return []
+        found = [event[4] for event in events if event[1] == job.name and event[3] == TUNED_EVENT]
+        self._told_tuned.update([job.name] if found else [])
+        return [f"{job.kind} {job.name} tuned: {text}" for text in found]
+
+    def choice_of(self, job: str) -> TuningChoice | None:
+        """Return what an earlier process of the run has decided for a job."""
+        return self._choices.get(job)
+
+    def choose(self, job: str, choice: TuningChoice) -> None:
+        """Run a job by a choice from now on, also in later processes of the run."""
+        self._take(job, choice)
+        with safe_open(self.folder, CHOICES, mode="wb") as file:
+            file.write(msgspec.json.encode(self._choices))
+
+    def _take(self, name: str, choice: TuningChoice) -> None:
+        self._choices[name] = choice
+        job = tuned(next(one for one in self.files.jobs if one.name == name), choice.replicas, choice.requests)
+        self._regroup(job)
+        own = [group for group in self._groups.values() if group.job.name == name]
+        self._requests |= {group.vertex: requests_of(group.spec.template).amounts for group in own}
+        if mpi.uses_mpi(job) and self._network is not None:
+            self._write_mpi_files(job)
+
+    def _regroup(self, job: TrainingJob) -> None:
+        """Let the replicas of a job be those of a changed one."""
+        for type, spec in job.replicas.items():
+            self._groups[job.name, type] = replace(self._groups[job.name, type], job=job, spec=spec)
+
+    def is_suspended(self, job: str) -> bool:
+        """Whether no replica of a job is to run now."""
+        statuses = self._memo["statuses"] if self._memo is not None else {}
+        return any(
+            one["type"] == SUSPENDED and one["status"] == "True" for one in statuses.get(job, {}).get("conditions", ())
+        )
+
+    def open_trial(self, job: TrainingJob) -> tuple[str, LocalJobs]:
+        """Make a trial of a job in a folder of its own; return its name and its host."""
+        while True:
+            name = str(next(self._trials))
+            folder = self.folder / TRIALS / name
+            with suppress(FileExistsError):  # of an earlier process
+                folder.mkdir(parents=True)
+                break
+        files = replace(self.files, jobs=(job,))
+        trial = LocalJobs(
+            self._run, folder, self.base, self._state, files, self._maps, function=self._function, room=self.room
+        )
+        for part in ("pods", "logs"):
+            (folder / part).mkdir()
+        trial.records, trial.measures = self.records, False
+        trial._groups = {key: group for key, group in self._groups.items() if key[0] == job.name}
+        trial._regroup(replace(job, replicas={type: _read_only(spec) for type, spec in job.replicas.items()}))
+        trial._network, trial._endpoints, trial._trial = self._network, self._endpoints, True
+        trial._isolation, trial._images = self._isolation, self._images
+        trial._share_package()
+        if mpi.uses_mpi(job):
+            trial._write_mpi_files(job)
+        return name, trial
+
+    def end_trial(self) -> None:
+        """Remove what a trial leaves, except logs and reports."""
+        self.memory.close()
+        for part in ("pods", "checkpoints", VALUES):
+            remove_folder(self.folder / part)
+        with suppress(FileNotFoundError):
+            (self.folder / FUNCTION_FILE).unlink()
+
+    # ------------------------------------------------------------------------------------------- the network
+
+    def _rows(self, job: TrainingJob) -> TrainingJob:
+        """Return a job with as many replicas as it may get."""
+        specs = {type: replace(spec, replicas=self._groups[job.name, type].most) for type, spec in job.replicas.items()}
+        return replace(job, replicas=specs)
+
+    def _members(self) -> Iterator[NetworkMember]:
+        for job in self.files.jobs:
+            ports: dict[tuple[str, int], list[int]] = {}
+            for type, index, port in listening_ports(self._rows(job)):
+                ports.setdefault((type, index), []).append(port)
+            for (type, index), own in ports.items():
+                aliases = job.replicas[type].template.host_aliases
+                yield NetworkMember(name=pod_name(job, type, index), ports=tuple(own), aliases=aliases)
+        for pod in self.files.pods:
+            own = [port.number for container in pod.template.containers for port in container.ports]
+            yield NetworkMember(name=pod.name, ports=tuple(own), aliases=pod.template.host_aliases)
+
+    def _services(self) -> dict[str, tuple[str, ...]]:
+        """Return the members behind each service of the file, by the labels that it selects."""
+        labels = {
+            pod_name(job, type, index): labels_of(job, type, index)
+            for job in map(self._rows, self.files.jobs)
+            for type, spec in job.replicas.items()
+            for index in range(spec.replicas or 0)
+        }
+        labels |= {pod.name: dict(pod.template.labels) for pod in self.files.pods}
+        return {
+            service.name: tuple(
+                name for name, own in labels.items() if service.selector and service.selector.items() <= own.items()
+            )
+            for service in self.files.services
+        }
+
+    def _ports_of(self, service: ServiceSpec, member: str) -> tuple[tuple[int, int], ...]:
+        """Return (port of the service, port of the pod) for each port of a service, with names of ports looked up."""
+        names = {port.name: port.number for one in self._template_of(member).containers for port in one.ports}
+        return tuple(
+            (number, target if isinstance(target, int) else names.get(target, number))
+            for number, target in service.ports
+        )
+
+    def _template_of(self, member: str) -> PodTemplate:
+        for job in map(self._rows, self.files.jobs):
+            for type, spec in job.replicas.items():
+                if any(pod_name(job, type, index) == member for index in range(spec.replicas or 0)):
+                    return spec.template
+        return next(pod.template for pod in self.files.pods if pod.name == member)
+
+    def _forwards(self, services: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[tuple[int, int], ...]]:
+        """Return the ports of the services of which one differs from that of its pods; headless ones have no ports."""
+        found = {}
+        for one in self.files.services:
+            if one.headless or not services[one.name]:
+                continue
+            ports = self._ports_of(one, services[one.name][0])
+            if any(port != target for port, target in ports):
+                found[one.name] = ports
+        return found
+
+    def _service_variables(self) -> Iterator[EnvVar]:
+        """Yield the variables by which pods find services: `NAME_SERVICE_HOST` and `NAME_SERVICE_PORT`."""
+        network = self._network
+        if network is None:
+            return
+        for name, members in self._services().items():
+            service = next(one for one in self.files.services if one.name == name)
+            if not members or not service.ports:
+                continue
+            port, target = self._ports_of(service, members[0])[0]
+            loopback = network.isolation is Isolation.PORTS
+            host = network.ip(members[0]) if loopback else network.service_ip(name) or network.ip(members[0])
+            prefix = name.upper().replace("-", "_").replace(".", "_")
+            yield EnvVar(name=f"{prefix}_SERVICE_HOST", value=host)
+            number = network.port(members[0], target) if loopback else target if service.headless else port
+            yield EnvVar(name=f"{prefix}_SERVICE_PORT", value=str(number))
+
+    def _write_mpi_files(self, job: TrainingJob) -> None:
+        folder = self._mpi_folder(job)
+        (folder / "sockets").mkdir(parents=True, exist_ok=True)
+        for name, (text, mode) in mpi.launcher_files(job, str(folder / "sockets")).items():
+            with safe_open(folder, name, mode="w") as file:
+                os.fchmod(file.fileno(), mode | stat.S_IWUSR)
+                file.write(text)
+
+    def _mpi_folder(self, job: TrainingJob) -> Path:
+        return self.folder / "pods" / f".mpi-{job.name}"
+
+    # ------------------------------------------------------------------------------------- said to the replicas
+
+    def recipe(self, replica: Replica, container: Container) -> ImageRecipe:
+        """Return what stands for the image of a container."""
+        if self._isolation is Isolation.CONTAINER:
+            return self._images.recipe(container.image)
+        return self._resolver.resolve(container, starts=not self._serves_mpi(replica, container))
+
+    def _serves_mpi(self, replica: Replica, container: Container) -> bool:
+        """Whether a container runs processes that MPI starts in it."""
+        job = self._groups[replica.job, replica.type].job
+        return (
+            container == replica.main_container
+            and job.kind != POD
+            and mpi.uses_mpi(job)
+            and (replica.type, replica.index) in set(mpi.mpi_hosts(job))
+        )
+
+    def environment(self, replica: Replica, container: Container) -> tuple[dict[str, str], Sequence[str]]:
+        """Return the variables of a container as a cluster would give them, and the texts that its log must mask."""
+        group = self._groups[replica.job, replica.type]
+        added: tuple[EnvVar, ...] = ()
+        if replica.job in self._endpoints:
+            job = self._scaled(group, replica.index)
+            added = environment_of(job, replica.type, replica.index, container, self._endpoints[replica.job])
+            loopback = self._network is not None and self._network.isolation is Isolation.PORTS
+            folder = str(self._mpi_folder(job)) if loopback else MPI_FOLDER
+            added += tuple(mpi.local_variables(job, replica.type, folder, loopback=loopback))
+            if self._trial:
+                added += (EnvVar(TRIAL, "1"),)
+        own = container.env if self.step is None else self.step.over(container.env)
+        made = expanded(
+            (*self._service_variables(), *own, *added), container.env_from, self._facts(replica, container), self.files
+        )
+        masked = (
+            made.secrets if self.step is None else sorted({*made.secrets, *self.step.masked}, key=len, reverse=True)
+        )
+        return dict(made.values), masked
+
+    def words(
+        self, replica: Replica, container: Container, words: Sequence[str], environment: Mapping[str, str]
+    ) -> list[str]:
+        """Return the words of a container with `$(NAME)` replaced; the main ones of MPI serve their sockets too."""
+        job = self._groups[replica.job, replica.type].job
+        if not self._serves_mpi(replica, container):
+            return expanded_words(words, environment)
+        made = expanded_words(words, environment) if container.command else []
+        return mpi.replica_words(job, replica.type, replica.index, made, str(self._mpi_folder(job) / "sockets"))
+
+    def fact(self, replica: Replica, item: FileItem) -> str:
+        """Return the text of a file of the downward API: a field of the pod or a resource of a container."""
+        if not item.container:
+            return file_value(item.key, self._facts(replica, replica.main_container))
+        containers = (*replica.template.containers, *replica.template.init_containers)
+        one = next((one for one in containers if one.name == item.container), None)
+        if one is None:
+            raise DefinitionError(
+                f"resourceFieldRef: the pod has no container {item.container!r}",
+                hint=f"Its containers are {', '.join(one.name for one in containers)}.",
+            )
+        return resource_value(item.key, item.divisor, self._facts(replica, one))
+
+    def place(self, replica: Replica) -> ReplicaPlace:
+        """Return the namespaces and further mounts of a replica."""
+        assert self._network is not None
+        place = self._network.place(replica.name)
+        if self.step is not None:
+            place = place._replace(mounts=(*place.mounts, *self.step.mounts))
+        job = self._groups[replica.job, replica.type].job
+        if place.sandbox is None or job.kind == POD or not mpi.uses_mpi(job):
+            return place
+        return place._replace(mounts=(*place.mounts, BindMount(str(self._mpi_folder(job)), MPI_FOLDER)))
+
+    def follow(self, key: tuple[str, int], replica: Replica, places: Iterable[LogPlace]) -> None:
+        """Follow the event files in the log folders of a replica that starts."""
+        self._logs.add(key, replica.name, places)
+
+    def collect(self, key: tuple[str, int]) -> None:
+        """Read what an ended replica has left in the log folders that belong to it alone."""
+        self._logs.collect(key)
+
+    def listens_at(self, replica: Replica, port: int) -> Sequence[tuple[str, int]]:
+        """Return the addresses and ports at which a replica may listen in place of a port of its own.
+
+        With one address for all replicas, programs that were not told their port listen at the declared one.
+        """
+        assert self._network is not None
+        address = self._network.ip(replica.name)
+        return [(address, one) for one in dict.fromkeys((self._network.port(replica.name, port), port))]
+
+    def note_ready(self, replica: Replica, why_not: str) -> None:
+        """Take why a replica is not ready, "" if it is."""
+        key = self._groups[replica.job, replica.type].vertex, replica.index
+        if self._unready.get(key, "") != why_not:
+            self._unready[key] = why_not
+            self._write_status()
+
+    def note_event(self, replica: Replica, at: float, reason: str, message: str) -> None:
+        """Take a warning about a replica for the user; `at` is in seconds since 1970."""
+        with self._writing:
+            self._events.append((at, replica.job, "Warning", reason, f"{replica.name}: {message}"))
+        self._write_status()
+
+    def note_usage(self, vertex: str, index: int, cpu_s: float, memory: int) -> None:
+        """Add what a container of a replica has used to that of its earlier containers and starts."""
+        with self._writing:
+            known = self._usage.get(loop_item(vertex, index), {"cpu_s": 0.0, "memory": 0})
+            used = {"cpu_s": round(known["cpu_s"] + cpu_s, 3), "memory": max(known["memory"], memory)}
+            self._usage[loop_item(vertex, index)] = used
+
+    def why_failed(self, replica: Replica) -> str:
+        """Return why an ended replica could not use its network, "" if it could."""
+        return "" if self._network is None else self._network.why_failed(replica.name)
+
+    def _scaled(self, group: ReplicaGroup, index: int) -> TrainingJob:
+        """Return the job of a group with the numbers of replicas that users have set; they include this replica."""
+        specs = dict(group.job.replicas)
+        for type, spec in specs.items():
+            count = self._scale.get(self._groups[group.job.name, type].vertex, spec.replicas)
+            least = index + 1 if type == group.type else 0
+            specs[type] = replace(spec, replicas=max(1 if count is None else count, least))
+        return replace(group.job, replicas=specs)
+
+    def replica(self, job: str, type: str, index: int) -> Replica:
+        """Return a replica by the name of its job, its type and its index."""
+        group = self._groups[job, type]
+        return Replica(
+            name=_name_of(group, index),
+            job=job,
+            namespace=group.job.namespace,
+            type=type,
+            index=index,
+            template=group.spec.template,
+            restart_policy=group.spec.restart_policy or NEVER,
+            main=group.job.main_container or (KINDS[group.job.kind].container if group.job.kind in KINDS else ""),
+        )
+
+    def _facts(self, replica: Replica, container: Container) -> PodFacts:
+        group = self._groups[replica.job, replica.type]
+        of_job = group.job.kind != POD
+        labels = labels_of(group.job, replica.type, replica.index) if of_job else dict(replica.template.labels)
+        notes = annotations_of(group.job, replica.type, replica.index) if of_job else dict(replica.template.annotations)
+        return PodFacts(
+            name=replica.name,
+            namespace=replica.namespace,
+            uid=f"{self._run}-{replica.name}",
+            ip="" if self._network is None else self._network.ip(replica.name),
+            node=os.uname().nodename,
+            node_ip="127.0.0.1",
+            labels=labels,
+            annotations=notes,
+            requests=container.requests,
+            limits=container.limits,
+            allocatable=dict(zip(("cpu", "memory"), room_of()[:2], strict=True)),
+        )
+
+
+class _NamedEndpoints(ClusterEndpoints):
+    """The names of a cluster, in a network that knows the addresses of the replicas."""
+
+    def __init__(self, job: TrainingJob, network: ReplicaNetwork) -> None:
+        super().__init__(job)
+        self._network = network
+
+    def ip(self, type: str, index: int) -> str:
+        """Return the address of a replica."""
+        return self._network.ip(self.name(type, index))
+
+
+def _endpoints(job: TrainingJob, network: ReplicaNetwork, most: TrainingJob) -> Endpoints:
+    if network.isolation is not Isolation.PORTS:
+        return _NamedEndpoints(job, network)
+    ports: dict[tuple[str, int], dict[int, int]] = {}
+    for type, index, port in listening_ports(most):
+        ports.setdefault((type, index), {})[port] = network.port(pod_name(job, type, index), port)
+    return LoopbackEndpoints(ports)
+
+
+def _last_change(status: Mapping[str, Any]) -> float:
+    return max((one["updated_at"] for one in status.get("conditions", ())), default=0.0)
+
+
+def _news(job: TrainingJob, condition: Mapping[str, Any]) -> str:
+    """Return a new condition as one line, "" if it tells nothing new."""
+    type = condition["type"]
+    if condition["status"] != "True":
+        return f"{job.kind} {job.name} resumed" if type == SUSPENDED else ""
+    about = "" if type in (CREATED, RUNNING, SUCCEEDED, COMPLETE, SUSPENDED) else f": {condition['message']}"
+    return f"{job.kind} {job.name} {type.lower()}{about}"
+
+
+def _read_only(spec: ReplicaSpec) -> ReplicaSpec:
+    """Return replicas that change nothing outside of a trial in their volumes."""
+    volumes = tuple(
+        replace(one, read_only=True) if one.kind in ("claim", "host") else one for one in spec.template.volumes
+    )
+    return replace(spec, template=replace(spec.template, volumes=volumes))
+
+
+def _name_of(group: ReplicaGroup, index: int) -> str:
+    return pod_name(group.job, group.type, index) if group.job.kind in KINDS else group.job.name

@@ -1,0 +1,319 @@
+"""`TrainingSource`: the jobs of a file or folder, from which runs are made and resumed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from weft.frontends.training.compiler import as_json, compile_jobs, groups_of, without_gpus
+from weft.frontends.training.controller import RESUME
+from weft.frontends.training.desired import is_ours
+from weft.frontends.training.images import project_images
+from weft.frontends.training.planning import plan_jobs
+from weft.frontends.training.reading import read_files
+from weft.frontends.training.running import AUTO, LocalJobs
+from weft.frontends.training.schema import JobFile, KeyValues
+from weft.frontends.training.sharing import devices_for, room_of, sharing_of, unknown_classes
+from weft.frontends.training.states import PROJECTION
+from weft.frontends.training.tuning import fingerprint_of
+from weft.graph.spec import RunSpec
+from weft.model.errors import ConflictError, NotFoundError
+from weft.model.records import converter
+from weft.operators.devices import NvidiaDevices
+from weft.operators.network import begin_probe
+from weft.store.state import StateRoot, current_user, read_description
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from weft.frontends.training.images import ImageMap
+    from weft.frontends.training.schema import TrainingJob
+    from weft.frontends.training.surroundings import StepSurroundings
+    from weft.graph.job_plan import JobPlan
+    from weft.graph.logical import LogicalGraph
+    from weft.graph.spec import SharingSpec
+    from weft.store.filesystems import Copy
+    from weft.store.planning import PlannedTask
+    from weft.store.state import RunFolder
+
+FIRST_RUN: Final = "run-000000"
+_FILES: Final = "jobs"
+_OPTIONS: Final = "training"
+STEP: Final = "step"
+"""The keys of `run.json` with the jobs, without the data of secrets, with the options of the run, and with the digest
+of the step that runs the jobs.
+"""
+
+
+class TrainingOptions(Struct, frozen=True, kw_only=True):
+    """The wishes for a run of jobs; see the settings of these names."""
+
+    compat: str = "fixed"
+    tensorboard: str = "off"
+    isolation: str = "auto"
+    outer_network: bool = False
+    workers: int = 0
+    gpus: int = 0
+    without_gpus: bool = False
+    priority: int | None = None
+    queue: str = ""
+    count_requests: bool = True
+
+
+_jobs_of: Final = converter(JobFile)
+_options_of: Final = converter(TrainingOptions)
+
+
+class TrainingSource(Struct, frozen=True, dict=True):
+    """Checked jobs from which runs are made. `maps` is the user's map of images."""
+
+    files: JobFile
+    file: Path
+    user: str
+    state: StateRoot
+    options: TrainingOptions = TrainingOptions()
+    maps: tuple[ImageMap, ...] = ()
+    name: str = ""
+    function: bytes = b""
+    """The pickled call of a Python function that the replicas run."""
+    step: StepSurroundings | None = None
+    """The step of a pipeline that runs the jobs."""
+
+    @property
+    def base(self) -> Path:
+        """The absolute path of the folder of the file."""
+        path = Path(os.path.abspath(self.file))
+        return path if path.is_dir() else path.parent
+
+    @property
+    def pipeline_name(self) -> str:
+        """The name of the run: that of the job, or of the file with several."""
+        return self.name or (self.files.jobs[0].name if len(self.files.jobs) == 1 else self.file.stem)
+
+    @cached_property
+    def graph(self) -> LogicalGraph:
+        """The graph of a run that never starts."""
+        return self._compile(FIRST_RUN)
+
+    @property
+    def steps(self) -> list[str]:
+        """The names of the replica groups, in order."""
+        return [group.vertex for group in groups_of(self.files)]
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Warnings for the user before a run."""
+        return [*self.files.warnings, *unknown_classes(self.files)]
+
+    def prepare(self, note: Callable[[str], None]) -> TrainingSource:
+        """Return the source itself: replicas find their environment when they start."""
+        return self
+
+    def copies(self, undo: ExitStack, note: Callable[[str], None], *, fetch: bool = True) -> list[Copy]:
+        """Return no copies: jobs mount folders of this machine alone."""
+        return []
+
+    def claim(self, run_id: str, folder: Path, copies: Sequence[Copy]) -> RunSpec | None:
+        """Return the run of an id. NotFoundError: an image is unknown; CapacityError: no isolation is possible;
+        ConflictError: other controllers manage all jobs.
+        """
+        if self.files.jobs and not any(map(is_ours, self.files.jobs)):
+            raise ConflictError(
+                f"{self.file}: {_left(self.files.jobs)}, and Weft starts only what it manages itself",
+                hint="To run it here, remove managedBy.",
+            )
+        return self._spec(run_id, folder)
+
+    def planned(self, runs: Path) -> Sequence[PlannedTask]:
+        """Return no tasks: jobs have no results to use again."""
+        return []
+
+    def jobs_planned(self) -> Sequence[JobPlan]:
+        """Return what a run would start here."""
+        held = {job.name: _suspended(job) for job in self.files.jobs if job.policy.suspend}
+        held |= {job.name: _left([job]) for job in self.files.jobs if not is_ours(job)}
+        return plan_jobs(self._host(FIRST_RUN, self.state.folder(FIRST_RUN)), self._sharing(self._devices[0]), held)
+
+    def compiled(self, folder: Path) -> LogicalGraph:
+        """Return the graph of the run in a folder, as it was submitted."""
+        return self._compile(folder.name)
+
+    def resume(self, folder: RunFolder, described: Mapping[str, Any], done: frozenset[str]) -> RunSpec:
+        """Return the run of a folder again."""
+        return self._spec(folder.run_id, folder.path, ((RESUME, None),))
+
+    def revise(
+        self,
+        folder: RunFolder,
+        described: Mapping[str, Any],
+        file: str | None,
+        overrides: Mapping[str, str],
+        note: Callable[[str], None],
+    ) -> Any:
+        """Refuse: a job goes on as it was submitted. ConflictError: always."""
+        raise ConflictError(
+            f"{folder.run_id} is a run of training jobs, which continue as they were submitted",
+            hint="Change the number of replicas: weft scale RUN worker=4. For other changes start a new run.",
+        )
+
+    def _compile(self, run_id: str) -> LogicalGraph:
+        key = run_id if self.step is None else f"{self.step.name}/{run_id}"
+        options, counts = {"compat": self.options.compat}, self.options.count_requests
+        return compile_jobs(self.files, self.pipeline_name, key, options, count_requests=counts)
+
+    @cached_property
+    def _devices(self) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the GPUs for the jobs, and notes about them."""
+        return devices_for(self.files, self.options.gpus, NvidiaDevices())
+
+    def _sharing(self, devices: Sequence[str]) -> SharingSpec | None:
+        wishes = self.options
+        if not wishes.count_requests:
+            return None
+        shared = sharing_of(
+            self.files,
+            self.base,
+            self.user,
+            workers=wishes.workers,
+            devices=devices,
+            priority=wishes.priority,
+            queue=wishes.queue,
+        )
+        return shared if shared is None or self.step is None else replace(shared, name=self.step.name)
+
+    def examine(self) -> list[str]:
+        """Look for what replicas need before there is a run; return warnings. Errors are those of `claim`."""
+        warnings, _ = self._host(FIRST_RUN, self.state.folder(FIRST_RUN)).check()
+        return [*self.warnings, *warnings]
+
+    @property
+    def _room(self) -> tuple[float, float, float]:
+        return room_of(self.options.workers, len(self._devices[0]))
+
+    def _host(self, run_id: str, folder: Path, *, resumed: bool = False) -> LocalJobs:
+        return LocalJobs(
+            run_id,
+            folder,
+            self.base,
+            self.state.path,
+            self.files,
+            self.maps,
+            isolation=self.options.isolation,
+            outer=self.options.outer_network,
+            function=self.function,
+            tensorboard=self.options.tensorboard,
+            resumed=resumed,
+            step=self.step,
+            room=self._room,
+        )
+
+    def _spec(self, run_id: str, folder: Path, requests: Sequence[tuple[str, Any]] = ()) -> RunSpec:
+        host = self._host(run_id, folder, resumed=bool(requests))
+        warnings, notes = host.check()
+        devices, about_devices = self._devices
+        if left := [job for job in self.files.jobs if not is_ours(job)]:
+            warnings.append(f"{_left(left)}: it is not started here")
+        if not requests:
+            notes += [
+                f"{_suspended(job)}; its replicas start with: weft resume {run_id}"
+                for job in filter(is_ours, self.files.jobs)
+                if job.policy.suspend
+            ]
+        hidden = {name: KeyValues(name=name, namespace=one.namespace) for name, one in self.files.secrets.items()}
+        return RunSpec(
+            self._compile(run_id),
+            PROJECTION,
+            self.user,
+            file=os.path.abspath(self.file),
+            steps=self.steps,
+            about={
+                "file": os.path.abspath(self.file),
+                _FILES: as_json(replace(self.files, secrets=hidden)),
+                _OPTIONS: as_json(self.options),
+                **({} if self.step is None else {STEP: self.step.digest}),
+                "containers": None if host.engine is None else as_json(host.engine),
+            },
+            warnings=[*self.warnings, *warnings],
+            notes=[*notes, *about_devices],
+            paths=lambda vertex, index: {},
+            host=host,
+            sharing=self._sharing(devices),
+            requests=requests,
+            history=fingerprint_of(self.files, self._room),
+        )
+
+
+def _left(jobs: Sequence[TrainingJob]) -> str:
+    """Return which controllers manage jobs, in words."""
+    return ", ".join(f"{job.kind} {job.name} is managed by {job.policy.managed_by} (managedBy)" for job in jobs)
+
+
+def _suspended(job: TrainingJob) -> str:
+    where = "spec.suspend" if job.kind == "TrainJob" else "spec.runPolicy.suspend"
+    return f"{job.kind} {job.name} is suspended by its file ({where}: true)"
+
+
+def load_jobs(
+    path: str,
+    *,
+    user: str = "",
+    name: str | None = None,
+    state: StateRoot,
+    options: TrainingOptions = TrainingOptions(),  # noqa: B008 - frozen
+) -> TrainingSource:
+    """Read and check the jobs of a file or folder; nothing is started.
+
+    Errors are those of `read_files`. UsageError: the map of images in `weft.toml` is wrong.
+    """
+    return source_of(read_files(path), Path(path), user=user, name=name, state=state, options=options)
+
+
+def source_of(
+    files: JobFile,
+    file: Path,
+    *,
+    user: str = "",
+    name: str | None = None,
+    state: StateRoot,
+    options: TrainingOptions = TrainingOptions(),  # noqa: B008 - frozen
+    function: bytes = b"",
+    step: StepSurroundings | None = None,
+) -> TrainingSource:
+    """Return the source of checked jobs; `file` is theirs, or a path in the folder from which they run.
+
+    UsageError: the map of images in `weft.toml` is wrong.
+    """
+    if options.isolation == AUTO:
+        begin_probe()
+    files = without_gpus(files) if options.without_gpus else files
+    files = _jobs_of(as_json(files))  # a resume must make an equal graph from records
+    source = TrainingSource(
+        files, file, user or current_user(), state, options, name=name or "", function=function, step=step
+    )
+    return replace(source, maps=project_images(source.base))
+
+
+def jobs_again(folder: Path, file: str) -> TrainingSource:
+    """Load the jobs of a run from its folder; the data of secrets comes from the file. ConflictError: no records."""
+    description = read_description(folder)
+    if _FILES not in description:
+        raise ConflictError(
+            f"{folder.name} lacks the records for a resume: it ended too early", hint="Start a new run."
+        )
+    files = _jobs_of(description[_FILES])
+    if files.secrets:
+        try:
+            files = replace(files, secrets=read_files(file).secrets)
+        except NotFoundError as error:
+            hint = f"The jobs need their secrets ({', '.join(files.secrets)}): put the file back, and resume again."
+            raise NotFoundError(error.message, hint=hint) from None
+    options = _options_of(description[_OPTIONS])
+    state = StateRoot(folder.parent.parent)
+    source = TrainingSource(files, Path(file), str(description["user"]), state, options, name=str(description["name"]))
+    return replace(source, maps=project_images(source.base))

@@ -1,0 +1,37 @@
+"""The grammar of messages: articles, plurals and sizes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_VOWELS: Final = tuple("aeiouAEIOU")
+_SOUNDED: Final = ("uni", "uint", "use", "uui", "one", "eu", "Uni", "Use", "UUI", "One", "Eu")
+"""Beginnings that are written with a vowel and spoken with a consonant, such as `uint8`."""
+_SPELT: Final = ("nd", "mp", "np")
+"""Beginnings that are spoken as a letter with a vowel, such as `ndarray`."""
+
+
+def with_article(noun: str) -> str:
+    """Return a noun, such as the name of a class, with its indefinite article."""
+    noun = noun.lstrip("_") or noun
+    vowel = noun.startswith(_VOWELS) and not noun.startswith(_SOUNDED)
+    return f"an {noun}" if vowel or noun.startswith(_SPELT) else f"a {noun}"
+
+
+def type_of(value: object) -> str:
+    """Return what a value is, by its type: "an int", "a list", or "None"."""
+    return "None" if value is None else with_article(type(value).__name__)
+
+
+def counted(n: int, noun: str, plural: str = "") -> str:
+    """Return a number of things: "1 task", "2,000 tasks"."""
+    return f"1 {noun}" if n == 1 else f"{n:,} {plural or f'{noun}s'}"
+
+
+def size_text(nbytes: float) -> str:
+    """Return a number of bytes as text: 512 B, 1.5 MiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if nbytes < 1024:
+            return f"{nbytes:.0f} {unit}" if unit == "B" or nbytes >= 100 else f"{nbytes:.1f} {unit}"
+        nbytes /= 1024
+    return f"{nbytes:.1f} TiB"

@@ -1,0 +1,629 @@
+"""The network of a job with many replicas on this machine, in one of three isolations.
+
+- `namespace` (Linux): each replica has a network, a host name, processes and mounts of its own (`weft.worker.sandbox`).
+  Names of the cluster and declared ports are valid in all replicas, in-image paths by the mounts of the command.
+- `ports`: all replicas are at 127.0.0.1, each with free ports instead of the declared ones. It works on each system.
+- `container`: the replicas are containers of Podman or Docker in one network.
+
+A `ReplicaNetwork` is made once for a job by `open_network`, and lasts until `close` or the end of this process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path  # noqa: TC003 - a field of a record
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Protocol
+
+from msgspec import Struct, field
+
+from weft.model.errors import NotFoundError, UsageError
+from weft.operators.containers import LABEL, REQUIRE, ContainerEngine, ContainerSeat, find_engine
+from weft.operators.guardians import GUARDIAN_FOLDER
+from weft.operators.mounts import BindMount
+from weft.operators.ports import PORTS, bound
+
+LOOPBACK: Final = "127.0.0.1"
+SUBNET: Final = IPv4Network("10.83.0.0/16")
+"""The addresses of the replicas of a job in isolation `namespace`; no other machine or job can reach them."""
+FIRST_SERVICE: Final = 16
+FIRST_ADDRESS: Final = 257
+"""The numbers of the first addresses in the subnet: of services with ports of their own, and of replicas."""
+HOSTS: Final = "/etc/hosts"
+OUTER_PROGRAM: Final = "slirp4netns"
+"""The program that connects job networks to the network outside; its gateway is address 2 of the subnet, DNS 3."""
+_PROGRAM: Final = "import sys; sys.path.append(sys.argv[1]); import sandbox; sandbox.main(*sys.argv[2:])"
+
+
+class Isolation(Enum):
+    """How the replicas of a job are kept apart."""
+
+    NAMESPACE = "namespace"
+    PORTS = "ports"
+    CONTAINER = "container"
+
+
+class IsolationChoice(NamedTuple):
+    """An isolation and the reason why it was chosen."""
+
+    isolation: Isolation
+    why: str
+
+
+class NetworkMember(Struct, frozen=True, kw_only=True):
+    """A replica in the network: its name, which is its host name too, and the ports at which it listens.
+
+    `aliases` are more names by IP address, for this replica alone.
+    """
+
+    name: str
+    ports: tuple[int, ...] = ()
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class NetworkSpec(Struct, frozen=True, kw_only=True):
+    """The network of a job. `services` has the members behind each further name; `folder` is a folder for its files.
+
+    The names of members and services are valid alone and with the namespace: NAME.NAMESPACE.svc.DOMAIN.
+    """
+
+    members: tuple[NetworkMember, ...]
+    folder: Path
+    services: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    namespace: str = "default"
+    forwards: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    """Of services whose ports differ from those of their members: (port of the service, port of the member)."""
+    domain: str = "cluster.local"
+    run: str = ""
+    """The name by which the engine finds containers and networks of the run again; for isolation `container`."""
+    grace_s: float = 30.0
+    """The longest grace period of a member; for isolation `container`."""
+    outer: bool = False
+    """Whether replicas in isolation `namespace` reach the network outside; the other isolations always do."""
+
+
+class Sandbox(Struct, frozen=True, kw_only=True):
+    """The namespaces of a replica, made by `weft.worker.sandbox.enter`.
+
+    `user` and `network` are paths of the job's namespaces ("": no user namespace); `index` is the number of the replica
+    in its job. `beside` is the pid of a command of the same replica whose network this one shares, 0 for none.
+    """
+
+    user: str
+    network: str
+    host: str
+    index: int
+    address: str
+    gateway: str = ""
+    beside: int = 0
+
+    def encoded(self) -> dict[str, Any]:
+        """Return the fields for the guardian: paths and names as bytes, addresses as 4 bytes."""
+        return {
+            "user": os.fsencode(self.user),
+            "network": b"/proc/%d/ns/net" % self.beside if self.beside else os.fsencode(self.network),
+            "shared": bool(self.beside),
+            "host": self.host.encode("idna"),
+            "index": self.index,
+            "address": IPv4Address(self.address).packed,
+            "prefix": SUBNET.prefixlen,
+            "gateway": IPv4Address(self.gateway).packed if self.gateway else b"",
+        }
+
+
+class ReplicaPlace(NamedTuple):
+    """What the command of a replica needs: `sandbox` of its `CommandSpec`, mounts for `weft.operators.mounts.plan`
+    beside those of its volumes, and its seat in isolation `container`.
+    """
+
+    sandbox: Sandbox | None = None
+    mounts: tuple[BindMount, ...] = ()
+    seat: ContainerSeat | None = None
+
+
+class ReplicaNetwork(Protocol):
+    """The open network of a job. KeyError: there is no member with this name."""
+
+    isolation: Isolation
+
+    def host(self, name: str) -> str:
+        """Return the name at which the other members reach a member."""
+        ...
+
+    def ip(self, name: str) -> str:
+        """Return the IP address of a member."""
+        ...
+
+    def port(self, name: str, declared: int) -> int:
+        """Return the port at which a member listens in place of a declared port."""
+        ...
+
+    def service_ip(self, name: str) -> str:
+        """Return the address of a service with ports of its own, "" for any other."""
+        ...
+
+    def place(self, name: str) -> ReplicaPlace:
+        """Return what the command of a member needs; it is called just before each start of the member."""
+        ...
+
+    def why_failed(self, name: str) -> str:
+        """Return why a member that has failed could not use its network, "" if it could."""
+        ...
+
+    def close(self) -> None:
+        """Remove the network; its members have ended. Later calls do nothing."""
+        ...
+
+
+def open_network(spec: NetworkSpec, isolation: Isolation | None = None) -> ReplicaNetwork:
+    """Make the network of a job, in the best isolation of this machine if none is given.
+
+    NotFoundError: this machine lacks something that the isolation needs. UsageError: the network has too many members.
+    """
+    if isolation is None:
+        isolation = best_isolation().isolation
+    if isolation is Isolation.NAMESPACE:
+        return NamespaceNetwork(spec)
+    if isolation is Isolation.PORTS:
+        return PortNetwork(spec)
+    return ContainerNetwork(spec, container_engine())
+
+
+def container_engine() -> ContainerEngine:
+    """Return the engine of isolation `container`. NotFoundError: none answers."""
+    try:
+        engine = find_engine(REQUIRE)
+    except NotFoundError as error:
+        message = f"isolation container cannot be used here: {error.message}"
+        raise NotFoundError(message, hint="Install podman, or use isolation namespace or ports.") from None
+    assert engine is not None  # the policy requires one
+    return engine
+
+
+@lru_cache(maxsize=1)
+def best_isolation() -> IsolationChoice:
+    """Return the best isolation that works here, tried once for each process."""
+    why = why_no_namespaces()
+    if not why:
+        return IsolationChoice(Isolation.NAMESPACE, "this system allows namespaces")
+    return IsolationChoice(Isolation.PORTS, f"isolation namespace cannot be used: {why}")
+
+
+_probes: list[subprocess.Popen[bytes]] = []
+"""The trial of namespaces that runs, or has run, and whose answer nobody has read."""
+
+
+def begin_probe() -> None:
+    """Begin the trial of namespaces, so that it runs beside what the caller does until it asks for its answer."""
+    if sys.platform == "linux" and not _probes and not why_no_namespaces.cache_info().currsize:
+        _probes.append(_start_sandbox("probe"))
+
+
+@lru_cache(maxsize=1)
+def why_no_namespaces() -> str:
+    """Return why replicas cannot have namespaces here, "" if they can; it is tried once for each process."""
+    if sys.platform != "linux":
+        return "only Linux has namespaces"
+    process = _probes.pop() if _probes else _start_sandbox("probe")
+    answer = process.communicate()[0]
+    return "" if answer == b"ok\n" else _reason(answer)
+
+
+# ------------------------------------------------------------------------------------------------------------- ports
+
+
+class PortNetwork:
+    """Isolation `ports`: the loopback address, and ports of its own for each member."""
+
+    isolation = Isolation.PORTS
+
+    def __init__(self, spec: NetworkSpec) -> None:
+        self._ports: dict[str, dict[int, int]] = {member.name: {} for member in spec.members}
+        try:
+            for member in spec.members:
+                for declared in member.ports:
+                    self._ports[member.name].setdefault(declared, PORTS.reserve())
+        except BaseException:
+            self.close()
+            raise
+
+    def host(self, name: str) -> str:
+        """Return the loopback address."""
+        return self.ip(name)
+
+    def ip(self, name: str) -> str:
+        """Return the loopback address."""
+        self._ports[name]
+        return LOOPBACK
+
+    def port(self, name: str, declared: int) -> int:
+        """Return the own port of a member; a port that the network does not know stays as it is."""
+        return self._ports[name].get(declared, declared)
+
+    def service_ip(self, name: str) -> str:
+        """Return "": services have the loopback address."""
+        return ""
+
+    def place(self, name: str) -> ReplicaPlace:
+        """Let the member listen at its ports from now on."""
+        for port in self._ports[name].values():
+            PORTS.open_to(port)
+        return ReplicaPlace()
+
+    def why_failed(self, name: str) -> str:
+        """Return which port of an ended member another program uses."""
+        for declared, port in self._ports[name].items():
+            held = bound(port)
+            if held is None:
+                return f"port {port} of {name}, in place of {declared}, is used by another program"
+            held.close()
+        return ""
+
+    def close(self) -> None:
+        """Give the ports back."""
+        for ports in self._ports.values():
+            for port in ports.values():
+                PORTS.release(port)
+            ports.clear()
+
+
+# -------------------------------------------------------------------------------------------------------- namespaces
+
+
+class NamespaceNetwork:
+    """Isolation `namespace`: a bridge in a job network, kept by open files of this process."""
+
+    isolation = Isolation.NAMESPACE
+
+    def __init__(self, spec: NetworkSpec) -> None:
+        if len(spec.members) > SUBNET.num_addresses - FIRST_ADDRESS - 1:
+            raise UsageError(f"a job network has at most {SUBNET.num_addresses - FIRST_ADDRESS - 1:,} members")
+        why = why_no_namespaces()
+        if why:
+            raise NotFoundError(f"isolation namespace cannot be used here: {why}", hint="Use isolation ports.")
+        self._members = {member.name: member for member in spec.members}
+        self._addresses = {member.name: str(SUBNET[FIRST_ADDRESS + index]) for index, member in enumerate(spec.members)}
+        self._indices = {member.name: index for index, member in enumerate(spec.members)}
+        self._services = {
+            name: str(SUBNET[FIRST_SERVICE + number])
+            for number, name in enumerate(name for name in spec.forwards if spec.services.get(name))
+        }
+        if len(self._services) > FIRST_ADDRESS - FIRST_SERVICE:
+            raise UsageError(f"a job network has at most {FIRST_ADDRESS - FIRST_SERVICE} services with other ports")
+        self._forwarder: subprocess.Popen[bytes] | None = None
+        self._files: list[int] = []
+        self._written: list[Path] = []
+        self._mounts: tuple[BindMount, ...] = ()
+        self._gateway = ""
+        self._outside: subprocess.Popen[bytes] | None = None
+        outside = shutil.which(OUTER_PROGRAM) if spec.outer else ""
+        if outside is None:
+            message = (
+                f"replicas in namespaces reach the network outside through {OUTER_PROGRAM}, which is not installed"
+            )
+            raise NotFoundError(message, hint=f"Install the package {OUTER_PROGRAM}, or use isolation ports.")
+        self._user, self._network = self._hold()
+        try:
+            self._hosts = write_hosts(spec, self._addresses, self._written, self._services)
+            if self._services:
+                self._start_forwarder(spec)
+            if outside:
+                self._connect_outside(outside, spec.folder)
+        except BaseException:
+            self.close()
+            raise
+
+    def host(self, name: str) -> str:
+        """Return the name of a member."""
+        return self._members[name].name
+
+    def ip(self, name: str) -> str:
+        """Return the address of a member in the job network."""
+        return self._addresses[name]
+
+    def port(self, name: str, declared: int) -> int:
+        """Return the declared port."""
+        self._members[name]
+        return declared
+
+    def place(self, name: str) -> ReplicaPlace:
+        """Return the sandbox of a member, and the mount of its hosts file."""
+        sandbox = Sandbox(
+            user=self._user,
+            network=self._network,
+            host=name,
+            index=self._indices[name],
+            address=self.ip(name),
+            gateway=self._gateway,
+        )
+        return ReplicaPlace(sandbox, (BindMount(str(self._hosts[name]), HOSTS, read_only=True), *self._mounts))
+
+    def why_failed(self, name: str) -> str:
+        """Return "": all ports of a member are its own."""
+        self._members[name]
+        return ""
+
+    def service_ip(self, name: str) -> str:
+        """Return the address of a service with ports of its own, "" for one whose name is that of its members."""
+        return self._services.get(name, "")
+
+    def close(self) -> None:
+        """Close the job network and remove its files."""
+        if self._forwarder is not None:
+            self._forwarder.communicate()
+            self._forwarder = None
+        while self._files:
+            os.close(self._files.pop())
+        if self._outside is not None:
+            self._outside.wait()
+            self._outside = None
+        while self._written:
+            self._written.pop().unlink(missing_ok=True)
+
+    def _hold(self) -> tuple[str, str]:
+        """Make the job network and return the paths of its namespaces: user ("" if it has none) and network."""
+        holder = _start_sandbox("hold")
+        assert holder.stdout is not None  # it is a pipe
+        try:
+            answer = holder.stdout.readline()
+            if answer != b"ok\n":
+                message = f"isolation namespace cannot be used here: {_reason(answer)}"
+                raise NotFoundError(message, hint="Use isolation ports.")
+            paths = [f"/proc/{holder.pid}/ns/net"]
+            if os.stat(f"/proc/{holder.pid}/ns/user").st_ino != os.stat("/proc/self/ns/user").st_ino:
+                paths.append(f"/proc/{holder.pid}/ns/user")
+            for path in paths:
+                self._files.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        finally:
+            holder.communicate()
+        network, *user = (f"/proc/{os.getpid()}/fd/{file}" for file in self._files)
+        return user[0] if user else "", network
+
+    def _start_forwarder(self, spec: NetworkSpec) -> None:
+        """Start the process that forwards connections to services until this process ends, or until `close`."""
+        rules = [
+            ((address, port), [(self._addresses[member], target) for member in spec.services[name]])
+            for name, address in self._services.items()
+            for port, target in spec.forwards[name]
+        ]
+        words = self._user, self._network, str(SUBNET.prefixlen), json.dumps(rules)
+        self._forwarder = _start_sandbox("forward", *words)
+        assert self._forwarder.stdout is not None  # it is a pipe
+        answer = self._forwarder.stdout.readline()
+        if answer != b"ok\n":
+            raise NotFoundError(
+                f"ports of services cannot be forwarded: {_reason(answer)}", hint="Use isolation ports."
+            )
+
+    def _connect_outside(self, program: str, folder: Path) -> None:
+        """Start a program that carries packets between the bridge and the machine until this process or `close`."""
+        ended, end = os.pipe()
+        self._files.append(end)
+        ready, told = os.pipe()
+        argv = [program, f"--cidr={SUBNET}", "--disable-host-loopback", f"--exit-fd={ended}", f"--ready-fd={told}"]
+        argv += ["--netns-type=path", *([f"--userns-path={self._user}"] if self._user else []), self._network, "tap0"]
+        try:
+            self._outside = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(ended, told),
+                start_new_session=True,
+            )
+            os.close(told)
+            told = -1
+            answer = _start_sandbox("attach", self._user, self._network, "tap0") if os.read(ready, 1) else None
+        finally:
+            for file in (ended, ready, told):
+                if file >= 0:
+                    os.close(file)
+        said = answer.communicate()[0] if answer is not None else b""
+        if said != b"ok\n":
+            why = _reason(said) if answer is not None else "it has ended"
+            raise NotFoundError(f"{OUTER_PROGRAM} cannot be used: {why}", hint=f"Try: {OUTER_PROGRAM} --version")
+        path = folder / "resolv.conf"
+        path.write_text(f"nameserver {SUBNET[3]}\n", encoding="utf-8")
+        self._written.append(path)
+        self._mounts = (BindMount(str(path), "/etc/resolv.conf", read_only=True),)
+        self._gateway = str(SUBNET[2])
+
+
+# -------------------------------------------------------------------------------------------------------- containers
+
+
+class ContainerNetwork:
+    """Isolation `container`: a network of an engine in which each member has an address; names are in hosts files.
+
+    A remover, a shell of its own session, removes the network, and containers that are left, when this process has
+    ended or has called `close`.
+    """
+
+    isolation = Isolation.CONTAINER
+
+    def __init__(self, spec: NetworkSpec, engine: ContainerEngine) -> None:
+        prefix = next((one for one in (22, 16) if len(spec.members) < (1 << (32 - one)) - FIRST_ENGINE_ADDRESS), 0)
+        if not prefix:
+            raise UsageError(f"a network of containers has at most {(1 << 16) - FIRST_ENGINE_ADDRESS:,} members")
+        self._engine, self._run = engine, spec.run
+        self._name = f"weft-{secrets.token_hex(6)}"
+        self._written: list[Path] = []
+        tries = str(int((spec.grace_s + _REMOVAL_S) / _REMOVER_PAUSE_S))
+        words = (engine.program, f"{LABEL}={spec.run}", self._name, tries)
+        self._remover = subprocess.Popen(
+            ["/bin/sh", "-c", _REMOVER, "sh", *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+        )
+        try:
+            subnet = self._make(prefix)
+            numbered = enumerate(spec.members, start=FIRST_ENGINE_ADDRESS)
+            self._addresses = {member.name: str(subnet[number]) for number, member in numbered}
+            self._hosts = write_hosts(spec, self._addresses, self._written)
+        except BaseException:
+            self.close()
+            raise
+
+    def host(self, name: str) -> str:
+        """Return the name of a member."""
+        self._addresses[name]
+        return name
+
+    def ip(self, name: str) -> str:
+        """Return the address of a member in the network."""
+        return self._addresses[name]
+
+    def port(self, name: str, declared: int) -> int:
+        """Return the declared port."""
+        self._addresses[name]
+        return declared
+
+    def service_ip(self, name: str) -> str:
+        """Return "": a service is known by the addresses of its members."""
+        return ""
+
+    def place(self, name: str) -> ReplicaPlace:
+        """Return the seat of a member, and the mount of its hosts file."""
+        seat = ContainerSeat(self._engine, self._name, self.ip(name), self._run)
+        return ReplicaPlace(None, (BindMount(str(self._hosts[name]), HOSTS, read_only=True),), seat)
+
+    def why_failed(self, name: str) -> str:
+        """Return "": all ports of a member are its own."""
+        self._addresses[name]
+        return ""
+
+    def close(self) -> None:
+        """Remove the network and the hosts files."""
+        self._remover.communicate()
+        while self._written:
+            self._written.pop().unlink(missing_ok=True)
+
+    def _make(self, prefix: int) -> IPv4Network:
+        """Make the network in a free range of addresses."""
+        why = ""
+        for _ in range(_MOST_RANGES):
+            number = ENGINE_ADDRESSES + secrets.randbelow(1 << 22)
+            subnet = IPv4Network((number >> (32 - prefix) << (32 - prefix), prefix))
+            why = self._engine.make_network(self._name, str(subnet), self._run)
+            if not why:
+                return subnet
+        message = f"{self._engine.kind} cannot make a network: {why}"
+        raise NotFoundError(message, hint=f"Try: {self._engine.kind} network create trial; or use isolation ports.")
+
+
+FIRST_ENGINE_ADDRESS: Final = 10
+"""The number of the first member in the network of an engine; the first ones belong to the engine."""
+ENGINE_ADDRESSES: Final = int(IPv4Address("10.128.0.0"))
+"""The first of the addresses from which networks of engines are taken at random: up to 10.191.255.255."""
+_MOST_RANGES: Final = 8
+_REMOVER_PAUSE_S: Final = 0.2
+_REMOVAL_S: Final = 30.0
+"""The seconds that guardians have to remove containers after their grace periods."""
+_REMOVER: Final = """\
+cat
+left() { "$1" ps --all --quiet --filter "label=$2"; }
+while [ -n "$(left "$1" "$2")" ] && [ "$4" -gt 0 ]; do sleep 0.2; set -- "$1" "$2" "$3" $(($4 - 1)); done
+for one in $(left "$1" "$2"); do "$1" rm --force "$one"; done
+"$1" network rm "$3"
+"""
+"""The script of the remover: program, label, network, and the number of looks for containers."""
+
+
+# --------------------------------------------------------------------------------------------------------- host names
+
+
+def write_hosts(
+    spec: NetworkSpec, addresses: Mapping[str, str], written: list[Path], services: Mapping[str, str] | None = None
+) -> dict[str, Path]:
+    """Write the hosts files of a network; return them by member, and add them to `written`.
+
+    `services` are the addresses of services of their own.
+    """
+    spec.folder.mkdir(parents=True, exist_ok=True)
+    shared = "".join(f"{line}\n" for line in hosts_lines(spec, addresses, services or {}))
+    path = spec.folder / "hosts"
+    path.write_text(shared, encoding="utf-8")
+    written.append(path)
+    found = {}
+    for number, member in enumerate(spec.members):
+        found[member.name] = path
+        if member.aliases:
+            own = found[member.name] = spec.folder / f"hosts.{number}"
+            lines = (f"{address} {' '.join(names)}\n" for address, names in member.aliases.items())
+            own.write_text(shared + "".join(lines), encoding="utf-8")
+            written.append(own)
+    return found
+
+
+def hosts_lines(
+    spec: NetworkSpec, addresses: Mapping[str, str], services: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[str]:
+    """Yield the lines of the hosts file: the loopback names, each member and each service with its long names.
+
+    `services` are the services with addresses of their own.
+    """
+    yield f"{LOOPBACK} localhost"
+    yield "::1 localhost ip6-localhost ip6-loopback"
+    for name, address in addresses.items():
+        yield f"{address} {' '.join(long_names(name, spec))}"
+    for service, members in spec.services.items():
+        if service in services:
+            yield f"{services[service]} {' '.join(long_names(service, spec))}"
+        elif service not in addresses:
+            for name in members:
+                yield f"{addresses[name]} {' '.join(long_names(service, spec))}"
+
+
+def long_names(name: str, spec: NetworkSpec) -> tuple[str, ...]:
+    """Return the names of a service in the cluster, the short one first: the first names a host."""
+    inside = f"{name}.{spec.namespace}"
+    return name, inside, f"{inside}.svc", f"{inside}.svc.{spec.domain}"
+
+
+def hold_memory(user: str, sizes: Mapping[str, int]) -> subprocess.Popen[bytes]:
+    """Return a process in whose mount namespace folders are file systems in memory; they end with its input.
+
+    `user` is the path of the user namespace of a job, "" for none; a size of 0 is the default of the system.
+    NotFoundError: the system forbids it.
+    """
+    words = [word for folder, size in sizes.items() for word in (str(size), folder)]
+    holder = _start_sandbox("memory", user, *words)
+    assert holder.stdout is not None  # it is a pipe
+    answer = holder.stdout.readline()
+    if answer != b"ok\n":
+        holder.communicate()
+        message = f"volumes in memory cannot be made here: {_reason(answer)}"
+        raise NotFoundError(message, hint="Use isolation ports, or leave out medium: Memory.")
+    return holder
+
+
+def _start_sandbox(*words: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _PROGRAM, str(GUARDIAN_FOLDER), *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        start_new_session=True,
+    )
+
+
+def _reason(answer: bytes) -> str:
+    """Return the reason in the answer of `weft.worker.sandbox.main`."""
+    number, _, stage = answer.decode("utf-8", "replace").strip().partition(" ")
+    if not number.isdigit():
+        return "the trial of namespaces ended without an answer"
+    what = stage.removeprefix("isolation ")
+    return f"this system forbids {what} ({os.strerror(int(number))})"

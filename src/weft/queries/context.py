@@ -1,0 +1,454 @@
+"""Tables by name, and the workers that run queries over them."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import duckdb
+import pyarrow as pa
+
+from weft.frontends.sql.databases import open_database
+from weft.frontends.sql.expressions import NotCoveredError, identifier, literal
+from weft.frontends.sql.mistakes import mistake
+from weft.frontends.sql.planner import Planner
+from weft.frontends.sql.tables import FileTable, ViewTable
+from weft.model.errors import NotFoundError, SqlError, UsageError
+from weft.model.suggestions import did_you_mean
+from weft.queries.query import ROWS, Query
+from weft.queries.sources import Grants, arrow_table, file_table, outside, reader_of, table_of
+from weft.queries.statements import read_statement, referenced
+from weft.store.filesystems import is_url
+from weft.wiring.session import Session
+
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+
+    from weft.frontends.sql.relations import Relation
+    from weft.frontends.sql.tables import TableSplits
+    from weft.queries.query import Parameters
+    from weft.queries.sources import SqlTable
+    from weft.queries.statements import Statement
+
+MODES: Final = ("auto", "whole", "stages")
+SPLIT_BYTES: Final = 32 << 20
+"""The compressed bytes of a table that one task scans."""
+NONE: Final[Mapping[str, SqlTable]] = MappingProxyType({})
+_FOREIGN: Final = re.compile(r"HUGEINT|ENUM|\bBIT\b|BIGNUM|UNION|INTERVAL|WITH TIME ZONE|TIMESTAMP_|VARIANT|GEOMETRY")
+"""Types that Parquet has not; their values are kept as texts."""
+
+
+class SqlContext:
+    """Named tables and the workers that run queries over them. A context manager, or call `close`.
+
+    `backend`, `workers` and `memory` are those of `weft.Session`. `mode` says how queries run: "whole" in one task with
+    all cores, "stages" in many tasks with exchanges of rows between them, "auto" (the default) whole, since the tables
+    of one machine are best read by one task. With `durable`, as of `weft.Session`, each query in stages is a run with
+    a folder, and `weft explain RUN` tells of it. `allow` lists the folders and URLs whose files the texts of queries
+    may name and write; registered tables and variables of the caller need no grant. Without `allow`, data files below
+    the current folder may stand behind FROM.
+
+    UsageError: an invalid argument.
+    """
+
+    def __init__(
+        self,
+        *,
+        backend: str = "threads",
+        workers: int | None = None,
+        memory: int | str | None = None,
+        mode: str = "auto",
+        durable: bool | str | os.PathLike[str] = False,
+        allow: Iterable[str | os.PathLike[str]] | None = None,
+    ) -> None:
+        if mode not in MODES:
+            raise UsageError(f"mode is {mode!r}", hint=f"There are: {', '.join(MODES)}.")
+        self.mode = mode
+        self._options: dict[str, Any] = {"backend": backend, "workers": workers, "memory": memory, "durable": durable}
+        self._lock = threading.RLock()
+        self._grants = Grants(allow)
+        self._folder = tempfile.TemporaryDirectory(prefix="weft-sql-")
+        self._written = 0
+        self._reached: set[str] = set()
+        self._tables: dict[str, SqlTable] = {}
+        self._connection = self._open()
+        self._planner: Planner | None = None
+        self._planned: dict[str, tuple[SqlTable, FileTable | ViewTable]] = {}
+        self._session: Session | None = None
+        self._own: Session | None = None
+
+    def _open(self) -> duckdb.DuckDBPyConnection:
+        made = open_database(files=sorted(self._reached), folders=self._folders)
+        for name, table in self._tables.items():
+            if isinstance(table, FileTable):
+                made.execute(f"CREATE VIEW {identifier(name)} AS {table.rows}")
+        return made
+
+    @property
+    def _folders(self) -> list[str]:
+        return [f"{self._folder.name}/", *self._grants.folders]
+
+    # ----------------------------------------------------------------------------------------------------------- tables
+
+    def register(self, name: str, source: Any) -> None:
+        """Add a table, or replace that of the same name.
+
+        `source` is a path, a glob pattern or a folder of Parquet or CSV files, a URL of fsspec, a list of these, an
+        Arrow table, a data frame of pandas or Polars, or a query. NotFoundError: there are no such files. UsageError:
+        another kind of source.
+        """
+        self._add(name, source.as_table(name, self) if isinstance(source, Query) else table_of(name, source))
+
+    def _add(self, name: str, table: SqlTable) -> None:
+        with self._lock:
+            self._remove(name)
+            if isinstance(table, FileTable):
+                self._reach(table)
+                self._connection.execute(f"CREATE VIEW {identifier(name)} AS {table.rows}")
+            self._tables[name] = table
+
+    def forget(self, name: str) -> None:
+        """Remove a table; its files stay. NotFoundError: there is no such table."""
+        with self._lock:
+            if not self._remove(name):
+                raise NotFoundError(f"there is no table {name!r}", hint=did_you_mean(name, self._tables))
+
+    def _remove(self, name: str) -> bool:
+        """Forget a table; return whether there was one."""
+        known = self._known(name)
+        if known:
+            self._connection.execute(f"DROP VIEW IF EXISTS {identifier(known)}")
+            del self._tables[known]
+            self._planned.pop(known, None)
+        return bool(known)
+
+    def _known(self, name: str) -> str:
+        """Return the name of a table in its own letters, "" if there is none."""
+        return next((one for one in self._tables if one.lower() == name.lower()), "")
+
+    def _reach(self, table: FileTable) -> None:
+        """Open the database again if it cannot read the files of a table."""
+        inside = tuple(self._folders)
+        missing = [file for file in table.files if file not in self._reached and not file.startswith(inside)]
+        if missing:
+            self._reached.update(missing)
+            self._connection, old = self._open(), self._connection
+            old.close()
+            if self._planner is not None:
+                self._planner.close()
+                self._planner = None
+                self._planned = {name: made for name, made in self._planned.items() if made[0] is not made[1]}
+
+    @property
+    def tables(self) -> list[str]:
+        """The names of all tables."""
+        return sorted(self._tables)
+
+    # ---------------------------------------------------------------------------------------------------------- queries
+
+    def sql(
+        self, text: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None, *, mode: str | None = None
+    ) -> Query:
+        """Return the query `text`; it runs when its rows are asked for.
+
+        `parameters` are the values of `?` (a sequence) or of `$name` (a mapping). `mode` overrides that of the
+        context. Names that are no tables are looked up among the variables of the caller. A statement that makes,
+        fills or drops a table or view, or writes a file, runs at once; its one row is the number of rows written.
+
+        SqlError: the text is no query, or names something that does not exist. ForbiddenError: it reaches for files
+        that were not granted.
+        """
+        return self.run_text(text, parameters, mode, sys._getframe(1))
+
+    def run_text(
+        self,
+        text: str,
+        parameters: Sequence[Any] | Mapping[str, Any] | None,
+        mode: str | None,
+        caller: FrameType | None,
+    ) -> Query:
+        """Return the query `text` as `sql`, with the variables of `caller`."""
+        mode = mode or self.mode
+        if mode not in MODES:
+            raise UsageError(f"mode is {mode!r}", hint=f"There are: {', '.join(MODES)}.")
+        statement = self._read(text)
+        tables = self._found(statement.query, caller)
+        if statement.action == "select":
+            return Query(self, text, parameters, mode, tables)
+        if statement.action == "view":
+            count = self._define(statement, tables)
+        elif statement.action == "drop":
+            count = self._drop(statement)
+        elif statement.action == "insert":
+            count = self._insert(statement, text, parameters, tables)
+        elif statement.query:
+            rows = Query(self, statement.query, parameters, mode, tables)
+            count = self._copy(statement, rows) if statement.action == "copy" else self._make(statement, rows)
+        else:
+            count = self._make_empty(statement, text)
+        return Query(self, "SELECT CAST($1 AS BIGINT) AS count", [count], "whole")
+
+    def _read(self, text: str) -> Statement:
+        with self._lock, self._connection.cursor() as connection:
+            try:
+                found = connection.extract_statements(text)
+                if len(found) != 1:
+                    raise duckdb.ParserException(f"one statement is needed, and there are {len(found)}")
+            except duckdb.Error as error:
+                raise mistake(error, text) from None
+        return read_statement(text, found[0].type)
+
+    def _found(self, query: str, caller: FrameType | None) -> dict[str, SqlTable]:
+        """Return what a query names that is no table of the context: files behind FROM, and variables."""
+        with self._lock, self._connection.cursor() as connection:
+            names = sorted(name for name in referenced(connection, query) if not self._known(name))
+        found: dict[str, SqlTable] = {}
+        for name in names:
+            value = variable(caller, name)
+            if isinstance(value, Query):
+                found[name] = value.as_table(name, self)
+            elif (table := arrow_table(value)) is not None:
+                found[name] = table
+            elif reader_of(name):
+                self._grants.check_read(name)  # before a look that tells whether there is such a file
+                files = file_table(name, name)
+                self._grants.check_read(*files.files)
+                with self._lock:
+                    self._reach(files)
+                found[name] = files
+        return found
+
+    # ------------------------------------------------------------------------------------------------------- statements
+
+    def _is_there(self, statement: Statement) -> bool:
+        """Whether a statement has nothing to do. SqlError: what it makes exists."""
+        if not self._known(statement.name) or statement.replace:
+            return False
+        if statement.lenient:
+            return True
+        raise SqlError(
+            f"the table {statement.name} exists",
+            hint=f"Write CREATE OR REPLACE, or drop it first: DROP TABLE {statement.name}.",
+        )
+
+    def _define(self, statement: Statement, tables: Mapping[str, SqlTable]) -> int:
+        if self._is_there(statement):
+            return 0
+        Query(self, statement.query, None, "whole", tables)
+        for name, table in tables.items():  # a view outlives the variables of its caller
+            self._add(name, table)
+        self._add(statement.name, ViewTable(statement.name, statement.body))
+        return 0
+
+    def _drop(self, statement: Statement) -> int:
+        with self._lock:
+            if not self._remove(statement.name) and not statement.lenient:
+                raise SqlError(f"there is no table {statement.name}", hint=f"There are: {', '.join(self.tables)}.")
+        return 0
+
+    def _make(self, statement: Statement, rows: Query) -> int:
+        if self._is_there(statement):
+            return 0
+        with rows.reader() as reader, self.cursor() as connection:
+            connection.register(ROWS, reader)
+            table, count = self._stored(connection, statement.name, rows.types)
+        self._add(statement.name, table)
+        return count
+
+    def _make_empty(self, statement: Statement, text: str) -> int:
+        """Make a table from the definitions of its columns."""
+        if self._is_there(statement):
+            return 0
+        with self.cursor() as connection:
+            made = f"CREATE TEMP TABLE {ROWS} {statement.body}"
+            self._executed(connection, made, None, text)
+            table, count = self._stored(connection, statement.name, described(connection))
+        self._add(statement.name, table)
+        return count
+
+    def _insert(self, statement: Statement, text: str, parameters: Parameters, tables: Mapping[str, SqlTable]) -> int:
+        known = self._known(statement.name)
+        table = self._tables.get(known)
+        if not isinstance(table, FileTable) or not table.files[0].startswith(f"{self._folder.name}/"):
+            raise SqlError(
+                f"{statement.name} is no table that takes rows",
+                hint=f"Make it first: CREATE TABLE {statement.name} AS SELECT ...",
+            )
+        with self.cursor(tables) as connection:
+            connection.execute(f"CREATE TEMP TABLE {ROWS} AS SELECT * FROM {identifier(known)} LIMIT 0")
+            changed = f"{text[: statement.at]}{ROWS}{text[statement.end :]}"
+            self._executed(connection, changed, parameters, text)
+            more, count = self._stored(connection, known, described(connection))
+        self._add(known, replace(table, files=table.files + more.files))
+        return count
+
+    def _copy(self, statement: Statement, rows: Query) -> int:
+        path = statement.name if is_url(statement.name) else os.path.abspath(statement.name)
+        if not self._grants.may_write(path):
+            raise outside("COPY ... TO", path)
+        with rows.reader() as reader, self.cursor() as connection:
+            connection.register(ROWS, reader)
+            copy = f"COPY (FROM {ROWS}) TO {literal(path)} {statement.options}"
+            row = self._executed(connection, copy, None, statement.query).fetchone()
+        return int(row[0]) if row else 0
+
+    def _executed(
+        self, connection: duckdb.DuckDBPyConnection, text: str, parameters: Parameters, shown: str
+    ) -> duckdb.DuckDBPyConnection:
+        try:
+            return connection.execute(text, parameters)
+        except duckdb.Error as error:
+            raise mistake(error, shown) from None
+
+    def _stored(
+        self, connection: duckdb.DuckDBPyConnection, name: str, types: Mapping[str, str]
+    ) -> tuple[FileTable, int]:
+        """Write the table `ROWS` of a connection to a file of the context; return it as a table, and its rows."""
+        with self._lock:
+            self._written += 1
+            path = f"{self._folder.name}/{self._written}.parquet"
+        columns, select = [], []
+        for column, of in types.items():
+            shown, foreign = identifier(column), _FOREIGN.search(of) is not None
+            columns.append(f"CAST({shown} AS VARCHAR) AS {shown}" if foreign else shown)
+            select.append(f"CAST({shown} AS {of}) AS {shown}" if foreign else shown)
+        row = connection.execute(
+            f"COPY (SELECT {', '.join(columns)} FROM {ROWS}) TO {literal(path)} (FORMAT parquet)"
+        ).fetchone()
+        return FileTable(name, "read_parquet", (path,), select=", ".join(select)), int(row[0]) if row else 0
+
+    # ---------------------------------------------------------------------------------------- what a query asks for
+
+    def cursor(self, tables: Mapping[str, SqlTable] = NONE) -> duckdb.DuckDBPyConnection:
+        """Return a connection of its own for one query, with further `tables` by name.
+
+        Tables in memory belong to one connection.
+        """
+        with self._lock:
+            made = self._connection.cursor()
+            for name, table in tables.items():
+                if isinstance(table, FileTable):
+                    made.execute(f"CREATE TEMP VIEW {identifier(name)} AS {table.rows}")
+            known = {**self._tables, **tables}
+        for name, table in known.items():
+            if isinstance(table, pa.Table):
+                made.register(name, table)
+        for name, table in known.items():
+            if isinstance(table, ViewTable):
+                with suppress(duckdb.Error):  # what it reads was dropped: then it is no table
+                    made.execute(f"CREATE OR REPLACE TEMP VIEW {identifier(name)} {table.definition}")
+        return made
+
+    @property
+    def session(self) -> Session:
+        """The session with the workers; it starts with the first query."""
+        with self._lock:
+            if self._session is None:
+                self._session = Session(**self._options)
+            return self._session
+
+    @property
+    def own(self) -> Session:
+        """The session whose tasks run in this process, where tables in memory are."""
+        with self._lock:
+            if self._options["backend"] == "threads" and not self._options["durable"]:
+                return self.session
+            if self._own is None:
+                self._own = Session("threads", workers=1)
+            return self._own
+
+    def relation(self, text: str, variables: Mapping[str, object], tables: Mapping[str, SqlTable]) -> Relation:
+        """Return the plan of a query, with further `tables` by name; NotCoveredError: it cannot run in stages."""
+        with self._lock:
+            if self._planner is None:
+                self._planner = Planner(sorted(self._reached), self._folders)
+            known = {**self._tables, **tables}
+            for name, table in sorted(known.items(), key=lambda one: isinstance(one[1], ViewTable)):
+                made = self._planned.get(name)
+                if made is None or made[0] is not table:
+                    made = table, self._on_disk(name, table, tables)
+                with suppress(duckdb.Error):  # what a view reads was dropped
+                    self._planner.add(made[1])
+                self._planned[name] = made
+            try:
+                return self._planner.plan(text, variables)
+            except duckdb.Error as error:
+                raise NotCoveredError(str(error).split("\n", 1)[0]) from None
+
+    def files(self, name: str) -> FileTable:
+        """Return the Parquet files of a table that was planned."""
+        with self._lock:
+            assert self._planner is not None
+            return self._planner.table(name)
+
+    def splits(self, name: str) -> TableSplits:
+        """Return the splits of a table that was planned."""
+        with self._lock:
+            assert self._planner is not None
+            return self._planner.table(name).splits(self._planner.connection, SPLIT_BYTES)
+
+    def _on_disk(self, name: str, table: SqlTable, tables: Mapping[str, SqlTable]) -> FileTable | ViewTable:
+        """Return a table as Parquet files; those of tables in memory and in other formats live with the context."""
+        if isinstance(table, ViewTable) or (isinstance(table, FileTable) and table.reader == "read_parquet"):
+            return table
+        with self.cursor(tables) as connection:
+            connection.execute(f"CREATE TEMP VIEW {ROWS} AS FROM {identifier(name)}")
+            return self._stored(connection, name, described(connection))[0]
+
+    # -------------------------------------------------------------------------------------------------------------- end
+
+    def close(self) -> None:
+        """Stop the workers and forget all tables; a second call does nothing."""
+        with self._lock:
+            for session in (self._session, self._own):
+                if session is not None:
+                    session.close()
+            if self._planner is not None:
+                self._planner.close()
+            self._connection.close()
+            self._folder.cleanup()
+            self._session = self._own = self._planner = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+
+def described(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """Return the columns of the table `ROWS` of a connection with their types."""
+    return {row[0]: row[1] for row in connection.execute(f"DESCRIBE {ROWS}").fetchall()}
+
+
+def variable(caller: FrameType | None, name: str) -> Any:
+    """Return a variable of the caller; None if there is none."""
+    return None if caller is None else caller.f_locals.get(name, caller.f_globals.get(name))
+
+
+_default: list[SqlContext] = []
+
+
+def sql(text: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None, **tables: Any) -> Query:
+    """Return the query `text` over the tables given by name, in the context of the process.
+
+    Each table is what `SqlContext.register` takes; variables of the caller need not be given. The query runs when its
+    rows are asked for.
+
+    ::
+
+        weft.sql("select city, avg(age) from people group by city", people="people.parquet").show()
+    """
+    if not _default:
+        _default.append(SqlContext())
+    for name, source in tables.items():
+        _default[0].register(name, source)
+    return _default[0].run_text(text, parameters, None, sys._getframe(1))

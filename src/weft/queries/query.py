@@ -1,0 +1,424 @@
+"""A query: lazy rows, and the ways to get them."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from weft.engine.explain import planned_width
+from weft.frontends.sql.checking import check_plan
+from weft.frontends.sql.compiler import compile_plan
+from weft.frontends.sql.databases import open_database
+from weft.frontends.sql.explaining import describe_stages
+from weft.frontends.sql.expressions import NotCoveredError, identifier, literal
+from weft.frontends.sql.fragment import database, interruptible, nothing
+from weft.frontends.sql.mistakes import mistake
+from weft.frontends.sql.relations import Scan, children
+from weft.frontends.sql.stages import cut
+from weft.frontends.sql.tables import ViewTable
+from weft.frontends.sql.text import name_of
+from weft.graph.builder import Graph
+from weft.graph.logical import Retry
+from weft.model.errors import MissingExtraError, TaskError
+from weft.queries.explained import ExplainedQuery, PlannedStage, executed
+from weft.queries.statements import tokens
+from weft.store.filesystems import is_url
+from weft.store.remote import opened
+
+if TYPE_CHECKING:
+    from weft.frontends.sql.relations import Relation
+    from weft.frontends.sql.stages import QueryPlan
+    from weft.frontends.sql.tables import FileTable, TableSplits
+    from weft.graph.builder import VertexHandle
+    from weft.graph.task import TaskContext, TaskInput
+    from weft.model.errors import WeftError
+    from weft.queries.sources import SqlTable
+    from weft.runtime.session import Results
+    from weft.wiring.session import Session
+
+PARTITIONS: Final = 32
+TARGET_BYTES: Final = 32 << 20
+SMALL_BYTES: Final = 8 << 20
+SHOWN_ROWS: Final = 20
+BATCH_ROWS: Final = 65_536
+ROWS: Final = "weft_rows"
+
+Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any] | None"
+_lock = threading.Lock()
+_plain: list[duckdb.DuckDBPyConnection] = []
+
+Answer = TypeVar("Answer")
+
+
+class QueryHome(Protocol):
+    """What a query needs of the context that it belongs to."""
+
+    @property
+    def session(self) -> Session:
+        """The session with the workers."""
+        ...
+
+    @property
+    def own(self) -> Session:
+        """The session whose tasks run in this process."""
+        ...
+
+    def cursor(self, tables: Mapping[str, SqlTable] = ...) -> duckdb.DuckDBPyConnection:
+        """Return a connection of its own for one query, with further `tables` by name."""
+        ...
+
+    def relation(self, text: str, variables: Mapping[str, object], tables: Mapping[str, SqlTable]) -> Relation:
+        """Return the plan of a query, with further `tables` by name; NotCoveredError: it cannot run in stages."""
+        ...
+
+    def files(self, name: str) -> FileTable:
+        """Return the Parquet files of a table that was planned."""
+        ...
+
+    def splits(self, name: str) -> TableSplits:
+        """Return the splits of a table that was planned."""
+        ...
+
+
+class Query:
+    """The rows of a query of `SqlContext.sql`. It runs once, when its rows are first asked for."""
+
+    def __init__(
+        self,
+        home: QueryHome,
+        text: str,
+        parameters: Parameters,
+        mode: str,
+        tables: Mapping[str, SqlTable] = MappingProxyType({}),
+    ) -> None:
+        self.text = text
+        self.whole_because = ""
+        self._home = home
+        self._parameters = parameters
+        self._mode = mode
+        self._tables = tables
+        self._rows: pa.Table | None = None  # with all types as they are, also those that Arrow has not
+        self._arrow: pa.Table | None = None
+        self._stages: QueryPlan | None = None
+        self._reading: duckdb.DuckDBPyConnection | None = None
+        self._forbidden: WeftError | None = None  # what the task that runs the whole query may not do
+        self._described = self._check()
+
+    def _check(self) -> list[tuple[str, str]]:
+        """Return the columns with their types; SqlError: the query cannot run."""
+        with self._home.cursor(self._tables) as connection:
+            try:
+                described = connection.execute(f"DESCRIBE\n{self.text}", self._parameters).fetchall()
+            except duckdb.Error as error:
+                raise mistake(error, self.text, first_line=2) from None
+        return [(row[0], row[1]) for row in described]
+
+    def as_table(self, name: str, home: QueryHome) -> ViewTable | pa.Table:
+        """Return the rows as a table of `home`: as a view if all that the query reads is there, else its rows."""
+        if home is self._home and not self._parameters and not self._tables and self._rows is None:
+            return ViewTable(name, f"AS {self.text.rstrip().rstrip(';')}")
+        return self._exact()
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns; several can have the same."""
+        return [name for name, _ in self._described]
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The type of each column by its name."""
+        return dict(self._described)
+
+    # ------------------------------------------------------------------------------------------------------------- rows
+
+    def arrow(self) -> pa.Table:
+        """Return the rows as an Arrow table. A HUGEINT is a decimal of 38 digits in it."""
+        if self._arrow is None:
+            rows = self._exact()
+            foreign = special(rows.schema)
+            self._arrow = (
+                self._over(rows, lambda found: found.to_arrow_table()).rename_columns(self.columns) if foreign else rows
+            )
+        return self._arrow
+
+    def _exact(self) -> pa.Table:
+        if self._rows is None:
+            self._rows = self._run()
+        return self._rows
+
+    def _over(self, rows: pa.Table, read: Callable[[duckdb.DuckDBPyConnection], Answer]) -> Answer:
+        """Return what `read` makes of a query for all of `rows`."""
+        with plain() as connection:
+            connection.register(ROWS, rows.__arrow_c_stream__())  # a table with equal names is refused
+            return read(connection.execute(f"FROM {ROWS}"))
+
+    def pandas(self) -> Any:
+        """Return the rows as a data frame of pandas. MissingExtraError: pandas is not installed."""
+        imported("pandas")
+        return self.arrow().to_pandas()
+
+    def polars(self) -> Any:
+        """Return the rows as a data frame of Polars. MissingExtraError: Polars is not installed."""
+        return imported("polars").from_arrow(self.arrow())
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Return the rows as tuples of Python values."""
+        found = self._exact()
+        zoned = {at for at, field in enumerate(found.schema) if _has_zone(field.type)}
+        if not zoned:
+            return self._over(found, lambda rows: rows.fetchall())
+        # DuckDB makes moments with zones by a package of its own choice, Arrow by the standard library.
+        others = [at for at in range(found.num_columns) if at not in zoned]
+        rest = self._over(found.select(others), lambda rows: rows.fetchall()) if others else []
+        values = dict(zip(others, zip(*rest, strict=True), strict=True)) if rest else {}
+        columns = (
+            found.column(at).to_pylist() if at in zoned else values.get(at, ()) for at in range(found.num_columns)
+        )
+        return list(zip(*columns, strict=True))
+
+    @contextmanager
+    def reader(self, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatchReader]:
+        """Give a reader of batches of at most `rows` rows, with all types as they are.
+
+        A query that runs whole is read while it runs, and its rows are not kept.
+        """
+        if self._rows is not None or self._plan() is not None:
+            yield self._exact().to_reader(max_chunksize=rows)
+            return
+        with self._home.cursor(self._tables) as connection:
+            self._reading = connection
+            try:
+                yield connection.execute(self.text, self._parameters).to_arrow_reader(rows)
+            except duckdb.Error as error:
+                raise mistake(error, self.text) from None
+            finally:
+                self._reading = None
+
+    def interrupt(self) -> None:
+        """Interrupt the query that `reader`, `batches` or `write_parquet` reads in another thread."""
+        connection = self._reading
+        if connection is not None:
+            with suppress(duckdb.Error):  # it has just ended
+                connection.interrupt()
+
+    def batches(self, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in batches of at most `rows`, while the query runs if it runs whole."""
+        with self.reader(rows) as reader:
+            if special(reader.schema):
+                with plain() as connection:
+                    connection.register(ROWS, reader)
+                    yield from connection.execute(f"FROM {ROWS}").to_arrow_reader(rows)
+            else:
+                yield from reader
+
+    def write_parquet(self, path: str | os.PathLike[str]) -> None:
+        """Write the rows to a Parquet file, in batches; `path` may be a URL of fsspec."""
+        import pyarrow.parquet
+
+        place = os.fspath(path)
+        schema = self.schema()
+        with ExitStack() as undo:
+            target: Any = place
+            if is_url(place):
+                system, inner = opened(place)
+                target = undo.enter_context(system.open(inner, "wb"))
+            writer = undo.enter_context(pyarrow.parquet.ParquetWriter(target, schema))
+            for batch in self.batches():
+                writer.write_batch(batch)
+
+    def schema(self) -> pa.Schema:
+        """Return the columns with their types of Arrow."""
+        columns = ", ".join(f"CAST(NULL AS {of}) AS {identifier(name)}" for name, of in self._described)
+        with plain() as connection:
+            return connection.execute(f"SELECT {columns}").to_arrow_table().schema
+
+    def show(self, rows: int = SHOWN_ROWS) -> None:
+        """Print the first rows as a table."""
+        sys.stdout.write(self._pretty(rows))
+
+    def _pretty(self, rows: int) -> str:
+        with plain() as connection:
+            return str(connection.from_arrow(self.first(rows + 1)))
+
+    def first(self, rows: int) -> pa.Table:
+        """Return the first rows."""
+        found: list[pa.RecordBatch] = []
+        for batch in self.batches():
+            found.append(batch.slice(0, rows))
+            rows -= found[-1].num_rows
+            if rows <= 0:
+                break
+        return pa.Table.from_batches(found) if found else self.schema().empty_table()
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{name} {of}" for name, of in self._described)
+        return f"<query: {columns}>"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        table = self.arrow().slice(0, SHOWN_ROWS)
+        head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
+        lines = zip(*(column.to_pylist() for column in table.columns), strict=True)
+        body = "".join(f"<tr>{''.join(f'<td>{escape(str(value))}</td>' for value in line)}</tr>" for line in lines)
+        count = self.arrow().num_rows
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{count:,} rows</p>"
+
+    # ------------------------------------------------------------------------------------------------------------ plans
+
+    def explain(self, analyze: bool = False, format: str = "text") -> str:
+        """Return how the query runs: its stages, what each computes, and how rows move between them.
+
+        With `analyze` it runs now, and what its tasks have done stands beside the plan. `format` is "text", "json" or
+        "html", a page of its own.
+        """
+        return self.explained(analyze).written(format)
+
+    def explained(self, analyze: bool = False) -> ExplainedQuery:
+        """Return `explain` as data, which notebooks show as a table."""
+        compiled = self._compiled()
+        plan, graph, _ = compiled
+        planned: tuple[PlannedStage, ...] = ()
+        if plan is not None:
+            stages = describe_stages(plan, self._weigh)
+            planned = tuple(
+                PlannedStage(stage, planned_width(vertex))
+                for stage, vertex in zip(stages, (graph.vertices[f"stage_{one.number}"] for one in stages), strict=True)
+            )
+        found = ExplainedQuery(self.text, self.whole_because, planned)
+        if not analyze:
+            return found
+        self._rows, results = self._executed(*compiled)
+        self._arrow = None
+        return executed(found, results.run.view(), results.run.explained())
+
+    def _plan(self) -> QueryPlan | None:
+        """Return the stages; None if the query runs whole, `whole_because` says why."""
+        if self._mode != "stages":
+            self.whole_because = "all its tables are on this machine"
+            return None
+        if self._stages is None and not self.whole_because:
+            try:
+                text, variables = bound(self.text, self._parameters)
+                relation = self._home.relation(text, variables, self._tables)
+                plan = cut(relation, self._weigh, small=SMALL_BYTES)
+                with database() as connection:
+                    check_plan(plan, [of for _, of in self._described], connection)
+                self._stages = plan
+            except NotCoveredError as error:
+                self.whole_because = f"{error} cannot be divided"
+        return self._stages
+
+    def _weigh(self, relation: Relation) -> float:
+        if isinstance(relation, Scan):
+            return self._home.files(relation.table).nbytes()
+        return sum(map(self._weigh, children(relation)))
+
+    # ------------------------------------------------------------------------------------------------------------- runs
+
+    def _run(self) -> pa.Table:
+        return self._executed(*self._compiled())[0]
+
+    def _compiled(self) -> tuple[QueryPlan | None, Graph, VertexHandle]:
+        """Return the stages (None for a whole query), their graph, and the vertex that delivers the rows."""
+        plan = self._plan()
+        if plan is None:
+            graph = Graph("query")
+            return None, graph, graph.task(self._whole, name="query", retry=Retry(user=0), counted=True).keep()
+        splits = {stage.table: self._home.splits(stage.table) for stage in plan.stages if stage.table}
+        graph, node = compile_plan(plan, splits, name="query", partitions=PARTITIONS, target=TARGET_BYTES)
+        return plan, graph, node.keep()
+
+    def _executed(self, plan: QueryPlan | None, graph: Graph, node: VertexHandle) -> tuple[pa.Table, Results]:
+        """Run a compiled query; return its rows and the results of the run."""
+        if plan is None:
+            try:
+                results = self._home.own.run(graph)
+            except TaskError:
+                if self._forbidden is None:
+                    raise
+                raise self._forbidden from None
+            return results.value(node), results
+        results = self._home.session.run(graph)
+        tables: list[pa.Table] = [one for one in results[node] if one is not None]
+        columns = [(name_of(at), of) for at, of in enumerate(plan.stages[-1].relation.types)]
+        if not tables:
+            with database() as connection:
+                tables = [nothing(connection, columns)]
+        table = pa.concat_tables(tables)
+        return table.rename_columns(self.columns), results
+
+    def _whole(self, ctx: TaskContext, _inputs: Mapping[str, TaskInput]) -> pa.Table:
+        with self._home.cursor(self._tables) as connection:
+            try:
+                return interruptible(
+                    ctx, connection, lambda: connection.execute(self.text, self._parameters).to_arrow_table()
+                )
+            except duckdb.PermissionException as error:
+                self._forbidden = mistake(error, self.text)
+                raise
+
+
+def _has_zone(of: pa.DataType) -> bool:
+    """Whether values of a type hold moments with a time zone."""
+    if pa.types.is_timestamp(of):
+        return of.tz is not None
+    return any(_has_zone(of.field(at).type) for at in range(of.num_fields))
+
+
+def plain() -> duckdb.DuckDBPyConnection:
+    """Return a connection that reads no files, and converts types that Arrow has not to types that it has."""
+    with _lock:
+        if not _plain:
+            _plain.append(open_database(lossless=False))
+        return _plain[0].cursor()
+
+
+def special(schema: pa.Schema) -> bool:
+    """Whether a schema has types that Arrow has not."""
+    return any(isinstance(one.type, pa.BaseExtensionType) for one in schema)
+
+
+def imported(package: str) -> Any:
+    """Return a package. MissingExtraError: it is not installed."""
+    try:
+        return import_module(package)
+    except ImportError:
+        raise MissingExtraError(f"{package}() needs {package}", hint=f"Install it: pip install {package}") from None
+
+
+def bound(text: str, parameters: Parameters) -> tuple[str, dict[str, Any]]:
+    """Return the text with a variable in place of each parameter, and the values of the variables.
+
+    The plan of a query is made without its parameters, but with the values of variables.
+    """
+    if not parameters:
+        return text, {}
+    values = dict(parameters) if isinstance(parameters, Mapping) else {str(n): v for n, v in enumerate(parameters, 1)}
+    places = [token.at for token in tokens(text)]
+    pieces, done, asked = [], 0, 0
+    for at, after in zip(places, [*places[1:], len(text)], strict=True):
+        name, end = "", at + 1
+        if text[at] == "?":
+            asked += 1
+            name = str(asked)
+        elif text[at] == "$" and (found := _NAME.match(text, after)) is not None:
+            name, end = found[0], found.end()
+        if name in values:
+            pieces += [text[done:at], f"getvariable({literal(PREFIX + name)})"]
+            done = end
+    return "".join([*pieces, text[done:]]), {PREFIX + name: value for name, value in values.items()}
+
+
+PREFIX: Final = "weft_parameter_"
+_NAME: Final = re.compile(r"\w+")

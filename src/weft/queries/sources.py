@@ -1,0 +1,135 @@
+"""What users give as tables: files by path, pattern, folder or URL, Arrow tables, and data frames."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from weft.frontends.sql.tables import READERS, FileTable, ViewTable
+from weft.model.errors import ForbiddenError, NotFoundError, UsageError
+from weft.store.filesystems import is_url
+from weft.store.remote import matching, shown
+
+SqlTable: TypeAlias = "FileTable | ViewTable | pa.Table"
+
+
+class Grants:
+    """The folders and files, by path or URL, that the texts of queries may name; writing is as free as reading.
+
+    Without a grant, None, data files of the current folder may stand in FROM.
+    """
+
+    def __init__(self, allow: Iterable[str | os.PathLike[str]] | None) -> None:
+        if isinstance(allow, str | os.PathLike):
+            allow = [allow]
+        self.folders: list[str] = []
+        for one in [os.fspath(each) for each in allow or ()]:
+            root = one.rstrip("/") if is_url(one) else os.path.realpath(one)
+            self.folders.append(f"{root}/")
+        self._own = [f"{os.path.realpath('.')}/"] if allow is None else []
+
+    def may_write(self, path: str) -> bool:
+        """Whether a query may write a file."""
+        return self._holds(path, self.folders)
+
+    def check_read(self, *paths: str) -> None:
+        """Check that FROM may name files, also by patterns. ForbiddenError: one is outside."""
+        for path in paths:
+            fixed = re.split(r"[*?\[]", path, maxsplit=1)[0]
+            if not self._holds(fixed, [*self.folders, *self._own]):
+                raise outside("FROM", path)
+
+    def _holds(self, path: str, folders: Sequence[str]) -> bool:
+        found = path if is_url(path) else os.path.realpath(path)
+        return "/../" not in found and any(f"{found}/".startswith(folder) for folder in folders)
+
+
+def outside(what: str, path: str) -> ForbiddenError:
+    """Return the error of a query that reaches for a path that was not granted; `what` is the part of the text."""
+    path = shown(path) if is_url(path) else path
+    folder = os.path.dirname(path.partition("*")[0]) or "."
+    return ForbiddenError(
+        f"the query may not use {path}: {what} of an SQL text reaches only what was granted",
+        hint=f"Grant the folder: weft.SqlContext(allow=[{folder!r}]), or: weft sql --allow {folder} ... "
+        "Or register the file as a table.",
+    )
+
+
+def table_of(name: str, source: Any) -> FileTable | pa.Table:
+    """Return the table of a source. NotFoundError: there are no such files. UsageError: it is no table."""
+    if isinstance(source, FileTable):
+        return source
+    if isinstance(source, str | os.PathLike | list | tuple):
+        return file_table(name, source)
+    table = arrow_table(source)
+    if table is None:
+        raise UsageError(
+            f"table {name!r} is {type(source).__name__}",
+            hint="A table is a path or a URL, a list of these, an Arrow table, a query, or a data frame of pandas or "
+            "Polars.",
+        )
+    return table
+
+
+def file_table(name: str, source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> FileTable:
+    """Return the table in the files that a path, a pattern, a folder, a URL or a list of these names."""
+    patterns = [source] if isinstance(source, str | os.PathLike) else list(source)
+    files: dict[str, int] = {}
+    for pattern in [os.fspath(each) for each in patterns]:
+        files |= _remote(name, pattern) if is_url(pattern) else _local(name, pattern.removeprefix("file://"))
+    readers = {reader_of(path) for path in files}
+    if len(readers) != 1 or "" in readers:
+        raise UsageError(
+            f"table {name!r}: its files are not of one known format", hint=f"Known ends: {', '.join(READERS)}."
+        )
+    hive = any("=" in part for part in next(iter(files)).split("/")[:-1])
+    sizes = tuple(files.values()) if any(map(is_url, files)) else ()
+    return FileTable(name, readers.pop(), tuple(files), hive, sizes=sizes)
+
+
+def _local(name: str, pattern: str) -> dict[str, int]:
+    inside = os.path.join(glob.escape(pattern), "**", "*") if os.path.isdir(pattern) else pattern
+    named = [pattern] if os.path.isfile(pattern) else glob.glob(inside, recursive=True)
+    found = sorted(path for path in named if os.path.isfile(path))
+    if os.path.isdir(pattern):
+        found = [path for path in found if reader_of(path) and not os.path.basename(path).startswith((".", "_"))]
+    if not found:
+        raise NotFoundError(f"table {name!r}: there is no file {pattern}")
+    return {os.path.abspath(path): os.path.getsize(path) for path in found}
+
+
+def _remote(name: str, url: str) -> dict[str, int]:
+    found = matching(url)
+    if len(found) > 1:
+        found = {one: size for one, size in found.items() if reader_of(one)}
+    if not found:
+        raise NotFoundError(f"table {name!r}: there is no file {shown(url)}")
+    return found
+
+
+def reader_of(path: str) -> str:
+    """Return the function of DuckDB that reads a file; "" for an unknown end."""
+    return next((reader for end, reader in READERS.items() if path.lower().endswith(end)), "")
+
+
+def arrow_table(source: Any) -> pa.Table | None:
+    """Return an Arrow table or a data frame as an Arrow table; None for anything else."""
+    if isinstance(source, pa.Table):
+        return source
+    if isinstance(source, pa.RecordBatch):
+        return pa.Table.from_batches([source])
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(source, pandas.DataFrame):
+        return pa.Table.from_pandas(source, preserve_index=False)
+    if hasattr(source, "__arrow_c_stream__") and not isinstance(source, type):
+        return pa.table(source)
+    polars = sys.modules.get("polars")
+    if polars is not None and isinstance(source, polars.LazyFrame):
+        return source.collect().to_arrow()
+    return None

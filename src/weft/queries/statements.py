@@ -1,0 +1,215 @@
+"""Statements that are no SELECT: what they make, change or write, read from their tokens."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import duckdb
+
+from weft.model.errors import ForbiddenError, SqlError
+
+_WORD: Final = re.compile(r"""\w+|"(?:[^"]|"")*"|'(?:[^']|'')*'|.""", re.DOTALL)
+AVAILABLE: Final = (
+    "There are: SELECT, CREATE [OR REPLACE] TABLE and VIEW, DROP TABLE and VIEW, INSERT INTO, and COPY ... TO."
+)
+
+REFUSED: Final = frozenset(
+    {"ATTACH", "CALL", "CHECKPOINT", "DETACH", "EXPORT", "IMPORT", "INSTALL", "LOAD", "PRAGMA", "RESET", "SET", "USE"}
+)
+"""Statements that reach beyond the tables of a context, by their first word."""
+
+
+class SqlToken(NamedTuple):
+    """A token of a text: its place, and its characters."""
+
+    at: int
+    text: str
+
+    @property
+    def word(self) -> str:
+        """The token in capitals."""
+        return self.text.upper()
+
+    @property
+    def end(self) -> int:
+        """The place behind the token."""
+        return self.at + len(self.text)
+
+
+class Statement(NamedTuple):
+    """A statement. `action` is "select", or "table", "view", "drop", "insert" or "copy".
+
+    `name` is the table, or of a copy the path; `at` and `end` are its place in the text. `body` is what follows the
+    name, of a copy what is copied, and `query` the query in it if there is one. `options` follow the path of a copy.
+    """
+
+    action: str
+    name: str = ""
+    at: int = 0
+    end: int = 0
+    body: str = ""
+    query: str = ""
+    replace: bool = False
+    lenient: bool = False
+    options: str = ""
+
+
+def tokens(text: str) -> list[SqlToken]:
+    """Return the tokens of a text without comments."""
+    encoded = text.encode()
+    found = []
+    for offset, _ in duckdb.tokenize(text):
+        at = offset if len(encoded) == len(text) else len(encoded[:offset].decode())
+        match = _WORD.match(text, at)
+        assert match is not None
+        found.append(SqlToken(at, match[0]))
+    return found
+
+
+def read_statement(text: str, kind: duckdb.StatementType) -> Statement:
+    """Return a statement from its text. SqlError: there is no such statement here, or its name has several parts."""
+    if kind == duckdb.StatementType.SELECT:
+        return Statement("select", query=text)
+    reader = _Reader(text)
+    try:
+        return reader.read()
+    except StopIteration:
+        raise reader.wrong("the statement is not complete") from None
+
+
+class _Reader:
+    """The words of a statement, one after another."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.words = [one for one in tokens(text) if one.text != ";"]
+        self.done = 0
+
+    def wrong(self, message: str, hint: str = "") -> SqlError:
+        at = self.words[min(self.done, len(self.words) - 1)].at if self.words else 0
+        line = self.text.count("\n", 0, at) + 1
+        column = at - (self.text.rfind("\n", 0, at) + 1) + 1
+        return SqlError(message, line=line, column=column, hint=hint)
+
+    def take(self, *wanted: str) -> bool:
+        """Whether the next words are `wanted`; if so they are done."""
+        here = tuple(one.word for one in self.words[self.done : self.done + len(wanted)])
+        if here == wanted:
+            self.done += len(wanted)
+        return here == wanted
+
+    def next(self) -> SqlToken:
+        if self.done >= len(self.words):
+            raise StopIteration
+        self.done += 1
+        return self.words[self.done - 1]
+
+    def rest(self) -> str:
+        return self.text[self.words[self.done].at :].rstrip().rstrip(";") if self.done < len(self.words) else ""
+
+    def read(self) -> Statement:
+        if self.take("CREATE"):
+            return self._create()
+        if self.take("DROP"):
+            action = self.take("TABLE") or self.take("VIEW")
+            if action:
+                return self._named("drop", lenient=self.take("IF", "EXISTS"))
+        elif self.take("INSERT", "INTO"):
+            return self._named("insert")
+        elif self.take("COPY"):
+            return self._copy()
+        self.done = 0
+        if self.words[0].word in REFUSED:
+            raise ForbiddenError(f"{self.words[0].word} is refused: queries read and write tables only", hint=AVAILABLE)
+        raise self.wrong(f"{self.words[0].word} is not available in queries", AVAILABLE)
+
+    def _create(self) -> Statement:
+        replace = self.take("OR", "REPLACE")
+        _ = self.take("TEMP") or self.take("TEMPORARY")
+        action = "table" if self.take("TABLE") else "view" if self.take("VIEW") else ""
+        if not action:
+            raise self.wrong(f"CREATE {self.next().word} is not available in queries", AVAILABLE)
+        return self._named(action, lenient=self.take("IF", "NOT", "EXISTS"), replace=replace)
+
+    def _named(self, action: str, *, lenient: bool = False, replace: bool = False) -> Statement:
+        name = self.next()
+        if self.take("."):
+            raise self.wrong(f"the name of the table has several parts: {name.text}.", "Give a name without dots.")
+        begin, query = self.done, ""
+        if action in ("table", "view"):
+            query = self._behind_as()
+        elif action == "insert":
+            query = self._first_query()
+        self.done = begin
+        body = self.rest()
+        return Statement(action, unquoted(name.text), name.at, name.end, body, query, replace, lenient)
+
+    def _behind_as(self) -> str:
+        """Return the query behind AS; "" if there is none."""
+        depth = 0
+        while self.done < len(self.words):
+            token = self.next()
+            depth += {"(": 1, ")": -1}.get(token.text, 0)
+            if depth == 0 and token.word == "AS":
+                return self.rest()
+        return ""
+
+    def _first_query(self) -> str:
+        while self.done < len(self.words):
+            if self.words[self.done].word in ("SELECT", "FROM", "WITH"):
+                return self.rest()
+            self.next()
+        return ""
+
+    def _copy(self) -> Statement:
+        begin, depth = self.done, 0
+        while True:
+            token = self.next()
+            depth += {"(": 1, ")": -1}.get(token.text, 0)
+            if depth == 0 and token.word in ("TO", "FROM") and self.done - 1 > begin:
+                break
+        if token.word == "FROM":
+            raise self.wrong("COPY ... FROM is not available in queries", "Write: INSERT INTO TABLE FROM 'FILE'.")
+        source = self.text[self.words[begin].at : token.at].strip()
+        path = self.next()
+        if not path.text.startswith("'"):
+            raise self.wrong("COPY needs the path of a file in single quotes behind TO")
+        query = source[1:-1] if source.startswith("(") else f"FROM {source}"
+        return Statement("copy", unquoted(path.text), path.at, path.end, source, query, options=self.rest())
+
+
+def unquoted(text: str) -> str:
+    """Return a name or a string without its quotes."""
+    quote = text[:1]
+    return text[1:-1].replace(quote * 2, quote) if quote in ('"', "'") else text
+
+
+def referenced(connection: duckdb.DuckDBPyConnection, query: str) -> set[str]:
+    """Return the names that a query reads as tables, without those that it defines itself; none of a wrong query."""
+    try:
+        row = connection.execute("SELECT json_serialize_sql($1)", [query]).fetchone()
+    except duckdb.Error:
+        return set()
+    assert row is not None
+    names: set[str] = set()
+    own: set[str] = set()
+    for node in _nodes(json.loads(row[0])):
+        if node.get("type") == "BASE_TABLE" and not node.get("schema_name"):
+            names.add(node["table_name"])
+        if "cte_map" in node:
+            own |= {one["key"] for one in node["cte_map"]["map"]}
+    return names - own
+
+
+def _nodes(value: Any) -> Iterator[dict[str, Any]]:
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, dict):
+            yield one
+            pending += one.values()
+        elif isinstance(one, list):
+            pending += one

@@ -1,0 +1,174 @@
+"""The step kind `sql`: a query over input artifacts, whose rows are an output artifact."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import duckdb
+import pyarrow.csv
+
+from weft.frontends.pipelines.kinds import Complaints, StepKind, leaves_of
+from weft.frontends.sql.fragment import AGAIN_S
+from weft.frontends.sql.mistakes import mistake
+from weft.frontends.sql.tables import FileTable
+from weft.model.errors import NotFoundError, RunCancelledError, TaskError, WeftError
+from weft.model.resources import Resources
+from weft.queries.context import SqlContext
+from weft.queries.sources import file_table, reader_of
+from weft.queries.statements import tokens
+
+if TYPE_CHECKING:
+    from weft.graph.task import TaskContext, TaskInput
+    from weft.queries.query import Query
+
+FORMATS: Final = ("parquet", "csv")
+_MAGIC: Final = b"PAR1"
+
+
+def run_query(ctx: TaskContext, _inputs: Mapping[str, TaskInput]) -> dict[str, Any]:
+    """Run the query of a step (style TASK); return its columns.
+
+    TaskError: the query is wrong, or fails. RunCancelledError: the step was stopped, also in the middle of its query.
+    """
+    params = ctx.params
+    name, options = str(params["name"]), params["options"]
+    try:
+        text = _text(options, str(params["folder"]))
+        output = _output(options, params["outputs"])
+        with SqlContext(allow=[]) as context:
+            for table, path in _tables(options, params["inputs"]).items():
+                context.register(table, _file(table, path))
+            values = {key: value for key, value in params["parameters"].items() if f"${key}" in _asked(text)}
+            query = context.run_text(text, values or None, "whole", None)
+            _write(ctx, query, output, options.get("format") or _format_of(output))
+    except (RunCancelledError, TaskError):
+        raise
+    except WeftError as error:
+        raise TaskError(error.message, task=name, hint=error.hint) from None
+    return {"columns": query.types}
+
+
+def _write(ctx: TaskContext, query: Query, output: str, form: str) -> None:
+    ended = threading.Event()
+
+    def interrupt() -> None:
+        while not ended.wait(AGAIN_S):  # a query that was about to begin would not notice one call
+            query.interrupt()
+
+    ctx.on_cancel(lambda: threading.Thread(target=interrupt, daemon=True).start())
+    try:
+        if form == "parquet":
+            query.write_parquet(output)
+        else:
+            with pyarrow.csv.CSVWriter(output, query.schema()) as writer:
+                for batch in query.batches():
+                    writer.write_batch(batch)
+    except (WeftError, duckdb.Error):
+        if ctx.cancelled():
+            raise RunCancelledError(f"step {ctx.params['name']} was stopped") from None
+        raise
+    finally:
+        ended.set()
+
+
+def _asked(text: str) -> set[str]:
+    """Return the parameters that a text asks for, each with its dollar."""
+    words = tokens(text)
+    return {f"${after.text}" for sign, after in itertools.pairwise(words) if sign.text == "$"}
+
+
+def _text(options: Mapping[str, Any], folder: str) -> str:
+    if "query" in options:
+        return str(options["query"])
+    path = Path(folder, options["file"])
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise NotFoundError(f"the file {path} of a query cannot be read: {error}") from None
+
+
+def _tables(options: Mapping[str, Any], inputs: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Return the paths of each table; without the option, each input is a table of its own name."""
+    named = options.get("tables") or {name: name for name in inputs}
+    for table, name in named.items():
+        if name not in inputs:
+            known = ", ".join(inputs) or "none"
+            raise NotFoundError(f"the table {table} is the input {name!r}, and the inputs of the step are: {known}")
+    return {table: inputs[name] for table, name in named.items()}
+
+
+def _file(name: str, paths: list[str]) -> list[str] | FileTable:
+    """Return the files of an artifact; one without a known end is Parquet by its first bytes, else CSV."""
+    if any(os.path.isdir(path) or reader_of(path) for path in paths):
+        return list(file_table(name, paths).files)
+    heads = set()
+    for path in paths:
+        with open(path, "rb") as file:
+            heads.add(file.read(len(_MAGIC)) == _MAGIC)
+    return FileTable(name, "read_parquet" if heads == {True} else "read_csv", tuple(map(os.path.abspath, paths)))
+
+
+def _output(options: Mapping[str, Any], outputs: Mapping[str, str]) -> str:
+    name = options.get("output") or (next(iter(outputs)) if len(outputs) == 1 else "")
+    if name not in outputs:
+        known = ", ".join(outputs) or "none"
+        raise NotFoundError(f"the output {name!r} of the query is none of the step: {known}", hint="Set with.output.")
+    return outputs[name]
+
+
+def _format_of(path: str) -> str:
+    return "csv" if path.lower().endswith(".csv") else "parquet"
+
+
+# ------------------------------------------------------------------------------------------------------- the options
+
+
+def check(options: Mapping[str, Any]) -> Complaints:
+    """Return the mistakes in the options of such a step."""
+    if ("query" in options) == ("file" in options):
+        return (("", "needs either query or file"),)
+    found = []
+    for name in ("query", "file", "output", "format"):
+        value = options.get(name, "")
+        if not isinstance(value, str):
+            found.append((name, "must be text"))
+        elif "{{" in value:
+            found.append((name, "must be without templates; a query binds parameters of the step as $NAME"))
+    tables = options.get("tables", {})
+    if not isinstance(tables, Mapping) or not all(isinstance(one, str) and "{{" not in one for one in tables.values()):
+        found.append(("tables", "must map names of tables to names of inputs, such as {people: raw}"))
+    if isinstance(options.get("format", ""), str) and options.get("format", "parquet") not in FORMATS:
+        found.append(("format", f"must be one of {', '.join(FORMATS)}"))
+    return tuple(found)
+
+
+def leaves(options: Mapping[str, Any], folder: str) -> dict[str, str]:
+    """Return what the result depends on: the options, and the text of the query."""
+    digest = hashlib.sha256(_text(options, folder).encode()).hexdigest()
+    return {**leaves_of({key: value for key, value in options.items() if key != "query"}, folder), "query": digest}
+
+
+def examine(options: Mapping[str, Any], folder: str, cwd: str) -> list[str]:
+    """Check the syntax of the query before a run. SqlError: it is no SQL."""
+    text = _text(options, folder)
+    try:
+        duckdb.extract_statements(text)
+    except duckdb.Error as error:
+        raise mistake(error, text) from None
+    return []
+
+
+KIND: Final = StepKind(
+    program=f"{__name__}:run_query",
+    options=dict.fromkeys(("query", "file", "tables", "output", "format"), False),
+    check=check,
+    leaves=leaves,
+    examine=examine,
+    resources=(Resources(cpu=1),),
+)

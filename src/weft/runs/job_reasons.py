@@ -1,0 +1,65 @@
+"""The reasons why training jobs and their replicas are in their states: what `weft why` tells of runs of jobs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from weft.engine.waiting import HELD
+from weft.model.ids import loop_item
+from weft.runs.explaining import waits_within
+from weft.runs.reasons import Reasons, state_of
+from weft.runs.records import INTERRUPTED, SUSPENDED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from weft.engine.waiting import Wait
+    from weft.runs.reading import RunRecord
+    from weft.runs.sources import SourceHost
+
+
+def reasons_of_jobs(run: RunRecord, target: str, host: SourceHost) -> Reasons:
+    """Return why the jobs of a run, or (with `target`) its replicas of a type or one of them, are as they are.
+
+    NotFoundError: there is no such type or replica.
+    """
+    if not target:
+        return _of_run(run, _waits(run, "", host) if run.ended is None else ())
+    step, index = run.task(target)
+    name = step.name if index is None else loop_item(step.name, index)
+    if index is not None:
+        waits = _waits(run, f"{step.name}[{index}]", host) if run.ended is None else ()
+        state = state_of(run, name) or step.items[index].state if index in step.items else "has not begun"
+        return Reasons(name, "none", state, waits=waits)
+    waits = _waits(run, step.name, host) if run.ended is None else ()
+    counts = Counter(item.state for item in step.items.values())
+    told = ", ".join(f"{count} {state}" for state, count in counts.items())
+    if not told:
+        job = next((one for one in run.jobs if step.name.startswith(f"{one['name']}.")), None)
+        told = "no replica has begun; " + _text(run, job or run.jobs[0]) if run.jobs else "no replica has begun"
+    return Reasons(name, "none", told, waits=waits)
+
+
+def _waits(run: RunRecord, subject: str, host: SourceHost) -> tuple[Wait, ...]:
+    """Return why replicas wait; those that no one has asked for do not."""
+    return tuple(wait for wait in waits_within(run, subject, host) if wait.kind != HELD)
+
+
+def _of_run(run: RunRecord, waits: tuple[Wait, ...]) -> Reasons:
+    items = tuple(Reasons(run.id, "none", _text(run, job)) for job in run.jobs)
+    if waits or not items:
+        return Reasons(run.id, "none", "nothing of it waits", waits=waits)
+    return items[0] if len(items) == 1 else Reasons(run.id, "none", "its jobs differ", items=items)
+
+
+def _text(run: RunRecord, job: Mapping[str, Any]) -> str:
+    """Return the condition of a job with its reason, and what continues it."""
+    condition = job["condition"]
+    conditions = job["status"].get("conditions", ())
+    reason = job.get("queued") or (conditions[-1]["message"] if conditions else "")
+    if "managed_by" in job:
+        reason = f"it is left to {job['managed_by']} (managedBy)"
+    elif run.state in (SUSPENDED, INTERRUPTED) and condition in ("Suspended", "Interrupted"):
+        reason = f"{reason} It goes on with: weft resume {run.id}".strip()
+    return f"{job['kind']} {job['name']} is {condition}" + (f": {reason}" if reason else "")

@@ -1,0 +1,318 @@
+"""The step kind `training`: jobs of a file, or declared by options, as one step of a pipeline.
+
+The step runs its jobs in a run of their own inside the folder of the pipeline's run: the same compiler, controller and
+replicas as `weft run FILE`. A further attempt of the step, also under a later owner, continues that run, so that the
+replicas find their checkpoints.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from weft import wiring
+from weft.admin.settings import load_settings
+from weft.frontends.pipelines import function
+from weft.frontends.pipelines.kinds import Complaints, StepKind, leaves_of
+from weft.frontends.training.compiler import as_json, groups_of
+from weft.frontends.training.desired import is_ours
+from weft.frontends.training.reading import read_files
+from weft.frontends.training.source import STEP
+from weft.frontends.training.surroundings import StepSurroundings
+from weft.model.errors import JobFileError, RunCancelledError, TaskError, UsageError, WeftError
+from weft.model.ids import loop_item
+from weft.operators.mounts import BindMount
+from weft.runs.active import RunEvents, RunMessage
+from weft.runs.records import Record
+from weft.runs.service import RunService
+from weft.store.folders import safe_open
+from weft.store.state import StateRoot, newest_run, read_description, read_status
+from weft.training.jobs import job
+
+if TYPE_CHECKING:
+    from weft.frontends.training.schema import JobFile
+    from weft.frontends.training.source import TrainingSource
+    from weft.graph.task import TaskContext, TaskInput
+    from weft.runs.active import ActiveRun, RunResult
+
+_FILE: Final = "file"
+_REPLICAS: Final = "replicas"
+_FUNCTION: Final = ("function", "path", "item")
+"""The options of a step whose replicas call a Python function, as of the step kind `python`."""
+_PLACES: Final = ("isolation", "outer_network", "priority", "queue")
+"""The options that are settings of `weft run`: they change no result."""
+_ARGUMENTS: Final = (
+    "kind",
+    "name",
+    "command",
+    "image",
+    "env",
+    "resources",
+    "restart",
+    "grace_s",
+    "backoff_limit",
+    "deadline_s",
+    "clean",
+    "elastic",
+    "runtime",
+    "success",
+    "files",
+    "namespace",
+)
+"""The options that are arguments of `weft.training.job`."""
+_NUMBERS: Final = frozenset({_REPLICAS, "grace_s", "backoff_limit", "deadline_s"})
+
+
+def run_step_jobs(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str, Any]:
+    """Run the jobs of a step to their end (style TASK); return their conditions.
+
+    TaskError: a job failed, with its reason and the replica that failed first. RunCancelledError: the step was stopped.
+    """
+    params = ctx.params
+    name, options, folder = str(params["name"]), params["options"], str(params["folder"])
+    try:
+        files, file = _jobs_of(options, folder, params["cwd"], name)
+        places = {key: options[key] for key in _PLACES if key in options}
+        settings = load_settings({**params["settings"], **places}, start=Path(folder))
+        inner = StateRoot(Path(params["runs"]))
+        run = inner.path.parent.parent
+        step = _surroundings(params, f"{run.name}/{name}", files)
+        source = wiring.source_of_jobs(files, file, settings, StateRoot(run.parent.parent), step=step)
+        with closing(RunService(wiring, settings, inner)) as service:
+            ended = _to_end(ctx, service, source)
+    except (RunCancelledError, TaskError):
+        raise
+    except WeftError as error:
+        raise TaskError(error.message, task=name, hint=error.hint) from None
+    if ctx.cancelled():
+        raise RunCancelledError(f"step {name} was stopped")
+    if ended.error is not None or ended.state != "succeeded":
+        raise _failure(ended, name)
+    return {"run": ended.run_id, "jobs": _conditions(ended.folder)}
+
+
+def _surroundings(params: Mapping[str, Any], name: str, files: JobFile) -> StepSurroundings:
+    variables, masked = dict(params["variables"]), params.get("masked", ())
+    if _FUNCTION[0] in params["options"]:
+        variables |= function.call_variables(params)
+    shown = {key: _hidden(value, masked) for key, value in variables.items()}
+    work = [as_json(files.jobs), as_json(files.pods), shown, params["item"]]
+    view = params.get("view")
+    return StepSurroundings(
+        name=name,
+        inherited={key: value for key, value in params["env"].items() if key not in variables},
+        variables=variables,
+        masked=masked,
+        folders=[str(params["cwd"]), str(params["folder"])],
+        mounts=[BindMount(*bind) for bind in view.binds] if view is not None else [],
+        digest=hashlib.sha256(json.dumps(work, sort_keys=True).encode()).hexdigest(),
+    )
+
+
+def _hidden(text: str, masked: Sequence[str]) -> str:
+    for secret in masked:
+        text = text.replace(secret, "***")
+    return text
+
+
+def _to_end(ctx: TaskContext, service: RunService, source: TrainingSource) -> RunResult:
+    """Begin or continue the run of the jobs, and follow it to its end; its news go to the log of the step."""
+    events = RunEvents()
+    log = Path(ctx.params["log"])
+    active = _begin(service, source, events)
+
+    def stop() -> None:
+        with suppress(WeftError):  # it is just ending
+            active.cancel("the step was stopped", force=True)
+
+    ctx.on_cancel(stop)
+    with safe_open(log.parent, log.name, mode="a") as out:
+        while (event := events.take()) is not None:
+            for line in _news(event):
+                out.write(f"{line}\n")
+                out.flush()
+    return active.result()
+
+
+def _begin(service: RunService, source: TrainingSource, events: RunEvents) -> ActiveRun:
+    """Continue the last run of the step if it was the same work and has not succeeded; else begin one."""
+    last = newest_run(service.state)
+    if last is not None and source.step is not None:
+        found = service.show(last.name)
+        with suppress(WeftError):  # without a description it did not begin
+            if found.state != "succeeded" and read_description(last).get(STEP) == source.step.digest:
+                return service.resume(last.name, events=events, source=source)
+    return service.submit(source, events=events)
+
+
+def _news(event: object) -> Iterator[str]:
+    """Yield the lines of the log for an event: conditions of jobs, and replicas that fail or start again."""
+    if isinstance(event, RunMessage):
+        yield event.text
+    elif isinstance(event, Record) and not event.step and not event.state and event.message:
+        yield event.message
+    elif isinstance(event, Record) and event.step and event.index is not None:
+        who = loop_item(event.step, event.index)
+        if event.state == "failed":
+            yield f"{who} failed{'' if event.exit is None else f' with exit code {event.exit}'}"
+        elif event.state == "running" and event.attempt > 0:
+            yield f"{who} starts again"
+
+
+def _failure(ended: RunResult, step: str) -> TaskError:
+    """Return the error of a step whose jobs failed: the reason of the job, then the replica that failed first."""
+    reasons = [
+        f"{one['kind']} {one['name']} failed: {condition['message']}"
+        for one in read_status(ended.folder)
+        for condition in one["status"].get("conditions", ())
+        if condition["type"] == "Failed" and condition["status"] == "True"
+    ]
+    error = ended.error
+    first = "" if error is None else error.message
+    status = error.status if isinstance(error, TaskError) else None
+    task = error.task if isinstance(error, TaskError) else ""
+    reason = "; ".join(reasons) or f"the jobs of the step ended {ended.state}"
+    if first and first not in reason:
+        reason = f"{reason} First failure: {first}" if task else f"{reason}: {first}"
+    return TaskError(reason, task=step, status=status, hint="" if error is None else error.hint)
+
+
+def _conditions(folder: Path) -> dict[str, str]:
+    """Return the last condition of each job."""
+    found = {one["name"]: one["status"].get("conditions", ()) for one in read_status(folder)}
+    return {name: conditions[-1]["type"] for name, conditions in found.items() if conditions}
+
+
+# ------------------------------------------------------------------------------------------------------- the options
+
+
+def _jobs_of(options: Mapping[str, Any], folder: str, cwd: str, step: str) -> tuple[JobFile, Path]:
+    """Return the jobs of a step, and their file or the one that they stand for. Errors as of `weft run FILE`."""
+    if _FILE in options:
+        file = Path(folder, options[_FILE])
+        files = read_files(str(file))
+    else:
+        given = {key: options[key] for key in _ARGUMENTS if options.get(key) is not None}
+        given.setdefault("name", step.rpartition(".")[2].lower())
+        given |= {"elastic": tuple(given["elastic"])} if "elastic" in given else {}
+        given |= {"command": list(function.CALLER)} if _FUNCTION[0] in options else {}
+        file = Path(cwd, f"{given['name']}.yaml")
+        files = job(**given, **options[_REPLICAS]).files
+    for one in files.jobs:
+        if one.policy.suspend or not is_ours(one):
+            field = "suspend" if one.policy.suspend else "managedBy"
+            hint = f"Leave {field} out: a step is done when its jobs are."
+            raise UsageError(
+                f"the job {one.name} never starts here ({field}), so that its step would not end", hint=hint
+            )
+    return files, file
+
+
+def check(options: Mapping[str, Any]) -> Complaints:
+    """Return the mistakes in the options of such a step; their texts may hold templates."""
+    if (_FILE in options) == (_REPLICAS in options):
+        return (("", "needs either file or replicas, such as  replicas: {worker: 2}"),)
+    if _FILE in options:
+        more = [name for name in options if name in (*_ARGUMENTS, *_FUNCTION)]
+        if more:
+            return tuple((name, "belongs to jobs without a file") for name in more)
+        value = options[_FILE]
+        plain = isinstance(value, str) and value and "{{" not in value
+        return () if plain else ((_FILE, "must be the path of a job file, without templates"),)
+    if _FUNCTION[0] in options and "command" in options:
+        return (("command", "excludes function"),)
+    if wrong := function.check({name: options[name] for name in _FUNCTION if name in options}):
+        return wrong
+    if not isinstance(options[_REPLICAS], Mapping):
+        return ((_REPLICAS, "must map roles to numbers, such as {worker: 2}"),)
+    try:
+        _jobs_of(_plausible(options), ".", ".", "job")
+    except (JobFileError, UsageError) as error:
+        return tuple((_option_of(line, options), line) for line in error.message.splitlines())
+    except TypeError as error:  # an unknown role
+        return ((_REPLICAS, str(error).partition(") ")[2] or str(error)),)
+    return ()
+
+
+def _option_of(line: str, options: Mapping[str, Any]) -> str:
+    """Return the option that a mistake is about, "" if none is known."""
+    first = line.partition(":")[0].rpartition(".")[2].partition(" ")[0]
+    return first if first in options else ""
+
+
+def _plausible(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with values that pass in the place of templates in numbers."""
+    found = dict(options)
+    for name in _NUMBERS & found.keys():
+        found[name] = _number(found[name])
+    if "resources" in found and "{{" in json.dumps(found["resources"]):
+        del found["resources"]
+    return found
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _number(one) if name not in ("env", "command", "image") else one for name, one in value.items()}
+    return 1 if isinstance(value, str) and "{{" in value else value
+
+
+def leaves(options: Mapping[str, Any], folder: str) -> dict[str, str]:
+    """Return what the result depends on: the jobs of the file, or the options."""
+    if _FILE not in options:
+        own = {name: value for name, value in options.items() if name not in (*_PLACES, *_FUNCTION)}
+        called = {name: options[name] for name in _FUNCTION if name in options}
+        return {**leaves_of(own, folder), **(function.leaves(called, folder) if called else {})}
+    files = read_files(os.path.join(folder, options[_FILE]))
+    found = {f"job {one.name}": _digest(one) for one in files.jobs}
+    found |= {f"pod {one.name}": _digest(one) for one in files.pods}
+    for kind, held in (("config map", files.config_maps), ("secret", files.secrets)):
+        found |= {f"{kind} {name}": _digest(one) for name, one in held.items()}
+    return found
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(as_json(value), sort_keys=True).encode()).hexdigest()
+
+
+def commands(options: Mapping[str, Any], folder: str, cwd: str) -> list[tuple[str, str]]:
+    """Return the commands of the containers, with the folder that replicas start in; a function has none."""
+    files, file = _jobs_of(_plausible(options), folder, cwd, "job")
+    base = str(file if file.is_dir() else file.parent)
+    found = dict.fromkeys(
+        _text_of([*container.command, *container.args])
+        for group in groups_of(files)
+        for container in (*group.spec.template.init_containers, *group.spec.template.containers)
+    )
+    return [(text, base) for text in found if text and text != shlex.join(function.CALLER)]
+
+
+def _text_of(words: Sequence[str]) -> str:
+    """Return the words of a command as a text for sh: the text itself if they are a shell and a text."""
+    if len(words) == 3 and words[1] == "-c" and os.path.basename(words[0]) in ("sh", "bash"):
+        return words[2]
+    return shlex.join(words)
+
+
+def examine(options: Mapping[str, Any], folder: str, cwd: str) -> list[str]:
+    """Read the jobs before a run; return their warnings. Errors as of `weft run FILE` before the run."""
+    files, file = _jobs_of(_plausible(options), folder, cwd, "job")
+    settings = load_settings({}, start=Path(folder))
+    inherited = StepSurroundings(name="", inherited={})
+    source = wiring.source_of_jobs(files, file, settings, settings.state_root(Path(folder)), step=inherited)
+    return source.examine()
+
+
+KIND: Final = StepKind(
+    program=f"{__name__}:run_step_jobs",
+    options=dict.fromkeys((_FILE, _REPLICAS, *_FUNCTION, *_ARGUMENTS, *_PLACES), False),
+    check=check,
+    leaves=leaves,
+    commands=commands,
+    examine=examine,
+)

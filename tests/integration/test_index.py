@@ -1,0 +1,125 @@
+"""The index of runs: made again from the folders when missing, empty or damaged, and left out while it is locked."""
+
+import fcntl
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.places import RUN, Project
+
+SECOND, THIRD = "run-000002", "run-000003"
+
+
+class Place(Project):
+    """A project whose run has succeeded."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.write({"a": {"command": "true"}})
+        assert self.weft()[0] == 0
+        self.index = folder / ".weft/weft.db"
+
+    def listed(self) -> list[str]:
+        code, out, err = self.weft("ls", "--json")
+        assert code == 0, err
+        return [run["id"] for run in json.loads(out)["runs"]]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def cut(file: Path) -> None:
+    """Damage all pages but the first."""
+    data = bytearray(file.read_bytes())
+    data[4096:] = os.urandom(len(data) - 4096)
+    file.write_bytes(data)
+
+
+DAMAGE = {
+    "missing": lambda file: file.unlink(),
+    "empty": lambda file: file.write_bytes(b""),
+    "nonsense": lambda file: file.write_bytes(b"nonsense" * 1000),
+    "pages": cut,
+    "older": lambda file: file.with_name("kept").replace(file),
+}
+
+
+FIRST = [("ls",), ("run", "run.yaml", "-q"), ("delete", "2"), ("resume", "2")]
+
+
+CASES = [*((kind, ("show", "2")) for kind in DAMAGE), *(("nonsense", words) for words in FIRST), ("pages", FIRST[2])]
+
+
+@pytest.mark.parametrize(("kind", "first"), CASES)
+def test_an_index_that_is_lost_is_made_again(place, kind, first):
+    with sqlite3.connect(place.index) as kept:  # with the log of writes folded
+        kept.execute("VACUUM INTO ?", (str(place.index.with_name("kept")),))
+    kept.close()
+    assert place.weft()[0] == 0
+    for end in ("-wal", "-shm"):
+        Path(f"{place.index}{end}").unlink(missing_ok=True)
+    DAMAGE[kind](place.index)
+    code, out, err = place.weft(*first)
+    assert code == (7 if first[0] == "resume" else 0), err
+    assert first[0] != "resume" or "has succeeded" in err
+    assert first[0] != "run" or out == f"{THIRD}\n"
+    left = {"run": [THIRD, SECOND, RUN], "delete": [RUN]}.get(first[0], [SECOND, RUN])
+    assert place.listed() == left
+    assert place.weft("run", "run.yaml", "-q")[0] == 0
+    assert place.weft("doctor")[0] == 0
+
+
+def test_ids_go_on_after_a_run_that_nobody_can_read(place):
+    assert place.weft()[0] == 0
+    (place.folder_of(SECOND) / "run.json").write_text("{")
+    place.index.unlink()
+    assert place.weft("run", "run.yaml", "-q")[1] == f"{THIRD}\n"
+
+
+class TestLocked:
+    """Another process holds the lock of the index."""
+
+    @pytest.fixture(autouse=True)
+    def lock(self, place: Place) -> Iterator[None]:
+        with place.index.with_name("db.lock").open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def test_runs_are_read(self, place):
+        assert place.listed() == [RUN]
+        assert place.weft("show", "1")[0] == place.weft("logs", "@last")[0] == 0
+
+    def test_runs_begin_and_are_listed(self, place):
+        code, out, err = place.weft("run", "run.yaml", "-q")
+        assert (code, out) == (0, f"{SECOND}\n")
+        assert "the index of runs is not up to date: another process has held" in err
+        assert place.listed() == [SECOND, RUN]
+
+    def test_runs_are_deleted(self, place):
+        assert place.weft("delete", "1")[0] == 0
+        assert place.listed() == []
+        assert place.weft("run", "run.yaml", "-q")[1] == f"{SECOND}\n", "no id is given out twice"
+
+
+def test_an_index_that_was_locked_is_corrected_by_the_next_start(place):
+    with place.index.with_name("db.lock").open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert place.weft("delete", "1")[0] == 0
+        assert place.weft()[0] == 0
+    assert place.weft()[0] == 0
+    rows = sqlite3.connect(place.index).execute("SELECT id, state FROM runs ORDER BY id").fetchall()
+    assert [row[1] for row in rows] == ["succeeded"] * len(rows)
+    assert place.listed() == [row[0] for row in reversed(rows)]
+
+
+def test_a_refused_run_takes_no_number(place):
+    code, _, err = place.weft("run", "-q", "run.yaml", "--only", "nothing")
+    assert code == 2
+    assert "no step 'nothing'" in err
+    assert place.weft("run", "-q", "run.yaml")[1] == f"{SECOND}\n"

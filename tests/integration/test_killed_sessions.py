@@ -1,0 +1,51 @@
+"""A session that is killed leaves no shared memory, though no further session comes."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from weft.store.folders import shm_root, user_root
+
+ROOT = Path(__file__).parents[2]
+DEADLINE_S = 120.0
+
+PROGRAM = """
+import sys
+import numpy
+import weft
+
+if __name__ == "__main__":
+    session = weft.Session(backend="processes", workers=2)
+    graph = weft.Graph("arrays")
+    made = graph.map(numpy.zeros, [1_000_000] * 4)
+    results = session.run(graph)
+    held = results[made]
+    assert session.store.stats().shm >= 32_000_000
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports the death of another process at once")
+def test_shared_memory_goes_with_a_killed_session(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    env = os.environ | {"PYTHONPATH": str(ROOT / "src"), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, str(program)], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "ready\n"
+            (shared,) = user_root(shm_root()).glob(f"*-{process.pid}-*")
+            assert sum(path.stat().st_size for path in shared.rglob("*")) >= 32_000_000
+        finally:
+            process.kill()
+    deadline = time.monotonic() + DEADLINE_S
+    while left := list(shared.parent.glob(f"*{shared.name}*")):  # it is renamed before it is removed
+        assert time.monotonic() < deadline, f"{left} are still there"
+        time.sleep(0.02)

@@ -1,0 +1,42 @@
+"""The Python on each page runs, top to bottom, as one program."""
+
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 300.0
+
+
+def blocks(page: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+PAGES = {page.name: page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if blocks(page)}
+
+
+def test_the_pages_have_programs():
+    assert {"README.md", "engine.md", "graph.md", "managers.md", "remote.md", "tensors.md"} <= set(PAGES)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_all_blocks_of_a_page_run_in_one_go(tmp_path, name):
+    if name == "tensors.md":
+        pytest.importorskip("xarray")
+        pytest.importorskip("zarr")
+    if name == "ibis.md":
+        pytest.importorskip("ibis")
+        pytest.importorskip("pyarrow_hotfix")
+        if not entry_points(group="ibis.backends", name="weft"):
+            pytest.skip("this installation of Weft is older than its entry point for Ibis")
+    (tmp_path / "book.py").write_text("\n".join(blocks(PAGES[name])))  # one page imports this module by name
+    env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    answer = subprocess.run(
+        [sys.executable, "book.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=TIMEOUT_S
+    )
+    assert answer.returncode == 0, answer.stderr

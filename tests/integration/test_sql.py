@@ -1,0 +1,109 @@
+"""Databases and queries as users meet them."""
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import weft
+from weft.model.errors import NotFoundError, SqlError, UsageError
+
+MODES = pytest.mark.parametrize("mode", ["whole", "stages"])
+BACKENDS = pytest.mark.parametrize("backend", ["threads", "processes"])
+
+
+@pytest.fixture
+def people(tmp_path):
+    table = pa.table({"name": ["Ann", "Bob", "Cid", "Dora"], "age": [30, 41, None, 29], "city": ["x", "y", "x", "y"]})
+    pyarrow.parquet.write_table(table, tmp_path / "people.parquet")
+    return str(tmp_path / "people.parquet")
+
+
+@MODES
+@BACKENDS
+def test_a_query_over_a_file(people, mode, backend):
+    with weft.SqlContext(workers=2, backend=backend, mode=mode) as context:
+        context.register("people", people)
+        query = context.sql("SELECT city, count(age) AS n FROM people GROUP BY city ORDER BY city")
+        assert query.columns == ["city", "n"]
+        assert query.rows() == [("x", 1), ("y", 2)]
+        assert query.arrow().column_names == ["city", "n"]
+        assert context.tables == ["people"]
+
+
+@MODES
+def test_tables_in_memory_and_in_files_together(people, mode):
+    cities = pa.table({"city": ["x", "y"], "land": ["A", "B"]})
+    with weft.SqlContext(mode=mode) as context:
+        context.register("people", people)
+        context.register("cities", cities)
+        text = "SELECT land, max(name) FROM people JOIN cities USING (city) GROUP BY ALL ORDER BY ALL"
+        assert context.sql(text).rows() == [("A", "Cid"), ("B", "Dora")]
+
+
+@MODES
+def test_parameters_are_bound_and_never_pasted(people, mode):
+    with weft.SqlContext(mode=mode) as context:
+        context.register("people", people)
+        evil = "x' OR name = 'Bob"
+        assert context.sql("SELECT name FROM people WHERE city = ?", [evil]).rows() == []
+        found = context.sql(
+            "SELECT name, '?' FROM people WHERE city = $place AND age < $age", {"place": "y", "age": 40}
+        )
+        assert found.rows() == [("Dora", "?")]
+
+
+@MODES
+def test_csv_files_by_a_pattern(tmp_path, mode):
+    for part in range(3):
+        (tmp_path / f"part{part}.csv").write_text(f"k,v\n{part},a\n{part + 10},b\n")
+    with weft.SqlContext(mode=mode) as context:
+        context.register("parts", tmp_path / "part*.csv")
+        assert context.sql("SELECT v, sum(k) FROM parts GROUP BY v ORDER BY v").rows() == [("a", 3), ("b", 33)]
+
+
+@MODES
+def test_folders_whose_names_are_values(tmp_path, mode):
+    for year in (2023, 2024):
+        folder = tmp_path / f"year={year}"
+        folder.mkdir()
+        pyarrow.parquet.write_table(pa.table({"n": [1, 2]}), folder / "data.parquet")
+    with weft.SqlContext(mode=mode) as context:
+        context.register("sales", tmp_path)
+        assert context.sql("SELECT year, sum(n) FROM sales WHERE year > 2023 GROUP BY year").rows() == [(2024, 3)]
+
+
+def test_a_mistake_has_its_place_and_what_is_probably_meant(people):
+    with weft.SqlContext() as context:
+        context.register("people", people)
+        with pytest.raises(SqlError) as caught:
+            context.sql("SELECT name,\n       agee\nFROM people")
+        assert (caught.value.line, caught.value.column) == (2, 8)
+        assert "age" in caught.value.hint
+        with pytest.raises(SqlError, match="one statement"):
+            context.sql("SELECT 1; SELECT 2")
+
+
+def test_what_is_no_table_is_refused(tmp_path):
+    with weft.SqlContext() as context:
+        with pytest.raises(NotFoundError, match="there is no file"):
+            context.register("gone", tmp_path / "gone.parquet")
+        with pytest.raises(UsageError, match="is int"):
+            context.register("number", 3)
+    with pytest.raises(UsageError, match="mode is 'fast'"):
+        weft.SqlContext(mode="fast")
+
+
+def test_the_function_of_the_process(people):
+    query = weft.sql("SELECT count(*) AS n FROM people_here", people_here=people)
+    assert query.rows() == [(4,)]
+    assert "<td>4</td>" in query._repr_html_()
+    assert repr(query) == "<query: n BIGINT>"
+
+
+def test_explain_names_stages_or_why_there_are_none(people):
+    with weft.SqlContext(mode="stages") as context:
+        context.register("people", people)
+        assert "scan people" in context.sql("SELECT city, count(*) FROM people GROUP BY city").explain()
+        query = context.sql("SELECT quantile_cont(age, 0.5) FROM people")
+        assert "the aggregate function quantile_cont cannot be divided" in query.explain()
+        assert query.rows() == [(30.0,)]

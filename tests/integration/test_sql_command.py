@@ -1,0 +1,113 @@
+"""`weft sql`, and the kind of step `sql`."""
+
+import io
+import json
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from weft.cli.context import CommandContext
+from weft.cli.main import main
+
+PEOPLE = "name,age,city\nAnn,30,x\nBob,41,y\nCid,29,x\n"
+PIPELINE = """
+name: sums
+cache: {enable: true}
+entry_points:
+  make:
+    command: "printf 'name,age,city\\nAnn,30,x\\nBob,41,y\\n' > {{raw}}"
+    artifacts:
+      output: [raw]
+  sums:
+    deps: make
+    parameters: {least: 30}
+    artifacts:
+      input: {raw: "{{make.raw}}"}
+      output: [ages]
+    x-weft:
+      kind: sql
+      with:
+        query: QUERY
+        tables: {people: raw}
+        format: FORMAT
+"""
+QUERY = "select city, sum(age) as age from people where age > $least group by city"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "people.csv").write_text(PEOPLE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def weft(*words):
+    out, err = io.StringIO(), io.StringIO()
+    code = main(words, CommandContext(out=out, err=err, environ={"HOME": str(Path.cwd())}))
+    return code, out.getvalue(), err.getvalue()
+
+
+def test_rows_as_a_table_json_csv_and_parquet(folder):
+    text = "select city, sum(age) as age from people group by city order by city"
+    assert weft("sql", text, "people.csv") == (0, "city  age\nx     59\ny     41\n", "2 rows\n")
+    code, out, _ = weft(
+        "sql", "select name from people where city = $c", "-t", "people=people.csv", "-p", "c=y", "--json"
+    )
+    assert (code, json.loads(out)["rows"]) == (0, [["Bob"]])
+    assert weft("sql", "from 'people.csv' order by age limit 1", "--csv")[1] == "name,age,city\nCid,29,x\n"
+    assert weft("sql", "from people", "people.csv", "--parquet", "out.parquet")[0] == 0
+    assert pyarrow.parquet.read_table("out.parquet").num_rows == 3
+    assert "scan people" in weft("sql", text, "people.csv", "--explain", "--mode", "stages")[1]
+    (folder / "q.sql").write_text("select 1 as one")
+    assert weft("sql", "q.sql", "--csv")[1] == "one\n1\n"
+    assert "the first 1 rows" in weft("sql", "from people", "people.csv", "-n", "1")[2]
+
+
+def test_a_mistake_has_a_caret_below_it(folder):
+    code, _, err = weft("sql", "select name,\n  nme from people", "people.csv")
+    assert code == 3
+    assert err.split("\n")[1:3] == ["    nme from people", "    ^"]
+
+
+def test_what_is_refused_and_what_is_wrong(folder):
+    code, _, err = weft("sql", "from read_text('/etc/hostname')")
+    assert (code, "read_text" in err, "--allow /etc" in err) == (5, True, True)
+    assert weft("sql", "from read_csv('people.csv')", "--allow", ".")[0] == 0
+    assert weft("sql", "select 1", "-t", "people.csv")[0] == 2
+    assert weft("sql", "select 1", "--json", "--csv")[0] == 2
+    assert weft("sql", "from gone", "gone.csv")[0] == 4
+
+
+def run(query=QUERY, form="csv"):
+    Path("p.yaml").write_text(PIPELINE.replace("QUERY", json.dumps(query)).replace("FORMAT", form))
+    code, out, err = weft("run", "p.yaml", "--json")
+    return code, out + err
+
+
+def made():
+    return [path for path in Path(".pipeline").rglob("ages") if path.is_file()]
+
+
+def test_a_step_reads_inputs_binds_parameters_and_comes_from_the_cache(folder):
+    code, said = run()
+    assert code == 0, said
+    assert made()[0].read_text() == '"city","age"\n"y",41\n'
+    assert run()[1].count("taken from the cache") == 2
+    code, said = run("select count(*) as n from people", "parquet")
+    assert code == 0, said
+    assert any(path.read_bytes()[:4] == b"PAR1" for path in made())
+
+
+@pytest.mark.parametrize("query", ["from read_text('/etc/hostname')", "from 'people.csv'", "select nme from people"])
+def test_a_step_reaches_its_inputs_only(folder, query):
+    code, said = run(query)
+    assert code != 0
+    assert not made(), said
+
+
+def test_wrong_options_and_wrong_syntax_are_found_before_the_run(folder):
+    for query, form in (("selec 1", "csv"), ("select {{least}}", "csv"), ("select 1", "xml")):
+        code, said = run(query, form)
+        assert code == 3, said
+    assert not list(Path(".pipeline").rglob("raw"))

@@ -1,0 +1,289 @@
+"""What a run measures changes the stages of a query: fewer tasks, split partitions, other plans of joins."""
+
+import os
+import re
+import signal
+import time
+from typing import Any
+
+import duckdb
+import pytest
+
+import weft
+from tests.fixtures.staged import StagedQuery, started
+
+
+def eventually(condition, what):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.001)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("tables")
+
+
+@pytest.fixture(scope="module")
+def numbers(folder):
+    """1,000 files of 3 rows."""
+    inside = folder / "numbers"
+    inside.mkdir()
+    with duckdb.connect() as connection:
+        for part in range(1000):
+            rows = f"SELECT i, i % 7 AS k, {part} AS part FROM range({3 * part}, {3 * part + 3}) t(i)"
+            connection.execute(f"COPY ({rows}) TO '{inside}/{part:04}.parquet' (FORMAT parquet)")
+    return str(inside)
+
+
+@pytest.fixture(params=["threads", "processes"])
+def context(request, numbers):
+    with weft.SqlContext(workers=2, backend=request.param, mode="stages") as made:
+        made.register("numbers", numbers)
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        ("SELECT i, part FROM numbers LIMIT 5", 11),
+        ("SELECT i, part FROM numbers LIMIT 5 OFFSET 4", 16),
+        ("SELECT i, part FROM numbers WHERE k = 3 LIMIT 5", 61),
+    ],
+)
+def test_a_limit_starts_few_tasks_of_many(context, text, most):
+    query = StagedQuery(context, text)
+    run = query.start()
+    rows = query.rows(run)
+    every = query.wanted()
+    assert len(rows) == len(every) == 5
+    table = context.sql("SELECT i, part FROM numbers" + (" WHERE k = 3" if "WHERE" in text else ""), mode="whole")
+    assert set(rows) <= set(table.rows())
+    assert 1 <= started(run, "stage_0") <= most
+    assert "ended early" in "\n".join(run.explain())
+    assert any("emit 'enough'" in line for line in run.story("stage_0"))
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("SELECT count(*) FROM (SELECT i FROM numbers WHERE k > 2 LIMIT 5)", [(5,)]),
+        ("SELECT 'yes' WHERE EXISTS (SELECT 1 FROM numbers WHERE k = 3)", [("yes",)]),
+        ("SELECT 'yes' WHERE EXISTS (SELECT 1 FROM numbers WHERE k = 8)", []),
+    ],
+)
+def test_a_limit_in_the_middle_of_a_query(context, text, answer):
+    query = StagedQuery(context, text)
+    run = query.start()
+    assert query.rows(run) == query.wanted() == answer
+    assert (started(run, "stage_0") <= 61) == bool(answer)
+    assert any("decides: emit 'enough'" in line for line in run.story("stage_0"))
+
+
+SKEWED = """
+    CREATE TABLE facts AS
+    SELECT i, CASE WHEN i % 10 < 7 THEN 1 ELSE i % 200 END AS k, i % 5 AS v FROM range(60000) t(i);
+    CREATE TABLE keys AS SELECT i AS k, i * 3 AS w FROM range(0, 400, 2) t(i)
+"""
+
+
+@pytest.fixture(scope="module")
+def skewed(tmp_path_factory):
+    """The facts have one key in seven of ten rows; the tables have several files each."""
+    folder = tmp_path_factory.mktemp("skewed")
+    with duckdb.connect() as connection:
+        connection.execute(SKEWED)
+        for table, rows in (("facts", 10000), ("keys", 50)):
+            (folder / table).mkdir()
+            ((count,),) = connection.execute(f"SELECT count(*) FROM {table}").fetchall()
+            for at in range(0, count, rows):
+                part = f"SELECT * FROM {table} ORDER BY ALL LIMIT {rows} OFFSET {at}"
+                connection.execute(f"COPY ({part}) TO '{folder / table}/{at:06}.parquet' (FORMAT parquet)")
+    return folder
+
+
+@pytest.fixture
+def stars(skewed):
+    with weft.SqlContext(workers=2, mode="stages") as made:
+        for table in ("facts", "keys"):
+            made.register(table, skewed / table)
+        yield made
+
+
+def in_order(rows):
+    return sorted(rows, key=str)
+
+
+SPLIT = {"JOIN": True, "LEFT JOIN": True, "SEMI JOIN": True, "ANTI JOIN": True, "RIGHT JOIN": False, "FULL JOIN": False}
+
+
+@pytest.mark.parametrize("kind", SPLIT)
+def test_a_heavy_key_of_a_join_is_split_where_the_kind_permits(stars, kind):
+    text = f"SELECT f.i, f.v FROM facts f {kind} keys ON f.k = keys.k"
+    query = StagedQuery(stars, text, partitions=16, target=20_000)
+    run = query.start()
+    assert in_order(query.rows(run)) == in_order(query.wanted())
+    tasks = started(run, "stage_2")
+    assert any(f"decides: {tasks} tasks" in line for line in run.story("stage_2"))
+    assert (tasks > 16) == SPLIT[kind]  # more tasks than partitions
+
+
+def test_a_side_of_several_stages_is_never_split(stars):
+    both = "(SELECT i, k FROM facts UNION ALL SELECT i + 100000, k FROM facts WHERE v = 1)"
+    query = StagedQuery(stars, f"SELECT f.i, keys.w FROM {both} f JOIN keys USING (k)", partitions=16, target=20_000)
+    run = query.start()
+    assert in_order(query.rows(run)) == in_order(query.wanted())
+
+
+def test_groups_with_a_heavy_key_are_light_when_they_are_exchanged(stars):
+    query = StagedQuery(stars, "SELECT k, sum(v), count(*) FROM facts GROUP BY k", partitions=16, target=20_000)
+    run = query.start()
+    assert in_order(query.rows(run)) == in_order(query.wanted())
+    (decided,) = (line for line in run.story("stage_1") if "decides" in line)
+    assert "1 task" in decided or started(run, "stage_1") <= 4  # a row for each key and file, whatever the skew
+
+
+def test_the_part_after_a_split_join_relies_on_no_hash(stars):
+    text = "SELECT f.k, sum(f.i), count(DISTINCT f.v) FROM facts f JOIN keys USING (k) GROUP BY f.k"
+    query = StagedQuery(stars, text, partitions=16, target=20_000)
+    run = query.start()
+    assert in_order(query.rows(run)) == in_order(query.wanted())
+
+
+def test_only_what_a_lost_worker_had_is_made_again(skewed):
+    with weft.SqlContext(workers=2, backend="processes", mode="stages") as context:
+        for table in ("facts", "keys"):
+            context.register(table, skewed / table)
+        text = "SELECT v, count(DISTINCT f.i), sum(w) FROM facts f JOIN keys USING (k) GROUP BY v"
+        query = StagedQuery(context, text, partitions=16, target=20_000)
+        run = query.start()
+        eventually(lambda: started(run, "stage_2") > 0, "tasks of the join")
+        executor: Any = context.session.executor
+        worker, pid = min(executor.pids.items())
+        os.kill(pid, signal.SIGKILL)
+        assert in_order(query.rows(run)) == in_order(query.wanted())
+        assert any("lost" in line for line in run.story(f"worker {worker}"))
+        for vertex in run.view().vertices:  # no task runs again after its end: the outputs are on the node
+            ends = re.findall(r"tasks (\d+):(\d+) finished", "\n".join(run.story(vertex.id)))
+            assert sum(int(hi) - int(lo) for lo, hi in ends) <= vertex.n
+
+
+def test_an_exchange_larger_than_the_memory_is_spilled(tmp_path):
+    with duckdb.connect() as connection:
+        rows = "SELECT i, hash(i) AS a, hash(i + 1) AS b, i % 1000 AS k FROM range(2000000) t(i)"
+        connection.execute(f"COPY ({rows}) TO '{tmp_path}/big.parquet' (FORMAT parquet, ROW_GROUP_SIZE 100000)")
+    with weft.SqlContext(workers=2, mode="stages", memory="16MiB") as context:
+        context.register("big", tmp_path / "big.parquet")
+        text = "SELECT k, count(DISTINCT a % 100), sum(b % 7) FROM big GROUP BY k"
+        query = StagedQuery(context, text, partitions=16, target=1 << 20)
+        run = query.start()
+        assert in_order(query.rows(run)) == in_order(query.wanted())
+        assert context.session.store.stats().spilled > 0
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    """Orders by month in folders, their items in files by order number, and customers."""
+    folder = tmp_path_factory.mktemp("shop")
+    with duckdb.connect() as connection:
+        for month in range(1, 13):
+            (folder / "orders" / f"month={month}").mkdir(parents=True)
+            rows = f"SELECT {month} * 1000 + i AS o, i % 50 AS c, i AS p FROM range(1000) t(i)"
+            connection.execute(f"COPY ({rows}) TO '{folder}/orders/month={month}/0.parquet' (FORMAT parquet)")
+        (folder / "items").mkdir()
+        for part in range(12):
+            lo = 1000 * (part + 1)
+            rows = f"SELECT {lo} + i // 2 AS o, i AS n, DATE '2024-01-01' + {part}::INT AS day FROM range(2000) t(i)"
+            connection.execute(f"COPY ({rows}) TO '{folder}/items/{part:02}.parquet' (FORMAT parquet)")
+        rows = "SELECT i AS c, i % 5 AS land FROM range(50) t(i)"
+        connection.execute(f"COPY ({rows}) TO '{folder}/customers.parquet' (FORMAT parquet)")
+        rows = "SELECT i AS month, 'm' || i AS title, i // 4 AS quarter FROM range(1, 13) t(i)"
+        connection.execute(f"COPY ({rows}) TO '{folder}/months.parquet' (FORMAT parquet)")
+    return folder
+
+
+@pytest.fixture(params=["threads", "processes"])
+def store(request, shop):
+    with weft.SqlContext(workers=2, backend=request.param, mode="stages") as made:
+        for table in ("orders", "items"):
+            made.register(table, shop / table)
+        for table in ("customers", "months"):
+            made.register(table, shop / f"{table}.parquet")
+        yield made
+
+
+GROUPED = """
+    SELECT count(*), sum(items.n) FROM items JOIN (SELECT o, sum(p) AS s FROM orders GROUP BY o HAVING {having}) f
+    ON items.o = f.o
+"""
+
+
+@pytest.mark.parametrize(
+    ("having", "branch"), [("sum(p) = 7", "copied"), ("sum(p) >= 0", "exchanged"), ("sum(p) < 0", "copied")]
+)
+def test_the_plan_of_a_join_follows_the_measured_bytes_of_a_side(store, having, branch):
+    query = StagedQuery(store, GROUPED.format(having=having), small=20_000)
+    run = query.start()
+    assert query.rows(run) == query.wanted()
+    (choice,) = run.view().choices.values()
+    assert choice == branch
+    explained = "\n".join(run.explain())
+    assert re.search(rf"ended early: stage_\d+ has [\d,]+ bytes.*: {branch}", explained)
+    # no side is computed twice: each table is read by one vertex that has run
+    ran = {
+        stage.number for stage in query.plan.stages if stage.table == "items" and started(run, f"stage_{stage.number}")
+    }
+    assert len(ran) == (0 if having == "sum(p) < 0" else 1)
+
+
+def test_nothing_of_the_other_side_starts_if_a_side_has_no_rows(store):
+    text = "SELECT count(*), sum(items.n) FROM items JOIN orders ON items.o = orders.o WHERE orders.p % 3 = 5"
+    for small in (1 << 30, 20_000):
+        query = StagedQuery(store, text, small=small)
+        run = query.start()
+        assert query.rows(run) == query.wanted() == [(0, None)]
+        scans = [stage.number for stage in query.plan.stages if stage.table == "items"]
+        assert scans
+        assert all(not started(run, f"stage_{number}") for number in scans)
+
+
+@pytest.mark.parametrize(
+    ("text", "table", "read"),
+    [
+        ("SELECT title, sum(p) FROM orders JOIN months USING (month) WHERE quarter = 1 GROUP BY title", "orders", 4),
+        ("SELECT sum(n) FROM items JOIN orders USING (o) WHERE p % 700 = 650 AND o < 4000", "items", 3),
+        ("SELECT sum(n) FROM items WHERE o IN (SELECT o FROM orders WHERE o // 1000 = 7 AND p % 9 = 3)", "items", 1),
+    ],
+)
+def test_splits_that_no_key_of_the_small_side_matches_are_not_read(store, text, table, read):
+    query = StagedQuery(store, text, small=1 << 30)
+    run = query.start()
+    assert in_order(query.rows(run)) == in_order(query.wanted())
+    (scan,) = (stage.number for stage in query.plan.stages if stage.table == table)
+    assert started(run, f"stage_{scan}") == read
+    assert any("its manager decides" in line and f"{read} task" in line for line in run.story(f"stage_{scan}"))
+
+
+@pytest.mark.parametrize("p", [650, 1000])
+def test_splits_are_read_if_other_stages_go_on_with_the_rows_of_each_task(store, p):
+    of_order = "(SELECT avg(n) + 1 FROM items j WHERE j.o = items.o)"
+    text = f"SELECT sum(n) FROM items JOIN orders USING (o) WHERE p % 700 = {p} AND n < {of_order}"
+    query = StagedQuery(store, text, small=1 << 20)
+    assert any(exchange.kind == "same" for stage in query.plan.stages for exchange in stage.exchanges)
+    run = query.start()
+    assert query.rows(run) == query.wanted()
+    assert not any("one_to_one joins" in line for line in run.explain())
+
+
+def test_rows_without_a_match_are_kept_where_the_join_keeps_them(store):
+    text = "SELECT count(*), count(title) FROM orders LEFT JOIN (FROM months WHERE quarter = 1) m USING (month)"
+    query = StagedQuery(store, text, small=1 << 30)
+    run = query.start()
+    assert query.rows(run) == query.wanted() == [(12000, 4000)]
+
+
+def test_a_result_without_tasks_has_its_columns(store):
+    query = store.sql("SELECT items.o, n, day FROM items JOIN orders USING (o) WHERE p % 3 = 5")
+    assert query.rows() == []
+    assert query.columns == query.arrow().column_names == ["o", "n", "day"]

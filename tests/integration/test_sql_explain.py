@@ -1,0 +1,132 @@
+"""Queries explained: as planned, as executed, and as runs of the command line."""
+
+import json
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import weft
+from weft.model.errors import UsageError
+
+TEXT = """
+select kind, sum(amount) as total from sales join goods using (good)
+where amount > 10 and name <> '<b>&' group by kind order by total desc limit 2
+"""
+
+
+@pytest.fixture
+def tables(tmp_path):
+    good = [n % 20 for n in range(400)]
+    sales = pa.table({"good": good, "amount": list(range(400))})
+    for part in range(4):
+        pyarrow.parquet.write_table(sales.slice(part * 100, 100), tmp_path / f"sales{part}.parquet")
+    goods = pa.table({
+        "good": list(range(20)), "kind": [n % 3 for n in range(20)], "name": [f"g{n}" for n in range(20)],
+    })  # fmt: skip
+    return {"sales": str(tmp_path / "sales*.parquet"), "goods": goods}
+
+
+def opened(tables, **options):
+    context = weft.SqlContext(workers=2, mode=options.pop("mode", "stages"), **options)
+    for name, source in tables.items():
+        context.register(name, source)
+    return context
+
+
+def test_a_plan_tells_stages_and_exchanges_and_runs_nothing(tables):
+    with opened(tables) as context:
+        found = context.sql(TEXT).explained()
+        assert found.mode == "stages"
+        assert not found.state
+        assert [each.figures for each in found.stages] == [None] * len(found.stages)
+        text = str(found)
+        assert "where amount > 10" in text
+        assert "inner join" in text
+        assert "partial aggregation by kind: sum(amount)" in text
+        assert "1 to 32 tasks, by shuffle" in text
+        assert "by the hash of kind" in text
+        assert text == context.sql(TEXT).explain()
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_the_executed_graph_stands_beside_the_planned_one(tables, backend):
+    with opened(tables, backend=backend) as context:
+        query = context.sql(TEXT)
+        found = query.explained(analyze=True)
+        assert found.state == "succeeded"
+        assert found.added == {}
+        figures = {each.stage.number: each.figures for each in found.stages}
+        assert all(one.finished == one.tasks > 0 and one.seconds > 0 for one in figures.values())
+        assert figures[len(figures) - 1].rows == 2
+        scanned = next(each for each in found.stages if each.stage.table == "goods")
+        assert scanned.figures.rows == 20
+        document = json.loads(context.sql(TEXT).explain(analyze=True, format="json"))
+        last = document["stages"][-1]
+        (exchange,) = last["receives"]
+        assert exchange["rows"] == sum(document["stages"][at]["executed"]["rows"] for at in exchange["from"])
+        assert exchange["bytes"] > 0
+        decided = [change for change in document["changes"] if change["kind"] == "manager_decided"]
+        assert any("bytes in 32 partitions" in change["seen"] for change in decided)
+        assert len(query.rows()) == 2
+
+
+def test_rows_are_those_of_the_analysed_run(tables):
+    with opened(tables) as context:
+        query = context.sql("select random() as x from goods")
+        query.explain(analyze=True)
+        assert query.rows() == query.rows()
+
+
+@pytest.mark.parametrize("text", ["select median(amount) from sales", TEXT])
+def test_a_whole_query_tells_why_and_what_it_took(tables, text):
+    with opened(tables, mode="auto" if text is TEXT else "stages") as context:
+        found = context.sql(text).explained(analyze=True)
+        assert (found.mode, found.state) == ("whole", "succeeded")
+        assert found.whole.rows == (2 if text is TEXT else 1)
+        assert found.because
+        assert "one task runs the whole query" in str(found)
+
+
+class Tags(HTMLParser):
+    """Collects the tags and the text of a page."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.text = [], ""
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        assert not {"src", "href"} & {name for name, _ in attributes}
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_html_is_one_escaped_page(tables):
+    with opened(tables) as context:
+        found = context.sql(TEXT).explained(analyze=True)
+        for page in (found.written("html"), found._repr_html_()):
+            parser = Tags()
+            parser.feed(page)
+            assert {"script", "link", "img", "b"}.isdisjoint(parser.tags)
+            assert "name <> '<b>&'" in parser.text
+            assert "bytes in 32 partitions" in parser.text
+        with pytest.raises(UsageError, match="format is 'pdf'"):
+            found.written("pdf")
+
+
+def test_runs_of_durable_contexts_are_explained_by_the_command_line(tables, tmp_path):
+    with opened(tables, durable=tmp_path / "state") as context:
+        assert len(context.sql(TEXT).rows()) == 2
+        assert context.sql("select median(amount) from sales").rows() == [(199.5,)]  # whole: no run of its own
+    command = [sys.executable, "-m", "weft", "explain", "@last", "--state-dir", str(tmp_path / "state")]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "20 rows of " in text
+    assert "bytes in 32 partitions" in text
+    document = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
+    assert document["state"] == "succeeded"
+    assert any("2 rows of" in row["executed"] for row in document["graph"])

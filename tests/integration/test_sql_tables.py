@@ -1,0 +1,293 @@
+"""Where the tables of queries come from, statements that change them, and what queries may not reach."""
+
+import os
+import signal
+import threading
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import weft
+from weft.model.errors import ForbiddenError, MissingExtraError, NotFoundError, RunCancelledError, SqlError
+from weft.queries import query as queries
+
+MODES = pytest.mark.parametrize("mode", ["whole", "stages"])
+PEOPLE = pa.table({"name": ["Ann", "Bob", "Cid"], "age": [30, 41, 29]})
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    for part in range(2):
+        pyarrow.parquet.write_table(PEOPLE.slice(part, 2 - part), tmp_path / "data" / f"{part}.parquet")
+    (tmp_path / "cities.csv").write_text("name,city\nAnn,x\nBob,y\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+# ------------------------------------------------------------------------------------------------- names in the text
+
+
+class Frame:
+    """A data frame of Polars, as far as DuckDB and Arrow see it."""
+
+    def __init__(self, table):
+        self._table = table
+
+    def __arrow_c_stream__(self, schema=None):
+        return self._table.__arrow_c_stream__(schema)
+
+
+def test_all_that_gives_arrow_streams_is_a_table():
+    rows = Frame(PEOPLE)
+    with weft.SqlContext() as context:
+        assert context.sql("SELECT max(age) FROM rows").rows() == [(41,)]
+        del rows
+
+
+@MODES
+def test_variables_of_the_caller_are_tables(mode):
+    pandas = pytest.importorskip("pandas")
+    here = PEOPLE
+    frame = pandas.DataFrame({"name": ["Ann"], "land": ["A"]})
+    with weft.SqlContext(mode=mode) as context:
+        query = context.sql("SELECT age, land FROM here JOIN frame USING (name)")
+        del here, frame
+        assert query.rows() == [(30, "A")]
+        assert context.sql("SELECT count(*) FROM PEOPLE").rows() == [(3,)]  # a global one
+        with pytest.raises(SqlError, match="frames"):
+            context.sql("FROM frames")
+        assert context.tables == []
+
+
+def test_a_table_of_the_context_comes_before_a_variable():
+    people = PEOPLE.slice(0, 1)
+    with weft.SqlContext() as context:
+        context.register("people", PEOPLE)
+        assert context.sql("SELECT count(*) FROM people").rows() == [(people.num_rows + 2,)]
+        assert context.sql("WITH frame AS (SELECT 1) SELECT count(*) FROM frame").rows() == [(1,)]
+
+
+@MODES
+def test_files_behind_from(folder, mode):
+    with weft.SqlContext(mode=mode) as context:
+        text = "SELECT city, age FROM 'data/*.parquet' JOIN 'cities.csv' USING (name) ORDER BY age"
+        assert context.sql(text).rows() == [("x", 30), ("y", 41), ("y", 41)]
+        with pytest.raises(NotFoundError, match=r"gone\.csv"):
+            context.sql("FROM 'gone.csv'")
+
+
+@MODES
+def test_urls_are_read_by_fsspec(mode):
+    fsspec = pytest.importorskip("fsspec")
+    with fsspec.open("memory://lake/people.parquet", "wb") as file:
+        pyarrow.parquet.write_table(PEOPLE, file)
+    with weft.SqlContext(mode=mode) as context:
+        context.register("people", "memory://lake/*.parquet")
+        assert context.sql("SELECT max(age) FROM people").rows() == [(41,)]
+        with pytest.raises(ForbiddenError, match="memory://other"):
+            context.sql("FROM read_parquet('memory://other/x.parquet')")
+    with weft.SqlContext(mode=mode, allow=["memory://lake"]) as context:
+        assert context.sql("SELECT min(age) FROM 'memory://lake/people.parquet'").rows() == [(29,)]
+        context.sql("FROM 'memory://lake/people.parquet'").write_parquet("memory://lake/copy.parquet")
+        assert context.sql("SELECT count(*) FROM 'memory://lake/copy.parquet'").rows() == [(3,)]
+
+
+@MODES
+def test_a_query_is_a_table_of_another(mode):
+    with weft.SqlContext(mode=mode) as context:
+        context.register("people", PEOPLE)
+        old = context.sql("SELECT * FROM people WHERE age > ?", [29])
+        assert context.sql("SELECT name FROM old ORDER BY name").rows() == [("Ann",), ("Bob",)]
+        del old
+        context.register("all_of_them", context.sql("SELECT name AS who FROM people"))
+        assert context.sql("SELECT count(who) FROM all_of_them").rows() == [(3,)]
+
+
+# ------------------------------------------------------------------------------------------------------- statements
+
+
+@MODES
+def test_tables_and_views_within_a_session(mode):
+    with weft.SqlContext(mode=mode) as context:
+        context.register("people", PEOPLE)
+        assert context.sql("CREATE TABLE sums AS SELECT sum(age) AS s, interval 3 days AS i FROM people").rows() == [
+            (1,)
+        ]
+        assert context.sql("FROM sums").types == {"s": "HUGEINT", "i": "INTERVAL"}
+        assert context.sql("INSERT INTO sums VALUES (?, NULL)", [7]).rows() == [(1,)]
+        assert context.sql("INSERT INTO sums (s) SELECT s + 1 FROM sums").rows() == [(2,)]
+        assert context.sql("SELECT s FROM sums ORDER BY s").rows() == [(7,), (8,), (100,), (101,)]
+        context.sql("CREATE VIEW old (who) AS SELECT name FROM people WHERE age > 29 ORDER BY name")
+        assert context.sql("FROM old").rows() == [("Ann",), ("Bob",)]
+        context.sql("CREATE OR REPLACE VIEW old AS SELECT 1 AS one")
+        assert context.sql("FROM old").rows() == [(1,)]
+        context.sql("CREATE TABLE typed (a INTEGER, b VARCHAR)")
+        context.sql("INSERT INTO typed SELECT 1, 'x'")
+        assert context.sql("FROM typed").rows() == [(1, "x")]
+        context.sql("DROP TABLE typed")
+        context.sql("DROP VIEW IF EXISTS typed")
+        assert context.tables == ["old", "people", "sums"]
+
+
+def test_statements_that_are_wrong():
+    with weft.SqlContext() as context:
+        context.register("people", PEOPLE)
+        context.sql("CREATE TABLE one AS SELECT 1 AS a")
+        for text, match in {
+            "CREATE TABLE one AS SELECT 2": "exists",
+            "DROP TABLE two": "no table two",
+            "INSERT INTO people VALUES ('x', 1)": "takes rows",
+            "INSERT INTO one VALUES (1, 2)": "1 column",
+            "UPDATE one SET a = 2": "UPDATE is not available",
+            "CREATE MACRO f(x) AS x": "CREATE MACRO",
+            "CREATE TABLE a.b AS SELECT 1": "several parts",
+            "CREATE TABLE t AS SELECT nme FROM people": "nme",
+        }.items():
+            with pytest.raises(SqlError, match=match):
+                context.sql(text)
+        assert context.sql("CREATE TABLE IF NOT EXISTS one AS SELECT 2").rows() == [(0,)]
+
+
+def test_a_view_reads_what_its_variables_were():
+    rows = PEOPLE
+    with weft.SqlContext() as context:
+        context.sql("CREATE VIEW v AS SELECT count(*) AS n FROM rows")
+        del rows
+        assert context.sql("FROM v").rows() == [(3,)]
+
+
+@MODES
+def test_copy_writes_below_granted_folders(folder, mode):
+    with weft.SqlContext(mode=mode, allow=[folder / "data"]) as context:
+        context.register("people", PEOPLE)
+        copied = context.sql("COPY (SELECT * FROM people WHERE age > 29) TO 'data/out.csv' (HEADER, DELIMITER ';')")
+        assert copied.rows() == [(2,)]
+        assert (folder / "data" / "out.csv").read_text() == "name;age\nAnn;30\nBob;41\n"
+        for path in ("out.csv", "data/../out.csv", "/tmp/out.csv"):
+            with pytest.raises(ForbiddenError, match="COPY"):
+                context.sql(f"COPY people TO '{path}'")
+    with weft.SqlContext() as context:  # a registered file may be read, and not replaced
+        context.register("people", "data/0.parquet")
+        with pytest.raises(ForbiddenError, match="COPY"):
+            context.sql("COPY (SELECT 1) TO 'data/0.parquet'")
+
+
+# ---------------------------------------------------------------------------------------------------------- streams
+
+
+def test_batches_come_while_the_query_runs(tmp_path):
+    with weft.SqlContext() as context:
+        query = context.sql("SELECT range AS n, range::HUGEINT AS h FROM range(100000000000)")
+        batch = next(iter(query.batches(1000)))  # all rows would not fit into memory
+        assert batch.num_rows <= 1000
+        assert query.first(3).column("n").to_pylist() == [0, 1, 2]
+        context.sql("SELECT range AS n FROM range(300000)").write_parquet(tmp_path / "n.parquet")
+        assert pyarrow.parquet.read_metadata(tmp_path / "n.parquet").num_rows == 300000
+        context.sql("SELECT 1 AS n LIMIT 0").write_parquet(tmp_path / "empty.parquet")
+        assert pyarrow.parquet.read_table(tmp_path / "empty.parquet").column_names == ["n"]
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setattr(queries, "import_module", _missing)
+    with weft.SqlContext() as context, pytest.raises(MissingExtraError, match="polars") as caught:
+        context.sql("SELECT 1").polars()
+    assert "pip install polars" in caught.value.hint
+
+
+def _missing(name):
+    raise ImportError(name)
+
+
+# ------------------------------------------------------------------------------------------------------- permissions
+
+REACHING = [
+    "SELECT * FROM read_csv('/etc/passwd')",
+    "SELECT * FROM read_text('/etc/hostname')",
+    "SELECT * FROM read_blob('/etc/hostname')",
+    "SELECT * FROM glob('/etc/*')",
+    "SELECT * FROM sniff_csv('/etc/passwd')",
+    "SELECT * FROM parquet_metadata('/etc/x.parquet')",
+    "SELECT * FROM read_json('/etc/x.json')",
+    "SELECT * FROM '/etc/x.parquet'",
+    "SELECT (SELECT count(*) FROM read_text('/etc/hostname'))",
+    "WITH t AS (FROM read_text('/etc/hostname')) FROM t",
+    "CREATE TABLE t AS FROM read_text('/etc/hostname')",
+    "CREATE VIEW t AS FROM read_text('/etc/hostname')",
+    "COPY (SELECT 1) TO '/tmp/x.csv'",
+    "ATTACH '/tmp/x.db'",
+    "ATTACH ':memory:' AS other",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "SET enable_external_access = true",
+    "SET allowed_directories = ['/']",
+    "PRAGMA threads = 1",
+    "CALL pragma_version()",
+    "EXPORT DATABASE '/tmp/x'",
+]
+
+
+@MODES
+@pytest.mark.parametrize("text", REACHING)
+def test_what_is_not_granted_is_refused(text, mode):
+    with weft.SqlContext(mode=mode) as context:
+        with pytest.raises(ForbiddenError) as caught:
+            context.sql(text).rows()
+        assert caught.value.hint
+
+
+def test_the_error_names_the_function_and_the_grant():
+    with weft.SqlContext() as context, pytest.raises(ForbiddenError, match="read_text") as caught:
+        context.sql("SELECT * FROM read_text('/etc/hostname')")
+    assert "allow=['/etc']" in caught.value.hint
+    assert "--allow /etc" in caught.value.hint
+
+
+def test_the_current_folder_gives_data_files_only(folder):
+    (folder / ".env").write_text("SECRET=1\n")
+    (folder / "link.csv").symlink_to("/etc/passwd")
+    with weft.SqlContext() as context:
+        for text in ("FROM read_text('.env')", "FROM read_csv('cities.csv')", "FROM 'link.csv'"):
+            with pytest.raises(ForbiddenError):
+                context.sql(text)
+    with weft.SqlContext(allow=["."]) as context:
+        assert context.sql("SELECT content FROM read_text('.env')").rows() == [("SECRET=1\n",)]
+
+
+# ---------------------------------------------------------------------------------------------------------- the end
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+@pytest.mark.parametrize("by", ["cancel", "ctrl-c"])
+@MODES
+def test_a_run_that_is_stopped_interrupts_the_kernel(mode, backend, by, monkeypatch):
+    """The query would take hours, so that it ends only if the kernel is interrupted."""
+    with weft.SqlContext(mode=mode, backend=backend, workers=2) as context:
+        context.register("t", pa.table({"n": range(1_000_000)}))
+        query = context.sql("SELECT sum(a.n * b.n % 7) FROM t a, t b WHERE a.n <> b.n + 1")
+        session = context.own if mode == "whole" else context.session
+        submit, stopping = session.submit, []
+
+        def stop(run):
+            while not any(vertex.executing for vertex in run.view().vertices) and not run.done:
+                threading.Event().wait(0.01)
+            if by == "cancel":
+                run.cancel("enough")
+            else:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        def begun(graph, **more):
+            run = submit(graph, **more)
+            stopping.append((run, threading.Thread(target=stop, args=[run])))
+            stopping[-1][1].start()
+            return run
+
+        monkeypatch.setattr(session, "submit", begun)
+        with pytest.raises((RunCancelledError, KeyboardInterrupt)):
+            query.arrow()
+        for run, thread in stopping:
+            thread.join(60)
+            assert run.status == "cancelled"
+        monkeypatch.undo()
+        assert context.sql("SELECT max(n) FROM t").rows() == [(999_999,)]

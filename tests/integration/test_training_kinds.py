@@ -1,0 +1,220 @@
+"""Every kind of training job and every restart policy, with real processes."""
+
+import json
+import os
+from typing import Any
+
+import pytest
+
+from tests.integration.test_training import Place, place, replica, tfjob
+from weft.frontends.training.kinds import KINDS
+from weft.runs.reading import read_run
+
+__all__ = ["place"]
+
+
+def job(kind: str, **replicas: Any) -> dict[str, Any]:
+    """Return a job of a kind; its containers get the kind's name."""
+    for spec in replicas.values():
+        for container in spec["template"]["spec"]["containers"]:
+            container["name"] = KINDS[kind].container
+    spec = {KINDS[kind].spec_key: replicas}
+    return {"apiVersion": "kubeflow.org/v1", "kind": kind, "metadata": {"name": "job"}, "spec": spec}
+
+
+ECHO = 'echo "$WEFT_REPLICA rank=$RANK of=$WORLD_SIZE paddle=$PADDLE_NNODES jax=$PROCESS_ID/$NUM_PROCESSES"'
+
+
+@pytest.mark.parametrize(
+    ("kind", "replicas", "step", "line"),
+    [
+        ("PyTorchJob", {"Master": 1, "Worker": 2}, "master", "job-master-0 rank=0 of=3 paddle= jax=/"),
+        ("XGBoostJob", {"Master": 1, "Worker": 1}, "master", "job-master-0 rank=0 of=2 paddle= jax=/"),
+        ("PaddleJob", {"Worker": 2}, "worker", "job-worker-0 rank= of= paddle=2 jax=/"),
+        ("JAXJob", {"Worker": 2}, "worker", "job-worker-0 rank= of= paddle= jax=0/2"),
+        ("TFJob", {"Worker": 1}, "worker", "job-worker-0 rank= of= paddle= jax=/"),
+    ],
+)
+@pytest.mark.parametrize("isolation", ["auto", "ports"])
+def test_each_kind_runs(kind, replicas, step, line, isolation, place: Place):
+    place.job(job(kind, **{type: replica(ECHO, count) for type, count in replicas.items()}))
+    code, out, err = place.run("--isolation", isolation)
+    assert code == 0, err
+    assert place.conditions()["Succeeded"] == "True"
+    assert place.log(step).strip() == line
+    assert f"{kind} job" in out
+
+
+def test_what_one_address_for_all_replicas_cannot_do_is_told(place: Place):
+    place.job(job("XGBoostJob", Master=replica("true"), Worker=replica("true; : job-master-0:9999", 2)))
+    code, _, err = place.run("--isolation", "ports")
+    assert code == 0, err
+    assert "each worker has a WORKER_PORT of its own" in err
+    assert "container xgboost of Worker names job-master-0" in err
+
+
+def test_a_launcher_of_mpi_enters_its_workers(place: Place):
+    """The agent stands for kubectl exec: each line of the hostfile names a worker."""
+    launch = (
+        "for host in $(cut -d' ' -f1 $OMPI_MCA_orte_default_hostfile); do "
+        '$OMPI_MCA_plm_rsh_agent $host "echo in \\$WEFT_REPLICA" || exit 1; done'
+    )
+    worker = replica("unused", 2)
+    del worker["template"]["spec"]["containers"][0]["command"]
+    place.job(job("MPIJob", Launcher=replica(launch), Worker=worker))
+    code, _, err = place.run()
+    assert code == 0, err
+    assert place.log("launcher").split("\n")[:2] == ["in job-worker-0", "in job-worker-1"]
+    assert place.alive() == []
+
+
+MATRIX = [
+    ("Always", 0, "restarts"),
+    ("Always", 1, "restarts"),
+    ("OnFailure", 1, "restarts"),
+    ("OnFailure", 0, "succeeds"),
+    ("Never", 0, "succeeds"),
+    ("Never", 1, "fails"),
+    ("ExitCode", 1, "fails"),
+    ("ExitCode", 130, "restarts"),
+    ("ExitCode", 0, "succeeds"),
+]
+
+
+@pytest.mark.parametrize(("policy", "code", "what"), MATRIX)
+def test_restart_policies(policy, code, what, place: Place):
+    """The worker ends once with a code; its second start lets the chief succeed."""
+    worker = f"if test -e once; then touch twice; sleep 600; fi; touch once; exit {code}"
+    chief = f"until test -e {'twice' if what == 'restarts' else 'once'}; do sleep 0.02; done; sleep 0.3"
+    place.job(tfjob(Chief=replica(chief), Worker=replica(worker, policy=policy)))
+    ended, _, err = place.run()
+    assert ended == (1 if what == "fails" else 0), err
+    worker_step = next(step for step in read_run(place.folder_of()).steps if step.name == "worker")
+    assert worker_step.items[0].attempts == (2 if what == "restarts" else 1)
+    assert place.alive() == []
+
+
+def test_backoff_is_counted_over_the_job(place: Place):
+    worker = replica("exit $((130 + ${HOSTNAME##*-}))", 2, policy="ExitCode")
+    place.job(tfjob({"backoffLimit": 3}, Worker=worker))
+    code, out, err = place.run()
+    assert code == 1
+    assert "backoff limit" in out + err
+    items = next(step for step in read_run(place.folder_of()).steps if step.name == "worker").items
+    assert sum(item.attempts for item in items.values()) <= 2 + 4
+
+
+@pytest.mark.parametrize(("policy", "left"), [("All", 0), ("Running", 0), ("None", 0)])
+def test_nothing_is_left_of_any_clean_pod_policy(policy, left, place: Place):
+    place.job(tfjob({"cleanPodPolicy": policy}, Chief=replica("echo hello"), PS=replica("tail -f /dev/null", 2)))
+    code, _, err = place.run()
+    assert code == 0, err
+    assert len(place.alive()) == left
+
+
+def test_init_containers_run_first_and_sidecars_end_with_the_replica(place: Place):
+    spec = replica("cat /shared-volume/made; sleep 0.2")
+    pod = spec["template"]["spec"]
+    mount = [{"name": "shared", "mountPath": "/shared-volume"}]
+    pod["volumes"] = [{"name": "shared", "emptyDir": {}}]
+    pod["containers"][0]["volumeMounts"] = mount
+    shell = ["sh", "-c"]
+    pod["containers"].append({"name": "side", "image": "e/n:1", "command": [*shell, "sleep 600"]})
+    pod["initContainers"] = [
+        {
+            "name": "first",
+            "image": "e/n:1",
+            "command": [*shell, "echo from first > /shared-volume/made"],
+            "volumeMounts": mount,
+        }
+    ]
+    place.job(tfjob(Worker=spec))
+    code, _, err = place.run("--isolation", "namespace")
+    assert code == 0, err
+    assert place.log("worker") == "from first\n"
+    assert place.alive() == []
+
+
+def test_the_containers_of_a_replica_share_its_network(place: Place):
+    serve = "import socket; s = socket.create_server(('127.0.0.1', 7777)); c, _ = s.accept(); c.sendall(b'served')"
+    ask = (
+        "import socket, time\n"
+        "for _ in range(600):\n"
+        "    try:\n"
+        "        print(socket.create_connection(('127.0.0.1', 7777), 60).recv(9).decode())\n"
+        "        break\n"
+        "    except ConnectionRefusedError:\n"
+        "        time.sleep(0.05)\n"
+    )
+    spec = replica("unused")
+    main, side = spec["template"]["spec"]["containers"][0], {"name": "side", "image": "e/n:1"}
+    main |= {"command": ["python3", "-c", ask], "lifecycle": {"postStart": {"exec": {"command": ["true"]}}}}
+    spec["template"]["spec"]["containers"].append(side | {"command": ["python3", "-c", serve]})
+    place.job(tfjob(Worker=spec))
+    code, _, err = place.run("--isolation", "namespace")
+    assert code == 0, err
+    assert place.log("worker") == "served\n"
+    assert place.alive() == []
+
+
+@pytest.mark.parametrize("isolation", ["namespace", "ports"])
+def test_a_volume_below_tmp_or_in_another_volume_has_its_place(isolation, place: Place):
+    spec = replica(
+        "cat in.txt; echo a > /tmp/weft-data/cache/x; ls /tmp/weft-data /scratch-volume; ls -d /tmp/weft*; pwd"
+    )
+    pod = spec["template"]["spec"]
+    pod["volumes"] = [{"name": name, "emptyDir": {}} for name in ("cache", "outer", "inner")]
+    pod["containers"][0]["volumeMounts"] = [
+        {"name": "cache", "mountPath": "/tmp/weft-data/cache"},
+        {"name": "outer", "mountPath": "/scratch-volume"},
+        {"name": "inner", "mountPath": "/scratch-volume/deep/inner"},
+    ]
+    (place.folder / "in.txt").write_text("found\n")
+    place.job(tfjob(Worker=spec))
+    code, out, err = place.run("--isolation", isolation)
+    assert code == 0, out + err
+    said = place.log("worker").splitlines()
+    assert said[:5] == ["found", "/scratch-volume:", "deep", "", "/tmp/weft-data:"]
+    assert said[5:] == ["cache", "/tmp/weft-data", str(place.folder)]
+    assert not os.path.lexists("/tmp/weft-data")
+
+
+def test_a_service_beside_a_job_is_found_by_its_name(place: Place):
+    serve = "import socket; s = socket.create_server(('', 7777)); c, _ = s.accept(); c.sendall(b'served'); c.close()"
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "store", "labels": {"app": "store"}},
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [
+                {
+                    "name": "store",
+                    "image": "e/n:1",
+                    "command": ["python", "-c", serve],
+                    "ports": [{"containerPort": 7777}],
+                }
+            ],
+        },
+    }
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "storage"},
+        "spec": {"selector": {"app": "store"}, "ports": [{"port": 7777}]},
+    }
+    ask = (
+        "import socket, time\n"
+        "for _ in range(200):\n"
+        "    try: print(socket.create_connection(('storage', 7777)).recv(9).decode()); break\n"
+        "    except OSError: time.sleep(0.05)\n"
+        "else: raise SystemExit('nobody answers')"
+    )
+    worker = replica("unused")
+    worker["template"]["spec"]["containers"][0]["command"] = ["python", "-c", ask]
+    one = tfjob(Worker=worker)
+    one["metadata"]["namespace"] = "default"
+    place.job(one, pod, service)
+    code, _, err = place.run("--isolation", "namespace")
+    assert code == 0, err + json.dumps([place.log("worker")])
+    assert place.log("worker") == "served\n"

@@ -1,0 +1,290 @@
+"""Which files a command runs, as far as its text tells."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from weft.frontends.pipelines.check import parse_pipeline
+from weft.frontends.pipelines.resolve import resolve_nodes
+from weft.frontends.pipelines.resolved import ResolvedStep, RunIdentity
+from weft.frontends.pipelines.scripts import Scripts, scripts_of, uncovered
+
+FILES = {
+    "train.py": "import lib.deep\nimport json, numpy\nif __name__ == '__main__':\n    import late\n",
+    "late.py": "",
+    "other.py": "",
+    "lib/__init__.py": "",
+    "lib/deep.py": "from lib import deeper\n",
+    "lib/deeper.py": "",
+    "lib/__main__.py": "from . import deeper\n",
+    "broken.py": "def (:\n",
+    "run.sh": "set -e\n# python3 other.py\npython3 lib/deep.py\n",
+    "bin/tool": "#!/usr/bin/env python3\nimport train\n",
+    "bin/train.py": "",
+    "sub/x.py": "",
+    "a b.py": "",
+    "x.pl": "",
+    "p.awk": "",
+    "use.py": "import there\n",
+    "use.sh": "python3 use.py\n",
+    "shared/there.py": "",
+    "plain": "#!/bin/sh\n. ./run.sh\n",
+}
+
+
+def scripts(folder: Path, command: str, **step: object) -> Scripts:
+    for name, text in FILES.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    lines = [f"      {line}" for line in command.splitlines()]
+    text = "\n".join(
+        ["name: p", "entry_points:", "  s:", "    command: |", *lines, *(f"    {k}: {v}" for k, v in step.items())]
+    )
+    (node,) = resolve_nodes(parse_pipeline(text, "run.yaml"), RunIdentity("run-000001", "me", str(folder)))
+    assert isinstance(node, ResolvedStep)
+    return scripts_of(node)
+
+
+TRAIN = {"train.py", "late.py", "lib/__init__.py", "lib/deep.py", "lib/deeper.py"}
+USE = {"use.py", "shared/there.py"}
+RUN = {"run.sh", "lib/deep.py"}
+
+
+@pytest.mark.parametrize(
+    ("command", "files"),
+    [
+        ("python train.py", TRAIN),
+        ("python3.11 -u -W ignore train.py --epochs 3 other.py", {*TRAIN, "other.py"}),
+        ("/opt/conda/bin/python ./train.py", TRAIN),
+        ("FOO=1 env BAR=2 nohup timeout 5 python train.py > log.txt 2>&1 &", TRAIN),
+        ("torchrun --nproc 2 train.py", TRAIN),
+        ("python -m lib", {"lib/__main__.py", "lib/__init__.py", "lib/deeper.py"}),
+        ("python -m lib.deep", {"lib/deep.py", "lib/__init__.py", "lib/deeper.py"}),
+        ("python -m json.tool x", set()),
+        ("python -c 'import late; late.run()'", {"late.py"}),
+        ("python - <<'EOF'\nimport late\nEOF\npython other.py", {"late.py", "other.py"}),
+        ("python < other.py", {"other.py"}),
+        ("python broken.py", {"broken.py"}),
+        ("python 'a b.py'", {"a b.py"}),
+        ("python a\\ b.py", {"a b.py"}),
+        ('python "other.py"', {"other.py"}),
+        ("sh ./run.sh", RUN),
+        ("bash -e run.sh | tee log", RUN),
+        (". ./run.sh", RUN),
+        ("./plain", {"plain", *RUN}),
+        ("sh -c 'sh run.sh'", RUN),
+        ("sh -ec 'sh run.sh'", RUN),
+        ("x=$(sh run.sh) && python other.py", {*RUN, "other.py"}),
+        ("if true; then python other.py; fi", {"other.py"}),
+        ("for i in 1 2; do python other.py $i; done", {"other.py"}),
+        ("cd sub && python x.py", {"sub/x.py"}),
+        ("cd sub\npython x.py", {"sub/x.py"}),
+        ("bin/tool", {"bin/tool", "bin/train.py"}),
+        ("perl x.pl other.py", {"x.pl", "other.py"}),
+        ("perl -e 'print 1' x.pl", {"x.pl"}),
+        ("echo done > other.py", set()),
+        ("echo x.pl >> x.pl; wc -l x.pl && cat late.py > other.py", {"late.py"}),
+        ("echo train # python other.py", set()),
+        ("true", set()),
+        ("test -f gone.py || true", set()),
+        ("/usr/bin/true", set()),
+        ("PYTHONPATH=shared python3 use.py", USE),
+        ('PYTHONPATH="$PWD/shared:$PYTHONPATH" python3 use.py', USE),
+        ("export PYTHONPATH=shared; cd sub; python3 ../use.py", USE),
+        ("PYTHONPATH=shared; python3 -m there", {"shared/there.py"}),
+        ("PYTHONPATH=shared sh use.sh", {"use.sh", *USE}),
+        ("PYTHONPATH=shared true; python3 use.py", {"use.py"}),
+        ("PATH=$PWD/bin:$PATH tool", {"bin/tool", "bin/train.py"}),
+        ("export PATH=bin:${PATH}\nls; tool", {"bin/tool", "bin/train.py"}),
+        ("PATH=$ELSEWHERE:$PATH ls", set()),
+        ("/usr/bin/env python3 train.py", TRAIN),
+        ("/usr/bin/timeout 5 python3 train.py", TRAIN),
+        ("timeout -s KILL 5 python3 -m lib.deep", {"lib/deep.py", "lib/__init__.py", "lib/deeper.py"}),
+        ("python3 -m cProfile train.py", TRAIN),
+        ("python3 -m trace -m lib.deep", {"lib/deep.py", "lib/__init__.py", "lib/deeper.py"}),
+        ("awk -f p.awk plain", {"p.awk", "plain", *RUN}),
+        ("sed -fp.awk --expression=1", {"p.awk"}),
+        ("duckdb < other.py", {"other.py"}),
+        ('printf "%s" x.pl', {"x.pl"}),
+        ("sh <<< 'python3 other.py'", {"other.py"}),
+        ('echo "$(python3 other.py)"', {"other.py"}),
+        ("eval python3 other.py", {"other.py"}),
+        (
+            "python3 $PWD/other.py; python3 `pwd`/late.py; python3 $(pwd)/bin/train.py",
+            {"other.py", "late.py", "bin/train.py"},
+        ),
+        ("find late.py -exec python3 other.py \\;", {"late.py", "other.py"}),
+        ('[ "$A" != 3 ] && echo no', set()),
+        ("true || [ -e other.py ]", set()),
+        ('if [ "$A" = 1 ]; then python3 other.py; fi', {"other.py"}),
+        ("[[ -n $A && $B == 1 ]] || [[ $C =~ (x|y) ]]; echo $(( $A * 2 ))", set()),
+        ("sh run.sh | tee plain", RUN),
+        ('case "$1" in a) python3 other.py;; *) x=$(sh run.sh);; esac', {*RUN, "other.py"}),
+        ("python3 other.py -o late.py; cp x.pl late.py; rm -f plain", {"other.py", "x.pl"}),
+        ("pip install python numpy", set()),
+        ("grep python $A", set()),
+    ],
+)
+def test_what_a_command_runs_is_found(tmp_path, command, files):
+    found = scripts(tmp_path, command)
+    assert {os.path.relpath(file, tmp_path) for file in found.files} == files
+    assert found.unknown == []
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("python $SCRIPT", "python $SCRIPT"),
+        ("cd /; python 'gone.py' x", "python 'gone.py' x"),
+        ('sh "$HERE/run.sh"', 'sh "$HERE/run.sh"'),
+        ('sh -c "$TODO"', 'sh -c "$TODO"'),
+        ("$TOOL --fast", "$TOOL --fast"),
+        ("./gone", "./gone"),
+        ("python *.py", "python *.py"),
+        ("python -m no_such_module", "python -m no_such_module"),
+        ("make all", "make all"),
+        ("PATH=$ELSEWHERE:$PATH tool", "tool"),
+        ("PYTHONPATH=$ELSEWHERE python3 other.py", "Python, with a PYTHONPATH that is known only when it runs"),
+        ("printf ./run.sh | sh", "sh"),
+        ("ls *.py | (xargs python3 -u)", "python3 -u"),
+        ('sh <<< "$TODO"', "sh"),
+        ('awk -f "$P" x.pl', 'awk -f "$P" x.pl'),
+        ('eval "$TODO"', 'eval "$TODO"'),
+        ("torchrun --no-python python3 $SCRIPT", "python3 $SCRIPT"),
+        ("python {{PF_LOOP_ARGUMENT}}", "python {{PF_LOOP_ARGUMENT}}"),
+    ],
+)
+def test_what_is_known_only_later_is_told(tmp_path, command, said):
+    assert scripts(tmp_path, command, loop_argument="[a.py]").unknown == [said]
+
+
+@pytest.mark.parametrize(
+    ("env", "command", "files"),
+    [
+        ("{F: p.awk}", "cat $F", {"p.awk"}),
+        ("{F: p.awk x.pl}", "cat $F", {"p.awk", "x.pl"}),
+        ("{S: train.py}", "python $S", TRAIN),
+        ("{S: train.py}", "sh -c 'python ${S}'", TRAIN),
+        ("{F: p.awk}", "env", {"p.awk"}),
+        ("{F: p.awk}", "F=x.pl; cat $F > p.awk", {"x.pl"}),
+        ("{F: p.awk}", "date > $F; cat $F", set()),
+        ("{LOG: p.awk, OUT_FILE: x.pl}", "true", set()),
+        ("{DIR: sub}", "true", {"sub"}),
+        ("{ROOT: ., OUT_DIR: sub}", "true", set()),
+    ],
+)
+def test_files_that_the_environment_of_a_step_names_count(tmp_path, env, command, files):
+    found = scripts(tmp_path, command, env=env)
+    assert {os.path.relpath(file, tmp_path) for file in found.files} == files
+    assert found.unknown == []
+
+
+@pytest.mark.parametrize(
+    ("command", "item", "files"),
+    [
+        ("cat {{PF_LOOP_ARGUMENT}}", "plain", {"plain"}),
+        ("cat {{PF_LOOP_ARGUMENT}}", "plain x.pl", {"plain", "x.pl"}),
+        ("cat {{PF_LOOP_ARGUMENT}}", "sub/*.py", {"sub/x.py"}),
+        ("cat {{PF_LOOP_ARGUMENT}}", "gone", set()),
+        ("cat {{PF_LOOP_ARGUMENT}}", ".", set()),
+        ("cat {{PF_LOOP_ARGUMENT}}", "/etc/passwd", set()),
+        ("cd sub && cat --in=$PF_LOOP_ARGUMENT.py", "x", {"sub/x.py"}),
+        ("sh -c 'tool {{PF_LOOP_ARGUMENT}}'", "sub", {"sub"}),
+        ("tool --out-dir {{PF_LOOP_ARGUMENT}}", "sub", set()),
+        ("date > {{PF_LOOP_ARGUMENT}}; cat {{PF_LOOP_ARGUMENT}}", "plain", set()),
+    ],
+)
+def test_files_that_an_item_names_count_for_it(tmp_path, command, item, files):
+    found = scripts(tmp_path, command, loop_argument="[a]")
+    by_item = [] if found.by_item is None else found.by_item.of(item)
+    assert {os.path.relpath(file, tmp_path) for file in by_item} == files
+    assert found.unknown == []
+
+
+@pytest.mark.parametrize(
+    ("env", "command", "files"),
+    [("{PYTHONPATH: shared}", "python3 use.py", USE), ("{PATH: bin}", "tool", {"bin/tool", "bin/train.py"})],
+)
+def test_folders_in_the_environment_of_a_step_are_searched(tmp_path, env, command, files):
+    found = scripts(tmp_path, command, env=env)
+    assert {os.path.relpath(file, tmp_path) for file in found.files} == files
+
+
+def test_an_inherited_pythonpath_counts_inside_of_the_project(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", f"/elsewhere:{tmp_path}/shared")
+    found = scripts(tmp_path, "python3 use.py").files
+    assert {os.path.relpath(file, tmp_path) for file in found} == USE
+
+
+def test_a_script_of_the_image_counts_with_the_image(tmp_path):
+    assert scripts(tmp_path, "python /app/train.py", docker_env="image:1") == Scripts()
+
+
+def test_files_in_a_scope_are_left_out(tmp_path):
+    files = scripts(tmp_path, "python train.py").files
+    assert [name for name, _ in uncovered(files, [f"{tmp_path}/lib", f"{tmp_path}/train.py"], str(tmp_path))] == [
+        "late.py"
+    ]
+    assert uncovered(files, [f"{tmp_path}/"], str(tmp_path)) == []
+
+
+DATA = {"data/1.txt", "data/2.txt"}
+
+
+def made_in(tmp_path: Path) -> None:
+    for name in ("data/1.txt", "data/2.txt", "data/deep/3.csv", "logs/l", "repository/.git/HEAD", "repository/x"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+
+
+@pytest.mark.parametrize(
+    ("command", "files"),
+    [
+        ("cat data/*.txt", DATA),
+        ("cat data/?.txt data/[13].txt", DATA),
+        ("cat ./data/*", {*DATA, "data/deep"}),
+        ("cd data && cat *.txt", DATA),
+        ("for f in data/*.txt; do cat $f; done", DATA),
+        ("tool --in=data/*.txt", DATA),
+        ("cat data/*.none", set()),
+        ("ls data", {"data"}),
+        ("cp -r data/ logs", {"data"}),
+        ("tar cf - data | wc -c", {"data"}),
+        ("python3 other.py --dir data", {"other.py", "data"}),
+        ("python3 other.py --dir=data --log-dir logs --out=logs -o logs", {"other.py", "data"}),
+        ("LOGS=logs tool data/deep", {"data/deep"}),
+        ("mkdir -p logs && tool data logs", {"data"}),
+        ("find data -name '*.txt'", {"data"}),
+        ("test -d data; echo data; rm -rf data; touch data; PYTHONPATH=data true", set()),
+        ("expr 2 + 3; ls no_such_folder /usr/lib", set()),
+    ],
+)
+def test_folders_and_patterns_count(tmp_path, command, files):
+    made_in(tmp_path)
+    found = scripts(tmp_path, command)
+    assert {os.path.relpath(file, tmp_path) for file in found.files} == files
+    assert found.unknown == []
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("ls .", "ls ."),
+        ("cp -r repository logs", "cp -r repository logs"),
+        ("tool data > data/log", "tool data"),
+        ("tool --dir many", "tool --dir many"),
+        ("cat many/*", "cat many/*"),
+    ],
+)
+def test_a_folder_that_cannot_count_is_told(tmp_path, command, said, monkeypatch):
+    monkeypatch.setattr("weft.frontends.pipelines.scripts._MOST_IN_FOLDER", 100)
+    monkeypatch.setattr("weft.frontends.pipelines.scripts._MOST_FILES", 100)
+    made_in(tmp_path)
+    (tmp_path / "many").mkdir()
+    for number in range(101):
+        (tmp_path / "many" / str(number)).touch()
+    found = scripts(tmp_path, command)
+    assert found.unknown == [said]
+    assert not found.files

@@ -1,0 +1,78 @@
+"""How relations are cut: which stages there are, and how rows move between them."""
+
+import duckdb
+import pytest
+
+from weft.frontends.sql.planner import Planner
+from weft.frontends.sql.stages import ExchangeKind, cut
+from weft.frontends.sql.tables import FileTable
+
+
+@pytest.fixture(scope="module")
+def planner(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
+    made = Planner(folders=[f"{folder}/"])
+    for name, rows in (("big", 1000), ("other", 900)):
+        path = folder / f"{name}.parquet"
+        query = f"SELECT i AS a, i % 7 AS b, (i % 5)::VARCHAR AS s, i / 3 AS d FROM range({rows}) t(i)"
+        duckdb.execute(f"COPY ({query}) TO '{path}' (FORMAT parquet)")
+        made.add(FileTable(name, "read_parquet", (str(path),)))
+    return made
+
+
+def moves(planner, text, *, small=0):
+    """Return for each stage its table, and the movements of what it receives."""
+    plan = cut(planner.plan(text, {}), lambda relation: 1, small=small)
+    return [(stage.table, *(str(exchange.kind) for exchange in stage.exchanges)) for stage in plan.stages]
+
+
+def test_groups_are_counted_where_rows_are_and_then_by_their_hash(planner):
+    assert moves(planner, "SELECT b, sum(a), avg(d) FROM big GROUP BY b") == [("big",), ("", "hash")]
+
+
+def test_without_groups_the_parts_go_to_one_task(planner):
+    assert moves(planner, "SELECT sum(a) FROM big WHERE b > 2") == [("big",), ("", "gather")]
+
+
+def test_distinct_values_are_made_distinct_before_they_are_counted(planner):
+    assert moves(planner, "SELECT count(DISTINCT b) FROM big") == [("big",), ("", "hash"), ("", "gather")]
+
+
+def test_aggregates_that_have_no_parts_get_all_rows_of_a_group(planner):
+    assert moves(planner, "SELECT b, stddev(a), count(DISTINCT s) FROM big GROUP BY b") == [("big",), ("", "hash")]
+
+
+def test_a_join_shuffles_both_sides_or_copies_the_small_one(planner):
+    text = "SELECT big.s, other.d FROM big JOIN other ON big.a = other.b"
+    assert moves(planner, text) == [("big",), ("other",), ("", "hash", "hash")]
+    copied = moves(planner, text, small=1)
+    assert sorted(copied) in ([("big",), ("other", "broadcast")], [("big", "broadcast"), ("other",)])
+
+
+def test_groups_by_the_key_of_a_join_need_no_further_exchange(planner):
+    text = "SELECT big.a, count(*) FROM big JOIN other ON big.a = other.a GROUP BY big.a, big.s"
+    assert moves(planner, text)[2:] == [("", "hash", "hash")]
+
+
+def test_both_sides_of_a_full_join_are_shuffled_though_one_is_small(planner):
+    text = "SELECT big.s, other.d FROM big FULL JOIN other ON big.a = other.b"
+    assert moves(planner, text, small=1)[2:] == [("", "hash", "hash")]
+
+
+def test_a_limit_asks_for_enough_rows_only(planner):
+    plan = cut(planner.plan("SELECT s FROM big WHERE b = 3 LIMIT 5 OFFSET 2", {}), lambda relation: 1, small=0)
+    assert [stage.enough for stage in plan.stages] == [7, None]
+    assert plan.stages[1].exchanges[0].kind is ExchangeKind.GATHER
+
+
+def test_a_table_that_is_used_twice_is_computed_once(planner):
+    text = "WITH x AS MATERIALIZED (SELECT b, sum(a) t FROM big GROUP BY b) SELECT * FROM x JOIN x y ON x.t = y.b"
+    found = moves(planner, text)
+    assert [table for table, *_ in found].count("big") == 1
+    assert sum("same" in stage for stage in found) == 2
+
+
+def test_windows_lie_by_their_keys_and_unions_side_by_side(planner):
+    assert moves(planner, "SELECT rank() OVER (PARTITION BY b ORDER BY a) FROM big") == [("big",), ("", "hash")]
+    union = "SELECT b, sum(a) FROM (SELECT a, b FROM big UNION ALL SELECT a, b FROM other) GROUP BY b"
+    assert moves(planner, union) == [("big",), ("other",), ("", "hash")]
