@@ -19,9 +19,12 @@ settings.register_profile("ci", common, max_examples=100)
 settings.register_profile("soak", common, derandomize=False, max_examples=10_000)
 settings.load_profile(PROFILE)
 
-# A shell starts what runs in the background deaf to Ctrl-C, and its children inherit that; the tests send it.
+# A shell starts what runs in the background deaf to Ctrl-C, and `nohup` deaf to a hang-up; children inherit both, and
+# the tests send both.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session", autouse=True)
