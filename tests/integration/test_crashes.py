@@ -129,6 +129,22 @@ def test_a_stopped_worker_is_replaced_without_a_timeout(tmp_path):
         assert not is_stopped(frozen[0])
 
 
+def closes_all(_item):
+    """Close the descriptors of the process, as programs do that mean to become a daemon."""
+    os.closerange(3, 1024)
+    time.sleep(DEADLINE_S)
+
+
+def test_a_task_that_closes_the_socket_of_its_worker_is_told_so():
+    with weft.Session("processes", workers=2, backups=False) as session:
+        graph = weft.Graph("closes")
+        graph.map(closes_all, [1], name="closes")
+        run = session.submit(graph)
+        with pytest.raises(weft.TaskError, match="closed the socket of its worker"):
+            run.result(DEADLINE_S)
+    assert "out of memory" not in "\n".join(run.story())
+
+
 def test_a_worker_whose_task_holds_the_gil_is_not_frozen():
     with weft.Session("processes", workers=1, frozen_s=0.1) as session:
         graph = weft.Graph("busy")

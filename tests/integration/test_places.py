@@ -307,6 +307,21 @@ def test_a_project_whose_scripts_lie_above_its_pipeline_moves_as_a_whole(tmp_pat
     assert not (top / ".pipeline" / RUN).exists()
 
 
+def test_a_project_that_moves_away_from_its_background_run_takes_it_along(tmp_path):
+    place = Place(tmp_path / "A")
+    one = "touch began; until test -e release; do sleep 0.01; done"
+    second = {"deps": "one", "command": "echo 2 > {{out}}", "artifacts": {"output": ["out"]}}
+    place.write({"one": {"command": one}, "two": second})
+    assert place.weft("run", "-d", "run.yaml")[0] == 0
+    until((place.folder / "began").exists)
+    other = place.moved(tmp_path / "B")
+    (other.folder / "release").touch()
+    until(lambda: "failed" in other.weft("ls")[1])
+    assert "was moved or deleted" in other.weft("show", "1")[1]
+    until(lambda: not other.weft("resume", "1")[0])
+    assert not (tmp_path / "A").exists()
+
+
 def works(*words: object) -> bool:
     return subprocess.run([*map(str, words)], capture_output=True, check=False).returncode == 0
 

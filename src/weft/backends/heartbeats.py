@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _CHECKS: Final = 5
 """Checks in `frozen_s`."""
+_PF_EXITING: Final = 0x4
+"""The flag in `/proc/PID/stat` of a process that ends (`include/linux/sched.h`)."""
 _SILENT: Final = 3
 """Checks without a new count after which a process is silent; the first one needs a count to compare with."""
 
@@ -55,3 +57,13 @@ def is_stopped(pid: int) -> bool:
             return file.read().rpartition(b") ")[2][:1] == b"T"
     except OSError:
         return False
+
+
+def is_ending(pid: int) -> bool:
+    """Whether a process has begun to end or is gone: the kernel sets PF_EXITING before it closes the sockets."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b") ")[2].split()
+    except OSError:
+        return True
+    return fields[0] in b"ZX" or bool(int(fields[6]) & _PF_EXITING)

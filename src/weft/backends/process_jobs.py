@@ -57,7 +57,7 @@ class WorkerConnection:
     """One worker process as seen from the session. `lock` guards the page, `current` and the outbox.
 
     `paths` is the part of its `sys.path` that the session sent. `born_at` is the time of its first message. `reason` is
-    why the session ends it; `frozen`: because it was stopped.
+    why the session ends it; `blamed`: its task is the cause.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class WorkerConnection:
         self.dead = False
         self.born_at: float | None = None
         self.reason = ""
-        self.frozen = False
+        self.blamed = False
         self.codes: set[int] = set()
         self.cones: set[int] = set()
         self.sent: dict[int, list[Any]] = {}

@@ -23,7 +23,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.backends.heartbeats import Heartbeats, is_stopped
+from weft.backends.heartbeats import Heartbeats, is_ending, is_stopped
 from weft.backends.helpers import LAST_ACTION_S
 from weft.backends.local import GRACE_S, LocalBackend, abandon, crashed, lease_bytes
 from weft.backends.nursery import CLOSING_S, Nursery, exit_text, take_peak
@@ -400,7 +400,11 @@ class Processes(LocalBackend):
             # The nursery reports the ends of workers; a worker that closed its socket is of no use either.
             self._selector.unregister(conn.sock)
             conn.dead = True
-            self._kill(conn, conn.reason)
+            if not conn.reason and conn.number in self._pids and not is_ending(self._pids[conn.number]):
+                conn.blamed = True
+                self._kill(conn, "its process closed the socket of its worker, as `os.closerange` does")
+            else:
+                self._kill(conn, conn.reason)
             return False
         for message in conn.inbox.feed(data):
             self._take(conn, message)
@@ -604,7 +608,7 @@ class Processes(LocalBackend):
             counts[_NURSERY] = 0
         for number in self._heartbeats.silent(counts):
             if number != _NURSERY and is_stopped(self._pids[number]):
-                conns[number].frozen = True
+                conns[number].blamed = True
                 self._kill(conns[number], "its process was stopped and did not continue")
             elif number != _NURSERY and _is_alive(self._pids[number]):
                 continue
@@ -631,7 +635,7 @@ class Processes(LocalBackend):
             else:
                 while self._read(conn):
                     pass
-                self._lost(conn, conn.reason or exit_text(about), crashed=conn.frozen or not conn.reason)
+                self._lost(conn, conn.reason or exit_text(about), crashed=conn.blamed or not conn.reason)
                 self._replace()
 
     def _nursery_lost(self, nursery: Nursery) -> None:

@@ -58,6 +58,7 @@ _NO_WRITES: Final = (
 _NO_SHARED: Final = (sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP)
 WHAT_CAN_GO: Final = "Old runs go with `weft delete RUN`, kept results with `weft cache gc --max-size 0`."
 """The advice for a full disk."""
+_MOVE_BACK: Final = "Move it back, or give the command where it is now: a run is resumed there with `weft resume`."
 _MAKE_ROOM: Final = f"Free space on this disk. {WHAT_CAN_GO}"
 _VERSION: Final = "SELECT value FROM weft_about WHERE key = 'version'"
 _OF_SQLITE: Final = " WITHOUT ROWID"
@@ -444,10 +445,15 @@ class Database:
             return
         path = self._lock_path
         try:
-            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self._known is None and not self._writers:  # a folder that is gone later was moved, with the file
+                self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             found = f"{self.what} in {self.where} cannot be opened: {error.strerror}"
+            if error.errno == errno.ENOENT:
+                raise ConflictError(
+                    f"the folder {self.file.parent} was moved or deleted while it was in use", hint=_MOVE_BACK
+                ) from None
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise DiskFullError(found, hint=_MAKE_ROOM) from None
             if advice := limit_advice(error):

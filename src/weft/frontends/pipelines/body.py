@@ -419,6 +419,12 @@ def make_room(root: str, outputs: Iterable[str], step: str) -> None:
             finally:
                 os.close(parent)
         except OSError as error:
+            if not os.path.isdir(root):
+                raise TaskError(
+                    f"step {step} cannot start: the folder {root}, in which it works, was moved or deleted",
+                    task=step,
+                    hint="Resume the run where the folder is now: weft resume RUN.",
+                ) from None
             message = f"step {step} cannot start: no room can be made for its output {output}: {error.strerror}"
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise DiskFullError(message, hint="Free space on this disk.") from None
