@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from weft.engine.replay import Tape
     from weft.graph.logical import LogicalGraph
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 """The schema number of snapshots: another one when a declared field is renamed or changes its meaning."""
 
 _Fields = dict[str, Any]

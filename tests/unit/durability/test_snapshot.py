@@ -108,5 +108,6 @@ def test_a_snapshot_names_no_module_whose_classes_it_holds():
 
 def test_a_snapshot_of_another_schema_is_refused():
     data = snapshot.dump(graph(), replayed(Tape()))
-    with pytest.raises(ConflictError, match="it is of schema 2, and this version reads schema 1"):
-        snapshot.load(pickle.dumps({"schema": 2}) + data, graph(), {}, Tape())
+    other = snapshot.SCHEMA + 1
+    with pytest.raises(ConflictError, match=f"it is of schema {other}, and this version reads schema {snapshot.SCHEMA}"):
+        snapshot.load(pickle.dumps({"schema": other}) + data, graph(), {}, Tape())

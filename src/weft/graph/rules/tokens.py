@@ -10,13 +10,16 @@ from weft.model.errors import GraphError
 
 
 def check_held_tokens(graph: LogicalGraph, edges: Iterable[Edge]) -> None:
-    """Raise GraphError for a vertex that waits for tokens which its services hold until it has ended."""
+    """Raise GraphError for a vertex that waits for tokens which its services hold until it has ended.
+
+    A controlled service does not count: its controller may end it before.
+    """
     if not graph.limits:
         return
     held: dict[str, dict[str, list[tuple[str, int]]]] = {}
     for edge in edges:
         src = graph.vertices[edge.src]
-        if src.kind is VertexKind.SERVICE and edge.dst in graph.vertices:
+        if src.kind is VertexKind.SERVICE and not src.controlled and edge.dst in graph.vertices:
             for token, count in _tokens(src, _running(edge, src)):
                 held.setdefault(edge.dst, {}).setdefault(token, []).append((edge.src, count))
     for id, by_token in held.items():
