@@ -179,26 +179,30 @@ class Loop:
             self.slots.join(job.id, job.shared)
             if may_wait and len(self.jobs) > 1 and not self.pool.idle and not self.slots.grows:
                 self._wait_for_turn(job, now)
-                return
-            if job.shared is not None:
-                job.shared.begin(self, job)
-            if job.graph.controller is not None:
-                self._queue.append((job.id, (ClockSet(now, self.clock.wall()),)))
-            if pending is not None:
-                self._queue.append((job.id, tuple(job.inspector.losses(now))))
-                for vertex, indices in (gone or {}).items():
-                    for lo, hi in runs(indices):
-                        self._queue.append((job.id, (OutputLost(now, vertex, lo, hi, "its file is gone"),)))
-            self._queue.append((job.id, tuple(self.slots.joined())))
-            if pending is None:
-                known = self._estimates.of(job.graph.vertices)
-                self._queue.append((job.id, (JobSubmitted(now, tuple(job.given), known),)))
             else:
-                for command in pending.commands:
-                    if type(command) is SetTimer:
-                        command = command._replace(at=now + max(0.0, command.at - pending.now))
-                    self._do[type(command)](job, command)
-        self.drain()
+                self._begin(job, now, pending, gone or {})
+        self.drain()  # of the reports too that came meanwhile: their threads do not wait for the lock
+
+    def _begin(self, job: JobRun, now: float, pending: Pending | None, gone: Mapping[str, Iterable[int]]) -> None:
+        """Queue the first events of a job, and carry out its pending commands."""
+        if job.shared is not None:
+            job.shared.begin(self, job)
+        if job.graph.controller is not None:
+            self._queue.append((job.id, (ClockSet(now, self.clock.wall()),)))
+        if pending is not None:
+            self._queue.append((job.id, tuple(job.inspector.losses(now))))
+            for vertex, indices in gone.items():
+                for lo, hi in runs(indices):
+                    self._queue.append((job.id, (OutputLost(now, vertex, lo, hi, "its file is gone"),)))
+        self._queue.append((job.id, tuple(self.slots.joined())))
+        if pending is None:
+            known = self._estimates.of(job.graph.vertices)
+            self._queue.append((job.id, (JobSubmitted(now, tuple(job.given), known),)))
+            return
+        for command in pending.commands:
+            if type(command) is SetTimer:
+                command = command._replace(at=now + max(0.0, command.at - pending.now))
+            self._do[type(command)](job, command)
 
     def _wait_for_turn(self, job: JobRun, now: float) -> None:
         """Put a job behind those that wait for workers, without a master."""
@@ -280,9 +284,10 @@ class Loop:
                 self._lock.release()
 
     def settle(self) -> None:
-        """Wait until no thread drains the queue."""
+        """Wait until no thread drains the queue, and the queue is empty."""
         with self._lock:
             pass
+        self.drain()  # of what came while this thread had the lock
 
     def _tick(self) -> None:
         queue = self._queue

@@ -10,6 +10,7 @@ import pytest
 
 import weft
 from weft.model.errors import NotFoundError, TaskError, UsageError
+from weft.runtime.loop import Loop
 
 DEADLINE_S = 30.0
 
@@ -165,3 +166,26 @@ def test_a_listener_that_raises_fails_its_run_and_no_other(session, at):
         assert run.results()[node] == [1, 2]
         assert any(message in str(each.message) for each in told)
     assert session.run(graph)[node] == [1, 2]
+
+
+def test_a_report_that_comes_while_a_job_is_put_behind_others_is_not_lost(monkeypatch):
+    gate, loops = threading.Event(), []
+    wait_for_turn = Loop._wait_for_turn
+
+    def slow(loop, job, now):
+        """Hold the lock of the loop until the worker has reported."""
+        wait_for_turn(loop, job, now)
+        gate.set()
+        loops.append(loop)
+        wait_until(lambda: loop._queue)
+
+    monkeypatch.setattr(Loop, "_wait_for_turn", slow)
+    with weft.Session(backend="threads", workers=1) as session:
+        first = weft.Graph()
+        first.map(lambda _: gate.wait(DEADLINE_S), [1])
+        running = session.submit(first)
+        wait_until(lambda: running.status == "running")
+        second = weft.Graph()
+        node = second.map(double, [1])
+        assert session.submit(second).result(DEADLINE_S)[node] == [2]
+    assert loops, "the second job waited for no turn"
