@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,7 @@ def weft(arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     code = "import sys; from weft.cli.main import main; sys.exit(main())"
     env = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments.split()],
+        [sys.executable, "-c", code, *shlex.split(arguments)],
         cwd=cwd,
         env=env | {"PYTHONPATH": str(SOURCE)},
         capture_output=True,
@@ -89,27 +90,37 @@ def test_the_readme_shows_what_the_commands_print(clone):
     for screen in screens:
         command, _, shown = screen.removeprefix("$ weft ").partition("\n")
         answer = weft(command, clone)
-        assert plain(shown) == plain(answer.stdout or answer.stderr)
+        both = answer.stdout + answer.stderr if command.startswith("sql ") else answer.stdout or answer.stderr
+        assert plain(shown) == plain(both)
 
 
 def programs() -> dict[str, tuple[str, str]]:
-    """The programs of the first page by what they import, each with the screen that follows it."""
+    """The programs of the first page by the part of Weft that they use, each with the screen that follows it."""
     block = r"((?:(?!```).*\n)*)```\n"
     found = re.findall(rf"^```python\n{block}\n```console\n{block}", (ROOT / "README.md").read_text(), re.MULTILINE)
-    return {re.findall(r"import (weft\S*)", program)[0]: (program, shown) for program, shown in found}
+    return {"weft.sql" if "weft.sql(" in one[0] else re.findall(r"import (weft\S*)", one[0])[0]: one for one in found}
 
 
 @pytest.mark.parametrize(
-    ("module", "backend"), [("weft", ""), ("weft", '"processes", '), ("weft.tensor", ""), ("weft.remote", "")]
+    ("module", "backend"),
+    [("weft", ""), ("weft", '"processes", '), ("weft.sql", ""), ("weft.tensor", ""), ("weft.remote", "")],
 )
-def test_the_readme_shows_what_its_programs_print(tmp_path, module, backend):
+def test_the_readme_shows_what_its_programs_print(clone, module, backend):
     program, shown = programs()[module]
-    (tmp_path / "program.py").write_text(program.replace("Session(", f"Session({backend}"))
+    (clone / "program.py").write_text(program.replace("Session(", f"Session({backend}"))
     env = os.environ | {"PYTHONPATH": str(SOURCE)}
     answer = subprocess.run(
-        [sys.executable, "program.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
+        [sys.executable, "program.py"], cwd=clone, env=env, capture_output=True, text=True, timeout=120
     )
     assert (answer.stdout, answer.stderr) == (shown, "")
+
+
+def test_the_examples_of_sql_run_as_their_page_says(clone):
+    shutil.copytree(ROOT / "examples" / "sql", clone / "examples" / "sql")
+    commands = re.findall(r"^weft (sql .+)$", (clone / "examples" / "sql" / "README.md").read_text(), re.MULTILINE)
+    for command, rows in zip(commands, (4, 5), strict=True):
+        answer = weft(command, clone)
+        assert (answer.returncode, answer.stderr) == (0, f"{rows} rows\n")
 
 
 def test_the_yaml_of_the_page_on_pipelines_is_read():

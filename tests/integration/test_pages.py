@@ -34,6 +34,7 @@ def test_all_blocks_of_a_page_run_in_one_go(tmp_path, name):
         pytest.importorskip("pyarrow_hotfix")
         if not entry_points(group="ibis.backends", name="weft"):
             pytest.skip("this installation of Weft is older than its entry point for Ibis")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "book.py").write_text("\n".join(blocks(PAGES[name])))  # one page imports this module by name
     env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     answer = subprocess.run(
