@@ -109,5 +109,7 @@ def test_a_snapshot_names_no_module_whose_classes_it_holds():
 def test_a_snapshot_of_another_schema_is_refused():
     data = snapshot.dump(graph(), replayed(Tape()))
     other = snapshot.SCHEMA + 1
-    with pytest.raises(ConflictError, match=f"it is of schema {other}, and this version reads schema {snapshot.SCHEMA}"):
+    with pytest.raises(
+        ConflictError, match=f"it is of schema {other}, and this version reads schema {snapshot.SCHEMA}"
+    ):
         snapshot.load(pickle.dumps({"schema": other}) + data, graph(), {}, Tape())
