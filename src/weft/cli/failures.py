@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,6 +38,8 @@ def report(error: WeftError, context: CommandContext, *, as_json: bool) -> int:
 
 def report_crash(error: Exception, context: CommandContext, *, as_json: bool) -> int:
     """Print a fault of Weft in one sentence, write its traceback to a file, and return its exit code."""
+    import traceback  # faults of Weft are rare
+
     what = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
     try:
         file = _keep(error, context)
@@ -50,6 +51,8 @@ def report_crash(error: Exception, context: CommandContext, *, as_json: bool) ->
 
 
 def _keep(error: Exception, context: CommandContext) -> Path:
+    import traceback
+
     from weft._version import __version__
     from weft.store.places import STATE_NAME
     from weft.store.state import StateRoot, safe_exclusive, user_state_folder

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
 from msgspec import Struct
 
-from weft.cli.replicas import report_text
 from weft.cli.tables import clean, duration, look, moment, one_line, unicode_ok
 from weft.model.ids import loop_item
 from weft.runs.records import RunTimes
@@ -313,6 +312,8 @@ class ReplicaTable(StepTable):
 
 def _reports(jobs: Sequence[Mapping[str, Any]], rows: Collection[str]) -> dict[str, list[str]]:
     """Return the lines of the last reports, by the names of the groups of replicas."""
+    from weft.cli.replicas import report_text  # few jobs report
+
     found: dict[str, list[str]] = {}
     for job in jobs:
         for name, report in job.get("reports", {}).items():

@@ -16,7 +16,6 @@ import yaml
 from msgspec import Struct, field
 
 from weft.documents.problems import FilePosition, show
-from weft.documents.yaml_hints import yaml_hint
 from weft.model.errors import InputLimitError
 
 if TYPE_CHECKING:
@@ -119,6 +118,8 @@ def _feed(text: str, builder: _Builder) -> None:
         for event in yaml.parse(text, Loader=_LOADER):
             builder.take(event)
     except yaml.MarkedYAMLError as error:
+        from weft.documents.yaml_hints import yaml_hint  # most files are YAML
+
         where = _position(error.problem_mark or error.context_mark)
         context = None if error.context_mark is None else _position(error.context_mark)
         problem = error.problem or error.context or ""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.engine.explain import shown
 from weft.engine.machines.task import TaskState
 from weft.engine.text import text_of
 from weft.graph.logical import Role
@@ -25,6 +24,8 @@ def story(core: Core, subject: str) -> tuple[str, ...]:
     """Return the history of a vertex, a task (`vertex[3]`), a worker (`worker 2`), a bubble, or "" for the whole
     job.
     """
+    from weft.engine.explain import shown  # most jobs tell nothing
+
     lines = [
         f"{note.at - core.started_at:10.6f}s  {shown(core, note.subject)}: {text_of(note)}"
         for note in notes(core, subject)

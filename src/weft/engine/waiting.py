@@ -10,7 +10,6 @@ from collections import Counter
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from weft.engine.explain import planned_width, shown
 from weft.engine.machines.bubble import BubbleState
 from weft.engine.machines.vertex import ENDED
 from weft.engine.notes import NoteKind
@@ -127,6 +126,8 @@ def _of_stage(core: Core, stage: Stage, index: int | None, now: float | None) ->
 
 def _wait(core: Core, stage: Stage, which: Sequence[int], kind: str, text: str, request: int = 0) -> Wait:
     """Make a reason of some tasks: the subject is the task if there is one, and else the vertex."""
+    from weft.engine.explain import shown  # most jobs explain nothing
+
     alone = len(which) == 1 and stage.n > 1
     name = shown(core, task_name(stage.id, which[0])) if alone else stage.vertex.shown
     if not alone and stage.n > 1:
@@ -135,6 +136,8 @@ def _wait(core: Core, stage: Stage, which: Sequence[int], kind: str, text: str, 
 
 
 def _unknown_width(core: Core, stage: Stage) -> tuple[str, str]:
+    from weft.engine.explain import planned_width
+
     width = planned_width(stage.vertex)
     sources = [link.src.vertex.shown for link in _links(stage) if link.src.status not in ENDED]
     after = f", which follows from {_listed(sources)}" if sources else ""
@@ -180,6 +183,8 @@ def _last_failure(core: Core, stage: Stage, index: int) -> str:
 
 def _undecided(core: Core, stage: Stage, *, ready: bool) -> str:
     """Return the choices that a stage waits for; those of helpers only if its inputs are ready."""
+    from weft.engine.explain import shown
+
     rows = [row for row in core.branched.get(stage.id, ()) if not row.taken]
     made = [(row.choice.id, core.by_id[row.choice.decider].vertex) for row in rows]
     deciders = [f"{shown(core, id)}, which {by.shown} makes" for id, by in made if by.role is Role.OWN]

@@ -8,12 +8,9 @@ asks the engine to send its SIGTERM, since the processes of a container need not
 
 from __future__ import annotations
 
-import csv
 import io
 import os
 import re
-import secrets
-import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -44,6 +41,8 @@ class ContainerEngine(Struct, frozen=True):
     @classmethod
     def find(cls, kind: str) -> ContainerEngine:
         """Return the engine of a kind. NotFoundError: it is not installed, or does not answer."""
+        import shutil  # it loads all formats of archives, and most jobs need no container
+
         program = shutil.which(kind)
         if program is None:
             raise NotFoundError(f"{kind} is not installed here", hint=f"Install {kind}, or see: docker_env in settings")
@@ -153,7 +152,9 @@ def in_container(
     the values are in the environment of the engine, so that process lists do not show them. Without a remainder the
     image runs its own entry point. `name` is the command in messages.
     """
-    called = f"weft-{re.sub(r'[^A-Za-z0-9_.-]', '-', name)[:60]}-{secrets.token_hex(6)}"
+    from secrets import token_hex
+
+    called = f"weft-{re.sub(r'[^A-Za-z0-9_.-]', '-', name)[:60]}-{token_hex(6)}"
     user = os.getuid(), os.getgid()
     argv = [settings["program"], "run", "--rm", "--init", "--name", called, "--label", f"{LABEL}={settings['run']}"]
     if user[0] != 0:
@@ -248,6 +249,8 @@ def _bind(source: str, target: str, *, read_only: bool) -> list[str]:
 
 def _fields(*fields: str) -> str:
     """Return the fields of an option as one CSV line, the engine's format: paths may contain commas."""
+    import csv
+
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(fields)
     return line.getvalue()

@@ -10,7 +10,6 @@ missing inside a mounted folder is created there and remains, as with container 
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
@@ -151,11 +150,20 @@ def _by_target(mounts: Sequence[BindMount]) -> dict[str, BindMount]:
     return {target: found[target] for target in sorted(found, key=lambda path: path.split("/"))}
 
 
+def _places(program: str) -> list[str]:
+    return [program] if "/" in program else [os.path.join(folder, program) for folder in os.get_exec_path()]
+
+
+def _is_program(path: str) -> bool:
+    # As `shutil.which`, whose module loads all formats of archives; each job with namespaces comes here.
+    return os.path.isfile(path) and os.access(path, os.X_OK)
+
+
 @lru_cache(maxsize=4)
 def _needed(program: str) -> tuple[str, ...]:
     """Return the files that a program needs to start: the program and the C library."""
     found = []
-    path = shutil.which(program)
+    path = next(filter(_is_program, _places(program)), None)
     if path is not None:
         found += [os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)), os.path.realpath(path)]
     with suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -108,11 +106,12 @@ class Sandbox(Struct, frozen=True, kw_only=True):
 
     def encoded(self) -> dict[str, Any]:
         """Return the fields for the guardian: paths and names as bytes, addresses as 4 bytes."""
+        encoding = "ascii" if self.host.isascii() else "idna"  # the tables of IDNA take long to load
         return {
             "user": os.fsencode(self.user),
             "network": b"/proc/%d/ns/net" % self.beside if self.beside else os.fsencode(self.network),
             "shared": bool(self.beside),
-            "host": self.host.encode("idna"),
+            "host": self.host.encode(encoding),
             "index": self.index,
             "address": IPv4Address(self.address).packed,
             "prefix": SUBNET.prefixlen,
@@ -305,7 +304,7 @@ class NamespaceNetwork:
         self._mounts: tuple[BindMount, ...] = ()
         self._gateway = ""
         self._outside: subprocess.Popen[bytes] | None = None
-        outside = shutil.which(OUTER_PROGRAM) if spec.outer else ""
+        outside = _program(OUTER_PROGRAM) if spec.outer else ""
         if outside is None:
             message = (
                 f"replicas in namespaces reach the network outside through {OUTER_PROGRAM}, which is not installed"
@@ -454,8 +453,10 @@ class ContainerNetwork:
         prefix = next((one for one in (22, 16) if len(spec.members) < (1 << (32 - one)) - FIRST_ENGINE_ADDRESS), 0)
         if not prefix:
             raise UsageError(f"a network of containers has at most {(1 << 16) - FIRST_ENGINE_ADDRESS:,} members")
+        from secrets import token_hex  # jobs without containers need none
+
         self._engine, self._run = engine, spec.run
-        self._name = f"weft-{secrets.token_hex(6)}"
+        self._name = f"weft-{token_hex(6)}"
         self._written: list[Path] = []
         tries = str(int((spec.grace_s + _REMOVAL_S) / _REMOVER_PAUSE_S))
         words = (engine.program, f"{LABEL}={spec.run}", self._name, tries)
@@ -512,9 +513,11 @@ class ContainerNetwork:
 
     def _make(self, prefix: int) -> IPv4Network:
         """Make the network in a free range of addresses."""
+        from secrets import randbelow
+
         why = ""
         for _ in range(_MOST_RANGES):
-            number = ENGINE_ADDRESSES + secrets.randbelow(1 << 22)
+            number = ENGINE_ADDRESSES + randbelow(1 << 22)
             subnet = IPv4Network((number >> (32 - prefix) << (32 - prefix), prefix))
             why = self._engine.make_network(self._name, str(subnet), self._run)
             if not why:
@@ -607,6 +610,12 @@ def hold_memory(user: str, sizes: Mapping[str, int]) -> subprocess.Popen[bytes]:
         message = f"volumes in memory cannot be made here: {_reason(answer)}"
         raise NotFoundError(message, hint="Use isolation ports, or leave out medium: Memory.")
     return holder
+
+
+def _program(name: str) -> str | None:
+    import shutil  # it loads all formats of archives
+
+    return shutil.which(name)
 
 
 def _start_sandbox(*words: str) -> subprocess.Popen[bytes]:

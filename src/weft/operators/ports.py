@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import random
 import socket
 import threading
 from typing import Final
@@ -32,6 +31,8 @@ class PortTable:
 
     def reserve(self) -> int:
         """Return a free port and keep it. NotFoundError: there is none."""
+        import random  # jobs in namespaces reserve no ports
+
         with self._lock:
             self._open()
             count = LAST_PORT - FIRST_PORT + 1

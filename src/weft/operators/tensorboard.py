@@ -6,7 +6,6 @@ It serves at the loopback address only, and ends with its owner: a guardian runs
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -40,6 +39,8 @@ def find_tensorboard(folders: Sequence[str]) -> list[str]:
 
     In each place the program goes before the module of a Python there. NotFoundError: there is none.
     """
+    import shutil  # it loads all formats of archives
+
     own = os.path.dirname(sys.executable)
     path = [one for one in os.environ.get("PATH", os.defpath).split(os.pathsep) if one]
     places = [*folders, os.pathsep.join(path), own]
@@ -57,6 +58,8 @@ def find_tensorboard(folders: Sequence[str]) -> list[str]:
 
 
 def _pythons(places: Iterable[str]) -> Iterator[str]:
+    import shutil
+
     known = set()
     for place in places:
         python = shutil.which("python", path=place) or shutil.which("python3", path=place)

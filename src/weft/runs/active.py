@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import queue
 import shlex
-import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -444,6 +443,8 @@ class ActiveRun:
 
     def discard(self) -> None:
         """Remove a run that was never started, with all its files."""
+        import shutil  # few runs are discarded
+
         folder, catalog = self.folder, self.stack.catalog
         self.close()
         shutil.rmtree(folder, ignore_errors=True)

@@ -311,7 +311,10 @@ def _remove_tree(folder: Path) -> None:
             for name in files:
                 os.unlink(name, dir_fd=fd)
             for name in folders:
-                os.rmdir(name, dir_fd=fd)
+                try:
+                    os.rmdir(name, dir_fd=fd)
+                except NotADirectoryError:  # a link to a folder
+                    os.unlink(name, dir_fd=fd)
         os.rmdir(folder)
     except OSError:
         import shutil  # it takes long to load, and seldom removes more

@@ -50,6 +50,21 @@ def test_no_library_reads_the_command_line(tmp_path):
     assert not set(modules.split()) & {"argparse", "click", "cyclopts", "numpy", "pyarrow", "rich", "sqlalchemy"}
 
 
+def test_a_job_loads_neither_explanations_nor_plans(tmp_path):
+    container = {"name": "tensorflow", "image": "example/none:1", "command": ["true"]}
+    worker = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
+    job = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "job"}}
+    (tmp_path / "job.yaml").write_text(json.dumps(job | {"spec": {"tfReplicaSpecs": {"Worker": worker}}}))
+    code = "import sys; from weft.cli.main import main; print(main()); print(*sys.modules)"
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), "HOME": str(tmp_path)}
+    command = [sys.executable, "-c", code, "run", "job.yaml", "-q"]
+    answer = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
+    _, code_line, modules = answer.stdout.splitlines()
+    assert code_line == "0"
+    seldom = {"weft.documents.yaml_hints", "weft.engine.explain", "weft.frontends.training.planning"}
+    assert not set(modules.split()) & (seldom | {"secrets"})
+
+
 @pytest.mark.parametrize("words", [["ls"], ["show", "@last", "--json"]])
 def test_a_folder_that_is_gone(tmp_path, words):
     (tmp_path / "gone").mkdir()

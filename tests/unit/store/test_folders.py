@@ -10,7 +10,17 @@ import pytest
 
 from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, UsageError
 from weft.store import folders
-from weft.store.folders import OpenFolders, OwnerLock, RunFolders, is_owned, safe_open, sweep, sweep_runs, user_root
+from weft.store.folders import (
+    OpenFolders,
+    OwnerLock,
+    RunFolders,
+    is_owned,
+    remove_folder,
+    safe_open,
+    sweep,
+    sweep_runs,
+    user_root,
+)
 
 
 @pytest.fixture
@@ -324,3 +334,15 @@ class TestOpenFolders:
     def test_only_plain_names_are_taken(self, tmp_path, names):
         with closing(OpenFolders()) as folders, pytest.raises(ForbiddenError):
             folders.make(str(tmp_path), names)
+
+
+# ------------------------------------------------------------------------------------------------------------ removal
+
+
+def test_a_removed_folder_leaves_what_its_links_lead_to(tmp_path):
+    (tmp_path / "kept" / "inner").mkdir(parents=True)
+    (tmp_path / "gone" / "sub").mkdir(parents=True)
+    (tmp_path / "gone" / "link").symlink_to(tmp_path / "kept")
+    (tmp_path / "gone" / "sub" / "link").symlink_to(tmp_path / "kept" / "inner")
+    remove_folder(tmp_path / "gone")
+    assert [path.name for path in tmp_path.rglob("*")] == ["kept", "inner"]

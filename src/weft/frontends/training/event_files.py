@@ -13,6 +13,7 @@ import re
 import stat
 import struct
 from collections.abc import Iterator
+from functools import cache
 from typing import Final, NamedTuple
 
 MOST_RECORD_BYTES: Final = 1 << 20
@@ -157,6 +158,7 @@ class EventFile:
 # ---------------------------------------------------------------------------------------------------------- checksums
 
 
+@cache
 def _table() -> tuple[int, ...]:
     found = []
     for byte in range(256):
@@ -166,14 +168,11 @@ def _table() -> tuple[int, ...]:
     return tuple(found)
 
 
-_TABLE: Final = _table()
-
-
 def masked_crc(data: bytes) -> int:
     """Return the CRC-32C of data as TFRecord files have it: rotated and with a constant added."""
-    crc = 0xFFFFFFFF
+    crc, table = 0xFFFFFFFF, _table()
     for byte in data:
-        crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
+        crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
     crc ^= 0xFFFFFFFF
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 

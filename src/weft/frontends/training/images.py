@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -196,6 +194,8 @@ class ImageResolver:
 
     def _copied(self, built: Dockerfile, file: Path) -> tuple[BindMount, ...]:
         """Put the copied files together in one folder as in the image; return the mounts of its outermost parts."""
+        from hashlib import blake2b
+
         context = _context_of(built, file)
         files: list[tuple[str, Path]] = []
         for copy in built.copies:
@@ -320,6 +320,8 @@ def _fill(root: Path, files: Sequence[tuple[str, Path]], file: Path) -> None:
             f"{file} copies more than {MAX_COPIED_BYTES >> 30} GiB into its image",
             hint="Leave data out (.dockerignore), and mount it as a volume.",
         )
+    import shutil  # it loads all formats of archives
+
     begun = root.with_name(f".{root.name}.{os.getpid()}")
     try:
         for place, source in files:

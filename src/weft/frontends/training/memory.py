@@ -8,9 +8,7 @@ after the end of Weft.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
-import tempfile
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -69,6 +67,8 @@ class MemoryVolumes:
             if known is not None:
                 known[0].communicate()
             elif self._root:
+                import shutil  # it loads all formats of archives
+
                 shutil.rmtree(os.path.join(self._root, replica), ignore_errors=True)
 
     def close(self) -> None:
@@ -81,6 +81,8 @@ class MemoryVolumes:
 
     def _folder(self, replica: str, name: str) -> str:
         if not self._root:
+            import tempfile  # few jobs have volumes in memory
+
             shared = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK | os.X_OK) else None
             self._root = tempfile.mkdtemp(prefix="weft-volumes-", dir=shared)
             self._remover = subprocess.Popen(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import binascii
 from typing import TYPE_CHECKING, Final
 
@@ -72,6 +71,8 @@ def read_secret(fields: Fields) -> KeyValues:
 
 
 def _decoded(fields: Fields, key: str) -> Iterator[tuple[str, bytes]]:
+    import base64  # few files have secrets
+
     for name, node, path in _hidden(fields, key):
         try:
             text = node.text if isinstance(node, yaml.Scalar) else "?"

@@ -8,7 +8,6 @@ core/v1.
 from __future__ import annotations
 
 import os
-import secrets
 import subprocess
 import sys
 import threading
@@ -517,6 +516,8 @@ class ReplicaStart:
         self, container: Container, place: ReplicaPlace, env: dict[str, str], words: list[str], masked: Sequence[str]
     ) -> CommandSpec:
         """Return the command that runs a container in its image, by a container engine."""
+        from secrets import token_hex  # jobs without containers need none
+
         assert place.seat is not None
         folder, replica, engine = self.host.folder, self.replica, place.seat.engine
         logs = folder / LOGS_FOLDER / loop_item(*self.key)
@@ -533,7 +534,7 @@ class ReplicaStart:
             *(BindMount(path, path) for path in (() if self.host.step is None else self.host.step.folders)),
             BindMount(str(PACKAGE), str(package), read_only=True),
         ]
-        name = f"weft-{replica.name[:40]}-{container.name[:40]}-{secrets.token_hex(6)}"
+        name = f"weft-{replica.name[:40]}-{container.name[:40]}-{token_hex(6)}"
         beside = container in replica.template.containers and container is not replica.main_container
         entry, rest = (words[0], words[1:]) if container.command and words else ("", words)
         box = ReplicaContainer(

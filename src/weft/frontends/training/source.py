@@ -15,7 +15,6 @@ from weft.frontends.training.compiler import as_json, compile_jobs, groups_of, w
 from weft.frontends.training.controller import RESUME
 from weft.frontends.training.desired import is_ours
 from weft.frontends.training.images import project_images
-from weft.frontends.training.planning import plan_jobs
 from weft.frontends.training.reading import read_files
 from weft.frontends.training.running import AUTO, LocalJobs
 from weft.frontends.training.schema import JobFile, KeyValues
@@ -136,6 +135,8 @@ class TrainingSource(Struct, frozen=True, dict=True):
 
     def jobs_planned(self) -> Sequence[JobPlan]:
         """Return what a run would start here."""
+        from weft.frontends.training.planning import plan_jobs  # runs need no plan
+
         held = {job.name: _suspended(job) for job in self.files.jobs if job.policy.suspend}
         held |= {job.name: _left([job]) for job in self.files.jobs if not is_ours(job)}
         return plan_jobs(self._host(FIRST_RUN, self.state.folder(FIRST_RUN)), self._sharing(self._devices[0]), held)
