@@ -31,7 +31,7 @@ def tables(tmp_path):
 
 
 def opened(tables, **options):
-    context = weft.SqlContext(workers=2, mode=options.pop("mode", "stages"), **options)
+    context = weft.SqlContext(workers=options.pop("workers", 2), mode=options.pop("mode", "stages"), **options)
     for name, source in tables.items():
         context.register(name, source)
     return context
@@ -72,6 +72,54 @@ def test_the_executed_graph_stands_beside_the_planned_one(tables, backend):
         decided = [change for change in document["changes"] if change["kind"] == "manager_decided"]
         assert any("bytes in 32 partitions" in change["seen"] for change in decided)
         assert len(query.rows()) == 2
+
+
+GROUPED = "select good, sum(amount) as total from sales group by good order by total desc, good limit 3"
+
+
+def test_stages_of_a_bubble_run_at_once_and_stream(tables):
+    with opened(tables, workers=8, bubbles="gang") as context:
+        query = context.sql(GROUPED)
+        document = json.loads(query.explain(analyze=True, format="json"))
+        assert {stage["bubble"] for stage in document["stages"]} == {"bubble 1: stages 0, 1, 2 run at once and stream"}
+        assert any("slots at once" in change["what"] for change in document["changes"])
+        assert document["stages"][0]["executed"]["rows"] == -1  # a stage that streams returns nothing to count
+        assert "bubble 1: stages 0, 1, 2" in query.explain()
+        assert "bubble 1: stages 0, 1, 2" in query.explain(format="html")
+        assert query.rows() == [(19, 4180), (18, 4160), (17, 4140)]
+
+
+def test_what_the_slots_cannot_hold_is_stored(tables):
+    with opened(tables, bubbles="gang") as context:
+        query = context.sql(GROUPED)
+        assert "no bubble: 3 tasks would run at once, and there are 2 slots" in query.explain()
+        assert query.rows() == context.sql(GROUPED, bubbles="batch").rows()
+        assert "bubble" not in context.sql(GROUPED, bubbles="batch").explain()
+
+
+def test_data_that_a_decision_is_made_from_are_stored(tables):
+    text = "select sales.good from sales join (select good from goods limit 3) g on sales.good = g.good"
+    with opened(tables, workers=32, bubbles="gang") as context:
+        query = context.sql(text)
+        assert "no bubble: it waits for a decision that is made from measured data" in query.explain()
+        assert len(query.rows()) == 60
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_an_error_in_a_bubble_is_that_of_its_stage(tables, backend):
+    text = "select g, count(*) from (select error('too' || ' bad') as g from sales) group by g"
+    with opened(tables, workers=8, bubbles="gang", backend=backend) as context:
+        query = context.sql(text)
+        assert "bubble 1: " in query.explain()
+        with pytest.raises(weft.WeftError, match="too bad"):
+            query.rows()
+
+
+def test_an_unknown_setting_of_bubbles_is_refused(tables):
+    with pytest.raises(UsageError, match="bubbles is 'soap'"):
+        weft.SqlContext(bubbles="soap")
+    with opened(tables) as context, pytest.raises(UsageError, match="bubbles is 'soap'"):
+        context.sql(GROUPED, bubbles="soap")
 
 
 def test_rows_are_those_of_the_analysed_run(tables):

@@ -10,6 +10,7 @@ import pytest
 import weft
 from tests.fixtures import tpc
 from weft.queries import query
+from weft.wiring.bubbles import BUBBLES
 
 
 def different(found, wanted):
@@ -41,7 +42,7 @@ class Tpc:
             self.duckdb.execute(f"CREATE VIEW {name} AS FROM '{path}'")
 
     def database(self, **options):
-        made = weft.SqlContext(workers=2, mode="stages", **options)
+        made = weft.SqlContext(workers=options.pop("workers", 2), mode="stages", **options)
         for name, path in self.paths.items():
             made.register(name, path)
         return made
@@ -74,6 +75,22 @@ def test_all_queries_of_tpch(tpch, backend, small, monkeypatch):
     with tpch.database(backend=backend) as database:
         for number in tpch.queries:
             tpch.check(database, number)
+
+
+@pytest.mark.parametrize(
+    ("backend", "workers", "bubbles"),
+    [("threads", 48, setting) for setting in BUBBLES] + [("processes", 6, "gang"), ("processes", 6, "greedy")],
+)
+def test_all_queries_of_tpch_in_bubbles(tpch, backend, workers, bubbles, monkeypatch):
+    if backend == "threads":
+        monkeypatch.setattr(query, "SMALL_BYTES", 0)
+        monkeypatch.setattr(query, "TARGET_BYTES", 1 << 20)
+    with tpch.database(backend=backend, workers=workers, bubbles=bubbles) as database:
+        streamed = 0
+        for number in tpch.queries:
+            tpch.check(database, number)
+            streamed += "bubble 1: " in database.sql(tpch.queries[number]).explain()
+    assert streamed >= {"batch": 0, "efficient": 1}.get(bubbles, 10)
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ import weft
 from tests.properties.queries import make_tables, random_query
 from weft.model.errors import WeftError
 from weft.queries import query
+from weft.wiring.bubbles import BUBBLES
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
 COUNT = {"fast": 40, "soak": 5_000}.get(PROFILE, 500)
@@ -30,8 +31,8 @@ WHOLE_AT_MOST = 0.05
 class Pair:
     """Random tables in a context of Weft and in DuckDB."""
 
-    def __init__(self, folder, rng):
-        self.context = weft.SqlContext(workers=2, mode="stages")
+    def __init__(self, folder, rng, **options):
+        self.context = weft.SqlContext(mode="stages", **options)
         self.oracle = duckdb.connect(config={"threads": 1, "arrow_lossless_conversion": True})
         # DuckDB 1.5 loses NULLs that IS NOT DISTINCT FROM joins, if it filters one side by what the other has.
         self.oracle.execute("SET disabled_optimizers = 'join_filter_pushdown'")
@@ -127,14 +128,15 @@ def test_random_queries_in_stages_give_what_duckdb_gives(part, tmp_path, monkeyp
     monkeypatch.setattr(query, "PARTITIONS", rng.choice([1, 2, 3, 5]))
     monkeypatch.setattr(query, "TARGET_BYTES", rng.choice([1, 1000, 1 << 20]))
     monkeypatch.setattr("weft.queries.context.SPLIT_BYTES", rng.choice([1, 3000, 1 << 20]))
-    pair, reasons = Pair(tmp_path, rng), Counter[str]()
+    bubbles = {"bubbles": rng.choice(BUBBLES), "workers": rng.choice([2, 8, 32])}
+    pair, reasons = Pair(tmp_path, rng, **bubbles), Counter[str]()
     try:
         for number in range(COUNT):
             made = random_query(random.Random(f"{seed} {number}"))
             try:
                 reasons[pair.check(made)] += 1
             except AssertionError as error:
-                raise AssertionError(f"seed {seed}, query {number}: {made.text}\n{error}") from None
+                raise AssertionError(f"seed {seed}, {bubbles}, query {number}: {made.text}\n{error}") from None
     finally:
         pair.close()
     errors, stages = reasons.pop("error", 0), reasons.pop("", 0)

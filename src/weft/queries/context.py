@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import duckdb
 import pyarrow as pa
 
+from weft.admin.settings import Settings
 from weft.frontends.sql.databases import open_database
 from weft.frontends.sql.expressions import NotCoveredError, identifier, literal
 from weft.frontends.sql.mistakes import mistake
@@ -27,6 +28,7 @@ from weft.queries.query import ROWS, Query
 from weft.queries.sources import Grants, arrow_table, file_table, outside, reader_of, table_of
 from weft.queries.statements import read_statement, referenced
 from weft.store.filesystems import is_url
+from weft.wiring.bubbles import BUBBLES
 from weft.wiring.session import Session
 
 if TYPE_CHECKING:
@@ -51,10 +53,12 @@ class SqlContext:
 
     `backend`, `workers` and `memory` are those of `weft.Session`. `mode` says how queries run: "whole" in one task with
     all cores, "stages" in many tasks with exchanges of rows between them, "auto" (the default) whole, since the tables
-    of one machine are best read by one task. With `durable`, as of `weft.Session`, each query in stages is a run with
-    a folder, and `weft explain RUN` tells of it. `allow` lists the folders and URLs whose files the texts of queries
-    may name and write; registered tables and variables of the caller need no grant. Without `allow`, data files below
-    the current folder may stand behind FROM.
+    of one machine are best read by one task. `bubbles` says which stages run together and stream to one another:
+    "batch" (the default) none, "gang" all, "greedy", "efficient" and "cost" as the cuts of graphs of these names; what
+    `workers` tasks cannot hold at once is stored. With `durable`, as of `weft.Session`, each query in stages is a run
+    with a folder, and `weft explain RUN` tells of it. `allow` lists the folders and URLs whose files the texts of
+    queries may name and write; registered tables and variables of the caller need no grant. Without `allow`, data files
+    below the current folder may stand behind FROM.
 
     UsageError: an invalid argument.
     """
@@ -68,7 +72,10 @@ class SqlContext:
         mode: str = "auto",
         durable: bool | str | os.PathLike[str] = False,
         allow: Iterable[str | os.PathLike[str]] | None = None,
+        bubbles: str = "batch",
     ) -> None:
+        check_bubbles(bubbles)
+        self.bubbles = bubbles
         if mode not in MODES:
             raise UsageError(f"mode is {mode!r}", hint=f"There are: {', '.join(MODES)}.")
         self.mode = mode
@@ -155,18 +162,24 @@ class SqlContext:
     # ---------------------------------------------------------------------------------------------------------- queries
 
     def sql(
-        self, text: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None, *, mode: str | None = None
+        self,
+        text: str,
+        parameters: Sequence[Any] | Mapping[str, Any] | None = None,
+        *,
+        mode: str | None = None,
+        bubbles: str | None = None,
     ) -> Query:
         """Return the query `text`; it runs when its rows are asked for.
 
-        `parameters` are the values of `?` (a sequence) or of `$name` (a mapping). `mode` overrides that of the
-        context. Names that are no tables are looked up among the variables of the caller. A statement that makes,
-        fills or drops a table or view, or writes a file, runs at once; its one row is the number of rows written.
+        `parameters` are the values of `?` (a sequence) or of `$name` (a mapping). `mode` and `bubbles` override those
+        of the context. Names that are no tables are looked up among the variables of the caller. A statement that
+        makes, fills or drops a table or view, or writes a file, runs at once; its one row is the number of rows
+        written.
 
         SqlError: the text is no query, or names something that does not exist. ForbiddenError: it reaches for files
         that were not granted.
         """
-        return self.run_text(text, parameters, mode, sys._getframe(1))
+        return self.run_text(text, parameters, mode, sys._getframe(1), bubbles)
 
     def run_text(
         self,
@@ -174,15 +187,17 @@ class SqlContext:
         parameters: Sequence[Any] | Mapping[str, Any] | None,
         mode: str | None,
         caller: FrameType | None,
+        bubbles: str | None = None,
     ) -> Query:
         """Return the query `text` as `sql`, with the variables of `caller`."""
-        mode = mode or self.mode
+        mode, bubbles = mode or self.mode, bubbles or self.bubbles
+        check_bubbles(bubbles)
         if mode not in MODES:
             raise UsageError(f"mode is {mode!r}", hint=f"There are: {', '.join(MODES)}.")
         statement = self._read(text)
         tables = self._found(statement.query, caller)
         if statement.action == "select":
-            return Query(self, text, parameters, mode, tables)
+            return Query(self, text, parameters, mode, tables, bubbles)
         if statement.action == "view":
             count = self._define(statement, tables)
         elif statement.action == "drop":
@@ -190,7 +205,7 @@ class SqlContext:
         elif statement.action == "insert":
             count = self._insert(statement, text, parameters, tables)
         elif statement.query:
-            rows = Query(self, statement.query, parameters, mode, tables)
+            rows = Query(self, statement.query, parameters, mode, tables, bubbles)
             count = self._copy(statement, rows) if statement.action == "copy" else self._make(statement, rows)
         else:
             count = self._make_empty(statement, text)
@@ -356,6 +371,11 @@ class SqlContext:
             return self._session
 
     @property
+    def slots(self) -> int:
+        """The number of tasks of stages that run at a time."""
+        return self._options["workers"] or Settings().worker_count
+
+    @property
     def own(self) -> Session:
         """The session whose tasks run in this process, where tables in memory are."""
         with self._lock:
@@ -422,6 +442,12 @@ class SqlContext:
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.close()
+
+
+def check_bubbles(bubbles: str) -> None:
+    """UsageError: no such setting of bubbles."""
+    if bubbles not in BUBBLES:
+        raise UsageError(f"bubbles is {bubbles!r}", hint=f"There are: {', '.join(BUBBLES)}.")
 
 
 def described(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:

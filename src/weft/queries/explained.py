@@ -58,11 +58,15 @@ class StageFigures(NamedTuple):
 
 
 class PlannedStage(NamedTuple):
-    """A stage in words, the number of its tasks as planned, and what they have done, if the query was run."""
+    """A stage in words, the number of its tasks as planned, and what they have done, if the query was run.
+
+    `bubble` tells what runs and streams with it, or why nothing does; "" without bubbles.
+    """
 
     stage: ExplainedStage
     planned: str
     figures: StageFigures | None = None
+    bubble: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,8 @@ class ExplainedQuery:
                 yield f"  executed: {self.whole.line()}"
         for each in self.stages:
             yield f"stage {each.stage.number}: {each.planned}"
+            if each.bubble:
+                yield f"  {each.bubble}"
             for exchange in each.stage.exchanges:
                 yield f"  receives {self.arriving(exchange)}"
             for step in each.stage.steps:
@@ -153,6 +159,7 @@ class ExplainedQuery:
             stages.append({
                 "stage": each.stage.number,
                 "planned": each.planned,
+                "bubble": each.bubble or None,
                 "table": each.stage.table or None,
                 "steps": list(each.stage.steps),
                 "receives": exchanges,
@@ -201,7 +208,7 @@ class ExplainedQuery:
                 str(each.stage.number),
                 _list([self.arriving(exchange) for exchange in each.stage.exchanges]),
                 _list(each.stage.steps),
-                escape(each.planned),
+                escape(f"{each.planned}; {each.bubble}" if each.bubble else each.planned),
             ]
             if self.state:
                 cells.append(escape(each.figures.line()) if each.figures is not None else "")

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
@@ -32,6 +33,7 @@ from weft.graph.logical import Retry
 from weft.model.errors import MissingExtraError, TaskError
 from weft.queries.explained import ExplainedQuery, PlannedStage, executed
 from weft.queries.statements import tokens
+from weft.queries.streaming import in_bubbles, widths
 from weft.store.filesystems import is_url
 from weft.store.remote import opened
 
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from weft.frontends.sql.stages import QueryPlan
     from weft.frontends.sql.tables import FileTable, TableSplits
     from weft.graph.builder import VertexHandle
+    from weft.graph.logical import LogicalGraph
     from weft.graph.task import TaskContext, TaskInput
     from weft.model.errors import WeftError
     from weft.queries.sources import SqlTable
@@ -73,6 +76,11 @@ class QueryHome(Protocol):
         """The session whose tasks run in this process."""
         ...
 
+    @property
+    def slots(self) -> int:
+        """The number of tasks of stages that run at a time."""
+        ...
+
     def cursor(self, tables: Mapping[str, SqlTable] = ...) -> duckdb.DuckDBPyConnection:
         """Return a connection of its own for one query, with further `tables` by name."""
         ...
@@ -100,8 +108,11 @@ class Query:
         parameters: Parameters,
         mode: str,
         tables: Mapping[str, SqlTable] = MappingProxyType({}),
+        bubbles: str = "batch",
     ) -> None:
         self.text = text
+        self._bubbles = bubbles
+        self._told: Mapping[str, str] = MappingProxyType({})
         self.whole_because = ""
         self._home = home
         self._parameters = parameters
@@ -292,7 +303,7 @@ class Query:
         if plan is not None:
             stages = describe_stages(plan, self._weigh)
             planned = tuple(
-                PlannedStage(stage, planned_width(vertex))
+                PlannedStage(stage, planned_width(vertex), bubble=self._told.get(vertex.id, ""))
                 for stage, vertex in zip(stages, (graph.vertices[f"stage_{one.number}"] for one in stages), strict=True)
             )
         found = ExplainedQuery(self.text, self.whole_because, planned)
@@ -329,17 +340,23 @@ class Query:
     def _run(self) -> pa.Table:
         return self._executed(*self._compiled())[0]
 
-    def _compiled(self) -> tuple[QueryPlan | None, Graph, VertexHandle]:
+    def _compiled(self) -> tuple[QueryPlan | None, LogicalGraph, VertexHandle]:
         """Return the stages (None for a whole query), their graph, and the vertex that delivers the rows."""
         plan = self._plan()
         if plan is None:
             graph = Graph("query")
             return None, graph, graph.task(self._whole, name="query", retry=Retry(user=0), counted=True).keep()
         splits = {stage.table: self._home.splits(stage.table) for stage in plan.stages if stage.table}
-        graph, node = compile_plan(plan, splits, name="query", partitions=PARTITIONS, target=TARGET_BYTES)
-        return plan, graph, node.keep()
+        compiler = partial(compile_plan, plan, splits, name="query", partitions=PARTITIONS, target=TARGET_BYTES)
+        if self._bubbles == "batch":
+            graph, node = compiler()
+            return plan, graph, node.keep()
+        settled = widths(plan, self._weigh, TARGET_BYTES, PARTITIONS)
+        made = in_bubbles(lambda known: compiler(settled=known), settled, self._bubbles, self._home.slots)
+        self._told = made.told
+        return plan, made.graph, made.node
 
-    def _executed(self, plan: QueryPlan | None, graph: Graph, node: VertexHandle) -> tuple[pa.Table, Results]:
+    def _executed(self, plan: QueryPlan | None, graph: LogicalGraph, node: VertexHandle) -> tuple[pa.Table, Results]:
         """Run a compiled query; return its rows and the results of the run."""
         if plan is None:
             try:

@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.frontends.sql.relations import Join, JoinKind, Relation, children
+from weft.frontends.sql.relations import (
+    Distinct,
+    Grouping,
+    Join,
+    JoinKind,
+    Received,
+    Relation,
+    SetOperation,
+    Sort,
+    Window,
+    children,
+)
 from weft.frontends.sql.stages import Exchange, ExchangeKind, QueryPlan, QueryStage
 from weft.frontends.sql.text import name_of, received, sql_of
 from weft.graph.builder import Graph, InputSpec, VertexHandle, after, gather, one_to_one, shuffle
@@ -18,32 +30,62 @@ RUN: Final = "weft.frontends.sql.fragment:run_fragment"
 ANSWER: Final = "weft.frontends.sql.fragment:unknown_size"
 SPLIT: Final = "split_rows"
 ENOUGH: Final = "enough"
+NONE: Final[Mapping[int, int]] = MappingProxyType({})
 WAYS: Final = 8
 """The tasks of a join for each partition, at most, if its heavy partitions are split."""
 
 
 def compile_plan(
-    plan: QueryPlan, tables: Mapping[str, TableSplits], *, name: str, partitions: int, target: int
+    plan: QueryPlan,
+    tables: Mapping[str, TableSplits],
+    *,
+    name: str,
+    partitions: int,
+    target: int,
+    settled: Mapping[int, int] = NONE,
 ) -> tuple[Graph, VertexHandle]:
     """Return the graph of a plan and the node that delivers its rows.
 
-    A shuffle has `partitions` partitions, and its readers take `target` bytes each.
+    A shuffle has `partitions` partitions, and its readers take `target` bytes each. `settled` has the number of tasks
+    of stages whose number no manager decides, by the numbers of the stages.
     """
-    compiler = _Compiler(plan, tables, name, partitions, target)
+    compiler = _Compiler(plan, tables, name, partitions, target, settled)
     for stage in plan.stages:
         compiler.add(stage)
     compiler.add_choices()
     return compiler.graph, compiler.nodes[-1]
 
 
+def may_settle(stage: QueryStage) -> bool:
+    """Whether the number of tasks of a stage may be settled before it runs: no choice decides about it."""
+    return (
+        not stage.table
+        and stage.branch is None
+        and any(exchange.kind is ExchangeKind.HASH for exchange in stage.exchanges)
+    )
+
+
 class _Compiler:
     def __init__(
-        self, plan: QueryPlan, tables: Mapping[str, TableSplits], name: str, partitions: int, target: int
+        self,
+        plan: QueryPlan,
+        tables: Mapping[str, TableSplits],
+        name: str,
+        partitions: int,
+        target: int,
+        settled: Mapping[int, int],
     ) -> None:
         self.graph = Graph(name)
         self.nodes: list[VertexHandle] = []
         self._plan, self._tables = plan, tables
-        self._partitions, self._target = partitions, target
+        self._target, self._settled = target, settled
+        self._partitions = {
+            source: settled.get(stage.number, partitions)
+            for stage in plan.stages
+            for exchange in stage.exchanges
+            for source in exchange.sources
+        }
+        self._most = partitions
         exchanges = [exchange for stage in plan.stages for exchange in stage.exchanges]
         self._hashed: dict[int, Exchange] = {
             source: exchange
@@ -59,20 +101,22 @@ class _Compiler:
         """Add the vertex of a stage, and behind it the choice that its bytes decide."""
         inputs: list[InputSpec] = []
         tables = []
+        whole = _read_first(stage.relation)
         for exchange in stage.exchanges:
             columns = [(name_of(at), of) for at, of in enumerate(exchange.types)]
             first = len(inputs)
             for source in exchange.sources:
                 edge = f"stage_{source}->stage_{stage.number}"
                 again = f":{len(inputs)}" if any(one.name == edge for one in inputs) else ""
-                inputs.append(self._input(exchange, source, edge + again))
+                inputs.append(self._input(exchange, source, edge + again, blocking=exchange.number in whole))
             tables.append((received(exchange.number), [one.name for one in inputs[first:]], columns))
         params: dict[str, Any] = {"sql": sql_of(stage.relation, {stage.table: SPLIT}), "received": tables}
         sent = self._hashed.get(stage.number)
         if sent is not None:
             keys = ", ".join(key.text(name_of) for key in sent.keys)
-            params["sql"] = f"SELECT *, CAST(hash({keys}) % {self._partitions} AS USMALLINT) FROM ({params['sql']})"
-            params["partitions"] = self._partitions
+            partitions = self._partitions[stage.number]
+            params["sql"] = f"SELECT *, CAST(hash({keys}) % {partitions} AS USMALLINT) FROM ({params['sql']})"
+            params["partitions"] = partitions
         if not _filters_keep_matches(stage.relation):
             params["join_filters"] = False
         if stage.keys is not None:
@@ -83,15 +127,15 @@ class _Compiler:
         if stage.number in self._deciding:
             self._add_decider(stage.number, node)
 
-    def _input(self, exchange: Exchange, source: int, name: str) -> InputSpec:
+    def _input(self, exchange: Exchange, source: int, name: str, *, blocking: bool) -> InputSpec:
         node = self.nodes[source]
         if exchange.kind is ExchangeKind.HASH:
-            return shuffle(node, self._partitions, name=name)
+            return shuffle(node, self._partitions[source], name=name, blocking=blocking)
         if exchange.kind is ExchangeKind.SAME:
-            return one_to_one(node, name=name)
+            return one_to_one(node, name=name, blocking=blocking)
         if _in_waves(self._plan.stages[source]):
-            return gather(node, when=Trigger.EVENT, event=ENOUGH, name=name)
-        return gather(node, name=name)
+            return gather(node, when=Trigger.EVENT, event=ENOUGH, name=name, blocking=blocking)
+        return gather(node, name=name, blocking=blocking)
 
     def _scan(self, stage: QueryStage, params: dict[str, Any], inputs: list[InputSpec]) -> dict[str, Any]:
         """Return the splits of a scan and what decides which of them are read."""
@@ -120,9 +164,11 @@ class _Compiler:
         """Return the number of tasks of a stage that scans no table, by what it reads."""
         if all(exchange.kind is not ExchangeKind.HASH for exchange in stage.exchanges):
             return {}
+        if stage.number in self._settled:
+            return {"n": self._settled[stage.number]}
         join = _joins(stage)
         manager = Manager("shuffle", {"target": self._target} | ({"join": join} if join else {}))
-        return {"n": Range(1, self._partitions * (WAYS if join else 1)), "manager": manager}
+        return {"n": Range(1, self._most * (WAYS if join else 1)), "manager": manager}
 
     def _add_decider(self, number: int, node: VertexHandle) -> None:
         params = {
@@ -144,6 +190,16 @@ class _Compiler:
                 if stage.branch is not None and stage.branch.choice == number:
                     branches["copied" if stage.branch.copied else "exchanged"].append(node)
             self.graph.choice(decider, name=f"join_{number}", **branches)
+
+
+def _read_first(relation: Relation, first: bool = False) -> frozenset[int]:
+    """Return the exchanges of which a stage reads all rows before it has a row of its own."""
+    if isinstance(relation, Received):
+        return frozenset([relation.exchange]) if first else frozenset()
+    if isinstance(relation, Join):
+        return _read_first(relation.left, first) | _read_first(relation.right, True)
+    first = first or isinstance(relation, Grouping | Sort | Distinct | Window | SetOperation)
+    return frozenset().union(*(_read_first(child, first) for child in children(relation)))
 
 
 def _filters_keep_matches(relation: Relation) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
-from typing import TYPE_CHECKING, Any, Final
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import duckdb
 import numpy as np
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     from weft.graph.task import TaskContext, TaskInput
 
+PIECE_ROWS: Final = 65_536
+"""The rows that a task computes before it sends them on, if its rows are streamed."""
 RANGES: Final = 200
 """The ranges of keys that one task emits, at most."""
 LONGEST: Final = 64
@@ -31,6 +34,7 @@ AGAIN_S: Final = 0.02
 KEPT_DATABASES: Final = 8
 """The databases that a process keeps, each with what it may read; opening one takes 10 ms."""
 _lock = threading.Lock()
+Answer = TypeVar("Answer")
 _databases: dict[tuple[bool, tuple[str, ...]], duckdb.DuckDBPyConnection] = {}
 
 
@@ -58,35 +62,80 @@ def run_fragment(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     Parameters: `sql`; `received`, for each exchange the name of its table, the ids of its edges, and its columns with
     their types; `split`, the name for the rows of the split, which is the item, and `folders`, where its files are;
     `partitions`; `keys`, an event and the position of the column whose values it has, by which other scans are
-    pruned; `join_filters` is as for `database`. RunCancelledError: the task was stopped, also in the middle of its
-    query.
+    pruned; `join_filters` is as for `database`; `arriving`, the edges that are read while their sources run; `sending`,
+    the edges that rows are written to while the query runs: then nothing is returned. RunCancelledError: the task was
+    stopped, also in the middle of its query.
     """
     params = ctx.params
-    partitions = params.get("partitions", 0)
+    arriving = frozenset(params.get("arriving", ()))
+    lost: list[BaseException] = []
     connection = database(params.get("folders", ()), join_filters=params.get("join_filters", True))
     try:
         for name, edges, columns in params["received"]:
             # a branch that was not taken has no edge, and a task that was not needed has no value
-            values = [value for edge in edges if edge in inputs for value in inputs[edge]]
-            tables = [table for value in values for table in _tables(value)]
-            rows = pa.concat_tables(tables) if tables else nothing(connection, columns)
+            values = chain.from_iterable(inputs[edge] for edge in edges if edge in inputs)
+            rows: pa.Table | pa.RecordBatchReader
+            if arriving.isdisjoint(edges):
+                tables = [table for value in values for table in _tables(value)]
+                rows = pa.concat_tables(tables) if tables else nothing(connection, columns)
+            else:
+                rows = _arriving(values, nothing(connection, columns).schema, lost)
             # A stream, read once: DuckDB has Arrow filter a table, and for Arrow NaN is not the greatest.
             connection.register(name, rows.__arrow_c_stream__())
         if params.get("split"):
-            rows = ctx.item["rows"] if isinstance(ctx.item, Mapping) else ctx.item
-            connection.execute(f"CREATE TEMP VIEW {params['split']} AS FROM {rows}")
-        table = interruptible(ctx, connection, lambda: connection.execute(params["sql"]).to_arrow_table())
+            split = ctx.item["rows"] if isinstance(ctx.item, Mapping) else ctx.item
+            connection.execute(f"CREATE TEMP VIEW {params['split']} AS FROM {split}")
+        return interruptible(ctx, connection, lambda: _answer(ctx, connection))
     except duckdb.Error as error:
+        if lost:  # DuckDB tells only the text of what ended its input
+            raise lost[0] from None
         raise type(error)(told(str(error))) from None
     finally:
         connection.close()
-    if params.get("keys") is not None:
-        event, at = params["keys"]
-        ctx.emit(event, key_ranges(table.column(at)))
-    return divided(table, partitions) if partitions else table
 
 
-def interruptible(ctx: TaskContext, connection: duckdb.DuckDBPyConnection, run: Callable[[], pa.Table]) -> pa.Table:
+def _answer(ctx: TaskContext, connection: duckdb.DuckDBPyConnection) -> Any:
+    """Run the SQL of a task; return its rows, or send them on piece by piece and return None."""
+    params = ctx.params
+    partitions = params.get("partitions", 0)
+    event, at = params.get("keys") or ("", 0)
+    found = connection.execute(params["sql"])
+    if "sending" not in params:
+        table = found.to_arrow_table()
+        if event:
+            ctx.emit(event, key_ranges(table.column(at)))
+        return divided(table, partitions) if partitions else table
+    writers = [ctx.out(edge) for edge in params["sending"]]
+    reader = found.to_arrow_reader(PIECE_ROWS)
+    keys: list[pa.Array] = []
+    for batch in reader:
+        if event:
+            keys.append(batch.column(at))
+        rows = pa.Table.from_batches([batch])
+        for partition, piece in (divided(rows, partitions) if partitions else {0: rows}).items():
+            for writer in writers:
+                writer.write(partition, piece)
+    if event:
+        ctx.emit(event, key_ranges(pa.chunked_array(keys, type=reader.schema.field(at).type)))
+    return None
+
+
+def _arriving(values: Iterable[Any], schema: pa.Schema, lost: list[BaseException]) -> pa.RecordBatchReader:
+    """Return a reader of rows that come while it is read; what ends it early is added to `lost`."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            for value in values:
+                for table in _tables(value):
+                    yield from table.to_batches()
+        except BaseException as error:
+            lost.append(error)
+            raise
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def interruptible(ctx: TaskContext, connection: duckdb.DuckDBPyConnection, run: Callable[[], Answer]) -> Answer:
     """Return what `run` reads from a connection; the end of the task interrupts its query."""
 
     ended = threading.Event()
