@@ -121,15 +121,37 @@ def reader_of(path: str) -> str:
 def arrow_table(source: Any) -> pa.Table | None:
     """Return an Arrow table or a data frame as an Arrow table; None for anything else."""
     if isinstance(source, pa.Table):
-        return source
+        return _without_views(source)
     if isinstance(source, pa.RecordBatch):
-        return pa.Table.from_batches([source])
+        return _without_views(pa.Table.from_batches([source]))
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(source, pandas.DataFrame):
         return pa.Table.from_pandas(source, preserve_index=False)
     if hasattr(source, "__arrow_c_stream__") and not isinstance(source, type):
-        return pa.table(source)
+        return _without_views(pa.table(source))
     polars = sys.modules.get("polars")
     if polars is not None and isinstance(source, polars.LazyFrame):
         return source.collect().to_arrow()
     return None
+
+
+def _without_views(table: pa.Table) -> pa.Table:
+    """Return a table whose texts and bytes are in one buffer: Arrow cannot filter views, which Polars gives."""
+    schema = pa.schema([field.with_type(_without_view(field.type)) for field in table.schema])
+    return table if schema.equals(table.schema) else table.cast(schema)
+
+
+def _without_view(of: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(of):
+        return pa.large_string()
+    if pa.types.is_binary_view(of):
+        return pa.large_binary()
+    if pa.types.is_dictionary(of):
+        return pa.dictionary(of.index_type, _without_view(of.value_type), of.ordered)
+    if pa.types.is_struct(of):
+        return pa.struct([field.with_type(_without_view(field.type)) for field in of])
+    if pa.types.is_list(of):
+        return pa.list_(of.value_field.with_type(_without_view(of.value_type)))
+    if pa.types.is_large_list(of):
+        return pa.large_list(of.value_field.with_type(_without_view(of.value_type)))
+    return of

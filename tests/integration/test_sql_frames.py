@@ -1,0 +1,122 @@
+"""Data frames of pandas and Polars as tables of queries and as their results, in both modes on both backends."""
+
+from datetime import date, datetime
+
+import pytest
+
+import weft
+
+pandas = pytest.importorskip("pandas", reason="pandas is not installed: pip install pandas")
+polars = pytest.importorskip("polars", reason="Polars is not installed: pip install polars")
+
+moment = datetime.fromisoformat
+VALUES = {
+    "n": [1, 2, None, 4],
+    "s": ["b", None, "B", "é"],
+    "day": [date(2024, 2, 29), None, date(2024, 1, 1), date(2024, 7, 1)],
+    "m": [moment("2024-02-29T12:00"), None, moment("2024-01-01"), moment("2024-07-01")],
+    "b": [True, None, False, True],
+}
+
+
+def of_pandas():
+    made = pandas.DataFrame(VALUES)
+    made["n"] = made["n"].astype("Int64")
+    made["b"] = made["b"].astype("boolean")
+    return made
+
+
+FRAMES = {"pandas": of_pandas, "polars": lambda: polars.DataFrame(VALUES)}
+
+
+@pytest.fixture(scope="module", params=["whole threads", "stages threads", "whole processes", "stages processes"])
+def context(request):
+    mode, backend = request.param.split()
+    with weft.SqlContext(mode=mode, backend=backend, workers=2) as made:
+        yield made
+
+
+@pytest.fixture(params=FRAMES)
+def frame(request):
+    return FRAMES[request.param]()
+
+
+def test_a_frame_in_scope_is_a_table(context, frame):
+    found = context.sql("SELECT b, count(*), sum(n), min(s), max(m) FROM frame GROUP BY b ORDER BY b")
+    assert found.explained().mode == context.mode
+    del frame
+    assert found.rows() == [
+        (False, 1, None, "B", moment("2024-01-01")),
+        (True, 2, 5, "b", moment("2024-07-01")),
+        (None, 1, 2, None, None),
+    ]
+
+
+@pytest.mark.parametrize("other", FRAMES)
+def test_a_registered_frame_joins_a_variable_of_either_kind(context, frame, other):
+    context.register("t", frame)
+    twice = FRAMES[other]()
+    found = context.sql("SELECT a.s FROM t a JOIN twice b ON a.n = b.n WHERE b.b ORDER BY a.s")
+    del twice
+    assert found.rows() == [("b",), ("é",)]
+
+
+def test_rows_are_frames_again(context, frame):
+    context.register("t", frame)
+    query = context.sql("SELECT n, s, day, m, b FROM t ORDER BY n")
+    assert query.polars().sort("n", nulls_last=True).equals(polars.DataFrame(VALUES).sort("n", nulls_last=True))
+    rows = query.pandas()
+    assert list(rows.columns) == list(VALUES)
+    assert rows["s"].fillna("").tolist() == ["b", "", "é", "B"]
+    assert rows["m"].isna().tolist() == [False, True, False, False]
+    assert rows["n"].isna().tolist() == [False, False, False, True]
+
+
+def test_types_that_frames_hold(context, frame):
+    context.register("t", frame)
+    types = context.sql("FROM t").types
+    assert {types["n"], types["b"], types["s"]} == {"BIGINT", "BOOLEAN", "VARCHAR"}
+    empty = context.sql("SELECT n, s FROM t WHERE n > 9")
+    assert (len(empty.pandas()), empty.polars().schema) == (0, {"n": polars.Int64, "s": polars.String})
+
+
+def test_categories_lists_and_decimals_of_polars(context):
+    made = polars.DataFrame(
+        {
+            "c": polars.Series(["x", "y", "x"], dtype=polars.Categorical),
+            "l": [[1, 2], [], None],
+            "d": ["1.10", None, "2.25"],
+        }
+    ).with_columns(polars.col("d").cast(polars.Decimal(9, 2)))
+    found = context.sql("SELECT c, sum(d), count(l), max(len(l)) FROM made GROUP BY c ORDER BY c::VARCHAR")
+    assert [tuple(map(str, row)) for row in found.rows()] == [("x", "3.35", "1", "2"), ("y", "None", "1", "0")]
+    assert made.height == 3
+
+
+@pytest.mark.parametrize(
+    "nested", [{"x": ["a", None, "b"]}, {"x": [["a"], ["b"], ["c"]]}, {"x": [{"y": "a"}, {"y": "b"}, None]}]
+)
+def test_texts_of_polars_behind_a_filter(context, nested):
+    made = polars.DataFrame({"k": [1, 2, 3], **nested})
+    found = context.sql("SELECT x FROM made WHERE k = 2")
+    del made
+    assert found.rows() == [(nested["x"][1],)]
+
+
+def test_categories_and_moments_of_pandas(context):
+    made = pandas.DataFrame(
+        {
+            "c": pandas.Categorical(["x", "y", "x"]),
+            "z": pandas.to_datetime(["2024-07-01"] * 3).tz_localize("Europe/Oslo"),
+        }
+    )
+    found = context.sql("SELECT c::VARCHAR, count(*), max(z) AT TIME ZONE 'UTC' FROM made GROUP BY c ORDER BY 1")
+    assert found.rows() == [("x", 2, moment("2024-06-30T22:00")), ("y", 1, moment("2024-06-30T22:00"))]
+    assert len(made) == 3
+
+
+def test_a_lazy_frame_is_collected(context):
+    lazy = polars.DataFrame(VALUES).lazy().filter(polars.col("n") > 1)
+    found = context.sql("SELECT n FROM lazy")
+    del lazy
+    assert sorted(found.rows()) == [(2,), (4,)]
