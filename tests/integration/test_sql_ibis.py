@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import weft
-from weft.model.errors import UsageError
+from weft.model.errors import SqlError, UsageError
 
 ibis = pytest.importorskip("ibis", reason="ibis is not installed: pip install 'weft[ibis]'")
 pytest.importorskip("pyarrow_hotfix", reason="ibis-framework[duckdb] is not installed: pip install 'weft[ibis]'")
@@ -116,8 +116,6 @@ def test_tables_are_made_and_dropped(connection):
         connection.create_table("made", SALES)
     connection.create_table("made", GOODS.select(["good"]), overwrite=True)
     assert connection.table("made").count().execute() == 8
-    with pytest.raises(ibis.common.exceptions.UnsupportedOperationError):
-        connection.create_view("seen", connection.table("made"))
     connection.insert("made", connection.table("made"))
     assert connection.table("made").count().execute() == 16
     connection.truncate_table("made")
@@ -127,6 +125,37 @@ def test_tables_are_made_and_dropped(connection):
     connection.create_table("made", schema={"a": "int64", "b": "string"})
     assert connection.table("made").execute().empty
     connection.drop_table("made")
+
+
+def test_views_follow_what_they_read(connection):
+    few = ibis.memtable({"good": [1, 2, 9]})
+    seen = connection.create_view("seen", connection.table("goods").semi_join(few, "good"))
+    assert sorted(seen.good.to_pyarrow().to_pylist()) == [1, 2]
+    base = connection.create_table("base", GOODS.select(["good"]))
+    over = connection.create_view("over", base.agg(n=_.count()))
+    assert over.n.execute().tolist() == [8]
+    connection.insert("base", GOODS.select(["good"]))
+    assert over.n.execute().tolist() == [16]
+    with pytest.raises(SqlError, match="exists"):
+        connection.create_view("seen", base)
+    assert connection.create_view("seen", base, overwrite=True).count().execute() == 16
+    for name in ("seen", "over"):
+        connection.drop_view(name)
+    connection.drop_table("base")
+    connection.drop_view("seen", force=True)
+    with pytest.raises(ibis.common.exceptions.TableNotFound):
+        connection.drop_view("seen")
+
+
+@pytest.mark.parametrize("mode", ["whole", "stages"])
+def test_one_expression_runs_in_another_mode(connection, mode):
+    total = connection.table("sales").group_by("shop").agg(n=_.count())
+    assert connection.to_query(total, mode=mode).explained().mode == mode
+    assert total.n.sum().execute(mode=mode) == 200
+    assert total.to_pyarrow(mode=mode).num_rows == 3
+    assert connection.to_pyarrow_batches(total, mode=mode).read_all().num_rows == 3
+    with pytest.raises(UsageError, match="'fast'"):
+        total.execute(mode="fast")
 
 
 def test_functions_in_python_are_refused(connection):

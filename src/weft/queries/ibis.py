@@ -161,12 +161,17 @@ class Backend(SQLBackend, NoUrl, DirectExampleLoader):  # type: ignore[misc]
         raise exc.UnsupportedOperationError("Tables of Weft have no MERGE")
 
     def create_view(self, name: str, /, obj: Any, *, database: Any = None, overwrite: bool = False) -> Any:
-        """Refuse views. An expression has the same effect."""
-        raise exc.UnsupportedOperationError("Tables of Weft have no views; use the expression itself")
+        """Name an expression; its rows are computed anew wherever the name is read."""
+        _no_database(database)
+        if name in self.con.tables and not overwrite:
+            raise SqlError(f"the table {name} exists", hint="Give overwrite=True, or drop it first.")
+        self._run_pre_execute_hooks(obj)
+        self._query(f"CREATE OR REPLACE VIEW {self._quoted(name)} AS {self.compile(obj)}")
+        return self.table(name)
 
     def drop_view(self, name: str, /, *, database: Any = None, force: bool = False) -> None:
-        """Refuse views."""
-        raise exc.UnsupportedOperationError("Tables of Weft have no views")
+        """Remove a view. TableNotFound: there is no such view."""
+        self.drop_table(name, database=database, force=force)
 
     def read_parquet(
         self, paths: str | os.PathLike[str] | Sequence[str], /, *, table_name: str | None = None, **kwargs: Any
@@ -204,8 +209,8 @@ class Backend(SQLBackend, NoUrl, DirectExampleLoader):  # type: ignore[misc]
     def _safe_raw_sql(self, query: Any, **kwargs: Any) -> Iterator[Query]:
         yield self.raw_sql(query, **kwargs)
 
-    def _query(self, text: str) -> Query:
-        return self.con.sql(text)
+    def _query(self, text: str, mode: str | None = None) -> Query:
+        return self.con.sql(text, mode=mode)
 
     def _register_udfs(self, expr: Any) -> None:
         """Refuse functions in Python, which would have to travel to the workers."""
@@ -215,32 +220,45 @@ class Backend(SQLBackend, NoUrl, DirectExampleLoader):  # type: ignore[misc]
                     f"{node.__func_name__} is a function in Python, which SQL cannot call"
                 )
 
-    def to_query(self, expr: Any, /, *, params: Any = None, limit: Any = None) -> Query:
-        """Return the query of an expression, which has `explain`."""
+    def to_query(self, expr: Any, /, *, params: Any = None, limit: Any = None, mode: str | None = None) -> Query:
+        """Return the query of an expression, which has `explain`. `mode` overrides that of the context."""
         self._run_pre_execute_hooks(expr)
-        return self._query(self.compile(expr.as_table(), params=params, limit=limit))
+        return self._query(self.compile(expr.as_table(), params=params, limit=limit), mode)
 
-    def execute(self, expr: Any, /, *, params: Any = None, limit: Any = None, **kwargs: Any) -> Any:
+    def execute(
+        self, expr: Any, /, *, params: Any = None, limit: Any = None, mode: str | None = None, **kwargs: Any
+    ) -> Any:
         """Return the rows of an expression as a data frame, a series or a scalar."""
-        table = self.to_query(expr, params=params, limit=limit).arrow()
+        table = self.to_query(expr, params=params, limit=limit, mode=mode).arrow()
         columns = {name: _values(column) for name, column in zip(table.column_names, table.columns, strict=True)}
         frame = DuckDBPandasData.convert_table(import_module("pandas").DataFrame(columns), expr.as_table().schema())
         return expr.__pandas_result__(frame)
 
-    def to_pyarrow(self, expr: Any, /, *, params: Any = None, limit: Any = None, **kwargs: Any) -> Any:
+    def to_pyarrow(
+        self, expr: Any, /, *, params: Any = None, limit: Any = None, mode: str | None = None, **kwargs: Any
+    ) -> Any:
         """Return the rows of an expression as an Arrow table, array or scalar."""
-        table = self.to_query(expr, params=params, limit=limit).arrow()
+        table = self.to_query(expr, params=params, limit=limit, mode=mode).arrow()
         return expr.__pyarrow_result__(table, data_mapper=DuckDBPyArrowData)
 
     def to_pyarrow_batches(
-        self, expr: Any, /, *, params: Any = None, limit: Any = None, chunk_size: int = 1_000_000, **_: Any
+        self,
+        expr: Any,
+        /,
+        *,
+        params: Any = None,
+        limit: Any = None,
+        chunk_size: int = 1_000_000,
+        mode: str | None = None,
+        **_: Any,
     ) -> pa.ipc.RecordBatchReader:
         """Return the rows of an expression as a stream of Arrow batches."""
         import pyarrow as pa
 
         table = expr.as_table()
         schema = table.schema()
-        rows = DuckDBPyArrowData.convert_table(self.to_query(table, params=params, limit=limit).arrow(), schema)
+        found = self.to_query(table, params=params, limit=limit, mode=mode).arrow()
+        rows = DuckDBPyArrowData.convert_table(found, schema)
         return pa.ipc.RecordBatchReader.from_batches(schema.to_pyarrow(), rows.to_batches(max_chunksize=chunk_size))
 
 

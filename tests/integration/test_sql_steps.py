@@ -1,0 +1,95 @@
+"""Steps of the kind `sql` under the commands of runs: those that tell of them, stop them and continue them."""
+
+import json
+
+import pytest
+
+from tests.integration.places import RUN, Project, until
+
+ENDLESS = "select sum(a.range * b.range % 7) as n from range(10000000) a, range(10000000) b, people"
+"""A query that would take days: it ends only if it is stopped."""
+
+
+class Place(Project):
+    """A folder with a pipeline that makes a table and sums it up."""
+
+    def write_query(self, query: str) -> None:
+        people = r"name,age\nAnn,30\nBob,41\n"
+        sums = {
+            "deps": "make",
+            "artifacts": {"input": {"people": "{{make.people}}"}, "output": ["sums"]},
+            "x-weft": {"kind": "sql", "with": {"query": query, "format": "csv"}},
+        }
+        make = {"command": f"printf '{people}' > {{{{people}}}}", "artifacts": {"output": ["people"]}}
+        self.write({"make": make, "sums": sums}, cache={"enable": True})
+
+    def result(self) -> str:
+        """What is in the output of the last run."""
+        found = [path for path in self.folder.glob(".pipeline/**/sums") if path.is_file()]
+        return max(found, key=lambda path: path.stat().st_mtime_ns).read_text()
+
+    def executing(self) -> bool:
+        return self.folder_of().is_dir() and self.states().get("sums") == "running"
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Place(tmp_path / "project")
+
+
+def test_a_step_that_succeeds_is_told_of_and_cached(place):
+    place.write_query("select sum(age) as age from people")
+    code, out, err = place.weft("run", "run.yaml")
+    assert code == 0, out + err
+    assert place.result() == '"age"\n71\n'
+    for words in (("show", RUN), ("why", f"{RUN}/sums"), ("explain", RUN), ("story", RUN)):
+        code, out, err = place.weft(*words)
+        assert (code, "sums" in out + err) == (0, True), (words, out, err)
+    code, out, err = place.weft("logs", f"{RUN}/sums")
+    assert code == 0, err
+    code, out, _ = place.weft("run", "run.yaml")
+    assert (code, out.count("taken from the cache")) == (0, 2)
+    assert place.weft("why", "run-000002/sums")[0] == 0
+
+
+def test_a_wrong_query_is_told_with_its_mistake(place):
+    place.write_query("select sum(agee) as age from people")
+    code, out, err = place.weft("run", "run.yaml")
+    assert (code != 0, place.states()["sums"]) == (True, "failed"), out + err
+    for words in (("show", RUN), ("why", f"{RUN}/sums")):
+        _, out, err = place.weft(*words)
+        assert "agee" in out + err, (words, out, err)
+    for words in (("explain", RUN), ("logs", f"{RUN}/sums")):
+        code, out, err = place.weft(*words)
+        assert code == 0, (words, out, err)
+    place.write_query("select sum(age) as age from people")
+    code, out, err = place.weft("resume", RUN, "--file", "run.yaml")
+    assert code == 0, out + err
+    assert place.result() == '"age"\n71\n'
+
+
+@pytest.mark.parametrize("by", ["kill", "cancel"])
+def test_a_query_that_was_stopped_goes_on_with_an_edited_file(place, by):
+    place.write_query(ENDLESS)
+    process = place.start()
+    try:
+        until(lambda: place.executing() or process.poll() is not None, "the query")
+        if by == "kill":
+            process.kill()
+        else:
+            code, out, err = place.weft("cancel", RUN)
+            assert code == 0, out + err
+        process.communicate(timeout=120)
+    finally:
+        process.kill()
+        process.communicate()
+    if by == "cancel":
+        assert place.states()["sums"] == "terminated"
+        assert "cancel" in "".join(place.weft("why", f"{RUN}/sums")[1:])
+    place.write_query("select sum(age) as age from people")
+    code, out, err = place.weft("resume", RUN, "--file", "run.yaml")
+    assert code == 0, out + err
+    assert place.states() == {"make": "succeeded", "sums": "succeeded"}
+    assert place.result() == '"age"\n71\n'
+    shown = json.loads(place.weft("show", RUN, "--json")[1])
+    assert "sums" in json.dumps(shown)
