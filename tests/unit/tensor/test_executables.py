@@ -6,6 +6,7 @@ from concurrent.futures import CancelledError, wait
 import numpy as np
 import pytest
 
+import weft
 import weft.tensor as wt
 from weft.frontends.tensors.arrays.options import Options
 from weft.model.errors import NotFoundError, TaskError, UsageError
@@ -227,3 +228,26 @@ def test_a_function_of_chunks_is_told_which_it_has(direct):
     with wt.Session(workers=2, direct=direct):
         x = (wt.zeros(5, chunk_size=2) + 1).map_chunk(numbered, with_chunk_index=True)
         assert (x + 0).fetch().tolist() == [1, 1, 11, 11, 21]
+
+
+@pytest.mark.parametrize("size", [5, 100_000, 1_000_000])
+@pytest.mark.parametrize("get", [lambda x: x.fetch(), lambda x: x.to_numpy(), np.asarray, lambda x: wt.fetch(x, x)[1]])
+def test_a_fetched_array_belongs_to_the_user(get, size):
+    source = np.ones(size)
+    for x in (wt.array(source), wt.array(source)[1:], wt.array(source).execute(), wt.ones(size) * 1):
+        got = get(x)
+        n = len(got)
+        got[:] = 0
+        assert x.sum().fetch() == n
+        assert x.fetch().sum() == n
+        assert (x + 0).fetch().sum() == n
+    assert source.sum() == size
+
+
+def test_map_chunk_cannot_change_the_array_it_reads():
+    source = np.ones(10)
+    with pytest.raises(ValueError, match="read-only"):
+        wt.array(source).map_chunk(lambda chunk: chunk.__imul__(2))
+    with pytest.raises(weft.TaskError, match="read-only"):
+        wt.array(source).map_chunk(lambda chunk: chunk.__imul__(2), dtype=float).fetch()
+    assert source.sum() == 10

@@ -433,3 +433,43 @@ class TestFileThatChanges:
         path.unlink()
         with pytest.raises(WeftError, match="there is no file"):
             x.sum().fetch()
+
+
+def test_a_zarr_array_or_data_set_that_a_shorter_one_replaced_is_refused(tmp_path):
+    zarr, h5py = pytest.importorskip("zarr"), pytest.importorskip("h5py")
+    path, other = str(tmp_path / "x.zarr"), str(tmp_path / "x.h5")
+
+    def write(rows: int) -> None:
+        array = zarr.create_array(path, shape=(rows, 10), chunks=(10, 10), dtype="f8", overwrite=True)
+        array[:] = rows
+        with h5py.File(other, "w") as file:
+            file["d"] = np.ones((rows, 10))
+
+    write(100)
+    in_folder, in_file = wt.from_zarr(path), wt.from_hdf5(other, dataset="d")
+    write(50)
+    with pytest.raises(WeftError, match=r"x.zarr has changed since it was loaded"):
+        in_folder.mean().fetch()
+    with pytest.raises(WeftError, match=r"gave shape \(50, 10\) for a part of shape \(100, 10\)"):
+        in_file.mean().fetch()
+    write(100)
+    assert in_folder.mean().fetch() == 100.0
+
+
+class Wrong:
+    """A source whose parts are not what it declares."""
+
+    shape, dtype = (100, 10), np.dtype("f8")
+
+    def __init__(self, part) -> None:
+        self.part = part
+
+    def __getitem__(self, index):
+        return self.part[index]
+
+
+@pytest.mark.parametrize("chunk_size", [30, -1])
+def test_the_parts_of_a_source_are_checked(chunk_size):
+    with pytest.raises(WeftError, match=r"the Wrong that is read gave shape"):
+        wt.from_array(Wrong(np.zeros((20, 10))), chunk_size=chunk_size).mean().fetch()
+    assert wt.from_array(Wrong(np.ones((100, 10), "f4")), chunk_size=chunk_size).fetch().dtype == np.float64

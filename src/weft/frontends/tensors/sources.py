@@ -54,13 +54,20 @@ def _diagonal(place: ChunkPlace, k: int, dtype: DType) -> Any:
 
 
 def part_of(array: Any, place: ChunkPlace) -> Any:
-    """Return the part of an array that is a chunk. ValueError: some of its elements are masked."""
+    """Return the part of an array that is a chunk. ValueError: it is of another shape, or has masked elements."""
     drop_pages(array)
     part = array[tuple([slice(lo, lo + n) for lo, n in zip(place.begin, place.shape, strict=True)])]
     if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
         raise ValueError(
             f"elements from {place.begin} on are masked, and masks are not supported: have the array give values there"
         )
+    if np.shape(part) != place.shape:
+        raise ValueError(
+            f"the {type(array).__name__} that is read gave shape {np.shape(part)} for a part of shape {place.shape}: "
+            "load it again if it has changed since, or correct its shape"
+        )
+    if isinstance(part, np.ndarray) and part.dtype != array.dtype:
+        return part.astype(array.dtype)
     return part
 
 

@@ -260,6 +260,12 @@ class Tensor(Methods, Expressed):
                 self._value = found
         return found
 
+    def _given(self) -> NumpyArray:
+        found = self._value_of()
+        values = self._node.kwargs["source"].values
+        kept = found is self._value or (isinstance(values, list) and len(values) == 1)
+        return np.copy(found, subok=True) if kept and isinstance(found, np.ndarray) else found
+
     def _give_name(self, name: str, session: runners.Runner | None) -> None:
         (session or runners.current()).name(name, self)
 
@@ -278,7 +284,7 @@ class Tensor(Methods, Expressed):
             raise ValueError("a copy is needed to change the dtype")
         if dtype is None and isinstance(value, np.character):
             dtype = self.dtype  # a text scalar has only its own length
-        return np.array(value, dtype=dtype, copy=True if copy is None else copy)
+        return np.asarray(value, dtype=dtype)  # it is a copy already
 
     def item(self, *index: Any) -> Any:
         """Return one element as a Python number: the only one, that at a flat position, or that at an index.

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 def map_chunk(x: ArrayLike, fn: Callable[..., Any], args: Sequence[Any] = (), **kwargs: Any) -> Tensor:
     """Return the result of a function for each chunk, with the same shape by default.
 
+    The function cannot change its chunk, which other expressions may read: `chunk * 2`, not `chunk *= 2`.
+
     Without `dtype=` the function is called once at once, in the calling thread, on a chunk of a single 1: the result
     gives the dtype. Give `dtype=` if the function is slow, has side effects or fails on it. `elementwise=False` says
     that lengths may change: they are known when it has run. `with_chunk_index=True` gives the function `chunk_index=`
@@ -39,7 +41,8 @@ def map_chunk(x: ArrayLike, fn: Callable[..., Any], args: Sequence[Any] = (), **
     node = as_node(x) if numbered else loose_node(x)
     if dtype is None:
         first = {"chunk_index": (0,) * len(node.grid)} if numbered else {}
-        dtype = np.asarray(fn(np.ones((1,) * len(node.grid), node.dtype), *given, **kwargs, **first)).dtype
+        one = _read_only(np.ones((1,) * len(node.grid), node.dtype))
+        dtype = np.asarray(fn(one, *given, **kwargs, **first)).dtype
     if is_open(np.dtype(dtype)):
         raise TypeError(f"map_chunk: dtype is {np.dtype(dtype)} without a length or unit: give one, such as 'U10'")
     grid = node.grid if same else tuple([Cut.unknown(cut.n) for cut in node.grid])
@@ -48,6 +51,15 @@ def map_chunk(x: ArrayLike, fn: Callable[..., Any], args: Sequence[Any] = (), **
     kind = KernelKind.PLACED if numbered else KernelKind.CALL
     made = ArrayNode(kind, call_it, [NodeInput(node)], grid, np.dtype(dtype), unique=True, name="map_chunk")
     return Tensor(made)
+
+
+def _read_only(chunk: Any) -> Any:
+    """Return a view that a user's function cannot write to."""
+    if not isinstance(chunk, np.ndarray):
+        return chunk
+    view = chunk.view()
+    view.flags.writeable = False
+    return view
 
 
 class _Mapped:
@@ -72,7 +84,7 @@ class _Mapped:
         self.where = where
 
     def __call__(self, chunk: Any) -> Any:
-        return self._checked(chunk, self.fn(chunk, *self.args, **self.kwargs))
+        return self._checked(chunk, self.fn(_read_only(chunk), *self.args, **self.kwargs))
 
     def _checked(self, chunk: Any, result: Any) -> Any:
         made = np.asarray(result)
@@ -100,7 +112,7 @@ class _Numbered(_Mapped):
     def __call__(self, place: Any, chunk: Any) -> Any:  # type: ignore[override]
         assert self.where is not None
         at = self.where(place.number).at
-        return self._checked(chunk, self.fn(chunk, *self.args, chunk_index=at, **self.kwargs))
+        return self._checked(chunk, self.fn(_read_only(chunk), *self.args, chunk_index=at, **self.kwargs))
 
 
 @public("tensor", ignored="reassign_worker")

@@ -126,6 +126,10 @@ class Executable(Computable):
         """Return the computed value."""
         raise NotImplementedError
 
+    def _given(self) -> Any:
+        """Return the computed value for the user, who may change it."""
+        return self._value_of()
+
     def _give_name(self, name: str, session: Any) -> None:
         """Give it a name in a session, by default the current one."""
         raise NotImplementedError
@@ -179,7 +183,7 @@ def fetch(*things: Any, session: Any = None) -> Any:
     """Return the value of the only executable, or a tuple of the values of all, computed in one run."""
     wanted = _listed(things)
     compute(wanted, session, Watch(options.show_progress))
-    values = [scalar_of(one._value_of()) for one in wanted]
+    values = [scalar_of(one._given()) for one in wanted]
     return values[0] if len(values) == 1 else tuple(values)
 
 

@@ -165,8 +165,56 @@ def _alone(folder: str) -> Iterator[None]:
         os.close(fd)
 
 
+class ZarrFolder:
+    """A Zarr array in a folder, of which parts are read. ConflictError: another one has taken its place since.
+
+    A Zarr array keeps the shape of its opening, and reads chunks that are gone as its fill value.
+    """
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+        self.shape, self.dtype, self.store_path = array.shape, array.dtype, array.store_path
+        self._stamp = self._found()
+
+    def _found(self) -> tuple[int, ...]:
+        """Return what changes with the description of the array: inode, bytes and time of the last change."""
+        folder = os.path.join(self.store_path.store.root, self.store_path.path)
+        for name in ("zarr.json", ".zarray"):
+            with suppress(OSError):
+                found = os.stat(os.path.join(folder, name))
+                return found.st_ino, found.st_size, found.st_mtime_ns
+        return ()
+
+    def __getitem__(self, index: Any) -> Any:
+        found = self._found()
+        if found != self._stamp:
+            self._check()
+            self._stamp = found
+        return self._array[index]
+
+    def _check(self) -> None:
+        zarr = needed("zarr")
+        try:
+            now = zarr.open_array(self.store_path, mode="r")
+        except (FileNotFoundError, KeyError, ValueError):
+            now = None
+        if now is None or (now.shape, now.dtype) != (self.shape, self.dtype):
+            raise ConflictError(f"{self.store_path} has changed since it was loaded", hint="Load it again.")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _zarr_folder, (self._array, self._stamp)
+
+
+def _zarr_folder(array: Any, stamp: tuple[int, ...]) -> ZarrFolder:
+    made = ZarrFolder(array)
+    made._stamp = stamp
+    return made
+
+
 def readable(array: Any) -> Any:
     """Return an object of which tasks, also in other processes, can read parts."""
+    if type(array).__module__.partition(".")[0] == "zarr" and hasattr(array.store_path.store, "root"):
+        return ZarrFolder(array)
     if isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap) and array.filename is not None:
         order = "C" if array.flags.c_contiguous else "F"
         return MappedFile(os.fspath(array.filename), array.dtype, array.offset, array.shape, order)
