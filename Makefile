@@ -22,14 +22,14 @@ demo: .venv ## run the example pipeline
 	$(BIN)/weft logs @last/evaluate -C examples/breast_cancer
 
 test: tools ## the whole test suite
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --max-worker-restart 0
 
 check: tools ## format, lint, types, contracts, fast tests, diagrams: about a minute
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	HYPOTHESIS_PROFILE=fast $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile -m "not slow" $(FAST_TESTS)
+	HYPOTHESIS_PROFILE=fast $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --max-worker-restart 0 -m "not slow" $(FAST_TESTS)
 	$(BIN)/python -m weft.testing.states --check
 
 bench: tools ## run every benchmark and write docs/benchmarks.md; after a stop it goes on with the rows that are missing

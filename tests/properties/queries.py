@@ -6,6 +6,7 @@ read, and floats are multiples of a quarter, so that their sums are exact.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import duckdb
@@ -338,6 +339,9 @@ class _Maker:
             if same:
                 operator = self._rng.choice(["=", "=", "=", "=", "IS NOT DISTINCT FROM", "<", ">="])
                 conditions.append(f"{one.name} {operator} {self._rng.choice(same).name}")
+        if kind == "FULL JOIN" and not any(" = " in one or " IS NOT " in one for one in conditions):
+            # DuckDB 1.5 reads a null pointer for lists and structs of such a join without an equality.
+            conditions = [re.sub(" (<|>=) ", " = ", one) for one in conditions[:1]]
         if self.chance(0.15) and "FULL" not in kind:
             conditions.append(self.condition([*scope, *others], 1, 0))
         if not conditions:

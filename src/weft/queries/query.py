@@ -7,7 +7,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib import import_module
 from types import MappingProxyType
@@ -122,6 +122,7 @@ class Query:
         self._arrow: pa.Table | None = None
         self._stages: QueryPlan | None = None
         self._reading: duckdb.DuckDBPyConnection | None = None
+        self._interrupting = threading.Lock()
         self._forbidden: WeftError | None = None  # what the task that runs the whole query may not do
         self._described = self._check()
 
@@ -213,14 +214,14 @@ class Query:
             except duckdb.Error as error:
                 raise mistake(error, self.text) from None
             finally:
-                self._reading = None
+                with self._interrupting:  # DuckDB may not interrupt a connection while it is closed
+                    self._reading = None
 
     def interrupt(self) -> None:
         """Interrupt the query that `reader`, `batches` or `write_parquet` reads in another thread."""
-        connection = self._reading
-        if connection is not None:
-            with suppress(duckdb.Error):  # it has just ended
-                connection.interrupt()
+        with self._interrupting:
+            if self._reading is not None:
+                self._reading.interrupt()
 
     def batches(self, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield the rows in batches of at most `rows`, while the query runs if it runs whole."""

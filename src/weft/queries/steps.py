@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +13,7 @@ import duckdb
 import pyarrow.csv
 
 from weft.frontends.pipelines.kinds import Complaints, StepKind, leaves_of
-from weft.frontends.sql.fragment import AGAIN_S
+from weft.frontends.sql.fragment import interrupted_at_cancel
 from weft.frontends.sql.mistakes import mistake
 from weft.frontends.sql.tables import FileTable
 from weft.model.errors import NotFoundError, RunCancelledError, TaskError, WeftError
@@ -55,26 +54,18 @@ def run_query(ctx: TaskContext, _inputs: Mapping[str, TaskInput]) -> dict[str, A
 
 
 def _write(ctx: TaskContext, query: Query, output: str, form: str) -> None:
-    ended = threading.Event()
-
-    def interrupt() -> None:
-        while not ended.wait(AGAIN_S):  # a query that was about to begin would not notice one call
-            query.interrupt()
-
-    ctx.on_cancel(lambda: threading.Thread(target=interrupt, daemon=True).start())
     try:
-        if form == "parquet":
-            query.write_parquet(output)
-        else:
-            with pyarrow.csv.CSVWriter(output, query.schema()) as writer:
-                for batch in query.batches():
-                    writer.write_batch(batch)
+        with interrupted_at_cancel(ctx, query.interrupt):
+            if form == "parquet":
+                query.write_parquet(output)
+            else:
+                with pyarrow.csv.CSVWriter(output, query.schema()) as writer:
+                    for batch in query.batches():
+                        writer.write_batch(batch)
     except (WeftError, duckdb.Error):
         if ctx.cancelled():
             raise RunCancelledError(f"step {ctx.params['name']} was stopped") from None
         raise
-    finally:
-        ended.set()
 
 
 def _asked(text: str) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager
 from datetime import date
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -137,24 +137,33 @@ def _arriving(values: Iterable[Any], schema: pa.Schema, lost: list[BaseException
 
 def interruptible(ctx: TaskContext, connection: duckdb.DuckDBPyConnection, run: Callable[[], Answer]) -> Answer:
     """Return what `run` reads from a connection; the end of the task interrupts its query."""
+    with interrupted_at_cancel(ctx, connection.interrupt):
+        try:
+            if ctx.cancelled():
+                raise RunCancelledError("the query was cancelled before it started")
+            return run()
+        except duckdb.InterruptException:
+            raise RunCancelledError("the query was cancelled") from None
 
-    ended = threading.Event()
 
-    def interrupt() -> None:
-        with suppress(duckdb.Error):  # it has just ended
-            connection.interrupt()
-            while not ended.wait(AGAIN_S):  # a query that was about to begin would not notice
-                connection.interrupt()
+@contextmanager
+def interrupted_at_cancel(ctx: TaskContext, interrupt: Callable[[], None]) -> Iterator[None]:
+    """Call `interrupt` every `AGAIN_S` seconds from the cancellation of the task on, and never after the block."""
+    lock, ended = threading.Lock(), threading.Event()
 
-    ctx.on_cancel(lambda: threading.Thread(target=interrupt, daemon=True).start())
+    def again() -> None:
+        while not ended.is_set():
+            with lock:  # DuckDB may not interrupt a connection while it is closed
+                if not ended.is_set():
+                    interrupt()
+            ended.wait(AGAIN_S)  # a query that was about to begin has not noticed the first call
+
+    ctx.on_cancel(lambda: threading.Thread(target=again, daemon=True).start())
     try:
-        if ctx.cancelled():
-            raise RunCancelledError("the query was cancelled before it started")
-        return run()
-    except duckdb.InterruptException:
-        raise RunCancelledError("the query was cancelled") from None
+        yield
     finally:
-        ended.set()
+        with lock:
+            ended.set()
 
 
 def told(message: str) -> str:

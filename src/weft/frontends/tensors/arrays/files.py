@@ -166,7 +166,9 @@ def _alone(folder: str) -> Iterator[None]:
 
 
 class ZarrFolder:
-    """A Zarr array in a folder, of which parts are read. ConflictError: another one has taken its place since.
+    """A Zarr array in a folder, of which parts are read and written.
+
+    ConflictError: another array was in its place at a read.
 
     A Zarr array keeps the shape of its opening, and reads chunks that are gone as its fill value.
     """
@@ -174,6 +176,7 @@ class ZarrFolder:
     def __init__(self, array: Any) -> None:
         self._array = array
         self.shape, self.dtype, self.store_path = array.shape, array.dtype, array.store_path
+        self.chunks, self.shards = array.chunks, array.shards
         self._stamp = self._found()
 
     def _found(self) -> tuple[int, ...]:
@@ -191,6 +194,9 @@ class ZarrFolder:
             self._check()
             self._stamp = found
         return self._array[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._array[index] = value
 
     def _check(self) -> None:
         zarr = needed("zarr")
@@ -212,7 +218,7 @@ def _zarr_folder(array: Any, stamp: tuple[int, ...]) -> ZarrFolder:
 
 
 def readable(array: Any) -> Any:
-    """Return an object of which tasks, also in other processes, can read parts."""
+    """Return an object of which tasks, also in other processes, can read parts and write those of files."""
     if type(array).__module__.partition(".")[0] == "zarr" and hasattr(array.store_path.store, "root"):
         return ZarrFolder(array)
     if isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap) and array.filename is not None:
