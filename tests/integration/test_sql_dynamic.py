@@ -287,3 +287,70 @@ def test_a_result_without_tasks_has_its_columns(store):
     query = store.sql("SELECT items.o, n, day FROM items JOIN orders USING (o) WHERE p % 3 = 5")
     assert query.rows() == []
     assert query.columns == query.arrow().column_names == ["o", "n", "day"]
+
+
+ORDERED = "SELECT i, k, v FROM facts ORDER BY k DESC, v, i"
+
+
+def ranges_of(query, run):
+    """Return the numbers of tasks and of rows of the stage that sorts ranges."""
+    (number,) = (stage.number for stage in query.plan.stages if any(one.kind == "range" for one in stage.exchanges))
+    (vertex,) = (one for one in run.view().vertices if one.id == f"stage_{number}")
+    return vertex.n, vertex.rows
+
+
+@pytest.mark.parametrize("tail", ["", " LIMIT 30000 OFFSET 100", " OFFSET 59000"])
+def test_a_sort_of_many_rows_is_divided_into_ranges(stars, tail):
+    query = StagedQuery(stars, ORDERED + tail, partitions=16, target=50_000)
+    run = query.start()
+    assert query.rows(run) == query.wanted()
+    tasks, rows = ranges_of(query, run)
+    assert tasks > 8
+    assert rows == 60_000
+
+
+def test_rows_that_are_equal_in_an_order_are_divided_too(stars):
+    query = StagedQuery(stars, "SELECT k, i FROM facts WHERE k = 1 ORDER BY k", partitions=16, target=50_000)
+    run = query.start()
+    rows = query.rows(run)
+    assert in_order(rows) == in_order(query.wanted())
+    assert ranges_of(query, run)[0] > 8
+
+
+@pytest.mark.parametrize(("v", "taken"), [("v < 9", "ranges"), ("v = 3 AND i < 40", "one_task")])
+def test_measured_bytes_decide_whether_one_task_sorts(stars, v, taken):
+    query = StagedQuery(stars, f"SELECT i, k FROM facts WHERE {v} ORDER BY k, i", small=20_000, target=50_000)
+    run = query.start()
+    assert query.rows(run) == query.wanted()
+    assert list(run.view().choices.values()) == [taken]
+    assert re.search(rf"ended early: stage_0 has [\d,]+ bytes.*: {taken}", "\n".join(run.explain()))
+
+
+ORDERS = {
+    "i % 7 DESC NULLS LAST, i": "integer", "(i % 97 - 40)::DOUBLE / 8, i DESC": "double", "('x' || i % 131), i": "text",
+    "CASE WHEN i % 3 > 0 THEN DATE '2024-01-01' + (i % 60)::INT END NULLS FIRST, i": "date",
+    "[i % 5, NULL, i % 11] DESC, i": "list", "{'a': i % 5, 'b': 'x' || i % 3}, i": "struct",
+    "(i % 9)::DECIMAL(30, 4) DESC, i": "decimal", "to_days((i % 40)::INT), i": "interval",
+    "md5(i::VARCHAR)::UUID": "uuid",
+    "CASE WHEN i % 4 = 0 THEN 'nan'::DOUBLE WHEN i % 4 = 1 THEN '-inf' ELSE i END DESC, i": "nan",
+    "i % 2 = 0, i": "boolean", "('x' || i)::BLOB DESC": "blob",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=ORDERS.values())
+def test_ranges_have_the_order_of_each_type(stars, order):
+    query = StagedQuery(stars, f"SELECT i, v FROM facts ORDER BY {order}", partitions=8, target=50_000)
+    run = query.start()
+    assert query.rows(run) == query.wanted()
+    assert ranges_of(query, run)[0] == 8
+
+
+def test_a_union_of_sorted_rows_and_the_side_of_a_join(stars):
+    text = """
+        SELECT * FROM (SELECT f.i, w FROM facts f JOIN (SELECT k, w FROM keys WHERE w % 2 = 0) USING (k)
+        UNION ALL SELECT i, v FROM facts WHERE v = 2) ORDER BY 2, 1
+    """
+    for small in (0, 500, 1 << 20):
+        query = StagedQuery(stars, text, small=small, target=50_000)
+        run = query.start()
+        assert query.rows(run) == query.wanted()

@@ -341,23 +341,24 @@ class Query:
     def _run(self) -> pa.Table:
         return self._executed(*self._compiled())[0]
 
-    def _compiled(self) -> tuple[QueryPlan | None, LogicalGraph, VertexHandle]:
-        """Return the stages (None for a whole query), their graph, and the vertex that delivers the rows."""
+    def _compiled(self) -> tuple[QueryPlan | None, LogicalGraph, list[VertexHandle]]:
+        """Return the stages (None for a whole query), their graph, and the vertices that deliver the rows."""
         plan = self._plan()
         if plan is None:
             graph = Graph("query")
-            return None, graph, graph.task(self._whole, name="query", retry=Retry(user=0), counted=True).keep()
+            return None, graph, [graph.task(self._whole, name="query", retry=Retry(user=0), counted=True).keep()]
         splits = {stage.table: self._home.splits(stage.table) for stage in plan.stages if stage.table}
         compiler = partial(compile_plan, plan, splits, name="query", partitions=PARTITIONS, target=TARGET_BYTES)
         if self._bubbles == "batch":
-            graph, node = compiler()
-            return plan, graph, node.keep()
+            return plan, *compiler()
         settled = widths(plan, self._weigh, TARGET_BYTES, PARTITIONS)
         made = in_bubbles(lambda known: compiler(settled=known), settled, self._bubbles, self._home.slots)
         self._told = made.told
-        return plan, made.graph, made.node
+        return plan, made.graph, made.nodes
 
-    def _executed(self, plan: QueryPlan | None, graph: LogicalGraph, node: VertexHandle) -> tuple[pa.Table, Results]:
+    def _executed(
+        self, plan: QueryPlan | None, graph: LogicalGraph, nodes: Sequence[VertexHandle]
+    ) -> tuple[pa.Table, Results]:
         """Run a compiled query; return its rows and the results of the run."""
         if plan is None:
             try:
@@ -366,10 +367,11 @@ class Query:
                 if self._forbidden is None:
                     raise
                 raise self._forbidden from None
-            return results.value(node), results
+            return results.value(nodes[0]), results
         results = self._home.session.run(graph)
-        tables: list[pa.Table] = [one for one in results[node] if one is not None]
-        columns = [(name_of(at), of) for at, of in enumerate(plan.stages[-1].relation.types)]
+        ran = set(results)  # a plan that was not taken has no rows
+        tables: list[pa.Table] = [one for node in nodes if node.id in ran for one in results[node] if one is not None]
+        columns = [(name_of(at), of) for at, of in enumerate(plan.stages[plan.results[0]].relation.types)]
         if not tables:
             with database() as connection:
                 tables = [nothing(connection, columns)]

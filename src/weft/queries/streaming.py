@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from weft.graph.builder import Graph, VertexHandle
     from weft.graph.logical import LogicalGraph
 
-Compile = Callable[[Mapping[int, int]], "tuple[Graph, VertexHandle]"]
+Compile = Callable[[Mapping[int, int]], "tuple[Graph, list[VertexHandle]]"]
 """Compiles a plan with numbers of tasks that are settled, by the numbers of the stages."""
 
 
 class StreamedGraph(NamedTuple):
-    """A graph with bubbles, the node that delivers the rows, and for each vertex its bubble in words."""
+    """A graph with bubbles, the nodes that deliver the rows, and for each vertex its bubble in words."""
 
     graph: LogicalGraph
-    node: VertexHandle
+    nodes: list[VertexHandle]
     told: Mapping[str, str]
 
 
@@ -51,8 +51,7 @@ def in_bubbles(compile: Compile, settled: Mapping[int, int], setting: str, slots
     """
     told: dict[str, str] = {}
     while True:
-        graph, node = compile(settled)
-        node.keep()
+        graph, nodes = compile(settled)
         bubbles = fitting(graph, setting, slots)
         told = {**bubbles.stored, **told}  # the first reason is that of its own number of tasks
         inside = {id for group in bubbles.groups for id in group}
@@ -62,7 +61,7 @@ def in_bubbles(compile: Compile, settled: Mapping[int, int], setting: str, slots
         settled = kept
     for number, group in enumerate(bubbles.groups, 1):
         told.update(dict.fromkeys(group, f"bubble {number}: {_listed(group)} run at once and stream"))
-    return StreamedGraph(_streaming(with_bubbles(graph, bubbles.groups)), node, told)
+    return StreamedGraph(_streaming(with_bubbles(graph, bubbles.groups)), nodes, told)
 
 
 def _listed(group: tuple[str, ...]) -> str:

@@ -20,7 +20,7 @@ def check_plan(plan: QueryPlan, types: Sequence[str], connection: duckdb.DuckDBP
 
     NotCoveredError: a stage does not bind, or its types are others than those planned.
     """
-    planned = [of for stage in plan.stages[:-1] for of in stage.relation.types] + list(types)
+    planned = [of for stage in plan.stages for of in (types if stage.number in plan.results else stage.relation.types)]
     views = {"planned": no_rows((name_of(at), of) for at, of in enumerate(planned))}
     for stage in plan.stages:
         for exchange in stage.exchanges:

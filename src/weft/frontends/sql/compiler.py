@@ -18,8 +18,8 @@ from weft.frontends.sql.relations import (
     Window,
     children,
 )
-from weft.frontends.sql.stages import Exchange, ExchangeKind, QueryPlan, QueryStage
-from weft.frontends.sql.text import name_of, received, sql_of
+from weft.frontends.sql.stages import Branch, Exchange, ExchangeKind, QueryPlan, QueryStage
+from weft.frontends.sql.text import name_of, range_of, received, sql_of, with_sort_key
 from weft.graph.builder import Graph, InputSpec, VertexHandle, after, gather, one_to_one, shuffle
 from weft.graph.logical import Manager, Range, Trigger
 
@@ -31,6 +31,8 @@ ANSWER: Final = "weft.frontends.sql.fragment:unknown_size"
 SPLIT: Final = "split_rows"
 ENOUGH: Final = "enough"
 NONE: Final[Mapping[int, int]] = MappingProxyType({})
+DIVIDED: Final = (ExchangeKind.HASH, ExchangeKind.RANGE)
+"""The exchanges whose rows are divided into partitions."""
 WAYS: Final = 8
 """The tasks of a join for each partition, at most, if its heavy partitions are split."""
 
@@ -43,8 +45,8 @@ def compile_plan(
     partitions: int,
     target: int,
     settled: Mapping[int, int] = NONE,
-) -> tuple[Graph, VertexHandle]:
-    """Return the graph of a plan and the node that delivers its rows.
+) -> tuple[Graph, list[VertexHandle]]:
+    """Return the graph of a plan and the nodes that deliver its rows, one after the other.
 
     A shuffle has `partitions` partitions, and its readers take `target` bytes each. `settled` has the number of tasks
     of stages whose number no manager decides, by the numbers of the stages.
@@ -53,16 +55,12 @@ def compile_plan(
     for stage in plan.stages:
         compiler.add(stage)
     compiler.add_choices()
-    return compiler.graph, compiler.nodes[-1]
+    return compiler.graph, [compiler.nodes[number].keep() for number in plan.results]
 
 
 def may_settle(stage: QueryStage) -> bool:
     """Whether the number of tasks of a stage may be settled before it runs: no choice decides about it."""
-    return (
-        not stage.table
-        and stage.branch is None
-        and any(exchange.kind is ExchangeKind.HASH for exchange in stage.exchanges)
-    )
+    return not stage.table and not stage.branches and any(exchange.kind in DIVIDED for exchange in stage.exchanges)
 
 
 class _Compiler:
@@ -87,15 +85,12 @@ class _Compiler:
         }
         self._most = partitions
         exchanges = [exchange for stage in plan.stages for exchange in stage.exchanges]
-        self._hashed: dict[int, Exchange] = {
-            source: exchange
-            for exchange in exchanges
-            if exchange.kind is ExchangeKind.HASH
-            for source in exchange.sources
+        self._sent: dict[int, Exchange] = {
+            source: exchange for exchange in exchanges if exchange.kind in DIVIDED for source in exchange.sources
         }
         self._same = {source for one in exchanges if one.kind is ExchangeKind.SAME for source in one.sources}
         self._deciders: dict[int, VertexHandle] = {}
-        self._deciding = {stage.branch.choice for stage in plan.stages if stage.branch is not None}
+        self._deciding = {branch.choice for stage in plan.stages for branch in stage.branches}
 
     def add(self, stage: QueryStage) -> None:
         """Add the vertex of a stage, and behind it the choice that its bytes decide."""
@@ -111,12 +106,17 @@ class _Compiler:
                 inputs.append(self._input(exchange, source, edge + again, blocking=exchange.number in whole))
             tables.append((received(exchange.number), [one.name for one in inputs[first:]], columns))
         params: dict[str, Any] = {"sql": sql_of(stage.relation, {stage.table: SPLIT}), "received": tables}
-        sent = self._hashed.get(stage.number)
+        sent = self._sent.get(stage.number)
         if sent is not None:
-            keys = ", ".join(key.text(name_of) for key in sent.keys)
-            partitions = self._partitions[stage.number]
-            params["sql"] = f"SELECT *, CAST(hash({keys}) % {partitions} AS USMALLINT) FROM ({params['sql']})"
-            params["partitions"] = partitions
+            partitions = params["partitions"] = self._partitions[stage.number]
+            if sent.kind is ExchangeKind.HASH:
+                keys = ", ".join(key.text(name_of) for key in sent.keys)
+                params["sql"] = f"SELECT *, CAST(hash({keys}) % {partitions} AS USMALLINT) FROM ({params['sql']})"
+            else:
+                params["samples"] = received(sent.samples)
+                at = f"CAST({range_of('sort_key', partitions)} AS USMALLINT)"
+                keyed = with_sort_key(params["sql"], sent.orders)
+                params["sql"] = f"SELECT * EXCLUDE (sort_key, sort_row), {at} FROM ({keyed})"
         if not _filters_keep_matches(stage.relation):
             params["join_filters"] = False
         if stage.keys is not None:
@@ -129,7 +129,7 @@ class _Compiler:
 
     def _input(self, exchange: Exchange, source: int, name: str, *, blocking: bool) -> InputSpec:
         node = self.nodes[source]
-        if exchange.kind is ExchangeKind.HASH:
+        if exchange.kind in DIVIDED:
             return shuffle(node, self._partitions[source], name=name, blocking=blocking)
         if exchange.kind is ExchangeKind.SAME:
             return one_to_one(node, name=name, blocking=blocking)
@@ -162,7 +162,7 @@ class _Compiler:
 
     def _reader(self, stage: QueryStage) -> dict[str, Any]:
         """Return the number of tasks of a stage that scans no table, by what it reads."""
-        if all(exchange.kind is not ExchangeKind.HASH for exchange in stage.exchanges):
+        if all(exchange.kind not in DIVIDED for exchange in stage.exchanges):
             return {}
         if stage.number in self._settled:
             return {"n": self._settled[stage.number]}
@@ -171,25 +171,37 @@ class _Compiler:
         return {"n": Range(1, self._most * (WAYS if join else 1)), "manager": manager}
 
     def _add_decider(self, number: int, node: VertexHandle) -> None:
+        names = {branch.small: branch.name for branch in self._branches(number)}
         params = {
-            "choice": f"join_{number}",
-            "small": {node.id: "copied"},
-            "otherwise": "exchanged",
+            "choice": f"choice_{number}",
+            "small": {node.id: names[True]},
+            "otherwise": names[False],
             "under": int(self._plan.small),
         }
         manager = Manager("conditional", params)
         self._deciders[number] = self.graph.add(
-            ANSWER, after(node), name=f"size_of_{node.id}", expands=True, manager=manager
+            ANSWER,
+            after(node),
+            name=f"size_of_{node.id}",
+            expands=True,
+            manager=manager,
+            params={"otherwise": names[False]},
         )
 
+    def _branches(self, number: int) -> dict[Branch, list[VertexHandle]]:
+        """Return the vertices of each plan that the bytes of a stage decide between."""
+        found: dict[Branch, list[VertexHandle]] = {}
+        for stage in self._plan.stages:
+            for branch in stage.branches:
+                if branch.choice == number:
+                    found.setdefault(branch, []).extend(self.nodes[stage.number : stage.number + 1])
+        return found
+
     def add_choices(self) -> None:
-        """Add the choices between plans of joins."""
+        """Add the choices between plans."""
         for number, decider in self._deciders.items():
-            branches: dict[str, list[VertexHandle]] = {"copied": [], "exchanged": []}
-            for stage, node in zip(self._plan.stages, self.nodes, strict=True):
-                if stage.branch is not None and stage.branch.choice == number:
-                    branches["copied" if stage.branch.copied else "exchanged"].append(node)
-            self.graph.choice(decider, name=f"join_{number}", **branches)
+            branches = {branch.name: nodes for branch, nodes in self._branches(number).items()}
+            self.graph.choice(decider, name=f"choice_{number}", **branches)
 
 
 def _read_first(relation: Relation, first: bool = False) -> frozenset[int]:

@@ -21,6 +21,7 @@ from weft.frontends.sql.relations import (
     Scan,
     SetOperation,
     Sort,
+    SortSample,
     Unnest,
     Values,
     Window,
@@ -35,6 +36,7 @@ LONGEST: Final = 160
 """The characters of an expression; a longer one is cut."""
 _MOVEMENTS: Final = {
     ExchangeKind.HASH: "by the hash of {}",
+    ExchangeKind.RANGE: "by ranges of {}",
     ExchangeKind.GATHER: "all to one task",
     ExchangeKind.BROADCAST: "a copy to each task",
     ExchangeKind.SAME: "task to task",
@@ -200,6 +202,12 @@ class _Describer:
         names = self._columns(relation.input)
         self._steps.append(f"sort by {_ordered(relation.orders, names)}{_bounds(relation.limit, relation.offset)}")
         return names
+
+    @_columns.register
+    def _(self, relation: SortSample) -> list[str]:
+        names = self._columns(relation.input)
+        self._steps.append(f"sample keys of the order by {_ordered(relation.orders, names)}")
+        return ["key", "rows"]
 
     @_columns.register
     def _(self, relation: Limit) -> list[str]:

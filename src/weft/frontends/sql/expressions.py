@@ -364,10 +364,14 @@ class Order(NamedTuple):
         return self._replace(by=self.by.over(position))
 
     @property
+    def direction(self) -> str:
+        """The direction and the place of NULL, as `ORDER BY` writes them."""
+        return f"{'DESC' if self.descending else 'ASC'} NULLS {'FIRST' if self.nulls_first else 'LAST'}"
+
+    @property
     def expression(self) -> Expression:
         """The key as `ORDER BY` writes it."""
-        direction = "DESC" if self.descending else "ASC"
-        return joined(f"{{}} {direction} NULLS {'FIRST' if self.nulls_first else 'LAST'}", self.by, type="")
+        return joined(f"{{}} {self.direction}", self.by, type="")
 
 
 def read_orders(nodes: Sequence[Json]) -> list[Order]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weft.frontends.sql.databases import open_database
+from weft.frontends.sql.ranges import set_bounds
 from weft.frontends.sql.text import no_rows
 from weft.model.errors import RunCancelledError
 
@@ -60,11 +61,11 @@ def run_fragment(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     """Return the rows of one task: an Arrow table, or with `partitions` a table for each partition that has rows.
 
     Parameters: `sql`; `received`, for each exchange the name of its table, the ids of its edges, and its columns with
-    their types; `split`, the name for the rows of the split, which is the item, and `folders`, where its files are;
-    `partitions`; `keys`, an event and the position of the column whose values it has, by which other scans are
-    pruned; `join_filters` is as for `database`; `arriving`, the edges that are read while their sources run; `sending`,
-    the edges that rows are written to while the query runs: then nothing is returned. RunCancelledError: the task was
-    stopped, also in the middle of its query.
+    their types; `samples`, the one of these tables whose keys bound ranges; `split`, the name for the rows of the
+    split, which is the item, and `folders`, where its files are; `partitions`; `keys`, an event and the position of the
+    column whose values it has, by which other scans are pruned; `join_filters` is as for `database`; `arriving`, the
+    edges that are read while their sources run; `sending`, the edges that rows are written to while the query runs:
+    then nothing is returned. RunCancelledError: the task was stopped, also in the middle of its query.
     """
     params = ctx.params
     arriving = frozenset(params.get("arriving", ()))
@@ -80,6 +81,9 @@ def run_fragment(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
                 rows = pa.concat_tables(tables) if tables else nothing(connection, columns)
             else:
                 rows = _arriving(values, nothing(connection, columns).schema, lost)
+            if name == params.get("samples"):
+                set_bounds(connection, rows, params["partitions"])
+                continue
             # A stream, read once: DuckDB has Arrow filter a table, and for Arrow NaN is not the greatest.
             connection.register(name, rows.__arrow_c_stream__())
         if params.get("split"):
@@ -175,9 +179,9 @@ _LINE: Final = re.compile(r"\s*\n+LINE \d+: .*\Z", re.DOTALL)
 _SOURCE: Final = re.compile(r" when casting from source column \w+")
 
 
-def unknown_size() -> str:
-    """Answer how to join if the bytes of a side are not known: exchanged, which is never very wrong."""
-    return "exchanged"
+def unknown_size(otherwise: str) -> str:
+    """Answer which plan to take if bytes are not known: the one for many, which is never very wrong."""
+    return otherwise
 
 
 def nothing(connection: duckdb.DuckDBPyConnection, columns: Sequence[tuple[str, str]]) -> pa.Table:

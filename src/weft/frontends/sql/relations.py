@@ -154,6 +154,22 @@ class Sort:
 
 
 @dataclass(frozen=True, slots=True)
+class SortSample:
+    """Keys of some of the rows, which compare like the rows by `orders`, and beside each the number of all rows.
+
+    Rows with equal values have different keys, so that any number of them can be divided.
+    """
+
+    input: Relation
+    orders: tuple[Order, ...]
+
+    @property
+    def types(self) -> Types:
+        """The types of the output columns."""
+        return ("BLOB", "BIGINT")
+
+
+@dataclass(frozen=True, slots=True)
 class Limit:
     """At most `limit` rows (None: all) after the first `offset`."""
 
@@ -263,6 +279,7 @@ Relation: TypeAlias = (
     | Join
     | Grouping
     | Sort
+    | SortSample
     | Limit
     | Distinct
     | SetOperation

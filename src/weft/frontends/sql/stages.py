@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import singledispatchmethod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from weft.frontends.sql.expressions import Aggregate, Expression, column, joined
+from weft.frontends.sql.aggregating import distinct_first, divide
+from weft.frontends.sql.expressions import Expression, column
 from weft.frontends.sql.relations import (
     Distinct,
     Filter,
@@ -31,6 +32,7 @@ from weft.frontends.sql.relations import (
     SetOperation,
     Shared,
     Sort,
+    SortSample,
     Types,
     Unnest,
     Values,
@@ -38,11 +40,17 @@ from weft.frontends.sql.relations import (
     children,
 )
 
+if TYPE_CHECKING:
+    from weft.frontends.sql.expressions import Order
+
 
 class ExchangeKind(StrEnum):
-    """How the rows of an exchange reach tasks: by the hash of keys, all to one, all to each, or as they lie."""
+    """How the rows of an exchange reach tasks: by the hash of keys, by ranges of keys in an order, all to one, all to
+    each, or as they lie.
+    """
 
     HASH = "hash"
+    RANGE = "range"
     GATHER = "gather"
     BROADCAST = "broadcast"
     SAME = "same"
@@ -50,20 +58,28 @@ class ExchangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Rows on their way from stages to the tasks of another stage; `keys` are over the columns of the rows."""
+    """Rows on their way from stages to the tasks of another stage; `keys` are over the columns of the rows.
+
+    Ranges are those of `orders`; the sources receive the sampled keys that bound them by the exchange `samples`.
+    """
 
     number: int
     kind: ExchangeKind
     sources: tuple[int, ...]
     keys: tuple[Expression, ...] = ()
     types: Types = ()
+    orders: tuple[Order, ...] = ()
+    samples: int = -1
 
 
-class JoinBranch(NamedTuple):
-    """A plan of a join that runs if it is taken: `choice` is the stage whose measured bytes decide."""
+class Branch(NamedTuple):
+    """A plan that runs if it is taken, by its name: `choice` is the stage whose measured bytes decide, and `small` is
+    the plan for few.
+    """
 
     choice: int
-    copied: bool
+    name: str
+    small: bool
 
 
 class Pruning(NamedTuple):
@@ -88,7 +104,7 @@ class QueryStage:
     table: str = ""
     enough: int | None = None
     join: JoinKind | None = None
-    branch: JoinBranch | None = None
+    branches: tuple[Branch, ...] = ()
     pruning: Pruning | None = None
     keys: int | None = None
 
@@ -102,22 +118,26 @@ class _Part:
     hashed: frozenset[int] | None = None  # the rows lie by the hash of these columns
     enough: int | None = None
     join: JoinKind | None = None
-    branch: JoinBranch | None = None
+    branches: tuple[Branch, ...] = ()
     pruning: Pruning | None = None
     keys: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class QueryPlan:
-    """The stages of a query in an order in which each follows its sources; the last one delivers the result.
+    """The stages of a query in an order in which each follows its sources.
 
-    `small` is the largest number of bytes of a side of a join that is copied.
+    The rows of the stages `results`, one after the other, are the result. `small` is the largest number of bytes that
+    are copied to all tasks of a join, or sorted by one task.
     """
 
     stages: tuple[QueryStage, ...]
+    results: tuple[int, ...]
     small: float = 0
 
 
+TOP_ROWS: Final = 10_000
+"""The rows of a limit, at most, for which each task sorts its own rows first, and then one task those of all."""
 Weigh = Callable[[Relation], float]
 """Estimates the bytes of a relation from above."""
 
@@ -125,11 +145,8 @@ Weigh = Callable[[Relation], float]
 def cut(relation: Relation, weigh: Weigh, *, small: float) -> QueryPlan:
     """Return the stages of a relation. A side of a join of at most `small` bytes is sent to all tasks of the other."""
     cutter = _Cutter(weigh, small)
-    parts = cutter.parts(relation)
-    if len(parts) > 1:
-        parts = [cutter.received(parts, ExchangeKind.GATHER)]
-    cutter.stage(parts[0])
-    return QueryPlan(tuple(cutter.stages), small)
+    results = tuple(cutter.stage(part) for part in cutter.parts(relation))
+    return QueryPlan(tuple(cutter.stages), results, small)
 
 
 def _applied(relation: Filter | Unnest | Grouping | Distinct | Window, part: _Part) -> _Part:
@@ -166,7 +183,7 @@ class _Cutter:
             part.table,
             part.enough,
             part.join,
-            part.branch,
+            part.branches,
             part.pruning,
             part.keys,
         )
@@ -225,7 +242,7 @@ class _Cutter:
 
     @_parts.register
     def _(self, relation: Grouping) -> list[_Part]:
-        counted = _distinct_first(relation)
+        counted = distinct_first(relation)
         if counted is not None:
             return self.parts(counted)
         parts = self.parts(relation.input)
@@ -255,11 +272,53 @@ class _Cutter:
         parts = self.parts(relation.input)
         if len(parts) == 1 and parts[0].single:
             return [replace(parts[0], relation=replace(relation, input=parts[0].relation))]
-        if relation.limit is not None:
-            local = replace(relation, limit=relation.limit + relation.offset, offset=0)
+        rows = None if relation.limit is None else relation.limit + relation.offset
+        if rows is not None and rows <= TOP_ROWS:
+            local = replace(relation, limit=rows, offset=0)
             parts = [replace(part, relation=replace(local, input=part.relation), enough=None) for part in parts]
+        elif relation.orders and self.weight(relation.input) > self._small:
+            return self._sorted(relation, parts)
         received = self.received(parts, ExchangeKind.GATHER)
         return [replace(received, relation=replace(relation, input=received.relation))]
+
+    def _sorted(self, relation: Sort, parts: list[_Part]) -> list[_Part]:
+        """Return the parts that sort rows, each task a range of them; rows that may be few are measured first."""
+        measured = len(parts) == 1 and self._may_measure(parts) and _may_shrink(relation.input)
+        sources = [self.stage(part) for part in parts]
+        apart = [
+            replace(self._lying(source, relation.input.types), branches=parts[at].branches)
+            for at, source in enumerate(sources)
+        ]
+        plain = replace(relation, limit=None, offset=0)
+        if not measured:
+            return self._cut_off(relation, [self._in_ranges(plain, apart)])
+        (source,) = sources
+        self._exchanges += 1
+        gathered = _reading(Exchange(self._exchanges - 1, ExchangeKind.GATHER, (source,), types=relation.types))
+        apart = [replace(part, branches=(Branch(source, "ranges", small=False),)) for part in apart]
+        together = replace(
+            gathered,
+            relation=replace(plain, input=gathered.relation),
+            branches=(Branch(source, "one_task", small=True),),
+        )
+        ranges = replace(self._in_ranges(plain, apart), branches=(Branch(source, "ranges", small=False),))
+        return self._cut_off(relation, [together, ranges])
+
+    def _in_ranges(self, relation: Sort, parts: list[_Part]) -> _Part:
+        """Return the part whose tasks each sort the rows of a range of keys; a sample of the keys bounds the ranges."""
+        samples = [replace(part, relation=SortSample(part.relation, relation.orders)) for part in parts]
+        told = self.exchange(samples, ExchangeKind.BROADCAST)
+        rows = [replace(part, exchanges=(*part.exchanges, told)) for part in parts]
+        exchange = self.exchange(rows, ExchangeKind.RANGE, [one.by for one in relation.orders])
+        received = _reading(replace(exchange, orders=relation.orders, samples=told.number))
+        return replace(received, relation=replace(relation, input=received.relation), hashed=None)
+
+    def _cut_off(self, relation: Sort, parts: list[_Part]) -> list[_Part]:
+        """Return the parts of sorted rows without those outside of the limit and the offset."""
+        if relation.limit is None and not relation.offset:
+            return parts
+        received = self.received(parts, ExchangeKind.GATHER)
+        return [replace(received, relation=Limit(received.relation, relation.limit, relation.offset))]
 
     @_parts.register
     def _(self, relation: Limit) -> list[_Part]:
@@ -307,14 +366,15 @@ class _Cutter:
 
     @_parts.register
     def _(self, relation: Reuse) -> list[_Part]:
-        found = []
-        for source in self._shared[relation.number]:
-            self._exchanges += 1
-            exchange = Exchange(self._exchanges - 1, ExchangeKind.SAME, (source,), types=relation.types)
-            stage = self.stages[source]
-            single = not stage.table and all(one.kind is ExchangeKind.GATHER for one in stage.exchanges)
-            found.append(_Part(Received(exchange.number, relation.types), (exchange,), single=single))
-        return found
+        return [self._lying(source, relation.types) for source in self._shared[relation.number]]
+
+    def _lying(self, source: int, types: Types) -> _Part:
+        """Return the part whose tasks each have the rows of one task of a stage."""
+        self._exchanges += 1
+        exchange = Exchange(self._exchanges - 1, ExchangeKind.SAME, (source,), types=types)
+        stage = self.stages[source]
+        single = not stage.table and all(one.kind is ExchangeKind.GATHER for one in stage.exchanges)
+        return _Part(Received(exchange.number, types), (exchange,), single=single)
 
     # ------------------------------------------------------------------------------------------------------------ joins
 
@@ -373,13 +433,13 @@ class _Cutter:
         self._exchanges += 1
         copies = replace(exchange, number=self._exchanges - 1, kind=ExchangeKind.BROADCAST, keys=())
         copied = [self._beside(relation, part, copies, at_right=at_right) for part in rows]
-        apart = [replace(part, branch=JoinBranch(small, copied=False)) for part in rows]
+        apart = [replace(part, branches=(Branch(small, "exchanged", small=False),)) for part in rows]
         measured = _reading(exchange)
         moved = self.received(apart, ExchangeKind.HASH, [pair[not at_right] for pair in by])
         joined = self._exchanged(relation, (moved, measured) if at_right else (measured, moved))
         return [
-            *(replace(part, branch=JoinBranch(small, copied=True)) for part in copied),
-            replace(joined, branch=JoinBranch(small, copied=False)),
+            *(replace(part, branches=(Branch(small, "copied", small=True),)) for part in copied),
+            replace(joined, branches=(Branch(small, "exchanged", small=False),)),
         ]
 
     @staticmethod
@@ -405,11 +465,15 @@ class _Cutter:
 
         A plan that may not be taken has no such join in it, and neither has a relation that several others read.
         """
-        if not self._small or self._inside_shared or any(part.branch for part in (*left, *right)):
+        if not self._may_measure((*left, *right)):
             return None
         single = [side for side in self._able(relation) if len(right if side is relation.right else left) == 1]
         unsure = [side for side in single if _may_shrink(side)]
         return min(unsure, key=self.weight, default=None)
+
+    def _may_measure(self, parts: Sequence[_Part]) -> bool:
+        """Whether the bytes of some of these parts may decide between plans."""
+        return bool(self._small) and not self._inside_shared and not any(part.branches for part in parts)
 
     def weight(self, relation: Relation) -> float:
         """Return the estimated bytes of a relation, also of those that it shares with others."""
@@ -509,125 +573,5 @@ def _pruned(parts: list[_Part], match: _Match | None, small: int) -> list[_Part]
     ]
 
 
-# -------------------------------------------------------------------------------------------------------- aggregates
-
-
-def _distinct_first(relation: Grouping) -> Grouping | None:
-    """Return the grouping over distinct rows, if all aggregates are of the distinct values of one argument."""
-    if relation.sets or not relation.aggregates:
-        return None
-    first = relation.aggregates[0]
-    if not all(
-        one.distinct
-        and one.arguments == first.arguments
-        and all(argument.columns for argument in one.arguments)  # a constant stays one
-        and one.filter is None
-        and not one.orders
-        for one in relation.aggregates
-    ):
-        return None
-    rows = Project(relation.input, (*relation.groups, *first.arguments))
-    columns = tuple(column(at, of) for at, of in enumerate(rows.types))
-    width = len(relation.groups)
-    aggregates = tuple(one._replace(distinct=False, arguments=columns[width:]) for one in relation.aggregates)
-    return Grouping(Distinct(rows, columns), columns[:width], aggregates)
-
-
-class Divided(NamedTuple):
-    """A grouping in two steps: `partial` in each task for its own rows, `final` for what they have made.
-
-    The first `keys` columns of the partial rows are the keys of the final step.
-    """
-
-    partial: Callable[[Relation], Relation]
-    final: Callable[[Relation], Relation]
-    keys: int
-
-
-def divide(relation: Grouping) -> Divided | None:
-    """Return the two steps of a grouping; None if an aggregate cannot be put together from parts.
-
-    With sets of groups, the number of the set and the values of `GROUPING` are keys too.
-    """
-    steps = [_steps(one) for one in relation.aggregates]
-    if any(one is None for one in steps) or len(set(map(frozenset, relation.sets))) < len(relation.sets):
-        return None  # nothing tells equal sets apart after the first step
-    known = [one for one in steps if one is not None]
-    every = tuple(range(len(relation.groups)))
-    functions = (every, *relation.functions) if relation.sets else ()
-    aggregates = tuple(one for parts, _ in known for one in parts)
-    width, keys = len(relation.groups), len(relation.groups) + len(functions)
-    made = Grouping(relation.input, relation.groups, aggregates, relation.sets, functions)
-    types = made.types
-    order = [*range(width), *range(width + len(aggregates), len(types)), *range(width, width + len(aggregates))]
-
-    def partial(rows: Relation) -> Relation:
-        grouping = replace(made, input=rows)
-        return grouping if not functions else Project(grouping, tuple(column(at, types[at]) for at in order))
-
-    def final(rows: Relation) -> Relation:
-        merged = tuple(
-            Aggregate(_MERGED.get(one.name, one.name), (column(keys + at, one.type),), one.type)
-            for at, one in enumerate(aggregates)
-        )
-        grouping = Grouping(rows, tuple(column(at, rows.types[at]) for at in range(keys)), merged)
-        output = [column(at, types[at]) for at in range(width)]
-        at = keys
-        for parts, finish in known:
-            output.append(finish([column(at + n, one.type) for n, one in enumerate(parts)]))
-            at += len(parts)
-        output += [column(width + 1 + at, "BIGINT") for at in range(len(relation.functions))]
-        return Project(grouping, tuple(output))
-
-    return Divided(partial, final, keys)
-
-
-Finish = Callable[[list[Expression]], Expression]
-
-
-def _steps(one: Aggregate) -> tuple[list[Aggregate], Finish] | None:
-    """Return the partial aggregates of an aggregate, and what makes its value of the merged ones."""
-    if one.distinct or one.orders:
-        return None
-    if one.name in ("count", "count_star"):
-        return [one], lambda merged: joined("COALESCE(CAST({} AS BIGINT), 0)", merged[0], type="BIGINT")
-    if one.name == "avg":
-        summed = _summed(one.arguments[0].type)
-        if not summed:
-            return None
-        parts = [one._replace(name="sum", type=summed), one._replace(name="count", type="BIGINT")]
-        # As DuckDB does, decimals are divided as whole numbers: 7.05 / 3 is not 705 / 300.
-        scale = f" * 1e{_scale(summed)}" if _scale(summed) else ""
-        whole = f"round(CAST({{}} AS DOUBLE){scale})" if scale else "CAST({} AS DOUBLE)"
-        return parts, lambda merged: joined(f"({whole} / (NULLIF({{}}, 0){scale}))", *merged, type=one.type)
-    if one.name == "first":  # the first value may be NULL, but not that of a task without rows
-        boxed = f"STRUCT(v {one.type})"
-        box = joined("struct_pack(v := {})", *one.arguments, type=boxed)
-        part = one._replace(arguments=(box,), type=boxed)
-        return [part], lambda merged: joined("struct_extract({}, 'v')", merged[0], type=one.type)
-    if one.name in _SAME:
-        return [one], lambda merged: joined(f"CAST({{}} AS {one.type})", merged[0], type=one.type)
-    return None
-
-
-def _summed(of: str) -> str:
-    """Return the type of the sum of numbers of a type; "" if they have no average in parts."""
-    if of.startswith("DECIMAL("):
-        return f"DECIMAL(38,{of.removesuffix(')').partition(',')[2]})"
-    if of in ("FLOAT", "DOUBLE"):
-        return "DOUBLE"
-    return "HUGEINT" if of in _INTEGERS else ""
-
-
-def _scale(of: str) -> int:
-    """Return the digits behind the point of a decimal type, 0 for others."""
-    return int(of.removesuffix(")").partition(",")[2] or 0)
-
-
 _ORDERED = frozenset(["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "DATE", "VARCHAR"])
 """The types of keys that events and the statistics of files have in the same order."""
-_INTEGERS = frozenset(["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"])
-_SAME = frozenset({
-    "sum", "min", "max", "any_value", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor", "product",
-})  # fmt: skip
-_MERGED = {"count": "sum", "count_star": "sum", "first": "any_value"}

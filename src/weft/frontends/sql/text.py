@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import singledispatchmethod
+from typing import TYPE_CHECKING, Final
 
-from weft.frontends.sql.expressions import Expression, identifier, joined, listed
+from weft.frontends.sql.expressions import Expression, identifier, joined, listed, literal
 from weft.frontends.sql.relations import (
     Distinct,
     Filter,
@@ -22,11 +23,15 @@ from weft.frontends.sql.relations import (
     SetOperation,
     Shared,
     Sort,
+    SortSample,
     Tables,
     Unnest,
     Values,
     Window,
 )
+
+if TYPE_CHECKING:
+    from weft.frontends.sql.expressions import Order
 
 
 def name_of(position: int) -> str:
@@ -37,6 +42,37 @@ def name_of(position: int) -> str:
 def received(exchange: int) -> str:
     """Return the name of the table with the rows of an exchange."""
     return f"received_{exchange}"
+
+
+BOUNDS: Final = "bounds"
+"""The variable of DuckDB with the lowest keys of all ranges but the first."""
+SAMPLED: Final = 100
+"""The keys that a task samples of its rows, at most."""
+TIES: Final = 1024
+"""The numbers that tell rows with equal values of a sort key apart."""
+
+
+def with_sort_key(rows: str, orders: Sequence[Order]) -> str:
+    """Return a query for rows with two columns more: `sort_key`, which compares like the rows, and `sort_row`.
+
+    Keys of rows with equal values differ by the number of the row, so that any number of them can be divided.
+    """
+    keys = ", ".join(f"{one.by.text(name_of)}, {literal(one.direction)}" for one in orders)
+    numbered = f"SELECT *, row_number() OVER () AS sort_row FROM ({rows})"
+    return f"SELECT *, create_sort_key({keys}, sort_row % {TIES}, 'ASC NULLS LAST') AS sort_key FROM ({numbered})"
+
+
+def range_of(key: str, ranges: int) -> str:
+    """Return the SQL of the number of the range that a key is in: a binary search over the variable with the bounds."""
+
+    def search(lowest: int, highest: int) -> str:
+        if lowest == highest:
+            return str(lowest)
+        middle = (lowest + highest + 1) // 2
+        above, below = search(middle, highest), search(lowest, middle - 1)
+        return f"CASE WHEN {key} >= getvariable('{BOUNDS}')[{middle}] THEN {above} ELSE {below} END"
+
+    return search(0, ranges - 1)
 
 
 def no_rows(columns: Iterable[tuple[str, str]]) -> str:
@@ -125,6 +161,12 @@ class _Writer:
         orders = ", ".join(order.expression.text(name_of) for order in relation.orders)
         by = f" ORDER BY {orders}" if orders else ""
         return f"SELECT * FROM {self._from(relation.input)}{by}{_limit(relation.limit, relation.offset)}"
+
+    @_write.register
+    def _(self, relation: SortSample) -> str:
+        keyed = with_sort_key(self.write(relation.input), relation.orders)
+        counted = f"SELECT sort_key, sort_row, count(*) OVER () AS n FROM ({keyed})"
+        return f"SELECT sort_key AS c0, n AS c1 FROM ({counted}) ORDER BY hash(sort_row) LIMIT {SAMPLED}"
 
     @_write.register
     def _(self, relation: Limit) -> str:

@@ -65,6 +65,34 @@ def test_a_limit_asks_for_enough_rows_only(planner):
     assert plan.stages[1].exchanges[0].kind is ExchangeKind.GATHER
 
 
+def test_a_sort_divides_rows_by_ranges_of_their_keys(planner):
+    sampled = [("big",), ("", "same"), ("", "same", "broadcast"), ("", "range")]
+    assert moves(planner, "SELECT a, s FROM big ORDER BY s, a") == sampled
+    assert moves(planner, "SELECT a, s FROM big ORDER BY s, a LIMIT 20000") == [*sampled, ("", "gather")]
+    assert moves(planner, "SELECT a, s FROM big ORDER BY s, a OFFSET 3") == [*sampled, ("", "gather")]
+
+
+@pytest.mark.parametrize("text", ["SELECT s FROM big ORDER BY s LIMIT 10", "SELECT s FROM big ORDER BY s"])
+def test_one_task_sorts_few_rows(planner, text):
+    assert moves(planner, text, small=int("LIMIT" not in text)) == [("big",), ("", "gather")]
+
+
+def test_rows_that_may_be_few_are_measured_before_they_are_sorted(planner):
+    plan = cut(planner.plan("SELECT b, sum(a) FROM big GROUP BY b ORDER BY b", {}), lambda relation: 2, small=1)
+    branches = {stage.number: stage.branches[0] for stage in plan.stages if stage.branches}
+    assert {branch.choice for branch in branches.values()} == {1}
+    assert [(branch.name, branch.small) for number, branch in branches.items() if number in plan.results] == [
+        ("one_task", True),
+        ("ranges", False),
+    ]
+
+
+def test_a_union_is_the_rows_of_several_stages(planner):
+    plan = cut(planner.plan("SELECT a FROM big UNION ALL SELECT a FROM other", {}), lambda relation: 1, small=0)
+    assert [stage.table for stage in plan.stages] == ["big", "other"]
+    assert plan.results == (0, 1)
+
+
 def test_a_table_that_is_used_twice_is_computed_once(planner):
     text = "WITH x AS MATERIALIZED (SELECT b, sum(a) t FROM big GROUP BY b) SELECT * FROM x JOIN x y ON x.t = y.b"
     found = moves(planner, text)

@@ -1,0 +1,129 @@
+"""Groupings in two steps: what each task makes of its own rows, and what is made of that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from weft.frontends.sql.expressions import Aggregate, Expression, column, joined
+from weft.frontends.sql.relations import Distinct, Grouping, Project, Relation
+
+
+def distinct_first(relation: Grouping) -> Grouping | None:
+    """Return the grouping over distinct rows, if all aggregates are of the distinct values of one argument."""
+    if relation.sets or not relation.aggregates:
+        return None
+    first = relation.aggregates[0]
+    if not all(
+        one.distinct
+        and one.arguments == first.arguments
+        and all(argument.columns for argument in one.arguments)  # a constant stays one
+        and one.filter is None
+        and not one.orders
+        for one in relation.aggregates
+    ):
+        return None
+    rows = Project(relation.input, (*relation.groups, *first.arguments))
+    columns = tuple(column(at, of) for at, of in enumerate(rows.types))
+    width = len(relation.groups)
+    aggregates = tuple(one._replace(distinct=False, arguments=columns[width:]) for one in relation.aggregates)
+    return Grouping(Distinct(rows, columns), columns[:width], aggregates)
+
+
+class Divided(NamedTuple):
+    """A grouping in two steps: `partial` in each task for its own rows, `final` for what they have made.
+
+    The first `keys` columns of the partial rows are the keys of the final step.
+    """
+
+    partial: Callable[[Relation], Relation]
+    final: Callable[[Relation], Relation]
+    keys: int
+
+
+def divide(relation: Grouping) -> Divided | None:
+    """Return the two steps of a grouping; None if an aggregate cannot be put together from parts.
+
+    With sets of groups, the number of the set and the values of `GROUPING` are keys too.
+    """
+    steps = [_steps(one) for one in relation.aggregates]
+    if any(one is None for one in steps) or len(set(map(frozenset, relation.sets))) < len(relation.sets):
+        return None  # nothing tells equal sets apart after the first step
+    known = [one for one in steps if one is not None]
+    every = tuple(range(len(relation.groups)))
+    functions = (every, *relation.functions) if relation.sets else ()
+    aggregates = tuple(one for parts, _ in known for one in parts)
+    width, keys = len(relation.groups), len(relation.groups) + len(functions)
+    made = Grouping(relation.input, relation.groups, aggregates, relation.sets, functions)
+    types = made.types
+    order = [*range(width), *range(width + len(aggregates), len(types)), *range(width, width + len(aggregates))]
+
+    def partial(rows: Relation) -> Relation:
+        grouping = replace(made, input=rows)
+        return grouping if not functions else Project(grouping, tuple(column(at, types[at]) for at in order))
+
+    def final(rows: Relation) -> Relation:
+        merged = tuple(
+            Aggregate(_MERGED.get(one.name, one.name), (column(keys + at, one.type),), one.type)
+            for at, one in enumerate(aggregates)
+        )
+        grouping = Grouping(rows, tuple(column(at, rows.types[at]) for at in range(keys)), merged)
+        output = [column(at, types[at]) for at in range(width)]
+        at = keys
+        for parts, finish in known:
+            output.append(finish([column(at + n, one.type) for n, one in enumerate(parts)]))
+            at += len(parts)
+        output += [column(width + 1 + at, "BIGINT") for at in range(len(relation.functions))]
+        return Project(grouping, tuple(output))
+
+    return Divided(partial, final, keys)
+
+
+Finish = Callable[[list[Expression]], Expression]
+
+
+def _steps(one: Aggregate) -> tuple[list[Aggregate], Finish] | None:
+    """Return the partial aggregates of an aggregate, and what makes its value of the merged ones."""
+    if one.distinct or one.orders:
+        return None
+    if one.name in ("count", "count_star"):
+        return [one], lambda merged: joined("COALESCE(CAST({} AS BIGINT), 0)", merged[0], type="BIGINT")
+    if one.name == "avg":
+        summed = _summed(one.arguments[0].type)
+        if not summed:
+            return None
+        parts = [one._replace(name="sum", type=summed), one._replace(name="count", type="BIGINT")]
+        # As DuckDB does, decimals are divided as whole numbers: 7.05 / 3 is not 705 / 300.
+        scale = f" * 1e{_scale(summed)}" if _scale(summed) else ""
+        whole = f"round(CAST({{}} AS DOUBLE){scale})" if scale else "CAST({} AS DOUBLE)"
+        return parts, lambda merged: joined(f"({whole} / (NULLIF({{}}, 0){scale}))", *merged, type=one.type)
+    if one.name == "first":  # the first value may be NULL, but not that of a task without rows
+        boxed = f"STRUCT(v {one.type})"
+        box = joined("struct_pack(v := {})", *one.arguments, type=boxed)
+        part = one._replace(arguments=(box,), type=boxed)
+        return [part], lambda merged: joined("struct_extract({}, 'v')", merged[0], type=one.type)
+    if one.name in _SAME:
+        return [one], lambda merged: joined(f"CAST({{}} AS {one.type})", merged[0], type=one.type)
+    return None
+
+
+def _summed(of: str) -> str:
+    """Return the type of the sum of numbers of a type; "" if they have no average in parts."""
+    if of.startswith("DECIMAL("):
+        return f"DECIMAL(38,{of.removesuffix(')').partition(',')[2]})"
+    if of in ("FLOAT", "DOUBLE"):
+        return "DOUBLE"
+    return "HUGEINT" if of in _INTEGERS else ""
+
+
+def _scale(of: str) -> int:
+    """Return the digits behind the point of a decimal type, 0 for others."""
+    return int(of.removesuffix(")").partition(",")[2] or 0)
+
+
+_INTEGERS = frozenset(["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"])
+_SAME = frozenset({
+    "sum", "min", "max", "any_value", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor", "product",
+})  # fmt: skip
+_MERGED = {"count": "sum", "count_star": "sum", "first": "any_value"}
