@@ -237,6 +237,25 @@ def test_the_plan_of_a_join_follows_the_measured_bytes_of_a_side(store, having, 
     assert len(ran) == (0 if having == "sum(p) < 0" else 1)
 
 
+NESTED = """
+    SELECT count(*), sum(n) FROM items
+    JOIN (SELECT o, sum(p) AS s FROM orders GROUP BY o HAVING sum(p) {first}) a ON items.o = a.o
+    JOIN (SELECT p AS q, count(*) AS c FROM orders GROUP BY p HAVING count(*) > 1 AND p {second}) b ON items.n = b.q
+"""
+
+
+@pytest.mark.parametrize(("first", "a"), [("= 7", "copied"), (">= 0", "exchanged")])
+@pytest.mark.parametrize(("second", "b"), [("= 14", "copied"), (">= 0", "exchanged")])
+def test_joins_of_which_each_has_two_plans_are_nested(store, first, a, second, b):
+    query = StagedQuery(store, NESTED.format(first=first, second=second), small=5_000)
+    assert max(len(stage.branches) for stage in query.plan.stages) == 2
+    run = query.start()
+    assert query.rows(run) == query.wanted()
+    assert sorted(run.view().choices.values()) == sorted([a, b])
+    scans = [one.number for one in query.plan.stages if one.table == "items" and started(run, f"stage_{one.number}")]
+    assert len(scans) == 1
+
+
 def test_nothing_of_the_other_side_starts_if_a_side_has_no_rows(store):
     text = "SELECT count(*), sum(items.n) FROM items JOIN orders ON items.o = orders.o WHERE orders.p % 3 = 5"
     for small in (1 << 30, 20_000):

@@ -138,6 +138,8 @@ class QueryPlan:
 
 TOP_ROWS: Final = 10_000
 """The rows of a limit, at most, for which each task sorts its own rows first, and then one task those of all."""
+NESTED: Final = 4
+"""The plans of one side of a join, at most, for which there are two plans each."""
 Weigh = Callable[[Relation], float]
 """Estimates the bytes of a relation from above."""
 
@@ -283,7 +285,7 @@ class _Cutter:
 
     def _sorted(self, relation: Sort, parts: list[_Part]) -> list[_Part]:
         """Return the parts that sort rows, each task a range of them; rows that may be few are measured first."""
-        measured = len(parts) == 1 and self._may_measure(parts) and _may_shrink(relation.input)
+        measured = self._may_measure(parts) and _may_shrink(relation.input)
         sources = [self.stage(part) for part in parts]
         apart = [
             replace(self._lying(source, relation.input.types), branches=parts[at].branches)
@@ -295,14 +297,11 @@ class _Cutter:
         (source,) = sources
         self._exchanges += 1
         gathered = _reading(Exchange(self._exchanges - 1, ExchangeKind.GATHER, (source,), types=relation.types))
-        apart = [replace(part, branches=(Branch(source, "ranges", small=False),)) for part in apart]
-        together = replace(
-            gathered,
-            relation=replace(plain, input=gathered.relation),
-            branches=(Branch(source, "one_task", small=True),),
-        )
-        ranges = replace(self._in_ranges(plain, apart), branches=(Branch(source, "ranges", small=False),))
-        return self._cut_off(relation, [together, ranges])
+        divided = Branch(source, "ranges", small=False)
+        together = replace(gathered, relation=replace(plain, input=gathered.relation))
+        ranges = self._in_ranges(plain, [_within(part, divided) for part in apart])
+        one_task = Branch(source, "one_task", small=True)
+        return self._cut_off(relation, [_within(together, one_task), _within(ranges, divided)])
 
     def _in_ranges(self, relation: Sort, parts: list[_Part]) -> _Part:
         """Return the part whose tasks each sort the rows of a range of keys; a sample of the keys bounds the ranges."""
@@ -433,13 +432,14 @@ class _Cutter:
         self._exchanges += 1
         copies = replace(exchange, number=self._exchanges - 1, kind=ExchangeKind.BROADCAST, keys=())
         copied = [self._beside(relation, part, copies, at_right=at_right) for part in rows]
-        apart = [replace(part, branches=(Branch(small, "exchanged", small=False),)) for part in rows]
+        exchanged = Branch(small, "exchanged", small=False)
+        apart = [_within(part, exchanged) for part in rows]
         measured = _reading(exchange)
         moved = self.received(apart, ExchangeKind.HASH, [pair[not at_right] for pair in by])
         joined = self._exchanged(relation, (moved, measured) if at_right else (measured, moved))
         return [
-            *(replace(part, branches=(Branch(small, "copied", small=True),)) for part in copied),
-            replace(joined, branches=(Branch(small, "exchanged", small=False),)),
+            *(_within(part, Branch(small, "copied", small=True)) for part in copied),
+            _within(joined, exchanged),
         ]
 
     @staticmethod
@@ -463,17 +463,22 @@ class _Cutter:
     def _unsure(self, relation: Join, left: list[_Part], right: list[_Part]) -> Relation | None:
         """Return the side that may be small though its upper bound is not.
 
-        A plan that may not be taken has no such join in it, and neither has a relation that several others read.
+        The rows of the other side may lie in plans of which one is taken.
         """
-        if not self._may_measure((*left, *right)):
-            return None
-        single = [side for side in self._able(relation) if len(right if side is relation.right else left) == 1]
-        unsure = [side for side in single if _may_shrink(side)]
+        able = [(side, right, left) if side is relation.right else (side, left, right) for side in self._able(relation)]
+        unsure = [
+            side
+            for side, parts, others in able
+            if self._may_measure(parts) and _may_shrink(side) and len(others) <= NESTED
+        ]
         return min(unsure, key=self.weight, default=None)
 
     def _may_measure(self, parts: Sequence[_Part]) -> bool:
-        """Whether the bytes of some of these parts may decide between plans."""
-        return bool(self._small) and not self._inside_shared and not any(part.branches for part in parts)
+        """Whether the bytes of these parts may decide between plans: they are those of one stage, which will run.
+
+        A relation that several others read has no such plans in it.
+        """
+        return bool(self._small) and not self._inside_shared and len(parts) == 1 and not parts[0].branches
 
     def weight(self, relation: Relation) -> float:
         """Return the estimated bytes of a relation, also of those that it shares with others."""
@@ -489,6 +494,11 @@ class _Cutter:
             made = replace(relation, left=copies, right=part.relation)
         hashed = part.hashed if at_right else None
         return replace(part, relation=made, exchanges=(*part.exchanges, exchange), hashed=hashed, enough=None)
+
+
+def _within(part: _Part, branch: Branch) -> _Part:
+    """Return a part that runs only if a further branch is taken."""
+    return replace(part, branches=(*part.branches, branch))
 
 
 def _reading(exchange: Exchange) -> _Part:
