@@ -46,6 +46,15 @@ def limited():
     return graph
 
 
+def limited_shuffle():
+    graph = Graph("limited_shuffle")
+    maps = graph.map(pieces, range(6))
+    params = {"rows": 3, "target": 1}
+    reader = graph.add(len, shuffle(maps, 8), n=Range(1, 8), manager=Manager("shuffle_waves", params))
+    graph.add(len, gather(reader, when=Trigger.EVENT, event="enough"))
+    return graph
+
+
 def pruned():
     graph = Graph("pruned")
     graph.map(two_rows, list(range(20)), after(graph.task(say_keys)), manager="pruning")
@@ -65,18 +74,18 @@ def joined():
 @pytest.fixture(scope="module")
 def trials(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("marks"))
-    graphs = (shuffled, limited, pruned, joined, lambda: own_managers.build(folder)[0])
+    graphs = (shuffled, limited, limited_shuffle, pruned, joined, lambda: own_managers.build(folder)[0])
     return [try_graph(graph) for graph in graphs]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("number", range(5), ids=["shuffle", "waves", "pruning", "conditional", "own"])
+@pytest.mark.parametrize("number", range(6), ids=["shuffle", "waves", "shuffle_waves", "pruning", "conditional", "own"])
 def test_manager(check, number, trials):
     check(trials[number])
 
 
 def test_every_manager_of_weft_is_tried():
-    tried = {"shuffle", "waves", "pruning", "conditional"}
+    tried = {"shuffle", "waves", "shuffle_waves", "pruning", "conditional"}
     assert tried == {name for name in REGISTERED if REGISTERED[name].__module__.startswith("weft.")}
     assert tried <= set(MANAGERS)
 

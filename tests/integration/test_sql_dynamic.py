@@ -81,6 +81,48 @@ def test_a_limit_in_the_middle_of_a_query(context, text, answer):
     assert any("decides: emit 'enough'" in line for line in run.story("stage_0"))
 
 
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("SELECT f.i, w FROM facts f JOIN keys USING (k) LIMIT 5", 5),
+        ("SELECT f.i, w FROM facts f LEFT JOIN keys USING (k) WHERE w IS NULL LIMIT 5 OFFSET 2", 5),
+        ("SELECT i, count(*) FROM facts GROUP BY i LIMIT 4", 4),
+        ("SELECT DISTINCT i FROM facts LIMIT 3", 3),
+        ("SELECT i FROM facts INTERSECT SELECT w FROM keys LIMIT 2", 2),
+        ("SELECT count(*) FROM (SELECT f.i FROM facts f JOIN keys USING (k) LIMIT 7)", 1),
+        ("SELECT 'yes' WHERE EXISTS (SELECT 1 FROM facts f JOIN keys USING (k) WHERE f.v = 3)", 1),
+        ("SELECT 'yes' WHERE EXISTS (SELECT 1 FROM facts f JOIN keys USING (k) WHERE f.v = w + 900)", 0),
+    ],
+)
+def test_a_limit_above_an_exchange_starts_few_of_its_readers(stars, text, rows):
+    query = StagedQuery(stars, text, partitions=16, target=1)
+    (number,) = (stage.number for stage in query.plan.stages if stage.enough is not None)
+    run = query.start()
+    found = query.rows(run)
+    assert len(found) == len(query.wanted()) == rows
+    if rows > 1:
+        every = text.partition(" LIMIT")[0]
+        assert set(found) <= set(StagedQuery(stars, every).wanted())
+    else:
+        assert found == query.wanted()
+    (vertex,) = (one for one in run.view().vertices if one.id == f"stage_{number}")
+    assert vertex.n > 8
+    assert (vertex.finished < vertex.n) == bool(rows)
+    assert any("emit 'enough'" in line for line in run.story(f"stage_{number}"))
+
+
+def test_a_limit_above_two_plans_of_a_join(store):
+    few = "(SELECT o, sum(p) FROM orders GROUP BY o HAVING sum(p) {})"
+    text = f"SELECT items.n FROM items JOIN {few} f USING (o) LIMIT 3"
+    for having, branch in (("= 7", "copied"), (">= 0", "exchanged")):
+        query = StagedQuery(store, text.format(having), small=20_000)
+        run = query.start()
+        assert len(query.rows(run)) == 3
+        assert list(run.view().choices.values()) == [branch]
+        waved = [one.number for one in query.plan.stages if one.enough is not None]
+        assert sum(started(run, f"stage_{number}") > 0 for number in waved) == 1
+
+
 SKEWED = """
     CREATE TABLE facts AS
     SELECT i, CASE WHEN i % 10 < 7 THEN 1 ELSE i % 200 END AS k, i % 5 AS v FROM range(60000) t(i);

@@ -35,13 +35,19 @@ class Pair:
 
     def __init__(self, folder, rng, **options):
         self.context = weft.SqlContext(mode="stages", **options)
-        self.oracle = duckdb.connect(config={"threads": 1, "arrow_lossless_conversion": True})
-        # DuckDB 1.5 loses NULLs that IS NOT DISTINCT FROM joins, if it filters one side by what the other has.
-        self.oracle.execute("SET disabled_optimizers = 'join_filter_pushdown'")
-        for name, paths in make_tables(folder, rng).items():
+        self.tables = make_tables(folder, rng)
+        for name, paths in self.tables.items():
             self.context.register(name, paths)
+        self.oracle = self._opened()
+
+    def _opened(self):
+        oracle = duckdb.connect(config={"threads": 1, "arrow_lossless_conversion": True})
+        # DuckDB 1.5 loses NULLs that IS NOT DISTINCT FROM joins, if it filters one side by what the other has.
+        oracle.execute("SET disabled_optimizers = 'join_filter_pushdown'")
+        for name, paths in self.tables.items():
             # Without the option DuckDB drops rows with NaN by the bounds of files, which leave NaN out.
-            self.oracle.execute(f"CREATE VIEW {name} AS FROM read_parquet({paths}, can_have_nan = true)")
+            oracle.execute(f"CREATE VIEW {name} AS FROM read_parquet({paths}, can_have_nan = true)")
+        return oracle
 
     def close(self):
         self.oracle.close()
@@ -51,6 +57,10 @@ class Pair:
         """Return why the query ran whole, "" for stages; AssertionError: its answer is another."""
         try:
             wanted = self.oracle.execute(made.text).to_arrow_table()
+        except duckdb.InternalException:  # a fault of DuckDB, after which the database refuses all queries
+            self.oracle.close()
+            self.oracle = self._opened()
+            return "error"
         except duckdb.Error as error:
             wanted = error
         try:

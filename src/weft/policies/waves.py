@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 from weft.engine.decisions import Emit, Finish, Schedule
 from weft.engine.policy import Moment, VertexManager, View
 from weft.model.errors import GraphError
+from weft.policies.shuffle import TARGET_BYTES, ShuffleManager
 
 if TYPE_CHECKING:
     from weft.engine.decisions import Decision
+    from weft.graph.logical import Edge, LogicalGraph, Vertex
 
 
 class WaveManager(VertexManager):
@@ -55,3 +57,37 @@ class WaveManager(VertexManager):
             missing = (self.rows - view.rows) / (view.rows / view.finished)
             wave = max(wave, ceil(1.5 * missing))
         return (Schedule(view.vertex, min(view.released + wave, view.n)),), wave
+
+
+class ShuffleWaves(VertexManager):
+    """The manager of a vertex that reads shuffles, and of whose rows a consumer needs `rows`.
+
+    Its number of tasks is that of `ShuffleManager` with `target` and `join`; they start as those of `WaveManager` do.
+    """
+
+    moments = WaveManager.moments | ShuffleManager.moments
+    holds = True
+    counts = True
+
+    def __init__(
+        self,
+        rows: int,
+        event: str = "enough",
+        first: int = 1,
+        growth: int = 4,
+        target: int = TARGET_BYTES,
+        *,
+        join: str = "",
+    ) -> None:
+        self._waves = WaveManager(rows, event, first, growth)
+        self._shuffle = ShuffleManager(target, join=join)
+
+    def check(self, vertex: Vertex, inputs: Sequence[Edge], graph: LogicalGraph) -> None:
+        """Refuse what `ShuffleManager` refuses."""
+        self._shuffle.check(vertex, inputs, graph)
+
+    def decide(self, view: View, memo: Any) -> tuple[Sequence[Decision], Any]:
+        """Set the number of tasks when all sources have ended, then start waves; the memo is that of the waves."""
+        if view.state == "configuring":
+            return self._shuffle.decide(view, None)[0], memo
+        return self._waves.decide(view, memo)

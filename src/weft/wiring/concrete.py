@@ -20,7 +20,7 @@ from weft.policies.pruning import PartitionPruning
 from weft.policies.reconcile import Reconciler
 from weft.policies.shuffle import ShuffleManager
 from weft.policies.stragglers import Stragglers
-from weft.policies.waves import WaveManager
+from weft.policies.waves import ShuffleWaves, WaveManager
 from weft.store.folders import RunFolders, is_url, shm_root, sweep, sweep_runs, temporary_folder, user_root
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 for _name, _manager in {
     "shuffle": ShuffleManager,
     "waves": WaveManager,
+    "shuffle_waves": ShuffleWaves,
     "pruning": PartitionPruning,
     "conditional": BroadcastChoice,
 }.items():

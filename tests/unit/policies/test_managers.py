@@ -24,7 +24,7 @@ from weft.model.errors import GraphError
 from weft.model.program import Program
 from weft.policies.pruning import PartitionPruning
 from weft.policies.shuffle import ShuffleManager, even, pack
-from weft.policies.waves import WaveManager
+from weft.policies.waves import ShuffleWaves, WaveManager
 from weft.testing.graphs import work
 from weft.wiring import MANAGERS
 
@@ -185,6 +185,27 @@ def test_enough_rows_let_the_consumer_start_and_end_the_vertex():
 
 def test_the_consumer_starts_too_when_all_is_read_and_it_was_not_enough():
     assert WaveManager(rows=5).decide(scan(released=4000, finished=4000, rows=2), 4)[0] == (Emit("r", "enough"),)
+
+
+def test_readers_of_a_shuffle_are_counted_by_bytes_and_start_in_waves():
+    manager = ShuffleWaves(rows=5, target=100)
+    (decision,), memo = manager.decide(view(source(n=3, sizes=[60] * 8)), None)
+    assert isinstance(decision, SetParallelism)
+    assert decision.n == 8
+    for released, finished, rows, wanted in ((0, 0, 0, 1), (1, 1, 0, 5)):
+        fields = {"released": released, "finished": finished, "rows": rows}
+        decisions, memo = manager.decide(view(source(n=3, sizes=[60] * 8), state="configured", n=8, **fields), memo)
+        assert decisions == (Schedule("r", wanted),)
+    enough, finish = manager.decide(view(state="configured", n=8, released=5, finished=3, rows=6), memo)[0]
+    assert enough == Emit("r", "enough")
+    assert isinstance(finish, Finish)
+
+
+def test_readers_of_no_shuffle_have_no_waves_of_it():
+    graph = Graph("waves")
+    reader = graph.add(len, gather(graph.map(abs, range(3))), n=Range(1, 4))
+    with pytest.raises(GraphError, match="reads no shuffle"):
+        ShuffleWaves(rows=5).check(reader.vertex, [], graph)
 
 
 # ------------------------------------------------------------------------------------------------------- pruning

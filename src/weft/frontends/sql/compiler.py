@@ -59,8 +59,10 @@ def compile_plan(
 
 
 def may_settle(stage: QueryStage) -> bool:
-    """Whether the number of tasks of a stage may be settled before it runs: no choice decides about it."""
-    return not stage.table and not stage.branches and any(exchange.kind in DIVIDED for exchange in stage.exchanges)
+    """Whether the number of tasks of a stage may be settled before it runs: nothing measured decides about it."""
+    if stage.table or stage.branches or stage.enough is not None:
+        return False
+    return any(exchange.kind in DIVIDED for exchange in stage.exchanges)
 
 
 class _Compiler:
@@ -167,7 +169,10 @@ class _Compiler:
         if stage.number in self._settled:
             return {"n": self._settled[stage.number]}
         join = _joins(stage)
-        manager = Manager("shuffle", {"target": self._target} | ({"join": join} if join else {}))
+        params: dict[str, Any] = {"target": self._target} | ({"join": join} if join else {})
+        manager = Manager("shuffle", params)
+        if _in_waves(stage):
+            manager = Manager("shuffle_waves", params | {"rows": stage.enough, "event": ENOUGH})
         return {"n": Range(1, self._most * (WAYS if join else 1)), "manager": manager}
 
     def _add_decider(self, number: int, node: VertexHandle) -> None:
@@ -229,7 +234,8 @@ def _keys(number: int) -> str:
 
 def _in_waves(stage: QueryStage) -> bool:
     """Whether the tasks of a stage start in waves: its consumer needs some of its rows."""
-    return stage.enough is not None and bool(stage.table)
+    divided = any(exchange.kind in DIVIDED for exchange in stage.exchanges)
+    return stage.enough is not None and (bool(stage.table) or divided)
 
 
 def _joins(stage: QueryStage) -> str:
