@@ -337,6 +337,44 @@ def test_splits_are_read_if_other_stages_go_on_with_the_rows_of_each_task(store,
     assert not any("one_to_one joins" in line for line in run.explain())
 
 
+SPREAD = "(SELECT {key} AS o, sum(p) AS s FROM orders WHERE p % 50 = 3 GROUP BY {key} HAVING sum(p) >= 0)"
+
+
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        ("SELECT count(*), sum(n) FROM items JOIN {} f ON items.o = f.o", 500),
+        ("SELECT count(*), sum(n) FROM items WHERE items.o IN (SELECT o FROM {} f)", 500),
+        ("SELECT count(*), sum(n) FROM items JOIN {} f ON items.o = f.o AND items.n = f.s * 2", 300),
+        ("SELECT count(*), sum(n), sum(s) FROM items LEFT JOIN {} f ON items.o = f.o", None),
+        ("SELECT count(*), sum(n) FROM items WHERE NOT EXISTS (FROM {} f WHERE f.o = items.o)", None),
+    ],
+)
+@pytest.mark.parametrize("key", ["o", "'x' || o"])
+def test_rows_that_no_key_of_a_measured_side_matches_are_not_exchanged(store, text, most, key):
+    text = text.format(SPREAD.format(key=key))
+    if key != "o":
+        text = text.replace("items.o", "('x' || items.o)")
+    query = StagedQuery(store, text, small=500)
+    run = query.start()
+    assert query.rows(run) == query.wanted()
+    counted = {vertex.id: vertex.rows for vertex in run.view().vertices}
+    (read,) = (
+        rows for stage in query.plan.stages if stage.table == "items" and (rows := counted[f"stage_{stage.number}"])
+    )
+    assert read == 24_000 if most is None else read <= most  # a key in 50 matches, and files without one are not read
+
+
+def test_a_filter_of_too_many_keys_leaves_nothing_out(store, monkeypatch):
+    for module in ("text", "stages"):
+        monkeypatch.setattr(f"weft.frontends.sql.{module}.FILTER_BITS", 256)
+    query = StagedQuery(store, GROUPED.format(having="sum(p) >= 0"), small=20_000)
+    run = query.start()
+    assert query.rows(run) == query.wanted()
+    counted = {vertex.id: vertex.rows for vertex in run.view().vertices}
+    assert max(counted[f"stage_{stage.number}"] for stage in query.plan.stages if stage.table == "items") == 24_000
+
+
 def test_rows_without_a_match_are_kept_where_the_join_keeps_them(store):
     text = "SELECT count(*), count(title) FROM orders LEFT JOIN (FROM months WHERE quarter = 1) m USING (month)"
     query = StagedQuery(store, text, small=1 << 30)

@@ -11,6 +11,8 @@ from weft.frontends.sql.relations import (
     Grouping,
     Join,
     JoinKind,
+    KeyFilter,
+    MayMatch,
     Received,
     Relation,
     SetOperation,
@@ -213,9 +215,11 @@ def _read_first(relation: Relation, first: bool = False) -> frozenset[int]:
     """Return the exchanges of which a stage reads all rows before it has a row of its own."""
     if isinstance(relation, Received):
         return frozenset([relation.exchange]) if first else frozenset()
+    if isinstance(relation, MayMatch):
+        return _read_first(relation.input, first) | _read_first(relation.filter, True)
     if isinstance(relation, Join):
         return _read_first(relation.left, first) | _read_first(relation.right, True)
-    first = first or isinstance(relation, Grouping | Sort | Distinct | Window | SetOperation)
+    first = first or isinstance(relation, Grouping | KeyFilter | Sort | Distinct | Window | SetOperation)
     return frozenset().union(*(_read_first(child, first) for child in children(relation)))
 
 

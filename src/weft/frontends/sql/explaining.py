@@ -14,7 +14,9 @@ from weft.frontends.sql.relations import (
     Grouping,
     Join,
     JoinKind,
+    KeyFilter,
     Limit,
+    MayMatch,
     Project,
     Received,
     Relation,
@@ -180,6 +182,19 @@ class _Describer:
         if relation.kind in (JoinKind.SEMI, JoinKind.ANTI):
             return left
         return [*left, "has a match"] if relation.kind is JoinKind.MARK else [*left, *right]
+
+    @_columns.register
+    def _(self, relation: KeyFilter) -> list[str]:
+        names = self._columns(relation.input)
+        self._steps.append(f"Bloom filter of {_listed([_text(one, names) for one in relation.keys])}")
+        return ["filter"]
+
+    @_columns.register
+    def _(self, relation: MayMatch) -> list[str]:
+        names = self._columns(relation.input)
+        keys = _listed([_text(one, names) for one in relation.keys])
+        self._steps.append(f"leave out rows whose {keys} the filter of {self._origin(relation.filter)} has not")
+        return names
 
     @_columns.register
     def _(self, relation: Grouping) -> list[str]:

@@ -74,6 +74,33 @@ class Project:
         return tuple(expression.type for expression in self.expressions)
 
 
+@dataclass(frozen=True, slots=True)
+class KeyFilter:
+    """One row with a Bloom filter: the bits of the hashes of all keys."""
+
+    input: Relation
+    keys: tuple[Expression, ...]
+
+    @property
+    def types(self) -> Types:
+        """The types of the output columns."""
+        return ("BIT",)
+
+
+@dataclass(frozen=True, slots=True)
+class MayMatch:
+    """The rows whose keys may be among those of a `KeyFilter`; all rows if `filter` has none."""
+
+    input: Relation
+    filter: Relation
+    keys: tuple[Expression, ...]
+
+    @property
+    def types(self) -> Types:
+        """The types of the output columns."""
+        return self.input.types
+
+
 class JoinKind(StrEnum):
     """Kinds of joins. MARK adds a column that tells whether a row of the left has a match (three-valued for IN);
     SINGLE is a left join that allows one match.
@@ -276,6 +303,8 @@ Relation: TypeAlias = (
     | Received
     | Filter
     | Project
+    | KeyFilter
+    | MayMatch
     | Join
     | Grouping
     | Sort
@@ -302,5 +331,7 @@ def children(relation: Relation) -> tuple[Relation, ...]:
             return relation.left, relation.right
         case Shared():
             return relation.definition, relation.body
+        case MayMatch():
+            return relation.input, relation.filter
         case _:
             return (relation.input,)

@@ -14,7 +14,7 @@ from functools import singledispatchmethod
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from weft.frontends.sql.aggregating import distinct_first, divide
-from weft.frontends.sql.expressions import Expression, column
+from weft.frontends.sql.expressions import Aggregate, Expression, column, joined
 from weft.frontends.sql.relations import (
     Distinct,
     Filter,
@@ -22,7 +22,9 @@ from weft.frontends.sql.relations import (
     Join,
     JoinCondition,
     JoinKind,
+    KeyFilter,
     Limit,
+    MayMatch,
     Project,
     Received,
     Relation,
@@ -39,6 +41,7 @@ from weft.frontends.sql.relations import (
     Window,
     children,
 )
+from weft.frontends.sql.text import FILTER_BITS
 
 if TYPE_CHECKING:
     from weft.frontends.sql.expressions import Order
@@ -435,11 +438,42 @@ class _Cutter:
         exchanged = Branch(small, "exchanged", small=False)
         apart = [_within(part, exchanged) for part in rows]
         measured = _reading(exchange)
+        if others[0].pruning is None:  # whose tasks are not known when the graph is made
+            apart = self._filtered(relation, apart, exchanged, at_right=at_right)
         moved = self.received(apart, ExchangeKind.HASH, [pair[not at_right] for pair in by])
         joined = self._exchanged(relation, (moved, measured) if at_right else (measured, moved))
         return [
             *(_within(part, Branch(small, "copied", small=True)) for part in copied),
             _within(joined, exchanged),
+        ]
+
+    def _filtered(self, relation: Join, rows: list[_Part], exchanged: Branch, *, at_right: bool) -> list[_Part]:
+        """Return parts that leave out most of the rows without a match before they are exchanged.
+
+        The tasks of the measured side make Bloom filters of their keys, of which one task makes one for all.
+        """
+        keys = [(one.left, one.right) for one in relation.conditions if one.operator == "="]
+        if not keys or not _keeps_matches_only(relation, at_right=at_right):
+            return rows
+        measured = self.stages[exchanged.choice]
+        bits = self._lying(measured.number, measured.relation.types)
+        bits = replace(bits, relation=KeyFilter(bits.relation, tuple(pair[at_right] for pair in keys)))
+        every = self.received([_within(bits, exchanged)], ExchangeKind.GATHER)
+        merged = Grouping(every.relation, (), (Aggregate("bit_or", (column(0, "BIT"),), "BIT"),))
+        # A filter with most bits set would cost more than it leaves out.
+        useful = joined(
+            f"CASE WHEN bit_count({{}}) <= {FILTER_BITS // 2} THEN {{}} END", *[column(0, "BIT")] * 2, type="BIT"
+        )
+        whole = _within(replace(every, relation=Project(merged, (useful,))), exchanged)
+        told = self.exchange([whole], ExchangeKind.BROADCAST)
+        own = tuple(pair[not at_right] for pair in keys)
+        return [
+            replace(
+                part,
+                relation=MayMatch(part.relation, Received(told.number, told.types), own),
+                exchanges=(*part.exchanges, told),
+            )
+            for part in rows
         ]
 
     @staticmethod
@@ -538,9 +572,14 @@ class _Match(NamedTuple):
     columns: tuple[str, ...]
 
 
+def _keeps_matches_only(relation: Join, *, at_right: bool) -> bool:
+    """Whether a join drops the rows without a match of the side beside the one that is `at_right`."""
+    return relation.kind is JoinKind.INNER or (relation.kind is JoinKind.SEMI and at_right)
+
+
 def _match(relation: Join, rows: Sequence[_Part], others: Sequence[_Part], *, at_right: bool) -> _Match | None:
     """Return columns by which scans of `rows` can be pruned; None if rows without a match are kept, or none are."""
-    if len(others) != 1 or not (relation.kind is JoinKind.INNER or (relation.kind is JoinKind.SEMI and at_right)):
+    if len(others) != 1 or not _keeps_matches_only(relation, at_right=at_right):
         return None
     for one in relation.conditions:
         own, other = (one.left, one.right) if at_right else (one.right, one.left)

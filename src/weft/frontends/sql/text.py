@@ -14,7 +14,9 @@ from weft.frontends.sql.relations import (
     Join,
     JoinCondition,
     JoinKind,
+    KeyFilter,
     Limit,
+    MayMatch,
     Project,
     Received,
     Relation,
@@ -44,6 +46,8 @@ def received(exchange: int) -> str:
     return f"received_{exchange}"
 
 
+FILTER_BITS: Final = 1 << 23
+"""The bits of a filter of keys, a power of two: 1 MiB, of which two million keys set less than a quarter."""
 BOUNDS: Final = "bounds"
 """The variable of DuckDB with the lowest keys of all ranges but the first."""
 SAMPLED: Final = 100
@@ -141,6 +145,16 @@ class _Writer:
     @_write.register
     def _(self, relation: Project) -> str:
         return f"SELECT {_columns(relation.expressions)} FROM {self._from(relation.input)}"
+
+    @_write.register
+    def _(self, relation: KeyFilter) -> str:
+        bits = f"bitstring_agg({_bit(relation.keys)}, 0, {FILTER_BITS - 1})"
+        return f"SELECT {bits} AS c0 FROM {self._from(relation.input)}"
+
+    @_write.register
+    def _(self, relation: MayMatch) -> str:
+        found = f"get_bit((SELECT c0 FROM {self._from(relation.filter)}), {_bit(relation.keys)})"
+        return f"SELECT * FROM {self._from(relation.input)} WHERE coalesce({found} = 1, TRUE)"
 
     @_write.register
     def _(self, relation: Grouping) -> str:
@@ -244,6 +258,11 @@ class _Writer:
         left = ", ".join(name_of(at) for at in range(width))
         right = ", ".join(f"found.{name_of(at)} AS {name_of(width + at)}" for at in range(len(relation.right.types)))
         return f"SELECT {left}, {right} FROM ({inner})"
+
+
+def _bit(keys: Sequence[Expression]) -> str:
+    """Return the SQL of the bit of keys in a filter."""
+    return f"CAST(hash({', '.join(key.text(name_of) for key in keys)}) & {FILTER_BITS - 1} AS INTEGER)"
 
 
 def _condition(relation: Join) -> str:

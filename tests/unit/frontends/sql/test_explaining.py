@@ -57,6 +57,13 @@ def test_joins_tell_their_kind_their_keys_and_where_rows_come_from(planner):
     assert copied.exchanges[0].movement == "a copy to each task"
 
 
+def test_a_filter_of_the_keys_of_a_measured_side(planner):
+    text = "SELECT count(*) FROM sales s JOIN (SELECT kind, sum(id) AS t FROM goods GROUP BY kind) g ON s.id = g.t"
+    steps = [step for stage in described(planner, text, small=0.5) for step in stage.steps]
+    assert "Bloom filter of sum(id)" in steps
+    assert any(step.startswith("leave out rows whose CAST(id AS HUGEINT) the filter of stage") for step in steps)
+
+
 def test_sorts_limits_windows_and_distinct_rows(planner):
     first, last = described(planner, "SELECT id FROM sales ORDER BY price DESC, id LIMIT 3 OFFSET 2")
     assert "sort by price desc, id, limit 5" in first.steps
