@@ -529,6 +529,10 @@ class _Maker:
         if kind in ("huge", "dec", "float"):
             of = "int" if kind == "huge" else kind
             made += [lambda: f"SUM({distinct}{one(of)})"] * 2
+        if kind in ORDINARY and kind != "bool" and not window:
+            made.append(lambda: f"QUANTILE_DISC({one()}, {self._rng.choice(['0', '0.25', '0.5', '1'])})")
+        if kind == "float" and not window:
+            made += [lambda: f"MEDIAN({one('int')})", lambda: f"QUANTILE_CONT({one('int')}, 0.25)"]
         if kind == "float":
             made += [
                 lambda: f"AVG({distinct}{one(self._rng.choice(['int', 'float', 'dec', 'huge']))})",

@@ -7,28 +7,51 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from weft.frontends.sql.expressions import Aggregate, Expression, column, joined
-from weft.frontends.sql.relations import Distinct, Grouping, Project, Relation
+from weft.frontends.sql.relations import Grouping, Project, Relation
 
 
-def distinct_first(relation: Grouping) -> Grouping | None:
-    """Return the grouping over distinct rows, if all aggregates are of the distinct values of one argument."""
-    if relation.sets or not relation.aggregates:
+def distinct_first(relation: Grouping) -> Relation | None:
+    """Return groups over those of the distinct values of an argument; None if aggregates have distinct values of
+    several arguments or none, or are not put together from parts.
+
+    The rows of one group with other values of the argument lie in several tasks then.
+    """
+    distinct = [one for one in relation.aggregates if one.distinct]
+    steps = [None if one.distinct else _steps(one) for one in relation.aggregates]
+    if relation.sets or not distinct:
         return None
-    first = relation.aggregates[0]
-    if not all(
-        one.distinct
-        and one.arguments == first.arguments
-        and all(argument.columns for argument in one.arguments)  # a constant stays one
-        and one.filter is None
-        and not one.orders
-        for one in relation.aggregates
-    ):
-        return None
-    rows = Project(relation.input, (*relation.groups, *first.arguments))
-    columns = tuple(column(at, of) for at, of in enumerate(rows.types))
+    for one, step in zip(relation.aggregates, steps, strict=True):
+        if one.distinct:
+            plain = one.filter is None and not one.orders and all(argument.columns for argument in one.arguments)
+            if one.arguments != distinct[0].arguments or not plain:  # a constant stays one
+                return None
+        elif step is None:
+            return None
+    keys = (*relation.groups, *distinct[0].arguments)
+    parts = tuple(part for step in steps if step is not None for part in step[0])
+    rows = Grouping(relation.input, keys, parts)
+    columns = [column(at, of) for at, of in enumerate(rows.types)]
     width = len(relation.groups)
-    aggregates = tuple(one._replace(distinct=False, arguments=columns[width:]) for one in relation.aggregates)
-    return Grouping(Distinct(rows, columns), columns[:width], aggregates)
+    merged: list[Aggregate] = []
+    output = list(columns[:width])
+    at = len(keys)
+    for one, step in zip(relation.aggregates, steps, strict=True):
+        if step is None:
+            made = [one._replace(distinct=False, arguments=tuple(columns[width : len(keys)]))]
+        else:
+            made = [_merging(part, columns[at + n]) for n, part in enumerate(step[0])]
+            at += len(made)
+        values = [column(width + len(merged) + n, each.type) for n, each in enumerate(made)]
+        merged += made
+        output.append(values[0] if step is None else step[1](values))
+    return Project(Grouping(rows, tuple(columns[:width]), tuple(merged)), tuple(output))
+
+
+def _merging(part: Aggregate, merged: Expression) -> Aggregate:
+    """Return the aggregate that puts a partial aggregate together from its values."""
+    if part.name in ("count", "count_star"):
+        return Aggregate("sum", (merged,), "HUGEINT")
+    return Aggregate("any_value" if part.name == "first" else part.name, (merged,), part.type)
 
 
 class Divided(NamedTuple):
@@ -64,10 +87,7 @@ def divide(relation: Grouping) -> Divided | None:
         return grouping if not functions else Project(grouping, tuple(column(at, types[at]) for at in order))
 
     def final(rows: Relation) -> Relation:
-        merged = tuple(
-            Aggregate(_MERGED.get(one.name, one.name), (column(keys + at, one.type),), one.type)
-            for at, one in enumerate(aggregates)
-        )
+        merged = tuple(_merging(one, column(keys + at, one.type)) for at, one in enumerate(aggregates))
         grouping = Grouping(rows, tuple(column(at, rows.types[at]) for at in range(keys)), merged)
         output = [column(at, types[at]) for at in range(width)]
         at = keys
@@ -103,7 +123,7 @@ def _steps(one: Aggregate) -> tuple[list[Aggregate], Finish] | None:
         box = joined("struct_pack(v := {})", *one.arguments, type=boxed)
         part = one._replace(arguments=(box,), type=boxed)
         return [part], lambda merged: joined("struct_extract({}, 'v')", merged[0], type=one.type)
-    if one.name in _SAME:
+    if one.name in _SAME and len(one.arguments) == 1:  # the two or three greatest values are a list
         return [one], lambda merged: joined(f"CAST({{}} AS {one.type})", merged[0], type=one.type)
     return None
 
@@ -126,4 +146,3 @@ _INTEGERS = frozenset(["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "
 _SAME = frozenset({
     "sum", "min", "max", "any_value", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor", "product",
 })  # fmt: skip
-_MERGED = {"count": "sum", "count_star": "sum", "first": "any_value"}

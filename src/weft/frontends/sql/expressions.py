@@ -417,6 +417,7 @@ AGGREGATES: Final = frozenset({
     "covar_samp", "covar_pop", "regr_slope", "regr_intercept", "regr_count", "regr_r2", "regr_avgx", "regr_avgy",
     "regr_sxx", "regr_syy", "regr_sxy", "skewness", "kurtosis", "kurtosis_pop", "entropy", "mode", "arg_min",
     "arg_max", "arg_min_null", "arg_max_null", "approx_count_distinct", "list", "fsum", "favg", "mad", "string_agg",
+    "histogram",
 })  # fmt: skip
 """The aggregate functions without parameters of their own in the plan."""
 
@@ -424,20 +425,39 @@ AGGREGATES: Final = frozenset({
 def read_aggregate(node: Json) -> Aggregate:
     """Return an aggregate of the plan."""
     name = _SPELLED.get(node["name"], node["name"])
-    if name not in AGGREGATES:
+    if name not in AGGREGATES and name not in QUANTILES:
         raise NotCoveredError(f"the aggregate function {name}")
     bys = node.get("order_bys")
     arguments = read_all(node["children"])
+    orders = tuple(read_orders(bys["orders"])) if bys else ()
     if name == "string_agg":
         arguments.append(Expression((literal(node["function_data"]["separator"]),), "VARCHAR"))
+    if name in QUANTILES:
+        if node["function_data"].get("desc"):
+            orders = (Order(arguments[0], descending=True, nulls_first=False),)
+        if name != "median":
+            arguments.append(_quantiles(node))
     return Aggregate(
         name,
         tuple(arguments),
         type_text(node["return_type"]),
         node["aggregate_type"] == "DISTINCT",
         read_expression(node["filter"]) if node.get("filter") else None,
-        tuple(read_orders(bys["orders"])) if bys else (),
+        orders,
     )
+
+
+QUANTILES: Final = frozenset({"median", "quantile_cont", "quantile_disc", "approx_quantile"})
+"""The aggregate functions that have their fractions in the plan."""
+
+
+def _quantiles(node: Json) -> Expression:
+    """Return the second argument of a quantile: a fraction, or a list of them."""
+    values = node["function_data"]["quantiles"]
+    each = [constant(one) if isinstance(one, Mapping) else Expression((str(one),), "FLOAT") for one in values]
+    if node["original_arguments"][1]["id"] in ("LIST", "ARRAY"):
+        return joined("[{}]", listed(each), type=f"{each[0].type}[]")
+    return each[0]
 
 
 _SPELLED: Final = {"sum_no_overflow": "sum"}

@@ -153,12 +153,26 @@ class _Reader:
         return Distinct(self.child(node), tuple(read_all(node["distinct_targets"])), on, orders)
 
     def window(self, node: Json) -> Relation:
-        child = self.child(node)
-        shared: tuple[Expression, ...] | None = None
-        for one in node["expressions"]:
+        """Read window functions, those that share a key of their partitions together."""
+        found = self.child(node)
+        width = len(found.types)
+        groups: list[tuple[tuple[Expression, ...], list[int]]] = []
+        for number, one in enumerate(node["expressions"]):
             keys = tuple(read_all(one["partitions"]))
-            shared = keys if shared is None else tuple(key for key in shared if key in keys)
-        return Window(child, tuple(_window(one) for one in node["expressions"]), shared or ())
+            for at, (others, numbers) in enumerate(groups):
+                shared = tuple(key for key in others if key in keys)
+                if shared or others == keys:
+                    groups[at] = shared, [*numbers, number]
+                    break
+            else:
+                groups.append((keys, [number]))
+        for keys, numbers in groups:
+            found = Window(found, tuple(_window(node["expressions"][number]) for number in numbers), keys)
+        made = [number for _, numbers in groups for number in numbers]
+        if made == sorted(made):
+            return found
+        places = [*range(width), *(width + made.index(number) for number in range(len(made)))]
+        return _mapped(found, places)
 
     def unnest(self, node: Json) -> Relation:
         lists = []
@@ -365,6 +379,8 @@ def _window(node: Json) -> Expression:
                 "aggregate_type": "DISTINCT" if node["distinct"] else "NON_DISTINCT",
                 "filter": node.get("filters"),
                 "order_bys": {"orders": node["arg_orders"]} if node.get("arg_orders") else None,
+                "function_data": node.get("function_data"),
+                "original_arguments": node.get("original_arguments"),
             }
         ).expression
     elif node["type"] in _FUNCTIONS and not node.get("arg_orders"):

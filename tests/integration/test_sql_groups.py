@@ -1,0 +1,95 @@
+"""Aggregates and windows in stages: which are divided, and that their rows are those of whole queries."""
+
+import duckdb
+import pytest
+
+import weft
+from tests.fixtures.staged import StagedQuery
+
+ROWS = (
+    "SELECT i, i % 97 AS k, CASE WHEN i % 10 < 7 THEN 1 ELSE i % 40 END AS s, (hash(i) % 1000)::BIGINT AS h, i % 5 AS v"
+)
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory):
+    """Eight files; one value of `s` has seven of ten rows."""
+    folder = tmp_path_factory.mktemp("numbers")
+    with duckdb.connect() as connection:
+        for part in range(8):
+            rows = f"{ROWS} FROM range({part * 1000}, {part * 1000 + 1000}) t(i)"
+            connection.execute(f"COPY ({rows}) TO '{folder}/{part}.parquet' (FORMAT parquet)")
+    return str(folder)
+
+
+@pytest.fixture
+def context(numbers):
+    with weft.SqlContext(workers=2, mode="stages") as made:
+        made.register("t", numbers)
+        yield made
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT s, median(h) FROM t GROUP BY s",
+        "SELECT v, quantile_cont(h, 0.25), quantile_disc(h, [0.1, 0.9]) FROM t GROUP BY v",
+        "SELECT v, quantile_cont(i, 0.3 ORDER BY i DESC), quantile_disc(k, 1) FROM t GROUP BY v",
+        "SELECT quantile_cont((i / 3)::DECIMAL(9, 2), 0.3), median(DATE '2020-01-01' + i::INT), median(h) FROM t",
+        "SELECT s, percentile_disc(0.3) WITHIN GROUP (ORDER BY h) FROM t GROUP BY s",
+        "SELECT s, histogram(v) FROM t GROUP BY s",
+        "SELECT max(h, 3), min(h, 2) FROM t",
+        "SELECT v, max(h, 3) FROM t GROUP BY v",
+    ],
+)
+def test_aggregates_of_all_rows_of_a_group(context, text):
+    query = context.sql(text)
+    assert sorted(query.rows()) == sorted(context.sql(text, mode="whole").rows())
+    assert query.whole_because == ""
+
+
+MIXED = [
+    "SELECT s, count(DISTINCT i), sum(h), avg(h), count(*), min(i), count(v) FILTER (i % 3 = 1) FROM t GROUP BY s",
+    "SELECT count(DISTINCT k), sum(h), count(*), max(i) FROM t",
+    "SELECT s, count(DISTINCT h), bool_and(i > 3), any_value(s) FROM t GROUP BY s HAVING count(DISTINCT h) > 10",
+    "SELECT count(DISTINCT k), count(*), sum(h), min(i) FROM t WHERE v > 9",
+]
+
+
+@pytest.mark.parametrize("text", MIXED)
+def test_distinct_values_beside_other_aggregates(context, text):
+    query = StagedQuery(context, text, partitions=16, target=1)
+    run = query.start()
+    assert sorted(query.rows(run)) == sorted(query.wanted())
+    assert all(exchange.kind == "hash" for exchange in query.plan.stages[1].exchanges)
+
+
+def test_the_distinct_values_of_a_heavy_group_are_divided(context):
+    query = StagedQuery(context, "SELECT s, count(DISTINCT i), sum(h) FROM t GROUP BY s", partitions=16, target=1)
+    run = query.start()
+    assert sorted(query.rows(run)) == sorted(query.wanted())
+    tasks, rows = ({one.id: (one.n, one.rows) for one in run.view().vertices})["stage_1"]
+    assert tasks == 16
+    assert rows <= tasks * 40  # a row for each group, of all the tasks that have some of its values
+
+
+@pytest.mark.parametrize(
+    ("text", "exchanges"),
+    [
+        ("SELECT i, row_number() OVER (PARTITION BY k ORDER BY i), sum(h) OVER (PARTITION BY v ORDER BY i) FROM t", 2),
+        ("SELECT i, rank() OVER (PARTITION BY k, v ORDER BY i), sum(h) OVER (PARTITION BY v ORDER BY i) FROM t", 1),
+        (
+            "SELECT i, sum(h) OVER (PARTITION BY v ORDER BY i), lag(i) OVER (PARTITION BY k ORDER BY i), "
+            "rank() OVER (PARTITION BY v, s ORDER BY i) FROM t",
+            2,
+        ),
+        ("SELECT i, string_agg(v::VARCHAR, '-') OVER (PARTITION BY k ORDER BY i) FROM t", 1),
+        ("SELECT i, k, count(*) OVER (PARTITION BY k), sum(v) OVER () FROM t", 2),
+    ],
+)
+def test_windows_of_other_partitions_follow_one_another(context, text, exchanges):
+    query = StagedQuery(context, text, partitions=4)
+    kinds = [exchange.kind for stage in query.plan.stages for exchange in stage.exchanges]
+    assert len(kinds) == exchanges
+    assert kinds[0] == "hash"
+    assert sorted(query.rows(query.start())) == sorted(query.wanted())
