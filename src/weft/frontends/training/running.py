@@ -24,6 +24,7 @@ from weft.frontends.training.engine_images import EngineImages
 from weft.frontends.training.environment import environment_of
 from weft.frontends.training.expansion import PodFacts, expanded, expanded_words, file_value, resource_value
 from weft.frontends.training.images import ImageResolver
+from weft.frontends.training.job_addresses import JobAddresses
 from weft.frontends.training.kinds import KINDS, pod_name
 from weft.frontends.training.labels import annotations_of, labels_of
 from weft.frontends.training.log_folders import LogFolders
@@ -42,7 +43,6 @@ from weft.model.records import converter
 from weft.operators.mounts import BindMount
 from weft.operators.network import (
     Isolation,
-    NetworkMember,
     NetworkSpec,
     best_isolation,
     open_network,
@@ -65,9 +65,7 @@ if TYPE_CHECKING:
         Container,
         FileItem,
         JobFile,
-        PodTemplate,
         ReplicaSpec,
-        ServiceSpec,
         TrainingJob,
     )
     from weft.frontends.training.surroundings import StepSurroundings
@@ -251,13 +249,13 @@ class LocalJobs:
                 for name, choice in msgspec.json.decode(file.read(), type=dict[str, TuningChoice]).items():
                     self._take(name, choice)
         self._share_package()
-        members, services = tuple(self._members()), self._services()
+        addresses = self._addresses()
         namespace = next((group.job.namespace for group in self._groups.values()), "default")
         spec = NetworkSpec(
-            members=members,
+            members=tuple(addresses.members()),
             folder=self.folder / "pods" / ".network",
-            services=services,
-            forwards=self._forwards(services),
+            services=addresses.services(),
+            forwards=addresses.forwards(),
             namespace=namespace,
             outer=self._outer,
             run=str(self.folder),
@@ -494,76 +492,8 @@ class LocalJobs:
         specs = {type: replace(spec, replicas=self._groups[job.name, type].most) for type, spec in job.replicas.items()}
         return replace(job, replicas=specs)
 
-    def _members(self) -> Iterator[NetworkMember]:
-        for job in self.files.jobs:
-            ports: dict[tuple[str, int], list[int]] = {}
-            for type, index, port in listening_ports(self._rows(job)):
-                ports.setdefault((type, index), []).append(port)
-            for (type, index), own in ports.items():
-                aliases = job.replicas[type].template.host_aliases
-                yield NetworkMember(name=pod_name(job, type, index), ports=tuple(own), aliases=aliases)
-        for pod in self.files.pods:
-            own = [port.number for container in pod.template.containers for port in container.ports]
-            yield NetworkMember(name=pod.name, ports=tuple(own), aliases=pod.template.host_aliases)
-
-    def _services(self) -> dict[str, tuple[str, ...]]:
-        """Return the members behind each service of the file, by the labels that it selects."""
-        labels = {
-            pod_name(job, type, index): labels_of(job, type, index)
-            for job in map(self._rows, self.files.jobs)
-            for type, spec in job.replicas.items()
-            for index in range(spec.replicas or 0)
-        }
-        labels |= {pod.name: dict(pod.template.labels) for pod in self.files.pods}
-        return {
-            service.name: tuple(
-                name for name, own in labels.items() if service.selector and service.selector.items() <= own.items()
-            )
-            for service in self.files.services
-        }
-
-    def _ports_of(self, service: ServiceSpec, member: str) -> tuple[tuple[int, int], ...]:
-        """Return (port of the service, port of the pod) for each port of a service, with names of ports looked up."""
-        names = {port.name: port.number for one in self._template_of(member).containers for port in one.ports}
-        return tuple(
-            (number, target if isinstance(target, int) else names.get(target, number))
-            for number, target in service.ports
-        )
-
-    def _template_of(self, member: str) -> PodTemplate:
-        for job in map(self._rows, self.files.jobs):
-            for type, spec in job.replicas.items():
-                if any(pod_name(job, type, index) == member for index in range(spec.replicas or 0)):
-                    return spec.template
-        return next(pod.template for pod in self.files.pods if pod.name == member)
-
-    def _forwards(self, services: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[tuple[int, int], ...]]:
-        """Return the ports of the services of which one differs from that of its pods; headless ones have no ports."""
-        found = {}
-        for one in self.files.services:
-            if one.headless or not services[one.name]:
-                continue
-            ports = self._ports_of(one, services[one.name][0])
-            if any(port != target for port, target in ports):
-                found[one.name] = ports
-        return found
-
-    def _service_variables(self) -> Iterator[EnvVar]:
-        """Yield the variables by which pods find services: `NAME_SERVICE_HOST` and `NAME_SERVICE_PORT`."""
-        network = self._network
-        if network is None:
-            return
-        for name, members in self._services().items():
-            service = next(one for one in self.files.services if one.name == name)
-            if not members or not service.ports:
-                continue
-            port, target = self._ports_of(service, members[0])[0]
-            loopback = network.isolation is Isolation.PORTS
-            host = network.ip(members[0]) if loopback else network.service_ip(name) or network.ip(members[0])
-            prefix = name.upper().replace("-", "_").replace(".", "_")
-            yield EnvVar(name=f"{prefix}_SERVICE_HOST", value=host)
-            number = network.port(members[0], target) if loopback else target if service.headless else port
-            yield EnvVar(name=f"{prefix}_SERVICE_PORT", value=str(number))
+    def _addresses(self) -> JobAddresses:
+        return JobAddresses([self._rows(job) for job in self.files.jobs], self.files)
 
     def _write_mpi_files(self, job: TrainingJob) -> None:
         folder = self._mpi_folder(job)
@@ -607,9 +537,8 @@ class LocalJobs:
             if self._trial:
                 added += (EnvVar(TRIAL, "1"),)
         own = container.env if self.step is None else self.step.over(container.env)
-        made = expanded(
-            (*self._service_variables(), *own, *added), container.env_from, self._facts(replica, container), self.files
-        )
+        services = () if self._network is None else self._addresses().variables(self._network)
+        made = expanded((*services, *own, *added), container.env_from, self._facts(replica, container), self.files)
         masked = (
             made.secrets if self.step is None else sorted({*made.secrets, *self.step.masked}, key=len, reverse=True)
         )
