@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-from weakref import ReferenceType, ref
 
 import numpy as np
 import numpy.typing as npt
 
 from weft.frontends.tensors import blocks, indexing, shaping, sources
 from weft.frontends.tensors.arrays import chunking, computing, display, runners, views
-from weft.frontends.tensors.arrays.conversion import aligned, as_node, nodes_in, plain_index
+from weft.frontends.tensors.arrays.conversion import aligned, as_node, is_plain, nodes_in, plain_index
 from weft.frontends.tensors.arrays.deferred import Expressed, needs_lengths
 from weft.frontends.tensors.arrays.methods import Methods
 from weft.frontends.tensors.arrays.registry import expose
@@ -54,6 +53,7 @@ class Tensor(Methods, Expressed):
         "_base",
         "_base_version",
         "_confirmed",
+        "_memory",
         "_order",
         "_own",
         "_steps",
@@ -67,9 +67,10 @@ class Tensor(Methods, Expressed):
         self._order = order
         self._value: Any = None
         self._version = 0  # the number of assignments to this array
-        self._base: ReferenceType[Tensor] | None = None  # the array that this one is a view of
-        self._steps: views.Steps = ()  # from the base to the view
-        self._base_version = 0  # the version of the base at the last update
+        self._base: views.Shared[Tensor] | None = None  # the elements that this array shares with others
+        self._memory: NumpyArray | None = None  # the strides of an array that was a view, without memory
+        self._steps: views.Steps = ()  # from the root of these to this array
+        self._base_version = 0  # the version of the root at the last update
         self._confirmed = True  # false while unknown lengths leave open whether NumPy has a view here
         super().__init__(node)
 
@@ -79,19 +80,38 @@ class Tensor(Methods, Expressed):
     def _node(self) -> ArrayNode:
         """The current expression."""
         base = self._current_base()
-        if base is not None and base._version != self._base_version:
-            self._own, self._value, self._base_version = _read(base, self._steps)._node, None, base._version
+        if base is not None and base.root._version != self._base_version:
+            version = base.root._version
+            self._own, self._value, self._base_version = _read(base.root, self._steps)._node, None, version
+            base.release()
         return self._own
 
-    def _current_base(self) -> Tensor | None:
-        """Return the array that this one is a view of, if any."""
-        base = None if self._base is None else self._base()
-        if base is None:
-            self._base = None
-        elif not self._confirmed and base._version != self._base_version:
+    def _current_base(self) -> views.Shared[Tensor] | None:
+        """Return the elements that this array shares with others, if any."""
+        base = self._base
+        if base is not None and not self._confirmed and base.root._version != self._base_version:
             self._confirmed = True
-            if not views.is_view(base.shape, base.dtype, base._order, self._steps):
-                base = self._base = None
+            if not base.views(self._steps):
+                self._base = None
+                base.leave(id(self))
+        return self._base
+
+    def let_go(self) -> None:
+        """Share the elements no longer with others, if this array has their present values."""
+        base = self._base
+        if base is not None and base.root._version == self._base_version:
+            if self._steps and lengths_known(base.root._own):
+                self._memory = base.memory(self._steps)
+            self._base = None
+
+    def _shared(self) -> views.Shared[Tensor]:
+        """Return the elements of this array as what views share with it."""
+        self._node  # noqa: B018 - a view whose elements are no view of these becomes an array of its own
+        base = self._base
+        if base is None:
+            base = self._base = views.Shared(Tensor(self._own, self._order), self._memory)
+            self._steps, self._base_version, self._confirmed = (), 0, True
+            base.join(self)
         return base
 
     def viewed(self, made: ArrayNode, step: views.Step) -> Tensor:
@@ -102,26 +122,29 @@ class Tensor(Methods, Expressed):
 
     def _attach(self, base: Tensor, steps: views.Steps) -> None:
         """Make this array, the result of steps from another one, a view of that if NumPy has one."""
-        if base._base is not None and (found := base._base()) is not None:
-            base, steps = found, (*base._steps, *steps)
-        one_step = len(steps) == 1 and base._order == "C"
-        certain = one_step or not any(isinstance(step, views.Reshaped) for step in steps)
-        if certain or not lengths_known(base._node) or views.is_view(base.shape, base.dtype, base._order, steps):
-            self._confirmed = certain or lengths_known(base._node)
-            self._base, self._steps, self._base_version = ref(base), steps, base._version
+        shared = base._shared()
+        steps = (*base._steps, *steps)
+        certain = shared.certainly_views(steps)
+        if certain or not lengths_known(shared.root._node) or shared.views(steps):
+            self._confirmed = certain or lengths_known(shared.root._node)
+            self._base, self._steps, self._base_version = shared, steps, shared.root._version
+            shared.join(self)
 
-    def like(self, sample: Expressed, given: Mapping[int, Expressed]) -> None:
+    def like(self, sample: Expressed, given: Sequence[tuple[Expressed, Expressed]]) -> None:
         """Take the view relation of a sample: the array becomes a view of the operand of the sample's base."""
-        base = None if not isinstance(sample, Tensor) or sample._base is None else given.get(id(sample._base()))
-        if isinstance(sample, Tensor) and isinstance(base, Tensor):
-            self._attach(base, sample._steps)
+        if not isinstance(sample, Tensor):
+            return
+        base = sample._base
+        for one, operand in given if base is not None else ():
+            if isinstance(one, Tensor) and one is not sample and one._base is base and isinstance(operand, Tensor):
+                self._attach(operand, sample._steps)
+                return
 
     def is_c_contiguous(self) -> bool:
         """Whether NumPy would hold the elements contiguously in row-major order; it does not for some views."""
-        base = None if self._base is None else self._base()
-        if base is None:
-            return self._order == "C" or self.ndim < 2
-        return views.strided(base.shape, base.dtype, base._order, self._steps).flags.c_contiguous
+        if self._base is not None:
+            return self._base.strided(self._steps).flags.c_contiguous
+        return self.ndim < 2 or self._order == "C" if self._memory is None else self._memory.flags.c_contiguous
 
     @property
     def dtype(self) -> DType:
@@ -140,7 +163,11 @@ class Tensor(Methods, Expressed):
 
     @shape.setter
     def shape(self, shape: Any) -> None:
-        self._base, self._own, self._value = None, self.reshape(shape)._node, None
+        made, base = self.reshape(shape), self._base
+        if base is not None and made._base is not base:
+            base.leave(id(self))
+        self._base, self._steps, self._memory = made._base, made._steps, made._memory
+        self._own, self._value, self._base_version = made._node, None, made._base_version
 
     @property
     def size(self) -> int:
@@ -249,6 +276,8 @@ class Tensor(Methods, Expressed):
         for x, node, settled in zip(things, nodes, computing.settle(nodes, session, watch), strict=True):
             if x._node is node:  # the array may have been assigned to meanwhile
                 x._own = settled
+                if x._base is not None and not x._steps and x._base.root._own is node:
+                    x._base.root._own = settled
 
     def _value_of(self) -> NumpyArray:
         self.must_compute()
@@ -385,8 +414,8 @@ class Tensor(Methods, Expressed):
     def _set(self, node: ArrayNode) -> None:
         base = self._current_base()
         if base is not None:
-            base._set(_written(base, self._steps, Tensor(node))._node)
-            self._base_version = base._version
+            base.root._set(_written(base.root, self._steps, Tensor(node))._node if self._steps else node)
+            self._base_version = base.root._version
         self._own, self._value = node, None
         self._version += 1
 
@@ -585,17 +614,10 @@ def _written(x: Tensor, steps: views.Steps, value: Tensor) -> Tensor:
 
 @needs_lengths(sample=_first)
 def _setitem(x: Tensor, index: Any, value: Any) -> Tensor:
-    if (x.dtype.kind == "V" and not isinstance(value, Tensor)) or _is_plain(value):
+    if (x.dtype.kind == "V" and not isinstance(value, Tensor)) or is_plain(value):
         value = np.asarray(value, x.dtype)  # OverflowError, ValueError: a number does not fit, as in NumPy
     node = shaping.cast(as_node(value, x.dtype), x.dtype)
     return Tensor(indexing.put(x.node, nodes_in(index), node))
-
-
-def _is_plain(value: Any) -> bool:
-    """Return whether a value consists of Python numbers."""
-    if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
-    return isinstance(value, int | float | complex) and not isinstance(value, np.generic)
 
 
 @needs_lengths

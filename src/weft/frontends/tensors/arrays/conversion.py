@@ -109,3 +109,10 @@ def nodes_in(index: Any) -> Any:
 
 def _whole(value: Any) -> int:
     return value.__index__()  # type: ignore[no-any-return]
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether a value consists of Python numbers."""
+    if isinstance(value, list | tuple):
+        return all(map(is_plain, value))
+    return isinstance(value, int | float | complex) and not isinstance(value, np.generic)

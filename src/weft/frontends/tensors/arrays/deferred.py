@@ -87,8 +87,8 @@ class Expressed(Executable):
         """The memory layout, as further arguments of the constructor."""
         return ()
 
-    def like(self, sample: Expressed, given: Mapping[int, Expressed]) -> None:
-        """Take the properties of a sample from its operands; `given` maps the ids of the stand-ins to these."""
+    def like(self, sample: Expressed, given: Sequence[tuple[Expressed, Expressed]]) -> None:
+        """Take the properties of a sample from its operands; `given` has each stand-in with its operand."""
         raise NotImplementedError
 
     def as_parameter(self) -> Any:
@@ -269,9 +269,8 @@ def _deferred(
             kind(DeferredNode(call, nodes, at, stand_in([max(1, n) for n in one.shape], one.dtype)), *like.layout)
             for at, (one, like) in enumerate(zip(samples, several, strict=True))
         ]
-    stood_for = {id(one): array for one, array in zip(given, arrays, strict=True)}
     for one, like in zip(later, several, strict=True):
-        one.like(like, stood_for)
+        one.like(like, list(zip(given, arrays, strict=True)))
     if not isinstance(made, tuple):
         return later[0]
     return type(made)(*later) if hasattr(made, "_fields") else type(made)(later)

@@ -1,17 +1,19 @@
 """Views: arrays that are parts of others, so that an assignment to one changes the other, as with NumPy.
 
-A view refers to its base array, and to the steps from the base's expression to its own. Expressions never change: an
-assignment gives the array a new expression, and its views derive theirs from it when they are next read; an assignment
-to a view puts the values back through its steps. A view does not keep its base alive, and becomes an independent array
-when the base is deleted.
+An array and its views share a root, and each has the steps from the root's expression to its own. Expressions never
+change: an assignment gives the root a new expression, through the steps of the array that is assigned to, and the
+others derive theirs from it when they are next read. The last array that is left lets go of the root as soon as it has
+its values, so that a view does not keep the rest of the elements in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from weakref import ReferenceType, ref
 
 import numpy as np
 
@@ -219,6 +221,92 @@ Step = Indexed | Permuted | Reshaped | Field | SeveralFields | Retyped | Diagona
 Steps = tuple[Step, ...]
 
 
+class Sharer(Protocol):
+    """An array that shares its elements with others."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The length of each axis."""
+        ...
+
+    @property
+    def dtype(self) -> DType:
+        """The type of the elements."""
+        ...
+
+    @property
+    def order(self) -> str:
+        """The memory order, "C" or "F"."""
+        ...
+
+    def let_go(self) -> None:
+        """Share the elements no longer with others, if it has their present values."""
+        ...
+
+
+Array = TypeVar("Array", bound=Sharer)
+
+
+class Shared(Generic[Array]):
+    """The elements that an array and its views share: their root, an array of its own, and who shares them.
+
+    `memory` has the strides of the root, if it was a view itself.
+    """
+
+    __slots__ = ("__weakref__", "_memory", "_sharers", "root")
+
+    def __init__(self, root: Array, memory: NumpyArray | None) -> None:
+        self.root = root
+        self._memory = memory
+        self._sharers: dict[int, ReferenceType[Array]] = {}
+
+    def strided(self, steps: Steps) -> NumpyArray:
+        """Return an array with the strides of steps from the root, without memory. ValueError: a step copies."""
+        root, found = self.root, self._memory
+        if found is None:
+            found = in_memory(root.shape, root.dtype, root.order)
+        for step in steps:
+            found = step.of(found)
+        return found
+
+    def certainly_views(self, steps: Steps) -> bool:
+        """Return whether steps from the root give a view whatever the lengths are."""
+        in_rows = self._memory is None and self.root.order == "C"
+        return (in_rows and len(steps) == 1) or not any(isinstance(step, Reshaped) for step in steps)
+
+    def views(self, steps: Steps) -> bool:
+        """Return whether steps from the root give a view."""
+        return self.memory(steps) is not None
+
+    def memory(self, steps: Steps) -> NumpyArray | None:
+        """Return the same as `strided`, or None if a step copies."""
+        try:
+            return self.strided(steps)
+        except (ValueError, IndexError):  # an index may exceed the lengths of a stand-in
+            return None
+
+    def join(self, one: Array) -> None:
+        """Let another array share the elements."""
+        self._sharers[id(one)] = ref(one, partial(_left, ref(self), id(one)))
+
+    def leave(self, number: int) -> None:
+        """Let the array of this id no longer share the elements; the last one that does lets go of them, if it can."""
+        self._sharers.pop(number, None)
+        self.release()
+
+    def release(self) -> None:
+        """Let the only array that shares the elements have them alone, if it has their present values."""
+        left = list(self._sharers.values())
+        if len(left) == 1 and (last := left[0]()) is not None:
+            last.let_go()
+
+
+def _left(shared: ReferenceType[Shared[Array]], number: int, _: ReferenceType[Array]) -> None:
+    found = shared()
+    if found is not None:
+        found.leave(number)
+
+
 def is_basic(index: Any) -> bool:
     """Return whether an index makes a view: it contains no arrays."""
     listed = index if isinstance(index, tuple) else (index,)
@@ -234,6 +322,8 @@ def read(node: ArrayNode, steps: Steps) -> ArrayNode:
 
 def written(node: ArrayNode, steps: Steps, value: ArrayNode) -> ArrayNode:
     """Return the array with other values in the place of a view."""
+    if not steps:
+        return value
     before = [node]
     for step in steps[:-1]:
         before.append(step.get(before[-1]))
@@ -248,20 +338,3 @@ def in_memory(shape: Sequence[int], dtype: DType, order: str) -> NumpyArray:
     steps = np.cumprod([dtype.itemsize, *(lengths[::-1] if order == "C" else lengths)])[:-1].tolist()
     strides = steps[::-1] if order == "C" else steps
     return np.lib.stride_tricks.as_strided(np.empty(1, dtype), shape, strides)
-
-
-def strided(shape: Sequence[int], dtype: DType, order: str, steps: Steps) -> NumpyArray:
-    """Return the view of an array `in_memory` after some steps. ValueError: a step copies."""
-    found = in_memory(shape, dtype, order)
-    for step in steps:
-        found = step.of(found)
-    return found
-
-
-def is_view(shape: Sequence[int], dtype: DType, order: str, steps: Steps) -> bool:
-    """Return whether steps from an array of a shape give a view."""
-    try:
-        strided(shape, dtype, order, steps)
-    except ValueError:
-        return False
-    return True
