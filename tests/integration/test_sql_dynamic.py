@@ -298,6 +298,24 @@ def test_joins_of_which_each_has_two_plans_are_nested(store, first, a, second, b
     assert len(scans) == 1
 
 
+SHARED = """
+    WITH x AS MATERIALIZED (SELECT items.o, n, s FROM items JOIN (SELECT o, sum(p) AS s FROM orders GROUP BY o
+    HAVING sum(p) {having}) f ON items.o = f.o)
+    SELECT (SELECT count(*) FROM x), (SELECT sum(n) FROM x WHERE s > 3), count(*)
+    FROM x JOIN customers ON x.o = customers.c
+"""
+
+
+@pytest.mark.parametrize(("having", "branch"), [("= 7", "copied"), (">= 0", "exchanged")])
+def test_a_shared_relation_is_computed_once_by_the_plan_that_is_taken(store, having, branch):
+    query = StagedQuery(store, SHARED.format(having=having), small=20_000)
+    run = query.start()
+    assert query.rows(run) == query.wanted()
+    assert branch in run.view().choices.values()
+    scans = [one.number for one in query.plan.stages if one.table == "items" and started(run, f"stage_{one.number}")]
+    assert len(scans) == 1
+
+
 def test_nothing_of_the_other_side_starts_if_a_side_has_no_rows(store):
     text = "SELECT count(*), sum(items.n) FROM items JOIN orders ON items.o = orders.o WHERE orders.p % 3 = 5"
     for small in (1 << 30, 20_000):
@@ -373,6 +391,16 @@ def test_a_filter_of_too_many_keys_leaves_nothing_out(store, monkeypatch):
     assert query.rows(run) == query.wanted()
     counted = {vertex.id: vertex.rows for vertex in run.view().vertices}
     assert max(counted[f"stage_{stage.number}"] for stage in query.plan.stages if stage.table == "items") == 24_000
+
+
+def test_splits_are_pruned_though_other_stages_go_on_task_to_task(store):
+    text = "SELECT n FROM items JOIN orders USING (o) WHERE p % 700 = 650 AND o < 4000 ORDER BY n"
+    query = StagedQuery(store, text, small=100_000)
+    assert any(one.kind == "same" for stage in query.plan.stages for one in stage.exchanges)
+    run = query.start()
+    assert query.rows(run) == query.wanted()
+    scans = [stage.number for stage in query.plan.stages if stage.table == "items"]
+    assert sum(started(run, f"stage_{scan}") for scan in scans) == 3
 
 
 def test_rows_without_a_match_are_kept_where_the_join_keeps_them(store):

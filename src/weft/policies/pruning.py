@@ -67,18 +67,18 @@ class PartitionPruning(VertexManager):
 
     def decide(self, view: View, memo: Any) -> tuple[Sequence[Decision], Any]:
         """Keep the splits with a matching key once all sources have ended."""
-        if memo or view.n < 0 or view.state == "skipped" or not all(source.ended for source in view.inputs):
+        unknown = view.n < 0 and view.items is None
+        if memo or unknown or view.state == "skipped" or not all(source.ended for source in view.inputs):
             return (), memo
         small = [source for source in view.inputs if view.events.get((source.source, self.event))]
         known = all(source.nbytes >= 0 for source in small)  # each of its tasks has run here, and could emit
         if not small or not known or view.items is None:
-            return (Schedule(view.vertex, view.n),), True
+            return _reading_all(view), True
         keys = {key for source in small for key in self._emitted(view, source.source)}
         if len(keys) > MOST_KEYS:
-            return (Schedule(view.vertex, view.n),), True
+            return _reading_all(view), True
         if self.high is not None:
-            kept = self._overlapping(view, keys)
-            return (SetParallelism(view.vertex, len(kept), items=kept), Schedule(view.vertex, len(kept))), True
+            return _reading(view, self._overlapping(view, keys)), True
         own = [self._key_of(view.vertex, item, self.key) for item in view.items]
         self._check_kinds(view.vertex, keys, own)
         kinds = {_kind_of(key) for key in keys if not _is_null(key)}
@@ -87,7 +87,7 @@ class PartitionPruning(VertexManager):
             for item, key in zip(view.items, own, strict=True)
             if key in keys or (kinds and not _is_null(key) and _kind_of(key) not in kinds)
         ]
-        return (SetParallelism(view.vertex, len(kept), items=kept), Schedule(view.vertex, len(kept))), True
+        return _reading(view, kept), True
 
     def _emitted(self, view: View, source: str) -> list[Any]:
         """Return the keys that the tasks of a source have emitted."""
@@ -166,6 +166,16 @@ class PartitionPruning(VertexManager):
                     rule="manager",
                     hint="Emit the keys in the form of those of the splits.",
                 )
+
+
+def _reading(view: View, kept: Sequence[Any]) -> tuple[Decision, ...]:
+    """Return the decisions that let a task read each of the kept splits."""
+    return SetParallelism(view.vertex, len(kept), items=kept), Schedule(view.vertex, len(kept))
+
+
+def _reading_all(view: View) -> tuple[Decision, ...]:
+    """Return the decisions that let a task read each split."""
+    return (Schedule(view.vertex, view.n),) if view.n >= 0 else _reading(view, view.items or ())
 
 
 def _merged(ranges: Sequence[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]:

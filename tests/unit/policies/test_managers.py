@@ -277,6 +277,15 @@ def test_keys_that_can_equal_none_of_the_splits_are_told(items, keys, message):
         pruned(items, keys)
 
 
+@pytest.mark.parametrize(("emitted", "kept"), [([3, 7], 2), ([], 0), (list(range(100_001)), 9)])
+def test_the_number_of_tasks_may_be_left_to_the_keys(emitted, kept):
+    items = [{"key": key} for key in range(1, 10)]
+    ended = view(source("small->r"), state="configuring", items=items, events={("small", "keys"): [emitted]})
+    decided, schedule = PartitionPruning("key").decide(ended, None)[0]
+    assert isinstance(decided, SetParallelism)
+    assert (decided.n, len(decided.items or ()), schedule) == (kept, kept, Schedule("r", kept))
+
+
 def test_keys_without_a_match_leave_nothing():
     assert pruned([1, 2, 3], [], [7]) == []
     assert pruned([1, 2, 3], [None]) == []

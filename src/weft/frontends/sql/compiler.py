@@ -150,7 +150,7 @@ class _Compiler:
                 "items": table.rows(),
                 "manager": Manager("waves", {"rows": stage.enough, "event": ENOUGH}),
             }
-        pruning = stage.pruning if stage.number not in self._same else None  # a task for each of its readers
+        pruning = stage.pruning
         bounds = table.bounds(pruning.column, pruning.type) if pruning is not None else None
         if pruning is None or bounds is None:
             return {"items": table.rows()}
@@ -159,7 +159,9 @@ class _Compiler:
         items = [
             {"rows": rows, "low": low, "high": high} for rows, (low, high) in zip(table.rows(), bounds, strict=True)
         ]
-        return {
+        # A stage that reads it task to task has as many tasks as are left.
+        width = {"n": Range(0, len(items))} if stage.number in self._same else {}
+        return width | {
             "items": items,
             "manager": Manager("pruning", {"key": "low", "high": "high", "event": _keys(pruning.small)}),
         }

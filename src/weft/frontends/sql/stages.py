@@ -174,7 +174,6 @@ class _Cutter:
         self._weigh, self._small = weigh, small
         self._shared: dict[int, list[int]] = {}
         self._weights: dict[int, float] = {}
-        self._inside_shared = 0
 
     # -------------------------------------------------------------------------------------------------------- exchanges
 
@@ -290,10 +289,7 @@ class _Cutter:
         """Return the parts that sort rows, each task a range of them; rows that may be few are measured first."""
         measured = self._may_measure(parts) and _may_shrink(relation.input)
         sources = [self.stage(part) for part in parts]
-        apart = [
-            replace(self._lying(source, relation.input.types), branches=parts[at].branches)
-            for at, source in enumerate(sources)
-        ]
+        apart = [self._lying(source, relation.types) for source in sources]
         plain = replace(relation, limit=None, offset=0)
         if not measured:
             return self._cut_off(relation, [self._in_ranges(plain, apart)])
@@ -361,9 +357,7 @@ class _Cutter:
     @_parts.register
     def _(self, relation: Shared) -> list[_Part]:
         self._weights[relation.number] = self.weight(relation.definition)
-        self._inside_shared += 1  # a stage that reads rows as they lie cannot read a branch that is not taken
         self._shared[relation.number] = [self.stage(part) for part in self.parts(relation.definition)]
-        self._inside_shared -= 1
         return self.parts(relation.body)
 
     @_parts.register
@@ -371,12 +365,12 @@ class _Cutter:
         return [self._lying(source, relation.types) for source in self._shared[relation.number]]
 
     def _lying(self, source: int, types: Types) -> _Part:
-        """Return the part whose tasks each have the rows of one task of a stage."""
+        """Return the part whose tasks each have the rows of one task of a stage, and run if that runs."""
         self._exchanges += 1
         exchange = Exchange(self._exchanges - 1, ExchangeKind.SAME, (source,), types=types)
         stage = self.stages[source]
         single = not stage.table and all(one.kind is ExchangeKind.GATHER for one in stage.exchanges)
-        return _Part(Received(exchange.number, types), (exchange,), single=single)
+        return _Part(Received(exchange.number, types), (exchange,), single=single, branches=stage.branches)
 
     # ------------------------------------------------------------------------------------------------------------ joins
 
@@ -508,11 +502,8 @@ class _Cutter:
         return min(unsure, key=self.weight, default=None)
 
     def _may_measure(self, parts: Sequence[_Part]) -> bool:
-        """Whether the bytes of these parts may decide between plans: they are those of one stage, which will run.
-
-        A relation that several others read has no such plans in it.
-        """
-        return bool(self._small) and not self._inside_shared and len(parts) == 1 and not parts[0].branches
+        """Whether the bytes of these parts may decide between plans: they are those of one stage, which will run."""
+        return bool(self._small) and len(parts) == 1 and not parts[0].branches
 
     def weight(self, relation: Relation) -> float:
         """Return the estimated bytes of a relation, also of those that it shares with others."""
