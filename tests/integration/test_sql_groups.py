@@ -1,6 +1,7 @@
 """Aggregates and windows in stages: which are divided, and that their rows are those of whole queries."""
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 import weft
@@ -93,3 +94,21 @@ def test_windows_of_other_partitions_follow_one_another(context, text, exchanges
     assert len(kinds) == exchanges
     assert kinds[0] == "hash"
     assert sorted(query.rows(query.start())) == sorted(query.wanted())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT v, count(*), sum(i) FROM t JOIN few ON t.i = few.id WHERE few.name <> 'x' GROUP BY ROLLUP (v)",
+        "SELECT v, s, max(i) FROM t JOIN few ON i = id WHERE name <> 'x' GROUP BY GROUPING SETS ((v), (), (s))",
+        "SELECT v, count(*) FROM t WHERE i = (SELECT min(id) FROM few WHERE name <> 'x') GROUP BY CUBE (v)",
+    ],
+)
+@pytest.mark.parametrize("bubbles", ["batch", "gang"])
+def test_the_group_of_all_rows_is_there_where_no_task_reads_a_table(context, text, bubbles):
+    few = pa.table({"id": [1, 2], "name": ["x", "x"]})
+    context.register("few", few)
+    query = context.sql(text, bubbles=bubbles)
+    (row,) = query.rows()
+    assert [row] == context.sql(text, mode="whole").rows()
+    assert query.whole_because == ""

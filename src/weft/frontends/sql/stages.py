@@ -261,6 +261,8 @@ class _Cutter:
             return [self._grouped(self.together(parts, keys), relation)]
         parts = [replace(part, relation=divided.partial(part.relation), hashed=None, enough=None) for part in parts]
         types = parts[0].relation.types
+        if () in relation.sets:  # its one row is there without any rows, also where no task reads a table
+            parts.append(_Part(divided.partial(Values((), relation.input.types)), single=True))
         by = [column(at, types[at]) for at in range(divided.keys)]
         received = self.received(parts, ExchangeKind.HASH if by else ExchangeKind.GATHER, by)
         hashed = received.hashed if plain and by else None
