@@ -17,6 +17,7 @@ are copied strip by strip. Decoded arrays and tables are views of the given memo
 
 from __future__ import annotations
 
+import copyreg
 import io
 import pickle
 import struct
@@ -240,7 +241,7 @@ def _encode_arrow(arrow: Any, kind: int, value: Any) -> Encoded:
 
 def _encode_pickle(value: Any, reduce: Reducer | None = None) -> Encoded:
     try:
-        meta, buffers = _dump(_dumps(pickle.Pickler, reduce) if reduce else pickle.dumps, value)
+        meta, buffers = _dump(_dumps(pickle.Pickler, reduce) if reduce else dumps, value)
         if b"__main__" not in meta:
             return _assemble(_PICKLE, meta, buffers)
     except Exception:  # noqa: BLE001
@@ -255,6 +256,43 @@ def _encode_pickle(value: Any, reduce: Reducer | None = None) -> Encoded:
             hint="Return plain data (numbers, text, arrays, tables, containers of them), not open files, locks, "
             "connections or generators; or run on threads without durable, where values stay in one process.",
         ) from error
+
+
+def dumps(value: Any, **options: Any) -> bytes:
+    """Pickle as `pickle.dumps` does, but without the rows of Arrow tables that a slice leaves out."""
+    kinds = _kinds_of_rows()
+    if not kinds:
+        return pickle.dumps(value, **options)
+    file = io.BytesIO()
+    pickler = pickle.Pickler(file, **options)
+    pickler.dispatch_table = copyreg.dispatch_table | dict.fromkeys(kinds, _reduce_rows)
+    pickler.dump(value)
+    return file.getvalue()
+
+
+def _kinds_of_rows() -> tuple[type, ...]:
+    """Return the Arrow types that are pickled by their rows; none before Arrow is imported."""
+    arrow: Any = sys.modules.get("pyarrow")
+    return (arrow.Table, arrow.RecordBatch) if hasattr(arrow, "RecordBatch") else ()
+
+
+def _reduce_rows(rows: Any) -> Any:
+    """Return the reduction of an Arrow table or batch: a slice of a larger one would take all of its buffers along."""
+    if 2 * rows.nbytes > rows.get_total_buffer_size():
+        return rows.__reduce__()
+    import pyarrow
+
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write(rows)
+    return _rows_of, (pickle.PickleBuffer(sink.getvalue()), isinstance(rows, pyarrow.Table))
+
+
+def _rows_of(data: Any, whole: bool) -> Any:
+    import pyarrow
+
+    with pyarrow.ipc.open_stream(pyarrow.py_buffer(data)) as stream:
+        return stream.read_all() if whole else stream.read_next_batch()
 
 
 def dumps_by_value(value: Any, *, reduce: Reducer | None = None, **options: Any) -> bytes:
@@ -289,11 +327,15 @@ def _view_of(data: bytes, format: str, shape: tuple[int, ...]) -> memoryview:
 def _dumps(pickler: Any, reduce: Reducer) -> Callable[..., bytes]:
     """Return the `dumps` of a pickler that calls `reduce` first."""
 
+    rows = _kinds_of_rows()
+
     class Reducing(pickler):  # type: ignore[misc]
         def reducer_override(self, value: Any) -> Any:
             found = reduce(value)
             if found is not None:
                 return found
+            if type(value) in rows:
+                return _reduce_rows(value)
             own = getattr(super(), "reducer_override", None)
             return NotImplemented if own is None else own(value)
 
@@ -421,10 +463,7 @@ def _decode_plain(view: memoryview, kind: int, entries: list[tuple[int, int]], m
     body = view[offset : offset + nbytes]
     if kind == _BYTES:
         return bytes(body)
-    import pyarrow
-
-    with pyarrow.ipc.open_stream(pyarrow.py_buffer(body)) as stream:
-        return stream.read_all() if kind == _TABLE else stream.read_next_batch()
+    return _rows_of(body, kind == _TABLE)
 
 
 def _sparse(index: memoryview, row: Sequence[Any]) -> EdgeValues:

@@ -39,7 +39,7 @@ _READ: Final = 1 << 18
 def dumps(value: Any) -> bytes:
     """Pickle a value by reference where the other side can import it, else by value; raises the error of pickling."""
     try:
-        data = pickle.dumps(value, 5)
+        data = codec.dumps(value, protocol=5)
         if b"__main__" not in data:
             return data
     except Exception:  # noqa: BLE001

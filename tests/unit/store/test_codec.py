@@ -315,3 +315,18 @@ def test_a_view_of_memory_stays_one(view):
     found = codec.from_pickle(codec.to_pickle([view]))[0]
     assert type(found) is memoryview
     assert (found.tolist(), found.format, found.shape) == (view.tolist(), view.format, view.shape)
+
+
+@pytest.mark.parametrize("kind", ["table", "batch"])
+@pytest.mark.parametrize("dumps", [codec.dumps, codec.dumps_by_value])
+def test_a_pickled_slice_takes_no_other_rows_along(kind, dumps):
+    table = pa.table({"n": range(10_000), "s": list(map(str, range(10_000)))})
+    rows = table if kind == "table" else table.to_batches()[0]
+    pieces = {at: rows.slice(at * 100, 100) for at in range(100)}
+    data = dumps(pieces, protocol=5)
+    assert len(data) < 2 * rows.nbytes
+    found = pickle.loads(data)
+    assert found == pieces
+    assert {type(piece) for piece in found.values()} == {type(rows)}
+    assert round_trip([pieces, rows]) == [pieces, rows]
+    assert codec.encode([*pieces.values()]).nbytes < 2 * rows.nbytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -121,6 +121,8 @@ class _Compiler:
                 at = f"CAST({range_of('sort_key', partitions)} AS USMALLINT)"
                 keyed = with_sort_key(params["sql"], sent.orders)
                 params["sql"] = f"SELECT * EXCLUDE (sort_key, sort_row), {at} FROM ({keyed})"
+        if filters := [received(one.filter.exchange) for one in _key_filters(stage.relation)]:
+            params["filters"] = filters
         if not _filters_keep_matches(stage.relation):
             params["join_filters"] = False
         if stage.keys is not None:
@@ -231,6 +233,13 @@ def _filters_keep_matches(relation: Relation) -> bool:
         one.operator == "IS NOT DISTINCT FROM" or one.left.type in ("FLOAT", "DOUBLE") for one in relation.conditions
     )
     return not lost and all(map(_filters_keep_matches, children(relation)))
+
+
+def _key_filters(relation: Relation) -> Iterator[MayMatch]:
+    if isinstance(relation, MayMatch):
+        yield relation
+    for child in children(relation):
+        yield from _key_filters(child)
 
 
 def _keys(number: int) -> str:

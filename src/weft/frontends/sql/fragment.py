@@ -61,11 +61,12 @@ def run_fragment(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     """Return the rows of one task: an Arrow table, or with `partitions` a table for each partition that has rows.
 
     Parameters: `sql`; `received`, for each exchange the name of its table, the ids of its edges, and its columns with
-    their types; `samples`, the one of these tables whose keys bound ranges; `split`, the name for the rows of the
-    split, which is the item, and `folders`, where its files are; `partitions`; `keys`, an event and the position of the
-    column whose values it has, by which other scans are pruned; `join_filters` is as for `database`; `arriving`, the
-    edges that are read while their sources run; `sending`, the edges that rows are written to while the query runs:
-    then nothing is returned. RunCancelledError: the task was stopped, also in the middle of its query.
+    their types; `samples`, the one of these tables whose keys bound ranges, and `filters`, those with one Bloom filter
+    each, which is a variable of that name; `split`, the name for the rows of the split, which is the item, and
+    `folders`, where its files are; `partitions`; `keys`, an event and the position of the column whose values it has,
+    by which other scans are pruned; `join_filters` is as for `database`; `arriving`, the edges that are read while
+    their sources run; `sending`, the edges that rows are written to while the query runs: then nothing is returned.
+    RunCancelledError: the task was stopped, also in the middle of its query.
     """
     params = ctx.params
     arriving = frozenset(params.get("arriving", ()))
@@ -86,6 +87,8 @@ def run_fragment(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
                 continue
             # A stream, read once: DuckDB has Arrow filter a table, and for Arrow NaN is not the greatest.
             connection.register(name, rows.__arrow_c_stream__())
+            if name in params.get("filters", ()):
+                connection.execute(f"SET VARIABLE {name} = (FROM {name})")
         if params.get("split"):
             split = ctx.item["rows"] if isinstance(ctx.item, Mapping) else ctx.item
             connection.execute(f"CREATE TEMP VIEW {params['split']} AS FROM {split}")

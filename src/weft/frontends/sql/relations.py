@@ -92,7 +92,7 @@ class MayMatch:
     """The rows whose keys may be among those of a `KeyFilter`; all rows if `filter` has none."""
 
     input: Relation
-    filter: Relation
+    filter: Received
     keys: tuple[Expression, ...]
 
     @property

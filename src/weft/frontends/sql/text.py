@@ -153,7 +153,9 @@ class _Writer:
 
     @_write.register
     def _(self, relation: MayMatch) -> str:
-        found = f"get_bit((SELECT c0 FROM {self._from(relation.filter)}), {_bit(relation.keys)})"
+        # A variable is a constant of the query, where DuckDB copies the value of a subquery for each row.
+        bits = f"CAST(getvariable({literal(received(relation.filter.exchange))}) AS BIT)"
+        found = f"get_bit({bits}, {_bit(relation.keys)})"
         return f"SELECT * FROM {self._from(relation.input)} WHERE coalesce({found} = 1, TRUE)"
 
     @_write.register
