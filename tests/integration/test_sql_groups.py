@@ -39,6 +39,7 @@ def context(numbers):
         "SELECT quantile_cont((i / 3)::DECIMAL(9, 2), 0.3), median(DATE '2020-01-01' + i::INT), median(h) FROM t",
         "SELECT s, percentile_disc(0.3) WITHIN GROUP (ORDER BY h) FROM t GROUP BY s",
         "SELECT s, histogram(v) FROM t GROUP BY s",
+        "SELECT v, quantile_disc([k, i], 0.5), quantile_disc([k], [0.5]), quantile_disc(k, [0.5]) FROM t GROUP BY v",
         "SELECT max(h, 3), min(h, 2) FROM t",
         "SELECT v, max(h, 3) FROM t GROUP BY v",
     ],

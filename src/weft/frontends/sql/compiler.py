@@ -17,11 +17,12 @@ from weft.frontends.sql.relations import (
     Relation,
     SetOperation,
     Sort,
+    SortSample,
     Window,
     children,
 )
 from weft.frontends.sql.stages import Branch, Exchange, ExchangeKind, QueryPlan, QueryStage
-from weft.frontends.sql.text import name_of, range_of, received, sql_of, with_sort_key
+from weft.frontends.sql.text import name_of, received, sort_key, sql_of
 from weft.graph.builder import Graph, InputSpec, VertexHandle, after, gather, one_to_one, shuffle
 from weft.graph.logical import Manager, Range, Trigger
 
@@ -29,12 +30,15 @@ if TYPE_CHECKING:
     from weft.frontends.sql.tables import TableSplits
 
 RUN: Final = "weft.frontends.sql.fragment:run_fragment"
+DIVIDE: Final = "weft.frontends.sql.ranges:divide_ranges"
 ANSWER: Final = "weft.frontends.sql.fragment:unknown_size"
 SPLIT: Final = "split_rows"
 ENOUGH: Final = "enough"
 NONE: Final[Mapping[int, int]] = MappingProxyType({})
 DIVIDED: Final = (ExchangeKind.HASH, ExchangeKind.RANGE)
 """The exchanges whose rows are divided into partitions."""
+SAMPLED: Final = 100
+"""The rows that a task samples, at most."""
 WAYS: Final = 8
 """The tasks of a join for each partition, at most, if its heavy partitions are split."""
 
@@ -110,17 +114,17 @@ class _Compiler:
                 inputs.append(self._input(exchange, source, edge + again, blocking=exchange.number in whole))
             tables.append((received(exchange.number), [one.name for one in inputs[first:]], columns))
         params: dict[str, Any] = {"sql": sql_of(stage.relation, {stage.table: SPLIT}), "received": tables}
-        sent = self._sent.get(stage.number)
+        sent, body = self._sent.get(stage.number), RUN
         if sent is not None:
             partitions = params["partitions"] = self._partitions[stage.number]
             if sent.kind is ExchangeKind.HASH:
                 keys = ", ".join(key.text(name_of) for key in sent.keys)
                 params["sql"] = f"SELECT *, CAST(hash({keys}) % {partitions} AS USMALLINT) FROM ({params['sql']})"
             else:
-                params["samples"] = received(sent.samples)
-                at = f"CAST({range_of('sort_key', partitions)} AS USMALLINT)"
-                keyed = with_sort_key(params["sql"], sent.orders)
-                params["sql"] = f"SELECT * EXCLUDE (sort_key, sort_row), {at} FROM ({keyed})"
+                body, params["sampled"] = DIVIDE, SAMPLED
+                params["sql"] = f"SELECT {sort_key(sent.orders)} FROM ({params['sql']})"
+        if isinstance(stage.relation, SortSample):
+            params["sampled"] = SAMPLED
         if filters := [received(one.filter.exchange) for one in _key_filters(stage.relation)]:
             params["filters"] = filters
         if not _filters_keep_matches(stage.relation):
@@ -128,7 +132,7 @@ class _Compiler:
         if stage.keys is not None:
             params["keys"] = (_keys(stage.number), stage.keys)
         more = self._scan(stage, params, inputs) if stage.table else self._reader(stage)
-        node = self.graph.task(RUN, *inputs, name=f"stage_{stage.number}", params=params, counted=True, **more)
+        node = self.graph.task(body, *inputs, name=f"stage_{stage.number}", params=params, counted=True, **more)
         self.nodes.append(node)
         if stage.number in self._deciding:
             self._add_decider(stage.number, node)
@@ -182,12 +186,13 @@ class _Compiler:
         return {"n": Range(1, self._most * (WAYS if join else 1)), "manager": manager}
 
     def _add_decider(self, number: int, node: VertexHandle) -> None:
-        names = {branch.small: branch.name for branch in self._branches(number)}
+        branches = list(self._branches(number))
+        names = {branch.small: branch.name for branch in branches}
         params = {
             "choice": f"choice_{number}",
             "small": {node.id: names[True]},
             "otherwise": names[False],
-            "under": int(self._plan.small),
+            "under": int(branches[0].under),
         }
         manager = Manager("conditional", params)
         self._deciders[number] = self.graph.add(

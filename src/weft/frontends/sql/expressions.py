@@ -436,7 +436,7 @@ def read_aggregate(node: Json) -> Aggregate:
         if node["function_data"].get("desc"):
             orders = (Order(arguments[0], descending=True, nulls_first=False),)
         if name != "median":
-            arguments.append(_quantiles(node))
+            arguments.append(_quantiles(node, arguments[0].type))
     return Aggregate(
         name,
         tuple(arguments),
@@ -451,11 +451,11 @@ QUANTILES: Final = frozenset({"median", "quantile_cont", "quantile_disc", "appro
 """The aggregate functions that have their fractions in the plan."""
 
 
-def _quantiles(node: Json) -> Expression:
-    """Return the second argument of a quantile: a fraction, or a list of them."""
+def _quantiles(node: Json, of: str) -> Expression:
+    """Return the second argument of a quantile of values of a type: a fraction, or a list of them."""
     values = node["function_data"]["quantiles"]
     each = [constant(one) if isinstance(one, Mapping) else Expression((str(one),), "FLOAT") for one in values]
-    if node["original_arguments"][1]["id"] in ("LIST", "ARRAY"):
+    if node["return_type"]["id"] == "LIST" and type_text(node["return_type"]) != of:  # the quantile of lists is a list
         return joined("[{}]", listed(each), type=f"{each[0].type}[]")
     return each[0]
 

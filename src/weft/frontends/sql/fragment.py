@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weft.frontends.sql.databases import open_database
-from weft.frontends.sql.ranges import set_bounds
-from weft.frontends.sql.text import no_rows
+from weft.frontends.sql.text import COUNTED, no_rows
 from weft.model.errors import RunCancelledError
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def run_fragment(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     """Return the rows of one task: an Arrow table, or with `partitions` a table for each partition that has rows.
 
     Parameters: `sql`; `received`, for each exchange the name of its table, the ids of its edges, and its columns with
-    their types; `samples`, the one of these tables whose keys bound ranges, and `filters`, those with one Bloom filter
+    their types; `sampled`, the number of these rows that are read, at most; `filters`, the tables with one Bloom filter
     each, which is a variable of that name; `split`, the name for the rows of the split, which is the item, and
     `folders`, where its files are; `partitions`; `keys`, an event and the position of the column whose values it has,
     by which other scans are pruned; `join_filters` is as for `database`; `arriving`, the edges that are read while
@@ -78,13 +77,12 @@ def run_fragment(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
             values = chain.from_iterable(inputs[edge] for edge in edges if edge in inputs)
             rows: pa.Table | pa.RecordBatchReader
             if arriving.isdisjoint(edges):
-                tables = [table for value in values for table in _tables(value)]
+                tables = [table for value in values for table in tables_in(value)]
                 rows = pa.concat_tables(tables) if tables else nothing(connection, columns)
             else:
                 rows = _arriving(values, nothing(connection, columns).schema, lost)
-            if name == params.get("samples"):
-                set_bounds(connection, rows, params["partitions"])
-                continue
+            if "sampled" in params:
+                rows = sampled(connection, rows, params["sampled"])
             # A stream, read once: DuckDB has Arrow filter a table, and for Arrow NaN is not the greatest.
             connection.register(name, rows.__arrow_c_stream__())
             if name in params.get("filters", ()):
@@ -127,13 +125,21 @@ def _answer(ctx: TaskContext, connection: duckdb.DuckDBPyConnection) -> Any:
     return None
 
 
+def sampled(connection: duckdb.DuckDBPyConnection, rows: pa.Table | pa.RecordBatchReader, most: int) -> pa.Table:
+    """Return at most so many rows, at equal distances; the variable `COUNTED` has the number of all."""
+    table = rows if isinstance(rows, pa.Table) else rows.read_all()
+    connection.execute(f"SET VARIABLE {COUNTED} = {table.num_rows}")
+    every = max(1, -(-table.num_rows // most))
+    return table.take(pa.array(range(every // 2, table.num_rows, every), pa.int64()))
+
+
 def _arriving(values: Iterable[Any], schema: pa.Schema, lost: list[BaseException]) -> pa.RecordBatchReader:
     """Return a reader of rows that come while it is read; what ends it early is added to `lost`."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         try:
             for value in values:
-                for table in _tables(value):
+                for table in tables_in(value):
                     yield from table.to_batches()
         except BaseException as error:
             lost.append(error)
@@ -192,14 +198,15 @@ def nothing(connection: duckdb.DuckDBPyConnection, columns: Sequence[tuple[str, 
     return connection.execute(no_rows(columns)).to_arrow_table()
 
 
-def _tables(value: Any) -> Iterator[pa.Table]:
+def tables_in(value: Any) -> Iterator[pa.Table]:
+    """Yield the tables of a value of an input, of all its partitions."""
     if isinstance(value, pa.Table):
         yield value
     elif isinstance(value, Mapping):  # all partitions of a source
         yield from value.values()
     elif value is not None:
         for one in value:
-            yield from _tables(one)
+            yield from tables_in(one)
 
 
 def key_ranges(values: pa.ChunkedArray) -> list[list[Any]]:

@@ -380,7 +380,6 @@ def _window(node: Json) -> Expression:
                 "filter": node.get("filters"),
                 "order_bys": {"orders": node["arg_orders"]} if node.get("arg_orders") else None,
                 "function_data": node.get("function_data"),
-                "original_arguments": node.get("original_arguments"),
             }
         ).expression
     elif node["type"] in _FUNCTIONS and not node.get("arg_orders"):

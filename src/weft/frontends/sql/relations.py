@@ -182,10 +182,7 @@ class Sort:
 
 @dataclass(frozen=True, slots=True)
 class SortSample:
-    """Keys of some of the rows, which compare like the rows by `orders`, and beside each the number of all rows.
-
-    Rows with equal values have different keys, so that any number of them can be divided.
-    """
+    """Keys of some of the rows of a task, which compare as rows do by `orders`, and beside each the number of all."""
 
     input: Relation
     orders: tuple[Order, ...]

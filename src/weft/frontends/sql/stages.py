@@ -77,12 +77,13 @@ class Exchange:
 
 class Branch(NamedTuple):
     """A plan that runs if it is taken, by its name: `choice` is the stage whose measured bytes decide, and `small` is
-    the plan for few.
+    the plan for at most `under` of them.
     """
 
     choice: int
     name: str
     small: bool
+    under: float
 
 
 class Pruning(NamedTuple):
@@ -130,17 +131,17 @@ class _Part:
 class QueryPlan:
     """The stages of a query in an order in which each follows its sources.
 
-    The rows of the stages `results`, one after the other, are the result. `small` is the largest number of bytes that
-    are copied to all tasks of a join, or sorted by one task.
+    The rows of the stages `results`, one after the other, are the result.
     """
 
     stages: tuple[QueryStage, ...]
     results: tuple[int, ...]
-    small: float = 0
 
 
 TOP_ROWS: Final = 10_000
 """The rows of a limit, at most, for which each task sorts its own rows first, and then one task those of all."""
+SORTED: Final = 8
+"""One task sorts rows of at most this many times the bytes that are copied to all tasks of a join."""
 NESTED: Final = 4
 """The plans of one side of a join, at most, for which there are two plans each."""
 Weigh = Callable[[Relation], float]
@@ -151,7 +152,7 @@ def cut(relation: Relation, weigh: Weigh, *, small: float) -> QueryPlan:
     """Return the stages of a relation. A side of a join of at most `small` bytes is sent to all tasks of the other."""
     cutter = _Cutter(weigh, small)
     results = tuple(cutter.stage(part) for part in cutter.parts(relation))
-    return QueryPlan(tuple(cutter.stages), results, small)
+    return QueryPlan(tuple(cutter.stages), results)
 
 
 def _applied(relation: Filter | Unnest | Grouping | Distinct | Window, part: _Part) -> _Part:
@@ -172,6 +173,7 @@ class _Cutter:
         self.stages: list[QueryStage] = []
         self._exchanges = 0
         self._weigh, self._small = weigh, small
+        self._sorted_by_one = small * SORTED
         self._shared: dict[int, list[int]] = {}
         self._weights: dict[int, float] = {}
 
@@ -279,16 +281,19 @@ class _Cutter:
         if len(parts) == 1 and parts[0].single:
             return [replace(parts[0], relation=replace(relation, input=parts[0].relation))]
         rows = None if relation.limit is None else relation.limit + relation.offset
-        if rows is not None and rows <= TOP_ROWS:
-            local = replace(relation, limit=rows, offset=0)
-            parts = [replace(part, relation=replace(local, input=part.relation), enough=None) for part in parts]
-        elif relation.orders and self.weight(relation.input) > self._small:
-            return self._sorted(relation, parts)
+        local = replace(relation, limit=rows, offset=0)
+        parts = [replace(part, relation=replace(local, input=part.relation), enough=None) for part in parts]
+        few = rows is not None and rows <= TOP_ROWS
+        if relation.orders and not few and self.weight(relation.input) > self._sorted_by_one:
+            return self._in_order(relation, parts)
         received = self.received(parts, ExchangeKind.GATHER)
         return [replace(received, relation=replace(relation, input=received.relation))]
 
-    def _sorted(self, relation: Sort, parts: list[_Part]) -> list[_Part]:
-        """Return the parts that sort rows, each task a range of them; rows that may be few are measured first."""
+    def _in_order(self, relation: Sort, parts: list[_Part]) -> list[_Part]:
+        """Return the parts of all rows in order, each task a range of them; rows that may be few are measured first.
+
+        Each task has sorted its own rows: so they are cut into ranges at few places, and sorted again at little cost.
+        """
         measured = self._may_measure(parts) and _may_shrink(relation.input)
         sources = [self.stage(part) for part in parts]
         apart = [self._lying(source, relation.types) for source in sources]
@@ -298,10 +303,11 @@ class _Cutter:
         (source,) = sources
         self._exchanges += 1
         gathered = _reading(Exchange(self._exchanges - 1, ExchangeKind.GATHER, (source,), types=relation.types))
-        divided = Branch(source, "ranges", small=False)
+        under = self._sorted_by_one
+        divided = Branch(source, "ranges", small=False, under=under)
         together = replace(gathered, relation=replace(plain, input=gathered.relation))
         ranges = self._in_ranges(plain, [_within(part, divided) for part in apart])
-        one_task = Branch(source, "one_task", small=True)
+        one_task = Branch(source, "one_task", small=True, under=under)
         return self._cut_off(relation, [_within(together, one_task), _within(ranges, divided)])
 
     def _in_ranges(self, relation: Sort, parts: list[_Part]) -> _Part:
@@ -431,7 +437,7 @@ class _Cutter:
         self._exchanges += 1
         copies = replace(exchange, number=self._exchanges - 1, kind=ExchangeKind.BROADCAST, keys=())
         copied = [self._beside(relation, part, copies, at_right=at_right) for part in rows]
-        exchanged = Branch(small, "exchanged", small=False)
+        exchanged = Branch(small, "exchanged", small=False, under=self._small)
         apart = [_within(part, exchanged) for part in rows]
         measured = _reading(exchange)
         if others[0].pruning is None:  # whose tasks are not known when the graph is made
@@ -439,7 +445,7 @@ class _Cutter:
         moved = self.received(apart, ExchangeKind.HASH, [pair[not at_right] for pair in by])
         joined = self._exchanged(relation, (moved, measured) if at_right else (measured, moved))
         return [
-            *(_within(part, Branch(small, "copied", small=True)) for part in copied),
+            *(_within(part, Branch(small, "copied", small=True, under=self._small)) for part in copied),
             _within(joined, exchanged),
         ]
 

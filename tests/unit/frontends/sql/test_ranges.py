@@ -1,15 +1,11 @@
-"""Bounds of ranges of sort keys."""
+"""Ranges of sorted rows: what bounds them, and where they end."""
 
 import random
+from bisect import bisect_left
 
-import duckdb
-import pyarrow as pa
 import pytest
 
-from weft.frontends.sql.expressions import Order, column
-from weft.frontends.sql.ranges import bounds_of, set_bounds
-from weft.frontends.sql.relations import Received, SortSample
-from weft.frontends.sql.text import range_of, sql_of, with_sort_key
+from weft.frontends.sql.ranges import bounds_of, ends_of
 
 
 def keys(*numbers):
@@ -17,47 +13,45 @@ def keys(*numbers):
 
 
 def test_bounds_divide_equally_weighed_keys_equally():
-    assert bounds_of(keys(*range(100)), [1] * 100, 4) == keys(24, 49, 74)
+    assert bounds_of(keys(*range(100)), [100] * 100, 4, 100) == keys(24, 49, 74)
 
 
-def test_a_key_stands_for_the_rows_of_its_task():
-    found = bounds_of(keys(*range(100), *range(1000, 1100)), [300] * 100 + [100] * 100, 2)
+def test_a_key_stands_for_its_share_of_the_rows_of_its_task():
+    found = bounds_of(keys(*range(100), *range(1000, 1100)), [300] * 100 + [100] * 100, 2, 100)
     assert found == keys(66)  # two thirds of the first 300 rows are half of all
 
 
 def test_there_are_no_more_bounds_than_keys():
-    assert bounds_of([], [], 8) == []
-    assert len(bounds_of(keys(7), [1000], 8)) <= 1
-    assert len(bounds_of(keys(1, 2), [1, 1], 8)) <= 2
+    assert bounds_of([], [], 8, 100) == []
+    assert len(bounds_of(keys(7), [1000], 8, 100)) <= 1
+    assert len(bounds_of(keys(1, 2), [1, 1], 8, 100)) <= 2
 
 
-ORDERS = (Order(column(0, "INTEGER"), True, True), Order(column(1, "VARCHAR"), False, False))
+def test_a_key_of_many_rows_bounds_several_ranges():
+    assert bounds_of(keys(*[1] * 10, *[5] * 80, *[9] * 10), [100] * 100, 5, 100) == keys(5, 5, 5, 5)
 
 
-def in_ranges(rows, ranges):
-    """Return the rows in order, each with the number of its range."""
-    names = ["c0", "c1", "c2"]
-    types = [pa.int32(), pa.string(), pa.int64()]
-    columns = [pa.array([row[at] for row in rows], of) for at, of in enumerate(types)]
-    with duckdb.connect() as connection:
-        sampled = sql_of(SortSample(Received(0, ("INTEGER", "VARCHAR", "BIGINT")), ORDERS), {})
-        connection.register("received_0", pa.table(columns, names))
-        set_bounds(connection, connection.execute(sampled).to_arrow_table(), ranges)
-        keyed = with_sort_key("FROM received_0", ORDERS)
-        divided = f"SELECT c0, c1, {range_of('sort_key', ranges)} AS number FROM ({keyed})"
-        return connection.execute(f"FROM ({divided}) ORDER BY c0 DESC NULLS FIRST, c1 NULLS LAST, number").fetchall()
+class Rows:
+    """Sorted rows, and the positions whose keys were read."""
+
+    def __init__(self, numbers):
+        self.keys, self.read = keys(*sorted(numbers)), set()
+
+    def at(self, positions):
+        self.read.update(positions)
+        return [self.keys[position] for position in positions]
 
 
-@pytest.mark.parametrize("ranges", [1, 2, 7, 32])
-def test_ranges_follow_one_another_in_the_order_of_the_rows(ranges):
-    rng = random.Random(ranges)
-    rows = [(rng.choice([None, 1, 2, 3]), rng.choice([None, "", "a", "b", "é"]), at) for at in range(3000)]
-    numbers = [number for _, _, number in in_ranges(rows, ranges)]
-    assert numbers == sorted(numbers)
-    assert set(numbers) == set(range(ranges))
-    assert max(map(numbers.count, set(numbers))) <= 2.5 * len(rows) / ranges  # equal rows are divided too
+@pytest.mark.parametrize("count", [0, 1, 2, 50, 5000])
+@pytest.mark.parametrize("values", [3, 100, 100_000])
+def test_ranges_end_before_the_first_row_of_a_bound(count, values):
+    rng = random.Random(count * values)
+    rows = Rows(rng.randrange(values) for _ in range(count))
+    bounds = keys(*sorted(rng.sample(range(values + 1), 3) if values < 5 else rng.sample(range(values), 9)))
+    assert ends_of(bounds, count, rows.at) == [bisect_left(rows.keys, bound) for bound in bounds]
+    assert len(rows.read) <= max(1500, count // 3)
 
 
-@pytest.mark.parametrize("rows", [[], [(1, "a", 0)]])
-def test_few_rows_lie_in_the_first_range(rows):
-    assert in_ranges(rows, 5) == [(1, "a", 0)] * len(rows)
+def test_equal_bounds_divide_the_rows_of_their_key():
+    rows = Rows([1] * 100 + [5] * 600 + [9] * 100)
+    assert ends_of(keys(5, 5, 5, 9), 800, rows.at) == [100, 300, 500, 700]
