@@ -32,7 +32,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class WeftError(Exception):
@@ -190,7 +190,8 @@ class TaskError(RunFailedError):
 
     `task` is `vertex[index]`, `traceback_text` the remote traceback.
     `raised` is the class of the exception as `module:qualname`, or "" if it is unknown. `status` is the exit code of
-    the task's command, 128 plus the signal if a signal ended it; None if no process has ended.
+    the task's command, 128 plus the signal if a signal ended it; None if no process has ended. `origin` is the
+    `weft.model.raised.Origin` of the exception, if it is known.
     """
 
     code = "WEFT501"
@@ -203,6 +204,7 @@ class TaskError(RunFailedError):
         traceback_text: str = "",
         raised: str = "",
         status: int | None = None,
+        origin: Any = None,
         hint: str = "",
     ) -> None:
         super().__init__(message, hint=hint)
@@ -210,6 +212,7 @@ class TaskError(RunFailedError):
         self.traceback_text = traceback_text
         self.raised = raised
         self.status = status
+        self.origin = origin
 
 
 class OutOfMemoryError(TaskError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft.model.errors import TaskError, WeftError
 
@@ -21,23 +21,56 @@ class RemoteTraceback(Exception):  # noqa: N818 - as in `multiprocessing`: the c
         return f'\n"""\n{self.args[0].rstrip()}\n"""'
 
 
+class Origin(NamedTuple):
+    """What an exception of the user's code was: its class, its arguments and its attributes."""
+
+    kind: type[Exception]
+    args: tuple[Any, ...]
+    fields: dict[str, Any]
+
+
+def origin_of(error: BaseException) -> Origin | None:
+    """Return what an exception was; of an error of a task, what that was; None if it is unknown."""
+    if isinstance(error, TaskError):
+        found: Origin | None = error.origin
+        return found
+    kind = type(error)
+    if not _can_be_caught(kind):
+        return None
+    _, args, *fields = _in_c(kind).__reduce__(error)  # its own `__reduce__` may ask for other arguments
+    return Origin(kind, args, dict(fields[0] or {}) if fields else {})  # type: ignore[arg-type]
+
+
+def _in_c(kind: type[BaseException]) -> Any:
+    return next(one for one in kind.__mro__ if one.__module__ == "builtins")
+
+
 def as_raised(error: TaskError) -> TaskError:
     """Return an error with the same message that is also of the class that the code of the task raised.
 
-    Its cause is a `RemoteTraceback`. The error itself is returned if this process does not know the class, or cannot
-    make an error of both classes.
+    Its cause is a `RemoteTraceback`. If the origin of the error is known, it has the arguments and attributes of the
+    exception, except those that a `TaskError` has itself. The error itself is returned if this process does not know
+    the class, or cannot make an error of both classes.
     """
-    module, _, name = error.raised.partition(":")
-    found: Any = sys.modules.get(module)
-    own: Any = type(error)
-    for part in name.split("."):
-        found = getattr(found, part, None)
+    found = error.origin.kind if error.origin is not None else _named(error.raised)
     if _can_be_caught(found):
         with suppress(TypeError):  # two classes with fields in C, or one whose instances need arguments
-            error = _told_by(_both(own, found), error)
+            error = _told_by(_both(_plain(type(error)), found), error)
     if error.traceback_text:
         error.__cause__ = RemoteTraceback(error.traceback_text)
     return error
+
+
+def _named(raised: str) -> Any:
+    module, _, name = raised.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def _plain(kind: Any) -> Any:
+    return kind.__bases__[0] if kind.__dict__.get("__reduce__") is _reduced else kind
 
 
 def _can_be_caught(found: Any) -> bool:
@@ -50,12 +83,27 @@ def _both(own: type[TaskError], kind: type[Exception]) -> type[TaskError]:
 
 
 def _reduced(error: TaskError) -> tuple[Any, ...]:
-    own: type[TaskError] = type(error).__bases__[0]
-    return as_raised, (_told_by(own, error),)
+    plain = _told_by(_plain(type(error)), error)
+    for name in error.origin.fields if error.origin is not None else ():
+        if name not in _OWN:
+            plain.__dict__.pop(name, None)
+    return as_raised, (plain,)
+
+
+_OWN = frozenset(TaskError("").__dict__)
+"""The attributes of every error of a task, which those of the user's exception do not replace."""
 
 
 def _told_by(kind: type[TaskError], error: TaskError) -> TaskError:
     made = kind.__new__(kind)
     made.__dict__.update(error.__dict__)
     made.args = error.args
+    origin = error.origin
+    if origin is not None and issubclass(kind, origin.kind):
+        made.args = origin.args
+        with suppress(TypeError, ValueError):  # arguments that the class in C does not take
+            _in_c(origin.kind).__init__(made, *origin.args)
+        for name, value in origin.fields.items():
+            if name not in _OWN:
+                setattr(made, name, value)
     return made

@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 from weft.admin.control import socket_name
 from weft.frontends.tensors.arrays.executables import here
 from weft.model.errors import ProgramError, RunCancelledError, WeftError
+from weft.model.raised import Origin, origin_of
 from weft.remote.calls import RemoteCall, substitute_values
 from weft.remote.requested import CallOutcome, FunctionScheduler, ScheduledCall, SlotTask
 from weft.remote.slots import OWN_FILES, failed, thread_limit
@@ -51,6 +52,25 @@ class Completion(NamedTuple):
 
 def _unsendable(thing: Any, error: Exception) -> ProgramError:
     return ProgramError(f"{type(thing).__name__} cannot be sent to another process: {error}")
+
+
+def _sent(error: BaseException) -> bytes:
+    """Pickle what an exception was, without arguments and attributes if these cannot be sent; b"" if it cannot be."""
+    origin = origin_of(error)
+    for one in () if origin is None else (origin, Origin(origin.kind, (), {})):
+        with suppress(Exception):
+            data = dumps(one)
+            if len(data) <= INLINE_BYTES:
+                return data
+    return b""
+
+
+def _received(data: bytes) -> Origin | None:
+    """Return what an exception was, or None if this process cannot make it."""
+    with suppress(Exception):
+        found = pickle.loads(data)
+        return found if isinstance(found, Origin) else None
+    return None
 
 
 def _connect(socket_path: str, key: bytes) -> Connection[Any, Any]:
@@ -193,7 +213,8 @@ class RemoteFunctions:
         try:
             found = pickle.loads(data)
             if kind == _ERROR:
-                return failed(call_state.call.name, found)
+                text, origin = found
+                return failed(call_state.call.name, text, _received(origin))
             return CallOutcome(found) if sizeof(found) < SMALL else CallOutcome(kept=self._scheduler.keep(found))
         except WeftError as error:
             return CallOutcome(error=error)
@@ -259,7 +280,7 @@ class WorkerFunctions:
         try:
             threading.Thread(target=self._work, args=(work,), name="weft-function", daemon=True).start()
         except RuntimeError:
-            self._peer.send(_ERROR, number, dumps(described(thread_limit("a function"))))
+            self._send_error(number, thread_limit("a function"))
 
     def _work(self, work: Callable[[], None]) -> None:
         inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -280,9 +301,12 @@ class WorkerFunctions:
                 args, kwargs = substitute_values((args, kwargs), self._slots[slot].values)
             value = RemoteCall(function, (), {}, outputs).checked(function(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
-            self._peer.send(_ERROR, number, dumps(described(error, OWN_FILES)))
+            self._send_error(number, error)
         else:
             self._send_value(number, value, inline=True)
+
+    def _send_error(self, number: int, error: BaseException) -> None:
+        self._peer.send(_ERROR, number, dumps((described(error, OWN_FILES), _sent(error))))
 
     def _send_value(self, number: int, value: Any, *, inline: bool) -> None:
         """Send the value of a function, or with `inline` announce a large one."""
@@ -291,7 +315,7 @@ class WorkerFunctions:
             try:
                 data = dumps(value)
             except Exception as error:  # noqa: BLE001 - whatever pickling a user's object raises
-                self._peer.send(_ERROR, number, dumps(described(_unsendable(value, error))))
+                self._send_error(number, _unsendable(value, error))
                 return
         if data and (len(data) <= INLINE_BYTES or not inline):
             self._peer.send(_VALUE, number, data)

@@ -29,6 +29,7 @@ from weft.model.errors import (
     WeftError,
 )
 from weft.model.ids import as_name
+from weft.model.raised import origin_of
 from weft.remote.bridge import WorkerBridge, hold_slot_in_worker
 from weft.remote.calls import RETRIES, RemoteCall
 from weft.remote.requested import CallBatch, CallOutcome, CallPlan, FunctionHost, ScheduledCall, SlotTask, planned
@@ -662,7 +663,7 @@ def _closed() -> ConflictError:
 
 def _raised_in(call_state: ScheduledCall, error: BaseException) -> WeftError:
     """Return the error of a function that cannot catch the error of its calls any more."""
-    outcome = failed(call_state.call.name, described(error, OWN_FILES))
+    outcome = failed(call_state.call.name, described(error, OWN_FILES), origin_of(error))
     assert outcome.error is not None
     return outcome.error
 

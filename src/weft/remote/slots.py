@@ -21,7 +21,7 @@ from weft.frontends.tensors.arrays.executables import here
 from weft.frontends.tensors.arrays.runners import using
 from weft.model.errors import CapacityError, TaskError, WeftError
 from weft.model.failures import error_of
-from weft.model.raised import as_raised
+from weft.model.raised import Origin, as_raised, origin_of
 from weft.remote import calls
 from weft.remote.calls import substitute_values
 from weft.remote.requested import CallOutcome, FunctionScheduler, ScheduledCall, SlotTask
@@ -35,14 +35,21 @@ OWN_FILES = frozenset({__file__, calls.__file__})
 """The files whose frames come before the user's in a traceback."""
 
 
-def failed(name: str, text: ErrorText) -> CallOutcome:
-    """Return the end of a function that raised."""
+def failed(name: str, text: ErrorText, origin: Origin | None = None) -> CallOutcome:
+    """Return the end of a function that raised; `origin` is what it raised, if known."""
     kind = error_of(text.kind)
     message = f"{name} failed: {text.message}"
     if issubclass(kind, TaskError):
         return CallOutcome(
             error=as_raised(
-                kind(message, task=name, traceback_text=text.traceback, raised=text.raised, status=text.status)
+                kind(
+                    message,
+                    task=name,
+                    traceback_text=text.traceback,
+                    raised=text.raised,
+                    status=text.status,
+                    origin=origin,
+                )
             )
         )
     return CallOutcome(error=kind(message))
@@ -116,7 +123,7 @@ class LocalFunctions:
         try:
             value = call.checked(call.function(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
-            return failed(call.name, described(error, OWN_FILES))
+            return failed(call.name, described(error, OWN_FILES), origin_of(error))
         if sizeof(value) < SMALL:
             return CallOutcome(value)
         try:

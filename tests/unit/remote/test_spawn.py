@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -42,6 +44,33 @@ def threads():
 
 def inc(x):
     return x + 1
+
+
+class CodedError(Exception):
+    """An error with arguments of its own."""
+
+    def __init__(self, code, unit):
+        super().__init__(f"{code} {unit}")
+        self.code = code
+
+
+def raises(kind):
+    if kind is OSError:
+        with open("/no/such/file"):
+            pass
+    raise CodedError(7, "m") if kind is CodedError else kind("q", 5)
+
+
+def attributes_caught(kind, session=None):
+    try:
+        wr.spawn(raises, (kind,)).fetch(session)
+    except OSError as error:
+        return type(error.errno), error.filename
+    except CodedError as error:
+        return error.code, error.args
+    except KeyError as error:
+        return error.args
+    return "nothing caught"
 
 
 def zeros(n):
@@ -319,6 +348,50 @@ def fails_twice(folder):
     if n < 2:
         raise OSError(f"not yet: {n}")
     return n
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"), [(OSError, (int, "/no/such/file")), (CodedError, (7, ("7 m",))), (KeyError, ("q", 5))]
+)
+def test_an_error_has_the_attributes_of_what_was_raised(session, kind, wanted):
+    assert wr.spawn(attributes_caught, (kind,)).fetch(session) == wanted
+    assert attributes_caught(kind, session) == wanted
+
+
+SCRIPT = """
+import weft.remote as wr
+import weft.tensor as wt
+
+class OwnError(Exception):
+    pass
+
+def fails():
+    error = OwnError("x")
+    error.more = lambda: None
+    raise error
+
+def caught():
+    try:
+        wr.spawn(fails).fetch()
+    except OwnError as error:
+        return "caught in a function"
+
+if __name__ == "__main__":
+    with wt.Session(backend="{backend}", workers=2).as_default():
+        print(wr.spawn(caught).fetch())
+        try:
+            wr.spawn(fails).fetch()
+        except OwnError as error:
+            print("caught by the caller:", error.args)
+"""
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_errors_of_a_script_are_caught_by_its_functions(tmp_path, backend):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.replace("{backend}", backend))
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=False)
+    assert ended.stdout.splitlines() == ["caught in a function", "caught by the caller: ('x',)"], ended.stderr
 
 
 def test_what_fails_is_tried_again_if_it_should_be(session, tmp_path):
