@@ -388,30 +388,200 @@ def _unknown_like(index: Any, node: ArrayNode) -> Grid:
 # ------------------------------------------------------------------------------------------------------- assignment
 
 
+def _selected(one: Along, lo: int, hi: int) -> tuple[int, int]:
+    """Return the numbers of the first selected elements from `lo` and from `hi` on; the step is positive."""
+    first, past = [-(-(end - one.start) // one.step) for end in (lo, hi)]
+    return max(0, first), min(one.n, past)
+
+
 def _assigned(place: ChunkPlace, x: Chunk, value: Any, *, taken: tuple[Along, ...]) -> Chunk:
-    """Return a copy of a chunk with the values of an assignment."""
-    where: list[Any] = []
-    which: list[Any] = []
+    """Return a copy of a chunk with its part of the values of an assignment."""
+    if isinstance(value, list):
+        (value,) = value
+    where = []
     for one, lo, n in zip(taken, place.begin, place.shape, strict=True):
-        if one.step > 0:
-            first = max(0, -(-(lo - one.start) // one.step))
-            past = min(one.n, -(-(lo + n - one.start) // one.step))
-        else:
-            first = max(0, -(-(one.start - (lo + n - 1)) // -one.step))
-            past = min(one.n, (one.start - lo) // -one.step + 1)
+        first, past = _selected(one, lo, lo + n)
         if past <= first:
             return x
         begin = one.start + one.step * first - lo
-        end = begin + one.step * (past - first)
-        where.append(slice(begin, end if end >= 0 else None, one.step))
-        if not one.drop:
-            which.append(slice(first, past))
+        where.append(slice(begin, begin + one.step * (past - first), one.step))
     made = np.array(x)
     dropped = tuple([axis for axis, one in enumerate(taken) if one.drop])
-    counts = [one.n for one in taken if not one.drop]
-    spread = np.broadcast_to(value, counts)[tuple(which)]
-    made[tuple(where)] = np.expand_dims(spread, dropped)
+    np.squeeze(made[tuple(where)], dropped)[...] = value
     return made
+
+
+def _put_slices(node: ArrayNode, taken: Sequence[Along], value: ArrayNode) -> ArrayNode:
+    """Return the array with other values at slices and integers; each chunk reads only its own part of the values."""
+    kept = [axis for axis, one in enumerate(taken) if not one.drop]
+    wanted = tuple([taken[axis].n for axis in kept])
+    np.broadcast_shapes(wanted, value.shape)
+    missing = len(wanted) - len(value.shape)
+    if missing < 0 or any(size not in (1, n) for size, n in zip(value.shape, wanted[missing:], strict=True)):
+        raise ValueError(f"could not broadcast input array from shape {value.shape} into shape {wanted}")
+    if not all(one.n for one in taken):
+        return node
+    along_value = {
+        axis: at - missing for at, axis in enumerate(kept) if at >= missing and value.shape[at - missing] > 1
+    }
+    back = [slice(None)] * len(value.grid)
+    for axis, at in along_value.items():
+        if taken[axis].step < 0:
+            back[at] = slice(None, None, -1)
+    value = take_slices(value, back)
+    upward = tuple([_upward(one) for one in taken])
+    cuts, rules = list(value.grid), [broadcast() for _ in taken]
+    for axis, at in along_value.items():
+        own = [_selected(upward[axis], *node.grid[axis].span(i)) for i in range(node.grid[axis].n)]
+        lengths = [past - first for first, past in own if past > first]
+        cuts[at] = Cut.of(lengths)
+        before = np.cumsum([0, *[past > first for first, past in own[:-1]]]).tolist()
+        rules[axis] = ranges(at, [(min(j, len(lengths) - 1), min(j, len(lengths) - 1) + 1) for j in before])
+    value = rechunk(value, tuple(cuts))
+    read = mapped(value, node.grid, [None] * len(node.grid))
+    if value.chunks > 1:
+        read = NodeInput(value, Read.GRID, src=counts(value.grid), dst=counts(node.grid), axes=tuple(rules))
+    return call(_assigned, [NodeInput(node), read], node.grid, node.dtype, placed=True, name="put", taken=upward)
+
+
+def _upward(one: Along) -> Along:
+    """Return the same selection in the order of the elements."""
+    return one if one.step > 0 else one._replace(start=one.start + one.step * (one.n - 1), step=-one.step)
+
+
+def _assigned_where(x: Chunk, mask: Any, value: Any, *, axis: int) -> Chunk:
+    made = np.array(x)
+    made[(*[slice(None)] * axis, mask)] = value
+    return made
+
+
+def _assigned_at(place: ChunkPlace, x: Chunk, numbers: Any, value: Any, *, axis: int, n: int) -> Chunk:
+    numbers = numbers.astype(np.int64)
+    wrong = (numbers < -n) | (numbers >= n)
+    if wrong.any():
+        raise IndexError(f"index {numbers[wrong][0]} is out of bounds for axis {axis} with size {n}")
+    numbers[numbers < 0] += n
+    numbers -= place.begin[axis]
+    own = np.flatnonzero((numbers >= 0) & (numbers < place.shape[axis]))
+    if not own.size:
+        return x
+    across = value.ndim - (x.ndim - axis)
+    if across >= 0 and value.shape[across] > 1:
+        value = np.take(value, own, axis=across)
+    made = np.array(x)
+    made[(*[slice(None)] * axis, numbers[own])] = value
+    return made
+
+
+def _counted(mask: Any) -> Any:
+    return np.array([np.count_nonzero(mask)])
+
+
+def _dealt(place: ChunkPlace, x: Any, found: list[Any], *, axis: int, n: int) -> dict[int, Any]:
+    """Return the parts of a chunk of values by the chunk that has the elements of the mask; `found` counts these."""
+    ends = np.cumsum([int(one[0]) for one in found]).tolist()
+    if ends[-1] != n:
+        raise ValueError(
+            f"NumPy boolean array indexing assignment cannot assign {n} input values to the {ends[-1]} output values "
+            "where the mask is true"
+        )
+    begin, end = place.begin[axis], place.begin[axis] + place.shape[axis]
+    pieces = {}
+    for to, (first, past) in enumerate(pairwise([0, *ends])):
+        lo, hi = max(first, begin), min(past, end)
+        if lo < hi:
+            pieces[to] = x[(*[slice(None)] * axis, slice(lo - begin, hi - begin))]
+    return pieces
+
+
+def _assigned_pieces(x: Chunk, mask: Any, parts: list[Any], *, axis: int) -> Chunk:
+    if not parts:
+        return x
+    made = np.array(x)
+    made[(*[slice(None)] * axis, mask)] = np.concatenate(parts, axis=axis)
+    return made
+
+
+def _put_dealt(node: ArrayNode, at: int, mask: ArrayNode, value: ArrayNode) -> ArrayNode | None:
+    """Return the array with a value for each element of a mask from axis `at` on; None for values that are repeated."""
+    own, k = node.grid, len(mask.grid)
+    node = whole_along(node, range(at + 1, at + k))
+    axes = [*range(at), *range(at + k, len(own))]
+    n = value.shape[at] if len(value.grid) == len(axes) + 1 else -1
+    if n < 0 or value.shape != (*node.shape[:at], n, *node.shape[at + k :]):
+        return None
+    value = rechunk(value, (*node.grid[:at], value.grid[at], *node.grid[at + k :]))
+    fitted = rechunk(mask, node.grid[at : at + k])
+    found = call(_counted, fitted, (Cut.even(fitted.chunks, 1),), np.dtype(np.int64), name="count")
+    inputs = [NodeInput(value), NodeInput(found, Read.ALL)]
+    dealt = call(_dealt, inputs, value.grid, node.dtype, placed=True, name="deal", axis=at, n=n)
+    rules = [copy(a) for a in range(at)] + [whole(at)] + [broadcast() for _ in range(k - 1)]
+    rules += [copy(a - k + 1) for a in range(at + k, len(own))]
+    src, dst = counts(value.grid), counts(node.grid)
+    exchange = NodeInput(dealt, Read.GRID, src=src, dst=dst, axes=tuple(rules), pieces=True)
+    chosen = _spread_mask(fitted, node.grid, at)
+    return rechunk(
+        call(_assigned_pieces, [NodeInput(node), chosen, exchange], node.grid, node.dtype, name="put", axis=at), own
+    )
+
+
+def _spread_mask(mask: ArrayNode, grid: Grid, at: int) -> NodeInput:
+    return mapped(mask, grid, [a - at if at <= a < at + len(mask.grid) else None for a in range(len(grid))])
+
+
+def _put_repeated(node: ArrayNode, at: int, index: ArrayNode, value: ArrayNode) -> ArrayNode | None:
+    """Return the array with values at a mask or a line of numbers from axis `at` on.
+
+    None: there is a value for each element of the mask, or the values do not fit.
+    """
+    mask, k = index.dtype.kind == "b", len(index.grid)
+    # The axes of the selection: those before the index, one for the index, those after it.
+    wanted = (*node.shape[:at], 1 if mask else index.size, *node.shape[at + k :])
+    own: list[int | None] = [*range(at), None, *range(at + k, len(node.grid))]
+    missing = len(wanted) - len(value.grid)
+    sizes = zip(value.shape, wanted[max(missing, 0) :], strict=False)
+    if missing < 0 or any(size not in (1, n) for size, n in sizes):
+        return None
+    cuts = list(value.grid)
+    reads: list[int | None] = [None] * len(node.grid)
+    for v, axis in enumerate(own[missing:]):
+        if axis is not None and value.shape[v] > 1:
+            cuts[v], reads[axis] = node.grid[axis], v
+        elif value.grid[v].n > 1:
+            cuts[v] = Cut.whole(value.shape[v])
+    given = mapped(rechunk(value, tuple(cuts)), node.grid, reads)
+    if mask:
+        chosen = _spread_mask(rechunk(index, node.grid[at : at + k]), node.grid, at)
+        return call(_assigned_where, [NodeInput(node), chosen, given], node.grid, node.dtype, name="put", axis=at)
+    numbers = mapped(in_one(index), node.grid, [None] * len(node.grid))
+    n = node.shape[at]
+    return call(
+        _assigned_at, [NodeInput(node), numbers, given], node.grid, node.dtype, placed=True, name="put", axis=at, n=n
+    )
+
+
+def _put_array(node: ArrayNode, per_axis: Sequence[Any], value: ArrayNode) -> ArrayNode | None:
+    """Return the array with other values at one mask or one line of numbers, chunk by chunk; None for other indices."""
+    at = next(i for i, one in enumerate(per_axis) if isinstance(one, ArrayNode))
+    index, k = per_axis[at], len(per_axis[at].grid)
+    before, after = list(per_axis[:at]), list(per_axis[at + 1 :])
+    integers = sum(isinstance(one, int) for one in before)
+    if (any(isinstance(one, int) for one in (*before, *after)) and value.size != 1) or not known(index.grid):
+        return None
+    if index.dtype.kind != "b" and k != 1:
+        return None
+    if any(one != slice(None) for one in (*before, *after)):
+        outer = [*before, *[slice(None)] * k, *after]
+        part = take_slices(node, outer)
+        lead = at - integers
+        inner = [*[slice(None)] * lead, index, *[slice(None)] * (len(part.grid) - lead - k)]
+        made = _put_array(part, inner, value) if part.size else None
+        taken = [along(cut, one) for cut, one in zip(node.grid, outer, strict=True)]
+        return None if made is None else _put_slices(node, taken, made)
+    if index.dtype.kind == "b" and (k == 0 or index.shape != node.shape[at : at + k]):
+        return None
+    made = _put_repeated(node, at, index, value)
+    return _put_dealt(node, at, index, value) if made is None and index.dtype.kind == "b" else made
 
 
 def _any_assigned(x: Chunk, value: Any, *arrays: Chunk, template: Any) -> Chunk:
@@ -424,18 +594,13 @@ def put(node: ArrayNode, index: Any, value: ArrayNode) -> ArrayNode:
     """Return the array with `value`, of its dtype, at an index."""
     parsed = parse(index, node.shape)
     arrays = [one for one in parsed.per_axis if isinstance(one, ArrayNode)]
-    one_value = in_one(value)
-    spread = mapped(one_value, node.grid, [None] * len(node.grid))
     if not arrays and not parsed.new:
-        taken = tuple([along(cut, one) for cut, one in zip(node.grid, parsed.per_axis, strict=True)])
-        wanted = [one.n for one in taken if not one.drop]
-        np.broadcast_shapes(tuple(wanted), value.shape)
-        if len(value.shape) > len(wanted) or any(
-            size not in (1, n) for size, n in zip(value.shape[::-1], wanted[::-1], strict=False)
-        ):
-            raise ValueError(f"could not broadcast input array from shape {value.shape} into shape {tuple(wanted)}")
-        return call(_assigned, [node, spread], node.grid, node.dtype, placed=True, name="put", taken=taken)
-    whole = [in_one(node), one_value, *[in_one(one) for one in arrays]]
+        return _put_slices(node, [along(cut, one) for cut, one in zip(node.grid, parsed.per_axis, strict=True)], value)
+    if len(arrays) == 1 and not parsed.new and node.chunks > 1:
+        chunkwise = _put_array(node, parsed.per_axis, value)
+        if chunkwise is not None:
+            return chunkwise
+    whole = [in_one(node), in_one(value), *[in_one(one) for one in arrays]]
     template = _template(index, arrays)
     made = call(_any_assigned, whole, whole[0].grid, node.dtype, name="put", template=template)
     return rechunk(made, node.grid)

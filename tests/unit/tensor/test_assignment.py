@@ -1,0 +1,121 @@
+"""Assignments to parts of arrays: the values are NumPy's for any chunks, and arrays stay in their chunks."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import weft.tensor as wt
+from weft.frontends.tensors.chunks import largest
+from weft.frontends.tensors.nodes import walk
+
+BOUNDS = st.one_of(st.none(), st.integers(-9, 9))
+SLICES = st.builds(slice, BOUNDS, BOUNDS, st.sampled_from([None, 1, 2, 3, -1, -2]))
+
+
+@pytest.fixture(scope="module", params=[True, False])
+def session(request):
+    with wt.Session(workers=2, direct=request.param) as made:
+        yield made
+
+
+def lines(data, n):
+    """Draw a mask or a line of numbers for an axis of n elements."""
+    if data.draw(st.booleans()):
+        return np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)), bool)
+    return np.array(data.draw(st.lists(st.integers(-n, n - 1), max_size=4)), int)
+
+
+def any_index(data, shape):
+    """Draw an index: slices and whole numbers, and one mask or line of numbers, or a mask of the first axes."""
+    if data.draw(st.booleans()):
+        k = data.draw(st.integers(1, len(shape)))
+        n = int(np.prod(shape[:k]))
+        return (np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)), bool).reshape(shape[:k]),)
+    at = data.draw(st.integers(0, len(shape)))
+    made = []
+    for axis, n in enumerate(shape):
+        plain = st.one_of(st.just(slice(None)), SLICES, st.integers(-n, n - 1))
+        made.append(lines(data, n) if axis == at else data.draw(plain))
+    return tuple(made)
+
+
+@settings(deadline=None, max_examples=150)
+@given(data=st.data())
+def test_what_is_assigned_is_what_numpy_assigns(session, data):
+    shape = data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=3).map(tuple))
+    theirs = np.arange(np.prod(shape)).reshape(shape)
+    x = wt.tensor(theirs.copy(), chunk_size=data.draw(st.integers(2, 4)))
+    index = any_index(data, shape)
+    part = np.shape(theirs[index])
+    value = -1 - np.arange(np.prod(part, dtype=int)).reshape(part)
+    for axis in range(value.ndim):
+        if data.draw(st.integers(0, 3)) == 0 and value.shape[axis]:
+            value = np.take(value, [0], axis=axis)
+    if value.ndim and value.shape[0] == 1 and data.draw(st.booleans()):
+        value = value[0]
+    theirs[index] = value
+    x[index] = value if data.draw(st.booleans()) else wt.tensor(value, chunk_size=2)
+    np.testing.assert_array_equal(x.fetch(session), theirs)
+
+
+@pytest.mark.parametrize("n", [19, 21])
+@pytest.mark.parametrize("size", [5, 24])
+def test_another_number_of_values_than_the_mask_has_elements_is_refused(n, size):
+    x = wt.tensor(np.arange(24), chunk_size=size)
+    x[x > 3] = np.arange(n)
+    with pytest.raises(ValueError, match="cannot assign"):
+        x.fetch()
+
+
+def test_a_number_outside_is_refused():
+    x = wt.tensor(np.arange(24).reshape(4, 6), chunk_size=2)
+    with pytest.raises(IndexError, match=r"index 99 is out of bounds for axis 1 with size 6"):
+        assigned_outside(x).fetch()
+
+
+def assigned_outside(x):
+    x[:, [1, 99]] = 0
+    return x
+
+
+def negative(x):
+    x[x < 0] = 0
+
+
+def scaled(x):
+    x[x < 0] *= 2
+
+
+def columns(x):
+    x[:, ::2] += 1
+
+
+def differences(x):
+    x[1:] -= x[:-1]
+
+
+def some_rows(x):
+    x[np.arange(0, len(x), 3)] = 0
+
+
+def a_column_of_some(x):
+    x[5:, x[0] > 0] = 1
+
+
+@pytest.mark.parametrize("change", [negative, scaled, columns, differences, some_rows, a_column_of_some])
+def test_large_arrays_stay_in_their_chunks(change):
+    values = np.random.default_rng(3).normal(size=(1024, 1024))
+    x = wt.tensor(values.copy(), chunk_size=(64, 1024))
+    change(x)
+    change(values)
+    with wt.Session(workers=2, memory="12MiB", direct=False) as session:
+        found = float(x.sum().execute(session).fetch())
+    assert found == pytest.approx(values.sum())
+
+
+@pytest.mark.parametrize("change", [negative, columns, differences, some_rows])
+def test_no_task_makes_the_whole_array(change):
+    x = wt.zeros((1024, 1024), chunk_size=64)
+    change(x)
+    assert max(largest(node.grid) for node in walk([x.node])) <= 64 * 1024
