@@ -67,6 +67,45 @@ def test_a_number_that_fits_is_assigned_in_the_dtype_of_the_array():
         same(x, wanted)
 
 
+def test_an_axis_of_roll_is_its_third_argument():
+    values = np.arange(6).reshape(2, 3)
+    same(wt.roll(wt.asarray(values, chunk_size=2), 2, 1), np.roll(values, 2, 1))
+
+
+@pytest.mark.parametrize("value", [2**63 - 1, -(2**63), 2**63, 2**64, True])
+def test_a_whole_number_of_any_size_fills_an_array(value):
+    same(wt.full(3, value), np.full(3, value))
+
+
+def test_records_are_equal_or_not():
+    records = np.array([(1, "a"), (2, "b"), (1, "a")], dtype=[("n", "i4"), ("t", "U3")])
+    x = wt.asarray(records, chunk_size=2)
+    for other, ours in ((records, x), (records[0], x[0]), (records[::-1], records[::-1])):
+        same(x == ours, records == other)
+        same(x != ours, records != other)
+    for both in (records, x):
+        with pytest.raises(TypeError):
+            both == np.zeros(3, [("m", "i4")])  # noqa: B015
+
+
+def test_texts_of_python_are_operands():
+    for dtype, text in (("U2", "xyz"), ("S2", b"xyz")):
+        values = np.array(["a", "bb"], dtype)
+        x = wt.asarray(values, chunk_size=1)
+        same(x + text, values + text)
+        same(text + x, text + values)
+        same(x < text, values < text)
+    for both in (np.arange(2), wt.arange(2)):
+        with pytest.raises(TypeError, match="ufunc 'add'"):
+            operator.add(both, "x")
+
+
+def test_chosen_elements_keep_the_order_of_bytes_that_out_has():
+    x, out = wt.asarray(np.arange(4, dtype="i4"), chunk_size=2), wt.zeros(4, dtype=">i4")
+    made = wt.multiply(x, 2, out=out, where=x > 1)
+    assert made.dtype == made.fetch().dtype == np.dtype(">i4")
+
+
 def test_triangles_of_one_axis_are_square():
     for k in (-1, 0, 1):
         same(wt.tril(wt.asarray(NUMBERS, chunk_size=4), k), np.tril(NUMBERS, k))

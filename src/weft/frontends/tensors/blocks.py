@@ -327,7 +327,7 @@ def where(condition: ArrayNode, x: Any, y: Any, dtype: DType) -> ArrayNode:
 
 
 def _where(condition: Any, x: Chunk, y: Chunk, *, kind: DType) -> Chunk:
-    return np.where(condition, np.asarray(x, kind), np.asarray(y, kind))
+    return np.asarray(np.where(condition, np.asarray(x, kind), np.asarray(y, kind)), kind)  # `where` swaps bytes
 
 
 def _picked(values: Chunk, *, at: int) -> Chunk:

@@ -127,8 +127,8 @@ def full(
     """Return an array of one value."""
     _here(device)
     value = fill_value.fetch()[()] if isinstance(fill_value, Tensor) else fill_value
-    own = INT if isinstance(value, int) and not isinstance(value, bool) else None
-    given = np.asarray(value, dtype=own if dtype is None else dtype)
+    whole = isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+    given = np.asarray(value, dtype=INT if dtype is None and whole else dtype)
     size = _shape(shape)
     if given.ndim:
         return Tensor(shaping.broadcast_to(as_node(given), _grid(size, given.dtype, chunk_size))).ordered(order)

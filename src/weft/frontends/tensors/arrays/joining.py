@@ -122,7 +122,7 @@ def append(x: ArrayLike, values: ArrayLike, axis: int | None = None) -> Tensor:
 
 @public("a")
 @needs_lengths
-def roll(x: ArrayLike, /, shift: Any, *, axis: Any = None) -> Tensor:
+def roll(x: ArrayLike, /, shift: Any, axis: Any = None) -> Tensor:
     """Shift elements along axes; elements beyond one end reappear at the other."""
     made = Tensor(as_node(x))
     if axis is None:

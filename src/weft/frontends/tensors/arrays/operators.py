@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
@@ -10,13 +11,16 @@ import numpy as np
 
 from weft.frontends.tensors import shaping
 from weft.frontends.tensors.arrays.array import Tensor, apply
-from weft.frontends.tensors.arrays.conversion import Scalar
+from weft.frontends.tensors.arrays.conversion import Scalar, as_node
+from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.elementwise import all_the_same, divmod, floor_divide
 from weft.frontends.tensors.arrays.products import matmul
 from weft.frontends.tensors.arrays.registry import METHODS, expose
+from weft.frontends.tensors.blocks import elementwise
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.arrays.executables import ExecutableTuple
+    from weft.frontends.tensors.types import ArrayLike
 
 Unary = Callable[[Any], Tensor]
 Binary = Callable[[Any, Any], Tensor]
@@ -44,10 +48,12 @@ def _unary(ufunc: np.ufunc) -> Unary:
     return lambda self: apply(ufunc, self)
 
 
-def _of_time(other: Any) -> Any:
-    """Return a date, time or duration of Python as NumPy has it, and anything else as it is."""
+def _of_numpy(other: Any) -> Any:
+    """Return a date, time, duration or text of Python as NumPy has it, and anything else as it is."""
     if isinstance(other, timedelta):
         return np.timedelta64(other)
+    if isinstance(other, str | bytes):
+        return np.asarray(other)
     return np.datetime64(other) if isinstance(other, date) else other
 
 
@@ -55,7 +61,7 @@ def _compared(ufunc: np.ufunc) -> Binary:
     def method(self: Tensor, other: Any) -> Any:
         if other is None and self.dtype.kind != "O":
             ufunc(np.zeros(1, self.dtype), None)  # raises a TypeError that names the type of the elements
-        other = _of_time(other)
+        other = _of_numpy(other)
         return apply(ufunc, self, other) if isinstance(other, _OPERANDS) else NotImplemented
 
     return method
@@ -65,12 +71,15 @@ def _binary(fn: Binary) -> tuple[Binary, Binary, Binary]:
     """Return an operator, the one with its operands swapped, and the one in place."""
 
     def method(self: Tensor, other: Any) -> Any:
+        other = _of_numpy(other)
         return fn(self, other) if isinstance(other, _OPERANDS) else NotImplemented
 
     def swapped(self: Tensor, other: Any) -> Any:
+        other = _of_numpy(other)
         return fn(other, self) if isinstance(other, _OPERANDS) else NotImplemented
 
     def updating(self: Tensor, other: Any) -> Any:
+        other = _of_numpy(other)
         return _in_place(self, fn(self, other)) if isinstance(other, _OPERANDS) else NotImplemented
 
     return method, swapped, updating
@@ -80,18 +89,28 @@ def _equality(ufunc: np.ufunc) -> Any:
     """Return `==` or `!=`, which have an answer for None, for text, and for arrays that cannot be compared."""
 
     def method(self: Tensor, other: Any) -> Any:
-        other = _of_time(other)
+        other = _of_numpy(other)
         if isinstance(other, _OPERANDS) and isinstance(other, Scalar):
             return apply(ufunc, self, other)
-        if not (isinstance(other, _OPERANDS) or other is None or isinstance(other, str | bytes)):
+        if not (isinstance(other, _OPERANDS) or other is None):
             return NotImplemented
         given = other if isinstance(other, Tensor) else np.asarray(other)
         kinds = {self.dtype.kind, given.dtype.kind}
         if len(kinds) > 1 and (kinds & {"S", "U"} or other is None) and self.dtype.kind != "O":
             return all_the_same(ufunc is np.not_equal, self, given)
+        if kinds == {"V"}:
+            return _equal_records(operator.eq if ufunc is np.equal else operator.ne, self, given)
         return apply(ufunc, self, given)
 
     return method
+
+
+@needs_lengths
+def _equal_records(compare: Callable[[Any, Any], Any], x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """Return where records are equal, or are not. TypeError: they have different fields."""
+    one, other = as_node(x1), as_node(x2)
+    compare(np.zeros(1, one.dtype), np.zeros(1, other.dtype))
+    return Tensor(elementwise(compare, [one, other], np.dtype(bool), compare.__name__))
 
 
 def _floor_divide(x1: Any, x2: Any) -> Tensor:
