@@ -71,6 +71,17 @@ def test_chunks_are_changed_through_the_disk(backend):
     assert most[0] <= 20 * MEGA
 
 
+@pytest.mark.parametrize("lengths", [(3000,), (1, 1000, 1000, 999)])
+def test_broadcasting_makes_no_large_chunks(lengths):
+    values = np.arange(float(sum(lengths)))
+    x = wt.tensor(values, chunk_size=(lengths,))
+    made = np.subtract.outer(x, x)
+    assert largest(made.node.grid) * 8 <= 4 * MEGA
+    assert float(abs(made).sum()) == abs(np.subtract.outer(values, values)).sum()
+    columns = wt.ones((3000, 1000), chunk_size=(3000, 1000))
+    assert (columns * x[:, None]).chunks == columns.chunks  # those of an operand stay
+
+
 def test_a_task_that_can_never_fit_is_told_before_anything_runs():
     made = []
 

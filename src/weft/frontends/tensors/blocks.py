@@ -26,6 +26,8 @@ WHOLE_CHUNKS = 4
 """A change of chunks reads whole chunks if it reads at most so many times its output; else the chunks are cut first."""
 WHOLE_CHUNKS_BYTES = 2**23
 """The bytes of whole chunks that a task of a change of chunks may read in any case."""
+BROADCAST_BYTES = 2**22
+"""The most bytes of a chunk that broadcasting makes, if no operand has larger chunks."""
 
 Scalar = bool | int | float | complex
 """A Python number: it has no dtype of its own, and takes that of the arrays in the same call."""
@@ -77,6 +79,22 @@ def common_grid(operands: Sequence[ArrayNode], shape: Sequence[int]) -> Grid:
             if best is None or weight > best[0]:
                 best = (weight, node.grid[at])
         cuts.append(best[1] if best is not None else Cut.whole(size))
+    return _bounded(tuple(cuts), operands)
+
+
+def _bounded(grid: Grid, operands: Sequence[ArrayNode]) -> Grid:
+    """Return the chunks of a result that are cut further where broadcasting has made them larger than its operands."""
+    if not known(grid) or not all(known(node.grid) for node in operands):
+        return grid
+    most = max([largest(node.grid) for node in operands], default=0)
+    if largest(grid) <= most:
+        return grid
+    most = max(most, BROADCAST_BYTES // max(1, *[node.dtype.itemsize for node in operands]))
+    cuts = list(grid)
+    while largest(tuple(cuts)) > most:
+        at = max(range(len(cuts)), key=lambda axis: cuts[axis].longest)
+        halves = [part for n in cuts[at].lengths() for part in ((n + 1) // 2, n // 2) if part]
+        cuts[at] = Cut.of(halves)
     return tuple(cuts)
 
 
