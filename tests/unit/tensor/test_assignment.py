@@ -59,6 +59,13 @@ def test_what_is_assigned_is_what_numpy_assigns(session, data):
     np.testing.assert_array_equal(x.fetch(session), theirs)
 
 
+@pytest.mark.parametrize("index", [(), ..., (..., None), np.array(True)])
+def test_an_array_without_axes_is_assigned_to(session, index):
+    x = wt.asarray(5)
+    x[index] = 7
+    assert x.fetch(session) == 7
+
+
 @pytest.mark.parametrize("n", [19, 21])
 @pytest.mark.parametrize("size", [5, 24])
 def test_another_number_of_values_than_the_mask_has_elements_is_refused(n, size):

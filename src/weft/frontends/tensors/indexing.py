@@ -407,7 +407,7 @@ def _assigned(place: ChunkPlace, x: Chunk, value: Any, *, taken: tuple[Along, ..
         where.append(slice(begin, begin + one.step * (past - first), one.step))
     made = np.array(x)
     dropped = tuple([axis for axis, one in enumerate(taken) if one.drop])
-    np.squeeze(made[tuple(where)], dropped)[...] = value
+    np.squeeze(made[(*where, ...)], dropped)[...] = value  # the ellipsis makes a view of an array without axes
     return made
 
 
