@@ -100,6 +100,11 @@ def test_texts_of_python_are_operands():
             operator.add(both, "x")
 
 
+def test_triangles_have_the_order_of_bytes_that_numpy_gives_them():
+    values = np.arange(9, dtype=">i4").reshape(3, 3)
+    same(wt.tril(wt.asarray(values, chunk_size=2)), np.tril(values))
+
+
 def test_chosen_elements_keep_the_order_of_bytes_that_out_has():
     x, out = wt.asarray(np.arange(4, dtype="i4"), chunk_size=2), wt.zeros(4, dtype=">i4")
     made = wt.multiply(x, 2, out=out, where=x > 1)

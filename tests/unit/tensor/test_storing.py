@@ -421,6 +421,12 @@ class TestFileThatChanges:
             x.sum().fetch()
         assert wt.load(path).sum().fetch() == 0
 
+    def test_a_file_that_was_cut_is_told_by_any_worker(self, session, path):
+        x = wt.load(path)
+        os.truncate(path, 4_000_000)
+        with pytest.raises(WeftError, match="has changed since it was loaded"):
+            x.sum().execute(session)
+
     def test_a_computed_array_keeps_its_values(self, path):
         x = wt.load(path).execute()
         mapped = np.load(path, mmap_mode="r+")

@@ -398,7 +398,7 @@ def _assigned(place: ChunkPlace, x: Chunk, value: Any, *, taken: tuple[Along, ..
     """Return a copy of a chunk with its part of the values of an assignment."""
     if isinstance(value, list):
         (value,) = value
-    where = []
+    where: list[Any] = []
     for one, lo, n in zip(taken, place.begin, place.shape, strict=True):
         first, past = _selected(one, lo, lo + n)
         if past <= first:

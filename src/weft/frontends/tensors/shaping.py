@@ -300,4 +300,5 @@ def _triangle(place: ChunkPlace, x: Chunk, *, k: int, upper: bool) -> Chunk:
 def triangle(node: ArrayNode, k: int, *, upper: bool) -> ArrayNode:
     """Set all elements above (or below, with `upper`) the k-th diagonal of the last two axes to zero."""
     name = "triu" if upper else "tril"
-    return call(_triangle, node, node.grid, node.dtype, placed=True, name=name, k=k, upper=upper)
+    dtype = np.tril(np.empty((0, 0), node.dtype)).dtype  # in the machine's order of bytes
+    return call(_triangle, node, node.grid, dtype, placed=True, name=name, k=k, upper=upper)

@@ -40,15 +40,13 @@ class NpyFile:
     file that was cut would end the process.
     """
 
-    def __init__(self, path: str, writable: bool = False, stamp: tuple[int, ...] | None = None) -> None:
+    def __init__(self, path: str, writable: bool = False) -> None:
         self.path = path
         self._mode: Any = "r+" if writable else "r"
         self._mapped: NumpyArray | None = None
-        self._stamp = stamp
         array = self._array()
         self.shape, self.dtype = array.shape, array.dtype
-        if stamp is None:
-            self._stamp = self._found()
+        self._stamp = self._found()
 
     def _found(self) -> tuple[int, ...]:
         """Return what changes with the file: inode, bytes and time of the last change."""
@@ -78,8 +76,8 @@ class NpyFile:
         self._array()[index] = value
         drop_pages(self._array())
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return NpyFile, (self.path, self._mode == "r+", self._stamp)
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_mapped": None}  # opened at the first read, which tells what has changed
 
 
 class MappedFile:
