@@ -6,7 +6,6 @@ refuse) → `jobs`, `pods`, `objects` (records) → `defaulting`. All mistakes o
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -54,13 +53,6 @@ _SCHEDULING: Final = "scheduling.k8s.io/v1"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _JOB_KINDS: Final = tuple(kind for kind in KINDS if kind != "TrainJob")
 _SHOWN: Final = 20
-_LOOKS_LIKE: Final = re.compile(r"""(?:^|[{,\s])["']?apiVersion["']?\s*:\s*["']?(?:trainer\.)?kubeflow\.org/""")
-_PIPELINE: Final = re.compile(r"""^\s*\{?\s*["']?entry_points["']?\s*:""", re.MULTILINE)
-
-
-def is_job_file(text: str) -> bool:
-    """Return whether a text looks like a file of training jobs, without reading it as YAML."""
-    return _LOOKS_LIKE.search(text) is not None and _PIPELINE.search(text) is None
 
 
 def read_files(path: str) -> JobFile:

@@ -9,10 +9,13 @@ from typing import Final
 
 _MAX_BYTES: Final = 1 << 20
 _ENDINGS: Final = (".yaml", ".yml", ".json")
-_VERSION: Final = re.compile(
-    rb"""^apiVersion\s*:|^[\s{\[,-]*["']?apiVersion["']?\s*:\s*["']?(trainer\.)?kubeflow\.org/""", re.MULTILINE
+_KUBERNETES: Final = re.compile(rb"^apiVersion\s*:", re.MULTILINE)
+_KUBEFLOW: Final = re.compile(
+    rb"""^[\s{\[,-]*["']?apiVersion["']?\s*:\s*["']?(trainer\.)?kubeflow\.org/""", re.MULTILINE
 )
-"""A document of Kubernetes, or one of kubeflow at any depth; pipelines have no `apiVersion`."""
+"""A document of kubeflow at any depth, since a list may hold it, and JSON."""
+_PIPELINE: Final = re.compile(rb"""(?:^|[{,])\s*["']?entry_points["']?\s*:""", re.MULTILINE)
+"""A pipeline, whose commands may hold the text of a job for kubectl, but never at the beginning of a line."""
 
 
 def has_jobs(path: str) -> bool:
@@ -24,5 +27,8 @@ def has_jobs(path: str) -> bool:
     if not path.endswith(_ENDINGS):
         return False
     with suppress(OSError), open(path, "rb") as file:
-        return _VERSION.search(file.read(_MAX_BYTES)) is not None
+        text = file.read(_MAX_BYTES)
+        if _KUBERNETES.search(text):
+            return True
+        return _KUBEFLOW.search(text) is not None and _PIPELINE.search(text) is None
     return False

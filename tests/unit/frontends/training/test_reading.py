@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from weft.frontends.training.quantities import quantity, quantity_hint
-from weft.frontends.training.reading import is_job_file, read_files, read_text
+from weft.frontends.training.reading import read_files, read_text
 from weft.frontends.training.schema import (
     Container,
     ContainerProbe,
@@ -452,22 +452,6 @@ def test_files_that_cannot_be_read(tmp_path):
     (folder / "a.yaml").symlink_to(tmp_path / "large.yaml")
     with pytest.raises(ForbiddenError):
         read_files(str(folder))
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (SMALL, True),
-        (BESIDE + SMALL, True),
-        ('{"kind": "TFJob", "apiVersion": "kubeflow.org/v1"}', True),
-        ("apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\n", True),
-        (BESIDE, False),
-        ("name: p\nentry_points:\n  a: {command: 'x\n\n    apiVersion: kubeflow.org/v1'}\n", False),
-        ("", False),
-    ],
-)
-def test_job_files_are_told_from_others(text, expected):
-    assert is_job_file(text) == expected
 
 
 @pytest.mark.parametrize(

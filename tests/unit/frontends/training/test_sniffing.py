@@ -4,6 +4,8 @@ import pytest
 
 from weft.frontends.training.sniffing import has_jobs
 
+JOB = "apiVersion: kubeflow.org/v1"
+
 
 @pytest.mark.parametrize(
     ("name", "text", "found"),
@@ -13,6 +15,15 @@ from weft.frontends.training.sniffing import has_jobs
         ("a.json", '{"kind": "TFJob",\n "apiVersion": "kubeflow.org/v1"}', True),
         ("a.yaml", "kind: PersistentVolumeClaim\napiVersion: v1", True),
         ("a.yaml", "name: x\nentry_points:\n  a:\n    env: {apiVersion: v1}\n    command: 'apiVersion: v1'", False),
+        (
+            "a.yaml",
+            f"name: x\nentry_points:\n  a:\n    command: |\n      kubectl apply -f - <<X\n      {JOB}\n      X",
+            False,
+        ),
+        ("a.yaml", f"name: x\nentry_points:\n  a: {{command: 'x\n\n    {JOB}'}}\n", False),
+        ("a.json", '{"name": "x", "entry_points": {"a": {"env": {\n"apiVersion": "kubeflow.org/v1"}}}}', False),
+        ("a.yaml", f"kind: ConfigMap\n{JOB}\ndata:\n  run.yaml: |\n    name: x\n    entry_points: {{}}", True),
+        ("a.yaml", f"kind: List\nitems:\n  - {JOB}", True),
         ("a.py", "apiVersion: kubeflow.org/v1", False),
         ("a.yaml", "", False),
     ],
