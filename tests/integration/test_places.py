@@ -322,6 +322,36 @@ def test_a_project_that_moves_away_from_its_background_run_takes_it_along(tmp_pa
     assert not (tmp_path / "A").exists()
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_nothing_runs_in_the_place_from_which_a_running_project_moved(tmp_path, replaced):
+    place = Place(tmp_path / "A")
+    one = "touch began; until test -e release; do sleep 0.01; done; echo 1 > out"
+    place.write(
+        {"one": {"command": one, "cache": {"enable": True}}, "two": {"deps": "one", "command": "echo 2 >> ran"}},
+        failure_options={"strategy": "continue"},
+        post_process={"end": {"command": "echo end >> ran"}},
+        cache={"enable": True},
+    )
+    assert place.weft("run", "-d", "run.yaml")[0] == 0
+    until((place.folder / "began").exists)
+    other = place.moved(tmp_path / "B")
+    if replaced:
+        place.folder.mkdir()
+    (other.folder / "release").touch()
+    until(lambda: other.listed() == {RUN: "failed"})
+    run = json.loads(other.weft("show", "1", "--json")[1])["run"]
+    assert {step["name"]: step["state"] for step in run["steps"]} == {
+        "one": "succeeded",
+        "two": "failed",
+        "end": "failed",
+    }
+    assert [step["message"].count("was moved or deleted") for step in run["steps"]] == [0, 1, 1]
+    until(lambda: not other.weft("resume", "1")[0])
+    assert other.ran() == ["2", "end"]
+    assert place.folder.exists() == replaced
+    assert not replaced or not list(place.folder.iterdir())
+
+
 def works(*words: object) -> bool:
     return subprocess.run([*map(str, words)], capture_output=True, check=False).returncode == 0
 

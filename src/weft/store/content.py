@@ -350,8 +350,9 @@ class ContentStore:
         if self._made:
             return
         try:
-            for name in ("objects", "drafts"):
-                (self.folder / name).mkdir(parents=True, exist_ok=True)
+            # Not the folder above `.pipeline`: a project that is gone was moved.
+            for folder in (self.folder.parent, self.folder, self.folder / "objects", self.folder / "drafts"):
+                folder.mkdir(exist_ok=True)
             self._join()
         except OSError as error:
             raise _os_error(f"the store of the cache, {self.folder}, cannot be made", error) from None

@@ -180,6 +180,7 @@ class Database:
         if isinstance(path_or_url, Path) or "://" not in path_or_url:
             self.file = Path(path_or_url).absolute()
             self.where = str(self.file)
+            self._had_folder = self.file.parent.is_dir()
             self._lock_path = self.file.with_name(lock_name)
             weakref.finalize(self, _close_unused, self._writers, self._lock_path)
         else:
@@ -445,8 +446,9 @@ class Database:
             return
         path = self._lock_path
         try:
-            if self._known is None and not self._writers:  # a folder that is gone later was moved, with the file
+            if not self._had_folder:  # one that is gone later was moved, with the file
                 self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._had_folder = True
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             found = f"{self.what} in {self.where} cannot be opened: {error.strerror}"

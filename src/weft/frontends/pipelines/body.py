@@ -100,9 +100,8 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     logs, processes = own.pop("logs"), own.pop("processes")
     log, attempt = _log_name(ctx, logs)
     if not ctx.cancelled():
+        _enter_run(processes, name)
         make_room(own["cwd"], outputs, name)
-        if not os.path.isdir(processes):
-            os.makedirs(processes, exist_ok=True)
     if "kind" not in own:
         own["command"] = joined(own["command"], values.of)
     env = _set_environment(own, values)
@@ -403,6 +402,27 @@ def _inherited_here() -> dict[str, str]:
     return _known[1]
 
 
+def _enter_run(processes: str, step: str) -> None:
+    """Make the folder for records of processes, in the folder of the run. TaskError: this was moved or deleted.
+
+    A new folder in its place has none of the files that the step works on, and could make it succeed without them.
+    """
+    try:
+        os.mkdir(processes)
+    except FileNotFoundError:
+        raise _moved(step, f"the folder of its run, {os.path.dirname(processes)},") from None
+    except OSError:  # it exists, or the guardian reports what is wrong with it
+        pass
+
+
+def _moved(step: str, folder: str) -> TaskError:
+    return TaskError(
+        f"step {step} cannot start: {folder} was moved or deleted",
+        task=step,
+        hint="Resume the run where the folder is now: weft resume RUN.",
+    )
+
+
 def make_room(root: str, outputs: Iterable[str], step: str) -> None:
     """Create the parent folder of each output and remove what an earlier attempt left; links on the way are not
     followed.
@@ -420,11 +440,7 @@ def make_room(root: str, outputs: Iterable[str], step: str) -> None:
                 os.close(parent)
         except OSError as error:
             if not os.path.isdir(root):
-                raise TaskError(
-                    f"step {step} cannot start: the folder {root}, in which it works, was moved or deleted",
-                    task=step,
-                    hint="Resume the run where the folder is now: weft resume RUN.",
-                ) from None
+                raise _moved(step, f"the folder {root}, in which it works,") from None
             message = f"step {step} cannot start: no room can be made for its output {output}: {error.strerror}"
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise DiskFullError(message, hint="Free space on this disk.") from None
