@@ -16,7 +16,8 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import pairwise
+from itertools import pairwise, product
+from math import prod
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import Struct, field
@@ -25,7 +26,8 @@ from weft.frontends.pipelines.item_files import ITEM_TEMPLATE, ItemFiles, is_inp
 from weft.frontends.pipelines.item_files import below as _below
 from weft.frontends.pipelines.kinds import load_kind
 from weft.frontends.pipelines.parts import ITEM, Placeholder
-from weft.frontends.pipelines.templates import LOOP_ARGUMENT
+from weft.frontends.pipelines.paths import WORK_DIR
+from weft.frontends.pipelines.templates import LOOP_ARGUMENT, STEP_NAME
 from weft.model.errors import ProgramError
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ _PIECE: Final = re.compile(r"""\\(.)|'([^']*)'|"((?:\\.|[^"\\])*)"|([^\\'"]+)"""
 _PLAIN: Final = re.compile(r"[\w./=:,+-]+")
 _EXPANDED: Final = re.compile(r"[$*?`]|\[.*\]")
 _SUBSTITUTED: Final = re.compile(r"\$\((.+)\)|`(.+)`", re.DOTALL)
+_SUBSTITUTION: Final = re.compile(r"\$\(([^()]+)\)|`([^`]+)`")
+"""A command in a text for which the shell puts its output."""
 _ASSIGNED: Final = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
 _ATTACHED: Final = re.compile(r"-[A-Za-z](.+)|[\w-]+=(.+)", re.DOTALL)
 """The value of an option in the same word: `-fFILE`, `--file=FILE`, `if=FILE`."""
@@ -56,6 +60,9 @@ _WORK_DIR: Final = re.compile(r"\$(?:PWD\b|\{PWD\}|\(\s*pwd\s*\))|`\s*pwd\s*`")
 _TEMPLATE: Final = "{{"
 _VARIABLE: Final = re.compile(r"(?<!\\)\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?-[^{}]*)?\})")
 _SET: Final = re.compile(r"([A-Za-z_]\w*)\+?=|\b(?:for|read|unset)\s+(?:-\w+\s+)*([A-Za-z_]\w*)")
+_LISTED: Final = re.compile(r"\bfor\s+([A-Za-z_]\w*)\s+in((?:[ \t]+[\w./:=,+@%*?-]+)+)\s*[;\n]")
+"""A loop of a shell over words that stand there, its variable and the words."""
+_MOST_TURNS: Final = 100
 _EXPANDABLE: Final = re.compile(r"(?:[\w ./:=,+@%*?-]|\{\{PF_LOOP_ARGUMENT\}\})*")
 """Values of variables that a shell takes as they are, apart from blanks and patterns."""
 _SHELLS: Final = re.compile(r"(?:ba|da|k|z|a)?sh|\.|source|eval")
@@ -159,13 +166,13 @@ _MOST_BYTES: Final = 1 << 20
 class Scripts(Struct):
     """The findings of a scan: absolute paths of files, and commands whose script is not known.
 
-    `mentioned` maps paths that a script names in its text to the script: the step may read them. `by_item` are the
+    `mentioned` are paths that programs name in their texts: the step may read them. `by_item` are the
     words that name files by the item of a loop, None without any.
     """
 
     files: dict[str, None] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
-    mentioned: dict[str, str] = field(default_factory=dict)
+    mentioned: dict[str, None] = field(default_factory=dict)
     by_item: ItemFiles | None = None
 
 
@@ -210,6 +217,7 @@ def scripts_of(step: ResolvedStep, folder: str = "", *, mentions: bool = False) 
             scan.found.unknown.append(written)
         else:
             scan.found.files[path] = None
+    scan.found.unknown = list(dict.fromkeys(scan.found.unknown))
     scan.found.by_item = scan.item_files()
     if mentions:
         scan.mention()
@@ -236,6 +244,8 @@ class _Scan:
         }
         """The folders in which programs and modules are found, as far as the step names them; "$" if not known."""
         self._lists: set[str] = set()
+        self._programs: list[str] = []
+        """Texts of Python in the command itself."""
         self._started_in: dict[str, None] = {}
         self._variables = _variables(step)
         self._by_item: dict[tuple[str, str], bool] = {}
@@ -248,9 +258,14 @@ class _Scan:
     def read(self, text: str, folder: str) -> None:
         """Add the scripts of a text for a shell that starts in a folder."""
         variables = self._variables
-        own = {name for pair in _SET.findall(text) for name in pair}
-        self._variables = {name: value for name, value in variables.items() if name not in own}
-        self._read(_VARIABLE.sub(self._value, _WORK_DIR.sub(".", text)), folder)
+        own = [name for pair in _SET.findall(text) for name in pair if name]
+        known = {name: value for name, value in variables.items() if name not in own}
+        loops = {name: words.split() for name, words in _LISTED.findall(text) if own.count(name) == 1}
+        if prod(map(len, loops.values())) > _MOST_TURNS:
+            loops = {}
+        for turn in product(*loops.values()):
+            self._variables = {**known, **dict(zip(loops, turn, strict=True))}
+            self._read(_VARIABLE.sub(self._value, _WORK_DIR.sub(".", text)), folder)
         self._variables = variables
 
     def _value(self, variable: re.Match[str]) -> str:
@@ -277,14 +292,15 @@ class _Scan:
 
     def mention(self) -> None:
         """Note the paths of the project that Python scripts and lists for `xargs` name, beside those that count."""
-        counted = [*self.found.files, *self.made]
+        names = [name for text in self._programs for name in _LITERAL.findall(text)]
         for script in [path for path in self.found.files if path in self._lists or path.endswith(".py")]:
             with suppress(OSError), open(script, "rb") as file:
                 text = file.read(_MOST_BYTES).decode(errors="replace")
-                names = text.split() if script in self._lists else [found[1] for found in _LITERAL.finditer(text)]
-                for path in (_below(folder, name) for name in dict.fromkeys(names) for folder in self._started_in):
-                    if self._is_of_project(path) and not any(f"{path}/".startswith(f"{one}/") for one in counted):
-                        self.found.mentioned[path] = script
+                names += text.split() if script in self._lists else _LITERAL.findall(text)
+        counted = [*self.found.files, *self.made]
+        for path in (_below(folder, name) for name in dict.fromkeys(names) for folder in self._started_in):
+            if self._is_of_project(path) and not any(f"{path}/".startswith(f"{one}/") for one in counted):
+                self.found.mentioned[path] = None
 
     def _read(self, text: str, folder: str) -> None:
         self._started_in[folder] = None
@@ -373,7 +389,8 @@ class _Scan:
         words = [word for before, word in pairwise([_Word("", ""), *words]) if before.text not in _WRITTEN]
         for word in words if command.stdin is None else (*words, command.stdin):
             attached = _ATTACHED.fullmatch(word.text or "")
-            for text in (word.text, attached and (attached[1] or attached[2])):
+            given = (word.text or "", (attached[1] or attached[2]) if attached else "")
+            for text in dict.fromkeys((*given, *",".join(given).split(","))):
                 if text and _has_item(text):
                     self._by_item.setdefault((folder, text), False)
                 path = _below(folder, self._mounted(text)) if text else ""
@@ -477,6 +494,7 @@ class _Scan:
     def _text(self, text: str, folder: str, *, shell: bool, python: bool) -> None:
         """Add what a program names that stands in the command itself."""
         if python:
+            self._programs.append(text)
             self._imports("", text, folder, "__main__")
         elif shell:
             self.read(text, folder)
@@ -557,6 +575,8 @@ def _variables(step: ResolvedStep) -> dict[str, str]:
     """Return the variables of a step whose values stand for themselves in a command."""
     known = {name: value for name, value in _declared(step).items() if _EXPANDABLE.fullmatch(value)}
     known |= {LOOP_ARGUMENT: ITEM_TEMPLATE} if step.loops else {}
+    system = {name: step.env.get(name) for name in (STEP_NAME, WORK_DIR)}
+    known |= {name: text for name, text in system.items() if isinstance(text, str) and _EXPANDABLE.fullmatch(text)}
     return {name: value for name, value in known.items() if name not in ("PATH", "PYTHONPATH")}
 
 
@@ -575,7 +595,7 @@ def _commands(text: str) -> Iterator[_Command]:
         at = match.end()
         kind = match.lastgroup
         if match["here"]:
-            ends.append(match["end"])
+            ends.append((match["end"], not match["quote"]))
         elif match["redirect"]:
             redirect = match["redirect"]
         elif kind == "word":
@@ -594,8 +614,11 @@ def _commands(text: str) -> Iterator[_Command]:
         elif kind in ("operator", "other"):
             here = at
             while ends and "\n" in match.group():
-                found = re.compile(rf"^\t*{re.escape(ends.pop(0))}$", re.MULTILINE).search(text, at)
-                at = len(text) if found is None else found.end()
+                end, is_expanded = ends.pop(0)
+                found = re.compile(rf"^\t*{re.escape(end)}$", re.MULTILINE).search(text, at)
+                begin, at = at, len(text) if found is None else found.end()
+                for inner in _SUBSTITUTION.findall(text[begin:at]) if is_expanded else ():
+                    yield from _commands("".join(inner))
             depth += match.group().count("(") - match.group().count(")")
             if depth >= 0:
                 yield _Command(words, stdin, given or text[here:at], piped, made)

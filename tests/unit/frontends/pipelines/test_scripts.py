@@ -56,6 +56,16 @@ RUN = {"run.sh", "lib/deep.py"}
     ("command", "files"),
     [
         ("python train.py", TRAIN),
+        ("cat $PF_WORK_DIR/p.awk ${PF_WORK_DIR}/x.pl > $PF_STEP_NAME.txt", {"p.awk", "x.pl"}),
+        ("cd lib && cat $PF_WORK_DIR/p.awk", {"p.awk"}),
+        ("for x in p y; do cat $x.awk; done", {"p.awk"}),
+        (
+            "for x in p.awk x.pl\ndo\n  for y in late other; do python $y.py; cat $x; done\ndone",
+            {"p.awk", "x.pl", "late.py", "other.py"},
+        ),
+        ("tool --files=p.awk,x.pl late.py,other.py", {"p.awk", "x.pl", "late.py", "other.py"}),
+        ("cat > {{PF_STEP_NAME}} <<X\na $(cat p.awk) b `cat x.pl` $(sh run.sh)\nX", {"p.awk", "x.pl", *RUN}),
+        ("cat <<'X'\n$(cat p.awk)\nX", set()),
         ("python3.11 -u -W ignore train.py --epochs 3 other.py", {*TRAIN, "other.py"}),
         ("/opt/conda/bin/python ./train.py", TRAIN),
         ("FOO=1 env BAR=2 nohup timeout 5 python train.py > log.txt 2>&1 &", TRAIN),
@@ -158,6 +168,11 @@ def test_what_a_command_runs_is_found(tmp_path, command, files):
 )
 def test_what_is_known_only_later_is_told(tmp_path, command, said):
     assert scripts(tmp_path, command, loop_argument="[a.py]").unknown == [said]
+
+
+def test_a_program_in_a_loop_over_words_is_known(tmp_path):
+    found = scripts(tmp_path, "for x in late other; do python $x.py $MORE; done; for z in $(ls); do python $z; done")
+    assert found.unknown == ["python $z"]
 
 
 @pytest.mark.parametrize(
