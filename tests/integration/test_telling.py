@@ -439,3 +439,5 @@ def test_the_next_commands_name_the_log_of_the_step_that_was_interrupted(place, 
         process.kill()
         process.communicate()
     assert f"weft logs {RUN}/first\n" in place.weft("watch", RUN)[1]
+    assert ("at least" in place.weft("show", RUN)[1]) == kills, "a suspended run has ended its steps"
+    assert ("at least" in place.weft("show", f"{RUN}/first")[1]) == kills

@@ -34,6 +34,7 @@ def ls(
 ) -> None:
     """List the runs, newest first."""
     from weft.cli.tables import state_text
+    from weft.runs.records import INTERRUPTED
 
     service = service_of(context, where)
     rows, total = service.list_runs(state=state, name=name, number=number)
@@ -56,7 +57,7 @@ def ls(
                 *([_conditions(jobs[row.id])] if of_jobs else []),
                 one_line(row.name, 40),
                 moment(row.started_at or row.created_at or None),
-                took(row.started_at, row.ended_at, row.state, now, row.paused_s),
+                took(row.started_at, row.ended_at, row.state, now, row.paused_s, open_end=row.state == INTERRUPTED),
                 one_line(row.user, 20),
             )
             for row in rows
@@ -102,6 +103,7 @@ def show(
         print_json(context.out, "weft.run/1", run=run_document(found))
         return
     from weft.cli.tables import state_text
+    from weft.runs.records import INTERRUPTED
 
     now = context.clock.wall()
     outputs = list(found.outputs.items())
@@ -112,7 +114,10 @@ def show(
         ("file", short_path(found.file, context.cwd) if found.file else ""),
         ("user", one_line(f"{found.user}@{found.host}" if found.host else found.user)),
         ("started", moment(found.started)),
-        ("time", took(found.started, found.ended, found.state, now, found.paused_s)),
+        (
+            "time",
+            took(found.started, found.ended, found.state, now, found.paused_s, open_end=found.state == INTERRUPTED),
+        ),
         ("parameters", one_line(", ".join(f"{k}={v}" for k, v in found.parameters.items()), 500)),
         ("error", f"{found.error_code} {one_line(found.message, 500)}" if found.error_code else ""),
         ("folder", short_path(found.folder, context.cwd)),

@@ -247,7 +247,11 @@ def _print_result(context: CommandContext, found: RunRecord, result: RunResult) 
 def _print_summary(context: CommandContext, found: RunRecord, result: RunResult, where: str) -> None:
     out, cwd = context.out, context.cwd
     print_steps(context, found)
-    time = "" if found.ended is None else took(found.started, found.ended, found.state, found.ended, found.paused_s)
+    time = (
+        ""
+        if found.ended is None
+        else took(found.started, found.ended, found.state, found.ended, found.paused_s, open_end=False)
+    )
     out.write(f"\n{result.run_id} {result.state}{f' in {time}' if time else ''}\n")
     if result.error is not None:
         context.say(f"error {result.error.code}: {clean(result.error.message)}")

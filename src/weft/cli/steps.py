@@ -62,7 +62,14 @@ def print_steps(context: CommandContext, found: RunRecord) -> None:
             (
                 "  " * depth + one_line(step.name, 60),
                 state_text(step.state, context.out),
-                took(step.started, step.ended, step.state, now, getattr(step, "paused_s", 0.0)),
+                took(
+                    step.started,
+                    step.ended,
+                    step.state,
+                    now,
+                    getattr(step, "paused_s", 0.0),
+                    open_end=step.open_end,
+                ),
                 _remark(step) or jobs.get(step.name, ""),
             )
             for depth, step in _rows(found)
@@ -131,17 +138,19 @@ def _remark(step: StepRecord | ItemRecord) -> str:
     return ": ".join(parts)
 
 
-def took(started: float | None, ended: float | None, state: str, now: float, paused_s: float = 0.0) -> str:
+def took(
+    started: float | None, ended: float | None, state: str, now: float, paused_s: float = 0.0, *, open_end: bool
+) -> str:
     """Return the duration until the end or until now, without pauses; empty if it is not known.
 
-    An interrupted step may have run longer than its last sign of life.
+    With an open end it may have taken longer, than until the last sign of life of a killed owner.
     """
-    from weft.runs.records import ACTIVE, INTERRUPTED
+    from weft.runs.records import ACTIVE
 
     if started is None or (ended is None and state not in ACTIVE):
         return ""
     time = duration((now if ended is None else ended) - started - paused_s)
-    return f"at least {time}" if state == INTERRUPTED else time
+    return f"at least {time}" if open_end else time
 
 
 def show_step(
@@ -185,7 +194,7 @@ def show_step(
         ("step", one_line(part.name)),
         ("state", state_text(part.state, context.out)),
         ("started", moment(part.started)),
-        ("time", took(part.started, part.ended, part.state, now)),
+        ("time", took(part.started, part.ended, part.state, now, open_end=part.open_end)),
         ("attempts", str(part.attempts) if part.attempts > 1 else ""),
         ("exit code", "" if part.exit is None else str(part.exit)),
         ("items", _remark(step) if loop else ""),
@@ -202,7 +211,12 @@ def show_step(
         other = ItemRecord(state="cancelled") if step.state in _ENDED_EARLY else ItemRecord()
         items = [(loop_item(step.name, n), step.items.get(n, other)) for n in range(step.width or 0)]
         rows = [
-            (item, state_text(i.state, context.out), took(i.started, i.ended, i.state, now), _remark(i))
+            (
+                item,
+                state_text(i.state, context.out),
+                took(i.started, i.ended, i.state, now, open_end=i.open_end),
+                _remark(i),
+            )
             for item, i in items
         ]
         print_table(out, ("ITEM", "STATE", "TIME", "MESSAGE"), rows)

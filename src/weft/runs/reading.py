@@ -44,6 +44,7 @@ class ItemRecord(Struct, kw_only=True):
     state: str = "pending"
     started: float | None = None
     ended: float | None = None
+    open_end: bool = False
     attempts: int = 0
     exit: int | None = None
     message: str = ""
@@ -54,7 +55,8 @@ class StepRecord(Struct, kw_only=True):
     """The current state of one step. Times are in seconds since 1970; `attempts` counts those that began.
 
     If several owners of the run have run the step, `started` is its start under the last of them. `paused_s` is the
-    time without an owner between start and end; only dags have one.
+    time without an owner between start and end; only dags have one. With `open_end` it may have run longer than until
+    `ended`, because its owner was killed.
 
     `items` are the items of a loop that have begun, by number; `width` is the number of all items. `outputs` are those
     that are not in the description of the run.
@@ -66,6 +68,7 @@ class StepRecord(Struct, kw_only=True):
     state: str = "pending"
     started: float | None = None
     ended: float | None = None
+    open_end: bool = False
     attempts: int = 0
     exit: int | None = None
     message: str = ""
@@ -244,7 +247,7 @@ def read_run(folder: Path, *, alive: bool | None = None) -> RunRecord:
             parts: list[StepRecord | ItemRecord] = [step, *step.items.values()]
             for part in parts:
                 if part.started is not None and part.ended is None:
-                    part.state, part.ended = INTERRUPTED, run.ended
+                    part.state, part.ended, part.open_end = INTERRUPTED, run.ended, run.state == INTERRUPTED
     for step in steps.values():
         if step.state == "pending" and step.items:
             step.state = _state_of(step.items.values())

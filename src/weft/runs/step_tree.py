@@ -61,6 +61,7 @@ def _dag(
         state=state,
         started=began,
         ended=ended,
+        open_end=any(part.open_end for part in parts),
         paused_s=0.0 if began is None else _paused(pauses, began, math.inf if ended is None else ended),
         message=_reason(name, parts) if state in ("skipped", "cancelled") else "" if own is None else own.message,
     )
