@@ -297,6 +297,19 @@ def test_a_dag_is_no_step(place):
         assert (code, err) == (4, f"error WEFT300: dag of {RUN} is a dag\n  Its steps: dag.in\n")
 
 
+def test_a_dag_that_loops_over_an_artifact_is_no_step(place):
+    made = {"command": "echo [1,2] > {{out}}", "artifacts": {"output": ["out"]}}
+    each = {"deps": "made", "artifacts": {"input": {"list": "{{made.out}}"}}, "loop_argument": "{{list}}"}
+    place.write({"made": made, "each": {**each, "entry_points": {"in": {"command": "echo said"}}}})
+    assert place.weft("run", "run.yaml")[0] == 0
+    for command in ("logs", "story", "why"):
+        for name in ("each", "each-1"):
+            code, _, err = place.weft(command, f"{RUN}/{name}")
+            assert (code, err) == (4, f"error WEFT300: {name} of {RUN} is a dag\n  Its steps: {name}.in\n")
+    code, _, err = place.weft("logs", f"{RUN}/each-2")
+    assert (code, err) == (4, f"error WEFT300: each of {RUN} has no item 2\n  See: weft show {RUN}\n")
+
+
 def test_a_dag_is_shown_with_its_steps(place):
     steps = {"dag": {"entry_points": {"in": {"command": "true"}}}, "other": {"command": "true"}}
     place.write(steps)

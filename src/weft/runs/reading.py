@@ -122,13 +122,16 @@ class RunRecord(Struct, kw_only=True):
         for step in self.steps:
             if step.name == name:
                 return step
-        if inside := self.dag(name):
-            listed = ", ".join(step.name for step in inside[:20])
-            raise NotFoundError(f"{name} of {self.id} is a dag", hint=f"Its steps: {listed}")
+        self._refuse_dag(name)
         raise NotFoundError(
             f"{self.id} has no step {name!r}",
             hint=f"It has: {', '.join(step.name for step in self.steps[:20]) or 'none yet'}",
         )
+
+    def _refuse_dag(self, name: str) -> None:
+        if inside := self.dag(name):
+            listed = ", ".join(step.name for step in inside[:20])
+            raise NotFoundError(f"{name} of {self.id} is a dag", hint=f"Its steps: {listed}")
 
     def dag(self, name: str) -> list[StepRecord]:
         """Return the steps inside a dag; [] if no dag has this name."""
@@ -137,8 +140,10 @@ class RunRecord(Struct, kw_only=True):
     def task(self, name: str) -> tuple[StepRecord, int | None]:
         """Return a step and the number of the named item (`step-2` or `step[2]`), None for the whole step.
 
-        NotFoundError: the run has no such step, or the step has no such item.
+        NotFoundError: the run has no such step, it is a dag with steps, or the step has no such item.
         """
+        if not (self.of_jobs or self.of_session):  # also one that loops, which has a record for the list that it reads
+            self._refuse_dag(name)
         if any(step.name == name for step in self.steps):
             return self.step(name), None
         if self.of_jobs:
@@ -153,7 +158,7 @@ class RunRecord(Struct, kw_only=True):
             step.width or not self.of_session
         ):  # the records of a session have widths only at the end
             last = f" to {item_name(step.name, width - 1)}" if width > 1 else ""
-            hint = f"It has {width}: {step.name}{last}"
+            hint = f"See: weft show {self.id}" if self.dag(step.name) else f"It has {width}: {step.name}{last}"
             raise NotFoundError(f"{step.name} of {self.id} has no item {number}", hint=hint)
         return step, number
 
