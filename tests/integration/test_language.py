@@ -153,6 +153,7 @@ class TestDecidedInTheRun:
         result = place.run()
         assert result.state == "failed"
         assert said in str(result.error)
+        assert "use: use " not in str(result.error), "its name stands there once"
         assert place.states() == {"make": "succeeded", "use": "failed", "after": "cancelled"}
         assert said in read_run(result.folder).step("use").message
 

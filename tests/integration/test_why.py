@@ -19,7 +19,8 @@ def place(tmp_path) -> Project:
 HOLD = "touch began; until test -e go; do sleep 0.02; done"
 
 
-def test_a_run_and_what_a_killed_one_waited_for(place):
+@pytest.mark.parametrize("kills", [True, False])
+def test_a_run_and_what_a_killed_or_suspended_one_waited_for(place, kills):
     place.write({"long": {"command": HOLD}, "next": {"command": "true", "deps": "long"}})
     process = place.start()
     try:
@@ -31,12 +32,18 @@ def test_a_run_and_what_a_killed_one_waited_for(place):
         assert (wait["kind"], wait["subject"], wait["n"]) == ("inputs", "next", 1)
         code, told, _ = place.weft("why", f"{RUN}/long")
         assert (code, told.splitlines()[0][:5]) == (0, "long ")
+        if not kills:
+            assert place.weft("suspend", RUN, "--now")[0] == 0
+            process.communicate(timeout=DEADLINE_S)
     finally:
         process.kill()
         process.communicate()
     until(lambda: not owned(place.folder_of()))
     code, told, err = place.weft("why", f"{RUN}/next")
     assert (code, told) == (0, "next: waits for the end of long (0 of 1 task finished)\n"), err
+    code, told, err = place.weft("why", RUN)
+    assert code == 0, err
+    assert "next: waits for the end of long (0 of 1 task finished)\n" in told
 
 
 def test_a_run_that_waits_for_the_slots_and_the_result_of_another_run(place):

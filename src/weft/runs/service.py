@@ -22,7 +22,7 @@ from weft.runs.listing import (
     split_target,
 )
 from weft.runs.reading import TRAINING, conditions_of, read_run
-from weft.runs.records import RUN_STATES
+from weft.runs.records import INTERRUPTED, RUN_STATES, SUSPENDED
 from weft.runs.verbs import VERBS
 from weft.runtime.clock import RealClock
 from weft.store.state import owned, read_description
@@ -318,8 +318,9 @@ class RunService:
 
             return reasons_of_jobs(run, name.step, self)
         if not name.step:
-            if run.ended is not None:
-                raise UsageError(f"{target} is a run, not a step", hint=f"Write: weft why {target}/STEP")
+            if run.ended is not None and run.state not in (INTERRUPTED, SUSPENDED):
+                message = f"{target} is a run that has ended, in which nothing waits"
+                raise UsageError(message, hint=f"Write: weft why {target}/STEP")
             from weft.engine.waiting import HELD
             from weft.runs.explaining import waits_within
 

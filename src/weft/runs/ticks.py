@@ -378,7 +378,7 @@ class RecordMaker:
         if task:
             vertex, index, _ = parse_task(task)
             name = self._item(vertex, index or 0) if self._per_item else task
-            message = message if message.startswith(f"step {name} ") else f"{name}: {message}"
+            message = message if message.startswith((f"step {name} ", f"{name} ")) else f"{name}: {message}"
         count = len(self._failed)
         if count < 2:
             return message

@@ -180,7 +180,7 @@ def test_a_run_of_records_alone_is_explained_by_them(root, service):
 
 def test_why_needs_a_step(root, service):
     make_run(root, 1)
-    with pytest.raises(UsageError, match="is a run, not a step"):
+    with pytest.raises(UsageError, match="is a run that has ended"):
         service.why("1")
     assert service.why("1/a").lines() == ["a: it runs in every run, because its cache is not enabled"]
 
