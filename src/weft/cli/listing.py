@@ -14,6 +14,7 @@ from weft.cli.arguments import (
 from weft.cli.parsing import CommandParameter
 from weft.cli.steps import MOST_OUTPUTS, in_python, more_outputs, print_steps, run_document, took
 from weft.cli.tables import clean, iso, moment, one_line, output_path, print_json, print_table, short_path
+from weft.model.errors import UsageError
 from weft.model.records import as_dict
 
 if TYPE_CHECKING:
@@ -88,7 +89,12 @@ def show(
     """Show one run, or one step of it: times, parameters, outputs and paths of logs."""
     from weft.runs.listing import split_target
 
-    name, step, _ = split_target(target)
+    name, step, attempt = split_target(target)
+    if attempt is not None:
+        raise UsageError(
+            f"{target} is one attempt, and `show` has a step with all of them",
+            hint=f"Write: weft show {name}/{step}. Of one attempt there are: weft logs {target}, weft story {target}",
+        )
     service = service_of(context, where)
     found = service.show(name)
     if step:

@@ -325,6 +325,13 @@ def test_an_attempt_that_is_not_there_has_no_history(weft, verb):
     assert (weft.out, "run-000001/train has no attempt 9" in weft.err) == ("", True)
 
 
+def test_show_has_a_step_with_all_its_attempts(weft):
+    weft("run", "run.yaml")
+    assert weft("show", "1/train@0") == 2
+    assert "1/train@0 is one attempt" in weft.err
+    assert "weft show 1/train. " in weft.err
+
+
 def test_the_latest_attempt_is_printed_unless_one_is_named(weft, tmp_path):
     weft("run", "run.yaml")
     (tmp_path / ".weft/runs/run-000001/logs/train.1.log").write_text("second\n")
