@@ -352,6 +352,20 @@ def test_nothing_runs_in_the_place_from_which_a_running_project_moved(tmp_path, 
     assert not replaced or not list(place.folder.iterdir())
 
 
+@pytest.mark.parametrize("ends", [0, 1])
+def test_a_run_whose_project_moves_away_tells_its_own_end(tmp_path, ends):
+    place = Place(tmp_path / "A")
+    place.write({"one": {"command": f"touch began; until test -e release; do sleep 0.01; done; exit {ends}"}})
+    process = place.start()
+    until((place.folder / "began").exists)
+    other = place.moved(tmp_path / "B")
+    (other.folder / "release").touch()
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, out) == (ends, f"{RUN}\n"), err
+    assert f"{RUN} has {'failed' if ends else 'succeeded'}; its folder was moved" in err
+    assert ("WEFT501: step one ended with exit code 1" in err) == bool(ends)
+
+
 def works(*words: object) -> bool:
     return subprocess.run([*map(str, words)], capture_output=True, check=False).returncode == 0
 

@@ -27,7 +27,7 @@ from weft.cli.parsing import CommandParameter
 from weft.cli.planning import print_plan, warn
 from weft.cli.steps import MOST_OUTPUTS, in_python, more_outputs, print_next, print_steps, run_document, took
 from weft.cli.tables import clean, print_json, short_path
-from weft.model.errors import ConflictError, ForbiddenError, RunCancelledError
+from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, RunCancelledError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -210,20 +210,30 @@ def _report(
     """Print the end of a run and return the exit code, which is valid even if the reader of stdout has gone."""
     code = _exit_code(result)
     try:
-        if as_json:
-            _print_result(context, service.show(result.run_id), result)
-        elif settings.quiet:
+        found = None if settings.quiet and not as_json else _record_of(context, service, result)
+        if found is None:
             context.out.write(result.run_id + "\n")
             if result.error is not None:
                 context.say(f"error {result.error.code}: {clean(str(result.error))}")
+        elif as_json:
+            _print_result(context, found, result)
         else:
-            _print_summary(context, service.show(result.run_id), result, _where(context, settings, base))
+            _print_summary(context, found, result, _where(context, settings, base))
         context.out.flush()
     except BrokenPipeError:
         if not code:
             raise
         drop_output()
     return code
+
+
+def _record_of(context: CommandContext, service: RunService, result: RunResult) -> RunRecord | None:
+    """Return the record of a run that has ended here, None if its folder was moved meanwhile."""
+    try:
+        return service.show(result.run_id)
+    except NotFoundError:
+        context.say(f"note: {result.run_id} has {result.state}; its folder was moved or deleted while it ran")
+        return None
 
 
 def _exit_code(result: RunResult) -> int:
