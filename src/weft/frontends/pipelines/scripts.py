@@ -101,6 +101,8 @@ _BEFORE: Final = frozenset(
 """Words that are followed by a command."""
 _TESTS: Final = frozenset({"[", "test"})
 """Programs whose files count by their existence alone, which the step may change."""
+_LISTED_FILES: Final = ("done", "xargs")
+"""Words whose standard input may be a list of files: `done` ends a loop that reads lines."""
 _TEXT_TOOLS: Final = frozenset({"echo", "printf", "grep", "which", "type"})
 """Programs for which the name of an interpreter is a text like any other."""
 _BUILTINS: Final = frozenset(
@@ -310,7 +312,7 @@ class _Scan:
                     self.read("".join(inner), folder)
             self.made.update(_below(folder, self._mounted(word.text)) for word in command.made if word.text)
             words = _program(command.words)
-            if command.stdin is not None and any(word.text == "xargs" for word in command.words):
+            if command.stdin is not None and any(word.text in _LISTED_FILES for word in command.words):
                 self._lists.add(_below(folder, self._mounted(command.stdin.text or "")))
             before = self._folders
             self._assign(command.words, folder)

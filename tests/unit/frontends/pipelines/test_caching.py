@@ -42,6 +42,8 @@ def static(**step) -> str:
     ("command", "cache", "said"),
     [
         ("xargs cat < list.txt", "{enable: true}", ["data/a"]),
+        ("while read f; do cat $f; done < list.txt", "{enable: true}", ["data/a"]),
+        ("python3 -c \"print(open(''data/a'').read())\"", "{enable: true}", ["data/a"]),
         ("python3 read.py", "{enable: true}", ["data/a"]),
         ("python3 read.py data/a", "{enable: true}", []),
         ("python3 read.py data", "{enable: true}", []),
