@@ -160,6 +160,8 @@ class _Reader:
         wanted = TRAINER if kind == "TrainJob" or version.startswith("trainer.") else KUBEFLOW
         if kind in KINDS:
             hint = f"write apiVersion: {wanted}"
+            if surplus := _further_fields(document, kind):
+                hint += f", and leave out {', '.join(surplus)}, which it does not have"
             self.problems.add(document.entries["apiVersion"].mark, "apiVersion", f"{show(version)} is not read", hint)
             return
         kinds = (*KINDS, *RUNTIME_KINDS)
@@ -296,6 +298,15 @@ def _keep(kept: dict[str, KeyValues], one: KeyValues) -> None:
 def _word(document: yaml.Mapping, key: str) -> str:
     node = document.entries.get(key)
     return node.text if isinstance(node, yaml.Scalar) and isinstance(node.value, str) else ""
+
+
+def _further_fields(document: yaml.Mapping, kind: str) -> list[str]:
+    """Return the fields of the spec that only another version of a kind has."""
+    spec, form = document.entries.get("spec"), shapes.SPECS.get(kind)
+    if not isinstance(spec, yaml.Mapping) or form is None:
+        return []
+    known = form.understood | form.unsupported.keys() | form.elsewhere.keys()
+    return [f"spec.{key}" for key in spec.entries if key not in known]
 
 
 def _name(document: yaml.Mapping) -> str:

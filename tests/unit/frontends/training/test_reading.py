@@ -413,6 +413,25 @@ def test_names_of_one_run_count_for_all_namespaces_and_kinds_of_jobs(text, line,
     assert "rename one" in str(caught.value)
 
 
+def test_fields_of_another_version_of_a_kind_are_named_in_the_hint():
+    text = """apiVersion: kubeflow.org/v2beta1
+kind: MPIJob
+metadata: {name: pi}
+spec:
+  slotsPerWorker: 1
+  sshAuthMountPath: /home/mpiuser/.ssh
+  mpiImplementation: OpenMPI
+  runPolicy: {cleanPodPolicy: Running}
+  mpiReplicaSpecs: {}
+"""
+    with pytest.raises(JobFileError) as caught:
+        read_text(text, "f.yaml")
+    told = str(caught.value)
+    assert "`kubeflow.org/v2beta1` is not read" in told
+    assert "write apiVersion: kubeflow.org/v1, and leave out spec.sshAuthMountPath, spec.mpiImplementation" in told
+    assert "slotsPerWorker" not in told
+
+
 def test_config_maps_of_two_namespaces_do_not_replace_each_other():
     one = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, namespace: NAME}\ndata: {a: NAME}\n---\n"
     with pytest.raises(JobFileError, match="there is a ConfigMap `c` already"):
