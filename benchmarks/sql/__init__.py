@@ -6,6 +6,12 @@ from benchmarks.harness import Side, Spec
 
 OURS = "benchmarks.sql.ours"
 DUCKDB = "benchmarks.sql.peer_duckdb"
+DYNAMIC = "benchmarks.sql.dynamic"
+
+
+def _speedup(name: str, case: str, about: str) -> Spec:
+    return Spec(name, "times", Side("weft", DYNAMIC, case), 3.0, about, figure="times", at_least=True)
+
 
 SPECS = (
     Spec(
@@ -48,5 +54,23 @@ SPECS = (
         "What a query of a table with 1,000 rows takes beyond its time in DuckDB, median of 50.",
         scale=1e3,
         scaled_by="python",
+    ),
+    _speedup(
+        "skew_join_speedup",
+        "skewed",
+        "A join in stages where one key has half of the 4,000,000 rows, on two worker processes: the time of the plan "
+        "that gives each partition to one task, over that of the plan that follows the measured bytes.",
+    ),
+    _speedup(
+        "conditional_join_speedup",
+        "conditional",
+        "A join with a side that a filter leaves small: the time of the plan that exchanges both sides, over that of "
+        "the plan that measures first.",
+    ),
+    _speedup(
+        "pruned_join_speedup",
+        "pruned",
+        "A join of 1,000 files of 20,000 rows with three keys: the time of the plan that reads all of them, over that "
+        "of the plan that leaves files out by the measured keys.",
     ),
 )
