@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 import weft
+from tests.properties.oracle import Oracle, OracleFaultError
 from tests.properties.queries import make_tables, random_query
 from weft.frontends.sql import stages
 from weft.model.errors import WeftError
@@ -35,19 +36,10 @@ class Pair:
 
     def __init__(self, folder, rng, **options):
         self.context = weft.SqlContext(mode="stages", **options)
-        self.tables = make_tables(folder, rng)
-        for name, paths in self.tables.items():
+        tables = make_tables(folder, rng)
+        for name, paths in tables.items():
             self.context.register(name, paths)
-        self.oracle = self._opened()
-
-    def _opened(self):
-        oracle = duckdb.connect(config={"threads": 1, "arrow_lossless_conversion": True})
-        # DuckDB 1.5 loses NULLs that IS NOT DISTINCT FROM joins, if it filters one side by what the other has.
-        oracle.execute("SET disabled_optimizers = 'join_filter_pushdown'")
-        for name, paths in self.tables.items():
-            # Without the option DuckDB drops rows with NaN by the bounds of files, which leave NaN out.
-            oracle.execute(f"CREATE VIEW {name} AS FROM read_parquet({paths}, can_have_nan = true)")
-        return oracle
+        self.oracle = Oracle(tables)
 
     def close(self):
         self.oracle.close()
@@ -56,10 +48,8 @@ class Pair:
     def check(self, made):
         """Return why the query ran whole, "" for stages; AssertionError: its answer is another."""
         try:
-            wanted = self.oracle.execute(made.text).to_arrow_table()
-        except duckdb.InternalException:  # a fault of DuckDB, after which the database refuses all queries
-            self.oracle.close()
-            self.oracle = self._opened()
+            wanted = self.oracle.rows(made.text)
+        except OracleFaultError:  # the same fault would end this process
             return "error"
         except duckdb.Error as error:
             wanted = error
