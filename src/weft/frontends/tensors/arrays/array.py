@@ -67,7 +67,7 @@ class Tensor(Methods, Expressed):
         self._order = order
         self._value: Any = None
         self._version = 0  # the number of assignments to this array
-        self._base: views.Shared[Tensor] | None = None  # the elements that this array shares with others
+        self._base: views.SharedElements[Tensor] | None = None  # the elements that this array shares with others
         self._memory: NumpyArray | None = None  # the strides of an array that was a view, without memory
         self._steps: views.Steps = ()  # from the root of these to this array
         self._base_version = 0  # the version of the root at the last update
@@ -86,7 +86,7 @@ class Tensor(Methods, Expressed):
             base.release()
         return self._own
 
-    def _current_base(self) -> views.Shared[Tensor] | None:
+    def _current_base(self) -> views.SharedElements[Tensor] | None:
         """Return the elements that this array shares with others, if any."""
         base = self._base
         if base is not None and not self._confirmed and base.root._version != self._base_version:
@@ -104,12 +104,12 @@ class Tensor(Methods, Expressed):
                 self._memory = base.memory(self._steps)
             self._base = None
 
-    def _shared(self) -> views.Shared[Tensor]:
+    def _shared(self) -> views.SharedElements[Tensor]:
         """Return the elements of this array as what views share with it."""
         self._node  # noqa: B018 - a view whose elements are no view of these becomes an array of its own
         base = self._base
         if base is None:
-            base = self._base = views.Shared(Tensor(self._own, self._order), self._memory)
+            base = self._base = views.SharedElements(Tensor(self._own, self._order), self._memory)
             self._steps, self._base_version, self._confirmed = (), 0, True
             base.join(self)
         return base

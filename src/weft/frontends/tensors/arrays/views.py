@@ -247,7 +247,7 @@ class Sharer(Protocol):
 Array = TypeVar("Array", bound=Sharer)
 
 
-class Shared(Generic[Array]):
+class SharedElements(Generic[Array]):
     """The elements that an array and its views share: their root, an array of its own, and who shares them.
 
     `memory` has the strides of the root, if it was a view itself.
@@ -301,7 +301,7 @@ class Shared(Generic[Array]):
             last.let_go()
 
 
-def _left(shared: ReferenceType[Shared[Array]], number: int, _: ReferenceType[Array]) -> None:
+def _left(shared: ReferenceType[SharedElements[Array]], number: int, _: ReferenceType[Array]) -> None:
     found = shared()
     if found is not None:
         found.leave(number)
