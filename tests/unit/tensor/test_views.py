@@ -1,7 +1,9 @@
 """Views: whatever is assigned to whichever array, all of them show what NumPy's would."""
 
 import gc
+import sys
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -178,3 +180,37 @@ def test_fields_are_views():
     nested = wt.asarray(np.zeros(2, [("p", "f8", (2,))]))
     with pytest.raises(TypeError, match="field 'p' holds arrays"):
         nested["p"]
+
+
+@pytest.fixture
+def often_switched():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("often_switched")
+@pytest.mark.parametrize(
+    "assign",
+    [
+        lambda x, view, i, n: x.__setitem__(i, n),
+        lambda x, view, i, n: x.flat.__setitem__(i, n),
+        lambda x, view, i, n: x[i:].__setitem__(0, n),
+        lambda x, view, i, n: view.__setitem__(..., n),
+        lambda x, view, i, n: view.__iadd__(1),
+    ],
+    ids=["element", "flat", "new view", "view", "in place"],
+)
+def test_assignments_of_threads_to_different_elements_are_all_kept(assign):
+    x = wt.zeros(4, chunk_size=3)
+    views = [x[i : i + 1] for i in range(4)]
+
+    def count(i):
+        for n in range(1, 41):
+            assign(x, views[i], i, n)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(count, range(4)))
+    assert x.fetch().tolist() == [40] * 4
+    assert [view.tolist() for view in views] == [[40]] * 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from weft.frontends.tensors import blocks, indexing, shaping, sources
 from weft.frontends.tensors.arrays import chunking, computing, display, runners, views
 from weft.frontends.tensors.arrays.conversion import aligned, as_node, is_plain, nodes_in, plain_index
 from weft.frontends.tensors.arrays.deferred import Expressed, needs_lengths
+from weft.frontends.tensors.arrays.flat import Flat
 from weft.frontends.tensors.arrays.methods import Methods
 from weft.frontends.tensors.arrays.registry import expose
 from weft.frontends.tensors.blocks import elementwise
@@ -35,6 +37,8 @@ DEVICE = "cpu"
 """The device of all arrays."""
 CACHED_BYTES = 2**20
 """The most bytes of fetched values that an array keeps."""
+_SWAP = RLock()
+"""Held while an array gets other elements, or others that share them; never while something is computed."""
 
 
 def _first(x: Tensor, *rest: Any, **more: Any) -> Tensor:
@@ -82,7 +86,10 @@ class Tensor(Methods, Expressed):
         base = self._current_base()
         if base is not None and base.root._version != self._base_version:
             version = base.root._version
-            self._own, self._value, self._base_version = _read(base.root, self._steps)._node, None, version
+            node = _read(base.root, self._steps)._node
+            with _SWAP:
+                if version > self._base_version:
+                    self._own, self._value, self._base_version = node, None, version
             base.release()
         return self._own
 
@@ -98,21 +105,23 @@ class Tensor(Methods, Expressed):
 
     def let_go(self) -> None:
         """Share the elements no longer with others, if this array has their present values."""
-        base = self._base
-        if base is not None and base.root._version == self._base_version:
-            if self._steps and lengths_known(base.root._own):
-                self._memory = base.memory(self._steps)
-            self._base = None
+        with _SWAP:
+            base = self._base
+            if base is not None and base.alone() and base.root._version == self._base_version:
+                if self._steps and lengths_known(base.root._own):
+                    self._memory = base.memory(self._steps)
+                self._base = None
 
     def _shared(self) -> views.SharedElements[Tensor]:
         """Return the elements of this array as what views share with it."""
         self._node  # noqa: B018 - a view whose elements are no view of these becomes an array of its own
-        base = self._base
-        if base is None:
-            base = self._base = views.SharedElements(Tensor(self._own, self._order), self._memory)
-            self._steps, self._base_version, self._confirmed = (), 0, True
-            base.join(self)
-        return base
+        with _SWAP:
+            base = self._base
+            if base is None:
+                base = self._base = views.SharedElements(Tensor(self._own, self._order), self._memory)
+                self._steps, self._base_version, self._confirmed = (), 0, True
+                base.join(self)
+            return base
 
     def viewed(self, made: ArrayNode, step: views.Step) -> Tensor:
         """Return the result of one step from this array: a view if NumPy has one, else a new array."""
@@ -122,13 +131,15 @@ class Tensor(Methods, Expressed):
 
     def _attach(self, base: Tensor, steps: views.Steps) -> None:
         """Make this array, the result of steps from another one, a view of that if NumPy has one."""
-        shared = base._shared()
-        steps = (*base._steps, *steps)
-        certain = shared.certainly_views(steps)
-        if certain or not lengths_known(shared.root._node) or shared.views(steps):
-            self._confirmed = certain or lengths_known(shared.root._node)
-            self._base, self._steps, self._base_version = shared, steps, shared.root._version
-            shared.join(self)
+        base._shared()
+        with _SWAP:
+            shared = base._shared()
+            steps = (*base._steps, *steps)
+            certain = shared.certainly_views(steps)
+            if certain or not lengths_known(shared.root._node) or shared.views(steps):
+                self._confirmed = certain or lengths_known(shared.root._node)
+                self._base, self._steps, self._base_version = shared, steps, shared.root._version
+                shared.join(self)
 
     def like(self, sample: Expressed, given: Sequence[tuple[Expressed, Expressed]]) -> None:
         """Take the view relation of a sample: the array becomes a view of the operand of the sample's base."""
@@ -274,10 +285,11 @@ class Tensor(Methods, Expressed):
         cls.must_compute()
         nodes = [x._node for x in things]
         for x, node, settled in zip(things, nodes, computing.settle(nodes, session, watch), strict=True):
-            if x._node is node:  # the array may have been assigned to meanwhile
-                x._own = settled
-                if x._base is not None and not x._steps and x._base.root._own is node:
-                    x._base.root._own = settled
+            with _SWAP:
+                if x._own is node:  # the array may have been assigned to meanwhile
+                    x._own = settled
+                    if x._base is not None and not x._steps and x._base.root._own is node:
+                        x._base.root._own = settled
 
     def _value_of(self) -> NumpyArray:
         self.must_compute()
@@ -285,8 +297,9 @@ class Tensor(Methods, Expressed):
         found: NumpyArray | None = self._value
         if found is None:
             found = computing.assemble(node, self._order)
-            if found.nbytes <= CACHED_BYTES:
-                self._value = found
+            with _SWAP:
+                if found.nbytes <= CACHED_BYTES and self._own is node:
+                    self._value = found
         return found
 
     def _given(self) -> NumpyArray:
@@ -409,15 +422,25 @@ class Tensor(Methods, Expressed):
         if isinstance(index, str) or _is_names(index):
             self[index][...] = value
             return
-        self._set(_setitem(self, plain_index(index), value)._node)
+        plain = plain_index(index)
+        self._assign(lambda: _setitem(self, plain, value)._node)
 
     def _set(self, node: ArrayNode) -> None:
-        base = self._current_base()
-        if base is not None:
-            base.root._set(_written(base.root, self._steps, Tensor(node))._node if self._steps else node)
-            self._base_version = base.root._version
-        self._own, self._value = node, None
-        self._version += 1
+        self._assign(lambda: node)
+
+    def _assign(self, made: Callable[[], ArrayNode]) -> None:
+        """Set the elements to what `made` gives, which is called again if another thread has assigned meanwhile."""
+        while True:
+            base = self._current_base()
+            root = self if base is None else base.root
+            version = root._version
+            node = made()
+            whole = _written(root, self._steps, Tensor(node))._node if self._steps and base is not None else node
+            with _SWAP:
+                if self._base is base and root._version == version:
+                    root._own, root._value, root._version = whole, None, version + 1
+                    self._own, self._value, self._base_version = node, None, version + 1
+                    return
 
     def _put_into(self, into: Any) -> Any:
         return put_into(into, self, exact=True)
@@ -528,31 +551,6 @@ class Tensor(Methods, Expressed):
 
 
 expose(__name__, "Tensor")
-
-
-class Flat:
-    """The elements of an array in row-major order. Slices are copies; an assignment changes the array."""
-
-    def __init__(self, x: Tensor) -> None:
-        self._x = x
-
-    def _elements(self) -> Tensor:
-        node = self._x.node
-        return Tensor(shaping.reshape(node, (node.size,)))
-
-    def __len__(self) -> int:
-        return self._x.size
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return iter(self._elements())
-
-    def __getitem__(self, index: Any) -> Tensor:
-        return Tensor(self._elements()[index]._node)
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        elements = self._elements()
-        elements[index] = value
-        self._x._set(shaping.reshape(elements._node, self._x.shape))
 
 
 def _from_values(values: NumpyArray) -> Tensor:

@@ -294,6 +294,10 @@ class SharedElements(Generic[Array]):
         self._sharers.pop(number, None)
         self.release()
 
+    def alone(self) -> bool:
+        """Return whether one array has the elements."""
+        return len(self._sharers) == 1
+
     def release(self) -> None:
         """Let the only array that shares the elements have them alone, if it has their present values."""
         left = list(self._sharers.values())
