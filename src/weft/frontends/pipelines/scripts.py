@@ -14,11 +14,11 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import pairwise, product
 from math import prod
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
@@ -27,6 +27,15 @@ from weft.frontends.pipelines.item_files import below as _below
 from weft.frontends.pipelines.kinds import load_kind
 from weft.frontends.pipelines.parts import ITEM, Placeholder
 from weft.frontends.pipelines.paths import WORK_DIR
+from weft.frontends.pipelines.shell_text import (
+    ASSIGNED,
+    MOST_TURNS,
+    ShellCommand,
+    ShellWord,
+    commands,
+    substituted,
+    without_wrappers,
+)
 from weft.frontends.pipelines.templates import LOOP_ARGUMENT, STEP_NAME
 from weft.model.errors import ProgramError
 
@@ -35,24 +44,6 @@ if TYPE_CHECKING:
 
 SUFFIXES: Final = frozenset({".bash", ".jar", ".js", ".pl", ".py", ".r", ".rb", ".sh", ".sql"})
 """The endings of scripts' names, in lower case."""
-_TOKEN: Final = re.compile(
-    r"""(?P<blank>(?:[ \t\r]|\\\n)+)
-    | (?P<comment>\#[^\n]*)
-    | (?P<here><<-?[ \t]*(?P<quote>['"]?)(?P<end>[^\s'";&|()<>]+)(?P=quote))
-    | (?P<redirect>[0-9]*(?:[<>]&|&?>>?|<<<|<))
-    | (?P<tested>(?<![^\s;&|(])\[\[\s.*?\s\]\]|\$?\(\([^;\n]*?\)\))
-    | (?P<operator>[;&|()\n`]+)
-    | (?P<word>(?:\\.|'[^']*'|"(?:\\.|[^"\\])*"|\$\{[^}]*\}|[^\s;&|()<>`'"\\])+)
-    | (?P<other>.)""",
-    re.VERBOSE | re.DOTALL,
-)
-_PIECE: Final = re.compile(r"""\\(.)|'([^']*)'|"((?:\\.|[^"\\])*)"|([^\\'"]+)""", re.DOTALL)
-_PLAIN: Final = re.compile(r"[\w./=:,+-]+")
-_EXPANDED: Final = re.compile(r"[$*?`]|\[.*\]")
-_SUBSTITUTED: Final = re.compile(r"\$\((.+)\)|`(.+)`", re.DOTALL)
-_SUBSTITUTION: Final = re.compile(r"\$\(([^()]+)\)|`([^`]+)`")
-"""A command in a text for which the shell puts its output."""
-_ASSIGNED: Final = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
 _ATTACHED: Final = re.compile(r"-[A-Za-z](.+)|[\w-]+=(.+)", re.DOTALL)
 """The value of an option in the same word: `-fFILE`, `--file=FILE`, `if=FILE`."""
 _PATHS: Final = re.compile(r"\$\{(?:PYTHON)?PATH[^}]*\}|\$(?:PYTHON)?PATH\b")
@@ -62,7 +53,6 @@ _VARIABLE: Final = re.compile(r"(?<!\\)\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?
 _SET: Final = re.compile(r"([A-Za-z_]\w*)\+?=|\b(?:for|read|unset)\s+(?:-\w+\s+)*([A-Za-z_]\w*)")
 _LISTED: Final = re.compile(r"\bfor\s+([A-Za-z_]\w*)\s+in((?:[ \t]+[\w./:=,+@%*?-]+)+)\s*[;\n]")
 """A loop of a shell over words that stand there, its variable and the words."""
-_MOST_TURNS: Final = 100
 _EXPANDABLE: Final = re.compile(r"(?:[\w ./:=,+@%*?-]|\{\{PF_LOOP_ARGUMENT\}\})*")
 """Values of variables that a shell takes as they are, apart from blanks and patterns."""
 _SHELLS: Final = re.compile(r"(?:ba|da|k|z|a)?sh|\.|source|eval")
@@ -72,33 +62,6 @@ _TEXT_OPTIONS: Final = {
     "php": "-r",
 }
 """Other interpreters, with the option that is followed by the program itself."""
-_BEFORE: Final = frozenset(
-    [
-        "!",
-        "builtin",
-        "command",
-        "do",
-        "elif",
-        "else",
-        "env",
-        "exec",
-        "if",
-        "nice",
-        "nohup",
-        "parallel",
-        "setsid",
-        "stdbuf",
-        "sudo",
-        "then",
-        "time",
-        "timeout",
-        "until",
-        "while",
-        "xargs",
-        "{",
-    ]
-)
-"""Words that are followed by a command."""
 _TESTS: Final = frozenset({"[", "test"})
 """Programs whose files count by their existence alone, which the step may change."""
 _LISTED_FILES: Final = ("done", "xargs")
@@ -151,6 +114,10 @@ _WRITES_INTO: Final = re.compile(
 """Names of options and variables that take a folder to write into, or to search for programs."""
 _OUTPUT: Final = re.compile(r"(?i)(?:\w+_)*(?:dest|logs?|out|outputs?|results?|save|temp|tmp)(?:_?(?:file|path|to))?")
 """Names of variables of a step that hold a file to write."""
+_AROUND: Final = re.compile(
+    r"""["']?(?P<before>[\w./+@%-]*)["']?(?:\$\w+|\$\{\w+\}|\{\})["']?(?P<after>[\w./+@%-]*)["']?"""
+)
+"""A word with one variable, or with the placeholder of `xargs`."""
 _LITERAL: Final = re.compile(
     r"""(?<![\w.])(?<!\.)['"]((?=[^'"\n]*[./])[^'"\n{}%*]{1,200})['"](?!\s*,\s*(?:mode\s*=\s*)?['"][wax])"""
 )
@@ -176,26 +143,6 @@ class Scripts(Struct):
     unknown: list[str] = field(default_factory=list)
     mentioned: dict[str, None] = field(default_factory=dict)
     by_item: ItemFiles | None = None
-
-
-class _Word(NamedTuple):
-    """A word without its quotes; `text` is None if it is known only when the command runs."""
-
-    text: str | None
-    written: str
-
-
-class _Command(NamedTuple):
-    """A simple command: its words, and its standard input: a file, a text, or the output of another command.
-
-    `made` are the files that it writes by redirections.
-    """
-
-    words: Sequence[_Word]
-    stdin: _Word | None = None
-    text: str = ""
-    piped: bool = False
-    made: Sequence[_Word] = ()
 
 
 def scripts_of(step: ResolvedStep, folder: str = "", *, mentions: bool = False) -> Scripts:
@@ -246,6 +193,8 @@ class _Scan:
         }
         """The folders in which programs and modules are found, as far as the step names them; "$" if not known."""
         self._lists: set[str] = set()
+        self._around: dict[tuple[str, str], None] = {("", ""): None}
+        """What stands before and after a variable, or a placeholder of `xargs`, in a word."""
         self._programs: list[str] = []
         """Texts of Python in the command itself."""
         self._started_in: dict[str, None] = {}
@@ -263,7 +212,7 @@ class _Scan:
         own = [name for pair in _SET.findall(text) for name in pair if name]
         known = {name: value for name, value in variables.items() if name not in own}
         loops = {name: words.split() for name, words in _LISTED.findall(text) if own.count(name) == 1}
-        if prod(map(len, loops.values())) > _MOST_TURNS:
+        if prod(map(len, loops.values())) > MOST_TURNS:
             loops = {}
         for turn in product(*loops.values()):
             self._variables = {**known, **dict(zip(loops, turn, strict=True))}
@@ -279,7 +228,7 @@ class _Scan:
         for name, value in _declared(step).items():
             if not _OUTPUT.fullmatch(name):
                 words = [f"{name}={part}" for part in dict.fromkeys((value, *value.split()))]
-                self._named(_Command([_Word(word, word) for word in words]), (), step.cwd)
+                self._named(ShellCommand([ShellWord(word, word) for word in words]), (), step.cwd)
         del self.found.unknown[known:]  # a command that reads the whole project by a variable is rare
 
     def item_files(self) -> ItemFiles | None:
@@ -298,20 +247,27 @@ class _Scan:
         for script in [path for path in self.found.files if path in self._lists or path.endswith(".py")]:
             with suppress(OSError), open(script, "rb") as file:
                 text = file.read(_MOST_BYTES).decode(errors="replace")
-                names += text.split() if script in self._lists else _LITERAL.findall(text)
+                names += self._listed(text) if script in self._lists else _LITERAL.findall(text)
         counted = [*self.found.files, *self.made]
         for path in (_below(folder, name) for name in dict.fromkeys(names) for folder in self._started_in):
             if self._is_of_project(path) and not any(f"{path}/".startswith(f"{one}/") for one in counted):
                 self.found.mentioned[path] = None
 
+    def _listed(self, text: str) -> list[str]:
+        """Return the names that the commands may make of a list's lines and words."""
+        words = dict.fromkeys((*text.split(), *text.splitlines()))
+        return [f"{before}{word}{after}" for word in words for before, after in self._around]
+
     def _read(self, text: str, folder: str) -> None:
         self._started_in[folder] = None
-        for command in _commands(text):
+        for command in commands(text):
             for word in command.words:
-                for inner in _SUBSTITUTED.findall(word.written) if word.text is None else ():
-                    self.read("".join(inner), folder)
+                for inner in substituted(word.written) if word.text is None else ():
+                    self.read(inner, folder)
+                if around := _AROUND.fullmatch(word.written):
+                    self._around[around["before"], around["after"]] = None
             self.made.update(_below(folder, self._mounted(word.text)) for word in command.made if word.text)
-            words = _program(command.words)
+            words = without_wrappers(command.words)
             if command.stdin is not None and any(word.text in _LISTED_FILES for word in command.words):
                 self._lists.add(_below(folder, self._mounted(command.stdin.text or "")))
             before = self._folders
@@ -326,27 +282,27 @@ class _Scan:
             if words and words[0].text != "export":
                 self._folders = before
 
-    def _assign(self, words: Sequence[_Word], folder: str) -> None:
+    def _assign(self, words: Sequence[ShellWord], folder: str) -> None:
         """Note the values of PATH and PYTHONPATH that a command sets, their folders made absolute."""
         for word in words:
-            match = _ASSIGNED.fullmatch(word.written)
+            match = ASSIGNED.fullmatch(word.written)
             if match is not None and match[1] in ("PATH", "PYTHONPATH"):
                 value = _PATHS.sub("", re.sub(r"""["']""", "", match[2]))
                 own = ["$" if "$" in part else _below(folder, self._mounted(part)) for part in value.split(":") if part]
                 kept = self._folders.get(match[1], []) if _PATHS.search(match[2]) else []
                 self._folders = {**self._folders, match[1]: [*own, *kept]}
 
-    def _on_path(self, name: str, words: Sequence[_Word], folder: str) -> None:
+    def _on_path(self, name: str, words: Sequence[ShellWord], folder: str) -> None:
         """Add the file of a program that a changed PATH finds."""
         for place in self._folders.get("PATH", ()):
             if place == "$" and not (name in _BUILTINS or shutil.which(name, path=os.defpath)):
                 self._unknown(words)
                 return
             if os.path.isfile(f"{place}/{name}"):
-                self._file(_Word(f"{place}/{name}", name), words, folder)
+                self._file(ShellWord(f"{place}/{name}", name), words, folder)
                 return
 
-    def _command(self, command: _Command, folder: str) -> None:
+    def _command(self, command: ShellCommand, folder: str) -> None:
         words = command.words
         program = words[0].text or ""
         name = _name(program)
@@ -366,15 +322,15 @@ class _Scan:
             for at, word in enumerate(words[1:], 1):  # behind a launcher
                 inner = _name(word.text or "")
                 if _is_interpreter(inner) and self._is_started(words[at + 1 :], folder):
-                    self._interpreter(_Command(words[at:]), folder, inner)
+                    self._interpreter(ShellCommand(words[at:]), folder, inner)
                     break
 
-    def _is_started(self, rest: Sequence[_Word], folder: str) -> bool:
+    def _is_started(self, rest: Sequence[ShellWord], folder: str) -> bool:
         """Whether words after the name of an interpreter may be its arguments: `pip install python numpy` has none."""
         given = rest[0].text if rest else ""
         return given is None or given.startswith("-") or os.path.exists(_below(folder, self._mounted(given)))
 
-    def _named(self, command: _Command, program: Sequence[_Word], folder: str) -> None:
+    def _named(self, command: ShellCommand, program: Sequence[ShellWord], folder: str) -> None:
         """Add the files of the project that the words of a command name, except those that it writes."""
         words = list(command.words)
         name = _name(program[0].text or "") if program else ""
@@ -385,10 +341,10 @@ class _Scan:
         elif name in _COPIERS:
             words = words[:-1]
         if name not in _PLACES_ONLY:
-            for before, word in pairwise([_Word("", ""), *words]):
+            for before, word in pairwise([ShellWord("", ""), *words]):
                 if before.text != "-m" and not (program and word is program[0]):
                     self._many(before, word, program, folder)
-        words = [word for before, word in pairwise([_Word("", ""), *words]) if before.text not in _WRITTEN]
+        words = [word for before, word in pairwise([ShellWord("", ""), *words]) if before.text not in _WRITTEN]
         for word in words if command.stdin is None else (*words, command.stdin):
             attached = _ATTACHED.fullmatch(word.text or "")
             given = (word.text or "", (attached[1] or attached[2]) if attached else "")
@@ -397,9 +353,9 @@ class _Scan:
                     self._by_item.setdefault((folder, text), False)
                 path = _below(folder, self._mounted(text)) if text else ""
                 if path and path not in self.found.files and self._is_of_project(path):
-                    self._file(_Word(text, word.written), program, folder)
+                    self._file(ShellWord(text, word.written), program, folder)
 
-    def _many(self, before: _Word, word: _Word, program: Sequence[_Word], folder: str) -> None:
+    def _many(self, before: ShellWord, word: ShellWord, program: Sequence[ShellWord], folder: str) -> None:
         """Add what a word names beside a single file: a folder, or all that a pattern finds; `before` is its option."""
         option, equals, value = word.written.partition("=")
         if _WRITES_INTO.fullmatch(option if equals else before.text or ""):
@@ -442,7 +398,7 @@ class _Scan:
     def _is_input(self, path: str) -> bool:
         return is_input(path, self._artifacts)
 
-    def _interpreter(self, command: _Command, folder: str, name: str) -> None:
+    def _interpreter(self, command: ShellCommand, folder: str, name: str) -> None:
         """Add what an interpreter is given: a file, a text, a module, or its standard input."""
         words = command.words
         python = bool(_PYTHON.fullmatch(name))
@@ -477,13 +433,13 @@ class _Scan:
             self._unknown(words)
         self._text(command.text, folder, shell=shell, python=python)
 
-    def _evaluated(self, words: Sequence[_Word], folder: str) -> None:
+    def _evaluated(self, words: Sequence[ShellWord], folder: str) -> None:
         if any(word.text is None for word in words):
             self._unknown(words)
         else:
             self.read(" ".join(word.text or "" for word in words[1:]), folder)
 
-    def _inner_module(self, rest: Sequence[_Word], words: Sequence[_Word], folder: str) -> None:
+    def _inner_module(self, rest: Sequence[ShellWord], words: Sequence[ShellWord], folder: str) -> None:
         """Add the module that a module runs: `-m cProfile -m mine`."""
         for option, value in pairwise(rest):
             if option.text == "-m":
@@ -501,7 +457,7 @@ class _Scan:
         elif shell:
             self.read(text, folder)
 
-    def _module(self, module: str, words: Sequence[_Word], folder: str) -> None:
+    def _module(self, module: str, words: Sequence[ShellWord], folder: str) -> None:
         """Add the file of a module that is found from a folder; an installed one is none of the project's scripts."""
         stems = [_below(one, module.replace(".", "/")) for one in (folder, *self._folders["PYTHONPATH"])]
         places = (place for stem in stems for place in (f"{stem}.py", f"{stem}/__main__.py"))
@@ -514,7 +470,7 @@ class _Scan:
             self._unknown(words)
 
     def _file(
-        self, word: _Word, words: Sequence[_Word], folder: str, *, shell: bool = False, python: bool = False
+        self, word: ShellWord, words: Sequence[ShellWord], folder: str, *, shell: bool = False, python: bool = False
     ) -> None:
         if word.text is None:
             self._unknown(words)
@@ -556,7 +512,7 @@ class _Scan:
     def _add(self, path: str) -> None:
         self.found.files[path] = None
 
-    def _unknown(self, words: Sequence[_Word]) -> None:
+    def _unknown(self, words: Sequence[ShellWord]) -> None:
         self.found.unknown.append(" ".join(word.written for word in words))
 
     def _mounted(self, path: str) -> str:
@@ -584,74 +540,6 @@ def _variables(step: ResolvedStep) -> dict[str, str]:
 
 def _has_item(text: str) -> bool:
     return ITEM_TEMPLATE in text and _TEMPLATE not in text.replace(ITEM_TEMPLATE, "")
-
-
-def _commands(text: str) -> Iterator[_Command]:
-    """Yield the simple commands of a text for a shell."""
-    words: list[_Word] = []
-    stdin: _Word | None = None
-    redirect, given, piped, ends, depth = "", "", False, [], 0
-    made: list[_Word] = []
-    at = 0
-    while match := _TOKEN.match(text, at):
-        at = match.end()
-        kind = match.lastgroup
-        if match["here"]:
-            ends.append((match["end"], not match["quote"]))
-        elif match["redirect"]:
-            redirect = match["redirect"]
-        elif kind == "word":
-            word = _word(match["word"])
-            if not redirect:
-                words.append(word)
-            elif redirect == "<":
-                stdin = word
-            elif redirect == "<<<" and word.text is None:
-                piped = True
-            elif redirect == "<<<":
-                given = word.text or ""
-            elif ">" in redirect:
-                made.append(word)
-            redirect = ""
-        elif kind in ("operator", "other"):
-            here = at
-            while ends and "\n" in match.group():
-                end, is_expanded = ends.pop(0)
-                found = re.compile(rf"^\t*{re.escape(end)}$", re.MULTILINE).search(text, at)
-                begin, at = at, len(text) if found is None else found.end()
-                for inner in _SUBSTITUTION.findall(text[begin:at]) if is_expanded else ():
-                    yield from _commands("".join(inner))
-            depth += match.group().count("(") - match.group().count(")")
-            if depth >= 0:
-                yield _Command(words, stdin, given or text[here:at], piped, made)
-            depth = max(depth, 0)  # a pattern of `case` has no opening parenthesis
-            piped = re.sub(r"\|\||[\s(]", "", match.group()) in ("|", "|&") or (piped and not words)
-            words, stdin, redirect, given, made = [], None, "", "", []
-    yield _Command(words, stdin, given, piped, made)
-
-
-def _word(written: str) -> _Word:
-    if _PLAIN.fullmatch(written):
-        return _Word(written, written)
-    found = []
-    for escaped, single, double, bare in _PIECE.findall(written):
-        if _EXPANDED.search(bare) or (double and re.search(r"[$`]", double)):
-            return _Word(None, written)
-        found.append(escaped or single or re.sub(r"\\(.)", r"\1", double, flags=re.DOTALL) or bare)
-    return _Word("".join(found), written)
-
-
-def _program(words: Sequence[_Word]) -> Sequence[_Word]:
-    """Return a command without assignments and wrappers before it."""
-    at, wrapped = 0, False
-    while at < len(words):
-        text = words[at].text or ""
-        if text.rpartition("/")[2] in _BEFORE:
-            wrapped = True
-        elif not (_ASSIGNED.match(words[at].written) or (wrapped and re.match(r"-|[0-9]", text))):
-            break
-        at += 1
-    return words[at:]
 
 
 def _name(program: str) -> str:

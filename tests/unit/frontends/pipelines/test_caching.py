@@ -42,6 +42,9 @@ def static(**step) -> str:
     ("command", "cache", "said"),
     [
         ("xargs cat < list.txt", "{enable: true}", ["data/a"]),
+        ("while read l; do cat data/$l; done < names.txt", "{enable: true}", ["data/a"]),
+        ('while read l; do cat "data${l}"; done < slashes.txt', "{enable: true}", ["data/a"]),
+        ("xargs -I{} cat data/{} < names.txt", "{enable: true}", ["data/a"]),
         ("while read f; do cat $f; done < list.txt", "{enable: true}", ["data/a"]),
         ("python3 -c \"print(open(''data/a'').read())\"", "{enable: true}", ["data/a"]),
         ("python3 read.py", "{enable: true}", ["data/a"]),
@@ -56,6 +59,8 @@ def test_paths_that_scripts_name_are_told_unless_they_count(tmp_path, command, c
     for name in ("data/a", "data/made", "dat"):
         (tmp_path / name).touch()
     (tmp_path / "list.txt").write_text("data/a gone\n")
+    (tmp_path / "names.txt").write_text("a gone\na/a\n")
+    (tmp_path / "slashes.txt").write_text("/a\n")
     (tmp_path / "read.py").write_text("open('data/a'); open('data/made', 'w'); {}['dat']; open('gone/b')\n")
     text = f"name: p\nentry_points:\n  s: {{command: '{command}', cache: {cache}}}\n"
     (node,) = resolve_nodes(parse_pipeline(text, "run.yaml"), RunIdentity("run-000001", "me", str(tmp_path)))

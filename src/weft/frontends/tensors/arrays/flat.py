@@ -9,28 +9,27 @@ from weft.frontends.tensors import shaping
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from weft.frontends.tensors.arrays.array import Tensor
     from weft.frontends.tensors.nodes import ArrayNode
 
 
 class Flat:
-    """The elements of an array in row-major order. Slices are copies; an assignment changes the array."""
+    """The elements of a `Tensor` in row-major order. Slices are copies; an assignment changes the array."""
 
-    def __init__(self, x: Tensor) -> None:
+    def __init__(self, x: Any) -> None:
         self._x = x
         self._made = type(x)
 
-    def _elements(self) -> Tensor:
+    def _elements(self) -> Any:
         node = self._x.node
         return self._made(shaping.reshape(node, (node.size,)))
 
     def __len__(self) -> int:
-        return self._x.size
+        return int(self._x.size)
 
-    def __iter__(self) -> Iterator[Tensor]:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self._elements())
 
-    def __getitem__(self, index: Any) -> Tensor:
+    def __getitem__(self, index: Any) -> Any:
         return self._made(self._elements()[index]._node)
 
     def __setitem__(self, index: Any, value: Any) -> None:

@@ -1,0 +1,170 @@
+"""The simple commands of a text for a shell, found without running anything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import prod
+from typing import Final, NamedTuple
+
+_TOKEN: Final = re.compile(
+    r"""(?P<blank>(?:[ \t\r]|\\\n)+)
+    | (?P<comment>\#[^\n]*)
+    | (?P<here><<-?[ \t]*(?P<quote>['"]?)(?P<end>[^\s'";&|()<>]+)(?P=quote))
+    | (?P<redirect>[0-9]*(?:[<>]&|&?>>?|<<<|<))
+    | (?P<tested>(?<![^\s;&|(])\[\[\s.*?\s\]\]|\$?\(\([^;\n]*?\)\))
+    | (?P<operator>[;&|()\n`]+)
+    | (?P<word>(?:(?<=[\w./=-])\$\([^()\n]*\)|\$\([^()\n]*\)(?=[\w./])
+            |\\.|'[^']*'|"(?:\\.|[^"\\])*"|\$\{[^}]*\}|[^\s;&|()<>`'"\\])+)
+    | (?P<other>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_PIECE: Final = re.compile(r"""\\(.)|'([^']*)'|"((?:\\.|[^"\\])*)"|([^\\'"]+)""", re.DOTALL)
+_PLAIN: Final = re.compile(r"[\w./=:,+-]+")
+_EXPANDED: Final = re.compile(r"[$*?`]|\[.*\]")
+_SUBSTITUTION: Final = re.compile(r"\$\((?!\()((?:[^()]|\([^()]*\))+)\)|`([^`]+)`")
+"""A command in a text for which the shell puts its output."""
+_BRACES: Final = re.compile(r"(?<![$\\{])\{([\w./+@%~:*?-]*(?:,[\w./+@%~:*?-]*)+|(\d+)\.\.(\d+))\}(?!\})")
+"""Words of Bash: `{a,b}` and `{1..3}`."""
+MOST_TURNS: Final = 100
+"""The most ways in which a text is read: values of a loop, words in braces."""
+ASSIGNED: Final = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
+_BEFORE: Final = frozenset(
+    [
+        "!",
+        "builtin",
+        "command",
+        "do",
+        "elif",
+        "else",
+        "env",
+        "exec",
+        "if",
+        "nice",
+        "nohup",
+        "parallel",
+        "setsid",
+        "stdbuf",
+        "sudo",
+        "then",
+        "time",
+        "timeout",
+        "until",
+        "while",
+        "xargs",
+        "{",
+    ]
+)
+"""Words that are followed by a command."""
+
+
+class ShellWord(NamedTuple):
+    """A word without its quotes; `text` is None if it is known only when the command runs."""
+
+    text: str | None
+    written: str
+
+
+class ShellCommand(NamedTuple):
+    """A simple command: its words, and its standard input: a file, a text, or the output of another command.
+
+    `made` are the files that it writes by redirections.
+    """
+
+    words: Sequence[ShellWord]
+    stdin: ShellWord | None = None
+    text: str = ""
+    piped: bool = False
+    made: Sequence[ShellWord] = ()
+
+
+def commands(text: str) -> Iterator[ShellCommand]:
+    """Yield the simple commands of a text for a shell."""
+    words: list[ShellWord] = []
+    stdin: ShellWord | None = None
+    redirect, given, piped, ends, depth = "", "", False, [], 0
+    made: list[ShellWord] = []
+    at = 0
+    while match := _TOKEN.match(text, at):
+        at = match.end()
+        kind = match.lastgroup
+        if match["here"]:
+            ends.append((match["end"], not match["quote"]))
+        elif match["redirect"]:
+            redirect = match["redirect"]
+        elif kind == "word":
+            word = _word(match["word"])
+            if not redirect:
+                words += [_word(one) for one in _braces(match["word"])]
+            elif redirect == "<":
+                stdin = word
+            elif redirect == "<<<" and word.text is None:
+                piped = True
+            elif redirect == "<<<":
+                given = word.text or ""
+            elif ">" in redirect:
+                made.append(word)
+            redirect = ""
+        elif kind in ("operator", "other"):
+            here = at
+            while ends and "\n" in match.group():
+                end, is_expanded = ends.pop(0)
+                found = re.compile(rf"^\t*{re.escape(end)}$", re.MULTILINE).search(text, at)
+                begin, at = at, len(text) if found is None else found.end()
+                for inner in substituted(text[begin:at]) if is_expanded else ():
+                    yield from commands(inner)
+            depth += match.group().count("(") - match.group().count(")")
+            if depth >= 0:
+                yield ShellCommand(words, stdin, given or text[here:at], piped, made)
+            depth = max(depth, 0)  # a pattern of `case` has no opening parenthesis
+            piped = re.sub(r"\|\||[\s(]", "", match.group()) in ("|", "|&") or (piped and not words)
+            words, stdin, redirect, given, made = [], None, "", "", []
+    yield ShellCommand(words, stdin, given, piped, made)
+
+
+def substituted(text: str) -> list[str]:
+    """Return the commands in a text for which the shell puts their output."""
+    return ["".join(found) for found in _SUBSTITUTION.findall(text)]
+
+
+def _braces(written: str) -> list[str]:
+    """Return the words that Bash makes of one with braces, and the word itself if there are none, or too many."""
+    if "{" not in written or re.search(r"""["'\\]""", written):
+        return [written]
+    found = [
+        [str(n) for n in range(int(first), int(last) + 1)] if first else listed.split(",")
+        for listed, first, last in _BRACES.findall(written)
+    ]
+    if not found or prod(map(len, found)) > MOST_TURNS:
+        return [written]
+    return [_filled(written, turn) for turn in product(*found)]
+
+
+def _filled(written: str, words: Sequence[str]) -> str:
+    rest = iter(words)
+    return _BRACES.sub(lambda _: next(rest), written)
+
+
+def _word(written: str) -> ShellWord:
+    if _PLAIN.fullmatch(written):
+        return ShellWord(written, written)
+    found = []
+    for escaped, single, double, bare in _PIECE.findall(written):
+        if _EXPANDED.search(bare) or (double and re.search(r"[$`]", double)):
+            return ShellWord(None, written)
+        found.append(escaped or single or re.sub(r"\\(.)", r"\1", double, flags=re.DOTALL) or bare)
+    return ShellWord("".join(found), written)
+
+
+def without_wrappers(words: Sequence[ShellWord]) -> Sequence[ShellWord]:
+    """Return a command without assignments and wrappers before it."""
+    at, wrapped = 0, False
+    while at < len(words):
+        text = words[at].text or ""
+        if text.rpartition("/")[2] in _BEFORE:
+            wrapped = True
+        elif not (ASSIGNED.match(words[at].written) or (wrapped and re.match(r"-|[0-9]", text))):
+            break
+        at += 1
+    return words[at:]
