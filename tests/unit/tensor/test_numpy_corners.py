@@ -648,3 +648,19 @@ def test_bytes_as_another_type(kind):
     same(x, changed)
     with pytest.raises(ValueError, match="divisor"):
         wt.zeros(3, dtype="i1").view("i2")
+
+
+@pytest.mark.parametrize("name", ["sum", "cumsum", "mean"])
+@pytest.mark.parametrize("dtype", [None, "i4", "f8"])
+def test_sums_of_durations_are_durations_whatever_type_is_given(name, dtype):
+    made = getattr(wt, name)(wt.asarray(SECONDS, chunk_size=2), dtype=dtype)
+    wanted = getattr(np, name)(SECONDS, dtype=dtype)
+    assert made.dtype == wanted.dtype
+    same(made, wanted)
+
+
+@pytest.mark.parametrize("name", ["sum", "mean"])
+def test_sums_of_durations_in_another_unit_are_refused_as_by_numpy(name):
+    for xp, x in ((np, SECONDS), (wt, wt.asarray(SECONDS))):
+        with pytest.raises(TypeError, match="only select the general DType"):
+            getattr(xp, name)(x, dtype="m8[ms]")

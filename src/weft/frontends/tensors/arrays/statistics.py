@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 
 def _sum_dtype(node: ArrayNode, dtype: Any) -> DType:
+    if node.dtype.kind == "m":  # durations stay durations, whatever type is given
+        of_durations: DType = np.add.reduce(np.zeros(1, node.dtype), dtype=dtype).dtype
+        return of_durations
     found: DType = node.dtype if dtype is None else np.dtype(dtype)
     if dtype is None and found.kind in "bi":
         return np.dtype(np.int64)
@@ -158,7 +161,7 @@ def mean(
     """Return the mean of the elements with `where` true; of integers, in float64, and of durations, in their unit."""
     node = _masked(x, where, 0)
     kind = np.dtype(np.float64) if node.dtype.kind in "biu" else node.dtype
-    kind = (kind if dtype is None or kind.kind == "m" else np.dtype(dtype)).newbyteorder("=")
+    kind = (kind if dtype is None else _sum_dtype(node, dtype)).newbyteorder("=")
     wide = reductions.accumulator(kind)
     total = reductions.reduce(np.add, node, axis, keepdims=keepdims, dtype=wide, name="sum")
     count = _count_along(node, axis, keepdims, where)
