@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; 
             done)
 BIN := .venv/bin
 FAST_TESTS = $(wildcard tests/unit tests/properties tests/conformance tests/architecture)
-SOAK_TESTS = $(wildcard tests/properties tests/simulation tests/integration/test_durable.py)
+SOAK_TESTS = $(wildcard tests/properties tests/simulation tests/integration/test_durable.py tests/soak)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -35,7 +35,7 @@ check: tools ## format, lint, types, contracts, fast tests, diagrams: about a mi
 bench: tools ## run every benchmark and write docs/benchmarks.md; after a stop it goes on with the rows that are missing
 	$(BIN)/python -m benchmarks all --keep build/benchmarks.jsonl --write docs/benchmarks.md
 
-soak: tools ## properties and simulations with many more examples
+soak: tools ## properties and simulations with many more examples, SQL with more data: hours
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q $(SOAK_TESTS)
 
 frameworks: $(FRAMEWORKS:%=.frameworks/%/.stamp) ## environments with TensorFlow, PyTorch, JAX, XGBoost, MPI: 3 GB

@@ -104,6 +104,6 @@ def test_explain_names_stages_or_why_there_are_none(people):
     with weft.SqlContext(mode="stages") as context:
         context.register("people", people)
         assert "scan people" in context.sql("SELECT city, count(*) FROM people GROUP BY city").explain()
-        query = context.sql("SELECT quantile_cont(age, 0.5) FROM people")
-        assert "the aggregate function quantile_cont cannot be divided" in query.explain()
+        query = context.sql("SELECT reservoir_quantile(age, 0.5) FROM people")
+        assert "the aggregate function reservoir_quantile cannot be divided" in query.explain()
         assert query.rows() == [(30.0,)]

@@ -2,60 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
-import duckdb
 import pytest
 
-import weft
-from tests.fixtures import tpc
+from tests.fixtures.tpc import Tpc
 from weft.queries import query
 from weft.wiring.bubbles import BUBBLES
-
-
-def different(found, wanted):
-    """Return the first difference between two lists of rows; floats may differ by 1e-9 of their size."""
-    if len(found) != len(wanted):
-        return f"{len(found)} rows and not {len(wanted)}"
-    for number, (mine, theirs) in enumerate(zip(found, wanted, strict=True)):
-        for left, right in zip(mine, theirs, strict=True):
-            if isinstance(left, float) and isinstance(right, float):
-                if not (math.isclose(left, right, rel_tol=1e-9) or (left != left and right != right)):
-                    return f"row {number}: {left} and not {right}"
-            elif left != right or type(left) is not type(right):
-                return f"row {number}: {left!r} and not {right!r}"
-    return ""
-
-
-def in_any_order(rows):
-    return sorted(rows, key=lambda row: [(value is None, str(value)) for value in row])
-
-
-class Tpc:
-    """The tables of one benchmark, in a database of Weft and in DuckDB."""
-
-    def __init__(self, folder, benchmark, scale):
-        self.queries = tpc.made(folder, benchmark, scale)
-        self.paths = tpc.tables(folder)
-        self.duckdb = duckdb.connect()
-        for name, path in self.paths.items():
-            self.duckdb.execute(f"CREATE VIEW {name} AS FROM '{path}'")
-
-    def database(self, **options):
-        made = weft.SqlContext(workers=options.pop("workers", 2), mode="stages", **options)
-        for name, path in self.paths.items():
-            made.register(name, path)
-        return made
-
-    def check(self, database, number):
-        asked = database.sql(self.queries[number])
-        found, wanted = asked.rows(), self.duckdb.execute(self.queries[number]).fetchall()
-        assert asked.whole_because == ""
-        # Rows that are equal by the order that is asked for may come in any order.
-        assert not different(found, wanted) or not different(in_any_order(found), in_any_order(wanted)), (
-            different(found, wanted),
-            asked.explain(),
-        )
 
 
 @pytest.fixture(scope="module")
