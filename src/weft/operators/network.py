@@ -40,6 +40,8 @@ HOSTS: Final = "/etc/hosts"
 OUTER_PROGRAM: Final = "slirp4netns"
 """The program that connects job networks to the network outside; its gateway is address 2 of the subnet, DNS 3."""
 _PROGRAM: Final = "import sys; sys.path.append(sys.argv[1]); import sandbox; sandbox.main(*sys.argv[2:])"
+_OK: Final = b"ok\n"
+"""The answer of a process that has made what it keeps."""
 
 
 class Isolation(Enum):
@@ -172,6 +174,8 @@ def open_network(spec: NetworkSpec, isolation: Isolation | None = None) -> Repli
         isolation = best_isolation().isolation
     if isolation is Isolation.NAMESPACE:
         return NamespaceNetwork(spec)
+    if (kept := _take_kept()) is not None:
+        kept.communicate()
     if isolation is Isolation.PORTS:
         return PortNetwork(spec)
     return ContainerNetwork(spec, container_engine())
@@ -199,6 +203,8 @@ def best_isolation() -> IsolationChoice:
 
 _probes: list[subprocess.Popen[bytes]] = []
 """The trial of namespaces that runs, or has run, and whose answer nobody has read."""
+_kept: list[subprocess.Popen[bytes]] = []
+"""The process of a trial that was begun early, which keeps its job network for the first job that needs one."""
 
 
 def begin_probe() -> None:
@@ -212,9 +218,26 @@ def why_no_namespaces() -> str:
     """Return why replicas cannot have namespaces here, "" if they can; it is tried once for each process."""
     if sys.platform != "linux":
         return "only Linux has namespaces"
-    process = _probes.pop() if _probes else _start_sandbox("probe")
-    answer = process.communicate()[0]
-    return "" if answer == b"ok\n" else _reason(answer)
+    begun = bool(_probes)
+    process = _probes.pop() if begun else _start_sandbox("probe")
+    assert process.stdout is not None  # it is a pipe
+    answer = process.stdout.readline()
+    if begun and answer == _OK:
+        _kept.append(process)
+    else:
+        process.communicate()
+    return "" if answer == _OK else _reason(answer)
+
+
+def _take_kept() -> subprocess.Popen[bytes] | None:
+    """Return the process that keeps the job network of a trial, None if there is none, or no longer."""
+    if not _kept:
+        return None
+    kept = _kept.pop()
+    if kept.poll() is None:
+        return kept
+    kept.communicate()  # it was killed: its pipes are closed
+    return None
 
 
 # ------------------------------------------------------------------------------------------------------------- ports
@@ -370,11 +393,13 @@ class NamespaceNetwork:
 
     def _hold(self) -> tuple[str, str]:
         """Make the job network and return the paths of its namespaces: user ("" if it has none) and network."""
-        holder = _start_sandbox("hold")
-        assert holder.stdout is not None  # it is a pipe
-        try:
+        holder, answer = _take_kept(), _OK
+        if holder is None:
+            holder = _start_sandbox("hold")
+            assert holder.stdout is not None  # it is a pipe
             answer = holder.stdout.readline()
-            if answer != b"ok\n":
+        try:
+            if answer != _OK:
                 message = f"isolation namespace cannot be used here: {_reason(answer)}"
                 raise NotFoundError(message, hint="Use isolation ports.")
             paths = [f"/proc/{holder.pid}/ns/net"]
@@ -398,7 +423,7 @@ class NamespaceNetwork:
         self._forwarder = _start_sandbox("forward", *words)
         assert self._forwarder.stdout is not None  # it is a pipe
         answer = self._forwarder.stdout.readline()
-        if answer != b"ok\n":
+        if answer != _OK:
             raise NotFoundError(
                 f"ports of services cannot be forwarded: {_reason(answer)}", hint="Use isolation ports."
             )
@@ -605,7 +630,7 @@ def hold_memory(user: str, sizes: Mapping[str, int]) -> subprocess.Popen[bytes]:
     holder = _start_sandbox("memory", user, *words)
     assert holder.stdout is not None  # it is a pipe
     answer = holder.stdout.readline()
-    if answer != b"ok\n":
+    if answer != _OK:
         holder.communicate()
         message = f"volumes in memory cannot be made here: {_reason(answer)}"
         raise NotFoundError(message, hint="Use isolation ports, or leave out medium: Memory.")

@@ -161,12 +161,12 @@ def make_network(libc: ctypes.CDLL) -> None:
 def main(*words: str) -> None:
     """Run one action of `weft.operators.network` as a program, and print its result as one line.
 
-    `hold`: make a job network, print "ok", and keep it until the end of the standard input. `probe`: make one with a
-    replica in it, print "ok". `attach USER NETWORK NAME`: make an interface a port of the bridge. `forward USER NETWORK
-    PREFIX RULES`: give the bridge the addresses of services, print "ok", and forward their connections (JSON, as
-    `forward.listen`) until the end of the standard input. `memory USER SIZE FOLDER ...`: mount file systems in memory
-    in a mount namespace of its own, and keep it in the same way. A failure prints the number of the error and what
-    failed.
+    `hold`: make a job network, print "ok", and keep it until the end of the standard input. `probe`: the same,
+    after the trial of a replica in it. `attach USER NETWORK NAME`: make an interface a port of the bridge. `forward
+    USER NETWORK PREFIX RULES`: give the bridge the addresses of services, print "ok", and forward their connections
+    (JSON, as `forward.listen`) until the end of the standard input. `memory USER SIZE FOLDER ...`: mount file
+    systems in memory in a mount namespace of its own, and keep it in the same way. A failure prints the number of
+    the error and what failed.
     """
     try:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -183,7 +183,7 @@ def main(*words: str) -> None:
         if words[0] == "probe":
             _probe(libc)
         os.write(1, b"ok\n")
-        if words[0] in ("hold", "forward", "memory"):
+        if words[0] != "attach":
             os.read(0, 1)
     except OSError as error:
         os.write(1, b"%d %s\n" % (error.errno or 0, getattr(error, "stage", b"isolation the network")))
@@ -216,23 +216,32 @@ def _mount_memory(libc: ctypes.CDLL, user: str, words: tuple[str, ...]) -> None:
 
 
 def _probe(libc: ctypes.CDLL) -> None:
-    """Do what a replica does."""
-    sandbox = {"user": b"", "network": b"/proc/self/ns/net", "host": b"probe", "index": 0}
+    """Do what a replica does, in a process of its own: this one stays in the job network."""
+    sandbox = {"user": b"", "network": b"", "host": b"probe", "index": 0}
     sandbox |= {"address": b"\x0a\x53\x01\x00", "prefix": 16, "gateway": b"", "shared": False}
     report, report_end = os.pipe()
-    _separate(libc, sandbox)
-    pid = os.fork()
-    if pid == 0:
+    trial = os.fork()
+    if trial == 0:
+        code = 1
         try:
-            _settle(libc, sandbox)
+            _separate(libc, sandbox)
+            if first := os.fork():
+                code = os.waitpid(first, 0)[1] != 0
+            else:
+                _settle(libc, sandbox)
+                code = 0
         except OSError as error:
             os.write(report_end, b"%d %s" % (error.errno or 0, getattr(error, "stage", b"")))
-        os._exit(0)
+        finally:
+            os._exit(code)
     os.close(report_end)
-    os.waitpid(pid, 0)
+    failed = os.waitpid(trial, 0)[1] != 0
     number, _, stage = os.read(report, 4096).partition(b" ")
+    os.close(report)
     if number:
         raise SandboxError(stage.removeprefix(b"isolation "), int(number))
+    if failed:
+        os._exit(1)  # without an answer
 
 
 # ---------------------------------------------------------------------------------------------------------- replica

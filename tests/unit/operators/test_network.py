@@ -18,6 +18,7 @@ from weft.operators.network import (
     best_isolation,
     hosts_lines,
     open_network,
+    why_no_namespaces,
 )
 from weft.operators.ports import PORTS, PortTable, bound
 
@@ -122,6 +123,20 @@ def test_a_hosts_file_has_members_and_services(tmp_path):
     ]
 
 
+@pytest.fixture
+def untried():
+    """The state of a process that has not tried namespaces, before and after a test."""
+
+    def forget() -> None:
+        network.why_no_namespaces.cache_clear()
+        if (kept := network._take_kept()) is not None:
+            kept.communicate()
+
+    forget()
+    yield
+    forget()
+
+
 class TestChoice:
     @pytest.fixture(autouse=True)
     def again(self):
@@ -152,8 +167,7 @@ class TestChoice:
             network.why_no_namespaces.cache_clear()
 
     @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no namespaces")
-    def test_a_trial_that_was_begun_gives_the_answer(self, monkeypatch):
-        network.why_no_namespaces.cache_clear()
+    def test_a_trial_that_was_begun_gives_the_answer(self, untried, monkeypatch):
         started: list[tuple[str, ...]] = []
         start = network._start_sandbox
 
@@ -168,6 +182,42 @@ class TestChoice:
         network.begin_probe()
         assert started == [("probe",)]
         assert told == network.why_no_namespaces()
+
+    @pytest.mark.skipif(bool(why_no_namespaces()), reason=why_no_namespaces() or "namespaces work")
+    def test_the_network_of_a_trial_that_was_begun_is_the_first_that_is_opened(self, untried, tmp_path, monkeypatch):
+        started: list[tuple[str, subprocess.Popen[bytes]]] = []
+        start = network._start_sandbox
+
+        def noted(*words: str) -> Any:
+            started.append((words[0], start(*words)))
+            return started[-1][1]
+
+        monkeypatch.setattr(network, "_start_sandbox", noted)
+        network.begin_probe()
+        first, second = (open_network(spec(tmp_path / name), Isolation.NAMESPACE) for name in ("a", "b"))
+        try:
+            assert [action for action, _ in started] == ["probe", "hold"]
+            sandboxes = [one.place("job-worker-0").sandbox for one in (first, second)]
+            assert len({os.stat(one.network).st_ino for one in sandboxes if one is not None}) == 2
+        finally:
+            first.close()
+            second.close()
+        assert [process.poll() for _, process in started] == [0, 0]
+
+    @pytest.mark.skipif(bool(why_no_namespaces()), reason=why_no_namespaces() or "namespaces work")
+    @pytest.mark.parametrize("killed", [False, True])
+    def test_the_process_of_a_trial_ends_when_no_job_uses_its_network(self, untried, killed, tmp_path, monkeypatch):
+        network.begin_probe()
+        assert network.why_no_namespaces() == ""
+        (kept,) = network._kept
+        if killed:
+            kept.kill()
+            kept.wait()
+            open_network(spec(tmp_path), Isolation.NAMESPACE).close()
+        else:
+            open_network(spec(tmp_path), Isolation.PORTS).close()
+            assert kept.poll() == 0
+        assert not network._kept
 
     def test_too_many_members_are_refused(self, tmp_path, monkeypatch):
         monkeypatch.setattr(network, "FIRST_ADDRESS", network.SUBNET.num_addresses - 2)
