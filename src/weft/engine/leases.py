@@ -32,9 +32,7 @@ ALONE: frozenset[int] = frozenset()
 
 def alone(stage: Stage) -> tuple[tuple[Stage, int], ...]:
     """Return the members of a lease of a single stage."""
-    if not stage.alone:
-        stage.alone = ((stage, 1),)
-    return stage.alone
+    return ((stage, 1),)
 
 
 def lost_task(lease: LeaseRow, event: WorkerLost) -> tuple[str, int]:

@@ -233,7 +233,6 @@ class Stage:
 
     __slots__ = (
         "again",
-        "alone",
         "attempts",
         "avoid",
         "bubble",
@@ -344,7 +343,6 @@ class Stage:
         self.cone_into: PhysicalEdge | None = None
         self.chain_next: PhysicalEdge | None = None
         self.plain = True
-        self.alone: tuple[tuple[Stage, int], ...] = ()
         self.manager: VertexManager | None = None
         self.memo: Any = None
         self.released = -1
