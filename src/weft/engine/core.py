@@ -24,6 +24,7 @@ from weft.engine.machines.job import JobState
 from weft.engine.machines.lease import LeaseState
 from weft.engine.machines.task import TaskState
 from weft.engine.notes import Note
+from weft.engine.physical import NOTHING
 from weft.engine.policy import Moment
 from weft.model.errors import GraphError
 from weft.model.ids import task_name
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 _OWN = (Moment.STARTED, Moment.CONFIGURED, Moment.FINISHED)
 
+_NONE: Any = ()
+"""What a retired job has in place of lists, sets and queues."""
 _SENT = LeaseState.SENT
 _LEASED = int(TaskState.LEASED)
 
@@ -421,6 +424,14 @@ class Core:
         self.readmitted: dict[int, tuple[int, float]] = {}
         self.elsewhere: dict[tuple[int, int], float] = {}
         self.ring: deque[Note] = deque(maxlen=ring)
+
+    def retire(self) -> None:
+        """Drop what only a running job needs: many ended ones may be kept, and the collector walks over all of them."""
+        self.workers, self.heaps, self.policies, self.managers = {}, {}, {}, {}
+        for stage in self.stages:
+            stage.ready = NOTHING
+        self.emitted = self.answered = self.dirty = self.unasked = _NONE
+        self.out = self._claimed_in = self.backups_wanted = self.faults = self.unslotted = _NONE
 
     @property
     def links(self) -> dict[str, PhysicalEdge]:

@@ -125,6 +125,10 @@ class Master:
 
     # ------------------------------------------------------------------------------------------ for the shell
 
+    def retire(self) -> None:
+        """Take no more events; what the inspector tells stays."""
+        self.core.retire()
+
     @property
     def wants_workers(self) -> bool:
         """Whether the job could use another worker now."""

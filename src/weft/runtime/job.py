@@ -163,6 +163,8 @@ class JobRun:
 
     def end(self) -> None:
         """Wake all who wait for the end."""
+        if self._master is not None and not self.finished.is_set():
+            self._master.retire()
         self.finished.set()
         if self.on_end is not None:
             self.on_end(self)
