@@ -494,6 +494,8 @@ class Database:
             return
         from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+        if isinstance(error, ConnectionError):  # the driver passes on what it meets in a handshake
+            self._fail(error)
         if isinstance(error, DBAPIError):
             self._fail(error.orig or error)
         if isinstance(error, SQLAlchemyError):

@@ -4,9 +4,12 @@ import fcntl
 import gc
 import os
 import resource
+import socket
 import sqlite3
 import struct
+import threading
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -257,3 +260,30 @@ def test_one_that_is_made_while_it_is_looked_at_is_read(database, tmp_path, monk
         assert names(database) == ["a"] == added
     finally:
         other.close()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the driver leaves its socket open
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("use", ["read", "write"])
+def test_a_server_that_resets_connections_is_told(use):
+    """A driver passes on what its first bytes meet, while the server starts or stops."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def reset() -> None:
+            with suppress(OSError):  # it is closed
+                while True:
+                    one, _ = server.accept()
+                    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    one.close()
+
+        thread = threading.Thread(target=reset)
+        thread.start()
+        try:
+            url = f"postgresql+pg8000://me@127.0.0.1:{server.getsockname()[1]}/none"
+            database = Database(url, what="the index", schema=(), version=1, again="make it")
+            with pytest.raises(ConflictError, match=r"^the index in "), getattr(database, use)():
+                pass
+            gc.collect()
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
