@@ -37,7 +37,7 @@ def numbers(folder):
     return str(inside)
 
 
-@pytest.fixture(params=["threads", "processes"])
+@pytest.fixture(scope="module", params=["threads", "processes"])
 def context(request, numbers):
     with weft.SqlContext(workers=2, backend=request.param, mode="stages") as made:
         made.register("numbers", numbers)
@@ -145,7 +145,7 @@ def skewed(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def stars(skewed):
     with weft.SqlContext(workers=2, mode="stages") as made:
         for table in ("facts", "keys"):
@@ -245,7 +245,7 @@ def shop(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(params=["threads", "processes"])
+@pytest.fixture(scope="module", params=["threads", "processes"])
 def store(request, shop):
     with weft.SqlContext(workers=2, backend=request.param, mode="stages") as made:
         for table in ("orders", "items"):
