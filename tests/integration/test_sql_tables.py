@@ -291,3 +291,22 @@ def test_a_run_that_is_stopped_interrupts_the_kernel(mode, backend, by, monkeypa
             assert run.status == "cancelled"
         monkeypatch.undo()
         assert context.sql("SELECT max(n) FROM t").rows() == [(999_999,)]
+
+
+def test_files_that_change_between_queries_are_read_anew(tmp_path):
+    file, other = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    with weft.SqlContext(mode="stages", workers=2) as context:
+        for at, name in ((file, "t"), (other, "u")):
+            pa.parquet.write_table(pa.table({"i": [1, 2, 3]}), at)
+            context.register(name, at)
+        text = "SELECT sum(t.i), count(*) FROM t JOIN u USING (i)"
+        assert context.sql(text).rows() == context.sql(text).rows() == [(6, 3)]
+        pa.parquet.write_table(pa.table({"i": [3, 4, 5, 1]}), file)
+        query = context.sql(text)
+        assert (query.rows(), query.whole_because) == ([(4, 2)], "")
+        pa.parquet.write_table(pa.table({"i": [4], "k": [7]}), other)
+        context.register("u", other)
+        assert context.sql("SELECT t.i, k FROM t JOIN u USING (i)").rows() == [(4, 7)]
+        context.forget("t")
+        context.register("T", other)
+        assert context.sql("SELECT k FROM T").rows() == [(7,)]

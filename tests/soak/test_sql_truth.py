@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import math
+from typing import Any
 
 import pytest
 
 from tests.fixtures.tpc import Tpc, published
 
-MODES = {
+MODES: dict[str, dict[str, Any]] = {
     "whole": {"mode": "whole"},
     "batch": {"backend": "processes", "bubbles": "batch"},
     "gang": {"backend": "processes", "workers": 8, "bubbles": "gang"},

@@ -413,7 +413,7 @@ class SqlContext:
         """Return the splits of a table that was planned."""
         with self._lock:
             assert self._planner is not None
-            return self._planner.table(name).splits(self._planner.connection, SPLIT_BYTES)
+            return self._planner.splits(name, SPLIT_BYTES)
 
     def _on_disk(self, name: str, table: SqlTable, tables: Mapping[str, SqlTable]) -> FileTable | ViewTable:
         """Return a table as Parquet files; those of tables in memory and in other formats live with the context."""

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 from weft.frontends.sql.databases import open_database
 from weft.frontends.sql.expressions import Json, NotCoveredError, identifier
 from weft.frontends.sql.reading import DISABLED_OPTIMIZERS, read_plan
-from weft.frontends.sql.tables import FileTable, ViewTable
+from weft.frontends.sql.tables import FileTable, TableSplits, ViewTable
 
 if TYPE_CHECKING:
-    import duckdb
-
     from weft.frontends.sql.relations import Relation
 
 
@@ -27,22 +25,26 @@ class Planner:
         )
         self._tables: dict[tuple[str, ...], FileTable] = {}
         self._named: dict[str, FileTable] = {}
+        self._seen: dict[
+            str, tuple[FileTable, object]
+        ] = {}  # the tables that were added, with the stamps of their files
+        self._splits: dict[tuple[str, int], tuple[FileTable, object, TableSplits]] = {}
 
     def close(self) -> None:
         """Close the database."""
         self._connection.close()
 
-    @property
-    def connection(self) -> duckdb.DuckDBPyConnection:
-        """The connection to the database of the planner."""
-        return self._connection
-
     def add(self, table: FileTable | ViewTable) -> None:
-        """Add a table, or replace that of the same name."""
+        """Add a table, or replace that of the same name, unless it is the same and its files have not changed."""
         name = identifier(table.name)
         if isinstance(table, ViewTable):
+            self._seen.pop(table.name.lower(), None)
             self._connection.execute(f"CREATE OR REPLACE VIEW {name} {table.definition}")
             return
+        stamp = table.stamp()
+        if stamp is not None and self._seen.get(table.name.lower()) == (table, stamp):
+            return
+        self._seen[table.name.lower()] = table, stamp
         self._connection.execute(f"CREATE OR REPLACE VIEW {name} AS {table.rows}")
         if table.hive:
             described = self._connection.execute(f"DESCRIBE {name}").fetchall()
@@ -54,6 +56,17 @@ class Planner:
     def table(self, name: str) -> FileTable:
         """Return the table of a name."""
         return self._named[name]
+
+    def splits(self, name: str, target: int) -> TableSplits:
+        """Return the splits of the table of a name, of about `target` bytes each."""
+        table = self._named[name]
+        stamp = table.stamp()
+        known = self._splits.get((name, target))
+        if known is not None and stamp is not None and known[:2] == (table, stamp):
+            return known[2]
+        made = table.splits(self._connection, target)
+        self._splits[name, target] = table, stamp, made
+        return made
 
     def plan(self, text: str, variables: Mapping[str, object]) -> Relation:
         """Return the optimised plan of one SELECT; NotCoveredError: it cannot run in stages."""

@@ -67,6 +67,13 @@ class FileTable:
         """The SQL of all rows, a query."""
         return f"SELECT {self.select} FROM {self.rows_of(self.files)}"
 
+    def stamp(self) -> object:
+        """Return what changes with the files; None if they are not on this machine, or no longer there."""
+        try:
+            return [(about.st_mtime_ns, about.st_size, about.st_ino) for about in map(os.stat, self.files)]
+        except OSError:
+            return None
+
     def nbytes(self) -> int:
         """Return the bytes of all files."""
         return sum(size for _, size in self._sized())
