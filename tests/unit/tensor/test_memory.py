@@ -257,13 +257,13 @@ SORTED_AND_TRANSFORMED = {
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="this system does not say what is shared")
 @pytest.mark.parametrize("name", SORTED_AND_TRANSFORMED)
 @pytest.mark.parametrize("backend", ["threads", "processes"])
-@pytest.mark.parametrize("limit", [64])
-def test_all_processes_hold_no_more_than_the_memory_together(limit, backend, name):
+def test_all_processes_hold_no_more_than_the_memory_together(backend, name):
     """Twice the limit is computed. The sum of all processes exceeds that before the work by the limit and a base.
 
     The base is what interpreters and code take: 8 MiB. Two samples in a row must show an excess, since a value that
     moves between two places may be seen in both.
     """
+    limit = 64
     held: list[int] = []
     ended = threading.Event()
     compute = SORTED_AND_TRANSFORMED[name]
