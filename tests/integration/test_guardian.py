@@ -597,8 +597,9 @@ class TestEnd:
         run = Running(spec(f"sleep {mark}; true"))
         wait_until(lambda: running(mark))
         send_signal(row_of(row_of(run.ids[0].pid).parent), signal.SIGKILL)
-        with pytest.raises(InternalError, match="guardian"):
+        with pytest.raises(TaskError, match="its guardian") as caught:
             run.result()
+        assert caught.value.status == 128 + signal.SIGKILL
         wait_until(lambda: not running(mark))
 
     def test_when_the_guardian_fails(self, spec, mark, other_guardians):

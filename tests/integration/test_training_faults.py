@@ -63,6 +63,21 @@ def running(place: Place, count: int) -> bool:
     return begun >= count and sum(len(rows) == 2 for rows in records(place).values()) >= count
 
 
+@pytest.mark.parametrize("isolation", ["auto", "ports"])
+def test_a_replica_whose_guardian_is_killed_starts_again(isolation, place: Place):
+    """Neither the program nor its restart policy is at fault."""
+    command = "test -e begun.0 && exit 0; touch begun.0; sleep 60"
+    place.job(tfjob({"backoffLimit": 1}, Worker=replica(command, policy="ExitCode")))
+    process = place.start("run", "run.yaml", "--isolation", isolation)
+    until(lambda: running(place, 1))
+    (ids,) = records(place).values()
+    kill(*ids[0])
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert "worker-0 failed: was ended by signal 9 (SIGKILL): something killed its guardian" in err
+    assert place.conditions()["Succeeded"] == "True"
+
+
 BEGIN = "echo $$ >> starts.$HOSTNAME; touch begun.$HOSTNAME; "
 
 

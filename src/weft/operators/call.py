@@ -186,8 +186,8 @@ def run_guarded(
     `on_started` gets pid and start time of the command (a `weft.worker.group.ProcessId`). `on_cancel` gets a function
     that ends the command; any thread may call it at any time, later calls do nothing. The command is
     prepared before the commit barrier `gate` and starts behind it. Any exit code is a result. TaskError: the command
-    cannot start. DefinitionError: a text that no system accepts. RunCancelledError: the gate cannot be passed.
-    InternalError: the guardian fails.
+    cannot start, or was killed with its guardian. DefinitionError: a text that no system accepts. RunCancelledError:
+    the gate cannot be passed. InternalError: the guardian fails.
     """
     if _refused and spec.view is not None and spec.view.optional:
         return replace(
@@ -436,6 +436,12 @@ def _not_run(
         # Only the guardian was killed: its command has not been waited for, so the pid is still the command's.
         with contextlib.suppress(OSError):
             os.killpg(started[0], signal.SIGKILL)
+        if "broken" not in frame:
+            return TaskError(
+                f"step {spec.name} was ended by signal 9 (SIGKILL): something killed its guardian",
+                status=SIGNALLED + signal.SIGKILL,
+                hint=f"The kernel does so for lack of memory (dmesg tells). The whole log: {spec.log}",
+            )
     why = frame.get("broken") or "it was killed"
     return InternalError(f"the guardian of step {spec.name} failed: {why}", hint="Run the step again.")
 

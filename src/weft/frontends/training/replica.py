@@ -368,7 +368,12 @@ class ReplicaStart:
         return replace(spec, sandbox=replace(spec.sandbox, beside=self._main_pid))
 
     def _checked(self, container: Container, spec: CommandSpec) -> CommandResult:
-        result, unhealthy = self._run(container, spec)
+        what = "" if container is self.replica.main_container else f"container {container.name} "
+        try:
+            result, unhealthy = self._run(container, spec)
+        except TaskError as error:
+            error.message = what + error.message.removeprefix(f"step {spec.name} ")
+            raise
         if self.host.measures and container is self.replica.main_container and result.wall_s > 0:
             self.ctx.usage(cpu=result.cpu_s / result.wall_s, memory=result.memory)
         if self._evicted and not self.ctx.cancelled():
@@ -377,7 +382,6 @@ class ReplicaStart:
             raise RunCancelledError(f"replica {self.replica.name} was stopped")
         if not (result.ok or (unhealthy and result.status == 0)):
             error = failure_of(spec, result, task_name(self.ctx.vertex, self.ctx.index))
-            what = "" if container is self.replica.main_container else f"container {container.name} "
             error.message = what + error.message.removeprefix(f"step {spec.name} ")
             if unhealthy:
                 error.message = f"{what}was ended because {unhealthy}\n{error.message.partition(chr(10))[2]}"
