@@ -25,7 +25,7 @@ _PLAIN: Final = re.compile(r"[\w./=:,+-]+")
 _EXPANDED: Final = re.compile(r"[$*?`]|\[.*\]")
 _SUBSTITUTION: Final = re.compile(r"\$\((?!\()((?:[^()]|\([^()]*\))+)\)|`([^`]+)`")
 """A command in a text for which the shell puts its output."""
-_BRACES: Final = re.compile(r"(?<![$\\{])\{([\w./+@%~:*?-]*(?:,[\w./+@%~:*?-]*)+|(\d+)\.\.(\d+))\}(?!\})")
+_BRACES: Final = re.compile(r"(?<![$\\{])\{([\w./+@%~:*?-]*(?:,[\w./+@%~:*?-]*)+|(\d{1,9})\.\.(\d{1,9}))\}(?!\})")
 """Words of Bash: `{a,b}` and `{1..3}`."""
 MOST_TURNS: Final = 100
 """The most ways in which a text is read: values of a loop, words in braces."""
@@ -132,8 +132,8 @@ def _braces(written: str) -> list[str]:
     """Return the words that Bash makes of one with braces, and the word itself if there are none, or too many."""
     if "{" not in written or re.search(r"""["'\\]""", written):
         return [written]
-    found = [
-        [str(n) for n in range(int(first), int(last) + 1)] if first else listed.split(",")
+    found: list[Sequence[object]] = [
+        range(int(first), int(last) + 1) if first else listed.split(",")
         for listed, first, last in _BRACES.findall(written)
     ]
     if not found or prod(map(len, found)) > MOST_TURNS:
@@ -141,9 +141,9 @@ def _braces(written: str) -> list[str]:
     return [_filled(written, turn) for turn in product(*found)]
 
 
-def _filled(written: str, words: Sequence[str]) -> str:
+def _filled(written: str, words: Sequence[object]) -> str:
     rest = iter(words)
-    return _BRACES.sub(lambda _: next(rest), written)
+    return _BRACES.sub(lambda _: str(next(rest)), written)
 
 
 def _word(written: str) -> ShellWord:

@@ -371,8 +371,8 @@ class ReplicaStart:
         what = "" if container is self.replica.main_container else f"container {container.name} "
         try:
             result, unhealthy = self._run(container, spec)
-        except TaskError as error:
-            error.message = what + error.message.removeprefix(f"step {spec.name} ")
+        except TaskError as not_run:
+            not_run.message = what + not_run.message.removeprefix(f"step {spec.name} ")
             raise
         if self.host.measures and container is self.replica.main_container and result.wall_s > 0:
             self.ctx.usage(cpu=result.cpu_s / result.wall_s, memory=result.memory)

@@ -64,6 +64,7 @@ RUN = {"run.sh", "lib/deep.py"}
             {"p.awk", "x.pl", "late.py", "other.py"},
         ),
         ('bash -c "cat {p,late}.{awk,py} data/{1..3}.csv"', {"p.awk", "late.py"}),
+        ("cat {1..999999999} {3..1}.pl x.pl", {"x.pl"}),
         ("cat {p.awk,x.pl} | awk '{print $1,$2}' {use,late}.py", {"p.awk", "x.pl", "use.py", "late.py"}),
         ("mv $(dirname $A)/f.txt $(cat x.pl)/$(cat late.py); rm `cat p.awk`", {"p.awk", "x.pl", "late.py"}),
         ("tool --files=p.awk,x.pl late.py,other.py", {"p.awk", "x.pl", "late.py", "other.py"}),
