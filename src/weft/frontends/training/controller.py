@@ -179,6 +179,8 @@ def reconcile(view: TasksView, memo: Any, jobs: Jobs) -> tuple[list[ControlAnswe
     lingering = finished and any(_lingers(view, state, jobs, name) for name in jobs.jobs)
     ends = [state.statuses[name].conditions for name in jobs.jobs]
     paused = all(has_finished(one) or is_true(one, SUSPENDED) for one in ends)
+    waiting = {name: why for name, why in state.queued.items() if not has_finished(state.statuses[name].conditions)}
+    state = replace(state, queued=waiting)  # a job may have ended after its gang was looked at
     for vertex in jobs.pods:
         task = view.vertices[vertex][0]
         if task.state == "held" and not finished and not paused:

@@ -285,6 +285,19 @@ def test_a_gang_without_a_place_is_told_and_fails_at_its_limit():
     )
 
 
+def test_a_job_that_ends_waits_no_longer_for_further_replicas():
+    cluster = Cluster(job(Chief=1, Worker=1, run=RunPolicy(scheduling=SchedulingPolicy(min_available=1))))
+    _, memo = reconcile(gang_view(cluster, FakeGang()), None, cluster.jobs)
+    cluster.tasks["chief"][0] = FakeTask(state="running", starts=1, started_at=1000.0)
+    cluster.tasks["worker"][0] = FakeTask(state="waiting")
+    _, memo = reconcile(gang_view(cluster, FakeGang(asks=1)), memo, cluster.jobs)
+    assert memo["queued"] == {"job": "needs 2 cores at once, 0 are free"}
+    cluster.tasks["chief"][0] = FakeTask(state="succeeded", starts=1, code=0, started_at=1000.0, ended_at=1001.0)
+    _, memo = reconcile(gang_view(cluster, FakeGang(asks=1)), memo, cluster.jobs)
+    assert memo["statuses"]["job"]["conditions"][-1]["type"] == "Succeeded"
+    assert not memo.get("queued")
+
+
 def test_a_preempted_job_is_suspended_and_goes_on_when_it_is_admitted():
     cluster = Cluster(job(Worker=2))
     cluster.ask()
