@@ -130,6 +130,11 @@ def loopback_warnings(job: TrainingJob, services: Iterable[str] = ()) -> Iterato
         )
     names = {pod_name(job, type, index) for type, n in counts.items() for index in range(n)} | set(services)
     for type, spec in job.replicas.items():
+        if spec.template.host_aliases:
+            yield (
+                f"{job.kind} {job.name}: hostAliases of {type} have no effect where replicas share one address. "
+                "Use isolation: namespace."
+            )
         for container in spec.template.containers:
             texts = (*container.command, *container.args, *(variable.value for variable in container.env))
             named = sorted(names.intersection(word for text in texts for word in _HOST.findall(text)))

@@ -84,10 +84,8 @@ def read_pod_template(template: Fields) -> PodTemplate:
         grace_s=30 if grace is None else grace,
         deadline_s=spec.number("activeDeadlineSeconds", 1, INT64),
         host_network=spec.truth("hostNetwork"),
-        hostname=spec.text("hostname"),
         host_aliases=_host_aliases(spec),
         node_selector=spec.texts("nodeSelector"),
-        scheduler_name=spec.text("schedulerName"),
         priority_class=spec.text("priorityClassName"),
         ignored=tuple(dict.fromkeys(template.context.ignored[before:])),
     )

@@ -164,11 +164,9 @@ class PodTemplate(Struct, frozen=True, kw_only=True):
     deadline_s: float | None = None
     """`activeDeadlineSeconds` of the pod."""
     host_network: bool = False
-    hostname: str = ""
     host_aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Host names by IP address."""
     node_selector: Mapping[str, str] = field(default_factory=dict)
-    scheduler_name: str = ""
     priority_class: str = ""
     ignored: tuple[str, ...] = ()
     """Paths of given fields that have no effect here; each is named in a warning."""

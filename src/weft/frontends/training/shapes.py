@@ -87,14 +87,15 @@ POD: Final = shape("a Pod", "apiVersion kind metadata spec status")
 _POD_SPEC: Final = shape(
     "the spec of a pod",
     "containers initContainers volumes restartPolicy terminationGracePeriodSeconds activeDeadlineSeconds hostNetwork"
-    " hostname hostAliases nodeSelector schedulerName priorityClassName securityContext",
-    "affinity automountServiceAccountToken dnsConfig ephemeralContainers hostIPC hostPID hostUsers hostnameOverride"
+    " hostAliases nodeSelector priorityClassName securityContext",
+    "affinity automountServiceAccountToken dnsConfig ephemeralContainers hostIPC hostPID hostUsers hostname hostnameOverride"
     " imagePullSecrets nodeName os overhead priority readinessGates resourceClaims resources runtimeClassName"
     " schedulingGates schedulingGroup serviceAccount serviceAccountName setHostnameAsFQDN"
     " shareProcessNamespace subdomain tolerations topologySpreadConstraints",
     dnsPolicy="ClusterFirst",
     enableServiceLinks="true",
     preemptionPolicy="PreemptLowerPriority",
+    schedulerName="default-scheduler",
 )
 _OF_CONTAINERS: Final = (
     "name image command args workingDir env envFrom ports resources volumeMounts readinessProbe livenessProbe"

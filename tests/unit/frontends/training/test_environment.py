@@ -420,6 +420,14 @@ def with_container(job: TrainingJob, type: str, **fields: Any) -> TrainingJob:
             make_job("PyTorchJob", Worker=2, elastic=ElasticPolicy(host="etcd-service", port=2379)),
             ["rdzvHost is the service etcd-service"],
         ),
+        (
+            TrainingJob(
+                kind="TFJob",
+                name="j",
+                replicas={"Worker": ReplicaSpec(template=PodTemplate(host_aliases={"10.0.0.9": ("store",)}))},
+            ),
+            ["hostAliases of Worker have no effect"],
+        ),
     ],
 )
 def test_what_one_address_cannot_do_is_said(job: TrainingJob, expected: list[str]) -> None:

@@ -141,9 +141,7 @@ def test_every_field_of_a_job_and_its_pods():
         grace_s=5,
         deadline_s=100,
         host_network=True,
-        hostname="h",
         host_aliases={"10.0.0.1": ("a", "b")},
-        scheduler_name="s",
         priority_class="high",
         ignored=IGNORED,
     )
@@ -161,6 +159,8 @@ def test_config_maps_and_secrets_of_the_same_file_are_found():
 
 POD = "spec.tfReplicaSpecs[Worker].template.spec"
 IGNORED = (
+    f"{POD}.hostname",
+    f"{POD}.schedulerName",
     f"{POD}.tolerations",
     f"{POD}.volumes[8].nfs",
     f"{POD}.hostNetwork",
