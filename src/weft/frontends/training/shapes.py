@@ -89,8 +89,8 @@ _POD_SPEC: Final = shape(
     "containers initContainers volumes restartPolicy terminationGracePeriodSeconds activeDeadlineSeconds hostNetwork"
     " hostAliases nodeSelector priorityClassName securityContext",
     "affinity automountServiceAccountToken dnsConfig ephemeralContainers hostIPC hostPID hostUsers hostname"
-    " hostnameOverride imagePullSecrets nodeName os overhead priority readinessGates resourceClaims resources runtimeClassName"
-    " schedulingGates schedulingGroup serviceAccount serviceAccountName setHostnameAsFQDN"
+    " hostnameOverride imagePullSecrets nodeName os overhead priority readinessGates resourceClaims resources"
+    " runtimeClassName schedulingGates schedulingGroup serviceAccount serviceAccountName setHostnameAsFQDN"
     " shareProcessNamespace subdomain tolerations topologySpreadConstraints",
     dnsPolicy="ClusterFirst",
     enableServiceLinks="true",
