@@ -525,6 +525,11 @@ class TestEnd:
         assert run_guarded(run).exit_code == 5
         assert not running(mark)
 
+    def test_of_what_ignores_sigterm_is_at_once_without_a_grace_after_the_exit(self, spec, mark):
+        result = run_guarded(spec(f"(trap '' TERM; sleep {mark}) & exit 5", grace_s=3600.0, after_s=0.0))
+        assert (result.cause, result.exit_code) == ("exit", 5)
+        assert not running(mark)
+
     def test_by_cancel_lets_the_command_clean_up(self, spec, tmp_path, mark):
         trap = "trap 'sleep 0.1; echo cleaned; exit 9' TERM"
         run = Running(spec(f"{trap}; sleep {mark} & echo ready; while :; do wait; done"))
@@ -927,7 +932,7 @@ class TestDeathOfTheOwner:
             "sandbox": None,
         }
         spec |= {"log": os.fsencode(tmp_path / "log"), "record": os.fsencode(record)}
-        spec |= {"grace_s": 1.0, "timeout_s": None, "head": 0, "tail": 0, "masked": []}
+        spec |= {"grace_s": 1.0, "after_s": None, "timeout_s": None, "head": 0, "tail": 0, "masked": []}
         owner = subprocess.Popen([sys.executable, "-c", LATE, str(SOURCE / "weft" / "worker"), repr(spec), late, ends])
         try:
             assert wait_until(lambda: text_of(late), what="the guardian") == "it ended, nothing was started\n"

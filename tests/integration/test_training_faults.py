@@ -64,6 +64,17 @@ def running(place: Place, count: int) -> bool:
 
 
 @pytest.mark.parametrize("isolation", ["auto", "ports"])
+def test_a_replica_ends_with_its_command_whatever_that_left(isolation, place: Place):
+    """As a container does with its first process."""
+    left = replica("(trap '' TERM; sleep 3600) & exit 0")
+    left["template"]["spec"]["terminationGracePeriodSeconds"] = 3600
+    place.job(tfjob(Worker=left))
+    code, _, err = place.run("--isolation", isolation)
+    assert code == 0, err
+    assert not place.alive()
+
+
+@pytest.mark.parametrize("isolation", ["auto", "ports"])
 def test_a_replica_whose_guardian_is_killed_starts_again(isolation, place: Place):
     """Neither the program nor its restart policy is at fault."""
     command = "test -e begun.0 && exit 0; touch begun.0; sleep 60"

@@ -91,6 +91,8 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
     programs: Sequence[str] = ()
     grace_s: float = 3.0
     """Seconds between SIGTERM and SIGKILL."""
+    after_s: float | None = None
+    """The same for what is left of a command that has ended by itself; None: as long."""
     timeout_s: float | None = None
     record: Path | None = None
     """A file with the process ids (see `weft.worker.group`) from just before the start until all have ended."""
@@ -363,6 +365,7 @@ def _message(spec: CommandSpec) -> dict[str, Any]:
         "log": os.fsencode(spec.log.absolute()),
         "record": None if spec.record is None else os.fsencode(spec.record.absolute()),
         "grace_s": spec.grace_s,
+        "after_s": spec.after_s,
         "timeout_s": spec.timeout_s,
         "masked": [os.fsencode(text) for text in spec.masked],
         "head": spec.log_head_bytes,

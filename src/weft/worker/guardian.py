@@ -516,6 +516,7 @@ class CommandWatch:
         self, spec: dict[str, Any], log: BoundedLog, *, control: int, owner: OwnerProcess, wake: int, output: int
     ) -> None:
         self.grace_s: float = spec["grace_s"]
+        self.after_s: float | None = spec["after_s"]
         self.timeout_s: float | None = spec["timeout_s"]
         self.end: list[bytes] = spec["end"]
         self.env: dict[bytes, bytes] = spec["env"]
@@ -552,7 +553,8 @@ class CommandWatch:
                 if self.timeout_s is not None:
                     wait_s = min(wait_s, self.begun + self.timeout_s - now)
             elif not kill_at:
-                kill_at, give_up_at = now + self.grace_s, now + self.grace_s + KILLING_S
+                grace_s = self.grace_s if self.after_s is None or self.why != "exit" else self.after_s
+                kill_at, give_up_at = now + grace_s, now + grace_s + KILLING_S
                 if not self.end:
                     self._ask_to_end(descendants(process_table(), os.getpid()))
                 elif self.why != "exit":
@@ -755,9 +757,10 @@ def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, A
     Fields of the specification: `argv`, `env`, `cwd`, `waits` (start only after one more byte), `view` (the arguments
     of `weft.worker.mounting.enter`, or None), `sandbox` (that of `weft.worker.sandbox.enter`, or None), `end` (a
     command line that asks the command to end in place of SIGTERM, or empty), `undo` (one to run if the command did not
-    end by itself, or empty), `oom_counters` (the paths of `OomKillCounter`),
-    `log`, `masked` (the secrets of `MaskedLog`), `record` (a path or None), `grace_s`, `timeout_s` (or None), `head`
-    and `tail` (bytes of the log to keep). EOFError: the owner is gone or has no more commands; no command was started.
+    end by itself, or empty), `oom_counters` (the paths of `OomKillCounter`), `log`, `masked` (the secrets of
+    `MaskedLog`), `record` (a path or None), `grace_s`, `after_s` (that after the exit of the command, or None),
+    `timeout_s` (or None), `head` and `tail` (bytes of the log to keep). EOFError: the owner is gone or has no more
+    commands; no command was started.
     """
     spec = receive(control)
     record: ProcessRecord | None = None

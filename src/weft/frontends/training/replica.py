@@ -500,7 +500,7 @@ class ReplicaStart:
         if container is replica.main_container:
             host.follow(self.key, replica, self._log_places(env, words, cwd, binds))
         spec = self._spec(container, env, cwd, masked)
-        return replace(spec, argv=words, programs=recipe.programs, view=view, sandbox=place.sandbox)
+        return replace(spec, argv=words, programs=recipe.programs, view=view, sandbox=place.sandbox, after_s=0.0)
 
     def _spec(self, container: Container, env: Mapping[str, str], cwd: Path, masked: Sequence[str]) -> CommandSpec:
         """Return what all commands of containers have."""
