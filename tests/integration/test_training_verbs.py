@@ -251,6 +251,13 @@ def test_why_and_explain_speak_of_jobs(live: Place):
     assert "64" not in out
 
 
+def test_why_tells_what_ended_a_replica(place):
+    place.job(tfjob(Chief=replica("true"), PS=replica("tail -f /dev/null"), Worker=replica("true")))
+    assert place.run()[0] == 0
+    assert place.weft("why", f"{RUN}/chief-0")[1] == "chief-0: succeeded\n"
+    assert place.weft("why", f"{RUN}/ps-0")[1] == "ps-0: terminated: stopped with its job\n"
+
+
 def test_wrong_uses_of_verbs_on_runs_that_do_not_run(place):
     place.job(tfjob({"suspend": True}, Worker=replica("true")))
     assert place.run()[0] == 0

@@ -185,7 +185,7 @@ def _why(item: ItemRecord, found: RunRecord) -> str:
     if item.state == "succeeded":
         return ""
     if item.state == "terminated":
-        return "stopped with its job" if found.ended is not None else "stopped"
+        return found.why_stopped
     if not item.exit:
         return one_line(short_paths(item.message), 120)
     return f"exit code {item.exit}{_meaning(item.exit, item.message)}"

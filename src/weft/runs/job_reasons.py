@@ -31,6 +31,8 @@ def reasons_of_jobs(run: RunRecord, target: str, host: SourceHost) -> Reasons:
     if index is not None:
         waits = _waits(run, f"{step.name}[{index}]", host) if run.ended is None else ()
         state = state_of(run, name) or step.items[index].state if index in step.items else "has not begun"
+        if state == "terminated":  # no error of its own
+            state += f": {run.why_stopped}"
         return Reasons(name, "none", state, waits=waits)
     waits = _waits(run, step.name, host) if run.ended is None else ()
     counts = Counter(item.state for item in step.items.values())

@@ -113,6 +113,11 @@ class RunRecord(Struct, kw_only=True):
         return self.frontend == TRAINING
 
     @property
+    def why_stopped(self) -> str:
+        """Why a replica of its jobs was ended from outside, in words."""
+        return "stopped" if self.ended is None else "stopped with its job"
+
+    @property
     def paused_s(self) -> float:
         """The time without an owner since the start, in seconds."""
         return sum(end - begin for begin, end in self.pauses)

@@ -155,6 +155,8 @@ def manifest(
     if policy:
         made["runPolicy"] = dict(policy)
     if success is not None:
+        if kind != "TFJob":
+            raise UsageError(f"a {kind} has no success policy", hint='success belongs to kind="TFJob".')
         made["successPolicy"] = success
     if elastic is not None:
         if kind != "PyTorchJob":

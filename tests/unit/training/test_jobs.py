@@ -75,6 +75,7 @@ def test_elastic_workers_and_a_restart_of_the_whole_job():
         ({"kind": "JAXJob", "ps": 1}, "a JAXJob has no ps"),
         ({"worker": {"replica": 1}}, "Did you mean replicas?"),
         ({"worker": 1, "elastic": (1, 2)}, "a TFJob is not elastic"),
+        ({"kind": "JAXJob", "worker": 1, "success": "AllWorkers"}, "a JAXJob has no success policy"),
         ({"worker": 1, "runtime": "torch-distributed"}, "a TFJob has no runtime"),
         ({"worker": 1, "command": 5}, "the command is 5"),
         ({"worker": 1, "env": ["A"]}, "env is ['A']; it must be a mapping"),
