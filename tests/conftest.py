@@ -15,7 +15,7 @@ PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
 # `too_slow` times the machine, not the test. What a change must pass is the same each time; `make soak` looks further.
 common = settings(deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("fast", common, max_examples=20)
-settings.register_profile("ci", common, max_examples=100)
+settings.register_profile("ci", common, max_examples=50)
 settings.register_profile("soak", common, derandomize=False, max_examples=10_000)
 settings.load_profile(PROFILE)
 
