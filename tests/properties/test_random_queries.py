@@ -24,7 +24,7 @@ from weft.queries import query
 from weft.wiring.bubbles import BUBBLES
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
-COUNT = {"fast": 8, "soak": 1_000}.get(PROFILE, 100)
+COUNT = {"fast": 8, "soak": 1_000}.get(PROFILE, 40)
 """Queries for each part."""
 PARTS = 50
 """Many, since files with many tests start early: the last ones of a run should be short."""
