@@ -75,7 +75,7 @@ def _one_by_one(core: Core, stage: Stage) -> bool:
 def _launch_each(core: Core, stage: Stage, ready: Intervals, workers: list[int]) -> None:
     """Lease one task of `ready` to each of the workers, at most as many as tasks: `launch` for many."""
     if stage.status is _CONFIGURED:
-        stage.status = _STARTED
+        stage.status, stage.began = _STARTED, True
         core.moved.append(stage)
     members = alone(stage)
     leases, commands = core.leases, core.out
@@ -285,7 +285,7 @@ def give(core: Core, lease: LeaseRow, resources: Resources | None = None) -> Non
     units = lease.hi - lease.lo
     for stage, mult in lease.members:
         if stage.status is _CONFIGURED:
-            stage.status = _STARTED
+            stage.status, stage.began = _STARTED, True
             core.moved.append(stage)
         stage.executing += units * mult
         if stage.early:

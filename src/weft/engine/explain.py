@@ -14,6 +14,7 @@ from weft.engine.text import change_of, seen_by, tasks
 from weft.engine.unrun import unrun
 from weft.graph.builder import tasks_text
 from weft.graph.logical import MovementKind, Role, Storage, Trigger, VertexKind
+from weft.graph.projection import GRAPHS
 from weft.graph.rectangles import Rectangles
 from weft.graph.visible import visible_edges
 
@@ -242,10 +243,9 @@ def _executed(core: Core, stage: Stage) -> str:
         text = f"{stage.finished:,} of {text}"
     if stage.status is VertexState.DONE_EARLY:
         return f"{text}, ended early"
-    if stage.status is VertexState.FAILED and unrun(core, stage).failed:
-        return f"{text}, cancelled"
     if stage.status in ENDED and stage.status is not VertexState.DONE:
-        return f"{text}, {stage.status.value}"
+        began = stage.began or (stage.status is VertexState.FAILED and not unrun(core, stage).failed)
+        return f"{text}, {GRAPHS.step(stage.status, started=began)}"
     return text if stage.status in ENDED else f"{text} so far"
 
 

@@ -227,14 +227,15 @@ class Stage:
     `n` is -1 until the parallelism is known. `finished` counts tasks with an output (FINISHED, FREED), `over` tasks
     that ended in any way. `closed` counts shut gates. `missing[i]` counts unavailable narrow inputs of task i, None for
     a single one-to-one input. `refs[i]` counts consumers that have not read output i, None where the only consumer is
-    narrow and reads it once. `again`: the vertex had ended before, and recomputes lost outputs. `control` are the
-    columns of a controlled vertex.
+    narrow and reads it once. `began`: a task of it was started, or answered by the cache, at least once. `again`: the
+    vertex had ended before, and recomputes lost outputs. `control` are the columns of a controlled vertex.
     """
 
     __slots__ = (
         "again",
         "attempts",
         "avoid",
+        "began",
         "bubble",
         "busy_s",
         "chain_next",
@@ -335,6 +336,7 @@ class Stage:
         self.home: list[int] | None = None
         self.node_of: list[int] | None = None
         self.size_of: list[int] | None = None
+        self.began = False
         self.early = False
         self.cones: dict[int, Cone] | None = None
         self.cone_ok = False

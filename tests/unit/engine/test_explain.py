@@ -76,6 +76,14 @@ def test_what_a_patch_added_names_its_expander() -> None:
     assert [line for line in lines if "plan: patch: 1 vertex, 0 edges added" in line]
 
 
+def test_a_vertex_that_had_begun_is_terminated_by_a_cancel_and_one_that_had_not_is_cancelled() -> None:
+    graph = Graph("cut")
+    graph.add(work, gather(graph.add(work, n=3, name="long")), name="after")
+    lines = explain(run_graph(graph, cancel_at=0.5, seconds=lambda vertex, _: 5.0).job.master.core).lines()
+    assert row(lines, "long") == ["3 tasks", "0 of 3 tasks, terminated"]
+    assert row(lines, "after") == ["1 task", "0 of 1 task, cancelled"]
+
+
 def test_a_bubble_that_did_not_fit_is_shown_as_what_was_left() -> None:
     graph = Graph("bubble")
     a = graph.add(work, n=2, name="a")

@@ -45,6 +45,7 @@ def _hit(core: Core, event: Hit) -> None:
     core.note(task_name(stage.id, event.index), NoteKind.CACHE_HIT, event.before)
     if stage.status is VertexState.CONFIGURED:
         advance(core, stage, "task_started")
+        stage.began = True
     if stage.bubble >= 0:
         core.later(Phase.REQUESTS, stage)
     write(core, stage, event.index, event.index + 1, PROBING, FINISHED)
