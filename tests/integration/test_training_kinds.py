@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from tests.integration.places import RUN
 from tests.integration.test_training import Place, place, replica, tfjob
 from weft.frontends.training.kinds import KINDS
+from weft.operators.network import why_no_namespaces
 from weft.runs.reading import read_run
 
 __all__ = ["place"]
@@ -66,6 +68,20 @@ def test_a_launcher_of_mpi_enters_its_workers(place: Place):
     assert code == 0, err
     assert place.log("launcher").split("\n")[:2] == ["in job-worker-0", "in job-worker-1"]
     assert place.alive() == []
+
+
+@pytest.mark.parametrize("isolation", ["auto", "ports"])
+def test_a_launcher_finds_its_files_where_a_cluster_has_them(isolation, place: Place):
+    if why := why_no_namespaces():
+        pytest.skip(why)
+    launch = '/etc/mpi/kubexec.sh job-worker-0 "echo in \\$WEFT_REPLICA"; cat /etc/mpi/hostfile'
+    worker = replica("unused")
+    del worker["template"]["spec"]["containers"][0]["command"]
+    place.job(job("MPIJob", Launcher=replica(launch), Worker=worker))
+    code, _, err = place.run("--isolation", isolation)
+    assert code == 0, err
+    assert place.log("launcher").split("\n")[:2] == ["in job-worker-0", "job-worker-0 slots=1"]
+    assert "names job-worker-0" not in err, "the agent knows the names of replicas"
 
 
 MATRIX = [
@@ -133,6 +149,21 @@ def test_init_containers_run_first_and_sidecars_end_with_the_replica(place: Plac
     assert code == 0, err
     assert place.log("worker") == "from first\n"
     assert place.alive() == []
+
+
+def test_an_init_container_that_fails_is_named_and_its_log_is_that_of_its_replica(place: Place):
+    spec = replica("echo never")
+    shell = ["sh", "-c"]
+    spec["template"]["spec"]["initContainers"] = [
+        {"name": "prepare", "image": "e/n:1", "command": [*shell, "echo preparing; exit 3"]}
+    ]
+    place.job(tfjob(Worker=spec))
+    code, _, err = place.run()
+    assert code == 1
+    assert "container prepare ended with exit code 3" in err
+    assert "container prepare exit code 3" in place.weft("show", RUN)[1]
+    for target in (RUN, f"{RUN}/worker", f"{RUN}/worker-0"):
+        assert "preparing" in place.weft("logs", target)[1]
 
 
 def test_the_containers_of_a_replica_share_its_network(place: Place):

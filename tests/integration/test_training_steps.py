@@ -452,7 +452,7 @@ def test_the_example_learns_and_is_taken_from_the_cache(flow):
     code, _, err = flow.weft("run", "run.yaml", "-p", "train.epochs=100")
     assert code == 0, err
     assert "slope 3.0" in flow.weft("logs", f"{RUN}/evaluate")[1]
-    assert flow.weft("logs", f"{RUN}/train/worker-1")[1] == "rank 2 of 3 has 133 points\n"
+    assert flow.weft("logs", f"{RUN}/train/worker-0")[1] == "rank 2 of 3 has 133 points\n"
     assert "100%" in flow.weft("show", f"{RUN}/train")[1]
     _, out, _ = flow.weft("run", "run.yaml", "-p", "train.epochs=100")
     assert "taken from the cache" in out
@@ -536,6 +536,17 @@ def test_why_tells_what_the_replicas_of_a_step_wait_for(flow, tmp_path_factory):
     (flow.folder / "go").touch()
     process.communicate()
     assert process.returncode == 0
+
+
+def test_why_tells_of_the_replicas_of_a_step(flow):
+    flow.job(tfjob(Worker=replica("exit 3")))
+    flow.pipeline()
+    assert flow.weft("run", "run.yaml")[0] == 1
+    assert "train/worker-0: failed: ended with exit code 3" in flow.weft("why", f"{RUN}/train/worker-0")[1]
+    assert "train/worker: " in flow.weft("why", f"{RUN}/train/worker")[1]
+    code, _, err = flow.weft("why", f"{RUN}/train/worker-7")
+    assert code == 4
+    assert "worker-7" in err
 
 
 def test_settings_of_the_command_line_reach_the_jobs_of_steps_and_are_kept(flow):

@@ -42,6 +42,8 @@ _MEANINGS: Final[Mapping[int, str]] = {
 """Exit codes in words; codes above 128 are those of signals."""
 _EXCEPTION: Final = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)(?:: .*)?")
 
+_CONTAINER: Final = re.compile(r"container \S+ ")
+"""The start of messages about a container beside the main one."""
 _ENDED: Final = re.compile(r"was ended because (its (?:startup probe|liveness probe|postStart hook) .*)")
 """What Weft ended for its health."""
 
@@ -188,7 +190,8 @@ def _why(item: ItemRecord, found: RunRecord) -> str:
         return found.why_stopped
     if not item.exit:
         return one_line(short_paths(item.message), 120)
-    return f"exit code {item.exit}{_meaning(item.exit, item.message)}"
+    beside = _CONTAINER.match(item.message)
+    return f"{beside[0] if beside else ''}exit code {item.exit}{_meaning(item.exit, item.message)}"
 
 
 def _meaning(code: int, message: str) -> str:

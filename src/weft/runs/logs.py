@@ -13,7 +13,7 @@ from weft.runs.records import ACTIVE
 from weft.store.state import list_container_logs, list_inner_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from pathlib import Path
 
     from weft.store.state import LogFile
@@ -55,16 +55,25 @@ def logs_of(folder: Path, step: str = "", attempt: int | None = None) -> RunLogs
             own = f"That of its main container: weft logs {run.id}/{step}"
             hint = f"There are: {names}. {own}" if names else own
             raise NotFoundError(f"{step} of {run.id} has no log of a container {container!r}", hint=hint)
+    else:
+        found += _only_logs(folder, {each.name for each in steps}, found)
     mixed = not step or any(each.name == named for each in run.steps)
     return RunLogs(run, _latest(found, item, attempt), mixed)
 
 
+def _only_logs(folder: Path, steps: Collection[str], own: Iterable[LogFile]) -> list[LogFile]:
+    """Return the logs of containers of replicas whose main container has never run, such as after a failed init one."""
+    begun = {(log.step, log.index) for log in own}
+    there = list_container_logs(folder)
+    return [log for log in there if log.step in steps and (log.step, log.index) not in begun]
+
+
 def _latest(logs: Sequence[LogFile], item: int | None, attempt: int | None) -> list[LogFile]:
-    """Return the log of the latest attempt, or of the named one, of each task or of the item."""
-    latest: dict[tuple[str, int | None], LogFile] = {}
+    """Return the log of the latest attempt, or of the named one, of each container of each task or of the item."""
+    latest: dict[tuple[str, int | None, str], LogFile] = {}
     for log in logs:
         if attempt in (None, log.attempt) and item in (None, log.index or 0):
-            latest[(log.step, log.index)] = log
+            latest[(log.step, log.index, log.container)] = log
     return list(latest.values())
 
 

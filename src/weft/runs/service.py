@@ -317,6 +317,13 @@ class RunService:
             from weft.runs.job_reasons import reasons_of_jobs
 
             return reasons_of_jobs(run, name.step, self)
+        step, slash, replica = name.step.partition("/")
+        if slash:
+            from weft.runs.job_reasons import reasons_of_jobs
+
+            (inner,) = self.show_inner(run, step, alone=True)
+            found = reasons_of_jobs(inner, replica, self)
+            return replace(found, step=f"{step}/{found.step}" if replica else step)
         if not name.step:
             if run.ended is not None and run.state not in (INTERRUPTED, SUSPENDED):
                 message = f"{target} is a run that has ended, in which nothing waits"

@@ -120,15 +120,21 @@ def listening_ports(job: TrainingJob) -> Iterator[tuple[str, int, int]]:
                 yield type, index, port
 
 
-def loopback_warnings(job: TrainingJob, services: Iterable[str] = ()) -> Iterator[str]:
-    """Yield what may not work where all replicas share one address. `services` are names of services of the file."""
+def loopback_warnings(
+    job: TrainingJob, services: Iterable[str] = (), entered: Iterable[tuple[str, int]] = ()
+) -> Iterator[str]:
+    """Yield what may not work where all replicas share one address.
+
+    `services` are names of services of the file, `entered` types and indices of replicas that an agent enters by name.
+    """
     counts = replica_counts(job)
     if job.kind == "XGBoostJob" and counts.get("Worker", 0) > 1:
         yield (
             f"{job.kind} {job.name}: replicas share the address {LOOPBACK}, so each worker has a WORKER_PORT of its "
             "own. Programs that expect one port for all workers, such as LightGBM, need isolation: namespace."
         )
-    names = {pod_name(job, type, index) for type, n in counts.items() for index in range(n)} | set(services)
+    replicas = {(type, index) for type, n in counts.items() for index in range(n)} - set(entered)
+    names = {pod_name(job, type, index) for type, index in replicas} | set(services)
     for type, spec in job.replicas.items():
         if spec.template.host_aliases:
             yield (

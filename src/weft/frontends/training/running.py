@@ -184,7 +184,8 @@ class LocalJobs:
             warnings.append(f"runAsUser of {', '.join(users)} has an effect in isolation container only")
         if isolation is Isolation.PORTS:
             services = [service.name for service in self.files.services]
-            warnings += [note for job in self.files.jobs for note in loopback_warnings(job, services)]
+            for job in self.files.jobs:
+                warnings += loopback_warnings(job, services, mpi.mpi_hosts(job) if mpi.uses_mpi(job) else ())
         if self._board != OFF:
             self._find_board()
             notes.append(f"TensorBoard: http://{ADDRESS}:{self._port}/")
@@ -574,9 +575,11 @@ class LocalJobs:
         if self.step is not None:
             place = place._replace(mounts=(*place.mounts, *self.step.mounts))
         job = self._groups[replica.job, replica.type].job
-        if place.sandbox is None or job.kind == POD or not mpi.uses_mpi(job):
+        if job.kind == POD or not mpi.uses_mpi(job):
             return place
-        return place._replace(mounts=(*place.mounts, BindMount(str(self._mpi_folder(job)), MPI_FOLDER)))
+        # Without namespaces the variables of the launcher name the folder itself, so only commands miss the mount.
+        own = BindMount(str(self._mpi_folder(job)), MPI_FOLDER, optional=place.sandbox is None)
+        return place._replace(mounts=(*place.mounts, own))
 
     def follow(self, key: tuple[str, int], replica: Replica, places: Iterable[LogPlace]) -> None:
         """Follow the event files in the log folders of a replica that starts."""
