@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.places import RUN
+from tests.integration.places import RUN, until
 from tests.integration.test_training import Place, place, replica, tfjob
 from weft.frontends.training.kinds import KINDS
 from weft.operators.network import why_no_namespaces
@@ -126,6 +126,18 @@ def test_nothing_is_left_of_any_clean_pod_policy(policy, left, place: Place):
     code, _, err = place.run()
     assert code == 0, err
     assert len(place.alive()) == left
+
+
+def test_what_keeps_a_run_after_the_success_of_its_job_is_told(place: Place):
+    wait = "until test -e go; do sleep 0.05; done"
+    place.job(job("PyTorchJob", Master=replica("true"), Worker=replica(wait)))
+    process = place.start("run", "run.yaml")
+    until(lambda: "have 30 s to end by themselves" in place.weft("why", RUN)[1])
+    assert "have 30 s to end by themselves" in place.weft("show", RUN)[1]
+    (place.folder / "go").touch()
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert "PyTorchJob job: replicas that still run have 30 s" in out + err
 
 
 def test_init_containers_run_first_and_sidecars_end_with_the_replica(place: Place):

@@ -124,6 +124,8 @@ def _job_row(job: Mapping[str, Any], now: float) -> tuple[str, str, str, str]:
         about = f"left to {job['managed_by']} (managedBy)"
     else:
         about = job.get("queued") or last.get("message", "")
+    if lingering := job.get("lingering"):
+        about = f"{about} Its {lingering}."
     if "expired_at" in job:
         about = f"{about} Its logs were removed at {moment(job['expired_at'])} (ttlSecondsAfterFinished)."
     return f"{job['kind']} {job['name']}", job["condition"], time, one_line(about, 300)

@@ -60,6 +60,8 @@ def _text(run: RunRecord, job: Mapping[str, Any]) -> str:
     condition = job["condition"]
     conditions = job["status"].get("conditions", ())
     reason = job.get("queued") or (conditions[-1]["message"] if conditions else "")
+    if lingering := job.get("lingering"):
+        reason = f"{reason} Its {lingering}."
     if "managed_by" in job:
         reason = f"it is left to {job['managed_by']} (managedBy)"
     elif run.state in (SUSPENDED, INTERRUPTED) and condition in ("Suspended", "Interrupted"):

@@ -108,7 +108,8 @@ class Reconciled(Struct, frozen=True, kw_only=True):
     """The memo: the status of each job, what users asked for, and events for them.
 
     `preempted` names the run for which this one makes room. `unplaced` has the times since which gangs with a limit
-    wait, `queued` the reasons of all gangs that wait.
+    wait, `queued` the reasons of all gangs that wait. `lingering` names the jobs that have succeeded while replicas
+    still run, which may end by themselves.
     `scale` has the numbers of replicas that users set, by vertex. `gone` has the ended tasks whose pods are deleted, by
     vertex and index, with their number of starts; `failures` counts their failures in a row. `delayed` has the times at
     which pods are created again after several failures. `tuned` names the jobs whose control vertices have decided.
@@ -122,6 +123,7 @@ class Reconciled(Struct, frozen=True, kw_only=True):
     scale: dict[str, int] = field(default_factory=dict)
     unplaced: dict[str, float] = field(default_factory=dict)
     queued: dict[str, str] = field(default_factory=dict)
+    lingering: tuple[str, ...] = ()
     gone: dict[str, dict[str, int]] = field(default_factory=dict)
     failures: dict[str, dict[str, int]] = field(default_factory=dict)
     delayed: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -176,11 +178,11 @@ def reconcile(view: TasksView, memo: Any, jobs: Jobs) -> tuple[list[ControlAnswe
             wakes.append(state.unplaced[name] + limit)
         state = _one(view, state, jobs, _as_wanted(job, state, jobs.vertices[name]), answers, wakes)
     finished = all(has_finished(state.statuses[name].conditions) for name in jobs.jobs)
-    lingering = finished and any(_lingers(view, state, jobs, name) for name in jobs.jobs)
+    lingering = tuple(name for name in jobs.jobs if _lingers(view, state, jobs, name))
     ends = [state.statuses[name].conditions for name in jobs.jobs]
     paused = all(has_finished(one) or is_true(one, SUSPENDED) for one in ends)
     waiting = {name: why for name, why in state.queued.items() if not has_finished(state.statuses[name].conditions)}
-    state = replace(state, queued=waiting)  # a job may have ended after its gang was looked at
+    state = replace(state, queued=waiting, lingering=lingering)  # a job may have ended after its gang was looked at
     for vertex in jobs.pods:
         task = view.vertices[vertex][0]
         if task.state == "held" and not finished and not paused:

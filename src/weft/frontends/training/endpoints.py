@@ -11,9 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from weft.frontends.training.kinds import KINDS, pod_name, replica_counts
+from weft.operators.network import Isolation
 
 if TYPE_CHECKING:
     from weft.frontends.training.schema import Container, TrainingJob
+    from weft.operators.network import ReplicaNetwork
 
 LOOPBACK: Final = "127.0.0.1"
 _HOST: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
@@ -118,6 +120,28 @@ def listening_ports(job: TrainingJob) -> Iterator[tuple[str, int, int]]:
             rendezvous = job.elastic.port if job.elastic and (type, index) == ("Worker", 0) else None
             for port in dict.fromkeys((*ports, *((rendezvous,) if rendezvous is not None else ()))):
                 yield type, index, port
+
+
+class _NamedEndpoints(ClusterEndpoints):
+    """The names of a cluster, in a network that knows the addresses of the replicas."""
+
+    def __init__(self, job: TrainingJob, network: ReplicaNetwork) -> None:
+        super().__init__(job)
+        self._network = network
+
+    def ip(self, type: str, index: int) -> str:
+        """Return the address of a replica."""
+        return self._network.ip(self.name(type, index))
+
+
+def endpoints_of(job: TrainingJob, network: ReplicaNetwork, most: TrainingJob) -> Endpoints:
+    """Return the endpoints of a job in an open network; `most` is the job with as many replicas as it may get."""
+    if network.isolation is not Isolation.PORTS:
+        return _NamedEndpoints(job, network)
+    ports: dict[tuple[str, int], dict[int, int]] = {}
+    for type, index, port in listening_ports(most):
+        ports.setdefault((type, index), {})[port] = network.port(pod_name(job, type, index), port)
+    return LoopbackEndpoints(ports)
 
 
 def loopback_warnings(

@@ -19,7 +19,7 @@ from weft.frontends.training.compiler import POD, SCALABLE, as_json, groups_of, 
 from weft.frontends.training.conditions import COMPLETE, has_finished, is_true, with_end
 from weft.frontends.training.controller import TUNED_EVENT
 from weft.frontends.training.desired import is_ours
-from weft.frontends.training.endpoints import ClusterEndpoints, LoopbackEndpoints, listening_ports, loopback_warnings
+from weft.frontends.training.endpoints import endpoints_of, loopback_warnings
 from weft.frontends.training.engine_images import EngineImages
 from weft.frontends.training.environment import environment_of
 from weft.frontends.training.expansion import PodFacts, expanded, expanded_words, file_value, resource_value
@@ -151,6 +151,7 @@ class LocalJobs:
         self._choices: dict[str, TuningChoice] = {}
         self._trials = count(1)
         self._told_tuned: set[str] = set()
+        self._told_lingering: set[str] = set()
         self._trial = False
 
     def check(self) -> tuple[list[str], list[str]]:
@@ -266,7 +267,7 @@ class LocalJobs:
         network = self._network = open_network(spec, self._isolation)
         self._undo.callback(network.close)
         for job in self.files.jobs:
-            self._endpoints[job.name] = _endpoints(job, network, self._rows(job))
+            self._endpoints[job.name] = endpoints_of(job, network, self._rows(job))
             if mpi.uses_mpi(job):
                 self._write_mpi_files(job)
         self._undo.callback(hold_host(self._run, self, self.replica))
@@ -321,6 +322,9 @@ class LocalJobs:
             since = self._told.get(job.name, 0.0)
             news += [line for one in conditions if one["updated_at"] > since and (line := _news(job, one))]
             self._told[job.name] = max(since, _last_change({"conditions": conditions}))
+            if job.name in memo.get("lingering", ()) and job.name not in self._told_lingering:
+                self._told_lingering.add(job.name)
+                news.append(f"{job.kind} {job.name}: {_linger_text(job)}")
         return news
 
     def rests(self, memo: Any) -> bool:
@@ -390,6 +394,8 @@ class LocalJobs:
             about["managed_by"] = job.policy.managed_by or ""
         if reason := memo.get("queued", {}).get(job.name):
             about["queued"] = reason
+        if job.name in memo.get("lingering", ()):
+            about["lingering"] = _linger_text(job)
         status = memo["statuses"].get(job.name, {})
         own = {group.vertex for group in self._groups.values() if group.job.name == job.name}
         latest = sorted(self._reader.latest.copy().items())
@@ -665,27 +671,6 @@ class LocalJobs:
         )
 
 
-class _NamedEndpoints(ClusterEndpoints):
-    """The names of a cluster, in a network that knows the addresses of the replicas."""
-
-    def __init__(self, job: TrainingJob, network: ReplicaNetwork) -> None:
-        super().__init__(job)
-        self._network = network
-
-    def ip(self, type: str, index: int) -> str:
-        """Return the address of a replica."""
-        return self._network.ip(self.name(type, index))
-
-
-def _endpoints(job: TrainingJob, network: ReplicaNetwork, most: TrainingJob) -> Endpoints:
-    if network.isolation is not Isolation.PORTS:
-        return _NamedEndpoints(job, network)
-    ports: dict[tuple[str, int], dict[int, int]] = {}
-    for type, index, port in listening_ports(most):
-        ports.setdefault((type, index), {})[port] = network.port(pod_name(job, type, index), port)
-    return LoopbackEndpoints(ports)
-
-
 def _last_change(status: Mapping[str, Any]) -> float:
     return max((one["updated_at"] for one in status.get("conditions", ())), default=0.0)
 
@@ -697,6 +682,12 @@ def _news(job: TrainingJob, condition: Mapping[str, Any]) -> str:
         return f"{job.kind} {job.name} resumed" if type == SUSPENDED else ""
     about = "" if type in (CREATED, RUNNING, SUCCEEDED, COMPLETE, SUSPENDED) else f": {condition['message']}"
     return f"{job.kind} {job.name} {type.lower()}{about}"
+
+
+def _linger_text(job: TrainingJob) -> str:
+    """Return why replicas of a job that has succeeded still run."""
+    linger_s = f"{KINDS[job.kind].linger_s:g} s"
+    return f"replicas that still run have {linger_s} to end by themselves; cleanPodPolicy: Running stops them at once"
 
 
 def _read_only(spec: ReplicaSpec) -> ReplicaSpec:

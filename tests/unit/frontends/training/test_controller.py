@@ -379,10 +379,12 @@ def test_workers_of_torch_end_by_themselves_after_the_master():
     assert cluster.conditions()["Succeeded"] == "True"
     assert cluster.outcome == ""
     assert cluster.states("worker") == ["running"]
+    assert cluster.memo["lingering"] == ["job"]
     assert cluster.woken_at == cluster.now + KINDS["PyTorchJob"].linger_s
     cluster.end("worker", 0, 0)
     cluster.ask()
     assert cluster.outcome == "succeeded"
+    assert cluster.memo["lingering"] == []
 
 
 def test_a_worker_of_torch_that_does_not_end_is_stopped():
