@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heappush
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from msgspec import Struct, field
 
@@ -48,6 +49,26 @@ if TYPE_CHECKING:
 _OWN = (Moment.STARTED, Moment.CONFIGURED, Moment.FINISHED)
 
 _NONE: Any = ()
+_EMPTY: Any = MappingProxyType({})
+_FOR_RUNNING: Final = (
+    "branched",
+    "choices",
+    "claims",
+    "decided",
+    "known",
+    "memos",
+    "payloads",
+    "queues",
+    "shrunk",
+    "sized",
+    "stats",
+    "timers",
+    "token_waiters",
+    "tokens",
+    "usage",
+    "weights",
+)
+"""The dictionaries that do not change after the end of a job: ended jobs share an empty one."""
 """What a retired job has in place of lists, sets and queues."""
 _SENT = LeaseState.SENT
 _LEASED = int(TaskState.LEASED)
@@ -350,6 +371,7 @@ class Core:
         "cone_specs",
     )
     """The fields that are rebuilt when a snapshot is read, or are written apart."""
+    __slots__ = (*KEPT, *MADE_ANEW)
 
     def __init__(self, graph: LogicalGraph, job: str, tuning: Tuning, ring: int = 4096) -> None:
         self.graph = graph.copy()  # a patch must not change the graph object of the user, who may run it again
@@ -428,6 +450,10 @@ class Core:
     def retire(self) -> None:
         """Drop what only a running job needs: many ended ones may be kept, and the collector walks over all of them."""
         self.workers, self.heaps, self.policies, self.managers = {}, {}, {}, {}
+        self.specs = self.inner_specs = self.cone_specs = _EMPTY
+        for name in _FOR_RUNNING:
+            if not getattr(self, name):
+                setattr(self, name, _EMPTY)
         for stage in self.stages:
             stage.ready = NOTHING
         self.emitted = self.answered = self.dirty = self.unasked = _NONE

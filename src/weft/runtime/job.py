@@ -81,6 +81,41 @@ class JobRun:
     garbage collector has little to walk over while many jobs wait.
     """
 
+    __slots__ = (
+        "__weakref__",
+        "_first_error",
+        "_first_tick",
+        "_make",
+        "_master",
+        "answers",
+        "backend",
+        "cache",
+        "crash",
+        "draining",
+        "finished",
+        "first",
+        "gates",
+        "given",
+        "given_up",
+        "graph",
+        "held",
+        "history",
+        "id",
+        "journal",
+        "kept",
+        "leases",
+        "listeners",
+        "number",
+        "on_end",
+        "outcome",
+        "outputs",
+        "recorded",
+        "restored",
+        "shared",
+        "strict",
+        "submitted_at",
+    )
+
     def __init__(
         self,
         id: str,
