@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import time
 
 import duckdb
 
-from benchmarks.sql.data import geometric_mean, tpch
+from benchmarks.harness import expect
+from benchmarks.sql.data import LIMITED, geometric_mean, many_files, tpch
 
 
 @functools.cache
@@ -14,6 +16,7 @@ def _connection() -> duckdb.DuckDBPyConnection:
     made = duckdb.connect()
     for name, path in tpch(1)[1].items():
         made.execute(f"CREATE VIEW {name} AS FROM '{path}'")
+    made.execute(f"CREATE VIEW files AS FROM '{many_files()}'")
     return made
 
 
@@ -27,4 +30,14 @@ def queries() -> dict[str, float]:
     }
 
 
-CASES = {"tpch": queries}
+def limit() -> dict[str, float]:
+    """Five rows that meet a condition, of 1,000 files."""
+    connection = _connection()
+    begin = time.perf_counter()
+    rows = connection.execute(LIMITED).to_arrow_table().num_rows
+    seconds = time.perf_counter() - begin
+    expect(rows, 5)
+    return {"seconds": seconds}
+
+
+CASES = {"tpch": queries, "limit": limit}
