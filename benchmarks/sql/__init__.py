@@ -35,7 +35,8 @@ SPECS = (
         "s",
         Side("weft", OURS, "limit_whole"),
         2.5,
-        "Five rows that meet a condition, of 1,000 files: in one task; the target is 0.02 s where DuckDB takes 0.008 s.",
+        "Five rows that meet a condition, of 1,000 files: in one task; the target is 0.02 s where DuckDB takes "
+        "0.008 s.",
         peer=Side("duckdb", DUCKDB, "limit"),
     ),
     Spec(
