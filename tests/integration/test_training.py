@@ -188,6 +188,61 @@ def test_several_jobs_of_a_file_are_one_run(place):
     assert place.log("two.worker") == "2\n"
 
 
+def test_secrets_in_volumes_and_in_the_name_of_a_program_reach_nothing_else(place):
+    text = "first-hidden\\nsecond-hidden\\n"
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "stringData": {"token": "hidden-text"}}
+    lines = {**secret, "metadata": {"name": "lines"}, "stringData": {"pem": text.replace("\\n", "\n")}}
+    job = tfjob(
+        Worker=replica('cat keys/token keys/pem; ls "$(cat keys/token)"'), Chief=replica("unused", policy="Never")
+    )
+    for type, volume in (("Worker", "keys"), ("Chief", "")):
+        pod = job["spec"]["tfReplicaSpecs"][type]["template"]["spec"]
+        if volume:
+            sources = [{"secret": {"name": "key"}}, {"secret": {"name": "lines"}}]
+            pod["volumes"] = [{"name": "keys", "projected": {"sources": sources}}]
+            pod["containers"][0]["volumeMounts"] = [{"name": "keys", "mountPath": str(place.folder / "keys")}]
+        else:
+            pod["containers"][0]["env"] = [
+                {"name": "T", "valueFrom": {"secretKeyRef": {"name": "key", "key": "token"}}}
+            ]
+            pod["containers"][0]["command"] = ["/nowhere/$(T)"]
+    (place.folder / "keys").mkdir()
+    place.job(job, secret, lines)
+    code, out, err = place.run()
+    assert code == 1
+    told = (
+        out + err + "".join(place.weft(*words)[1] for words in (("show", RUN), ("logs", RUN), ("show", RUN, "--json")))
+    )
+    assert "/nowhere/***" in told
+    for hidden in ("hidden-text", "first-hidden", "second-hidden"):
+        assert hidden not in told
+        for path in place.folder_of().rglob("*"):
+            if path.is_file() and "pods" not in path.parts:
+                assert hidden.encode() not in path.read_bytes(), path
+
+
+def test_a_resume_runs_no_job_again_that_has_succeeded(place):
+    good = tfjob(Worker=replica("echo ran >> ran", 2))
+    bad = tfjob(Worker=replica("until test -e fail; do sleep 0.05; done; test -e go"))
+    good["metadata"]["name"], bad["metadata"]["name"] = "good", "bad"
+    place.job(good, bad)
+
+    def conditions() -> list[str]:
+        found = json.loads(place.weft("show", RUN, "--json")[1])
+        return [one["condition"] for one in found.get("run", {}).get("jobs", ())]
+
+    process = place.start("run", "run.yaml")
+    until(lambda: conditions() == ["Succeeded", "Running"])
+    (place.folder / "fail").touch()
+    process.communicate()
+    assert process.returncode == 1
+    (place.folder / "go").touch()
+    code, _, err = place.weft("resume", RUN)
+    assert code == 0, err
+    assert (place.folder / "ran").read_text() == "ran\nran\n"
+    assert conditions() == ["Succeeded", "Succeeded"]
+
+
 def test_secrets_reach_replicas_and_nothing_else(place):
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "stringData": {"token": "hidden-text"}}
     job = tfjob(Worker=replica('test "${#TOKEN}" = 11 && echo "$TOKEN" is right'))

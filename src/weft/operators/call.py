@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from weft.operators.mounts import MountNamespace
     from weft.operators.network import Sandbox
 
+_MASK: Final = "***"
 TAIL_LINES = 20
 TAIL_BYTES = 64 * 1024
 MIB = 1 << 20
@@ -434,7 +435,9 @@ def _not_run(
         stage, number = frame["failed"]
         if stage == "stopped":
             return RunCancelledError(f"step {spec.name} was cancelled before it started")
-        return _not_started(spec, stage, number)
+        error = _not_started(spec, stage, number)
+        error.message, error.hint = _masked(spec, error.message), _masked(spec, error.hint)
+        return error
     if started is not None:
         # Only the guardian was killed: its command has not been waited for, so the pid is still the command's.
         with contextlib.suppress(OSError):
@@ -447,6 +450,13 @@ def _not_run(
             )
     why = frame.get("broken") or "it was killed"
     return InternalError(f"the guardian of step {spec.name} failed: {why}", hint="Run the step again.")
+
+
+def _masked(spec: CommandSpec, text: str) -> str:
+    """Return a message without the secrets of a command, longest first."""
+    for secret in sorted(spec.masked, key=len, reverse=True):
+        text = text.replace(secret, _MASK)
+    return text
 
 
 def _not_started(spec: CommandSpec, stage: str, number: int) -> TaskError | DiskFullError:

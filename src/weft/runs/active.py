@@ -210,13 +210,12 @@ class ActiveRun:
                 strict=stack.strict,
                 shared=self._shared(),
                 history=self._history(),
+                requests=self.spec.requests,
             )
             self.run = run
             if stack.side_outputs is not None:
                 stack.side_outputs.run = run
             self._control.serve(self.orders())
-            for name, payload in self.spec.requests:
-                run.request(name, payload)
         except BaseException as error:
             found = limit_error(error) or error
             if isinstance(found, WeftError):

@@ -110,6 +110,7 @@ class JobRun:
         "outcome",
         "outputs",
         "recorded",
+        "requests",
         "restored",
         "shared",
         "strict",
@@ -139,6 +140,7 @@ class JobRun:
         self.outputs: Any = None
         self.history: Sequence[VertexHistory] = ()
         self.recorded = False
+        self.requests: Sequence[tuple[str, Any]] = ()  # to its controller, before its first decision
         self.restored = _NONE_RESTORED
         self.given: Mapping[str, Column] = {}
         self.kept: Sequence[object] = ()  # the owners of the `given` columns, which live as long as the job

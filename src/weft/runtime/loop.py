@@ -195,10 +195,12 @@ class Loop:
                 for lo, hi in runs(indices):
                     self._queue.append((job.id, (OutputLost(now, vertex, lo, hi, "its file is gone"),)))
         self._queue.append((job.id, tuple(self.slots.joined())))
+        asked = [Requested(now, name, payload) for name, payload in job.requests]
         if pending is None:
             known = self._estimates.of(job.graph.vertices)
-            self._queue.append((job.id, (JobSubmitted(now, tuple(job.given), known),)))
+            self._queue.append((job.id, (JobSubmitted(now, tuple(job.given), known), *asked)))
             return
+        self._queue.append((job.id, tuple(asked)))
         for command in pending.commands:
             if type(command) is SetTimer:
                 command = command._replace(at=now + max(0.0, command.at - pending.now))

@@ -493,6 +493,7 @@ class EngineSession:
         strict: bool = False,
         shared: SharedSlots | None = None,
         history: tuple[Historian, str] | None = None,
+        requests: Sequence[tuple[str, Any]] = (),
     ) -> Run:
         """Start a graph with recovery, durability and cache. Errors as of `submit`.
 
@@ -502,6 +503,7 @@ class EngineSession:
         With `strict` the effects of a task's end wait until its record in the journal is durable, and a failed journal
         fails the run. With `shared` its requests for slots go there, instead of to the workers of the session.
         `history` is that of the run alone, with the fingerprint of its graph, in place of that of the session.
+        `requests` reach the controller of the graph, by name and payload, before its first decision.
         """
         self.check_open()
         self._shelf.start()
@@ -524,6 +526,7 @@ class EngineSession:
         job = JobRun(name, graph, master, journal)
         job.strict = strict
         job.shared = shared
+        job.requests = requests
         job.on_end = self._on_end
         job.restored = frozenset(restored) or job.restored
         job.given = columns

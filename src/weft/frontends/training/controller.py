@@ -46,9 +46,11 @@ SCALE: Final = "scale"
 PREEMPT: Final = "preempt"
 READMIT: Final = "readmit"
 TUNE: Final = "tune"
+SUCCEEDED_BEFORE: Final = "succeeded_before"
 """The requests of users, of the machine and of control vertices. The payload of `SCALE` maps vertices to numbers of
 replicas, that of `PREEMPT` has the run (`by`) that needs the room, that of `TUNE` the `job` that may start now, its
-`replicas` by vertex, and the reason (`because`).
+`replicas` by vertex, and the reason (`because`), and that of `SUCCEEDED_BEFORE` maps jobs that need not run again to
+their status.
 """
 TUNED_EVENT: Final = "Tuned"
 """The reason of the event with the choice of a control vertex."""
@@ -133,6 +135,7 @@ class Reconciled(Struct, frozen=True, kw_only=True):
 
 
 _memo_of: Final = converter(Reconciled)
+_statuses_of: Final = converter(dict[str, JobStatus])
 _jobs_of: Final = converter(list[TrainingJob])
 
 
@@ -236,6 +239,9 @@ def _asked(state: Reconciled, view: TasksView, jobs: Jobs) -> Reconciled:
             state = replace(state, preempted=one.payload["by"])
         elif one.name == READMIT:
             state = replace(state, preempted="")
+        elif one.name == SUCCEEDED_BEFORE:
+            ended = {name: status for name, status in _statuses_of(one.payload).items() if name in jobs.jobs}
+            state = replace(state, statuses={**state.statuses, **ended})
         elif one.name == SCALE:
             wanted = {vertex: count for vertex, count in one.payload.items() if vertex in known}
             state = replace(state, scale={**state.scale, **wanted})

@@ -11,17 +11,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from weft.model.errors import DefinitionError
 from weft.model.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from weft.frontends.training.schema import EnvSource, EnvVar, JobFile, KeyRef, KeyValues
+    from weft.frontends.training.schema import EnvSource, EnvVar, JobFile, KeyRef, KeyValues, PodTemplate
 
 _REFERENCE: Final = re.compile(r"\$(?:\$|\(([^)]*)\))")
 _KEYED: Final = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]", re.DOTALL)
 _NAME: Final = re.compile(r"[ -<>-~]+")
 """Names of variables that Kubernetes takes from config maps and secrets: printable ASCII without `=`."""
+_LONG_LINE: Final = 8
+"""The least letters of a line of a secret that is masked for itself: shorter ones, such as braces, tell nothing."""
 
 
 class PodFacts(Struct, frozen=True, kw_only=True):
@@ -83,6 +86,32 @@ def expanded(variables: Sequence[EnvVar], sources: Sequence[EnvSource], facts: P
                 hint="Mount the config map or secret as a file instead.",
             )
     return Environment(values, tuple(sorted(secrets - {""}, key=lambda secret: (-len(secret), secret))))
+
+
+def secrets_of(template: PodTemplate, files: JobFile) -> set[str]:
+    """Return the texts of all secrets that a pod has in variables or volumes, as programs print them.
+
+    Shells drop line breaks at the end of a file, and many programs print it line by line, so long lines of a secret
+    are texts of their own.
+    """
+    found: set[str] = set()
+    for container in (*template.init_containers, *template.containers):
+        for source in container.env_from:
+            if source.secret:
+                found.update(text for _, text in _all_keys(replace(source, optional=True), files))
+        for variable in container.env:
+            if variable.secret is not None:
+                found.add(_key(replace(variable.secret, optional=True), files, secret=True) or "")
+    volumes = [one for volume in template.volumes for one in (volume, *volume.parts) if one.kind == "secret"]
+    for volume in volumes:
+        entries = _entries(volume.source, files, secret=True)
+        wanted = {item.key for item in volume.items}
+        for key, data in ({} if entries is None else entries.data).items():
+            if not wanted or key in wanted:
+                text = _text(data)
+                found |= {text, text.rstrip("\r\n")}
+                found |= {line for line in map(str.strip, text.splitlines()) if len(line) >= _LONG_LINE}
+    return found - {""}
 
 
 def expanded_words(words: Sequence[str], environment: Mapping[str, str]) -> list[str]:

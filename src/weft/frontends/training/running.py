@@ -22,7 +22,7 @@ from weft.frontends.training.desired import is_ours
 from weft.frontends.training.endpoints import endpoints_of, loopback_warnings
 from weft.frontends.training.engine_images import EngineImages
 from weft.frontends.training.environment import environment_of
-from weft.frontends.training.expansion import PodFacts, expanded, expanded_words, file_value, resource_value
+from weft.frontends.training.expansion import PodFacts, expanded, expanded_words, file_value, resource_value, secrets_of
 from weft.frontends.training.images import ImageResolver
 from weft.frontends.training.job_addresses import JobAddresses
 from weft.frontends.training.kinds import KINDS, pod_name
@@ -546,10 +546,9 @@ class LocalJobs:
         own = container.env if self.step is None else self.step.over(container.env)
         services = () if self._network is None else self._addresses().variables(self._network)
         made = expanded((*services, *own, *added), container.env_from, self._facts(replica, container), self.files)
-        masked = (
-            made.secrets if self.step is None else sorted({*made.secrets, *self.step.masked}, key=len, reverse=True)
-        )
-        return dict(made.values), masked
+        steps = () if self.step is None else self.step.masked
+        masked = {*made.secrets, *secrets_of(replica.template, self.files), *steps}
+        return dict(made.values), sorted(masked, key=len, reverse=True)
 
     def words(
         self, replica: Replica, container: Container, words: Sequence[str], environment: Mapping[str, str]

@@ -12,9 +12,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from weft.frontends.training.compiler import as_json, compile_jobs, groups_of, without_gpus
-from weft.frontends.training.controller import RESUME
+from weft.frontends.training.conditions import has_succeeded
+from weft.frontends.training.controller import RESUME, SUCCEEDED_BEFORE
 from weft.frontends.training.desired import is_ours
 from weft.frontends.training.images import project_images
+from weft.frontends.training.observed import JobStatus
 from weft.frontends.training.reading import read_files
 from weft.frontends.training.running import AUTO, LocalJobs
 from weft.frontends.training.schema import JobFile, KeyValues
@@ -26,7 +28,7 @@ from weft.model.errors import ConflictError, NotFoundError
 from weft.model.records import converter
 from weft.operators.devices import NvidiaDevices
 from weft.operators.network import begin_probe
-from weft.store.state import StateRoot, current_user, read_description
+from weft.store.state import StateRoot, current_user, read_description, read_status
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from weft.store.state import RunFolder
 
 FIRST_RUN: Final = "run-000000"
+_status_of: Final = converter(JobStatus)
 _FILES: Final = "jobs"
 _OPTIONS: Final = "training"
 STEP: Final = "step"
@@ -146,8 +149,11 @@ class TrainingSource(Struct, frozen=True, dict=True):
         return self._compile(folder.name)
 
     def resume(self, folder: RunFolder, described: Mapping[str, Any], done: frozenset[str]) -> RunSpec:
-        """Return the run of a folder again."""
-        return self._spec(folder.run_id, folder.path, ((RESUME, None),))
+        """Return the run of a folder again; jobs that have succeeded stay so."""
+        ended = {job["name"]: job["status"] for job in read_status(folder.path) if _has_succeeded(job["status"])}
+        return self._spec(
+            folder.run_id, folder.path, ((RESUME, None), *(((SUCCEEDED_BEFORE, ended),) if ended else ()))
+        )
 
     def revise(
         self,
@@ -253,6 +259,10 @@ class TrainingSource(Struct, frozen=True, dict=True):
 def _left(jobs: Sequence[TrainingJob]) -> str:
     """Return which controllers manage jobs, in words."""
     return ", ".join(f"{job.kind} {job.name} is managed by {job.policy.managed_by} (managedBy)" for job in jobs)
+
+
+def _has_succeeded(status: Mapping[str, Any]) -> bool:
+    return has_succeeded(_status_of(status).conditions)
 
 
 def _suspended(job: TrainingJob) -> str:
