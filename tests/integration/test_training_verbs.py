@@ -48,6 +48,19 @@ def test_a_suspended_job_beside_another_waits_until_that_has_ended(place):
     assert read_run(place.folder_of()).state == "succeeded"
 
 
+def test_a_job_that_fails_beside_a_suspended_one_is_told_and_fails_the_command(place):
+    place.job(
+        tfjob({"suspend": True}, name="one", Worker=replica("echo 1")),
+        tfjob(name="two", Worker=replica("exit 3")),
+    )
+    code, _, err = place.run("--quiet")
+    assert code == 1
+    assert "TFJob two has failed; the others are suspended" in err
+    assert read_run(place.folder_of()).state == "suspended"
+    assert place.weft("resume", RUN)[0] == 1
+    assert place.conditions(0)["Succeeded"] == "True"
+
+
 def test_a_job_of_another_controller_is_refused_alone_and_left_alone_beside_others(place):
     other = {"managedBy": "kueue.x-k8s.io/multikueue"}
     place.job(tfjob(other, Worker=replica("echo 1")))

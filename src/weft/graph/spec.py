@@ -45,6 +45,10 @@ class RunHost(Protocol):
         """Whether nothing of the run goes on, as its file says, until someone resumes the run."""
         ...
 
+    def failures(self) -> str:
+        """Return which parts of the run have failed while others rest; "" if none has."""
+        ...
+
     def limits(self, step: str) -> tuple[int, int, str]:
         """Return the least and the most tasks of a step that users may ask for, and the reason of these limits."""
         ...

@@ -381,7 +381,10 @@ class ActiveRun:
         self.stack.recorder.run_state(SUSPENDED, ended=True)
         self.stack.recorder.flush()
         outputs = self._made_outputs()
-        self._result = RunResult(self.name, SUSPENDED, self.folder, outputs, None, at_rest=self._at_rest)
+        error = None
+        if self._at_rest and self.spec.host is not None and (failed := self.spec.host.failures()):
+            error = RunFailedError(f"{failed}; the others are suspended", hint=f"See why: weft show {self.name}")
+        self._result = RunResult(self.name, SUSPENDED, self.folder, outputs, error, at_rest=self._at_rest)
 
     def _free(self, job: JobRun) -> None:
         """Remove the values of a succeeded run, except its results."""

@@ -184,7 +184,7 @@ class RunRecord(Struct, kw_only=True):
             if match is None or step is None:
                 continue
             number = int(match["dash"] or match["bracket"])
-            if number < (step.width or 0):
+            if number < (step.width or 0) or (not step.items and self.ended is None):  # it may wait for its start
                 return step, number
             there = ", ".join(loop_item(step.name, n) for n in range(min(step.width or 0, _MOST_NAMED)))
             more = f" and {step.width - _MOST_NAMED} more" if step.width and step.width > _MOST_NAMED else ""
@@ -289,7 +289,8 @@ def condition_of(job: Mapping[str, Any], state: str) -> str:
     if "managed_by" in job:
         return "Unmanaged"
     conditions = job["status"].get("conditions", ())
-    found: str = conditions[-1]["type"] if conditions else "Pending"
+    held = (one["type"] for one in reversed(conditions) if one["status"] == "True")
+    found: str = next(held, "Pending")
     if found in ("Pending", "Created") and job.get("queued"):
         found = QUEUED
     return "Interrupted" if state == INTERRUPTED and found in _GOING else found

@@ -313,8 +313,9 @@ def _one(
     for _ in range(_MOST_PASSES):
         status = _status(state, job.name)
         over = has_finished(status.conditions) or job.policy.suspend
+        wanted = {} if over else replica_counts(job)  # what is deleted for good has lost its service already
         services = {
-            type: frozenset(index for index, pod in own.items() if not pod.deleting) if over else frozenset(own)
+            type: frozenset(index for index, pod in own.items() if index < wanted.get(type, 0) or not pod.deleting)
             for type, own in pods.items()
         }
         every = tuple(pod for own in pods.values() for pod in own.values())

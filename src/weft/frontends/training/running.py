@@ -335,6 +335,16 @@ class LocalJobs:
         going = [conditions for conditions in found if not has_finished(conditions)]
         return bool(going) and all(is_true(conditions, SUSPENDED) for conditions in going)
 
+    def failures(self) -> str:
+        """Return which jobs have failed, in words; "" if none has."""
+        statuses = {} if self._memo is None else self._memo["statuses"]
+        failed = [
+            f"{job.kind} {job.name}"
+            for job in self.files.jobs
+            if job.name in statuses and is_true(_status_of(statuses[job.name]).conditions, FAILED)
+        ]
+        return f"{', '.join(failed)} {'has' if len(failed) == 1 else 'have'} failed" if failed else ""
+
     def limits(self, step: str) -> tuple[int, int, str]:
         """Return the least and the most replicas of a type, and why: see `RunHost.limits`."""
         group = next(one for one in self._groups.values() if one.vertex == step)
@@ -363,7 +373,7 @@ class LocalJobs:
                 status = statuses.get(job.name, JobStatus())
                 statuses[job.name] = with_end(status, type, job.kind + type, text, at)
             with self._writing:
-                self._memo = {**memo, "statuses": as_json(statuses)}
+                self._memo = {**memo, "statuses": as_json(statuses), "queued": {}}
         self._write_status()
         set_expiries(self.claims.parent, self._run, list(self._expiries(statuses)))
 

@@ -102,6 +102,7 @@ class DryRun:
         self._lock = threading.Lock()
         self._stopped = False
         self._runs: list[ReplicaStart] = []
+        self._seen: dict[tuple[str, int], list[float]] = {}
 
     @property
     def size(self) -> int:
@@ -132,6 +133,12 @@ class DryRun:
                 self.failure = self.failure or message
                 code = 0 if phase == SUCCEEDED else None
                 self.pods[type, index] = Pod(type=type, index=index, phase=phase, exit_code=code)
+
+    def timed(self, pod: tuple[str, int], lines: Sequence[dict[str, Any]], now: float) -> list[dict[str, Any]]:
+        """Return the reports of a replica so far; those without a time have that of the first look that saw them."""
+        seen = self._seen.setdefault(pod, [])
+        seen += [now] * (len(lines) - len(seen))
+        return [{"time": at, **line} for at, line in zip(seen, lines, strict=False)]
 
     def stop(self) -> None:
         """Stop all replicas, also those that have not begun."""
@@ -320,9 +327,10 @@ class _Tuner:
 
     def _has_enough(self, trial: DryRun) -> bool:
         """Whether each replica that reports has come as many steps as a trial takes."""
+        reports = self._reports(trial)  # at each look: lines without a time get that of the look
         if self.tuning.steps is None:
             return False
-        every = [[line["step"] for line in lines if "step" in line] for lines in self._reports(trial).values()]
+        every = [[line["step"] for line in lines if "step" in line] for lines in reports.values()]
         steps = [one[-1] - one[0] for one in every if one]
         return bool(steps) and min(steps) >= self.tuning.steps
 
@@ -331,7 +339,8 @@ class _Tuner:
         found = {}
         for type, index in list(trial.pods):
             with suppress(OSError):
-                found[type, index] = list(reports_of(folder / f"{self.vertices[type]}.{index}{SUFFIX}"))
+                lines = list(reports_of(folder / f"{self.vertices[type]}.{index}{SUFFIX}"))
+                found[type, index] = trial.timed((type, index), lines, time.time())
         return found
 
     def _measured(self, candidate: Candidate, trial: DryRun, seconds: float | None) -> TrialMeasure:

@@ -7,6 +7,7 @@ import pytest
 from weft.frontends.training.compiler import compile_jobs, requests_of
 from weft.frontends.training.reading import read_text
 from weft.frontends.training.schema import Candidate, JobFile
+from weft.frontends.training.tuner import DryRun
 from weft.frontends.training.tuning import (
     HEADROOM,
     LEAST,
@@ -186,3 +187,12 @@ def test_without_a_measure_the_file_decides():
     found = best_of(measured(None, None))
     assert (found.replicas, found.requests) == ({}, {})
     assert found.because == "no trial has measured anything, the file decides (Worker 1: it broke, Worker 2: it broke)"
+
+
+def test_reports_without_a_time_count_from_the_look_that_saw_them_first():
+    trial = DryRun(host=None, job=None)  # type: ignore[arg-type]  # it only keeps times here
+    lines = [{"step": 0, "metrics": {}}, {"step": 2, "metrics": {}}]
+    assert rate_of({0: trial.timed(("Worker", 0), lines[:1], 10.0)}, "") == (None, "")
+    assert rate_of({0: trial.timed(("Worker", 0), lines, 12.0)}, "") == (1.0, "steps/s")
+    assert rate_of({0: trial.timed(("Worker", 0), lines, 99.0)}, "") == (1.0, "steps/s")
+    assert trial.timed(("Worker", 1), [{"step": 0, "time": 3.0}], 10.0) == [{"step": 0, "time": 3.0}]
