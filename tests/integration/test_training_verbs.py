@@ -397,3 +397,24 @@ def test_the_ports_of_services_are_translated(isolation, place):
     code, _, err = place.run("--isolation", isolation)
     assert code == 0, err + place.log("worker")
     assert place.log("worker").split() == ["served"] * (7 if isolation == "namespace" else 3)
+
+
+def test_options_of_pipelines_are_refused_for_jobs(place):
+    place.job(tfjob(Worker=replica("true")))
+    code, _, err = place.run("-p", "a=1", "--only", "worker")
+    assert code == 2
+    assert "-p, --only cannot be used here: " in err
+
+
+def test_a_job_without_api_version_or_in_another_kind_of_file_is_told_so(place):
+    document = tfjob(Worker=replica("true"))
+    (place.folder / "job.txt").write_text(json.dumps(document))
+    code, _, err = place.weft("run", "job.txt")
+    assert code == 3
+    assert "a training job is run from a file" in err
+    del document["apiVersion"]
+    place.job(document)
+    code, _, err = place.run()
+    assert code == 3
+    assert "apiVersion" in err
+    assert "entry_points" not in err

@@ -35,7 +35,8 @@ def with_volume(spec: dict[str, Any], path: str, **empty: str) -> dict[str, Any]
 
 
 def folders_in_memory() -> list[str]:
-    return [path for base in (SHARED_MEMORY, tempfile.gettempdir()) for path in glob.glob(f"{base}/weft-volumes-*")]
+    bases = (SHARED_MEMORY, tempfile.gettempdir())
+    return [path for base in bases for path in glob.glob(f"{base}/weft-{os.getuid()}/volumes-*")]
 
 
 def mounts_below(path: Path) -> list[str]:

@@ -57,6 +57,19 @@ class RunRequest(Struct, frozen=True):
 def load(request: RunRequest, concrete: Concrete, settings: Settings, state: StateRoot) -> PlannableSource:
     """Return the source of a requested run. UsageError: wishes exclude each other, or a file system is no pair."""
     if concrete.is_job_file(request.file):
+        options_given = {
+            "-p": request.parameters,
+            "-f": request.fs,
+            "--no-cache": request.no_cache,
+            "--refresh": request.refresh,
+            "--from": request.start,
+            "--only": request.only,
+        }
+        if given := [option for option, value in options_given.items() if value]:
+            message = (
+                f"{', '.join(given)} cannot be used here: {request.file} has training jobs, not the steps of a pipeline"
+            )
+            raise UsageError(message, hint="See what it would start: weft plan FILE")
         return concrete.load_jobs(request.file, settings, state, name=request.name)
     options: dict[str, Any] = {}
     if request.no_cache or request.refresh or request.start or request.only:

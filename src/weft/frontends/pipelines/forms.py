@@ -31,6 +31,8 @@ _OTHER_WORDS: Final = {
 
 def other_word(path: str, key: str, value: yaml.Node) -> str:
     """Return the hint for an unknown key that another system uses, or that is a step; "" for any other."""
+    if not path and key == "apiVersion":
+        return "a training job is run from a file whose name ends with .yaml, .yml or .json: weft run job.yaml"
     if not path and isinstance(value, yaml.Mapping) and not value.entries.keys().isdisjoint(_STEP_FIELDS):
         return "if it is a step, indent it below entry_points"
     if key == "disabled" and path:

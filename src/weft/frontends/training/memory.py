@@ -2,7 +2,7 @@
 
 In isolation `namespace` they are file systems of their own with a size, in the mount namespace of a holder process;
 they end with it. The other isolations have folders in the memory of the machine, which a process of its own removes
-after the end of Weft.
+after the end of Weft. If that was killed too, the next session removes them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from weft.frontends.training.volumes import SHARED_MEMORY
 from weft.operators.network import hold_memory
+from weft.store.folders import OwnerLock, shm_root, sweep, user_root
 
 if TYPE_CHECKING:
     from weft.frontends.training.schema import PodTemplate
@@ -40,6 +40,7 @@ class MemoryVolumes:
         self._holders: dict[str, tuple[subprocess.Popen[bytes], MemoryPlace]] = {}
         self._root = ""
         self._remover: subprocess.Popen[bytes] | None = None
+        self._owner: OwnerLock | None = None
 
     def take(self, replica: str, template: PodTemplate, folders: Mapping[str, str], user: str | None) -> MemoryPlace:
         """Return the volumes of a replica, made at the first call.
@@ -78,13 +79,15 @@ class MemoryVolumes:
         if self._remover is not None:
             self._remover.communicate()
             self._remover, self._root = None, ""
+        if self._owner is not None:
+            self._owner.release()
 
     def _folder(self, replica: str, name: str) -> str:
         if not self._root:
-            import tempfile  # few jobs have volumes in memory
-
-            shared = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK | os.X_OK) else None
-            self._root = tempfile.mkdtemp(prefix="weft-volumes-", dir=shared)
+            root = shm_root()
+            sweep(root)
+            self._owner = OwnerLock(user_root(root) / f"volumes-{os.getpid()}-{os.urandom(4).hex()}")
+            self._root = str(self._owner.folder)
             self._remover = subprocess.Popen(
                 ["/bin/sh", "-c", _REMOVER, "sh", self._root],
                 stdin=subprocess.PIPE,

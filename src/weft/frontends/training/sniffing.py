@@ -14,6 +14,11 @@ _KUBEFLOW: Final = re.compile(
     rb"""^[\s{\[,-]*["']?apiVersion["']?\s*:\s*["']?(trainer\.)?kubeflow\.org/""", re.MULTILINE
 )
 """A document of kubeflow at any depth, since a list may hold it, and JSON."""
+_KIND: Final = re.compile(
+    rb"""^[\s{,-]*["']?kind["']?\s*:\s*["']?(TFJob|PyTorchJob|MPIJob|XGBoostJob|PaddleJob|JAXJob|TrainJob)\b""",
+    re.MULTILINE,
+)
+"""A job whose apiVersion is missing: its reader tells so."""
 _PIPELINE: Final = re.compile(rb"""(?:^|[{,])\s*["']?entry_points["']?\s*:""", re.MULTILINE)
 """A pipeline, whose commands may hold the text of a job for kubectl, but never at the beginning of a line."""
 
@@ -30,5 +35,6 @@ def has_jobs(path: str) -> bool:
         text = file.read(_MAX_BYTES)
         if _KUBERNETES.search(text):
             return True
-        return _KUBEFLOW.search(text) is not None and _PIPELINE.search(text) is None
+        is_job = _KUBEFLOW.search(text) is not None or _KIND.search(text) is not None
+        return is_job and _PIPELINE.search(text) is None
     return False

@@ -1,10 +1,13 @@
 """The sizes of volumes in memory, and what volumes use."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from weft.frontends.training.memory import size_of, used_bytes
+from weft.frontends.training.memory import MemoryVolumes, size_of, used_bytes
 from weft.frontends.training.quantities import shown_quantity
 from weft.frontends.training.schema import Container, PodTemplate
 
@@ -44,3 +47,25 @@ def test_the_bytes_of_all_files_count_and_links_do_not(tmp_path):
 )
 def test_quantities_are_shown_in_whole_units(value, text):
     assert shown_quantity(value) == text
+
+
+DYING = """
+import os, signal
+from weft.frontends.training.memory import MemoryVolumes
+from weft.frontends.training.schema import PodTemplate
+volumes = MemoryVolumes()
+print(volumes.take("job-worker-0", PodTemplate(), {"scratch": ""}, None).folders["scratch"], flush=True)
+os.kill(volumes._remover.pid, signal.SIGKILL)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_folders_of_a_killed_owner_and_a_killed_remover_go_at_the_next_start():
+    left = subprocess.run([sys.executable, "-c", DYING], stdout=subprocess.PIPE, text=True, check=False).stdout.strip()
+    assert Path(left).is_dir()
+    volumes = MemoryVolumes()
+    own = volumes.take("job-worker-0", PodTemplate(), {"scratch": ""}, None).folders["scratch"]
+    assert Path(own).is_dir()
+    assert not Path(left).exists()
+    volumes.close()
+    assert not Path(own).exists()
