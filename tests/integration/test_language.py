@@ -144,7 +144,7 @@ class TestDecidedInTheRun:
             ("", {"condition": "{{i}} == x"}, "the condition of use cannot be answered"),
             ("y" * 1024, {"condition": "'{{i}}' == x"}, "has 1,024 bytes or more"),
             ("{}", {"loop_argument": "{{i}}"}, "which is not a JSON list"),
-            ("[1, true]", {"loop_argument": "{{i}}"}, "an item of the list"),
+            ("[1, true]", {"loop_argument": "{{i}}"}, "item 1 of the list"),
             ("", {"loop_argument": "{{i}}"}, "which is not a JSON list"),
         ],
     )

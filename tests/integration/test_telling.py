@@ -118,6 +118,7 @@ def test_a_suspended_run_has_started_nothing_more(place):
     assert place.states() == {"first": "succeeded", "next": "pending"}
     told = place.weft("why", f"{RUN}/next")[1]
     assert told == f"next: it has not started: the run is suspended; it goes on with: weft resume {RUN}\n"
+    assert place.weft("why", RUN)[1] == told
     assert place.weft("resume", RUN)[0] == 0
 
 
@@ -454,3 +455,26 @@ def test_the_next_commands_name_the_log_of_the_step_that_was_interrupted(place, 
     assert f"weft logs {RUN}/first\n" in place.weft("watch", RUN)[1]
     assert ("at least" in place.weft("show", RUN)[1]) == kills, "a suspended run has ended its steps"
     assert ("at least" in place.weft("show", f"{RUN}/first")[1]) == kills
+
+
+def test_a_step_whose_condition_cannot_be_answered_has_failed_in_an_explanation(place):
+    place.write(
+        {
+            "d": {"command": "true", "parameters": {"x": 1}, "condition": "{{x}} + 'a'"},
+            "e": {"command": "true", "deps": "d"},
+        }
+    )
+    assert place.weft("run", "run.yaml")[0] == 1
+    told = place.weft("explain", RUN)[1]
+    assert re.search(r"^ +d +1 task +0 of 1 task, failed$", told, re.MULTILINE), told
+    assert re.search(r"^ +e +1 task +0 of 1 task, cancelled$", told, re.MULTILINE), told
+
+
+def test_the_step_of_the_error_comes_first_among_those_that_failed(place):
+    steps = {f"s{number}": {"command": f"exit {number + 3}"} for number in range(5)}
+    place.write(steps, failure_options={"strategy": "continue"})
+    code, _, err = place.weft("run", "run.yaml")
+    assert code == 1
+    found = re.search(r"5 steps failed: (s\d), .*the first: step (s\d) ended", err)
+    assert found is not None, err
+    assert found[1] == found[2]

@@ -232,6 +232,8 @@ def planned_width(vertex: Vertex) -> str:
 
 
 def _executed(core: Core, stage: Stage) -> str:
+    if stage.n < 0 and stage.status in ENDED and stage.status is not VertexState.SKIPPED:
+        return _ending(core, stage)
     if stage.n < 0:
         return "skipped" if stage.status is VertexState.SKIPPED else "not known yet"
     if stage.status is VertexState.SKIPPED:
@@ -244,9 +246,15 @@ def _executed(core: Core, stage: Stage) -> str:
     if stage.status is VertexState.DONE_EARLY:
         return f"{text}, ended early"
     if stage.status in ENDED and stage.status is not VertexState.DONE:
-        began = stage.began or (stage.status is VertexState.FAILED and not unrun(core, stage).failed)
-        return f"{text}, {GRAPHS.step(stage.status, started=began)}"
+        return f"{text}, {_ending(core, stage)}"
     return text if stage.status in ENDED else f"{text} so far"
+
+
+def _ending(core: Core, stage: Stage) -> str:
+    """Return how a stage has ended without success, in the words of `show`."""
+    cause = unrun(core, stage).failed
+    own = not cause or core.by_id[cause].vertex.step == stage.vertex.step  # its own decider or list has failed
+    return GRAPHS.step(stage.status, started=stage.began or (stage.status is VertexState.FAILED and own))
 
 
 def _controlled(stage: Stage, columns: ControlColumns) -> str:

@@ -126,6 +126,14 @@ def state_of(run: RunRecord, step: str) -> str:
     return f"{part.state}: {reason}" if reason else part.state
 
 
+def not_started(run: RunRecord) -> tuple[Reasons, ...]:
+    """Return why the steps of a run that is suspended or interrupted have not started, or were cut off."""
+    if run.state not in (SUSPENDED, INTERRUPTED):
+        return ()
+    open_ = [step for step in run.steps if step.state in ("pending", INTERRUPTED)]
+    return tuple(Reasons(step.name, "none", state_of(run, step.name) or _not_run(run, step)) for step in open_)
+
+
 def _without_cache(run: RunRecord) -> str:
     """Return why a step ran that was not looked up in the cache."""
     if read_description(run.folder).get("cache_off"):

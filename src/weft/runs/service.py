@@ -309,7 +309,7 @@ class RunService:
         The inputs are compared with those of the nearest cached result, or with those of the run `against`. `note`
         reports an unusable cache: the recorded reason needs none.
         """
-        from weft.runs.reasons import Reasons, reasons, state_of
+        from weft.runs.reasons import Reasons, not_started, reasons, state_of
 
         name = split_target(target)
         run = self.show(name.run)
@@ -332,6 +332,8 @@ class RunService:
             from weft.runs.explaining import waits_within
 
             waiting = tuple(wait for wait in waits_within(run, "", self) if wait.kind != HELD)
+            if not waiting and (held := not_started(run)):
+                return held[0] if len(held) == 1 else Reasons(run.id, "none", f"the run is {run.state}", items=held)
             return Reasons(run.id, "none", "nothing of it waits", waits=waiting)
         if name.attempt is not None:
             from weft.runs.timeline import events_of

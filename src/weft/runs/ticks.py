@@ -383,7 +383,9 @@ class RecordMaker:
         if count < 2:
             return message
         more = f" and {count - _MOST_NAMES} more" if count > _MOST_NAMES else ""
-        return f"{count} steps failed: {', '.join(self._failed[:_MOST_NAMES])}{more}; the first: {message}"
+        first = self._name(parse_task(task)[0]) if task else ""
+        names = sorted(self._failed, key=lambda name: name != first)
+        return f"{count} steps failed: {', '.join(names[:_MOST_NAMES])}{more}; the first: {message}"
 
 
 def _without_name(message: str, name: str) -> str:

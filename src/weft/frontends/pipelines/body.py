@@ -332,11 +332,12 @@ def read_list(paths: list[str], owner: str, name: str) -> list[Any]:
             task=owner,
             hint="Write a list there, such as [1, 2, 3].",
         )
-    try:
-        check_value(found)
-    except ValueError as error:
-        message = f"{owner} cannot loop over its input {name}: an item of the list in {paths[0]} {error}"
-        raise TaskError(message, task=owner) from None
+    for number, item in enumerate(found):
+        try:
+            check_value(item)
+        except ValueError as error:
+            what = f"item {number} of the list in {paths[0]}, {show(json.dumps(item)[:200])}, {error}"
+            raise TaskError(f"{owner} cannot loop over its input {name}: {what}", task=owner) from None
     return found
 
 
