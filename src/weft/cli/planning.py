@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from weft.cli.arguments import AsJson, Given, ParamFile, PipelineOptions, StateDir, settings_of
 from weft.cli.context import CommandContext
+from weft.cli.parsing import CommandParameter
 from weft.cli.tables import clean, one_line, print_json, print_table
 from weft.model.errors import UsageError
 from weft.model.records import as_dict
@@ -50,12 +51,18 @@ def plan(
     /,
     *,
     wishes: PipelineOptions,
+    dsl: Annotated[Path | None, CommandParameter(help="The DSL of a federated job, whose conf is FILE.")] = None,
     name: str | None = None,
     as_json: AsJson = False,
     state_dir: StateDir = None,
     context: Given,
 ) -> int:
-    """Print what a run would do: each step of a pipeline with the reason, or the replicas of training jobs."""
+    """Print what a run would do: steps with reasons, replicas of training jobs, or parts of federated jobs."""
+    if dsl is not None:
+        from weft.cli.party_plans import print_federated_plan
+
+        found = context.wiring().plan_federated(str(context.cwd / file), str(context.cwd / dsl))
+        return print_federated_plan(context, found, as_json=as_json)
     base = context.cwd / file.parent
     settings = settings_of(context, base, {**wishes.flags, "state_dir": state_dir})
     service = context.service(settings, settings.state_root(base))

@@ -9,6 +9,7 @@
     │   ├── DocumentError            a file breaks a rule; names file, line, column and field
     │   │   ├── PipelineError            a pipeline file
     │   │   ├── JobFileError             a file of training jobs
+    │   │   ├── FederatedFileError       a DSL or a conf of a federated job
     │   │   └── SqlError                 a query
     │   ├── InputLimitError          a file or graph is over one of the documented limits
     │   └── ProgramError             a program cannot be imported or sent to a worker
@@ -116,6 +117,12 @@ class JobFileError(DocumentError):
     """A file of training jobs breaks a rule."""
 
     code = "WEFT206"
+
+
+class FederatedFileError(DocumentError):
+    """A DSL or a conf of a federated job breaks a rule."""
+
+    code = "WEFT208"
 
 
 class SqlError(DocumentError):

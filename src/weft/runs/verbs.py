@@ -256,7 +256,7 @@ VERBS: Final[Mapping[str, Verb]] = {
         Verb(
             "plan",
             "plan",
-            "Print what a run would do: each step of a pipeline with the reason, or the replicas of training jobs.",
+            "Print what a run would do: steps with reasons, replicas of training jobs, or parts of federated jobs.",
             (_FILE, _RUN_NAME, *_NEW_RUN),
             ("steps",),
         ),

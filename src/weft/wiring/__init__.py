@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from weft.wiring.concrete import load_jobs as load_jobs
     from weft.wiring.concrete import make_backend as make_backend
     from weft.wiring.concrete import make_ready as make_ready
+    from weft.wiring.concrete import plan_federated as plan_federated
     from weft.wiring.concrete import session_folders as session_folders
     from weft.wiring.concrete import source_again as source_again
     from weft.wiring.concrete import source_of_jobs as source_of_jobs
@@ -41,6 +42,7 @@ _HOMES = {
         "load_jobs",
         "make_backend",
         "make_ready",
+        "plan_federated",
         "session_folders",
         "source_again",
         "source_of_jobs",

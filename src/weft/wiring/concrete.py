@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from weft.frontends.training.schema import JobFile
     from weft.frontends.training.source import TrainingOptions, TrainingSource
     from weft.frontends.training.surroundings import StepSurroundings
+    from weft.graph.party_plan import FederatedPlan
     from weft.graph.projection import Projection
     from weft.runs.sources import PlannableSource, ResumableSource
     from weft.runtime.session import BackendPlace
@@ -107,6 +108,13 @@ def load_jobs(path: str, settings: Settings, state: StateRoot, *, name: str | No
 
     options = _training_options(settings)
     return source.load_jobs(path, user=settings.user_name, name=name, state=state, options=options)
+
+
+def plan_federated(conf: str, dsl: str) -> FederatedPlan:
+    """Return the plan of a federated job, by the paths of its conf and its DSL."""
+    from weft.frontends.federated import planning
+
+    return planning.plan_federated(conf, dsl)
 
 
 def source_of_jobs(

@@ -1,0 +1,52 @@
+"""Plans a federated job from its two files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from weft.documents.yaml import MAX_BYTES
+from weft.frontends.federated.conf import read_conf
+from weft.frontends.federated.dsl import read_dsl
+from weft.frontends.federated.expansion import expand
+from weft.graph.party_plan import FederatedPlan, PartyPlan, PlannedComponent, PlannedPart
+from weft.model.errors import FederatedFileError, InputLimitError, NotFoundError
+from weft.store.folders import safe_open
+
+
+def plan_federated(conf: str, dsl: str) -> FederatedPlan:
+    """Return the plan of a conf and a DSL, by their paths.
+
+    NotFoundError: a file is missing. FederatedFileError, InputLimitError: a file is wrong; all its mistakes are told.
+    """
+    wishes = read_conf(_text(conf), conf)
+    job = expand(read_dsl(_text(dsl), dsl, version=wishes.version, mode=wishes.job_type), wishes, conf)
+    modules = {name: one.module for name, one in job.dsl.components.items()}
+    components = (PlannedComponent(name, modules[name], tuple(job.dsl.upstream[name])) for name in job.dsl.order)
+    parties = (
+        PartyPlan(
+            part.party.role,
+            part.party.id,
+            part.job_parameters,
+            {name: PlannedPart(one.runs, one.why_not, one.parameters) for name, one in part.components.items()},
+            part.tables,
+        )
+        for part in job.parts
+    )
+    return FederatedPlan(wishes.job_type, str(wishes.initiator), tuple(components), tuple(parties), tuple(job.notes))
+
+
+def _text(path: str) -> str:
+    where = Path(path)
+    try:
+        with safe_open(where.parent, where.name, mode="rb") as file:
+            data: bytes = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no file {path}", hint="Name the conf, and the DSL with --dsl.") from None
+    except IsADirectoryError:
+        raise FederatedFileError("it is a folder", file=path, hint="Name the JSON file in it.") from None
+    if len(data) > MAX_BYTES:
+        raise InputLimitError(f"{path} has more than {MAX_BYTES:,} bytes", hint="Split the job.")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FederatedFileError(f"byte {error.start} is not UTF-8", file=path, hint="Save it as UTF-8.") from None

@@ -1,0 +1,279 @@
+"""DSL and conf files of federated jobs: what they mean for each party, and their mistakes with places."""
+
+import json
+from typing import Any
+
+import pytest
+
+from weft.frontends.federated.conf import read_conf
+from weft.frontends.federated.dsl import read_dsl
+from weft.frontends.federated.expansion import expand
+from weft.frontends.federated.modules import modules
+from weft.frontends.federated.planning import plan_federated
+from weft.frontends.federated.schema import FederatedJob
+from weft.model.errors import FederatedFileError, NotFoundError
+
+Json = dict[str, Any]
+
+
+def component(module: str, *, data: Json | None = None, model: str = "", out: tuple[str, ...] = ("data",)) -> Json:
+    given: Json = {"data": data} if data else {}
+    if model:
+        given["model"] = [model]
+    made: Json = {"data": list(out)}
+    if module == "HeteroLR" and not model:
+        made["model"] = ["lr"]
+    return {"module": module, **({"input": given} if given else {}), "output": made}
+
+
+def dsl(*, root: str = "reader_0.data") -> Json:
+    found = {
+        "intersection_0": component("Intersection", data={"data": [root]}),
+        "hetero_lr_0": component("HeteroLR", data={"train_data": ["intersection_0.data"]}),
+        "hetero_lr_1": component("HeteroLR", data={"test_data": ["intersection_0.data"]}, model="hetero_lr_0.lr"),
+        "evaluation_0": component("Evaluation", data={"data": ["hetero_lr_0.data"]}),
+    }
+    reader = {"reader_0": component("Reader")} if root.startswith("reader") else {}
+    return {"components": {**found, **reader}}
+
+
+def conf_2(**more: Any) -> Json:
+    tables = {"reader_0": {"table": {"name": "t", "namespace": "n"}}}
+    return {
+        "dsl_version": 2,
+        "initiator": {"role": "guest", "party_id": 1},
+        "role": {"guest": [1], "host": [2, 3], "arbiter": ["2"]},
+        "job_parameters": {"common": {"task_cores": 2}, "role": {"host": {"1": {"task_cores": 4}}}},
+        "component_parameters": {
+            "common": {"hetero_lr_0": {"alpha": 0.1, "init_param": {"fit_intercept": True}}},
+            "role": {
+                "guest": {"0": tables},
+                "host": {
+                    "all": {**tables, "evaluation_0": {"need_run": False}},
+                    "0|1": {"hetero_lr_0": {"init_param": {"init_method": "zeros"}}},
+                    "1": {"hetero_lr_0": {"alpha": 0.5}},
+                },
+            },
+        },
+        **more,
+    }
+
+
+def conf_1(**host: Any) -> Json:
+    table = {"name": "t", "namespace": "n"}
+    return {
+        "initiator": {"role": "guest", "party_id": 1},
+        "role": {"guest": [1], "host": [2, 3], "arbiter": [2]},
+        "job_parameters": {"work_mode": 1, "task_cores": 2},
+        "algorithm_parameters": {"hetero_lr_0": {"alpha": 0.1, "encrypt_param": {"method": "iterativeAffine"}}},
+        "role_parameters": {
+            "guest": {"args": {"data": {"train": [table]}}},
+            "host": {
+                "args": {"data": {"train": [table, {**table, "name": "u"}]}},
+                "hetero_lr_0": {"alpha": [0.2, 0.3], "init_param": {"fit_intercept": [True, False]}},
+                **host,
+            },
+        },
+    }
+
+
+def job(conf: Json, graph: Json | None = None) -> FederatedJob:
+    read = read_conf(json.dumps(conf), "conf.json")
+    return expand(read_dsl(json.dumps(graph or dsl()), "dsl.json", version=read.version), read, "conf.json")
+
+
+def parts(found: FederatedJob) -> dict[str, Any]:
+    return {str(one.party): one for one in found.parts}
+
+
+def test_parameters_of_version_2_are_merged_in_the_order_of_the_file():
+    found = parts(job(conf_2()))
+    assert list(found) == ["guest 1", "host 2", "host 3", "arbiter 2"], "one party may have two roles"
+    parameters = {name: one.components["hetero_lr_0"].parameters for name, one in found.items()}
+    assert parameters["guest 1"] == {"alpha": 0.1, "init_param": {"fit_intercept": True}}
+    assert parameters["host 2"] == {"alpha": 0.1, "init_param": {"fit_intercept": True, "init_method": "zeros"}}
+    assert parameters["host 3"] == {"alpha": 0.5, "init_param": {"fit_intercept": True, "init_method": "zeros"}}
+    assert [one.job_parameters["task_cores"] for one in found.values()] == [2, 2, 4, 2]
+
+
+def test_each_party_runs_the_components_that_its_role_has():
+    found = parts(job(conf_2()))
+    assert {name for name, one in found["arbiter 2"].components.items() if one.runs} == {
+        "hetero_lr_0",
+        "hetero_lr_1",
+        "evaluation_0",
+    }
+    assert found["arbiter 2"].components["reader_0"].why_not == "Reader has no part for arbiter"
+    assert found["host 2"].components["evaluation_0"].why_not == "need_run is false"
+    assert found["guest 1"].components["evaluation_0"].runs
+    assert found["host 3"].components["hetero_lr_1"].parameters["alpha"] == 0.5, "as the component that made its model"
+
+
+def test_components_come_after_their_sources():
+    order = job(conf_2()).dsl.order
+    assert order == ("reader_0", "intersection_0", "hetero_lr_0", "hetero_lr_1", "evaluation_0")
+
+
+def test_leaves_of_roles_in_version_1_have_a_value_for_each_party():
+    found = job(conf_1(), dsl(root="args.train"))
+    own = parts(found)
+    alphas = [one.components["hetero_lr_0"].parameters["alpha"] for one in own.values()]
+    assert alphas == [0.1, 0.2, 0.3, 0.1]
+    assert own["host 3"].components["hetero_lr_0"].parameters["init_param"] == {"fit_intercept": False}
+    assert [one.tables.get("train", {}).get("name") for one in own.values()] == ["t", "t", "u", None]
+    assert "without effect, since they choose engines of FATE, and Weft has its own: work_mode" in found.notes
+    assert "iterativeAffine is not secure: hetero_lr_0, hetero_lr_1 will encrypt with Paillier" in found.notes
+
+
+def test_both_roots_of_the_job_parameters_of_version_1_count():
+    conf = conf_1()
+    conf["job_parameters"] = {"common": {"task_cores": 7, "made_up": 1}, "role": {"host": {"0": {"task_cores": 9}}}}
+    found = job(conf, dsl(root="args.train"))
+    assert [one.job_parameters["task_cores"] for one in found.parts] == [7, 9, 7, 7]
+    assert any("made_up" in note for note in found.notes)
+
+
+def test_what_the_dsl_does_not_have_is_told_and_not_refused():
+    conf = conf_2()
+    conf["component_parameters"]["common"]["evaluation_1"] = {"alpha": 1}
+    assert list(job(conf).notes) == [
+        "parameters of evaluation_1 have no effect: the DSL has no such component. Did you mean evaluation_0?"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        (("initiator",), None, "the job has no initiator"),
+        (("initiator", "party_id"), 9, "guest 9 is not among the parties of role"),
+        (("role", "gest"), [4], "there is no role `gest`"),
+        (("role", "host"), [2, 2], "party 2 is named twice"),
+        (("role", "guest"), "1", "must be a list"),
+        (("role", "guest"), [True], "must be the id of a party"),
+        (("dsl_version",), 3, "there is no version 3"),
+        (("job_parameters", "common", "job_type"), "trian", "there is no job type 'trian'\nDid you mean train?"),
+        (("component_parameters", "role", "host", "2"), {}, "there is no party 2: the job has 2 parties of role host"),
+        (("component_parameters", "role", "host", "a"), {}, "`a` names no parties"),
+        (("component_parameters", "role", "hst"), {}, "there is no role `hst`"),
+        (("component_parameters", "common", "hetero_lr_0", "alhpa"), 1, "HeteroLR has no parameter `alhpa`"),
+        (("component_parameters", "common", "hetero_lr_0", "init_param", "x"), 1, "HeteroLR has no parameter `x`"),
+        (("component_parameters", "common", "hetero_lr_0"), 1, "must be an object"),
+        (("component_parameters", "role", "guest", "0"), {}, "reader_0 has no table at guest 1"),
+        (("algorithm_parameters",), {}, "unknown field"),
+    ],
+)
+def test_mistakes_of_a_conf_have_their_place_and_the_right_form(path, value, told):
+    conf = conf_2()
+    at = conf
+    for key in path[:-1]:
+        at = at[key]
+    if value is None:
+        del at[path[-1]]
+    else:
+        at[path[-1]] = value
+    with pytest.raises(FederatedFileError) as caught:
+        job(conf)
+    assert told in str(caught.value)
+    assert str(caught.value).startswith("conf.json:1:")
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [([0.1], "the list has 1 value, and the job has 2 of role host"), (0.1, "must be a list")],
+)
+def test_lists_of_version_1_are_as_long_as_their_role(value, told):
+    with pytest.raises(FederatedFileError, match=told):
+        job(conf_1(intersection_0={"intersect_method": value}), dsl(root="args.train"))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "told"),
+    [
+        ("hetero_lr_0", {"module": "HeteroLr"}, "there is no module `HeteroLr`\nDid you mean HeteroLR?"),
+        ("hetero_lr_0", {"module": ""}, "the component has no module"),
+        ("evaluation_0", {"input": {"data": {"data": ["hetero_lr_9.data"]}}}, "there is no component `hetero_lr_9`"),
+        ("evaluation_0", {"input": {"data": {"data": ["hetero_lr_0.x"]}}}, "hetero_lr_0 has no data output `x`"),
+        ("evaluation_0", {"input": {"data": {"data": ["hetero_lr_0"]}}}, "names no output"),
+        ("evaluation_0", {"input": {"data": {"dta": ["hetero_lr_0.data"]}}}, "unknown data input"),
+        ("evaluation_0", {"input": {"data": {"data": ["args.train"]}}}, "args has the tables of a conf of version 1"),
+        ("evaluation_0", {"input": {"model": ["pipeline.hetero_lr_0.lr"]}}, "only a prediction has one"),
+        ("hetero_lr_0", {"output": {"model": ["a", "b"]}}, "a component has one model at most"),
+        (
+            "intersection_0",
+            {"input": {"data": {"data": ["evaluation_0.data"]}}},
+            "components form a loop: hetero_lr_0 -> evaluation_0 -> intersection_0 -> hetero_lr_0",
+        ),
+    ],
+)
+def test_mistakes_of_a_dsl_have_their_place_and_the_right_form(name, change, told):
+    graph = dsl()
+    graph["components"][name] |= change
+    with pytest.raises(FederatedFileError) as caught:
+        job(conf_2(), graph)
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        ({"hetero_lr_1": "hetero_lr_2"}, "there is no hetero_lr_1"),
+        ({"evaluation_0": "evaluation"}, "evaluation has no number at its end"),
+        ({"evaluation_0": "hetero_lr_2"}, "hetero_lr stands for HeteroLR in hetero_lr_0 and for Evaluation here"),
+    ],
+)
+def test_names_of_version_1_have_a_prefix_and_a_number(names, told):
+    graph = dsl(root="args.train")
+    graph["components"] = {names.get(name, name): one for name, one in graph["components"].items()}
+    with pytest.raises(FederatedFileError, match=told):
+        job(conf_1(), graph)
+    read_dsl(json.dumps({"components": {"reader": component("Reader")}}), "dsl.json", version=2)
+
+
+def test_a_table_that_no_role_has_is_named():
+    with pytest.raises(FederatedFileError, match=r"intersection_0 reads args\.trian, and no role has this table"):
+        job(conf_1(), dsl(root="args.trian"))
+
+
+def test_a_predict_dsl_has_its_models_from_the_pipeline_and_its_conf_needs_no_tables():
+    graph = dsl()
+    graph["components"]["hetero_lr_1"]["input"]["model"] = ["pipeline.hetero_lr_0.lr"]
+    conf = conf_2(component_parameters={})
+    conf["job_parameters"]["common"]["job_type"] = "predict"
+    read = read_conf(json.dumps(conf), "conf.json")
+    found = expand(read_dsl(json.dumps(graph), "dsl.json", version=2, mode="predict"), read, "conf.json")
+    assert found.conf.job_type == "predict"
+
+
+def test_all_mistakes_are_told_together():
+    conf = conf_2(initiator={"role": "guest", "party_id": 5}, more=1)
+    conf["role"]["hots"] = [7]
+    with pytest.raises(FederatedFileError, match=r"3 mistakes in conf\.json"):
+        job(conf)
+
+
+def test_the_modules_of_the_examples_are_there():
+    wanted = {"Reader", "DataIO", "DataTransform", "Intersection", "HeteroLR", "HomoLR", "HeteroSecureBoost", "HomoNN"}
+    wanted |= {"Evaluation", "SecureAddExample", "LocalBaseline", "HeteroFeatureBinning", "HeteroFeatureSelection"}
+    assert wanted | {"FeatureScale"} <= modules().keys()
+    assert modules()["HeteroLR"].roles == ("guest", "host", "arbiter")
+    group = modules()["Intersection"].parameters["rsa_params"]
+    assert group is not None
+    assert "key_length" in group.names
+
+
+def test_a_plan_is_made_of_files(tmp_path):
+    (tmp_path / "conf.json").write_text(json.dumps(conf_2()))
+    (tmp_path / "dsl.json").write_text(json.dumps(dsl()))
+    plan = plan_federated(str(tmp_path / "conf.json"), str(tmp_path / "dsl.json"))
+    assert [one.name for one in plan.components][:2] == ["reader_0", "intersection_0"]
+    assert [(one.role, one.id) for one in plan.parties] == [
+        ("guest", "1"),
+        ("host", "2"),
+        ("host", "3"),
+        ("arbiter", "2"),
+    ]
+    with pytest.raises(NotFoundError, match="there is no file"):
+        plan_federated(str(tmp_path / "none.json"), str(tmp_path / "dsl.json"))
+    (tmp_path / "dsl.json").write_bytes(b"\xff")
+    with pytest.raises(FederatedFileError, match="not UTF-8"):
+        plan_federated(str(tmp_path / "conf.json"), str(tmp_path / "dsl.json"))
