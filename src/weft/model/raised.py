@@ -54,8 +54,12 @@ def as_raised(error: TaskError) -> TaskError:
     """
     found = error.origin.kind if error.origin is not None else _named(error.raised)
     if _can_be_caught(found):
-        with suppress(TypeError):  # two classes with fields in C, or one whose instances need arguments
-            error = _told_by(_both(_plain(type(error)), found), error)
+        for kind in found.__mro__[: found.__mro__.index(Exception)]:
+            # The class of the user may not be mixed: fields in C, instances that need arguments, code that runs for
+            # each subclass. What catches one of its bases still works then.
+            with suppress(Exception):
+                error = _told_by(_both(_plain(type(error)), kind), error)
+                break
     if error.traceback_text:
         error.__cause__ = RemoteTraceback(error.traceback_text)
     return error
@@ -79,7 +83,21 @@ def _can_be_caught(found: Any) -> bool:
 
 @lru_cache(256)
 def _both(own: type[TaskError], kind: type[Exception]) -> type[TaskError]:
-    return type(own.__name__, (own, kind), {"__module__": own.__module__, "__reduce__": _reduced})
+    fields = {name: _OwnField(name) for name in _OWN if any(name in vars(one) for one in kind.__mro__)}
+    return type(own.__name__, (own, kind), {"__module__": own.__module__, "__reduce__": _reduced, **fields})
+
+
+class _OwnField:
+    """An attribute of an error of a task, where the user's class has a property of the same name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, error: TaskError | None, kind: type) -> Any:
+        return self if error is None else error.__dict__[self._name]
+
+    def __set__(self, error: TaskError, value: Any) -> None:
+        error.__dict__[self._name] = value
 
 
 def _reduced(error: TaskError) -> tuple[Any, ...]:

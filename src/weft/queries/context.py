@@ -19,7 +19,7 @@ import pyarrow as pa
 from weft.admin.settings import Settings
 from weft.frontends.sql.databases import open_database
 from weft.frontends.sql.expressions import NotCoveredError, identifier, literal
-from weft.frontends.sql.mistakes import mistake
+from weft.frontends.sql.mistakes import mistake, unreadable
 from weft.frontends.sql.planner import Planner
 from weft.frontends.sql.tables import FileTable, ViewTable
 from weft.model.errors import NotFoundError, SqlError, UsageError
@@ -119,7 +119,10 @@ class SqlContext:
             self._remove(name)
             if isinstance(table, FileTable):
                 self._reach(table)
-                self._connection.execute(f"CREATE VIEW {identifier(name)} AS {table.rows}")
+                try:
+                    self._connection.execute(f"CREATE VIEW {identifier(name)} AS {table.rows}")
+                except duckdb.Error as error:
+                    raise unreadable(error, name) from None
             self._tables[name] = table
 
     def forget(self, name: str) -> None:
@@ -215,6 +218,9 @@ class SqlContext:
         with self._lock, self._connection.cursor() as connection:
             try:
                 found = connection.extract_statements(text)
+                if len(found) != 1 and text.lstrip()[:5].lower() == "pivot":  # DuckDB makes several of it
+                    hint = "Write it as FROM t PIVOT (count(*) FOR column IN (value, ...) GROUP BY key)."
+                    raise SqlError("PIVOT without its values is several statements, and one is needed", hint=hint)
                 if len(found) != 1:
                     raise duckdb.ParserException(f"one statement is needed, and there are {len(found)}")
             except duckdb.Error as error:
@@ -420,8 +426,11 @@ class SqlContext:
         if isinstance(table, ViewTable) or (isinstance(table, FileTable) and table.reader == "read_parquet"):
             return table
         with self.cursor(tables) as connection:
-            connection.execute(f"CREATE TEMP VIEW {ROWS} AS FROM {identifier(name)}")
-            return self._stored(connection, name, described(connection))[0]
+            try:
+                connection.execute(f"CREATE TEMP VIEW {ROWS} AS FROM {identifier(name)}")
+                return self._stored(connection, name, described(connection))[0]
+            except duckdb.Error as error:
+                raise unreadable(error, name) from None
 
     # -------------------------------------------------------------------------------------------------------------- end
 

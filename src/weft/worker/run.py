@@ -167,7 +167,8 @@ def described(error: BaseException, own: Collection[str] = (__file__,)) -> Error
         if isinstance(error, TaskError):
             trace, raised, status = error.traceback_text, error.raised, error.status
     elif not isinstance(error, MemoryError):
-        raised = f"{type(error).__module__}:{type(error).__qualname__}"
+        known = next(one for one in type(error).__mro__ if "<locals>" not in one.__qualname__)  # others have no name
+        raised = f"{known.__module__}:{known.__qualname__}"
         if isinstance(error, SystemExit) and isinstance(error.code, int):
             status = error.code & 0xFF
     if not trace and not isinstance(error, (TaskError, CapacityError, ProgramError)):

@@ -124,6 +124,7 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("histogram_bin_edges", (F2,), {"bins": "auto"}),
     ("histogram_bin_edges", (F4[:0],), {"bins": 2}),
     ("count_nonzero", (TEXT,), {}),
+    ("count_nonzero", (np.array([0, None, "", 1, "x", 2.5], dtype=object),), {}),
     ("count_nonzero", (DATES,), {"axis": 0}),
     ("isreal", (TEXT,), {}),
     ("isreal", (DATES,), {}),

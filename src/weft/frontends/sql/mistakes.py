@@ -7,9 +7,11 @@ from typing import Final
 
 import duckdb
 
-from weft.model.errors import ForbiddenError, SqlError, WeftError
+from weft.model.errors import DefinitionError, ForbiddenError, SqlError, WeftError
 
 _PLACE: Final = re.compile(r"\n+LINE (\d+): (.*)\n( *)\^", re.DOTALL)
+_CSV: Final = re.compile(r"CSV Error on Line: (\d+)\n(?:Original Line: [^\n]*\n)?([^\n]+)")
+_CSV_FILE: Final = re.compile(r"^ +file = (.+)$", re.MULTILINE)
 _SUGGESTED: Final = re.compile(r"\n(Did you mean [^\n]+|Candidate [^\n]+|Candidates:[^\n]+|You might need [^\n]+)")
 
 
@@ -34,6 +36,14 @@ def mistake(error: duckdb.Error, text: str, *, first_line: int = 1) -> WeftError
     return SqlError(_first(message), line=line, column=max(column, 0), hint=hint)
 
 
+def unreadable(error: duckdb.Error, name: str) -> WeftError:
+    """Return the error of Weft for files of a table that DuckDB cannot read."""
+    if isinstance(error, duckdb.PermissionException):
+        return _forbidden(str(error), "")
+    hint = "Check that the files are whole, of the type that their names tell, and that text is UTF-8."
+    return DefinitionError(f"the table {name} cannot be read: {_first(str(error))}", hint=hint)
+
+
 def _forbidden(message: str, text: str) -> ForbiddenError:
     """Return the error of a query that reaches for files that were not granted; it names the function."""
     found = _FILE.search(message)
@@ -55,4 +65,7 @@ _FILE: Final = re.compile(r'Cannot access (?:file|directory) "([^"]*)"')
 def _first(message: str) -> str:
     """Return the first line of a message without the class of the error."""
     line = message.strip().split("\n", 1)[0]
+    if found := _CSV.search(message):
+        file = _CSV_FILE.search(message)
+        line = f"{'a CSV file' if file is None else file[1]}, line {found[1]}: {found[2]}"
     return re.sub(r"^[A-Za-z ]+ Error: ", "", line).rstrip("!.")

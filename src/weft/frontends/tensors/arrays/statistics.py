@@ -141,7 +141,7 @@ def any(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False, *, where: Ar
 def count_nonzero(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the number of non-zero elements."""
     node = loose_node(x)
-    if node.dtype.kind in "biufcO":
+    if node.dtype.kind in "biufc":
         true = node if node.dtype.kind == "b" else apply(np.not_equal, Tensor(node), 0)._node
     else:
         true = elementwise(_as_bool, [node], np.dtype(bool))
