@@ -399,6 +399,17 @@ def test_the_ports_of_services_are_translated(isolation, place):
     assert place.log("worker").split() == ["served"] * (7 if isolation == "namespace" else 3)
 
 
+def test_a_working_folder_that_this_machine_lacks_is_told(place):
+    document = tfjob(Worker=replica("pwd"))
+    (container,) = document["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    container["workingDir"] = "/var/no_such_folder"
+    place.job(document)
+    code, _, err = place.run()
+    assert code == 0, err
+    assert err.count("/var/no_such_folder, the workingDir of tensorflow, does not exist on this machine") == 1
+    assert place.log("worker") == f"{place.folder}\n"
+
+
 def test_options_of_pipelines_are_refused_for_jobs(place):
     place.job(tfjob(Worker=replica("true")))
     code, _, err = place.run("-p", "a=1", "--only", "worker")

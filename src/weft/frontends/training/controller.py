@@ -537,13 +537,13 @@ def _pod(
 
 
 def _end(view: TasksView, state: Reconciled, jobs: Jobs) -> ControlAnswer:
-    """Return the end of the run: failed if a job has failed, by the replica that failed first."""
+    """Return the end of the run: failed if a job has failed, by the replica that failed first, or once too often."""
     failed = [name for name in jobs.jobs if is_true(state.statuses[name].conditions, FAILED)]
     if not failed:
         return ControlAnswer(AnswerKind.CONCLUDE, text="every job has succeeded", outcome="succeeded")
     last = next(one for one in state.statuses[failed[0]].conditions if one.type == FAILED)
     too_often = last.message.endswith(BACKOFF_LIMIT)  # the replica may be on its way again
-    first = min(
+    blamed = (max if too_often else min)(
         (
             (task.ended_at or 0.0, vertex, index, task.message)
             for vertex in jobs.vertices[failed[0]].values()
@@ -552,7 +552,7 @@ def _end(view: TasksView, state: Reconciled, jobs: Jobs) -> ControlAnswer:
         ),
         default=None,
     )
-    if first is None:
+    if blamed is None:
         return ControlAnswer(AnswerKind.CONCLUDE, text=last.message, outcome="failed")
-    _, vertex, index, message = first
+    _, vertex, index, message = blamed
     return ControlAnswer(AnswerKind.CONCLUDE, text=message, outcome="failed", task=task_name(vertex, index))

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from weft.frontends.training import mpi
 from weft.frontends.training.compiler import POD, SCALABLE, as_json, groups_of, requests_of
-from weft.frontends.training.conditions import COMPLETE, has_finished, is_true, with_end
+from weft.frontends.training.conditions import has_finished, is_true, with_end
 from weft.frontends.training.controller import TUNED_EVENT
 from weft.frontends.training.desired import is_ours
 from weft.frontends.training.endpoints import endpoints_of, loopback_warnings
@@ -25,13 +25,14 @@ from weft.frontends.training.environment import environment_of
 from weft.frontends.training.expansion import PodFacts, expanded, expanded_words, file_value, resource_value, secrets_of
 from weft.frontends.training.images import ImageResolver
 from weft.frontends.training.job_addresses import JobAddresses
+from weft.frontends.training.job_news import condition_news, linger_text
 from weft.frontends.training.kinds import KINDS, pod_name
 from weft.frontends.training.labels import annotations_of, labels_of
 from weft.frontends.training.log_folders import LogFolders
 from weft.frontends.training.memory import MemoryVolumes
 from weft.frontends.training.metrics import FOLDER as METRICS_FOLDER
 from weft.frontends.training.metrics import MetricsReader, MetricsWatch, trainer_status
-from weft.frontends.training.observed import CANCELLED, CREATED, FAILED, RUNNING, SUCCEEDED, SUSPENDED, JobStatus
+from weft.frontends.training.observed import CANCELLED, FAILED, SUSPENDED, JobStatus
 from weft.frontends.training.replica import FUNCTION_FILE, PACKAGE, PACKAGES, VALUES, Replica, hold_host
 from weft.frontends.training.reporting import TRIAL
 from weft.frontends.training.schema import NEVER, EnvVar
@@ -183,6 +184,8 @@ class LocalJobs:
         users = dict.fromkeys(one.name for _, one in self._containers() if one.user)
         if users and isolation is not Isolation.CONTAINER:
             warnings.append(f"runAsUser of {', '.join(users)} has an effect in isolation container only")
+        if isolation is not Isolation.CONTAINER:
+            warnings += dict.fromkeys(self._lost_folders())
         if isolation is Isolation.PORTS:
             services = [service.name for service in self.files.services]
             for job in self.files.jobs:
@@ -191,6 +194,21 @@ class LocalJobs:
             self._find_board()
             notes.append(f"TensorBoard: http://{ADDRESS}:{self._port}/")
         return warnings, notes
+
+    def _lost_folders(self) -> Iterator[str]:
+        """Yield which containers cannot start in the folder that they ask for."""
+        for group in self._groups.values():
+            replica = self.replica(group.job.name, group.type, 0)
+            for one in (*replica.template.init_containers, *replica.template.containers):
+                shown = [
+                    *(mount.path for mount in one.mounts),
+                    *(bind.target for bind in self.recipe(replica, one).binds),
+                ]
+                path = os.path.normpath(one.working_dir)
+                covered = any(path == place or path.startswith(f"{place.rstrip('/')}/") for place in shown)
+                if one.working_dir and not covered and not os.path.isdir(path):
+                    what = f"{one.working_dir}, the workingDir of {one.name}, does not exist on this machine"
+                    yield f"{what}: it starts in {self.base}"
 
     def _find_board(self) -> None:
         """Find TensorBoard and reserve its port, before the run begins."""
@@ -320,11 +338,11 @@ class LocalJobs:
             news += self._tuning_news(job, memo["events"])
             conditions = memo["statuses"].get(job.name, {}).get("conditions", ())
             since = self._told.get(job.name, 0.0)
-            news += [line for one in conditions if one["updated_at"] > since and (line := _news(job, one))]
+            news += [line for one in conditions if one["updated_at"] > since and (line := condition_news(job, one))]
             self._told[job.name] = max(since, _last_change({"conditions": conditions}))
             if job.name in memo.get("lingering", ()) and job.name not in self._told_lingering:
                 self._told_lingering.add(job.name)
-                news.append(f"{job.kind} {job.name}: {_linger_text(job)}")
+                news.append(f"{job.kind} {job.name}: {linger_text(job)}")
         return news
 
     def rests(self, memo: Any) -> bool:
@@ -405,7 +423,7 @@ class LocalJobs:
         if reason := memo.get("queued", {}).get(job.name):
             about["queued"] = reason
         if job.name in memo.get("lingering", ()):
-            about["lingering"] = _linger_text(job)
+            about["lingering"] = linger_text(job)
         status = memo["statuses"].get(job.name, {})
         own = {group.vertex for group in self._groups.values() if group.job.name == job.name}
         latest = sorted(self._reader.latest.copy().items())
@@ -682,21 +700,6 @@ class LocalJobs:
 
 def _last_change(status: Mapping[str, Any]) -> float:
     return max((one["updated_at"] for one in status.get("conditions", ())), default=0.0)
-
-
-def _news(job: TrainingJob, condition: Mapping[str, Any]) -> str:
-    """Return a new condition as one line, "" if it tells nothing new."""
-    type = condition["type"]
-    if condition["status"] != "True":
-        return f"{job.kind} {job.name} resumed" if type == SUSPENDED else ""
-    about = "" if type in (CREATED, RUNNING, SUCCEEDED, COMPLETE, SUSPENDED) else f": {condition['message']}"
-    return f"{job.kind} {job.name} {type.lower()}{about}"
-
-
-def _linger_text(job: TrainingJob) -> str:
-    """Return why replicas of a job that has succeeded still run."""
-    linger_s = f"{KINDS[job.kind].linger_s:g} s"
-    return f"replicas that still run have {linger_s} to end by themselves; cleanPodPolicy: Running stops them at once"
 
 
 def _read_only(spec: ReplicaSpec) -> ReplicaSpec:

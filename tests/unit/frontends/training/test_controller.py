@@ -512,6 +512,16 @@ def test_a_job_over_its_backoff_limit_fails_by_the_replica_that_failed():
     assert (end.text, end.task) == ("exit 3", "chief[0]")
 
 
+def test_a_job_over_its_backoff_limit_fails_by_its_last_failure_and_not_by_one_that_was_mended():
+    cluster = Cluster(job(Worker=2, policy="OnFailure", run=RunPolicy(backoff_limit=2)))
+    cluster.ask()
+    first, second = cluster.tasks["worker"][:2]
+    cluster.tasks["worker"][0] = first._replace(state="starting", restarts=2, code=3, message="exit 3", ended_at=1003.0)
+    cluster.tasks["worker"][1] = second._replace(restarts=1, code=22, message="exit 22", ended_at=1002.0)
+    (end,) = [one for one in cluster.ask() + cluster.ask() if one.kind is AnswerKind.CONCLUDE][:1]
+    assert (end.text, end.task) == ("exit 3", "worker[0]")
+
+
 def test_a_job_is_deleted_once_after_its_time_to_live():
     cluster = Cluster(job("short", run=RunPolicy(ttl_s=5), Chief=1), job("long", Chief=1))
     cluster.ask()

@@ -1,0 +1,28 @@
+"""What a run tells its user about its jobs, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from weft.frontends.training.conditions import COMPLETE
+from weft.frontends.training.kinds import KINDS
+from weft.frontends.training.observed import CREATED, RUNNING, SUCCEEDED, SUSPENDED
+
+if TYPE_CHECKING:
+    from weft.frontends.training.schema import TrainingJob
+
+
+def condition_news(job: TrainingJob, condition: Mapping[str, Any]) -> str:
+    """Return a new condition as one line, "" if it tells nothing new."""
+    type = condition["type"]
+    if condition["status"] != "True":
+        return f"{job.kind} {job.name} resumed" if type == SUSPENDED else ""
+    about = "" if type in (CREATED, RUNNING, SUCCEEDED, COMPLETE, SUSPENDED) else f": {condition['message']}"
+    return f"{job.kind} {job.name} {type.lower()}{about}"
+
+
+def linger_text(job: TrainingJob) -> str:
+    """Return why replicas of a job that has succeeded still run."""
+    linger_s = f"{KINDS[job.kind].linger_s:g} s"
+    return f"replicas that still run have {linger_s} to end by themselves; cleanPodPolicy: Running stops them at once"
