@@ -20,6 +20,13 @@ def test_the_command_line_prints_what_runs_at_which_party(tmp_path):
     assert code == 0
     guest = json.loads(out)["federated"]["parties"][0]
     assert guest["components"]["hetero_lr_0"]["parameters"]["alpha"] == 0.1
+    code, _, err = project.weft("plan", "conf.json", "--dsl", "dsl.json", "--only", "hetero_lr_0")
+    assert code == 2
+    assert "--dsl is for federated jobs" in err
+    for file in ("conf.json", "dsl.json"):
+        code, _, err = project.weft("plan", file)
+        assert code == 3
+        assert "of a federated job: weft plan conf.json --dsl dsl.json" in err
     code, _, err = project.weft("plan", "conf.json", "--dsl", "conf.json")
     assert code == 3
     assert "error WEFT208: " in err

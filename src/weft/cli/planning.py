@@ -61,6 +61,8 @@ def plan(
     if dsl is not None:
         from weft.cli.party_plans import print_federated_plan
 
+        if name is not None or wishes != PipelineOptions():
+            raise UsageError("--dsl is for federated jobs, which take no options of pipelines and training jobs")
         found = context.wiring().plan_federated(str(context.cwd / file), str(context.cwd / dsl))
         return print_federated_plan(context, found, as_json=as_json)
     base = context.cwd / file.parent

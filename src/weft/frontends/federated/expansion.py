@@ -33,6 +33,7 @@ _PLACES: Final = ("work_mode", "backend", "federated_mode", "computing_engine", 
 _ENGINES: Final = ("eggroll_run", "spark_run", "rabbitmq_run", "pulsar_run", "spark_submit_config", "engines_address")
 _AFFINE: Final = "iterativeaffine"
 _NEED_RUN: Final = "need_run"
+_MOST_NAMED: Final = 5
 
 
 def expand(dsl: Dsl, conf: Conf, file: str) -> FederatedJob:
@@ -200,12 +201,16 @@ def _check_readers(dsl: Dsl, conf: Conf, parts: Sequence[PartyPart], problems: P
     for component in dsl.components.values():
         if component.module != READER:
             continue
-        for part in parts:
-            own = part.components[component.name]
-            if own.runs and not (own.parameters.get("table") or own.parameters.get("name")):
-                message = f"{component.name} has no table at {part.party}"
-                hint = 'Write: "table": {"name": ..., "namespace": ...}'
-                problems.add(FilePosition(1, 1), f"component_parameters.role.{part.party.role}", message, hint)
+        lacking = [part.party for part in parts if _lacks_table(part.components[component.name])]
+        if lacking:
+            more = f" and {len(lacking) - _MOST_NAMED} more" if len(lacking) > _MOST_NAMED else ""
+            message = f"{component.name} has no table at {', '.join(map(str, lacking[:_MOST_NAMED]))}{more}"
+            hint = 'Write: "table": {"name": ..., "namespace": ...}'
+            problems.add(FilePosition(1, 1), f"component_parameters.role.{lacking[0].role}", message, hint)
+
+
+def _lacks_table(part: ComponentPart) -> bool:
+    return part.runs and not (part.parameters.get("table") or part.parameters.get("name"))
 
 
 def _notes(dsl: Dsl, conf: Conf, parts: Sequence[PartyPart]) -> Iterator[str]:

@@ -9,14 +9,15 @@ from weft.frontends.federated.conf import read_conf
 from weft.frontends.federated.dsl import read_dsl
 from weft.frontends.federated.expansion import expand
 from weft.graph.party_plan import FederatedPlan, PartyPlan, PlannedComponent, PlannedPart
-from weft.model.errors import FederatedFileError, InputLimitError, NotFoundError
+from weft.model.errors import FederatedFileError, InputLimitError
 from weft.store.folders import safe_open
 
 
 def plan_federated(conf: str, dsl: str) -> FederatedPlan:
     """Return the plan of a conf and a DSL, by their paths.
 
-    NotFoundError: a file is missing. FederatedFileError, InputLimitError: a file is wrong; all its mistakes are told.
+    NotFoundError, ForbiddenError: there is no such file. FederatedFileError, InputLimitError: a file is wrong; all its
+    mistakes are told.
     """
     wishes = read_conf(_text(conf), conf)
     job = expand(read_dsl(_text(dsl), dsl, version=wishes.version, mode=wishes.job_type), wishes, conf)
@@ -37,13 +38,8 @@ def plan_federated(conf: str, dsl: str) -> FederatedPlan:
 
 def _text(path: str) -> str:
     where = Path(path)
-    try:
-        with safe_open(where.parent, where.name, mode="rb") as file:
-            data: bytes = file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise NotFoundError(f"there is no file {path}", hint="Name the conf, and the DSL with --dsl.") from None
-    except IsADirectoryError:
-        raise FederatedFileError("it is a folder", file=path, hint="Name the JSON file in it.") from None
+    with safe_open(where.parent, where.name, mode="rb") as file:
+        data: bytes = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise InputLimitError(f"{path} has more than {MAX_BYTES:,} bytes", hint="Split the job.")
     try:

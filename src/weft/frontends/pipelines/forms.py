@@ -31,6 +31,10 @@ _OTHER_WORDS: Final = {
 
 def other_word(path: str, key: str, value: yaml.Node) -> str:
     """Return the hint for an unknown key that another system uses, or that is a step; "" for any other."""
+    if not path and key in ("initiator", "component_parameters", "role_parameters"):
+        return "this looks like the conf of a federated job: weft plan conf.json --dsl dsl.json"
+    if key == "module" and path.startswith("components."):
+        return "this looks like the DSL of a federated job: weft plan conf.json --dsl dsl.json"
     if not path and key == "apiVersion":
         return "a training job is run from a file whose name ends with .yaml, .yml or .json: weft run job.yaml"
     if not path and isinstance(value, yaml.Mapping) and not value.entries.keys().isdisjoint(_STEP_FIELDS):
