@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from weft.model.errors import DefinitionError as DefinitionError
     from weft.model.errors import DiskFullError as DiskFullError
     from weft.model.errors import DocumentError as DocumentError
+    from weft.model.errors import FederatedFileError as FederatedFileError
     from weft.model.errors import ForbiddenError as ForbiddenError
     from weft.model.errors import GraphError as GraphError
     from weft.model.errors import InputLimitError as InputLimitError
@@ -102,11 +103,10 @@ _HOMES = {
         "Source", "Storage", "Trigger",
     ),
     "weft.model.errors": (
-        "CapacityError", "ConflictError", "DefinitionError", "DiskFullError", "DocumentError", "ForbiddenError",
-        "GraphError", "InputLimitError", "InternalError", "InvalidTransition", "JobFileError", "MissingExtraError",
-        "NotFoundError", "OutOfMemoryError", "PipelineError",
-        "ProgramError", "RunCancelledError", "RunFailedError", "SqlError", "TaskError", "UnreadableError", "UsageError",
-        "WeftError",
+        "CapacityError", "ConflictError", "DefinitionError", "DiskFullError", "DocumentError", "FederatedFileError",
+        "ForbiddenError", "GraphError", "InputLimitError", "InternalError", "InvalidTransition", "JobFileError",
+        "MissingExtraError", "NotFoundError", "OutOfMemoryError", "PipelineError", "ProgramError",
+        "RunCancelledError", "RunFailedError", "SqlError", "TaskError", "UnreadableError", "UsageError", "WeftError",
     ),
     "weft.model.program": ("Program",),
     "weft.model.resources": ("Placement", "Resources"),

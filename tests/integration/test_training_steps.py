@@ -452,7 +452,7 @@ def test_the_example_learns_and_is_taken_from_the_cache(flow):
     code, _, err = flow.weft("run", "run.yaml", "-p", "train.epochs=100")
     assert code == 0, err
     assert "slope 3.0" in flow.weft("logs", f"{RUN}/evaluate")[1]
-    assert flow.weft("logs", f"{RUN}/train/worker-0")[1] == "rank 2 of 3 has 133 points\n"
+    assert flow.weft("logs", f"{RUN}/train/worker-1")[1] == "rank 2 of 3 has 133 points\n"
     assert "100%" in flow.weft("show", f"{RUN}/train")[1]
     _, out, _ = flow.weft("run", "run.yaml", "-p", "train.epochs=100")
     assert "taken from the cache" in out

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from weft.cli.arguments import AsJson, Given, ParamFile, PipelineOptions, StateDir, settings_of
 from weft.cli.context import CommandContext
-from weft.cli.parsing import CommandParameter
 from weft.cli.tables import clean, one_line, print_json, print_table
 from weft.model.errors import UsageError
 from weft.model.records import as_dict
@@ -51,7 +50,7 @@ def plan(
     /,
     *,
     wishes: PipelineOptions,
-    dsl: Annotated[Path | None, CommandParameter(help="The DSL of a federated job, whose conf is FILE.")] = None,
+    dsl: Path | None = None,
     name: str | None = None,
     as_json: AsJson = False,
     state_dir: StateDir = None,

@@ -257,7 +257,7 @@ VERBS: Final[Mapping[str, Verb]] = {
             "plan",
             "plan",
             "Print what a run would do: steps with reasons, replicas of training jobs, or parts of federated jobs.",
-            (_FILE, _RUN_NAME, *_NEW_RUN),
+            (_FILE, Argument("dsl", "path", "The DSL of a federated job, whose conf is FILE."), _RUN_NAME, *_NEW_RUN),
             ("steps",),
         ),
         Verb(
