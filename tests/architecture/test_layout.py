@@ -49,6 +49,7 @@ PUBLIC = {
     "InputLimitError",
     "InternalError",
     "InvalidTransition",
+    "FederatedFileError",
     "JobFileError",
     "VertexKind",
     "VertexManager",

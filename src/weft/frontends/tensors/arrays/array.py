@@ -139,6 +139,8 @@ class Tensor(Methods, Expressed):
             if certain or not lengths_known(shared.root._node) or shared.views(steps):
                 self._confirmed = certain or lengths_known(shared.root._node)
                 self._base, self._steps, self._base_version = shared, steps, shared.root._version
+                if self._base_version and self._confirmed:
+                    self._base_version = -1  # another thread may have assigned since this array was made
                 shared.join(self)
 
     def like(self, sample: Expressed, given: Sequence[tuple[Expressed, Expressed]]) -> None:
