@@ -50,6 +50,7 @@ _OWN = (Moment.STARTED, Moment.CONFIGURED, Moment.FINISHED)
 
 _NONE: Any = ()
 _EMPTY: Any = MappingProxyType({})
+"""What a retired job has in place of lists, sets and queues, and in place of dictionaries."""
 _FOR_RUNNING: Final = (
     "branched",
     "choices",
@@ -69,7 +70,6 @@ _FOR_RUNNING: Final = (
     "weights",
 )
 """The dictionaries that do not change after the end of a job: ended jobs share an empty one."""
-"""What a retired job has in place of lists, sets and queues."""
 _SENT = LeaseState.SENT
 _LEASED = int(TaskState.LEASED)
 

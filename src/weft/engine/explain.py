@@ -232,12 +232,10 @@ def planned_width(vertex: Vertex) -> str:
 
 
 def _executed(core: Core, stage: Stage) -> str:
-    if stage.n < 0 and stage.status in ENDED and stage.status is not VertexState.SKIPPED:
-        return _ending(core, stage)
-    if stage.n < 0:
-        return "skipped" if stage.status is VertexState.SKIPPED else "not known yet"
     if stage.status is VertexState.SKIPPED:
         return "skipped"
+    if stage.n < 0:
+        return _ending(core, stage) if stage.status in ENDED else "not known yet"
     if stage.control is not None:
         return _controlled(stage, stage.control)
     text = tasks(stage.n)

@@ -13,7 +13,7 @@ from weft.documents import yaml
 from weft.documents.problems import FilePosition, Problems, join, show
 from weft.frontends.federated.documents import DSL_FILE, ObjectReader, hint_of
 from weft.frontends.federated.modules import modules
-from weft.frontends.federated.schema import PREDICT, ROOTS, TRAIN, Dsl, FederatedComponent, Output
+from weft.frontends.federated.schema import ARGS, PIPELINE, PREDICT, ROOTS, TRAIN, Dsl, FederatedComponent, Output
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 _OUTPUTS: Final = ("data", "model", "cache")
@@ -93,9 +93,6 @@ def _outputs(reader: ObjectReader, key: str) -> tuple[Output, ...]:
     found = []
     for text, mark in reader.texts(key):
         component, dot, name = text.partition(".")
-        if component in ROOTS and component == "pipeline":
-            component, (name, _, model) = component, name.partition(".")
-            name = f"{name}.{model}" if model else name
         if not (dot and component and name):
             hint = "Write the component and its output: reader_0.data"
             reader.problems.add(mark, join(reader.path, key), f"{show(text)} names no output", hint)
@@ -118,9 +115,9 @@ def _check_sources(
     for source, kind, path in kinds:
         at = f"components.{component.name}.input.{path}"
         if source.component in ROOTS:
-            if source.component == "pipeline" and (kind == "data" or mode != PREDICT):
+            if source.component == PIPELINE and (kind == "data" or mode != PREDICT):
                 problems.add(source.mark, at, "pipeline has the models of a training job: only a prediction has one")
-            elif source.component == "args" and (kind != "data" or version != 1):
+            elif source.component == ARGS and (kind != "data" or version != 1):
                 hint = "Add a Reader, and name its output: reader_0.data"
                 problems.add(source.mark, at, "args has the tables of a conf of version 1", hint)
             continue

@@ -98,11 +98,6 @@ class Conf(Struct, frozen=True, kw_only=True):
     own: Sequence[OwnParameters] = ()
     tables: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
 
-    @property
-    def parties(self) -> list[Party]:
-        """All parties, in the order of the file."""
-        return [Party(role, id) for role, ids in self.roles.items() for id in ids]
-
 
 class OwnParameters(Struct, frozen=True):
     """Parameters of components by name, for the parties of a role with these indices."""
