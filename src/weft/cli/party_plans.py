@@ -19,11 +19,10 @@ def print_federated_plan(context: CommandContext, plan: FederatedPlan, *, as_jso
         return 0
     for note in plan.notes:
         context.say(f"note: {clean(note)}")
-    parties = [f"{one.role} {one.id}" for one in plan.parties]
     context.out.write(f"{plan.job_type} job of {clean(plan.initiator)}\n\n")
     print_table(
         context.console(),
-        ("COMPONENT", "MODULE", "AFTER", *(one_line(party.upper(), 30) for party in parties)),
+        ("COMPONENT", "MODULE", "AFTER", *(one_line(party.name.upper(), 30) for party in plan.parties)),
         [
             (
                 one_line(one.name, 40),

@@ -33,6 +33,11 @@ class PartyPlan(Struct, frozen=True):
     components: Mapping[str, PlannedPart]
     tables: Mapping[str, Any]
 
+    @property
+    def name(self) -> str:
+        """The party in its role, in words: `guest 9999`."""
+        return f"{self.role} {self.id}"
+
 
 class FederatedPlan(Struct, frozen=True):
     """A federated job for all its parties; components are in an order in which each comes after its sources."""

@@ -19,14 +19,12 @@ from weft.frontends.federated.schema import (
     PREDICT,
     READER,
     ROOTS,
-    ComponentPart,
     Conf,
     Dsl,
     FederatedJob,
-    Party,
-    PartyPart,
     Value,
 )
+from weft.graph.party_plan import PartyPlan, PlannedPart
 from weft.model.suggestions import did_you_mean
 
 _PLACES: Final = ("work_mode", "backend", "federated_mode", "computing_engine", "federation_engine", "storage_engine")
@@ -48,14 +46,15 @@ def expand(dsl: Dsl, conf: Conf, file: str) -> FederatedJob:
     parts = []
     for role, ids in conf.roles.items():
         for index, id in enumerate(ids):
-            found: dict[str, ComponentPart] = {}
+            found: dict[str, PlannedPart] = {}
             for name in dsl.order:
                 found[name] = _component(
                     dsl, conf, name, known[dsl.components[name].module], role, index, found, problems
                 )
             parts.append(
-                PartyPart(
-                    party=Party(role, id),
+                PartyPlan(
+                    role=role,
+                    id=id,
                     job_parameters=job_parameters(conf, role, index),
                     components=found,
                     tables={
@@ -92,16 +91,16 @@ def _component(
     module: Module,
     role: str,
     index: int,
-    before: Mapping[str, ComponentPart],
+    before: Mapping[str, PlannedPart],
     problems: Problems,
-) -> ComponentPart:
+) -> PlannedPart:
     component = dsl.components[name]
     if role not in module.roles:
-        return ComponentPart(runs=False, why_not=f"{module.name} has no part for {role}")
+        return PlannedPart(runs=False, why_not=f"{module.name} has no part for {role}", parameters={})
     source = next((one.component for one in component.models if one.component not in ROOTS), "")
     if source:
         made = before[source]
-        return ComponentPart(made.runs, made.parameters, made.why_not and f"{source} does not run there")
+        return PlannedPart(made.runs, made.why_not and f"{source} does not run there", made.parameters)
     merger = _Merger(conf, name, module, problems)
     found: dict[str, Any] = {}
     if name in conf.common:
@@ -112,7 +111,7 @@ def _component(
             path = merger.own_path(role, own.indices)
             merger.merge(found, own.components[name], module.parameters, path, role=role, index=index, listed=listed)
     runs = found.get(_NEED_RUN) is not False
-    return ComponentPart(runs, found, "" if runs else "need_run is false")
+    return PlannedPart(runs, "" if runs else "need_run is false", found)
 
 
 class _Merger:
@@ -194,26 +193,26 @@ def _check_tables(dsl: Dsl, conf: Conf, problems: Problems) -> None:
             problems.add(FilePosition(1, 1), "role_parameters", message, hint)
 
 
-def _check_readers(dsl: Dsl, conf: Conf, parts: Sequence[PartyPart], problems: Problems) -> None:
+def _check_readers(dsl: Dsl, conf: Conf, parts: Sequence[PartyPlan], problems: Problems) -> None:
     """Check that each party that reads has a table; in a prediction the training may have named it."""
     if conf.job_type == PREDICT:
         return
     for component in dsl.components.values():
         if component.module != READER:
             continue
-        lacking = [part.party for part in parts if _lacks_table(part.components[component.name])]
+        lacking = [part for part in parts if _lacks_table(part.components[component.name])]
         if lacking:
             more = f" and {len(lacking) - _MOST_NAMED} more" if len(lacking) > _MOST_NAMED else ""
-            message = f"{component.name} has no table at {', '.join(map(str, lacking[:_MOST_NAMED]))}{more}"
+            message = f"{component.name} has no table at {', '.join(one.name for one in lacking[:_MOST_NAMED])}{more}"
             hint = 'Write: "table": {"name": ..., "namespace": ...}'
             problems.add(FilePosition(1, 1), f"component_parameters.role.{lacking[0].role}", message, hint)
 
 
-def _lacks_table(part: ComponentPart) -> bool:
+def _lacks_table(part: PlannedPart) -> bool:
     return part.runs and not (part.parameters.get("table") or part.parameters.get("name"))
 
 
-def _notes(dsl: Dsl, conf: Conf, parts: Sequence[PartyPart]) -> Iterator[str]:
+def _notes(dsl: Dsl, conf: Conf, parts: Sequence[PartyPlan]) -> Iterator[str]:
     """Yield what has no effect, and what is taken otherwise than FATE takes it."""
     yield from dsl.notes
     for name in dict.fromkeys([*conf.common, *(name for one in conf.own for name in one.components)]):

@@ -8,7 +8,7 @@ from weft.documents.yaml import MAX_BYTES
 from weft.frontends.federated.conf import read_conf
 from weft.frontends.federated.dsl import read_dsl
 from weft.frontends.federated.expansion import expand
-from weft.graph.party_plan import FederatedPlan, PartyPlan, PlannedComponent, PlannedPart
+from weft.graph.party_plan import FederatedPlan, PlannedComponent
 from weft.model.errors import FederatedFileError, InputLimitError
 from weft.store.folders import safe_open
 
@@ -23,17 +23,7 @@ def plan_federated(conf: str, dsl: str) -> FederatedPlan:
     job = expand(read_dsl(_text(dsl), dsl, version=wishes.version, mode=wishes.job_type), wishes, conf)
     modules = {name: one.module for name, one in job.dsl.components.items()}
     components = (PlannedComponent(name, modules[name], tuple(job.dsl.upstream[name])) for name in job.dsl.order)
-    parties = (
-        PartyPlan(
-            part.party.role,
-            part.party.id,
-            part.job_parameters,
-            {name: PlannedPart(one.runs, one.why_not, one.parameters) for name, one in part.components.items()},
-            part.tables,
-        )
-        for part in job.parts
-    )
-    return FederatedPlan(wishes.job_type, str(wishes.initiator), tuple(components), tuple(parties), tuple(job.notes))
+    return FederatedPlan(wishes.job_type, str(wishes.initiator), tuple(components), tuple(job.parts), tuple(job.notes))
 
 
 def _text(path: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct, field
 
 from weft.documents.problems import FilePosition  # noqa: TC001 - fields of records are read at run time
+from weft.graph.party_plan import PartyPlan  # noqa: TC001
 
 ARGS: Final = "args"
 """The root of data of a DSL of version 1: the tables in `role_parameters`."""
@@ -107,27 +108,10 @@ class OwnParameters(Struct, frozen=True):
     components: Mapping[str, Value]
 
 
-class ComponentPart(Struct, frozen=True):
-    """What a component is at one party: whether it runs, why not, and its parameters (those that files set)."""
-
-    runs: bool
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    why_not: str = ""
-
-
-class PartyPart(Struct, frozen=True, kw_only=True):
-    """The part of a job at one party; `tables` are those of version 1, by key."""
-
-    party: Party
-    job_parameters: Mapping[str, Any]
-    components: Mapping[str, ComponentPart]
-    tables: Mapping[str, Any] = field(default_factory=dict)
-
-
 class FederatedJob(Struct, frozen=True):
     """A job for each party that takes part. `notes` are for the user: what is taken otherwise than FATE takes it."""
 
     dsl: Dsl
     conf: Conf
-    parts: Sequence[PartyPart]
+    parts: Sequence[PartyPlan]
     notes: Sequence[str] = ()

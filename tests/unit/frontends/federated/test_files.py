@@ -83,7 +83,7 @@ def job(conf: Json, graph: Json | None = None) -> FederatedJob:
 
 
 def parts(found: FederatedJob) -> dict[str, Any]:
-    return {str(one.party): one for one in found.parts}
+    return {one.name: one for one in found.parts}
 
 
 def test_parameters_of_version_2_are_merged_in_the_order_of_the_file():
