@@ -129,8 +129,9 @@ def test_nothing_is_left_of_any_clean_pod_policy(policy, left, place: Place):
 
 
 def test_what_keeps_a_run_after_the_success_of_its_job_is_told(place: Place):
-    wait = "until test -e go; do sleep 0.05; done"
-    place.job(job("PyTorchJob", Master=replica("true"), Worker=replica(wait)))
+    started = "until test -e up; do sleep 0.05; done"
+    wait = "touch up; until test -e go; do sleep 0.05; done"
+    place.job(job("PyTorchJob", Master=replica(started), Worker=replica(wait)))
     process = place.start("run", "run.yaml")
     until(lambda: "have 30 s to end by themselves" in place.weft("why", RUN)[1])
     assert "have 30 s to end by themselves" in place.weft("show", RUN)[1]
