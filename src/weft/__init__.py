@@ -70,6 +70,11 @@ if TYPE_CHECKING:
     from weft.model.errors import MissingExtraError as MissingExtraError
     from weft.model.errors import NotFoundError as NotFoundError
     from weft.model.errors import OutOfMemoryError as OutOfMemoryError
+    from weft.model.errors import PartyError as PartyError
+    from weft.model.errors import PartyIdentityError as PartyIdentityError
+    from weft.model.errors import PartyMessageError as PartyMessageError
+    from weft.model.errors import PartyRefusedError as PartyRefusedError
+    from weft.model.errors import PartyUnreachableError as PartyUnreachableError
     from weft.model.errors import PipelineError as PipelineError
     from weft.model.errors import ProgramError as ProgramError
     from weft.model.errors import RunCancelledError as RunCancelledError
@@ -105,8 +110,10 @@ _HOMES = {
     "weft.model.errors": (
         "CapacityError", "ConflictError", "DefinitionError", "DiskFullError", "DocumentError", "FederatedFileError",
         "ForbiddenError", "GraphError", "InputLimitError", "InternalError", "InvalidTransition", "JobFileError",
-        "MissingExtraError", "NotFoundError", "OutOfMemoryError", "PipelineError", "ProgramError",
-        "RunCancelledError", "RunFailedError", "SqlError", "TaskError", "UnreadableError", "UsageError", "WeftError",
+        "MissingExtraError", "NotFoundError", "OutOfMemoryError", "PartyError",
+        "PartyIdentityError", "PartyMessageError", "PartyRefusedError", "PartyUnreachableError", "PipelineError",
+        "ProgramError", "RunCancelledError", "RunFailedError", "SqlError", "TaskError", "UnreadableError",
+        "UsageError", "WeftError",
     ),
     "weft.model.program": ("Program",),
     "weft.model.resources": ("Placement", "Resources"),

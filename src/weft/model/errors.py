@@ -23,6 +23,11 @@
     │   └── TaskError                the user's code raised; carries the remote traceback
     │       └── OutOfMemoryError         the task ran out of memory, or was killed for it
     ├── RunCancelledError      130   the run was cancelled
+    ├── PartyError               6   another party of a federated job, or what it sent; names the party
+    │   ├── PartyIdentityError       a certificate, signature or role is not the one that was agreed
+    │   ├── PartyMessageError        a message breaks the protocol
+    │   ├── PartyRefusedError        a party does not allow it
+    │   └── PartyUnreachableError    a party does not answer
     ├── MissingExtraError        2   an optional dependency is not installed
     └── InternalError           70   a fault of Weft itself
         └── InvalidTransition        a state transition that no table allows; carries the history
@@ -233,6 +238,41 @@ class RunCancelledError(WeftError):
 
     code = "WEFT502"
     exit_code = 130
+
+
+class PartyError(WeftError):
+    """Another party of a federated job, or what it sent. `party` is its id, "" if it is not known."""
+
+    code = "WEFT600"
+    exit_code = 6
+
+    def __init__(self, message: str, *, party: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.party = party
+
+
+class PartyIdentityError(PartyError):
+    """A certificate, a signature or a role is not the one that was agreed with the party."""
+
+    code = "WEFT601"
+
+
+class PartyMessageError(PartyError):
+    """A message of another party breaks the protocol."""
+
+    code = "WEFT602"
+
+
+class PartyRefusedError(PartyError):
+    """A party does not allow what it was asked for: by its policy, its grants, an approval or its cores."""
+
+    code = "WEFT603"
+
+
+class PartyUnreachableError(PartyError):
+    """A party does not answer."""
+
+    code = "WEFT604"
 
 
 class InternalError(WeftError):

@@ -1,0 +1,1 @@
+"""The parts of components: what a party runs of a component, in a process of its own."""

@@ -1,0 +1,26 @@
+"""The components that exist, by the names of FATE's modules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from weft.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from weft.frontends.federated.components.base import Run
+
+_HOME: Final = "weft.frontends.federated.components"
+COMPONENTS: Final[Mapping[str, str]] = {}
+"""The function of each module, as `module:function` below this package."""
+
+
+def component(module: str) -> Run:
+    """Return the function of a module. UsageError: Weft does not have it yet."""
+    target = COMPONENTS.get(module)
+    if target is None:
+        raise UsageError(f"the module {module} does not run on Weft yet", hint=f"There are: {', '.join(COMPONENTS)}.")
+    name, _, function = target.partition(":")
+    run: Run = getattr(import_module(f"{_HOME}.{name}"), function)
+    return run

@@ -1,0 +1,1 @@
+"""The coordination of parties: pure functions from documents of parties to documents and orders."""

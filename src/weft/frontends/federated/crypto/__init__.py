@@ -1,0 +1,1 @@
+"""Cryptography of federated components: encryption that adds, sets that intersect, sums under masks."""
