@@ -58,7 +58,7 @@ class Encrypted(Protocol):
         ...
 
     def masked(self) -> Self:
-        """Return the same numbers in fresh randomness, so that nobody recognises what was added. Do so before sending."""
+        """Return the same numbers in fresh randomness, so that nobody recognises what was added; before sending."""
         ...
 
     def to_wire(self) -> Any:
