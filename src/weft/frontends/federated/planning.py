@@ -1,8 +1,9 @@
-"""Plans a federated job from its two files."""
+"""Reads a federated job from its two files, and plans it."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from weft.documents.yaml import MAX_BYTES
 from weft.frontends.federated.conf import read_conf
@@ -12,6 +13,9 @@ from weft.graph.party_plan import FederatedPlan, PlannedComponent
 from weft.model.errors import FederatedFileError, InputLimitError
 from weft.store.folders import safe_open
 
+if TYPE_CHECKING:
+    from weft.frontends.federated.schema import FederatedJob
+
 
 def plan_federated(conf: str, dsl: str) -> FederatedPlan:
     """Return the plan of a conf and a DSL, by their paths.
@@ -19,11 +23,20 @@ def plan_federated(conf: str, dsl: str) -> FederatedPlan:
     NotFoundError, ForbiddenError: there is no such file. FederatedFileError, InputLimitError: a file is wrong; all its
     mistakes are told.
     """
-    wishes = read_conf(_text(conf), conf)
-    job = expand(read_dsl(_text(dsl), dsl, version=wishes.version, mode=wishes.job_type), wishes, conf)
+    job = read_job(_text(dsl), _text(conf), dsl_name=dsl, conf_name=conf)
+    wishes = job.conf
     modules = {name: one.module for name, one in job.dsl.components.items()}
     components = (PlannedComponent(name, modules[name], tuple(job.dsl.upstream[name])) for name in job.dsl.order)
     return FederatedPlan(wishes.job_type, str(wishes.initiator), tuple(components), tuple(job.parts), tuple(job.notes))
+
+
+def read_job(dsl: str, conf: str, *, dsl_name: str = "dsl", conf_name: str = "conf") -> FederatedJob:
+    """Return the job of a DSL and a conf, by their texts; the names stand in messages.
+
+    FederatedFileError, InputLimitError: a text is wrong; all its mistakes are told.
+    """
+    wishes = read_conf(conf, conf_name)
+    return expand(read_dsl(dsl, dsl_name, version=wishes.version, mode=wishes.job_type), wishes, conf_name)
 
 
 def _text(path: str) -> str:
