@@ -24,24 +24,27 @@ _SCHEMA: Final = (
     """CREATE TABLE jobs (
         job VARCHAR(128) PRIMARY KEY, digest VARCHAR(64) NOT NULL, initiator_role TEXT NOT NULL,
         initiator TEXT NOT NULL, mine INTEGER NOT NULL, status TEXT NOT NULL, created DOUBLE PRECISION NOT NULL,
-        started DOUBLE PRECISION, ended DOUBLE PRECISION, dsl TEXT NOT NULL, conf TEXT NOT NULL, about TEXT NOT NULL)""",
+        started DOUBLE PRECISION, ended DOUBLE PRECISION,
+        dsl TEXT NOT NULL, conf TEXT NOT NULL, about TEXT NOT NULL)""",
     "CREATE INDEX ix_jobs_status ON jobs (status)",
     "CREATE INDEX ix_jobs_created ON jobs (created)",
-    "CREATE TABLE coordinations (job VARCHAR(128) PRIMARY KEY, state TEXT NOT NULL)",
+    "CREATE TABLE coordinations (job VARCHAR(128) PRIMARY KEY, live INTEGER NOT NULL, state TEXT NOT NULL)",
+    "CREATE INDEX ix_coordinations_live ON coordinations (live)",
     """CREATE TABLE participations (
-        job VARCHAR(128) NOT NULL, role VARCHAR(64) NOT NULL, party VARCHAR(128) NOT NULL, state TEXT NOT NULL,
-        PRIMARY KEY (job, role, party))""",
+        job VARCHAR(128) NOT NULL, role VARCHAR(64) NOT NULL, party VARCHAR(128) NOT NULL, live INTEGER NOT NULL,
+        state TEXT NOT NULL, PRIMARY KEY (job, role, party))""",
+    "CREATE INDEX ix_participations_live ON participations (live)",
     """CREATE TABLE documents (
         job VARCHAR(128) NOT NULL, role VARCHAR(64) NOT NULL, party VARCHAR(128) NOT NULL, kind VARCHAR(16) NOT NULL,
-        receiver VARCHAR(128) NOT NULL, epoch INTEGER NOT NULL, version INTEGER NOT NULL, acknowledged INTEGER NOT NULL,
-        body TEXT NOT NULL, PRIMARY KEY (job, role, party, kind))""",
-    "CREATE TABLE grants (job VARCHAR(128) NOT NULL, what VARCHAR(64) NOT NULL, said TEXT NOT NULL, PRIMARY KEY (job, what))",
+        receiver VARCHAR(128) NOT NULL, epoch INTEGER NOT NULL, version INTEGER NOT NULL,
+        acknowledged INTEGER NOT NULL, body TEXT NOT NULL, PRIMARY KEY (job, role, party, kind))""",
 )
 _JOB: Final = (
-    "job", "digest", "initiator_role", "initiator", "mine", "status", "created", "started", "ended", "dsl", "conf", "about",
+    "job", "digest", "initiator_role", "initiator", "mine", "status", "created", "started", "ended", "dsl", "conf",
+    "about",
 )  # fmt: skip
-_ACKNOWLEDGE: Final = """UPDATE documents SET acknowledged = :version WHERE job = :job AND role = :role AND party = :party
-    AND kind = :kind AND acknowledged < :version"""
+_ACKNOWLEDGE: Final = """UPDATE documents SET acknowledged = :version WHERE job = :job AND role = :role
+    AND party = :party AND kind = :kind AND acknowledged < :version"""
 
 
 class JobEntry(Struct, frozen=True, kw_only=True):
@@ -119,14 +122,16 @@ class PartyLedger:
         )
         return [JobEntry(**dict(zip(_JOB, row, strict=True))) for row in rows]
 
-    def coordinations(self) -> Iterator[tuple[str, str]]:
-        """Yield the states of coordination of the jobs of this party that are not settled, by job."""
-        for row in self._rows("SELECT job, state FROM coordinations"):
+    def coordinations(self, job: str = "") -> Iterator[tuple[str, str]]:
+        """Yield the states of coordination of one job, or of all that are live, by job."""
+        where = "job = :job" if job else "live = 1"
+        for row in self._rows(f"SELECT job, state FROM coordinations WHERE {where}", job=job):
             yield row[0], row[1]
 
-    def participations(self) -> Iterator[tuple[str, str, str, str]]:
-        """Yield the states of the parts that are not over, as (job, role, party, state)."""
-        for row in self._rows("SELECT job, role, party, state FROM participations"):
+    def participations(self, job: str = "") -> Iterator[tuple[str, str, str, str]]:
+        """Yield the states of the parts of one job, or of all that are live, as (job, role, party, state)."""
+        where = "job = :job" if job else "live = 1"
+        for row in self._rows(f"SELECT job, role, party, state FROM participations WHERE {where}", job=job):
             yield row[0], row[1], row[2], row[3]
 
     def documents(self, job: str = "") -> list[DocumentEntry]:
@@ -154,13 +159,15 @@ class LedgerWrite:
         wanted = ", ".join(f"{name} = :{name}" for name in values)
         self._run(f"UPDATE jobs SET {wanted} WHERE job = :job", values | {"job": job})
 
-    def set_coordination(self, job: str, state: str) -> None:
-        """Set the state of coordination of a job."""
-        self._put("coordinations", ("job",), job=job, state=state)
+    def set_coordination(self, job: str, state: str, *, live: bool) -> None:
+        """Set the state of coordination of a job; a `live` one is loaded at the next start."""
+        self._put("coordinations", ("job",), job=job, live=int(live), state=state)
 
-    def set_participation(self, job: str, role: str, party: str, state: str) -> None:
-        """Set the state of a part."""
-        self._put("participations", ("job", "role", "party"), job=job, role=role, party=party, state=state)
+    def set_participation(self, job: str, role: str, party: str, state: str, *, live: bool) -> None:
+        """Set the state of a part; a `live` one is loaded at the next start."""
+        self._put(
+            "participations", ("job", "role", "party"), job=job, role=role, party=party, live=int(live), state=state
+        )
 
     def set_document(self, entry: DocumentEntry) -> None:
         """Set the present document about a part; what was acknowledged stays."""

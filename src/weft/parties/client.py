@@ -1,0 +1,75 @@
+"""The client of a party's own server: what the command line asks it, over its interface for clients."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from weft.model.errors import NotFoundError, PartyError, PartyUnreachableError, WeftError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_TIMEOUT_S: Final = 60.0
+_CHUNK: Final = 1 << 20
+
+
+class SiteClient:
+    """Calls the server of a party at `host:port`; `party` is its id, for messages."""
+
+    def __init__(self, host: str, port: int, party: str) -> None:
+        self._host, self._port, self._party = host, port, party
+
+    def post(self, route: str, body: Any = None) -> Any:
+        """Return the data of an answer. WeftError: what the server has refused. PartyUnreachableError: none runs."""
+        answer = self._call("POST", f"/v1/{route}", json.dumps(body or {}).encode(), "application/json")
+        if answer.get("retcode") != 0:
+            raise self._error(answer)
+        return answer.get("data")
+
+    def upload(self, file: Path, fields: dict[str, Any]) -> Any:
+        """Send a file as a table. Errors: see `post`."""
+        boundary = "weft-part-boundary-7d4a6c"
+        head = "".join(
+            f'--{boundary}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'
+            for key, value in fields.items()
+        )
+        head += f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{file.name}"\r\n\r\n'
+        tail = f"\r\n--{boundary}--\r\n".encode()
+        start = head.encode()
+
+        def body() -> Any:
+            yield start
+            with file.open("rb") as source:
+                while piece := source.read(_CHUNK):
+                    yield piece
+            yield tail
+
+        length = len(start) + file.stat().st_size + len(tail)
+        kind = f"multipart/form-data; boundary={boundary}"
+        answer = self._call("POST", "/v1/data/upload", body(), kind, length)
+        if answer.get("retcode") != 0:
+            raise self._error(answer)
+        return answer
+
+    def _call(self, method: str, path: str, body: Any, kind: str, length: int | None = None) -> dict[str, Any]:
+        headers = {"Content-Type": kind} | ({} if length is None else {"Content-Length": str(length)})
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_S)
+        try:
+            connection.request(method, path, body=body, headers=headers)
+            answer = json.loads(connection.getresponse().read())
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise PartyUnreachableError(
+                f"the server of party {self._party} does not answer at {self._host}:{self._port}: {error}",
+                party=self._party,
+                hint="Start it with `weft party start`.",
+            ) from None
+        finally:
+            connection.close()
+        return answer if isinstance(answer, dict) else {"retcode": 100, "retmsg": "the answer is no object"}
+
+    def _error(self, answer: dict[str, Any]) -> WeftError:
+        message, _, hint = str(answer.get("retmsg", "no reason was given")).partition("\n")
+        kind = NotFoundError if answer.get("retcode") == 101 and "there is no" in message else PartyError
+        return kind(message, hint=hint)
