@@ -5,6 +5,7 @@ from datetime import date, datetime
 import pytest
 
 import weft
+from weft.model.errors import DefinitionError, UsageError
 
 pandas = pytest.importorskip("pandas", reason="pandas is not installed: pip install pandas")
 polars = pytest.importorskip("polars", reason="Polars is not installed: pip install polars")
@@ -120,3 +121,17 @@ def test_a_lazy_frame_is_collected(context):
     found = context.sql("SELECT n FROM lazy")
     del lazy
     assert sorted(found.rows()) == [(2,), (4,)]
+
+
+def test_a_column_of_pandas_with_several_types_is_named(context):
+    made = pandas.DataFrame({"a": [1, "x", None]})
+    with pytest.raises(DefinitionError, match="column a") as error:
+        context.sql("SELECT * FROM made")
+    assert len(made) == 3
+    assert "one type" in error.value.hint
+
+
+@pytest.mark.parametrize("text", [None, 5])
+def test_a_query_that_is_no_text_is_refused(context, text):
+    with pytest.raises(UsageError, match="the query is"):
+        context.sql(text)

@@ -453,6 +453,10 @@ class Graph(LogicalGraph):
             n = len(items) if items is not None else self._width(inputs) if inputs else 1
         elif type(n) is not int and not isinstance(n, (Range, Source, SameAs)):
             n = _count(n)
+        if type(n) is int and n < 0:
+            raise GraphError(
+                f"vertex {id!r} has {n} tasks", subject=id, rule="parallelism", hint="Use 0 or more tasks."
+            )
         vertices = self.vertices
         if id in vertices:
             raise GraphError(f"vertex {id!r} exists already", subject=id, rule="unique-vertex")

@@ -24,6 +24,7 @@ from weft.frontends.sql.planner import Planner
 from weft.frontends.sql.tables import FileTable, ViewTable
 from weft.model.errors import NotFoundError, SqlError, UsageError
 from weft.model.suggestions import did_you_mean
+from weft.model.wording import type_of
 from weft.queries.query import ROWS, Query
 from weft.queries.sources import Grants, arrow_table, file_table, outside, reader_of, table_of
 from weft.queries.statements import read_statement, referenced
@@ -197,6 +198,8 @@ class SqlContext:
         check_bubbles(bubbles)
         if mode not in MODES:
             raise UsageError(f"mode is {mode!r}", hint=f"There are: {', '.join(MODES)}.")
+        if not isinstance(text, str):
+            raise UsageError(f"the query is {type_of(text)}", hint="Pass the text of a query.")
         statement = self._read(text)
         tables = self._found(statement.query, caller)
         if statement.action == "select":

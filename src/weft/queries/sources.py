@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from weft.frontends.sql.tables import READERS, FileTable, ViewTable
-from weft.model.errors import ForbiddenError, NotFoundError, UsageError
+from weft.model.errors import DefinitionError, ForbiddenError, NotFoundError, UsageError
 from weft.store.filesystems import is_url
 from weft.store.remote import matching, shown
 
@@ -126,13 +126,24 @@ def arrow_table(source: Any) -> pa.Table | None:
         return _without_views(pa.Table.from_batches([source]))
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(source, pandas.DataFrame):
-        return pa.Table.from_pandas(source, preserve_index=False)
+        return _from_pandas(source)
     if hasattr(source, "__arrow_c_stream__") and not isinstance(source, type):
         return _without_views(pa.table(source))
     polars = sys.modules.get("polars")
     if polars is not None and isinstance(source, polars.LazyFrame):
         return source.collect().to_arrow()
     return None
+
+
+def _from_pandas(source: Any) -> pa.Table:
+    """Return a data frame of pandas as an Arrow table. DefinitionError: a column mixes types."""
+    try:
+        return pa.Table.from_pandas(source, preserve_index=False)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        reason = ". ".join(str(one) for one in reversed(error.args)).rstrip(".")
+        raise DefinitionError(
+            f"the data frame is no table: {reason}", hint="Give the column one type, such as with .astype(str)."
+        ) from None
 
 
 def _without_views(table: pa.Table) -> pa.Table:

@@ -461,3 +461,10 @@ def test_more_cores_than_a_worker_has_are_counted():
     with pytest.raises(CapacityError, match="more than any worker has") as error:
         validate(graph, [Resources(cpu=2, memory=1 << 30)])
     assert "98 too many: give cpu=2 or less, or open the session with workers=100" in str(error.value.hint)
+
+
+def test_a_negative_number_of_tasks_is_refused_where_it_is_written():
+    graph = Graph()
+    with pytest.raises(GraphError, match="vertex 'f' has -1 tasks"):
+        graph.add(f, n=-1)
+    assert graph.vertices == {}
