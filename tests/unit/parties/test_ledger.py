@@ -1,0 +1,98 @@
+import pytest
+
+from weft.parties.ledger import REPORT, WISH, DocumentEntry, JobEntry, PartyLedger
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    found = PartyLedger(tmp_path / "party.db")
+    yield found
+    found.close()
+
+
+def entry(job="job", **fields):
+    return JobEntry(
+        **{
+            "job": job,
+            "digest": "d",
+            "initiator_role": "guest",
+            "initiator": "1",
+            "mine": 1,
+            "status": "waiting",
+            "created": 1.0,
+            "dsl": "{}",
+            "conf": "{}",
+        }
+        | fields
+    )
+
+
+def document(version, *, kind=WISH, acknowledged=0):
+    return DocumentEntry("job", "host", "2", kind, "2", 1, version, acknowledged, f"body {version}")
+
+
+def test_a_new_ledger_is_empty(ledger):
+    assert ledger.job("job") is None
+    assert ledger.jobs() == []
+    assert list(ledger.coordinations()) == []
+    assert ledger.documents() == []
+
+
+def test_jobs_are_listed_newest_first_and_change(ledger):
+    with ledger.write() as write:
+        write.add_job(entry("a", created=1.0))
+        write.add_job(entry("b", created=2.0))
+        write.set_job("a", status="running", started=3.0)
+    assert [one.job for one in ledger.jobs()] == ["b", "a"]
+    assert [one.job for one in ledger.jobs(limit=1)] == ["b"]
+    assert ledger.jobs(status="running") == [entry("a", status="running", started=3.0)]
+
+
+def test_a_document_waits_until_its_version_is_acknowledged(ledger):
+    with ledger.write() as write:
+        write.set_document(document(1))
+        write.set_document(document(5, kind=REPORT))
+    assert {one.version for one in ledger.documents()} == {1, 5}
+    with ledger.write() as write:
+        write.acknowledge("job", "host", "2", WISH, 1)
+    assert [one.version for one in ledger.documents()] == [5]
+    with ledger.write() as write:
+        write.set_document(document(2))
+        write.acknowledge("job", "host", "2", WISH, 1)
+    assert [(one.version, one.acknowledged) for one in ledger.documents("job") if one.kind == WISH] == [(2, 1)]
+
+
+def test_a_failed_step_writes_nothing(ledger):
+    def step():
+        with ledger.write() as write:
+            write.add_job(entry())
+            write.set_document(document(1))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        step()
+    assert ledger.job("job") is None
+    assert ledger.documents() == []
+
+
+def test_only_live_states_are_loaded(ledger):
+    with ledger.write() as write:
+        write.set_coordination("a", "1", live=True)
+        write.set_coordination("b", "2", live=True)
+        write.set_coordination("b", "3", live=False)
+        write.set_participation("a", "host", "2", "4", live=True)
+        write.set_participation("b", "host", "2", "5", live=False)
+    assert list(ledger.coordinations()) == [("a", "1")]
+    assert list(ledger.coordinations("b")) == [("b", "3")]
+    assert list(ledger.participations()) == [("a", "host", "2", "4")]
+    assert list(ledger.participations("b")) == [("b", "host", "2", "5")]
+
+
+def test_a_forgotten_job_leaves_nothing(ledger):
+    with ledger.write() as write:
+        write.add_job(entry())
+        write.set_coordination("job", "1", live=True)
+        write.set_document(document(1))
+        write.forget("job")
+    assert ledger.jobs() == []
+    assert ledger.documents("job") == []

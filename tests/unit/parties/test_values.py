@@ -1,0 +1,128 @@
+import random
+import threading
+import time
+
+import pytest
+
+from weft.frontends.federated.schema import Party
+from weft.model.errors import PartyMessageError, PartyRefusedError, PartyUnreachableError
+from weft.parties import values
+from weft.parties.values import AttemptKey, ValueHub
+
+GUEST, HOST = Party("guest", "1"), Party("host", "2")
+ARBITER = Party("arbiter", "1")
+KEY = AttemptKey("job", 1, "lr_0", 0)
+
+
+class Gate:
+    def __init__(self):
+        self.values = []
+
+    def deliver(self, name, source, data):
+        self.values.append((name, source, data))
+
+
+class Network:
+    """Two hubs, and a line between them that loses and doubles messages."""
+
+    def __init__(self, seed=0, *, loses=0.0, doubles=0.0):
+        self.random = random.Random(seed)
+        self.loses, self.doubles = loses, doubles
+        self.refusals = []
+        self.hubs = {id: ValueHub(id, self.line(id), lambda *what: self.refusals.append(what)) for id in "12"}
+
+    def line(self, sender):
+        def call(party, path, body):
+            assert path == values.VALUES_PATH
+            if self.random.random() < self.loses:
+                raise PartyUnreachableError("lost", party=party)
+            answer = self.hubs[party].receive(sender, body)
+            if self.random.random() < self.doubles:
+                self.hubs[party].receive(sender, body)
+            if self.random.random() < self.loses:
+                raise PartyUnreachableError("the answer was lost", party=party)
+            return answer
+
+        return call
+
+
+def until(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+def test_values_arrive_in_order_and_in_pieces(monkeypatch):
+    monkeypatch.setattr(values, "PIECE_BYTES", 7)
+    network, gate = Network(), Gate()
+    network.hubs["1"].open(KEY, GUEST, Gate())
+    network.hubs["2"].open(KEY, HOST, gate)
+    sent = [bytes([at]) * at for at in range(60)]
+    for at, data in enumerate(sent):
+        network.hubs["1"].send(KEY, GUEST, f"name-{at % 3}", HOST, data)
+    until(lambda: len(gate.values) == len(sent))
+    assert gate.values == [(f"name-{at % 3}", GUEST, data) for at, data in enumerate(sent)]
+    assert network.hubs["1"].traffic(KEY, GUEST)[HOST].bytes_out == sum(map(len, sent))
+    assert network.hubs["2"].traffic(KEY, HOST)[GUEST].bytes_in == sum(map(len, sent))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_bad_line_changes_nothing(seed, monkeypatch):
+    monkeypatch.setattr(values, "PIECE_BYTES", 5)
+    monkeypatch.setattr(values, "_FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(values, "_LAST_PAUSE_S", 0.002)
+    network, gate = Network(seed, loses=0.3, doubles=0.3), Gate()
+    network.hubs["1"].open(KEY, GUEST, Gate())
+    network.hubs["2"].open(KEY, HOST, gate)
+    sent = [bytes([at]) * (at % 13) for at in range(40)]
+    for data in sent:
+        network.hubs["1"].send(KEY, GUEST, "x", HOST, data)
+    until(lambda: len(gate.values) == len(sent))
+    assert [data for _, _, data in gate.values] == sent
+    assert network.refusals == []
+
+
+def test_parts_of_one_party_exchange_values_without_a_message():
+    network, gate = Network(loses=1.0), Gate()
+    network.hubs["1"].open(KEY, GUEST, Gate())
+    network.hubs["1"].open(KEY, ARBITER, gate)
+    network.hubs["1"].send(KEY, GUEST, "x", ARBITER, b"value")
+    assert gate.values == [("x", GUEST, b"value")]
+
+
+def test_values_of_an_ended_attempt_are_dropped_and_its_threads_end():
+    network = Network(loses=1.0)
+    network.hubs["1"].open(KEY, GUEST, Gate())
+    network.hubs["1"].send(KEY, GUEST, "x", HOST, b"value")
+    network.hubs["1"].end(KEY)
+    until(lambda: not any(thread.name == "values-2" for thread in threading.enumerate()))
+    network.hubs["1"].send(KEY, GUEST, "x", HOST, b"value")
+    assert network.refusals == []
+
+
+def test_a_party_that_runs_no_such_attempt_refuses_and_the_sender_hears_of_it():
+    network = Network()
+    network.hubs["1"].open(KEY, GUEST, Gate())
+    network.hubs["1"].send(KEY, GUEST, "x", HOST, b"value")
+    until(lambda: network.refusals)
+    key, to, error = network.refusals[0]
+    assert (key, to) == (KEY, HOST)
+    assert isinstance(error, PartyRefusedError)
+
+
+def test_a_value_in_the_name_of_another_party_is_refused():
+    network, bodies = Network(), []
+    network.hubs["2"].open(KEY, HOST, Gate())
+    hub = ValueHub("1", lambda party, path, body: bodies.append(body) or b"", lambda *_: None)
+    hub.open(KEY, GUEST, Gate())
+    hub.send(KEY, GUEST, "x", HOST, b"value")
+    until(lambda: bodies)
+    with pytest.raises(PartyMessageError, match="in the name of guest 1"):
+        network.hubs["2"].receive("3", bodies[0])
+
+
+@pytest.mark.parametrize("body", [b"", b"\xc1", b"\x93\x01\x02\x03", b"\x90" * 50, bytes(range(256))])
+def test_bytes_that_are_no_message_are_refused(body):
+    with pytest.raises(PartyMessageError):
+        Network().hubs["1"].receive("2", body)
