@@ -1,0 +1,103 @@
+import threading
+import time
+
+import pytest
+
+from weft.frontends.federated.schema import Party
+from weft.model.errors import PartyRefusedError, PartyUnreachableError
+from weft.parties.outbox import Letter, Outbox, OutboxEvents
+
+HOST = Party("host", "2")
+
+
+class World:
+    """What an outbox is told, and a line that is cut on demand."""
+
+    def __init__(self):
+        self.cut = False
+        self.sent, self.answers, self.refusals, self.changes = [], [], [], []
+        self.block = threading.Event()
+        self.block.set()
+        self.refuses = False
+        self.outbox = Outbox(
+            OutboxEvents(
+                self.send,
+                lambda party, letter, answer: self.answers.append((letter.version, answer)),
+                lambda party, letter, error: self.refusals.append((letter.version, str(error))),
+                lambda party, error: self.changes.append(error is None),
+            )
+        )
+
+    def send(self, party, letter):
+        self.sent.append(letter.version)
+        self.block.wait(60)
+        if self.cut:
+            raise PartyUnreachableError("no answer", party=party)
+        if self.refuses:
+            raise PartyRefusedError("no", party=party)
+        return b"answer"
+
+    def put(self, version, job="job"):
+        self.outbox.put("2", Letter(job, HOST, "wish", version, b""))
+
+
+@pytest.fixture
+def world():
+    found = World()
+    yield found
+    found.block.set()
+    found.outbox.close()
+
+
+def until(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+def test_a_letter_is_sent_once_and_its_answer_is_told(world):
+    world.put(1)
+    until(lambda: world.answers)
+    assert world.answers == [(1, b"answer")]
+    assert world.sent == [1]
+    assert world.outbox.waiting() == {"2": (0, "")}
+
+
+def test_a_newer_letter_replaces_one_that_waits_and_follows_one_on_its_way(world):
+    world.block.clear()
+    world.put(1)
+    until(lambda: world.sent)
+    world.put(2)
+    world.put(3)
+    world.block.set()
+    until(lambda: len(world.answers) == 2)
+    assert [version for version, _ in world.answers] == [1, 3]
+
+
+def test_a_party_that_does_not_answer_is_told_once_and_tried_again(world):
+    world.cut = True
+    world.put(1)
+    until(lambda: len(world.sent) > 1)
+    assert world.changes == [False]
+    assert world.outbox.waiting() == {"2": (1, "no answer")}
+    world.cut = False
+    world.outbox.hurry("2")
+    until(lambda: world.answers)
+    assert world.changes == [False, True]
+
+
+def test_a_refused_letter_is_told_and_not_sent_again(world):
+    world.refuses = True
+    world.put(1)
+    until(lambda: world.refusals)
+    assert world.refusals == [(1, "no")]
+    assert world.outbox.waiting() == {"2": (0, "")}
+
+
+def test_an_outbox_ends_its_threads_while_a_party_does_not_answer(world):
+    world.cut = True
+    world.put(1)
+    until(lambda: world.sent)
+    world.outbox.close()
+    assert not any(thread.name == "outbox-2" for thread in threading.enumerate())
