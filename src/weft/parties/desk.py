@@ -1,0 +1,193 @@
+"""The desk of a party: the one thread that steps its jobs and its parts.
+
+Events come from clients, other parties, processes and timers. A step is a pure function of the coordination; its new
+state and its documents are written in one transaction, and its effects follow after that. A crash in between loses
+effects only, and those follow from the state at the next start.
+"""
+
+from __future__ import annotations
+
+import heapq
+import queue
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from weft.model.errors import WeftError
+
+if TYPE_CHECKING:
+    from weft.frontends.federated.schema import Party
+    from weft.parties.ledger import LedgerWrite, PartyLedger
+    from weft.runtime.clock import RealClock
+
+_BATCH: Final = 200
+"""The steps that one transaction may take."""
+_WRITE_PAUSE_S: Final = 1.0
+
+
+class Subject(NamedTuple):
+    """Who an event is for: the coordination of a job (no part), or a part of this party."""
+
+    job: str
+    part: Party | None = None
+
+
+class Step(NamedTuple):
+    """The outcome of a step: the state as JSON, whether it goes on, and what to do once it is written.
+
+    `write` adds what else belongs into the transaction.
+    """
+
+    state: str
+    live: bool
+    write: Callable[[LedgerWrite], None]
+    after: Callable[[], None]
+
+
+class Machine(Protocol):
+    """A coordination or a part: its state and its pure step."""
+
+    def step(self, event: Any, now: float) -> Step | None:
+        """Take an event; None: nothing has changed."""
+        ...
+
+
+class _Posted(NamedTuple):
+    subject: Subject
+    event: Any
+    done: Callable[[], None] | None
+
+
+class Desk:
+    """Steps machines, one event after another. `failed` is told of errors, which end no thread."""
+
+    def __init__(self, ledger: PartyLedger, clock: RealClock, failed: Callable[[Subject, BaseException], None]) -> None:
+        self._ledger, self._clock, self._failed = ledger, clock, failed
+        self._machines: dict[Subject, Machine] = {}
+        self._queue: queue.Queue[_Posted | None] = queue.Queue()
+        self._timers: list[tuple[float, int, Subject, Any]] = []
+        self._count = 0
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="desk", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Take what was posted, and end the thread."""
+        self._closed.set()
+        self._queue.put(None)
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def add(self, subject: Subject, machine: Machine) -> None:
+        """Let a machine take events from now on."""
+        with self._lock:
+            self._machines[subject] = machine
+
+    def machine(self, subject: Subject) -> Any:
+        """Return a machine; None: it does not exist, or is over."""
+        with self._lock:
+            return self._machines.get(subject)
+
+    def subjects(self) -> list[Subject]:
+        """Return the subjects of all machines."""
+        with self._lock:
+            return list(self._machines)
+
+    def post(self, subject: Subject, event: Any, done: Callable[[], None] | None = None) -> None:
+        """Let a machine take an event; `done` is called once its effects have begun."""
+        self._queue.put(_Posted(subject, event, done))
+
+    def call(self, subject: Subject, event: Any) -> None:
+        """Let a machine take an event, and wait until its effects have begun."""
+        if threading.current_thread() is self._thread:
+            self.post(subject, event)
+            return
+        taken = threading.Event()
+        self.post(subject, event, taken.set)
+        taken.wait()
+
+    def post_at(self, at: float, subject: Subject, event: Any) -> None:
+        """Post an event at a time, in seconds since 1970."""
+        with self._lock:
+            self._count += 1
+            heapq.heappush(self._timers, (at, self._count, subject, event))
+        self._queue.put(_Posted(subject, None, None))  # wakes the thread
+
+    # ------------------------------------------------------------------------------------------------------ inside
+
+    def _run(self) -> None:
+        while True:
+            posted = self._batch()
+            open = posted[-1] is not None
+            self._steps([one for one in posted if one is not None])
+            if not open:
+                return
+
+    def _batch(self) -> list[_Posted | None]:
+        """Wait for events, and return some, with those of timers that are due."""
+        with self._lock:
+            wait = max(0.0, self._timers[0][0] - self._clock.wall()) if self._timers else None
+        found: list[_Posted | None] = []
+        try:
+            found.append(self._queue.get(timeout=wait))
+            while len(found) < _BATCH and found[-1] is not None:
+                found.append(self._queue.get_nowait())
+        except queue.Empty:
+            pass
+        with self._lock:
+            while self._timers and self._timers[0][0] <= self._clock.wall():
+                _, _, subject, event = heapq.heappop(self._timers)
+                found.insert(0, _Posted(subject, event, None))
+        return found or [_Posted(Subject(""), None, None)]
+
+    def _steps(self, posted: Iterable[_Posted]) -> None:
+        """Step the machines of events, write all in one transaction, and begin the effects."""
+        after: list[tuple[Subject, Callable[[], None]]] = []
+        steps: list[tuple[Subject, Step]] = []
+        for subject, event, done in posted:
+            machine = self.machine(subject)
+            if machine is not None and event is not None:
+                try:
+                    step = machine.step(event, self._clock.wall())
+                except Exception as error:  # noqa: BLE001 - one job must not end the others
+                    self._failed(subject, error)
+                else:
+                    if step is not None:
+                        steps.append((subject, step))
+                        after.append((subject, step.after))
+            if done is not None:
+                after.append((subject, done))
+        if steps:
+            self._write(steps)
+        for subject, effect in after:
+            try:
+                effect()
+            except Exception as error:  # noqa: BLE001
+                self._failed(subject, error)
+
+    def _write(self, steps: Sequence[tuple[Subject, Step]]) -> None:
+        """Write the last state of each machine, and all documents."""
+        last = dict(steps)
+        while True:
+            try:
+                with self._ledger.write() as write:
+                    for subject, step in last.items():
+                        if subject.part is None:
+                            write.set_coordination(subject.job, step.state, live=step.live)
+                        else:
+                            write.set_participation(subject.job, *subject.part, step.state, live=step.live)
+                    for _, step in steps:
+                        step.write(write)
+                break
+            except WeftError as error:  # such as a full disk: nothing may follow from what is not written
+                self._failed(steps[0][0], error)
+                if self._closed.wait(_WRITE_PAUSE_S):
+                    raise
+        for subject, step in last.items():
+            if not step.live:
+                with self._lock:
+                    self._machines.pop(subject, None)
