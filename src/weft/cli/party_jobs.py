@@ -1,0 +1,258 @@
+"""The commands of `weft party` about a server and its jobs: start, demo, upload, submit, jobs, show, logs, stop."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from weft.cli.arguments import AsJson, Given
+from weft.cli.parsing import CommandParameter
+from weft.cli.tables import clean, duration, moment, one_line, print_json, print_table, size_text
+from weft.model.errors import NotFoundError, RunFailedError, UsageError
+
+if TYPE_CHECKING:
+    from weft.cli.context import CommandContext
+    from weft.parties.client import SiteClient
+    from weft.parties.demo import DemoClock
+
+Folder = Annotated[
+    Path | None, CommandParameter(name="--folder", help="The folder of the party; by default the current one.")
+]
+Job = Annotated[str, CommandParameter(help="The id of a job, or @last.")]
+_SUCCESS: Final = "success"
+_LONGEST_FILE: Final = 16 << 20
+
+
+def start(*, folder: Folder = None, context: Given) -> None:
+    """Run the server of a party, until Ctrl-C."""
+    from weft.parties.serving import serve
+
+    serve(context.cwd / (folder or ""), context.say)
+
+
+def demo(
+    *,
+    folder: Annotated[
+        Path | None, CommandParameter(name="--folder", help="Keep the three parties here; by default nothing is kept.")
+    ] = None,
+    toy: Annotated[bool, CommandParameter(help="Only add secret shares.")] = False,
+    as_json: AsJson = False,
+    context: Given,
+) -> None:
+    """Run three parties on this machine, which score the credit of 30,000 clients together."""
+    from weft.parties.demo import run_demo
+
+    result = run_demo(None if folder is None else context.cwd / folder, _clock(context), context.say, toy=toy)
+    if as_json:
+        print_json(context.out, "weft.party.demo/1", **result._asdict())
+    else:
+        _print_job(context, result.shown)
+    if result.status != _SUCCESS:
+        raise RunFailedError(f"job {result.job} ended as {result.status}", hint="The reason stands above.")
+
+
+def upload(
+    file: Annotated[Path, CommandParameter(help="A CSV file, which may be compressed with gzip.")],
+    /,
+    *,
+    name: Annotated[str, CommandParameter(help="The name of the table.")],
+    namespace: Annotated[str, CommandParameter(help="Its namespace.")],
+    drop: Annotated[bool, CommandParameter(help="Replace a table of this name.")] = False,
+    folder: Folder = None,
+    context: Given,
+) -> None:
+    """Store a CSV file with a header as a table of the party. It stays here."""
+    path = context.cwd / file
+    if not path.is_file():
+        raise NotFoundError(f"there is no file {file}")
+    fields = {"namespace": namespace, "table_name": name, "head": 1, "partition": 1, "drop": int(drop)}
+    _client(context, folder).upload(path, fields)
+    context.out.write(f"table {clean(namespace)}.{clean(name)}\n")
+
+
+def submit(
+    conf: Annotated[Path, CommandParameter(help="The conf of the job.")],
+    /,
+    *,
+    dsl: Annotated[Path, CommandParameter(name="--dsl", help="The DSL of the job.")],
+    detach: Annotated[bool, CommandParameter(name=("-d", "--detach"), help="Do not wait for its end.")] = False,
+    as_json: AsJson = False,
+    folder: Folder = None,
+    context: Given,
+) -> None:
+    """Submit a federated job to the server of its initiator, and follow it."""
+    from weft.parties.demo import follow
+
+    client = _client(context, folder)
+    body = {"job_dsl": _document(context.cwd / dsl), "job_runtime_conf": _document(context.cwd / conf)}
+    job = str(client.post("job/submit", body)["job_id"])
+    context.say(f"job {job} is submitted")
+    context.hint = f"The job goes on. weft party show {job} shows it, weft party stop {job} stops it."
+    if detach:
+        context.out.write(f"{job}\n")
+        return
+    shown = follow(client, job, _clock(context), context.say)
+    _print(context, shown, as_json=as_json)
+    if shown["status"] != _SUCCESS:
+        raise RunFailedError(f"job {job} ended as {shown['status']}", hint="The reason stands above.")
+
+
+def jobs(*, as_json: AsJson = False, folder: Folder = None, context: Given) -> None:
+    """List the jobs of the party, newest first."""
+    found = _client(context, folder).post("weft/jobs", {})
+    if as_json:
+        print_json(context.out, "weft.party.jobs/1", jobs=found)
+        return
+    rows = [
+        (
+            one["job"],
+            one["status"],
+            one_line(one["initiator"], 40),
+            moment(one["created"]),
+            duration(one["seconds"]) if one["seconds"] is not None else "",
+            one_line(one["reason"], 60),
+        )
+        for one in found
+    ]
+    print_table(context.console(), ("JOB", "STATUS", "INITIATOR", "CREATED", "TIME", "REASON"), rows)
+
+
+def show(job: Job, /, *, as_json: AsJson = False, folder: Folder = None, context: Given) -> None:
+    """Show a job: each party's part, what it waits for, and what has left this party."""
+    client = _client(context, folder)
+    _print(context, client.post("weft/job", {"job_id": _id(client, job)}), as_json=as_json)
+
+
+def logs(
+    target: Annotated[str, CommandParameter(help="JOB/COMPONENT, or JOB/COMPONENT/ROLE.")],
+    /,
+    *,
+    folder: Folder = None,
+    context: Given,
+) -> None:
+    """Print the log of a component at this party."""
+    client = _client(context, folder)
+    job, _, rest = target.partition("/")
+    component, _, role = rest.partition("/")
+    if not component:
+        raise UsageError(f"{target} names no component", hint="Write JOB/COMPONENT.")
+    found = client.post("weft/log", {"job_id": _id(client, job), "component": component, "role": role})
+    for part in found:
+        if len(found) > 1:
+            context.out.write(f"── {clean(part['part'])}\n")
+        context.out.write(part["text"])
+
+
+def stop(job: Job, /, *, folder: Folder = None, context: Given) -> None:
+    """Stop a job at all its parties."""
+    client = _client(context, folder)
+    client.post("job/stop", {"job_id": _id(client, job)})
+
+
+def rerun(
+    job: Job,
+    /,
+    *,
+    component: Annotated[
+        str, CommandParameter(name="--from", help="Run this component and those below it again.")
+    ] = "",
+    force: Annotated[bool, CommandParameter(help="Run successful components again, too.")] = False,
+    folder: Folder = None,
+    context: Given,
+) -> None:
+    """Run the failed components of an ended job again, and what has not run."""
+    client = _client(context, folder)
+    client.post("job/rerun", {"job_id": _id(client, job), "component_name": component, "force": force})
+
+
+def approve(
+    job: Job,
+    /,
+    *,
+    decline: Annotated[str, CommandParameter(help="Decline it, for this reason.")] = "",
+    folder: Folder = None,
+    context: Given,
+) -> None:
+    """Approve a job of another party that waits for it, or decline it."""
+    client = _client(context, folder)
+    client.post("weft/approve", {"job_id": _id(client, job), "decline": decline})
+
+
+# ------------------------------------------------------------------------------------------------------------- inside
+
+
+def _clock(context: CommandContext) -> DemoClock:
+    from weft.parties.demo import DemoClock
+
+    return DemoClock(context.clock.wall, context.clock.now, context.pause)
+
+
+def _client(context: CommandContext, folder: Path | None) -> SiteClient:
+    from weft.parties.client import SiteClient
+    from weft.parties.site import PartySite
+
+    site = PartySite.open(context.cwd / (folder or ""))
+    return SiteClient(site.host, site.http_port, site.id)
+
+
+def _id(client: SiteClient, job: str) -> str:
+    if job != "@last":
+        return job
+    found = client.post("weft/jobs", {"limit": 1})
+    if not found:
+        raise NotFoundError("the party has no jobs")
+    return str(found[0]["job"])
+
+
+def _document(path: Path) -> Any:
+    """Return a JSON file. UsageError: it is none."""
+    if not path.is_file():
+        raise NotFoundError(f"there is no file {path.name}")
+    if path.stat().st_size > _LONGEST_FILE:
+        raise UsageError(f"{path.name} has more than {_LONGEST_FILE >> 20} MiB")
+    try:
+        return json.loads(path.read_text("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path.name} is not JSON: {error}", hint="`weft plan` names the place.") from None
+
+
+def _print(context: CommandContext, shown: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(context.out, "weft.party.job/1", **shown)
+    else:
+        _print_job(context, shown)
+
+
+def _print_job(context: CommandContext, shown: dict[str, Any]) -> None:
+    """Print a job as its party sees it."""
+    took = "" if shown["seconds"] is None else f"  {duration(shown['seconds'])}"
+    context.out.write(f"{shown['job']}  {shown['status']}{took}  by {clean(shown['initiator'])}\n")
+    if shown["reason"]:
+        context.out.write(f"{clean(shown['reason'])}\n")
+    for note in shown["notes"]:
+        context.out.write(f"note: {clean(note)}\n")
+    context.out.write("\n")
+    parts = shown["parts"]
+    rows = []
+    for one in shown["components"]:
+        sent = one["sent"]
+        rows.append(
+            (
+                one_line(one["name"], 40),
+                one["status"],
+                *(one["parts"].get(part, "-") for part in parts),
+                "" if one["seconds"] is None else duration(one["seconds"]),
+                size_text(sent) if sent else "",
+                size_text(one["received"]) if one["received"] else "",
+            )
+        )
+    heads = ("COMPONENT", "STATUS", *(one_line(part.upper(), 30) for part in parts), "TIME", "SENT", "RECEIVED")
+    print_table(context.console(), heads, rows)
+    for one in shown["components"]:
+        if one["reason"]:
+            context.out.write(f"\n{one_line(one['name'], 40)}: {clean(one['reason'])}\n")
+    if shown["metrics"]:
+        context.out.write("\n")
+        for name, value in shown["metrics"].items():
+            context.out.write(f"{clean(name)}  {value:.6g}\n")

@@ -1,0 +1,160 @@
+"""The demonstration: three parties on this machine, each with a server, keys and a database of its own.
+
+They score the credit of 30,000 clients together: the guest knows who has failed to pay and 13 features, the host knows
+10 further features, and the arbiter has the key under which both add. No features and no labels leave their party.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from weft.model.errors import NotFoundError, PartyError, PartyUnreachableError
+from weft.parties.client import SiteClient
+from weft.parties.invitations import invite, join
+from weft.parties.site import PartySite
+
+_HOMES: Final = (Path(__file__).parent / "example", Path(__file__).parents[3] / "examples" / "federated")
+_PARTIES: Final = (("guest", "9999"), ("host", "9998"), ("arbiter", "10000"))
+_NAMESPACE: Final = "credit"
+_START_S: Final = 60.0
+_STOP_S: Final = 20.0
+ENDED: Final = frozenset({"success", "failed", "canceled", "timeout"})
+
+
+class DemoClock(NamedTuple):
+    """The time of day, the time of a stopwatch, and a pause, in seconds."""
+
+    wall: Callable[[], float]
+    now: Callable[[], float]
+    pause: Callable[[float], None]
+
+
+class DemoResult(NamedTuple):
+    """What came of a demonstration: the status of its job, the seconds of each part, and the metrics by component."""
+
+    status: str
+    start_s: float
+    job_s: float
+    job: str
+    shown: Mapping[str, Any]
+    metrics: Mapping[str, float]
+
+
+def example_folder() -> Path:
+    """Return the folder of the example. NotFoundError: this installation has none."""
+    for folder in _HOMES:
+        if (folder / "dsl.json").is_file():
+            return folder
+    raise NotFoundError("the example is not installed", hint="Take examples/federated of the sources.")
+
+
+def run_demo(folder: Path | None, clock: DemoClock, say: Callable[[str], None], *, toy: bool = False) -> DemoResult:
+    """Make three parties in a folder (None: a temporary one), run the example, and stop them.
+
+    With `toy` the parties only add secret shares. PartyError: a server does not start, or the job fails.
+    """
+    example = example_folder()
+    with ExitStack() as stack:
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="weft-demo-")))
+        began = clock.now()
+        sites = make_parties(folder, _PARTIES, clock.wall())
+        clients = stack.enter_context(servers(sites, clock))
+        start_s = clock.now() - began
+        say(f"{len(sites)} parties run: {', '.join(f'{name} {site.id}' for name, site in sites.items())}")
+        prefix = "toy_" if toy else ""
+        if not toy:
+            for role in ("guest", "host"):
+                rows = clients[role].upload(
+                    example / "data" / f"default_credit_{role}.csv.gz",
+                    {"namespace": _NAMESPACE, "table_name": f"default_credit_{role}", "head": 1, "partition": 1},
+                )
+                del rows
+                say(f"{role}: table {_NAMESPACE}.default_credit_{role}")
+        began = clock.now()
+        body = {
+            "job_dsl": json.loads((example / f"{prefix}dsl.json").read_text()),
+            "job_runtime_conf": json.loads((example / f"{prefix}conf.json").read_text()),
+        }
+        job = clients["guest"].post("job/submit", body)["job_id"]
+        say(f"job {job} is submitted by the guest")
+        shown = follow(clients["guest"], job, clock, say)
+        return DemoResult(shown["status"], start_s, clock.now() - began, job, shown, shown.get("metrics", {}))
+
+
+def follow(client: SiteClient, job: str, clock: DemoClock, say: Callable[[str], None]) -> dict[str, Any]:
+    """Tell how the components of a job get on until it has ended; return what its party shows."""
+    told: dict[str, str] = {}
+    while True:
+        shown: dict[str, Any] = client.post("weft/job", {"job_id": job})
+        for component in shown["components"]:
+            status, name = component["status"], component["name"]
+            if status != told.get(name) and status in ENDED:
+                say(f"{name}: {status} ({component.get('seconds', 0.0):.1f} s)")
+            told[name] = status
+        if shown["status"] in ENDED:
+            return shown
+        clock.pause(0.1)
+
+
+def make_parties(folder: Path, parties: Sequence[tuple[str, str]], now: float) -> dict[str, PartySite]:
+    """Make the folders of parties by name and id, and let each know all others."""
+    folder.mkdir(parents=True, exist_ok=True)
+    sites = {name: PartySite.create(folder / name, id, name=name) for name, id in parties}
+    for inviter in sites.values():
+        text = invite(inviter, now)
+        for guest in sites.values():
+            if guest is not inviter:
+                join(guest, text, now)
+    return sites
+
+
+@contextmanager
+def servers(sites: Mapping[str, PartySite], clock: DemoClock) -> Iterator[dict[str, SiteClient]]:
+    """Start a server for each site, yield a client for each, and end them.
+
+    PartyError: a server does not come up.
+    """
+    processes: dict[str, subprocess.Popen[bytes]] = {}
+    try:
+        for name, site in sites.items():
+            with (site.folder / "server.log").open("wb") as log:
+                processes[name] = subprocess.Popen(
+                    [sys.executable, "-m", "weft", "party", "start", "--folder", str(site.folder)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+                )
+        yield {name: _ready(site, processes[name], clock) for name, site in sites.items()}
+    finally:
+        for process in processes.values():
+            process.terminate()
+        for process in processes.values():
+            try:
+                process.wait(timeout=_STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _ready(site: PartySite, process: subprocess.Popen[bytes], clock: DemoClock) -> SiteClient:
+    end = clock.now() + _START_S
+    client = SiteClient(site.host, site.http_port, site.id)
+    while process.poll() is None and clock.now() < end:
+        try:
+            client.post("version/get", {"module": "FATE"})
+        except PartyUnreachableError:
+            clock.pause(0.05)
+        else:
+            return client
+    log = (site.folder / "server.log").read_text(errors="replace")[-2000:]
+    raise PartyError(f"the server of party {site.id} did not start:\n{log}", party=site.id)
