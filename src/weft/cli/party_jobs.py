@@ -192,8 +192,7 @@ def _client(context: CommandContext, folder: Path | None) -> SiteClient:
     from weft.parties.client import SiteClient
     from weft.parties.site import PartySite
 
-    site = PartySite.open(context.cwd / (folder or ""))
-    return SiteClient(site.host, site.http_port, site.id)
+    return SiteClient.of(PartySite.open(context.cwd / (folder or "")))
 
 
 def _id(client: SiteClient, job: str) -> str:

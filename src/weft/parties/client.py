@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import http.client
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from weft.model.errors import NotFoundError, PartyError, PartyUnreachableError, WeftError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from weft.parties.site import PartySite
+
+LOOPBACK: Final = "127.0.0.1"
+ANY: Final = "0.0.0.0"
 _TIMEOUT_S: Final = 60.0
 _CHUNK: Final = 1 << 20
 
@@ -20,6 +24,11 @@ class SiteClient:
 
     def __init__(self, host: str, port: int, party: str) -> None:
         self._host, self._port, self._party = host, port, party
+
+    @classmethod
+    def of(cls, site: PartySite) -> Self:
+        """Return the client of the party of a folder."""
+        return cls(LOOPBACK if site.party.host in ("", ANY) else site.party.host, site.party.http_port, site.party.id)
 
     def post(self, route: str, body: Any = None) -> Any:
         """Return the data of an answer. WeftError: what the server has refused. PartyUnreachableError: none runs."""

@@ -69,7 +69,7 @@ def run_demo(folder: Path | None, clock: DemoClock, say: Callable[[str], None], 
         sites = make_parties(folder, _PARTIES, clock.wall())
         clients = stack.enter_context(servers(sites, clock))
         start_s = clock.now() - began
-        say(f"{len(sites)} parties run: {', '.join(f'{name} {site.id}' for name, site in sites.items())}")
+        say(f"{len(sites)} parties run: {', '.join(f'{name} {site.party.id}' for name, site in sites.items())}")
         prefix = "toy_" if toy else ""
         if not toy:
             for role in ("guest", "host"):
@@ -148,7 +148,7 @@ def servers(sites: Mapping[str, PartySite], clock: DemoClock) -> Iterator[dict[s
 
 def _ready(site: PartySite, process: subprocess.Popen[bytes], clock: DemoClock) -> SiteClient:
     end = clock.now() + _START_S
-    client = SiteClient(site.host, site.http_port, site.id)
+    client = SiteClient.of(site)
     while process.poll() is None and clock.now() < end:
         try:
             client.post("version/get", {"module": "FATE"})
@@ -157,4 +157,4 @@ def _ready(site: PartySite, process: subprocess.Popen[bytes], clock: DemoClock) 
         else:
             return client
     log = (site.folder / "server.log").read_text(errors="replace")[-2000:]
-    raise PartyError(f"the server of party {site.id} did not start:\n{log}", party=site.id)
+    raise PartyError(f"the server of party {site.party.id} did not start:\n{log}", party=site.party.id)
