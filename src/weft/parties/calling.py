@@ -1,0 +1,214 @@
+"""The calling side of the transport between parties: channels, and the errors of calls that do not succeed."""
+
+from __future__ import annotations
+
+import ipaddress
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import grpc
+from msgspec import Struct
+
+from weft.model.errors import PartyIdentityError, PartyMessageError, PartyUnreachableError, WeftError
+from weft.parties.envelopes import MOST_BYTES, OVERHEAD, WINDOW_S, Envelope, new_id, pack, sign, unpack, verify
+from weft.parties.failures import error_of
+from weft.parties.identity import TLS_NAME, Signer, check_certificate, read_certificate
+
+if TYPE_CHECKING:
+    from weft.parties.peers import Peer, Peers
+    from weft.parties.site import PartySite
+    from weft.runtime.clock import WallClock
+
+CALL: Final = "/weft.parties/Call"
+KEEPALIVE_MS: Final = 30_000
+
+
+def limits(most: int) -> list[tuple[str, int]]:
+    """Return the options of gRPC for messages with a body of at most `most` bytes."""
+    return [
+        ("grpc.max_receive_message_length", most + OVERHEAD),
+        ("grpc.max_send_message_length", most + OVERHEAD),
+    ]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine as it sees itself."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class _Line(Struct):
+    """An open channel to a party, what it was made for, the number of its calls, and whether it takes no more."""
+
+    made_for: tuple[str, str, str]
+    channel: Any
+    call: Any
+    calls: int = 0
+    retired: bool = False
+
+
+class PartyClient:
+    """Calls other parties. For several threads.
+
+    Connections are made at the first call, stay open, and are made again after a failure.
+    """
+
+    def __init__(
+        self,
+        site: PartySite,
+        peers: Peers,
+        clock: WallClock,
+        *,
+        window_s: float = WINDOW_S,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        self._site, self._peers, self._clock = site, peers, clock
+        self._window, self._most = window_s, most_bytes
+        self._signer = Signer(site.signing_key)
+        self._lock = Lock()
+        self._lines: dict[str, _Line] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def call(self, party_id: str, path: str, body: bytes, timeout_s: float = 30.0) -> bytes:
+        """Return what a party answers to a message within `timeout_s` seconds.
+
+        PartyUnreachableError: it does not answer. PartyIdentityError, PartyMessageError: it refuses the message, or
+        its answer is not signed by it. WeftError: it answered this error.
+        """
+        peer = self._peers.find(party_id)
+        now = self._clock.wall()
+        envelope = sign(Envelope(new_id(now), self._site.id, party_id, path, now, body), self._signer)
+        data = self.deliver(peer, pack(envelope, self._most), timeout_s)
+        answer = unpack(data, party_id, self._most)
+        verify(answer, self._peers, self._site.id, self._clock.wall(), self._window)
+        if (answer.sender, answer.path, answer.answers) != (party_id, path, envelope.id) or not answer.outcome:
+            raise PartyIdentityError(
+                f"party {answer.sender} answered a message that was not sent to it",
+                party=party_id,
+                hint="If nobody repeats messages, the network or a relay does.",
+            )
+        if answer.outcome == "error":
+            raise error_of(answer.body, party_id)
+        return answer.body
+
+    def deliver(self, peer: Peer, data: bytes, timeout_s: float) -> bytes:
+        """Return the packed answer of a party to a packed envelope. PartyError: there is none."""
+        if not peer.address:
+            raise PartyUnreachableError(
+                f"party {peer.id} has no address", party=peer.id, hint=f"Wait until party {peer.id} connects."
+            )
+        line = self._line(peer)
+        try:
+            answer: bytes = line.call(data, timeout=timeout_s)
+        except grpc.RpcError as error:
+            if error.code() == grpc.StatusCode.UNAVAILABLE:
+                # The next call connects at once on a new channel; this one would wait for its time of retries.
+                self._retire(peer.id, line)
+            raise _failure(error, peer) from None
+        finally:
+            self._release(line)
+        return answer
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self._lock:
+            lines, self._lines = list(self._lines.values()), {}
+        for line in lines:
+            line.channel.close()
+
+    def _line(self, peer: Peer) -> _Line:
+        """Return the channel to a party for one call, a new one if its address or a certificate has changed."""
+        own = self._site.certificate
+        wanted = (peer.address, peer.fingerprint, read_certificate(own).fingerprint)
+        with self._lock:
+            line = self._lines.get(peer.id)
+            if line is not None and line.made_for == wanted:
+                line.calls += 1
+                return line
+        if line is not None:
+            self._retire(peer.id, line)
+        check_certificate(own, self._site.id, self._clock.wall())
+        check_certificate(peer.certificate.encode(), peer.id, self._clock.wall())
+        with self._lock:
+            line = self._lines.get(peer.id)
+            if line is None:  # no other thread was faster
+                line = self._lines[peer.id] = self._connected(peer, own, wanted)
+            line.calls += 1
+            return line
+
+    def _retire(self, id: str, line: _Line) -> None:
+        """Use a channel for no further call; the last one on it closes it."""
+        with self._lock:
+            if self._lines.get(id) is line:
+                del self._lines[id]
+            line.retired = True
+            unused = not line.calls
+        if unused:
+            line.channel.close()
+
+    def _release(self, line: _Line) -> None:
+        with self._lock:
+            line.calls -= 1
+            unused = line.retired and not line.calls
+        if unused:
+            line.channel.close()
+
+    def _connected(self, peer: Peer, own: bytes, made_for: tuple[str, str, str]) -> _Line:
+        credentials = grpc.ssl_channel_credentials(peer.certificate.encode(), self._site.tls_key, own)
+        host = peer.address.rpartition(":")[0]
+        channel = grpc.secure_channel(
+            peer.address,
+            credentials,
+            options=[
+                *limits(self._most),
+                ("grpc.ssl_target_name_override", TLS_NAME),
+                ("grpc.default_authority", TLS_NAME),
+                ("grpc.initial_reconnect_backoff_ms", 100),
+                ("grpc.min_reconnect_backoff_ms", 1000),
+                ("grpc.max_reconnect_backoff_ms", 2000),
+                ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+                ("grpc.keepalive_timeout_ms", 10_000),
+                ("grpc.use_local_subchannel_pool", 1),
+                ("grpc.enable_retries", 0),  # a message must not be sent twice
+                ("grpc.enable_http_proxy", int(not is_loopback(host))),
+            ],
+        )
+        return _Line(made_for, channel, channel.unary_unary(CALL))
+
+
+def _failure(error: Any, peer: Peer) -> WeftError:
+    """Return the error for a call that gRPC could not complete."""
+    code, details, id = error.code(), error.details() or "", peer.id
+    if details.startswith("{"):
+        return error_of(details.encode(), id)
+    if "CERTIFICATE_VERIFY_FAILED" in details or "is not in peer certificate" in details:
+        return PartyIdentityError(
+            f"the server at {peer.address} is not party {id}: its certificate is not the agreed one",
+            party=id,
+            hint=f"Check the address. If party {id} has a new certificate, join its new invitation with --replace.",
+        )
+    if code == grpc.StatusCode.RESOURCE_EXHAUSTED and "limit" not in details.lower():
+        return PartyMessageError(
+            f"party {id} refuses a message by its size: {details[:200]}",
+            party=id,
+            hint="Send the data in several messages.",
+        )
+    if code in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.INTERNAL):
+        return PartyMessageError(
+            f"the server of party {id} does not understand messages of this version: {details[:200]}",
+            party=id,
+            hint="Compare the versions of Weft of both parties.",
+        )
+    why = "in time" if code == grpc.StatusCode.DEADLINE_EXCEEDED else f"at {peer.address}: {details[:200]}"
+    return PartyUnreachableError(
+        f"party {id} does not answer {why}",
+        party=id,
+        hint=f"Check that its server runs, that its address is right, and that party {id} has joined this one.",
+    )

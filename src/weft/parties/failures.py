@@ -1,0 +1,55 @@
+"""Errors that travel between parties: code, message and hint, and never a traceback."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from weft.model import errors
+from weft.model.errors import InternalError, PartyError, WeftError
+
+_LONGEST: Final = 1000
+
+
+class FailureReport(Struct, frozen=True):
+    """An error as another party gets it; `party` is the party that it is about, by default the one that answered."""
+
+    code: str
+    message: str
+    hint: str = ""
+    party: str = ""
+
+
+_encoder: Final = msgspec.json.Encoder()
+_decoder: Final = msgspec.json.Decoder(FailureReport)
+
+
+def _kinds(kind: type[WeftError]) -> dict[str, type[WeftError]]:
+    found = {kind.code: kind}
+    for below in kind.__subclasses__():
+        if below.__module__ == errors.__name__ and not issubclass(below, InternalError):
+            found |= _kinds(below)
+    return found
+
+
+_KINDS: Final = _kinds(WeftError)
+
+
+def report_of(error: WeftError, me: str) -> bytes:
+    """Return an error of party `me` as bytes."""
+    party = error.party if isinstance(error, PartyError) and error.party else me
+    return _encoder.encode(FailureReport(error.code, error.message[:_LONGEST], error.hint[:_LONGEST], party[:64]))
+
+
+def error_of(data: bytes, party: str) -> WeftError:
+    """Return the error that a party answered, of its class; one that is unknown here is a `PartyError`."""
+    try:
+        report = _decoder.decode(data)
+    except msgspec.MsgspecError:
+        return PartyError(f"party {party} answered an error that cannot be read", party=party)
+    kind = _KINDS.get(report.code, PartyError)
+    if issubclass(kind, PartyError):
+        return kind(report.message, party=report.party or party, hint=report.hint)
+    return kind(f"party {party}: {report.message}", hint=report.hint)

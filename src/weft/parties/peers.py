@@ -1,0 +1,138 @@
+"""The parties that a party knows: one file each, read again when it changes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from threading import Lock
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from weft.model.errors import ForbiddenError, NotFoundError, PartyIdentityError, UnreadableError
+from weft.parties.identity import read_certificate
+from weft.parties.site import check_party_id, read_file, write_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from weft.parties.site import PartySite
+
+
+class Peer(Struct, frozen=True):
+    """Another party, as this one knows it.
+
+    `address` is HOST:PORT, or "" if this party cannot connect to it: it is reached through the party `via`, or it
+    polls. `signing_key` is public, 32 bytes; `fingerprint` is that of `certificate` (PEM). It may act in `roles` only,
+    if there are any. With `relays`, this party forwards messages of others to it.
+    """
+
+    id: str
+    name: str
+    address: str
+    certificate: str
+    signing_key: bytes
+    fingerprint: str
+    roles: tuple[str, ...] = ()
+    via: str = ""
+    relays: bool = False
+    joined: float = 0.0
+
+    def may_act_as(self, role: str) -> bool:
+        """Whether it may act in a role."""
+        return not self.roles or role in self.roles
+
+
+class Peers:
+    """The table of the parties in a folder. For several threads."""
+
+    def __init__(self, site: PartySite) -> None:
+        self._site = site
+        self._lock = Lock()
+        self._seen: tuple[object, ...] | None = None
+        self._by_id: Mapping[str, Peer] = {}
+        self._by_fingerprint: Mapping[str, Peer] = {}
+        self.version = 0
+        """Grows with each change of the table."""
+        self.problems: tuple[str, ...] = ()
+        """What is wrong with files that are left out."""
+
+    def __iter__(self) -> Iterator[Peer]:
+        self._refresh()
+        return iter(sorted(self._by_id.values(), key=lambda peer: peer.id))
+
+    def get(self, id: str) -> Peer | None:
+        """Return a party, None if it is not known."""
+        self._refresh()
+        return self._by_id.get(id)
+
+    def find(self, id: str) -> Peer:
+        """Return a party. PartyIdentityError: it is not known."""
+        peer = self.get(id)
+        if peer is None:
+            raise PartyIdentityError(
+                f"party {id[:64]} is not known to party {self._site.id}",
+                party=id[:64],
+                hint="Join it with an invitation of that party: weft party join TEXT",
+            )
+        return peer
+
+    def by_fingerprint(self, fingerprint: str) -> Peer | None:
+        """Return the party with a certificate, None if there is none."""
+        self._refresh()
+        return self._by_fingerprint.get(fingerprint)
+
+    def put(self, peer: Peer) -> None:
+        """Write the file of a party."""
+        check_party_id(peer.id)
+        write_file(self._site.folder, f"peers/{peer.id}.json", msgspec.json.format(msgspec.json.encode(peer)))
+
+    def remove(self, id: str) -> None:
+        """Remove a party. NotFoundError: it is not known."""
+        check_party_id(id)
+        try:
+            (self._site.peers / f"{id}.json").unlink()
+        except FileNotFoundError:
+            raise NotFoundError(f"party {id} is not known", hint="List parties: weft party peers") from None
+
+    def _refresh(self) -> None:
+        """Read the files again if one of them changed."""
+        seen = _signature(self._site.peers)
+        if seen == self._seen:
+            return
+        with self._lock:
+            if seen == self._seen:
+                return
+            found, problems = {}, []
+            for name, *_ in seen:
+                try:
+                    peer = _read(self._site.folder, name)
+                    found[peer.id] = peer
+                except NotFoundError:  # removed since
+                    continue
+                except (UnreadableError, ForbiddenError) as error:
+                    problems.append(error.message)
+            self.problems = tuple(problems)
+            self._by_fingerprint = {peer.fingerprint: peer for peer in found.values()}
+            self._by_id = found
+            self.version += 1
+            self._seen = seen
+
+
+def _signature(folder: Path) -> tuple[tuple[str, int, int, int], ...]:
+    with os.scandir(folder) as entries:
+        files = [(entry.name, entry.stat()) for entry in entries if entry.name.endswith(".json")]
+    return tuple(sorted((name, about.st_mtime_ns, about.st_size, about.st_ino) for name, about in files))
+
+
+def _read(folder: Path, name: str) -> Peer:
+    path = folder / "peers" / name
+    try:
+        peer = msgspec.json.decode(read_file(folder, "peers", name), type=Peer)
+        facts = read_certificate(peer.certificate.encode())
+    except (msgspec.MsgspecError, PartyIdentityError) as error:
+        raise UnreadableError(f"{path} is damaged: {error}") from None
+    if (f"{peer.id}.json", facts.fingerprint) != (name, peer.fingerprint):
+        raise UnreadableError(f"{path} does not have the name or the certificate of party {peer.id[:64]}")
+    return peer

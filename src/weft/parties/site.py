@@ -1,0 +1,264 @@
+"""The folder of a party: who it is, its keys, the parties that it knows, its records and its jobs.
+
+party.json          id, name and addresses
+cert.pem            the certificate, which others get
+keys/               tls.pem and signing.pem: made here, readable by this user alone, never sent
+peers/ID.json       the parties that it knows
+invitations/        open invitations that one further party may use
+audit.jsonl         each decision about a message of another party
+party.db, jobs/, data/
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import socket
+from typing import TYPE_CHECKING, Final, Self
+
+import msgspec
+from msgspec import Struct
+
+from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, UnreadableError, UsageError
+from weft.runtime.clock import RealClock
+from weft.store.disk import sync_folder
+from weft.store.folders import safe_open
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from weft.runtime.clock import WallClock
+
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_DESCRIPTION: Final = "party.json"
+_CERTIFICATE: Final = "cert.pem"
+_TLS_KEY: Final = "tls.pem"
+_SIGNING_KEY: Final = "signing.pem"
+_FOLDERS: Final = ("keys", "peers", "invitations", "jobs", "data")
+_LONGEST_NAME: Final = 200
+
+
+class PartyDescription(Struct, frozen=True):
+    """The party of a folder. Ports are on `host`; `host` is "" if others cannot connect to it.
+
+    `cores` is the number that its jobs may use together. `created` is in seconds since 1970.
+    """
+
+    id: str
+    name: str
+    host: str
+    party_port: int
+    http_port: int
+    cores: int
+    created: float
+
+
+class PartySite(Struct, frozen=True):
+    """An existing folder of a party."""
+
+    folder: Path
+    party: PartyDescription
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        id: str,
+        *,
+        name: str = "",
+        host: str = "127.0.0.1",
+        party_port: int = 0,
+        http_port: int = 0,
+        cores: int | None = None,
+        clock: WallClock | None = None,
+    ) -> Self:
+        """Make the folder of a new party, with its keys and its certificate.
+
+        A port of 0 becomes one that is free now, and stays. Without `cores`, all cores of this machine.
+
+        UsageError: no valid id, name, port or number of cores. ConflictError: the folder has a party already, or other
+        content. MissingExtraError is for the caller: the keys need `cryptography`.
+        """
+        from weft.parties.identity import make_identity
+
+        check_party_id(id)
+        cores = (os.cpu_count() or 1) if cores is None else cores
+        for what, port in {"the port for parties": party_port, "the HTTP port": http_port}.items():
+            if not 0 <= port <= 65535:
+                raise UsageError(f"{what} is {port}; it must be between 0 and 65535")
+        if cores < 1:
+            raise UsageError(f"the number of cores is {cores}; it must be at least 1")
+        if len(name) > _LONGEST_NAME or not (name or "x").isprintable():
+            raise UsageError(f"the name of a party has at most {_LONGEST_NAME} characters, all printable")
+        now = (clock or RealClock()).wall()
+        ports = _free_ports(host, party_port, http_port)
+        party = PartyDescription(id, name or id, host, *ports, cores, now)
+        _make_folder(folder)
+        for below in _FOLDERS:
+            (folder / below).mkdir(mode=0o700, exist_ok=True)
+        made = make_identity(id, host, now)
+        write_file(folder, f"keys/{_TLS_KEY}", made.tls_key)
+        write_file(folder, f"keys/{_SIGNING_KEY}", made.signing_key)
+        write_file(folder, _CERTIFICATE, made.certificate)
+        # Last, since a folder with this file is a party.
+        write_file(folder, _DESCRIPTION, msgspec.json.format(msgspec.json.encode(party)))
+        return cls(folder, party)
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """Open the folder of a party.
+
+        NotFoundError: it is none. UnreadableError: its file is damaged. ForbiddenError: others may read its keys.
+        """
+        try:
+            data = read_file(folder, _DESCRIPTION)
+        except (NotFoundError, FileNotFoundError, NotADirectoryError):
+            raise NotFoundError(
+                f"{folder} is no folder of a party", hint="Make one: weft party init NAME --id ID"
+            ) from None
+        try:
+            party = msgspec.json.decode(data, type=PartyDescription)
+        except msgspec.MsgspecError as error:
+            raise UnreadableError(f"{folder / _DESCRIPTION} is damaged: {error}") from None
+        check_party_id(party.id)
+        for name in (_TLS_KEY, _SIGNING_KEY):
+            _check_private(folder / "keys" / name)
+        return cls(folder, party)
+
+    @property
+    def id(self) -> str:
+        """The id of the party."""
+        return self.party.id
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT of its server for parties; "" if others cannot connect to it."""
+        return f"{self.party.host}:{self.party.party_port}" if self.party.host else ""
+
+    @property
+    def certificate(self) -> bytes:
+        """The certificate, as PEM."""
+        return read_file(self.folder, _CERTIFICATE)
+
+    @property
+    def tls_key(self) -> bytes:
+        """The private key of the certificate, as PEM."""
+        return read_file(self.folder, "keys", _TLS_KEY)
+
+    @property
+    def signing_key(self) -> bytes:
+        """The private key of signatures, as PEM."""
+        return read_file(self.folder, "keys", _SIGNING_KEY)
+
+    @property
+    def peers(self) -> Path:
+        """The folder with the parties that it knows."""
+        return self.folder / "peers"
+
+    @property
+    def invitations(self) -> Path:
+        """The folder with its open invitations."""
+        return self.folder / "invitations"
+
+    @property
+    def audit(self) -> Path:
+        """The file with its decisions."""
+        return self.folder / "audit.jsonl"
+
+    @property
+    def database(self) -> Path:
+        """The file with its records of jobs."""
+        return self.folder / "party.db"
+
+    @property
+    def jobs(self) -> Path:
+        """The folder with the files of jobs."""
+        return self.folder / "jobs"
+
+    @property
+    def data(self) -> Path:
+        """The folder with its tables."""
+        return self.folder / "data"
+
+    def renew(self, clock: WallClock | None = None) -> None:
+        """Replace the key of the certificate and the certificate; the signing key stays.
+
+        Peers refuse the new certificate until they join with a new invitation of this party.
+        """
+        from weft.parties.identity import make_certificate
+
+        tls_key, certificate = make_certificate(self.id, self.party.host, (clock or RealClock()).wall())
+        write_file(self.folder, f"keys/{_TLS_KEY}", tls_key)
+        write_file(self.folder, _CERTIFICATE, certificate)
+
+
+def check_party_id(id: str) -> None:
+    """Require a valid id of a party. UsageError: it is none."""
+    if not _ID.fullmatch(id):
+        raise UsageError(
+            f"{id[:80]!r} cannot be the id of a party", hint="Use 1 to 64 letters, digits, hyphens and underscores."
+        )
+
+
+def read_file(folder: Path, *parts: str) -> bytes:
+    """Return the content of a file of a party."""
+    with safe_open(folder, *parts, mode="rb") as file:
+        data: bytes = file.read()
+        return data
+
+
+def write_file(folder: Path, name: str, data: bytes) -> None:
+    """Write a file of a party that only this user can read; after a crash it has its old or its new content."""
+    draft = f"{name}.{secrets.token_hex(8)}.new"
+    try:
+        with safe_open(folder, draft, mode="xb") as file:
+            os.fchmod(file.fileno(), 0o600)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(folder / draft, folder / name)
+    except BaseException:
+        (folder / draft).unlink(missing_ok=True)
+        raise
+    sync_folder((folder / name).parent)
+
+
+def _make_folder(folder: Path) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if (folder / _DESCRIPTION).exists():
+        raise ConflictError(
+            f"{folder} is the folder of a party already",
+            hint="Choose another folder with --folder. Keys are never replaced by this command.",
+        )
+    if any(folder.iterdir()):
+        raise ConflictError(f"{folder} is not empty", hint="Choose another folder with --folder.")
+
+
+def _check_private(key: Path) -> None:
+    try:
+        about = key.lstat()
+    except FileNotFoundError:
+        raise NotFoundError(
+            f"{key} is missing", hint="Restore it from a backup, or make a new party and exchange invitations again."
+        ) from None
+    if about.st_mode & 0o077:
+        raise ForbiddenError(f"other users may read {key}", hint=f"Run: chmod 600 {key}")
+
+
+def _free_ports(host: str, *ports: int) -> list[int]:
+    """Replace each 0 by a different port that is free now."""
+    held = []
+    try:
+        for port in ports:
+            sock = socket.socket()
+            held.append(sock)
+            if port == 0:
+                try:
+                    sock.bind((host or "127.0.0.1", 0))
+                except OSError:  # an address that others see, such as one of a router
+                    sock.bind(("", 0))
+        return [port or sock.getsockname()[1] for port, sock in zip(ports, held, strict=True)]
+    finally:
+        for sock in held:
+            sock.close()

@@ -1,0 +1,270 @@
+"""Calls between parties: gRPC over TLS with certificates on both sides, and a signed envelope in each direction.
+
+Two things must agree before a message counts. The certificate of the connection is one that this party has pinned, and
+its party is the sender of the envelope or forwards for it; and the sender has signed the envelope. The pinned
+fingerprint matters: each pinned certificate is a root, so its owner could sign one with the name of another party.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+
+import grpc
+
+from weft.model.errors import (
+    ConflictError,
+    PartyError,
+    PartyIdentityError,
+    PartyMessageError,
+    WeftError,
+)
+from weft.parties.calling import CALL, KEEPALIVE_MS, PartyClient, is_loopback, limits
+from weft.parties.envelopes import (
+    MOST_BYTES,
+    WINDOW_S,
+    Envelope,
+    Outcome,
+    SeenMessages,
+    new_id,
+    pack,
+    sign,
+    unpack,
+    verify,
+)
+from weft.parties.failures import report_of
+from weft.parties.identity import Signer, check_certificate, read_certificate
+
+if TYPE_CHECKING:
+    from weft.parties.audit import AuditLog
+    from weft.parties.peers import Peer, Peers
+    from weft.parties.site import PartySite
+    from weft.runtime.clock import WallClock
+
+__all__ = ["Handler", "PartyClient", "PartyServer"]
+
+Handler = Callable[["Peer", bytes], bytes]
+"""Answers the body of a message of a party. A WeftError that it raises travels to the caller."""
+
+_log = logging.getLogger(__name__)
+_CODES: Final = {
+    PartyIdentityError: grpc.StatusCode.UNAUTHENTICATED,
+    PartyMessageError: grpc.StatusCode.INVALID_ARGUMENT,
+}
+
+
+# ------------------------------------------------------------------------------------------------------------- server
+
+
+class PartyServer:
+    """Answers messages of other parties.
+
+    `handlers` maps paths to what answers them; no other path exists. A message may be `window_s` seconds old and have a
+    body of `most_bytes`. `threads` messages are handled at a time. It listens on the loopback interface if the host of
+    the party is one of it, else on all interfaces, or on `bind`.
+    """
+
+    def __init__(
+        self,
+        site: PartySite,
+        peers: Peers,
+        handlers: Mapping[str, Handler],
+        clock: WallClock,
+        audit: AuditLog,
+        *,
+        window_s: float = WINDOW_S,
+        most_bytes: int = MOST_BYTES,
+        threads: int = 32,
+        bind: str | None = None,
+    ) -> None:
+        self._site, self._peers, self._handlers, self._clock, self._audit = site, peers, handlers, clock, audit
+        self._window, self._most, self._threads = window_s, most_bytes, threads
+        self._bind = _interface(site.party.host) if bind is None else bind
+        self._signer = Signer(site.signing_key)
+        self._seen = SeenMessages(window_s)
+        self._roots = _Roots(site, peers)
+        self._server: Any = None
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> int:
+        """Listen, and return the port. ConflictError: the port is taken."""
+        config = self._roots.now()
+        credentials = grpc.dynamic_ssl_server_credentials(config, self._roots.changed, True)
+        server = grpc.server(
+            ThreadPoolExecutor(self._threads, "party"),
+            handlers=(_Methods(self._answer),),
+            options=[
+                *limits(self._most),
+                ("grpc.so_reuseport", 0),  # two servers with one port would share its messages
+                ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_MS // 3),
+                ("grpc.keepalive_permit_without_calls", 1),
+            ],
+            maximum_concurrent_rpcs=8 * self._threads,
+        )
+        address = f"{self._bind}:{self._site.party.party_port}"
+        try:
+            self.port = server.add_secure_port(address, credentials)
+        except RuntimeError:
+            self.port = 0
+        if not self.port:
+            raise ConflictError(
+                f"party {self._site.id} cannot listen on {address}",
+                hint="Another process uses the port, perhaps a second server of this party; or the address is not "
+                "one of this machine.",
+            )
+        server.start()
+        self._server = server
+        return self.port
+
+    def stop(self, grace_s: float = 0.5) -> None:
+        """Stop; calls that have not ended after `grace_s` are aborted. A second call does nothing."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.stop(grace_s).wait()
+
+    def receive(self, data: bytes, carrier: Peer) -> bytes:
+        """Return the signed answer to a packed envelope that came over a connection of `carrier`.
+
+        PartyError: it is refused; the refusal is in the audit log.
+        """
+        envelope = None
+        try:
+            envelope = unpack(data, carrier.id, self._most)
+            peer = self._accepted(envelope, carrier)
+            handler = self._handlers.get(envelope.path)
+            if handler is None:
+                raise PartyMessageError(
+                    f"party {peer.id} asked for {envelope.path}, which party {self._site.id} does not have",
+                    party=peer.id,
+                    hint="Compare the versions of Weft of both parties.",
+                )
+        except PartyError as error:
+            self._refuse(error, carrier.id, envelope)
+            raise
+        self._audit.append("accepted", peer=peer.id, path=envelope.path, message=envelope.id)
+        return self._handled(handler, peer, envelope)
+
+    def _accepted(self, envelope: Envelope, carrier: Peer) -> Peer:
+        if envelope.sender != carrier.id:
+            sender = self._peers.get(envelope.sender)
+            if sender is None or sender.via != carrier.id:
+                raise PartyIdentityError(
+                    f"party {carrier.id} sent a message in the name of party {envelope.sender}",
+                    party=carrier.id,
+                    hint=f"If party {carrier.id} is a relay, its name must be the `via` of party {envelope.sender}.",
+                )
+        now = self._clock.wall()
+        peer = verify(envelope, self._peers, self._site.id, now, self._window)
+        if envelope.answers or envelope.outcome:
+            raise PartyMessageError(f"party {peer.id} sent an answer to no question", party=peer.id)
+        self._seen.check(envelope, now)
+        return peer
+
+    def _handled(self, handler: Handler, peer: Peer, envelope: Envelope) -> bytes:
+        me = self._site.id
+        try:
+            return self._packed(envelope, "answer", handler(peer, envelope.body))
+        except WeftError as error:
+            self._refuse(error, peer.id, envelope)
+            return self._packed(envelope, "error", report_of(error, me))
+        except Exception as error:  # noqa: BLE001 - a fault here must not look like silence there
+            _log.exception("a message of party %s for %s failed", peer.id, envelope.path)
+            fault = PartyError(
+                f"party {me} has a fault while it answers {envelope.path} ({type(error).__name__})",
+                party=me,
+                hint=f"The log of party {me} has the details.",
+            )
+            self._refuse(fault, peer.id, envelope)
+            return self._packed(envelope, "error", report_of(fault, me))
+
+    def _packed(self, asked: Envelope, outcome: Outcome, body: bytes) -> bytes:
+        now = self._clock.wall()
+        answer = Envelope(new_id(now), self._site.id, asked.sender, asked.path, now, body, asked.id, outcome)
+        return pack(sign(answer, self._signer), self._most)
+
+    def _refuse(self, error: WeftError, peer: str, envelope: Envelope | None) -> None:
+        path, message = ("", "") if envelope is None else (envelope.path, envelope.id)
+        self._audit.append("refused", peer=peer, path=path, message=message, reason=f"{error.code} {error.message}")
+
+    def _answer(self, data: bytes, context: Any) -> bytes:
+        try:
+            return self.receive(data, self._carrier(context))
+        except WeftError as error:
+            failure = error
+        return _abort(context, failure, self._site.id)
+
+    def _carrier(self, context: Any) -> Peer:
+        """Return the party of a connection. PartyIdentityError: its certificate is not pinned."""
+        pem = b"".join(context.auth_context().get("x509_pem_cert", ()))
+        try:
+            facts = read_certificate(pem)
+            peer = self._peers.by_fingerprint(facts.fingerprint)
+            if peer is None:
+                raise PartyIdentityError(
+                    f"the certificate {facts.fingerprint[:16]} in the name of party "
+                    f"{', '.join(facts.parties)[:64] or '?'} is not known to party {self._site.id}",
+                    party=next(iter(facts.parties), "")[:64],
+                    hint="Join the party with an invitation of it: weft party join TEXT",
+                )
+            check_certificate(pem, peer.id, self._clock.wall())
+        except PartyIdentityError as error:
+            self._refuse(error, error.party, None)
+            raise
+        return peer
+
+
+class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """The one method of a server; others do not exist."""
+
+    def __init__(self, answer: Callable[[bytes, Any], bytes]) -> None:
+        self._method = grpc.unary_unary_rpc_method_handler(answer)
+
+    def service(self, handler_call_details: Any) -> Any:
+        return self._method if handler_call_details.method == CALL else None
+
+
+class _Roots:
+    """What the server shows and whom it trusts, made again when a party joins or the own certificate changes."""
+
+    def __init__(self, site: PartySite, peers: Peers) -> None:
+        self._site, self._peers = site, peers
+        self._seen: object = None
+
+    def now(self) -> Any:
+        """Return the configuration of TLS."""
+        own = self._site.certificate
+        self._seen = self._state()
+        # The own certificate stands for the peers of a party without any: gRPC needs one root.
+        roots = [own, *(peer.certificate.encode() for peer in self._peers)]
+        return grpc.ssl_server_certificate_configuration([(self._site.tls_key, own)], b"\n".join(roots))
+
+    def changed(self) -> Any:
+        """Return the configuration for a new connection, None for the last one."""
+        try:
+            return None if self._seen == self._state() else self.now()
+        except Exception:  # noqa: BLE001 - gRPC would end the process of an exception here
+            _log.exception("the certificates of peers cannot be read")
+            return None
+
+    def _state(self) -> object:
+        self._peers.get("")
+        return self._peers.version, (self._site.folder / "cert.pem").stat().st_mtime_ns
+
+
+def _interface(host: str) -> str:
+    return host if is_loopback(host) else "[::]"
+
+
+def _abort(context: Any, error: WeftError, me: str) -> NoReturn:
+    code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), grpc.StatusCode.FAILED_PRECONDITION)
+    context.abort(code, report_of(error, me).decode())
+    raise AssertionError("abort raises")
