@@ -1,0 +1,17 @@
+"""All routes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from weft.parties.http import data_routes, job_routes, other_routes, table_routes
+
+if TYPE_CHECKING:
+    from weft.parties.http.groups import HttpRoute
+
+ROUTES: Final[tuple[HttpRoute, ...]] = (
+    *job_routes.ROUTES,
+    *data_routes.ROUTES,
+    *table_routes.ROUTES,
+    *other_routes.ROUTES,
+)
