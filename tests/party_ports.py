@@ -237,16 +237,21 @@ class FakeModels:
     def __init__(self, jobs: FakeJobs) -> None:
         self.jobs = jobs
         self.named: dict[str, ModelTag] = {}
+        self.deployed: dict[str, Mapping[str, Any]] = {}
         self.taken: list[tuple[ModelFilter, bytes, bool]] = []
 
     def deploy(
         self, model_id: str, model_version: str, *, components: Sequence[str], dsl: Mapping[str, Any] | None
     ) -> DeployedModel:
-        self.jobs.row(model_version)
+        row = self.jobs.row(model_version)
+        kept = components or list(row.dsl["components"])
+        self.deployed[f"{model_version}9"] = dsl or {
+            "components": {name: one for name, one in row.dsl["components"].items() if name in kept}
+        }
         return DeployedModel(model_id=model_id, model_version=f"{model_version}9", parties={"guest": {"9999": 0}})
 
     def predict_dsl(self, model_id: str, model_version: str) -> Mapping[str, Any]:
-        return self.jobs.row(model_version).dsl
+        return self.deployed[model_version] if model_version in self.deployed else self.jobs.row(model_version).dsl
 
     def predict_conf(self, model_id: str, model_version: str) -> Mapping[str, Any]:
         return {"job_parameters": {"common": {"job_type": "predict", "model_version": model_version}}}

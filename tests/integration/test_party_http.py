@@ -284,6 +284,100 @@ def test_tables_are_granted_to_parties(party):
     assert party.post("permission/grant/privilege", old)["retcode"] == 103
 
 
+# ------------------------------------------------------------------------------------------- components and models
+
+
+@pytest.fixture
+def part(party):
+    return {"job_id": party.submit(), "role": "guest", "party_id": 9999, "component_name": "hetero_lr_0"}
+
+
+def test_metrics_of_a_component(party, part):
+    assert party.post("tracking/component/metrics", part)["data"] == {"train": ["loss"]}
+    loss = {"data": [[0, 0.7], [1, 0.4]], "meta": {"name": "loss"}}
+    assert party.post("tracking/component/metric/all", part)["data"] == {"train": {"loss": loss}}
+    one = party.post("tracking/component/metric_data", part | {"metric_namespace": "train", "metric_name": "loss"})
+    assert (one["data"], one["meta"]) == (loss["data"], loss["meta"])
+    none = party.post("tracking/component/metric_data", part | {"metric_namespace": "train", "metric_name": "auc"})
+    assert (none["retcode"], none["retmsg"], none["data"]) == (0, "no data", [])
+    assert party.post("tracking/component/metric/delete", {})["retcode"] == 101
+    assert party.post("tracking/component/metric/delete", {"model": "20260131"})["data"] == {"deleted": 1}
+    assert party.post("tracking/component/metrics", part)["data"] == {}
+
+
+def test_parameters_model_and_summary_of_a_component(party, part):
+    assert party.post("tracking/component/parameters", part)["data"]["ComponentParam"] == {"max_iter": 30}
+    model = party.post("tracking/component/output/model", part)
+    assert (model["data"], model["meta"]) == ({"weight": {"x0": 0.5}}, {"module_name": "HeteroLR"})
+    assert party.post("tracking/component/summary/download", part)["data"] == {"auc": 0.9965}
+    answer = party.http.post("/v1/tracking/component/summary/download", json=part | {"filename": "s.json"})
+    assert answer.json() == {"auc": 0.9965}
+    assert party.post("tracking/component/list", part)["data"] == {"components": ["reader_0", "hetero_lr_0"]}
+    wrong = party.post("tracking/component/parameters", part | {"component_name": "none_0"})
+    assert wrong["retcode"] == 102
+
+
+def test_rows_of_a_component(party, part):
+    data = party.post("tracking/component/output/data", part)
+    assert (len(data["data"][0]), data["data"][0][1]) == (100, ["id1", 1, 0.1])
+    assert data["meta"] == {"header": [["id", "y", "x0"]], "total": [250], "names": ["train"]}
+    [table] = party.post("tracking/component/output/data/table", part)["data"]
+    assert (table["data_name"], table["table_name"], table["table_namespace"]) == ("train", "t1", "out")
+    answer = party.http.request("GET", "/v1/tracking/component/output/data/download", json=part | {"limit": 3})
+    with tarfile.open(fileobj=io.BytesIO(answer.content)) as archive:
+        rows = archive.extractfile("train.csv").read().decode()
+        about = json.loads(archive.extractfile("train.meta").read())
+    assert rows == "id,y,x0\nid0,0,0.0\nid1,1,0.1\nid2,0,0.2\n"
+    assert about == {"header": ["id", "y", "x0"]}
+    answer = party.http.request("GET", "/v1/tracking/component/output/data/download", json=part | {"limit": 0})
+    assert answer.status_code == 404
+
+
+def test_a_model_is_deployed_and_described(party):
+    job_id = party.submit()
+    model = {"model_id": "guest-9999#model", "model_version": job_id}
+    data = party.post("model/deploy", model | {"cpn_list": ["hetero_lr_0"]})["data"]
+    assert (data["model_version"], data["guest"]) == (f"{job_id}9", {"9999": 0})
+    assert data["detail"] == {"guest": {"9999": {"retcode": 0, "retmsg": "success"}}}
+    assert party.post("model/get/predict/dsl", model)["data"] == DSL
+    conf = party.http.post("/v1/model/get/predict/conf", json=model | {"filename": "c.json"}).json()
+    assert conf["job_parameters"]["common"]["job_type"] == "predict"
+    assert party.post("model/query", model | {"query_filters": ["role", "party_id"]})["data"] == [
+        {"role": "guest", "party_id": "9999"}
+    ]
+    checkpoint = {"components_checkpoint": {"hetero_lr_0": {"step_index": 1}}}
+    assert party.post("model/deploy", model | checkpoint)["retcode"] == 103
+
+
+def test_a_model_goes_out_and_in_as_a_file(party):
+    which = {"model_id": "a#model", "model_version": party.submit(), "role": "guest", "party_id": "9999"}
+    answer = party.http.request("GET", "/v1/model/export", json=which)
+    assert answer.content == b"PK-model"
+    name = answer.headers["content-disposition"].partition("filename=")[2]
+    assert name == f"guest_9999_a_model_{which['model_version']}.zip"
+    answer = party.http.post("/v1/model/import", data=which | {"force_update": 1}, files={"file": ("m.zip", b"PK")})
+    assert (answer.json()["retcode"], answer.json()["data"]) == (0, which)
+    [(taken, content, replaced)] = party.ports.models.taken
+    assert (taken.role, taken.party_id, content, replaced) == ("guest", "9999", b"PK", True)
+    assert party.post("model/load", which)["retcode"] == 103
+
+
+def test_tags_of_models(party):
+    job_id = party.submit()
+    assert party.post("model/tag/create", {"tag_name": "a", "tag_desc": "one"})["retcode"] == 0
+    assert party.post("model/tag/create", {"tag_name": "a"})["retcode"] == 103
+    party.post("model/tag/update", {"tag_name": "a", "new_tag_name": "b"})
+    party.post("model/model_tag/create", {"job_id": job_id, "tag_name": "b"})
+    [tag] = party.post("model/tag/retrieve", {"tag_name": "b"})["data"]["tags"]
+    assert (tag["name"], tag["description"], tag["model_num"]) == ("b", "one", 1)
+    assert [one["name"] for one in party.post("model/model_tag/retrieve", {"job_id": job_id})["data"]["tags"]] == ["b"]
+    party.post("model/model_tag/remove", {"job_id": job_id, "tag_name": "b"})
+    assert party.post("model/model_tag/retrieve", {"job_id": job_id})["data"]["tags"] == []
+    assert party.post("model/tag/destroy", {"tag_name": "b"})["retcode"] == 0
+    assert party.post("model/tag/list", {"limit": 1})["data"]["tags"] == []
+    assert party.post("model/tag/retrieve", {"tag_name": "b"})["retcode"] == 102
+
+
 # --------------------------------------------------------------------------------------------------------- every route
 
 

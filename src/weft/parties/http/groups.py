@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from weft.parties.http.calls import HttpCall
-from weft.parties.http.envelope import FileReply, Reply
+from weft.parties.http.envelope import FileReply, Reply, not_offered
 from weft.parties.http.ports import PartyPorts
 
 if TYPE_CHECKING:
@@ -37,3 +37,12 @@ def packed(files: Iterator[tuple[Path, str]], target: Path) -> Path:
             if path.is_file() and not path.is_symlink():
                 archive.add(path, name, recursive=False)
     return target
+
+
+def refusal(path: str, what: str, instead: str) -> HttpRoute:
+    """Return a route of FATE that Weft does not offer; `instead` says what to do, as a sentence."""
+
+    def refuse(ports: PartyPorts, call: HttpCall) -> Reply:
+        return not_offered(what, instead)
+
+    return HttpRoute(path, refuse)

@@ -10,7 +10,7 @@ from weft._version import __version__
 from weft.model.errors import UsageError
 from weft.parties.http.calls import HttpCall
 from weft.parties.http.envelope import Reply, not_offered
-from weft.parties.http.groups import FILE, HttpRoute
+from weft.parties.http.groups import FILE, HttpRoute, refusal
 from weft.parties.http.job_routes import part_of
 
 if TYPE_CHECKING:
@@ -131,13 +131,6 @@ _REFUSED: Final = {
 }
 
 
-def _refusal(path: str, what: str, instead: str) -> HttpRoute:
-    def refuse(ports: PartyPorts, call: HttpCall) -> Reply:
-        return not_offered(what, instead)
-
-    return HttpRoute(path, refuse)
-
-
 def template(ports: PartyPorts, call: HttpCall) -> Reply:
     """Refuse templates of files."""
     return not_offered("a template of files", "Take a conf of FATE's examples, or one of docs/federated.md.")
@@ -160,5 +153,5 @@ ROUTES: Final = (
     HttpRoute("component/get", components),
     HttpRoute("resource/query", cores),
     HttpRoute("template/download", template, FILE),
-    *(_refusal(path, what, instead) for path, (what, instead) in _REFUSED.items()),
+    *(refusal(path, what, instead) for path, (what, instead) in _REFUSED.items()),
 )
