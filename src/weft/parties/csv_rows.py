@@ -1,0 +1,165 @@
+"""Reads the CSV files that clients upload: the columns of a table in batches of strings, with the line of each mistake.
+
+As in FATE the first column is the id, and a file without a head keeps all that follows the id as one text: that is how
+files with tags (`id,a b c`) and svmlight files (`id,1,0:0.5`) come.
+"""
+
+from __future__ import annotations
+
+import csv
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import IO, Any, Final
+
+import numpy as np
+from msgspec import Struct
+
+from weft.model.errors import InputLimitError, UsageError
+
+VALUE: Final = "value"
+"""The column of a file without a head."""
+SID: Final = "sid"
+"""The name of ids that are made, or that have no name."""
+_BATCH: Final = 16_384
+_CELLS: Final = 1 << 20
+MOST_COLUMNS: Final = 20_000
+MOST_ROWS: Final = 200_000_000
+MOST_LINE: Final = 16 << 20
+
+
+class CsvShape(Struct, frozen=True, kw_only=True):
+    """How a file is read. With `extend_sid` ids are made: `prefix` and the number of the row, from 0 on."""
+
+    head: bool = True
+    delimiter: str = ","
+    extend_sid: bool = False
+    prefix: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.delimiter) != 1 or self.delimiter in '"\r\n\0':
+            raise UsageError(
+                f"id_delimiter is {self.delimiter!r}", hint="Give one character, such as a comma, a tab or a semicolon."
+            )
+
+
+class CsvRows:
+    """The rows of one file of UTF-8 text. `name` is its name in messages; `batches` may be called once."""
+
+    def __init__(self, file: IO[bytes], shape: CsvShape, *, name: str) -> None:
+        self.shape, self.name = shape, name
+        self._lines = _Lines(file, name)
+        self._hashes = array("q")
+        self._reader = csv.reader(self._lines, delimiter=shape.delimiter)
+        self.id_name, self.header = self._head()
+
+    def _head(self) -> tuple[str, tuple[str, ...]]:
+        if not self.shape.head:
+            return SID, (VALUE,)
+        try:
+            names = [name.strip() for name in next(self._reader)]
+        except StopIteration:
+            raise UsageError(f"{self.name} is empty", hint="Upload a file with a head and rows.") from None
+        except csv.Error as error:
+            raise self._wrong(str(error)) from None
+        id_name, header = (SID, names) if self.shape.extend_sid else (names[0], names[1:])
+        if len(names) > MOST_COLUMNS:
+            raise InputLimitError(f"{self.name} has {len(names):,} columns; at most {MOST_COLUMNS:,} are read")
+        twice = next((name for at, name in enumerate(header) if name in header[:at] or name == id_name), None)
+        if twice is not None or not all((id_name, *header)):
+            found = f"two columns are named {twice!r}" if twice else "a column has no name"
+            raise self._wrong(found, hint="Give each column a name of its own; if the file has no head, set head to 0.")
+        return id_name, tuple(header)
+
+    def batches(self) -> Iterator[Sequence[Sequence[str]]]:
+        """Return the columns, the ids first, some rows at a time. UsageError, InputLimitError: a line is wrong."""
+        width = 1 + len(self.header)
+        rows = self._cells() if self.shape.head else self._texts()
+        size = max(1, min(_BATCH, _CELLS // width))
+        count = 0
+        while batch := list(islice(rows, size)):
+            if count + len(batch) > MOST_ROWS:
+                raise InputLimitError(f"{self.name} has more than {MOST_ROWS:,} rows")
+            columns: list[Sequence[str]] = list(zip(*batch, strict=True))
+            if self.shape.extend_sid:
+                columns.insert(0, [f"{self.shape.prefix}{at}" for at in range(count, count + len(batch))])
+            else:
+                self._hashes.extend(map(hash, columns[0]))
+            count += len(batch)
+            yield columns
+
+    def _cells(self) -> Iterator[Sequence[str]]:
+        width = len(self.header) + (not self.shape.extend_sid)
+        try:
+            for row in self._reader:
+                if len(row) != width:
+                    if not row:
+                        continue
+                    raise self._wrong(f"{len(row)} values, and the head has {width}")
+                yield row
+        except csv.Error as error:
+            raise self._wrong(str(error)) from None
+
+    def _texts(self) -> Iterator[Sequence[str]]:
+        for line in self._lines:
+            text = line.rstrip("\r\n")
+            if not text:
+                continue
+            if self.shape.extend_sid:
+                yield (text,)
+                continue
+            one, found, rest = text.partition(self.shape.delimiter)
+            if not found:
+                raise self._wrong(f"there is no {self.shape.delimiter!r} after the id")
+            yield one, rest
+
+    def suspects(self) -> frozenset[int]:
+        """Return the hashes that several ids have, after all batches were read. Nearly always two ids are equal then.
+
+        An id needs 8 bytes here, so a table of any size can be checked.
+        """
+        found: Any = np.sort(np.frombuffer(self._hashes, dtype=np.int64))
+        return frozenset(int(one) for one in found[1:][found[1:] == found[:-1]])
+
+    def refuse_twice(self, suspects: frozenset[int]) -> None:
+        """Read a file again whose ids have these hashes twice. UsageError: two lines have the same id."""
+        seen: dict[str, int] = {}
+        for row in self._cells() if self.shape.head else self._texts():
+            if hash(row[0]) in suspects:
+                if row[0] in seen:
+                    raise self._wrong(
+                        f"the id {row[0]!r} is that of line {seen[row[0]]} too",
+                        hint="Remove one of the rows, or set extend_sid to give each row an id of its own.",
+                    )
+                seen[row[0]] = self._lines.number
+
+    def _wrong(self, found: str, *, hint: str = "Correct this line and upload the file again.") -> UsageError:
+        return UsageError(f"{self.name}, line {self._lines.number}: {found}", hint=hint)
+
+
+class _Lines:
+    """The lines of a file as text, and the number of the last one."""
+
+    def __init__(self, file: IO[bytes], name: str) -> None:
+        self._file, self._name, self.number = file, name, 0
+
+    def __iter__(self) -> _Lines:
+        return self
+
+    def __next__(self) -> str:
+        line = self._file.readline(MOST_LINE + 1)
+        if not line:
+            raise StopIteration
+        self.number += 1
+        if len(line) > MOST_LINE:
+            raise InputLimitError(f"{self._name}, line {self.number} has more than {MOST_LINE >> 20} MiB")
+        try:
+            text = line.decode("utf-8-sig" if self.number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise UsageError(
+                f"{self._name}, line {self.number}, byte {error.start + 1} is not UTF-8",
+                hint="Save the file in UTF-8 and upload it again.",
+            ) from None
+        if "\0" in text:
+            raise UsageError(f"{self._name}, line {self.number} has a NUL byte", hint="Upload a text file.")
+        return text

@@ -1,0 +1,135 @@
+"""The application: the routes of all groups below `/v1`, and what holds for each request.
+
+Without keys only clients of this machine are served. A web page could reach them through the browser of a user, so
+requests with the origin of another page, or with the name of another host, are refused.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from fastapi import FastAPI
+from msgspec import Struct
+from msgspec.structs import replace
+from starlette.background import BackgroundTask
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
+
+from weft.model.errors import ForbiddenError
+from weft.parties.http.calls import HttpCall, read_call, read_upload
+from weft.parties.http.envelope import FileReply, Reply, failed, json_response
+from weft.parties.http.groups import FILE, UPLOAD, HttpRoute
+from weft.parties.http.routes import ROUTES
+
+if TYPE_CHECKING:
+    from weft.parties.http.ports import PartyPorts
+
+PREFIX: Final = "/v1/"
+MOST_UPLOAD: Final = 64 << 30
+LOOPBACK: Final = "127.0.0.1"
+_LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+Check = Callable[[Request, bytes], str]
+"""Returns the user that has signed a request with this body, or raises PartyIdentityError."""
+
+
+class HttpSettings(Struct, frozen=True, kw_only=True):
+    """What a site sets: the largest file of an upload in bytes, further names of this host, and the check of users."""
+
+    most_upload: int = MOST_UPLOAD
+    hosts: Sequence[str] = ()
+    check: Check | None = None
+
+
+def check_host(host: str, *, with_keys: bool) -> None:
+    """Check the address that is served. ForbiddenError: others could reach it, and clients need no keys."""
+    try:
+        local = ip_address(host).is_loopback
+    except ValueError:
+        local = host == "localhost"
+    if not local and not with_keys:
+        raise ForbiddenError(
+            f"the interface for clients would be served on {host} to anyone who can reach it",
+            hint=f"Serve it on {LOOPBACK}, or make keys for its clients in the folder of the site first.",
+        )
+
+
+def make_app(ports: PartyPorts, settings: HttpSettings | None = None) -> FastAPI:
+    """Return the application for the clients of one party."""
+    found = settings or HttpSettings()
+    routes = [Route(PREFIX + one.path, _endpoint(one, ports, found), methods=list(one.methods)) for one in ROUTES]
+    app = FastAPI(routes=routes, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.add_exception_handler(HTTPException, _not_found)
+    return app
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    status = getattr(error, "status_code", 404)
+    found = f"there is no route {request.method} {request.url.path}"
+    hint = "The routes are those of FATE Flow below /v1; see docs/federated.md, Clients of FATE."
+    return json_response(Reply(retcode=status, retmsg=f"{found}. {hint}"), status=status)
+
+
+def _endpoint(route: HttpRoute, ports: PartyPorts, settings: HttpSettings) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        scratch: Path | None = None
+        try:
+            _refuse_pages(request, settings)
+            if route.kind in (UPLOAD, FILE):
+                scratch = Path(tempfile.mkdtemp(dir=ports.scratch))
+            call = await _call(request, route, settings, scratch)
+            reply = await run_in_threadpool(route.handle, ports, call)
+            if isinstance(reply, FileReply):
+                kept, scratch = scratch, None
+                return _file(reply, kept)
+            return json_response(reply, status=210 if route.kind == FILE and reply.retcode else 200)
+        except Exception as error:  # noqa: BLE001 - every client gets an answer
+            reply, status = failed(error, request.url.path)
+            return json_response(reply, status=status if route.kind == FILE else 200)
+        finally:
+            if scratch is not None:
+                await run_in_threadpool(shutil.rmtree, scratch, ignore_errors=True)
+
+    return endpoint
+
+
+async def _call(request: Request, route: HttpRoute, settings: HttpSettings, scratch: Path | None) -> HttpCall:
+    """Read a request; the signature is checked before a file is taken, and does not cover it."""
+    if route.kind == UPLOAD and request.headers.get("content-type", "").startswith("multipart/"):
+        user = settings.check(request, b"") if settings.check else ""
+        assert scratch is not None
+        call = await read_upload(request, scratch, settings.most_upload)
+    else:
+        call = await read_call(request)
+        user = settings.check(request, call.raw) if settings.check else ""
+    return replace(call, user=user, scratch=scratch, body=call.body | dict(request.path_params))
+
+
+def _file(reply: FileReply, scratch: Path | None) -> Response:
+    """Return a file; clients of FATE take its name as it stands, so it has no quotes."""
+    name = "".join(one if one.isalnum() or one in "._-" else "_" for one in reply.name)
+    headers = {"content-disposition": f"attachment; filename={name}"}
+    task = None if scratch is None else BackgroundTask(shutil.rmtree, scratch, ignore_errors=True)
+    return FileResponse(reply.path, media_type=reply.media, headers=headers, background=task)
+
+
+def _refuse_pages(request: Request, settings: HttpSettings) -> None:
+    """Refuse what a page of another origin sent through a browser."""
+    allowed = _LOCAL_NAMES | set(settings.hosts)
+    host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+    origin = request.headers.get("origin")
+    page = None if origin is None else urlsplit(origin).hostname or origin
+    wrong = next((one for one in (host, page) if one is not None and one not in allowed), None)
+    if wrong is not None:
+        raise ForbiddenError(
+            f"this server does not answer requests to or from {wrong!r}",
+            hint=f"Use http://{LOOPBACK}, or add the name to the hosts of the site.",
+        )

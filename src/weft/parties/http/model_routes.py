@@ -1,0 +1,185 @@
+"""The routes `model/...`: deployment, prediction files, archives, tags. Nothing is published to FATE-Serving."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from weft.model.errors import NotFoundError, UsageError
+from weft.parties.http.columns import model_columns, tag_columns
+from weft.parties.http.envelope import FileReply, Reply, not_offered
+from weft.parties.http.groups import BOTH, FILE, UPLOAD, HttpRoute, refusal
+from weft.parties.http.job_routes import json_or_file
+from weft.parties.http.ports import ModelFilter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from weft.parties.http.calls import HttpCall
+    from weft.parties.http.ports import ModelTag, PartyPorts
+
+_NO_SERVING: Final = (
+    "Nothing is published to FATE-Serving. Predict with a job: flow model deploy, then flow job submit."
+)
+
+
+def _filter(call: HttpCall, *, whole: bool = False) -> ModelFilter:
+    take = call.need if whole else call.text
+    return ModelFilter(
+        model_id=take("model_id"), model_version=take("model_version"), role=take("role"), party_id=take("party_id")
+    )
+
+
+def deploy(ports: PartyPorts, call: HttpCall) -> Reply:
+    """Make a model for predictions, of components (`cpn_list`), by a DSL, or of all that can predict."""
+    if call.mapping("components_checkpoint"):
+        return not_offered("a deployment of checkpoints", "Deploy the model of the job without them.")
+    dsl = call.mapping("predict_dsl", "dsl")
+    found = ports.models.deploy(
+        call.need("model_id"), call.need("model_version"), components=call.names("cpn_list"), dsl=dsl or None
+    )
+    parties = {role: dict(codes) for role, codes in found.parties.items()}
+    detail = {
+        role: {party: {"retcode": code, "retmsg": "failed" if code else "success"} for party, code in codes.items()}
+        for role, codes in parties.items()
+    }
+    data: dict[str, Any] = {"model_id": found.model_id, "model_version": found.model_version, "detail": detail}
+    return Reply(data=data | parties)
+
+
+def predict_dsl(ports: PartyPorts, call: HttpCall) -> Reply | FileReply:
+    """Return the DSL of predictions; with `filename` as a file."""
+    return json_or_file(call, dict(ports.models.predict_dsl(call.need("model_id"), call.need("model_version"))))
+
+
+def predict_conf(ports: PartyPorts, call: HttpCall) -> Reply | FileReply:
+    """Return a conf for predictions; with `filename` as a file."""
+    return json_or_file(call, dict(ports.models.predict_conf(call.need("model_id"), call.need("model_version"))))
+
+
+def query(ports: PartyPorts, call: HttpCall) -> Reply:
+    """Return models; `query_filters` names the members to return."""
+    wanted = call.names("query_filters")
+    rows = [model_columns(one) for one in ports.models.query(_filter(call))]
+    if not rows:
+        raise NotFoundError("no model fits", hint="Give the model_version of a job that has ended at this party.")
+    found = [{name: one.get(name) for name in wanted} if wanted else one for one in rows]
+    return Reply(data=found)
+
+
+def export(ports: PartyPorts, call: HttpCall) -> FileReply:
+    """Return a model as an archive."""
+    which = _filter(call, whole=True)
+    assert call.scratch is not None
+    path = ports.models.pack(which, call.scratch)
+    name = f"{which.role}_{which.party_id}_{which.model_id}_{which.model_version}{path.suffix}"
+    return FileReply(path=path, name=name, media="application/zip")
+
+
+def import_model(ports: PartyPorts, call: HttpCall) -> Reply:
+    """Take a model from an archive in the request."""
+    if call.file is None:
+        raise UsageError("the request has no file", hint="Send the archive as multipart/form-data, in the part file.")
+    which = _filter(call, whole=True)
+    ports.models.unpack(which, call.file, replace=call.flag("force_update"))
+    names = ("model_id", "model_version", "role", "party_id")
+    return Reply(data={name: getattr(which, name) for name in names})
+
+
+def _of_job(ports: PartyPorts, call: HttpCall) -> str:
+    """Return the version of the model of a job: it is the id of the job."""
+    return call.need("job_id", "model_version")
+
+
+def tag_model(ports: PartyPorts, call: HttpCall) -> Reply:
+    """Give a tag to the model of a job."""
+    ports.models.tag_model(_of_job(ports, call), call.need("tag_name"))
+    return Reply(retmsg="success")
+
+
+def untag_model(ports: PartyPorts, call: HttpCall) -> Reply:
+    """Take a tag from the model of a job."""
+    ports.models.tag_model(_of_job(ports, call), call.need("tag_name"), remove=True)
+    return Reply(retmsg="success")
+
+
+def _told(tags: Sequence[ModelTag]) -> dict[str, Any]:
+    return {"tags": [tag_columns(one) for one in tags], "count": len(tags)}
+
+
+def model_tags(ports: PartyPorts, call: HttpCall) -> Reply:
+    """Return the tags of the model of a job."""
+    return Reply(data=_told(ports.models.model_tags(_of_job(ports, call))))
+
+
+def create_tag(ports: PartyPorts, call: HttpCall) -> Reply:
+    """Create a tag."""
+    name = call.need("tag_name")
+    ports.models.put_tag(name, call.text("tag_desc"), create=True)
+    return Reply(data=_told(ports.models.tags(name)))
+
+
+def find_tag(ports: PartyPorts, call: HttpCall) -> Reply:
+    """Return a tag; `with_model` adds the versions of its models."""
+    name = call.need("tag_name")
+    found = ports.models.tags(name)
+    if not found:
+        raise NotFoundError(f"there is no tag {name}", hint="List the tags: flow tag list")
+    models = {"models": list(found[0].versions)} if call.flag("with_model") else {}
+    return Reply(data=_told(found) | models)
+
+
+def change_tag(ports: PartyPorts, call: HttpCall) -> Reply:
+    """Change the name or the description of a tag."""
+    name, new_name = call.need("tag_name"), call.text("new_tag_name")
+    ports.models.put_tag(name, call.text("new_tag_desc") or None, new_name=new_name, create=False)
+    return Reply(data=_told(ports.models.tags(new_name or name)))
+
+
+def delete_tag(ports: PartyPorts, call: HttpCall) -> Reply:
+    """Delete a tag; its models stay."""
+    ports.models.delete_tag(call.need("tag_name"))
+    return Reply()
+
+
+def list_tags(ports: PartyPorts, call: HttpCall) -> Reply:
+    """Return all tags, at most `limit`."""
+    return Reply(data=_told(ports.models.tags(limit=max(call.number("limit", 0), 0))))
+
+
+_REFUSED: Final = {
+    "model/load": ("model/load", _NO_SERVING),
+    "model/load/do": ("model/load", _NO_SERVING),
+    "model/bind": ("model/bind", _NO_SERVING),
+    "model/transfer": ("model/transfer", _NO_SERVING),
+    "model/homo/convert": ("model/homo/convert", "Read the model: flow component output-model"),
+    "model/homo/deploy": ("model/homo/deploy", _NO_SERVING),
+    "model/migrate": (
+        "model/migrate",
+        "The parties of a model are part of it. Export it and import it at another server of the same party.",
+    ),
+    "model/migrate/do": ("model/migrate", "Export the model and import it at another server of the same party."),
+    "model/store": ("a store of models in a database", "Export the model to a file: flow model export"),
+    "model/restore": ("a store of models in a database", "Import the model from a file: flow model import"),
+    "model/archive/packaging": ("model/archive/packaging", "Export the model: flow model export"),
+    "model/service/register": ("model/service/register", _NO_SERVING),
+}
+
+
+ROUTES: Final = (
+    HttpRoute("model/deploy", deploy),
+    HttpRoute("model/get/predict/dsl", predict_dsl, FILE),
+    HttpRoute("model/get/predict/conf", predict_conf, FILE),
+    HttpRoute("model/query", query),
+    HttpRoute("model/query/detail", query),
+    HttpRoute("model/export", export, FILE, BOTH),
+    HttpRoute("model/import", import_model, UPLOAD),
+    HttpRoute("model/model_tag/create", tag_model),
+    HttpRoute("model/model_tag/remove", untag_model),
+    HttpRoute("model/model_tag/retrieve", model_tags),
+    HttpRoute("model/tag/create", create_tag),
+    HttpRoute("model/tag/retrieve", find_tag),
+    HttpRoute("model/tag/update", change_tag),
+    HttpRoute("model/tag/destroy", delete_tag),
+    HttpRoute("model/tag/list", list_tags),
+    *(refusal(path, what, instead) for path, (what, instead) in _REFUSED.items()),
+)

@@ -1,0 +1,605 @@
+"""The tables of a party: by namespace and name, each one file, with an index in a database.
+
+A file is written completely before the index names it, and the file that it replaces is removed afterwards: a crash
+leaves the old table or the new one. Uploads and downloads are jobs in FATE, so each leaves a record.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from itertools import count, islice
+from pathlib import Path
+from typing import IO, Any, Final
+
+import msgspec
+from msgspec import Struct, field
+
+from weft.frontends.federated.components.frame import PartyFrame
+from weft.frontends.federated.components.raw_tables import read_raw_frame, read_rows, write_rows
+from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, PartyRefusedError, UsageError
+from weft.parties.csv_rows import CsvRows, CsvShape
+from weft.runtime.clock import RealClock, WallClock
+from weft.store.database import Connection, Database
+from weft.store.folders import safe_open
+
+TABLES_NAME: Final = "tables.db"
+_VERSION: Final = 1
+TABLES_SCHEMA: Final = (
+    """CREATE TABLE party_tables (
+        namespace VARCHAR(255) NOT NULL, name VARCHAR(255) NOT NULL, file TEXT NOT NULL, bound TEXT NOT NULL,
+        rows_known INTEGER, partitions INTEGER NOT NULL, id_name TEXT NOT NULL, header TEXT NOT NULL,
+        head INTEGER NOT NULL, delimiter TEXT NOT NULL, meta TEXT NOT NULL, enabled INTEGER NOT NULL,
+        nbytes INTEGER NOT NULL, created_at DOUBLE PRECISION NOT NULL, job_id TEXT NOT NULL,
+        PRIMARY KEY (namespace, name))""",
+    """CREATE TABLE party_table_grants (
+        namespace VARCHAR(255) NOT NULL, name VARCHAR(255) NOT NULL, party VARCHAR(64) NOT NULL,
+        PRIMARY KEY (namespace, name, party))""",
+    """CREATE TABLE party_table_jobs (
+        job_id VARCHAR(64) PRIMARY KEY, kind VARCHAR(16) NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
+        rows_moved INTEGER NOT NULL, started_at DOUBLE PRECISION NOT NULL, ended_at DOUBLE PRECISION NOT NULL,
+        conf TEXT NOT NULL, user_name TEXT NOT NULL)""",
+)
+UPLOAD, DOWNLOAD = "upload", "download"
+"""Kinds of jobs of tables."""
+OPEN, GRANTED = "open", "granted"
+"""Policies of a site: partners may use all tables in their jobs, or those that were granted to them."""
+_MOST_NAME: Final = 255
+_EVERY: Final = "*"
+_PART: Final = ".part"
+
+
+class StoredTable(Struct, frozen=True, kw_only=True):
+    """A table of a party. `header` has the columns without the id, `id_name` the name of the id.
+
+    `file` is the name of its Arrow file in the folder of tables; a bound table has the path of a file of the site in
+    `bound` instead, which is read where it lies, and no `count`.
+    """
+
+    namespace: str
+    name: str
+    count: int | None = None
+    id_name: str = ""
+    header: Sequence[str] = ()
+    partitions: int = 1
+    file: str = ""
+    bound: str = ""
+    head: bool = True
+    delimiter: str = ","
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    enabled: bool = True
+    nbytes: int = 0
+    created_at: float = 0.0
+    job_id: str = ""
+
+
+class TableJob(Struct, frozen=True, kw_only=True):
+    """An upload or a download that has ended well. `conf` is what the client asked for."""
+
+    job_id: str
+    kind: str
+    namespace: str
+    name: str
+    count: int
+    started_at: float
+    ended_at: float
+    conf: Mapping[str, Any] = field(default_factory=dict)
+    user: str = ""
+
+
+class NewTable(Struct, frozen=True, kw_only=True):
+    """What a client asks of an upload or a binding; `drop` replaces a table of the same name."""
+
+    namespace: str
+    name: str
+    head: bool = True
+    delimiter: str = ","
+    partitions: int = 1
+    extend_sid: bool = False
+    auto_increasing_sid: bool = False
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    drop: bool = False
+
+    def __post_init__(self) -> None:
+        for what, word in (("namespace", self.namespace), ("table_name", self.name)):
+            if not 0 < len(word) <= _MOST_NAME or not word.isprintable():
+                raise UsageError(f"{what} is {word!r}", hint=f"Give 1 to {_MOST_NAME} printable characters.")
+        if not 0 < self.partitions <= 1 << 16:
+            raise UsageError(f"partition is {self.partitions}", hint="Give a number from 1 to 65536.")
+
+
+class JobNames:
+    """Makes ids of jobs in the form of FATE: the time in UTC to microseconds, and one digit. For several threads."""
+
+    def __init__(self, clock: WallClock) -> None:
+        self._clock, self._last, self._digits = clock, "", count()
+
+    def __call__(self) -> str:
+        """Return an id that this object has not returned before."""
+        moment = datetime.fromtimestamp(self._clock.wall(), UTC).strftime("%Y%m%d%H%M%S%f")
+        self._last = max(moment, self._last)
+        return f"{self._last}{next(self._digits)}"
+
+
+class PartyTables:
+    """The tables of one party, in a folder. Safe to use from several threads.
+
+    `sources` are the folders of the site whose files clients may name (to upload on the server, to bind), `targets`
+    those that downloads may be written to. `data` is OPEN or GRANTED. `new_job_id` makes the ids of jobs, which
+    should not collide with those of other jobs of the party.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        database: Database,
+        *,
+        sources: Sequence[Path] = (),
+        targets: Sequence[Path] = (),
+        data: str = OPEN,
+        clock: WallClock | None = None,
+        new_job_id: Callable[[], str] | None = None,
+    ) -> None:
+        if data not in (OPEN, GRANTED):
+            raise UsageError(f"the policy of data is {data!r}", hint=f"Give {OPEN} or {GRANTED}.")
+        self.folder, self.database, self.data = folder, database, data
+        self._sources = [Path(os.path.abspath(one)) for one in sources]
+        self._targets = [Path(os.path.abspath(one)) for one in targets]
+        self._clock: WallClock = clock or RealClock()
+        self.new_job_id = new_job_id or JobNames(self._clock)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    @classmethod
+    def open(cls, site: Path, **options: Any) -> PartyTables:
+        """Return the tables in the folder of a site: files in `data/`, the index in `tables.db`."""
+        database = Database(
+            site / TABLES_NAME,
+            what="the index of tables",
+            schema=TABLES_SCHEMA,
+            version=_VERSION,
+            again="the tables have to be uploaded again then",
+            lock_name="tables.lock",
+        )
+        return cls(site / "data", database, **options)
+
+    def close(self) -> None:
+        """Close the connections to the database."""
+        self.database.close()
+
+    # ----------------------------------------------------------------------------------------------------- to write
+
+    def upload(self, file: IO[bytes], new: NewTable, *, name: str, user: str = "", conf: Any = None) -> TableJob:
+        """Store the rows of a CSV file, which must be seekable. `name` is its name in messages.
+
+        ConflictError: the table exists, and `drop` is not set. UsageError: a line is wrong, or two have the same id.
+        """
+        self._refuse_existing(new)
+        began, job_id = self._clock.wall(), self.new_job_id()
+        prefix = "" if new.auto_increasing_sid else f"{job_id}_"
+        shape = CsvShape(head=new.head, delimiter=new.delimiter, extend_sid=new.extend_sid, prefix=prefix)
+        rows = CsvRows(file, shape, name=name)
+        with self._new_file() as (part, out):
+            total = write_rows(out, rows.id_name, rows.header, rows.batches())
+            if suspects := rows.suspects():
+                file.seek(0)
+                CsvRows(file, shape, name=name).refuse_twice(suspects)
+            stored = StoredTable(
+                namespace=new.namespace,
+                name=new.name,
+                count=total,
+                id_name=rows.id_name,
+                header=rows.header,
+                partitions=new.partitions,
+                file=self._keep(part, out),
+                head=new.head,
+                delimiter=new.delimiter,
+                meta=new.meta,
+                nbytes=out.tell(),
+                created_at=began,
+                job_id=job_id,
+            )
+        job = TableJob(
+            job_id=job_id,
+            kind=UPLOAD,
+            namespace=new.namespace,
+            name=new.name,
+            count=total,
+            started_at=began,
+            ended_at=self._clock.wall(),
+            conf=conf or {},
+            user=user,
+        )
+        self._put(stored, drop=new.drop, job=job)
+        return job
+
+    def upload_path(self, path: str, new: NewTable, *, user: str = "", conf: Any = None) -> TableJob:
+        """Store the rows of a file of the site. ForbiddenError: it lies in no folder of sources."""
+        with self._source(path) as file:
+            return self.upload(file, new, name=Path(path).name, user=user, conf=conf)
+
+    def bind(self, path: str, new: NewTable, *, id_column: str = "") -> StoredTable:
+        """Give a name to a file or a folder of the site, which is read where it lies.
+
+        ForbiddenError: it lies in no folder of sources, or a link is on the way.
+        """
+        self._refuse_existing(new)
+        id_name, header = id_column, ()
+        whole = os.path.abspath(path)
+        if os.path.isdir(whole):
+            self._check_folder(whole)
+        else:
+            with self._source(path) as file:
+                if whole.endswith(".csv"):
+                    rows = CsvRows(file, CsvShape(head=new.head, delimiter=new.delimiter), name=Path(path).name)
+                    id_name, header = rows.id_name, rows.header
+        stored = StoredTable(
+            namespace=new.namespace,
+            name=new.name,
+            id_name=id_name,
+            header=header,
+            partitions=new.partitions,
+            bound=whole,
+            head=new.head,
+            delimiter=new.delimiter,
+            meta=new.meta,
+            created_at=self._clock.wall(),
+        )
+        self._put(stored, drop=new.drop)
+        return stored
+
+    def _refuse_existing(self, new: NewTable) -> None:
+        """Raise ConflictError if the table exists: before its rows are read, and again with its record."""
+        if not new.drop and self._find(new.namespace, new.name) is not None:
+            raise _exists(new.namespace, new.name)
+
+    def _put(self, stored: StoredTable, *, drop: bool, job: TableJob | None = None) -> None:
+        key = {"namespace": stored.namespace, "name": stored.name}
+        try:
+            with self.database.write() as db:
+                old = _tables(db, _KEY, key)
+                if old and not drop:
+                    raise _exists(stored.namespace, stored.name)
+                db.run(f"DELETE FROM party_tables {_KEY}", key)
+                db.run(_INSERT, _flat(stored))
+                if job is not None:
+                    db.run(_INSERT_JOB, _flat_job(job))
+        except BaseException:
+            self._remove(stored.file)
+            raise
+        for one in old:
+            self._remove(one.file)
+
+    @contextmanager
+    def _new_file(self) -> Iterator[tuple[Path, IO[bytes]]]:
+        """Open a new file to write; it is removed unless `_keep` was called."""
+        part = self.folder / f"{secrets.token_hex(16)}{_PART}"
+        with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600), "wb") as out:
+            try:
+                yield part, out
+            finally:
+                part.unlink(missing_ok=True)
+
+    @staticmethod
+    def _keep(part: Path, out: IO[bytes]) -> str:
+        """Write a file to the disk and give it its final name, which is returned."""
+        out.flush()
+        os.fsync(out.fileno())
+        final = part.with_suffix(".arrow")
+        os.replace(part, final)
+        _sync_folder(part.parent)
+        return final.name
+
+    def _remove(self, file: str) -> None:
+        if file:
+            (self.folder / file).unlink(missing_ok=True)
+
+    def sweep(self) -> int:
+        """Remove the files that no table has, which a killed process has left; return their number.
+
+        Only the server of the site may call this, when it starts.
+        """
+        kept = {one.file for one in self.all()}
+        gone = [path for path in self.folder.iterdir() if path.name not in kept and path.suffix in (".arrow", _PART)]
+        for path in gone:
+            path.unlink(missing_ok=True)
+        return len(gone)
+
+    # ------------------------------------------------------------------------------------------------------ to read
+
+    def find(self, namespace: str, name: str) -> StoredTable | None:
+        """Return a table, None if there is none."""
+        return self._find(namespace, name)
+
+    def get(self, namespace: str, name: str) -> StoredTable:
+        """Return a table. NotFoundError: there is none."""
+        found = self._find(namespace, name)
+        if found is None:
+            raise NotFoundError(
+                f"there is no table {namespace}/{name}", hint="List them with table/list, or upload it first."
+            )
+        return found
+
+    def all(self, namespace: str = "") -> list[StoredTable]:
+        """Return all tables, or those of a namespace, by name."""
+        with self.database.read() as db:
+            where = "WHERE namespace = :namespace " if namespace else ""
+            return [] if db is None else _tables(db, f"{where}ORDER BY namespace, name", {"namespace": namespace})
+
+    def frame(self, namespace: str, name: str, *, party: str = "") -> PartyFrame:
+        """Return all rows for a component, all columns as strings; `party` submitted the job ("": this one).
+
+        NotFoundError: no such table. PartyRefusedError: it is disabled, or not granted to the party.
+        """
+        table = self.usable(namespace, name, party)
+        if table.bound:
+            ids: list[str] = []
+            columns: list[list[str]] = [[] for _ in table.header]
+            for one, *others in self._bound_rows(table):
+                ids.extend(one)
+                for column, values in zip(columns, others, strict=True):
+                    column.extend(values)
+            return _frame_of(ids, table.header, columns)
+        return read_raw_frame(self.folder / table.file)
+
+    def usable(self, namespace: str, name: str, party: str = "") -> StoredTable:
+        """Return a table that a job may use; `party` submitted the job ("": this one)."""
+        table = self.get(namespace, name)
+        if not table.enabled:
+            raise PartyRefusedError(
+                f"the table {namespace}/{name} is disabled",
+                hint=f"Enable it: flow table enable -n {namespace} -t {name}",
+            )
+        if party and self.data == GRANTED and not self.granted(namespace, name, party):
+            raise PartyRefusedError(
+                f"the table {namespace}/{name} is not granted to party {party}",
+                party=party,
+                hint="Ask its owner to grant it: flow privilege grant, with party_id and dataset.",
+            )
+        return table
+
+    def rows(self, table: StoredTable, limit: int = -1) -> Iterator[Sequence[str]]:
+        """Return rows as strings, the id first, in the order of the upload; `limit` below 0 returns all."""
+        batches = self._bound_rows(table) if table.bound else read_rows(self.folder / table.file)
+        found = (row for batch in batches for row in zip(*batch, strict=True))
+        return islice(found, limit) if limit >= 0 else found
+
+    def _bound_rows(self, table: StoredTable) -> Iterator[Sequence[Sequence[str]]]:
+        if not table.bound.endswith(".csv"):
+            raise UsageError(
+                f"the table {table.namespace}/{table.name} is bound to {table.bound}, which has no rows",
+                hint="Only components that read files can use it.",
+            )
+        with self._source(table.bound) as file:
+            rows = CsvRows(file, CsvShape(head=table.head, delimiter=table.delimiter), name=table.bound)
+            yield from rows.batches()
+            if suspects := rows.suspects():
+                file.seek(0)
+                CsvRows(file, rows.shape, name=table.bound).refuse_twice(suspects)
+
+    def download(
+        self, namespace: str, name: str, path: str, *, delimiter: str = ",", user: str = "", conf: Any = None
+    ) -> TableJob:
+        """Write a table as CSV with a head to a file of the site. ForbiddenError: it lies in no folder of targets."""
+        table, began = self.get(namespace, name), self._clock.wall()
+        root, below = self._below(path, self._targets, "targets")
+        with safe_open(root, below, mode="w", make_folders=True) as out:
+            total = self.write_csv(table, out, delimiter=delimiter)
+        job = TableJob(
+            job_id=self.new_job_id(),
+            kind=DOWNLOAD,
+            namespace=namespace,
+            name=name,
+            count=total,
+            started_at=began,
+            ended_at=self._clock.wall(),
+            conf=conf or {},
+            user=user,
+        )
+        with self.database.write() as db:
+            db.run(_INSERT_JOB, _flat_job(job))
+        return job
+
+    def write_csv(self, table: StoredTable, out: IO[str], *, delimiter: str = ",", limit: int = -1) -> int:
+        """Write rows as CSV, with a head if the table has one; return their number."""
+        total = 0
+        writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
+        if table.head:
+            writer.writerow((table.id_name, *table.header))
+        for row in self.rows(table, limit):
+            if table.head:
+                writer.writerow(row)
+            else:
+                out.write(f"{delimiter.join(row)}\n")
+            total += 1
+        return total
+
+    # ---------------------------------------------------------------------------------------------------- to change
+
+    def delete(self, namespace: str, name: str) -> None:
+        """Remove a table and its grants; a bound file stays. NotFoundError: there is none."""
+        table, key = self.get(namespace, name), {"namespace": namespace, "name": name}
+        with self.database.write() as db:
+            db.run(f"DELETE FROM party_tables {_KEY}", key)
+            db.run(f"DELETE FROM party_table_grants {_KEY}", key)
+        self._remove(table.file)
+
+    def rename(self, namespace: str, name: str, new_namespace: str, new_name: str) -> None:
+        """Give a table another name; its grants go along. ConflictError: there is one of that name."""
+        self.get(namespace, name)
+        new = NewTable(namespace=new_namespace, name=new_name)
+        self._refuse_existing(new)
+        values = {"namespace": namespace, "name": name, "new_namespace": new.namespace, "new_name": new.name}
+        with self.database.write() as db:
+            for table in ("party_tables", "party_table_grants"):
+                db.run(f"UPDATE {table} SET namespace = :new_namespace, name = :new_name {_KEY}", values)
+
+    def enable(self, namespace: str, name: str, *, on: bool) -> None:
+        """Let jobs use a table, or refuse it to them. NotFoundError: there is none."""
+        self.get(namespace, name)
+        values = {"namespace": namespace, "name": name, "enabled": int(on)}
+        with self.database.write() as db:
+            db.run(f"UPDATE party_tables SET enabled = :enabled {_KEY}", values)
+
+    def delete_disabled(self) -> list[StoredTable]:
+        """Remove all disabled tables, and return them."""
+        gone = [one for one in self.all() if not one.enabled]
+        for one in gone:
+            self.delete(one.namespace, one.name)
+        return gone
+
+    def set_meta(self, namespace: str, name: str, meta: Mapping[str, Any]) -> None:
+        """Replace what is known about a table (label, delimiter and so on)."""
+        self.get(namespace, name)
+        values = {"namespace": namespace, "name": name, "meta": _json(meta)}
+        with self.database.write() as db:
+            db.run(f"UPDATE party_tables SET meta = :meta {_KEY}", values)
+
+    # ------------------------------------------------------------------------------------------------------- grants
+
+    def grant(self, namespace: str, name: str, party: str) -> None:
+        """Let jobs of a party use a table. Namespace and name may be `*`: all. It need not exist yet."""
+        values = {"namespace": namespace, "name": name, "party": party}
+        with self.database.write() as db:
+            db.run(f"DELETE FROM party_table_grants {_KEY} AND party = :party", values)
+            db.run("INSERT INTO party_table_grants (namespace, name, party) VALUES (:namespace, :name, :party)", values)
+
+    def revoke(self, namespace: str, name: str, party: str) -> None:
+        """Take a grant back; a job that is running goes on. NotFoundError: there is none."""
+        values = {"namespace": namespace, "name": name, "party": party}
+        with self.database.write() as db:
+            gone = db.run(f"DELETE FROM party_table_grants {_KEY} AND party = :party", values)
+        if not gone:
+            raise NotFoundError(
+                f"the table {namespace}/{name} is not granted to party {party}",
+                hint=f"List the grants: flow privilege query -p {party}",
+            )
+
+    def grants(self, party: str = "") -> list[tuple[str, str, str]]:
+        """Return namespace, name and party of each grant."""
+        where = "WHERE party = :party " if party else ""
+        query = f"SELECT namespace, name, party FROM party_table_grants {where}ORDER BY namespace, name, party"
+        with self.database.read() as db:
+            return [] if db is None else [(row[0], row[1], row[2]) for row in db.rows(query, {"party": party})]
+
+    def granted(self, namespace: str, name: str, party: str) -> bool:
+        """Whether a table is granted to a party, by itself or by `*`."""
+        return any(one in (namespace, _EVERY) and two in (name, _EVERY) for one, two, _ in self.grants(party))
+
+    # ------------------------------------------------------------------------------------------------------ history
+
+    def jobs(self, job_id: str = "", *, kind: str = "", limit: int = 0) -> list[TableJob]:
+        """Return uploads and downloads, the latest first."""
+        where = [f"{name} = :{name}" for name, value in (("job_id", job_id), ("kind", kind)) if value]
+        query = (
+            f"SELECT {', '.join(_JOB)} FROM party_table_jobs {'WHERE ' if where else ''}{' AND '.join(where)} "
+            f"ORDER BY started_at DESC, job_id DESC{f' LIMIT {limit:d}' if limit > 0 else ''}"
+        )
+        with self.database.read() as db:
+            rows = [] if db is None else db.rows(query, {"job_id": job_id, "kind": kind})
+        names = TableJob.__struct_fields__
+        found = [dict(zip(names, row, strict=True)) for row in rows]
+        return [TableJob(**one | {"conf": msgspec.json.decode(one["conf"])}) for one in found]
+
+    def count_jobs(self) -> int:
+        """Return the number of uploads and downloads."""
+        with self.database.read() as db:
+            return 0 if db is None else int(db.rows("SELECT count(*) FROM party_table_jobs")[0][0])
+
+    # ------------------------------------------------------------------------------------------------------- inside
+
+    def _find(self, namespace: str, name: str) -> StoredTable | None:
+        with self.database.read() as db:
+            found = [] if db is None else _tables(db, _KEY, {"namespace": namespace, "name": name})
+        return found[0] if found else None
+
+    @contextmanager
+    def _source(self, path: str) -> Iterator[IO[bytes]]:
+        root, below = self._below(path, self._sources, "sources")
+        with safe_open(root, below, mode="rb") as file:
+            yield file
+
+    @staticmethod
+    def _below(path: str, roots: Sequence[Path], what: str) -> tuple[Path, str]:
+        whole = Path(os.path.abspath(path))
+        for root in roots:
+            if whole != root and whole.is_relative_to(root):
+                return root, str(whole.relative_to(root))
+        raise ForbiddenError(
+            f"{path} lies in no folder that this site allows",
+            hint=f"Move the file below one of {', '.join(map(str, roots))}."
+            if roots
+            else f"The operator of this site can allow folders: {what} in its settings.",
+        )
+
+    def _check_folder(self, path: str) -> None:
+        root, below = self._below(path, self._sources, "sources")
+        folder = root
+        for name in Path(below).parts:
+            folder = folder / name
+            if folder.is_symlink():
+                raise ForbiddenError(f"{folder} is a link", hint="Links are not followed; give the folder itself.")
+
+
+_KEY: Final = "WHERE namespace = :namespace AND name = :name"
+_FIELDS: Final = (
+    *("namespace", "name", "rows_known", "id_name", "header", "partitions", "file", "bound", "head", "delimiter"),
+    *("meta", "enabled", "nbytes", "created_at", "job_id"),
+)
+_INSERT: Final = f"INSERT INTO party_tables ({', '.join(_FIELDS)}) VALUES ({', '.join(f':{one}' for one in _FIELDS)})"
+_JOB: Final = (*("job_id", "kind", "namespace", "name", "rows_moved", "started_at", "ended_at", "conf", "user_name"),)
+_INSERT_JOB: Final = f"INSERT INTO party_table_jobs ({', '.join(_JOB)}) VALUES ({', '.join(f':{one}' for one in _JOB)})"
+
+
+def _tables(db: Connection, where: str, values: Mapping[str, Any]) -> list[StoredTable]:
+    names = StoredTable.__struct_fields__
+    found = []
+    for row in db.rows(f"SELECT {', '.join(_FIELDS)} FROM party_tables {where}", values):
+        one = dict(zip(names, row, strict=True))
+        one["header"] = tuple(msgspec.json.decode(one["header"]))
+        one["meta"] = msgspec.json.decode(one["meta"])
+        found.append(StoredTable(**one | {"head": bool(one["head"]), "enabled": bool(one["enabled"])}))
+    return found
+
+
+def _flat(stored: StoredTable) -> dict[str, Any]:
+    """Return the values of a row; the fields of the record and the columns stand in the same order."""
+    values = dict(zip(_FIELDS, (getattr(stored, name) for name in StoredTable.__struct_fields__), strict=True))
+    values |= {"header": _json(stored.header), "meta": _json(stored.meta)}
+    return values | {"head": int(stored.head), "enabled": int(stored.enabled)}
+
+
+def _flat_job(job: TableJob) -> dict[str, Any]:
+    values = dict(zip(_JOB, (getattr(job, name) for name in TableJob.__struct_fields__), strict=True))
+    return values | {"conf": _json(job.conf)}
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _exists(namespace: str, name: str) -> ConflictError:
+    return ConflictError(
+        f"the table {namespace}/{name} exists already",
+        hint="Give drop=1 (flow: --drop) to replace it, or choose another name.",
+    )
+
+
+def _frame_of(ids: Sequence[str], header: Sequence[str], columns: Sequence[Sequence[str]]) -> PartyFrame:
+    import numpy as np
+
+    arrays = {name: np.array(values, dtype=object) for name, values in zip(header, columns, strict=True)}
+    return PartyFrame(np.array(ids, dtype=object), arrays)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Write the names in a folder to the disk, where its file system can."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):
+            os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,482 @@
+"""The interface of a party for clients: each route, the codes, limits, and who may ask."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import tarfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+import httpx
+
+from tests.party_ports import party_ports
+from weft.model.errors import ForbiddenError
+from weft.parties.http.app import HttpSettings, check_host, make_app
+from weft.parties.http.calls import MOST_BODY, MOST_DEPTH
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DSL = {"components": {"reader_0": {"module": "Reader"}, "hetero_lr_0": {"module": "HeteroLR"}}}
+CONF = {"dsl_version": 2, "initiator": {"role": "guest", "party_id": 9999}, "role": {"guest": [9999], "host": [10000]}}
+ROWS = "id,y,x0\n1,0,0.5\n2,1,0.7\n"
+TABLE = {"namespace": "experiment", "table_name": "breast", "head": 1, "partition": 4}
+
+
+class Http:
+    """Sends requests to an application in this process."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        async def send() -> httpx.Response:
+            transport = httpx.ASGITransport(app=self._app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9380") as client:
+                return await client.request(method, path, **options)
+
+        return asyncio.run(send())
+
+    def post(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("POST", path, **options)
+
+
+class Party:
+    """A client of one party."""
+
+    def __init__(self, folder: Path, settings: HttpSettings | None = None, **options: Any) -> None:
+        self.folder = folder
+        self.ports = party_ports(folder, **options)
+        self.http = Http(make_app(self.ports, settings))
+
+    def post(self, route: str, body: Any = None, **options: Any) -> dict[str, Any]:
+        answer = self.http.post(f"/v1/{route}", json=body, **options)
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def submit(self) -> str:
+        return str(self.post("job/submit", {"job_dsl": DSL, "job_runtime_conf": CONF})["jobId"])
+
+    def upload(self, rows: str = ROWS, *, as_json_query: bool = False, **other: Any) -> dict[str, Any]:
+        arguments = TABLE | other
+        query = json.dumps(arguments) if as_json_query else "&".join(f"{k}={v}" for k, v in arguments.items())
+        answer = self.http.post(f"/v1/data/upload?{query}", files={"file": ("breast.csv", rows.encode())})
+        assert answer.status_code == 200
+        found: dict[str, Any] = answer.json()
+        return found
+
+
+@pytest.fixture
+def party(tmp_path):
+    found = Party(tmp_path)
+    yield found
+    found.ports.tables.close()
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+# ---------------------------------------------------------------------------------------------------------------- jobs
+
+
+def test_a_job_is_submitted_and_found(party):
+    answer = party.post("job/submit", {"job_dsl": DSL, "job_runtime_conf": CONF})
+    job_id = answer["jobId"]
+    assert (answer["retcode"], answer["retmsg"], answer["data"]["job_id"]) == (0, "success", job_id)
+    assert answer["data"]["model_info"] == {"model_id": "guest-9999#model", "model_version": job_id}
+    [row] = party.post("job/query", {"job_id": job_id, "role": "guest", "party_id": 9999})["data"]
+    assert (row["f_status"], row["f_progress"], row["f_party_id"]) == ("success", 100, "9999")
+    assert (row["f_dsl"], row["f_runtime_conf"]) == (DSL, CONF)
+    assert row["f_roles"] == {"guest": [9999], "host": [10000]}
+    assert (row["f_start_time"], row["f_end_time"], row["f_elapsed"]) == (1_700_000_000_000, 1_700_000_002_000, 2000)
+    tasks = party.post("job/task/query", {"job_id": job_id, "component_name": "reader_0"})["data"]
+    assert [(task["f_component_name"], task["f_status"]) for task in tasks] == [("reader_0", "success")]
+
+
+def test_a_query_without_a_match_is_a_success(party):
+    assert party.post("job/query", {"job_id": "1"}) == {"retcode": 0, "retmsg": "no job could be found", "data": []}
+    assert party.post("job/task/query", {"job_id": "1"})["retcode"] == 101
+
+
+def test_the_other_names_of_the_files_of_a_job_are_taken(party):
+    assert party.post("job/submit", {"dsl": DSL, "runtime_conf": CONF})["retcode"] == 0
+
+
+def test_lists_are_cut_into_pages_and_count_all(party):
+    jobs = [party.submit() for _ in range(5)]
+    data = party.post("job/list/job", {"limit": 2, "page": 2})["data"]
+    assert ([row["f_job_id"] for row in data["jobs"]], data["count"]) == ([jobs[2], jobs[1]], 5)
+    tasks = party.post("job/list/task", {"limit": 3})["data"]
+    assert (len(tasks["tasks"]), tasks["count"]) == (3, 10)
+
+
+def test_a_stopped_job_is_canceled(party):
+    job_id = party.submit()
+    assert party.post("job/stop", {"job_id": job_id})["retcode"] == 0
+    assert party.post("job/query", {"job_id": job_id})["data"][0]["f_status"] == "canceled"
+    wrong = party.post("job/stop", {"job_id": job_id, "stop_status": "gone"})
+    assert (wrong["retcode"], wrong["retmsg"]) == (
+        101,
+        "stop_status is 'gone'. Give one of canceled, failed, timeout. [WEFT100]",
+    )
+
+
+def test_an_unknown_job_is_an_error_with_a_hint_and_no_data(party):
+    answer = party.post("job/stop", {"job_id": "7"})
+    assert answer == {"retcode": 102, "retmsg": "there is no job 7. List the jobs: flow job list [WEFT300]"}
+
+
+def test_a_rerun_names_components_as_text_or_list(party):
+    job_id = party.submit()
+    party.post("job/rerun", {"job_id": job_id, "component_name": "reader_0, hetero_lr_0", "force": True})
+    party.post("job/rerun", {"job_id": job_id, "component_name": ["reader_0"]})
+    assert party.ports.jobs.calls == [
+        ("rerun", job_id, ["reader_0", "hetero_lr_0"], True),
+        ("rerun", job_id, ["reader_0"], False),
+    ]
+
+
+def test_the_files_of_a_job_come_back(party):
+    data = party.post("job/config", {"job_id": party.submit(), "role": "guest", "party_id": 9999})["data"]
+    assert (data["dsl"], data["runtime_conf"], data["train_runtime_conf"]) == (DSL, CONF, {})
+
+
+@pytest.mark.parametrize(("method", "route"), [("GET", "job/log"), ("POST", "job/log/download")])
+def test_logs_come_as_an_archive(party, method, route):
+    job_id = party.submit()
+    answer = party.http.request(method, f"/v1/{route}", json={"job_id": job_id})
+    assert answer.status_code == 200
+    assert f"filename=job_{job_id}_log.tar.gz" in answer.headers["content-disposition"]
+    with tarfile.open(fileobj=io.BytesIO(answer.content)) as archive:
+        assert sorted(archive.getnames()) == ["guest/9999/ERROR.log", "guest/9999/INFO.log"]
+
+
+def test_a_download_that_fails_has_a_status_of_its_own(party):
+    answer = party.http.request("GET", "/v1/job/log", json={"job_id": "7"})
+    assert (answer.status_code, answer.json()["retcode"]) == (404, 102)
+    assert party.http.request("GET", "/v1/job/log", json={}).status_code == 400
+
+
+def test_notes_parameters_and_the_graph_of_a_job(party):
+    job_id = party.submit()
+    part = {"job_id": job_id, "role": "guest", "party_id": 9999}
+    party.post("job/update", part | {"notes": "first try"})
+    assert party.post("job/query", part)["data"][0]["f_description"] == "first try"
+    party.post("job/parameter/update", {"job_id": job_id, "component_parameters": {"common": {}}})
+    graph = party.post("pipeline/dag/dependency", part)["data"]
+    assert graph["component_list"] == ["reader_0", "hetero_lr_0"]
+    assert graph["dependencies"] == {"hetero_lr_0": [{"component_name": "reader_0", "type": "data"}]}
+    assert graph["component_module"] == {"reader_0": "Reader", "hetero_lr_0": "HeteroLR"}
+
+
+def test_the_queue_is_cleaned_by_a_request_without_a_body(tmp_path):
+    party = Party(tmp_path, status="waiting")
+    job_id = party.submit()
+    answer = party.http.post("/v1/job/clean/queue")
+    assert answer.json() == {"retcode": 0, "retmsg": "success", "data": {job_id: 0}}
+
+
+def test_the_dsl_of_a_prediction_comes_as_json_or_as_a_file(party):
+    body = {"train_dsl": json.dumps(DSL), "cpn_str": "reader_0"}
+    assert party.post("job/dsl/generate", body)["data"] == {"components": {"reader_0": {"module": "Reader"}}}
+    answer = party.http.post("/v1/job/dsl/generate", json=body | {"filename": "../dsl.json"})
+    assert answer.headers["content-disposition"] == "attachment; filename=dsl.json"
+    assert answer.json() == {"components": {"reader_0": {"module": "Reader"}}}
+
+
+# -------------------------------------------------------------------------------------------------------------- tables
+
+
+@pytest.mark.parametrize("as_json_query", [False, True])
+def test_an_upload_is_a_job_that_has_ended(party, as_json_query):
+    answer = party.upload(as_json_query=as_json_query)
+    assert (answer["retcode"], answer["data"]["table_name"], answer["data"]["namespace"]) == (0, "breast", "experiment")
+    [row] = party.post("job/query", {"job_id": answer["jobId"], "role": "local"})["data"]
+    assert (row["f_status"], row["f_role"], row["f_party_id"]) == ("success", "local", "0")
+    [task] = party.post("job/task/query", {"job_id": answer["jobId"]})["data"]
+    assert (task["f_component_name"], task["f_component_module"]) == ("upload_0", "Upload")
+    info = party.post("table/table_info", TABLE)["data"]
+    assert (info["count"], info["partition"], info["exist"]) == (2, 4, 1)
+    assert info["schema"] == {"header": "y,x0", "sid": "id"}
+    [history] = party.post("data/upload/history", {"limit": 5})["data"]
+    assert history[answer["jobId"]]["upload_info"]["upload_count"] == 2
+
+
+def test_a_table_is_not_replaced_without_drop(party):
+    party.upload()
+    again = party.upload(ROWS + "3,1,0.9\n")
+    assert again["retcode"] == 103
+    assert "exists already" in again["retmsg"]
+    assert party.upload(ROWS + "3,1,0.9\n", drop=1)["retcode"] == 0
+    assert party.post("table/table_info", TABLE)["data"]["count"] == 3
+    assert len(list((party.folder / "site" / "data").iterdir())) == 1
+
+
+def test_a_wrong_line_is_named_and_leaves_nothing(party):
+    answer = party.upload("id,y\n1,0\n2,1,5\n")
+    assert (answer["retcode"], answer["retmsg"].partition(". ")[0]) == (
+        101,
+        "breast.csv, line 3: 3 values, and the head has 2",
+    )
+    assert list((party.folder / "site" / "data").iterdir()) == []
+    assert party.post("table/table_info", TABLE)["data"]["exist"] == 0
+
+
+def test_a_file_of_the_site_is_taken_from_allowed_folders_only(tmp_path):
+    source = tmp_path / "files"
+    source.mkdir()
+    (source / "a.csv").write_text(ROWS)
+    (source / "link.csv").symlink_to(tmp_path / "secret")
+    (tmp_path / "secret").write_text(ROWS)
+    party = Party(tmp_path / "party", sources=[source], targets=[tmp_path / "out"])
+    (tmp_path / "out").mkdir()
+    given = TABLE | {"use_local_data": 0}
+    assert party.post("data/upload", given | {"file": str(source / "a.csv")})["retcode"] == 0
+    for path in (tmp_path / "secret", source / "link.csv", source / ".." / "secret"):
+        refused = party.post("data/upload", given | {"file": str(path), "drop": 1})
+        assert refused["retcode"] == 108, path
+    assert party.post("data/download", TABLE | {"output_path": str(tmp_path / "other.csv")})["retcode"] == 108
+    answer = party.post("data/download", TABLE | {"output_path": str(tmp_path / "out" / "x" / "b.csv")})
+    assert answer["retcode"] == 0
+    assert (tmp_path / "out" / "x" / "b.csv").read_text() == ROWS
+    [row] = party.post("job/query", {"job_id": answer["jobId"]})["data"]
+    assert row["f_dsl"] == {"components": {"download_0": {"module": "Download"}}}
+
+
+def test_tables_are_listed_previewed_switched_and_removed(party):
+    party.upload()
+    assert [one["table_name"] for one in party.post("table/list", {})["data"]] == ["breast"]
+    preview = party.post("table/preview", TABLE)
+    assert (preview["data"], preview["meta"]["header"]) == ([["1", "0", "0.5"], ["2", "1", "0.7"]], ["id", "y", "x0"])
+    party.post("table/disable", TABLE)
+    assert party.post("table/table_info", TABLE)["data"]["enable"] is False
+    party.post("table/enable", TABLE)
+    assert party.post("table/disable/delete", {})["data"] == []
+    answer = party.http.post("/v1/table/download", json=TABLE)
+    with tarfile.open(fileobj=io.BytesIO(answer.content)) as archive:
+        assert archive.extractfile("breast.csv").read().decode() == ROWS
+    assert party.post("table/delete", TABLE)["data"] == {"table_name": "breast", "namespace": "experiment"}
+    assert party.post("table/delete", TABLE) == {"retcode": 101, "retmsg": "no find table"}
+
+
+def test_a_file_of_the_site_is_bound_and_read_where_it_lies(tmp_path):
+    (tmp_path / "a.csv").write_text(ROWS)
+    party = Party(tmp_path / "party", sources=[tmp_path])
+    given = TABLE | {"engine": "PATH", "address": {"path": str(tmp_path / "a.csv")}, "name": "breast"}
+    assert party.post("table/bind", given)["retcode"] == 0
+    (tmp_path / "a.csv").write_text(ROWS + "3,1,0.9\n")
+    assert len(party.ports.tables.frame("experiment", "breast")) == 3
+    refused = party.post("table/bind", given | {"engine": "MYSQL", "drop": 1})
+    assert (refused["retcode"], "Bind a file" in refused["retmsg"]) == (103, True)
+
+
+def test_tables_are_granted_to_parties(party):
+    dataset = {"namespace": "experiment", "name": "breast"}
+    assert party.post("permission/grant", {"party_id": 10000, "dataset": dataset})["retcode"] == 0
+    assert party.post("permission/query", {"party_id": "10000"})["data"]["dataset"] == [dataset]
+    assert party.post("permission/delete", {"party_id": 10000, "dataset": [dataset]})["retcode"] == 0
+    assert party.post("permission/query", {"party_id": "10000"})["data"]["dataset"] == []
+    old = {"src_party_id": 1, "src_role": "guest", "privilege_role": "all"}
+    assert party.post("permission/grant/privilege", old)["retcode"] == 103
+
+
+# ------------------------------------------------------------------------------------------- components and models
+
+
+@pytest.fixture
+def part(party):
+    return {"job_id": party.submit(), "role": "guest", "party_id": 9999, "component_name": "hetero_lr_0"}
+
+
+def test_metrics_of_a_component(party, part):
+    assert party.post("tracking/component/metrics", part)["data"] == {"train": ["loss"]}
+    loss = {"data": [[0, 0.7], [1, 0.4]], "meta": {"name": "loss"}}
+    assert party.post("tracking/component/metric/all", part)["data"] == {"train": {"loss": loss}}
+    one = party.post("tracking/component/metric_data", part | {"metric_namespace": "train", "metric_name": "loss"})
+    assert (one["data"], one["meta"]) == (loss["data"], loss["meta"])
+    none = party.post("tracking/component/metric_data", part | {"metric_namespace": "train", "metric_name": "auc"})
+    assert (none["retcode"], none["retmsg"], none["data"]) == (0, "no data", [])
+    assert party.post("tracking/component/metric/delete", {})["retcode"] == 101
+    assert party.post("tracking/component/metric/delete", {"model": "20260131"})["data"] == {"deleted": 1}
+    assert party.post("tracking/component/metrics", part)["data"] == {}
+
+
+def test_parameters_model_and_summary_of_a_component(party, part):
+    assert party.post("tracking/component/parameters", part)["data"]["ComponentParam"] == {"max_iter": 30}
+    model = party.post("tracking/component/output/model", part)
+    assert (model["data"], model["meta"]) == ({"weight": {"x0": 0.5}}, {"module_name": "HeteroLR"})
+    assert party.post("tracking/component/summary/download", part)["data"] == {"auc": 0.9965}
+    answer = party.http.post("/v1/tracking/component/summary/download", json=part | {"filename": "s.json"})
+    assert answer.json() == {"auc": 0.9965}
+    assert party.post("tracking/component/list", part)["data"] == {"components": ["reader_0", "hetero_lr_0"]}
+    wrong = party.post("tracking/component/parameters", part | {"component_name": "none_0"})
+    assert wrong["retcode"] == 102
+
+
+def test_rows_of_a_component(party, part):
+    data = party.post("tracking/component/output/data", part)
+    assert (len(data["data"][0]), data["data"][0][1]) == (100, ["id1", 1, 0.1])
+    assert data["meta"] == {"header": [["id", "y", "x0"]], "total": [250], "names": ["train"]}
+    [table] = party.post("tracking/component/output/data/table", part)["data"]
+    assert (table["data_name"], table["table_name"], table["table_namespace"]) == ("train", "t1", "out")
+    answer = party.http.request("GET", "/v1/tracking/component/output/data/download", json=part | {"limit": 3})
+    with tarfile.open(fileobj=io.BytesIO(answer.content)) as archive:
+        rows = archive.extractfile("train.csv").read().decode()
+        about = json.loads(archive.extractfile("train.meta").read())
+    assert rows == "id,y,x0\nid0,0,0.0\nid1,1,0.1\nid2,0,0.2\n"
+    assert about == {"header": ["id", "y", "x0"]}
+    answer = party.http.request("GET", "/v1/tracking/component/output/data/download", json=part | {"limit": 0})
+    assert answer.status_code == 404
+
+
+def test_a_model_is_deployed_and_described(party):
+    job_id = party.submit()
+    model = {"model_id": "guest-9999#model", "model_version": job_id}
+    data = party.post("model/deploy", model | {"cpn_list": ["hetero_lr_0"]})["data"]
+    assert (data["model_version"], data["guest"]) == (f"{job_id}9", {"9999": 0})
+    assert data["detail"] == {"guest": {"9999": {"retcode": 0, "retmsg": "success"}}}
+    assert party.post("model/get/predict/dsl", model)["data"] == DSL
+    conf = party.http.post("/v1/model/get/predict/conf", json=model | {"filename": "c.json"}).json()
+    assert conf["job_parameters"]["common"]["job_type"] == "predict"
+    assert party.post("model/query", model | {"query_filters": ["role", "party_id"]})["data"] == [
+        {"role": "guest", "party_id": "9999"}
+    ]
+    checkpoint = {"components_checkpoint": {"hetero_lr_0": {"step_index": 1}}}
+    assert party.post("model/deploy", model | checkpoint)["retcode"] == 103
+
+
+def test_a_model_goes_out_and_in_as_a_file(party):
+    which = {"model_id": "a#model", "model_version": party.submit(), "role": "guest", "party_id": "9999"}
+    answer = party.http.request("GET", "/v1/model/export", json=which)
+    assert answer.content == b"PK-model"
+    name = answer.headers["content-disposition"].partition("filename=")[2]
+    assert name == f"guest_9999_a_model_{which['model_version']}.zip"
+    answer = party.http.post("/v1/model/import", data=which | {"force_update": 1}, files={"file": ("m.zip", b"PK")})
+    assert (answer.json()["retcode"], answer.json()["data"]) == (0, which)
+    [(taken, content, replaced)] = party.ports.models.taken
+    assert (taken.role, taken.party_id, content, replaced) == ("guest", "9999", b"PK", True)
+    assert party.post("model/load", which)["retcode"] == 103
+
+
+def test_tags_of_models(party):
+    job_id = party.submit()
+    assert party.post("model/tag/create", {"tag_name": "a", "tag_desc": "one"})["retcode"] == 0
+    assert party.post("model/tag/create", {"tag_name": "a"})["retcode"] == 103
+    party.post("model/tag/update", {"tag_name": "a", "new_tag_name": "b"})
+    party.post("model/model_tag/create", {"job_id": job_id, "tag_name": "b"})
+    [tag] = party.post("model/tag/retrieve", {"tag_name": "b"})["data"]["tags"]
+    assert (tag["name"], tag["description"], tag["model_num"]) == ("b", "one", 1)
+    assert [one["name"] for one in party.post("model/model_tag/retrieve", {"job_id": job_id})["data"]["tags"]] == ["b"]
+    party.post("model/model_tag/remove", {"job_id": job_id, "tag_name": "b"})
+    assert party.post("model/model_tag/retrieve", {"job_id": job_id})["data"]["tags"] == []
+    assert party.post("model/tag/destroy", {"tag_name": "b"})["retcode"] == 0
+    assert party.post("model/tag/list", {"limit": 1})["data"]["tags"] == []
+    assert party.post("model/tag/retrieve", {"tag_name": "b"})["retcode"] == 102
+
+
+# --------------------------------------------------------------------------------------------------------- every route
+
+
+def test_an_unknown_route_is_not_found(party):
+    answer = party.http.post("/v1/job/fly", json={})
+    assert (answer.status_code, answer.json()["retcode"]) == (404, 404)
+    assert "no route POST /v1/job/fly" in answer.json()["retmsg"]
+
+
+def test_what_is_not_offered_says_what_to_do(party):
+    for route in ("server/reload", "key/query", "provider/register", "checkpoint/list", "data/writer"):
+        answer = party.post(route, {})
+        assert answer["retcode"] == 103
+        assert " is not offered by Weft. " in answer["retmsg"]
+
+
+def test_versions(party):
+    assert party.post("version/get", {"module": "FATE"})["data"] == {"FATE": "1.11.4"}
+    answer = party.http.post("/v1/version/get")
+    assert answer.json()["data"]["API"] == "v1"
+
+
+def test_a_fault_of_the_server_is_one_line_and_a_record_in_the_log(party, caplog):
+    def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("first line\nsecond line")
+
+    party.ports.jobs.query = broken
+    answer = party.post("job/query", {})
+    assert answer["retcode"] == 100
+    assert answer["retmsg"].startswith("a fault of the server: ZeroDivisionError: first line. ")
+    assert "Traceback" not in answer["retmsg"]
+    assert [record.message for record in caplog.records] == ["a request for /v1/job/query failed"]
+
+
+# -------------------------------------------------------------------------------------------------------------- limits
+
+
+def nested(depth: int) -> bytes:
+    return b'{"a":' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}"
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (nested(MOST_DEPTH), 0),
+        (nested(MOST_DEPTH + 1), 101),
+        (b'{"a": "' + b"[" * 1000 + b'"}', 0),
+        (b"[" * 100_000, 101),
+        (b'{"a": "' + b"x" * (MOST_BODY - 9) + b'"}', 0),
+        (b'{"a": "' + b"x" * (MOST_BODY - 8) + b'"}', 101),
+        (b"{", 101),
+        (b"[]", 101),
+        (b"\xff\xfe", 101),
+        (b"", 0),
+    ],
+    ids=["deep", "deeper", "text", "bomb", "large", "larger", "cut", "list", "bytes", "empty"],
+)
+def test_the_size_and_the_depth_of_json_are_limited(party, body, code):
+    answer = party.http.post("/v1/job/query", content=body, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["retcode"]) == (200, code)
+
+
+def test_the_size_of_a_file_is_limited(tmp_path):
+    party = Party(tmp_path, HttpSettings(most_upload=len(ROWS)))
+    assert party.upload()["retcode"] == 0
+    assert party.upload(ROWS + " ", drop=1)["retcode"] == 101
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_forms_are_read_as_json_is(party):
+    job_id = party.submit()
+    answer = party.http.post("/v1/job/query", data={"job_id": job_id})
+    assert [row["f_job_id"] for row in answer.json()["data"]] == [job_id]
+    answer = party.http.post(f"/v1/job/query?job_id={job_id}x")
+    assert answer.json()["data"] == []
+
+
+# ------------------------------------------------------------------------------------------------------------- clients
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({}, 0),
+        ({"origin": "http://127.0.0.1:9380"}, 0),
+        ({"origin": "http://evil.example"}, 108),
+        ({"origin": "null"}, 108),
+        ({"host": "evil.example:9380"}, 108),
+        ({"host": "localhost"}, 0),
+    ],
+)
+def test_pages_of_others_are_refused(party, headers, code):
+    assert party.post("job/query", {}, headers=headers)["retcode"] == code
+
+
+def test_only_this_machine_is_served_without_keys():
+    for host in ("127.0.0.1", "::1", "localhost"):
+        check_host(host, with_keys=False)
+    check_host("0.0.0.0", with_keys=True)
+    for host in ("0.0.0.0", "::", "10.0.0.1", "party.example"):
+        with pytest.raises(ForbiddenError, match="anyone who can reach it"):
+            check_host(host, with_keys=False)
