@@ -1,0 +1,185 @@
+"""Runs the parts of this party: each attempt is a job of the engine here, whose task is a process of its own.
+
+The process ends with its guardian, and so with the server of the party: a started attempt is lost with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from weft.frontends.federated.compiler import FRONTEND
+from weft.frontends.federated.components.process import PartTask
+from weft.frontends.federated.components.sockets import PartGate
+from weft.graph.logical import LogicalGraph, Vertex
+from weft.model.errors import WeftError
+from weft.model.program import Program, Style
+from weft.model.resources import Resources
+from weft.operators.call import CommandSpec, last_lines, run_guarded
+
+if TYPE_CHECKING:
+    from weft.frontends.federated.schema import Party
+    from weft.graph.task import TaskContext
+    from weft.parties.part_folders import PartFolders
+    from weft.parties.values import AttemptKey, ValueHub
+    from weft.runtime.session import Run
+    from weft.wiring.session import Session
+
+_MODULE: Final = "weft.frontends.federated.components.process"
+_KEPT: Final = ("HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "TZ", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+_TAIL: Final = 5
+SUCCESS, FAILED, CANCELED = "success", "failed", "canceled"
+
+
+class PartEnd(NamedTuple):
+    """How a process has ended: success, failed or canceled, and the error as `{code, message, hint, party}`."""
+
+    status: str
+    error: Mapping[str, Any] | None = None
+
+
+class PartEvents(NamedTuple):
+    """The callbacks of a `PartRunner`: the process has started (with its pid), is prepared, has ended."""
+
+    started: Callable[[AttemptKey, Party, int], None]
+    prepared: Callable[[AttemptKey, Party], None]
+    ended: Callable[[AttemptKey, Party, PartEnd], None]
+
+
+class _Process:
+    """A process of a part."""
+
+    def __init__(self, gate: PartGate) -> None:
+        self.gate = gate
+        self.run: Run | None = None
+        self.reason = ""
+
+
+class PartRunner:
+    """Runs processes of parts. `sockets` is a short path of a folder that belongs to this server alone."""
+
+    def __init__(
+        self, session: Session, hub: ValueHub, folders: PartFolders, sockets: Path, events: PartEvents
+    ) -> None:
+        self._session, self._hub, self._folders = session, hub, folders
+        self._sockets, self._events = sockets, events
+        self._processes: dict[tuple[AttemptKey, Party], _Process] = {}
+        self._lock = threading.Lock()
+
+    def start(self, key: AttemptKey, part: Party, task: Callable[[Path, str, str], PartTask]) -> None:
+        """Start a process; `task` makes its description from its folder, its socket and its token."""
+        folder = self._folders.make(key, part)
+        socket, token = self._sockets / f"{secrets.token_hex(6)}.sock", secrets.token_hex(16)
+        try:
+            made = task(folder, str(socket), token)
+            (folder / "task.json").write_bytes(msgspec.json.encode(made))
+        except (WeftError, OSError) as error:
+            self._events.ended(key, part, PartEnd(FAILED, _error(error)))
+            return
+        gate = PartGate(
+            socket,
+            token,
+            on_prepared=lambda: self._events.prepared(key, part),
+            on_send=lambda name, to, data: self._hub.send(key, part, name, to, data),
+        )
+        process = _Process(gate)
+        with self._lock:
+            self._processes[key, part] = process
+        self._hub.open(key, part, gate)
+        graph = LogicalGraph(f"{key.job}-{key.component}", frontend=FRONTEND)
+        body = Program(self._body(key, part, folder, process), style=Style.TASK)
+        graph.add_vertex(Vertex(id=key.component, program=body, resources=(Resources(cpu=0),)))
+        process.run = self._session.submit(graph)
+
+    def go(self, key: AttemptKey, part: Party) -> None:
+        """Let a prepared process begin its work."""
+        with self._lock:
+            process = self._processes.get((key, part))
+        if process is not None:
+            process.gate.go()
+
+    def stop(self, key: AttemptKey, part: Party, reason: str) -> None:
+        """Stop a process."""
+        with self._lock:
+            process = self._processes.get((key, part))
+        if process is not None:
+            process.reason = reason
+            process.gate.stop(reason)
+            if process.run is not None:
+                process.run.cancel(reason)
+
+    def alive(self) -> list[tuple[AttemptKey, Party]]:
+        """Return the attempts whose processes have not ended."""
+        with self._lock:
+            return list(self._processes)
+
+    # ------------------------------------------------------------------------------------------------------ inside
+
+    def _body(self, key: AttemptKey, part: Party, folder: Path, process: _Process) -> Callable[..., None]:
+        def body(ctx: TaskContext, _inputs: object) -> None:
+            end = PartEnd(FAILED, {"code": "WEFT900", "message": "the part has a fault"})
+            try:
+                end = self._run(ctx, key, part, folder, process)
+            except WeftError as error:
+                end = PartEnd(CANCELED if process.reason else FAILED, _error(error))
+            finally:
+                process.gate.close()
+                with self._lock:
+                    self._processes.pop((key, part), None)
+                self._write_traffic(key, part, folder)
+                if end.status == SUCCESS:
+                    self._folders.succeeded(key, part)
+                self._events.ended(key, part, end)
+
+        return body
+
+    def _run(self, ctx: TaskContext, key: AttemptKey, part: Party, folder: Path, process: _Process) -> PartEnd:
+        spec = CommandSpec(
+            argv=[sys.executable, "-m", _MODULE, str(folder)],
+            env=_environment(),
+            cwd=folder,
+            log=folder / "log",
+            record=folder / "process",
+            name=key.component,
+        )
+        result = run_guarded(
+            spec, on_started=lambda pid, _: self._events.started(key, part, pid), on_cancel=ctx.on_cancel
+        )
+        if process.reason:
+            return PartEnd(CANCELED, {"code": "WEFT502", "message": process.reason})
+        found: dict[str, Any] = {}
+        with suppress(OSError, ValueError):
+            found = json.loads((folder / "result.json").read_text())
+        if result.ok and found.get("status") == SUCCESS:
+            return PartEnd(SUCCESS)
+        if isinstance(found.get("error"), dict):
+            return PartEnd(FAILED, found["error"])
+        tail = " / ".join(last_lines(folder / "log", count=_TAIL))
+        how = f"exit code {result.exit_code}" if result.signal is None else f"signal {result.signal}"
+        return PartEnd(FAILED, {"code": "WEFT501", "message": f"its process ended with {how}: {tail}"})
+
+    def _write_traffic(self, key: AttemptKey, part: Party, folder: Path) -> None:
+        found = {str(other): msgspec.to_builtins(one) for other, one in self._hub.traffic(key, part).items()}
+        with suppress(OSError):
+            (folder / "traffic.json").write_text(json.dumps(found))
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of a part: what programs need, and none of the variables of this server."""
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    return kept | {"PYTHONPATH": os.pathsep.join(one for one in sys.path if one), "PYTHONUNBUFFERED": "1"}
+
+
+def _error(error: BaseException) -> dict[str, Any]:
+    if isinstance(error, WeftError):
+        return {"code": error.code, "message": error.message, "hint": error.hint}
+    return {"code": "WEFT900", "message": f"{type(error).__name__}: {error}"}

@@ -1,0 +1,180 @@
+"""What the components of jobs have made at this party: metrics, summaries, models and tables, read from their folders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from weft.frontends.federated.components.tables import read_frame
+from weft.frontends.federated.schema import FederatedJob, Party
+from weft.model.errors import NotFoundError
+from weft.parties.http.ports import JobPart, MetricSeries, OutputModel, OutputTable
+from weft.parties.part_folders import PartFolders
+
+_METRICS: Final = "metrics.jsonl"
+_MOST_METRICS: Final = 64 << 20
+
+
+class SiteTracking:
+    """Reads the folders of parts. `read_job` returns a job, `find_part` the role and the party that a client means."""
+
+    def __init__(
+        self, folders: PartFolders, read_job: Callable[[str], FederatedJob], find_part: Callable[[JobPart], Party]
+    ) -> None:
+        self._folders, self._read_job, self._find_part = folders, read_job, find_part
+
+    # ---------------------------------------------------------------------------------------------------- metrics
+
+    def metric_names(self, part: JobPart) -> Mapping[str, Sequence[str]]:
+        """See `PartyTracking.metric_names`."""
+        found: dict[str, list[str]] = {}
+        for series in self.metrics(part):
+            found.setdefault(series.namespace, []).append(series.name)
+        return found
+
+    def metrics(self, part: JobPart) -> Sequence[MetricSeries]:
+        """See `PartyTracking.metrics`: of a metric that was kept several times, the last value."""
+        folder = self._latest(part)
+        if folder is None:
+            return []
+        found: dict[tuple[str, str], MetricSeries] = {}
+        for line in read_lines(folder / _METRICS):
+            namespace, name = str(line.get("namespace", "")), str(line.get("name", ""))
+            points = line.get("points")
+            if points is None:
+                points = [[name, line.get("value")]]
+            about = {"name": name, "metric_type": line.get("kind", "")}
+            found[namespace, name] = MetricSeries(
+                namespace=namespace, name=name, points=[(one[0], one[1]) for one in points], about=about
+            )
+        return list(found.values())
+
+    def metric(self, part: JobPart, namespace: str, name: str) -> MetricSeries | None:
+        """See `PartyTracking.metric`."""
+        return next((one for one in self.metrics(part) if (one.namespace, one.name) == (namespace, name)), None)
+
+    def delete_metrics(self, job_id: str, date: str) -> int:
+        """See `PartyTracking.delete_metrics`."""
+        root = self._folders.job(job_id) if job_id else self._folders.root
+        count = 0
+        for file in root.rglob(_METRICS):
+            day = datetime.fromtimestamp(file.stat().st_mtime, UTC).strftime("%Y%m%d")
+            if not date or day == date:
+                count += sum(1 for _ in read_lines(file))
+                file.unlink()
+        return count
+
+    def figures(self, job: str, part: Party, component: str) -> dict[str, float]:
+        """Return the single figures of a component at a part, by namespace and name."""
+        found: dict[str, float] = {}
+        for series in self.metrics(JobPart(job, part.role, part.id, component)):
+            if len(series.points) == 1 and isinstance(series.points[0][1], (int, float)):
+                found[f"{series.namespace} {series.name}".strip()] = float(series.points[0][1])
+        return found
+
+    # ----------------------------------------------------------------------------------------- parameters, models
+
+    def parameters(self, part: JobPart) -> Mapping[str, Any]:
+        """See `PartyTracking.parameters`."""
+        job, here = self._read_job(part.job_id), self._find_part(part)
+        component = job.dsl.components.get(part.component)
+        if component is None:
+            raise NotFoundError(f"job {part.job_id} has no component {part.component!r}")
+        plan = next((one for one in job.parts if (one.role, one.id) == here), None)
+        own = {} if plan is None else dict(plan.components[part.component].parameters)
+        return {"module": component.module, "ComponentParam": own}
+
+    def output_model(self, part: JobPart) -> OutputModel | None:
+        """See `PartyTracking.output_model`."""
+        folder = self._latest(part)
+        if folder is None or not (folder / "model.json").is_file():
+            return None
+        model = json.loads((folder / "model.json").read_text())
+        module = self.parameters(part)["module"]
+        return OutputModel(parameters=model if isinstance(model, dict) else {"model": model}, about={"module": module})
+
+    def summary(self, part: JobPart) -> Mapping[str, Any]:
+        """See `PartyTracking.summary`."""
+        folder = self._latest(part)
+        if folder is None:
+            return {}
+        with suppress(OSError, ValueError):
+            found = json.loads((folder / "summary.json").read_text())
+            return found if isinstance(found, dict) else {}
+        return {}
+
+    # ------------------------------------------------------------------------------------------------------ tables
+
+    def output_tables(self, part: JobPart) -> Sequence[OutputTable]:
+        """See `PartyTracking.output_tables`."""
+        job = self._read_job(part.job_id)
+        names = [part.component] if part.component else list(job.dsl.order)
+        found: list[OutputTable] = []
+        for component in names:
+            listed = job.dsl.components[component].outputs.get("data", ()) if component in job.dsl.components else ()
+            for at, name in enumerate(listed):
+                file = self._output(part, component, at)
+                if file is None:
+                    continue
+                frame = read_frame(file)
+                found.append(
+                    OutputTable(
+                        name=name,
+                        table_name=f"{component}.{name}",
+                        namespace=part.job_id,
+                        header=("sid", *frame.columns),
+                        count=len(frame),
+                    )
+                )
+        return found
+
+    def output_rows(self, part: JobPart, name: str, limit: int) -> Iterator[Sequence[Any]]:
+        """See `PartyTracking.output_rows`."""
+        job = self._read_job(part.job_id)
+        listed = list(job.dsl.components[part.component].outputs.get("data", ()))
+        file = self._output(part, part.component, listed.index(name)) if name in listed else None
+        if file is None:
+            return
+        frame = read_frame(file)
+        columns = [frame.ids, *frame.columns.values()]
+        for at in range(len(frame) if limit < 0 else min(limit, len(frame))):
+            yield [one[at].item() if hasattr(one[at], "item") else one[at] for one in columns]
+
+    def components(self, job_id: str) -> Sequence[str]:
+        """See `PartyTracking.components`."""
+        return list(self._read_job(job_id).dsl.order)
+
+    def job_view(self, part: JobPart) -> Mapping[str, Any]:
+        """See `PartyTracking.job_view`."""
+        job, here = self._read_job(part.job_id), self._find_part(part)
+        return {
+            "partner": {role: list(ids) for role, ids in job.conf.roles.items()},
+            "role": here.role,
+            "party_id": here.id,
+            "model_summary": {name: dict(self.summary(JobPart(part.job_id, *here, name))) for name in job.dsl.order},
+        }
+
+    # ------------------------------------------------------------------------------------------------------ inside
+
+    def _latest(self, part: JobPart) -> Path | None:
+        return self._folders.latest(part.job_id, self._find_part(part), part.component)
+
+    def _output(self, part: JobPart, component: str, at: int) -> Path | None:
+        with suppress(NotFoundError):
+            file = self._folders.current(part.job_id, self._find_part(part), component) / f"data_{at}.arrow"
+            return file if file.is_file() else None
+        return None
+
+
+def read_lines(file: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a file of JSON lines; a torn last line is left out."""
+    with suppress(OSError), file.open("rb") as source:
+        for line in source.read(_MOST_METRICS).splitlines():
+            with suppress(ValueError):
+                found = json.loads(line)
+                if isinstance(found, dict):
+                    yield found
