@@ -12,13 +12,11 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from weft.frontends.federated.compiler import FRONTEND
-from weft.frontends.federated.components.process import PartTask
 from weft.frontends.federated.components.sockets import PartGate
 from weft.graph.logical import LogicalGraph, Vertex
 from weft.model.errors import WeftError
@@ -27,6 +25,9 @@ from weft.model.resources import Resources
 from weft.operators.call import CommandSpec, last_lines, run_guarded
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from weft.frontends.federated.components.process import PartTask
     from weft.frontends.federated.schema import Party
     from weft.graph.task import TaskContext
     from weft.parties.part_folders import PartFolders

@@ -1,4 +1,4 @@
-"""What the components of jobs have made at this party: metrics, summaries, models and tables, read from their folders."""
+"""What the components of jobs have made at this party, read from the folders of their parts."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from weft.frontends.federated.components.tables import read_frame
-from weft.frontends.federated.schema import FederatedJob, Party
 from weft.model.errors import NotFoundError
 from weft.parties.http.ports import JobPart, MetricSeries, OutputModel, OutputTable
-from weft.parties.part_folders import PartFolders
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from weft.frontends.federated.schema import FederatedJob, Party
+    from weft.parties.part_folders import PartFolders
 
 _METRICS: Final = "metrics.jsonl"
 _MOST_METRICS: Final = 64 << 20

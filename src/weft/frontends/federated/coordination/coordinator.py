@@ -1,0 +1,507 @@
+"""The half of the initiator: from reports of parts and wishes of users to wishes for parts.
+
+`coordinate` is a pure function. It starts a job in three steps: all parts accept it, all reserve their cores (all or
+none), and its components run. A component starts in two: all its parts prepare, then all may go. It ends when all its
+parts have ended in the same attempt; the first failure is its cause, and stops the other parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from weft.frontends.federated.coordination.records import (
+    ENDED_STATUSES,
+    JobPhase,
+    Observed,
+    Order,
+    PartFailure,
+    PartPhase,
+    PartStatus,
+    Report,
+    Want,
+    Wish,
+    is_newer,
+)
+from weft.frontends.federated.schema import Party  # noqa: TC001 - fields of records are read at run time
+
+SUCCESS, FAILED, CANCELED, TIMEOUT, LOST = "success", "failed", "canceled", "timeout", "lost"
+WAITING, RUNNING = "waiting", "running"
+PREPARE_S: Final = 120.0
+"""The seconds that parts have to prepare a component."""
+RESERVE_S: Final = 30.0
+"""The seconds after which a job gives its cores back if another part still waits for its own."""
+PULL_S: Final = 15.0
+"""The seconds after which a wish is sent again, to learn the present report."""
+_SLOWEST_PULL_S: Final = 60.0
+_LONGEST_PAUSE_S: Final = 60.0
+
+
+class Attempt(Struct, frozen=True):
+    """The present attempt of a component. `want` is what its parts are to do, `since` when that began."""
+
+    number: int
+    want: Want
+    since: float
+    reason: str = ""
+    failure: PartFailure | None = None
+    ended: str = ""
+
+
+class Coordination(Struct, frozen=True, kw_only=True):
+    """The state of a job at its initiator.
+
+    `runs_at` has the parts of each component, `cores` the number of cores of each part by its name. `fail_after` is the
+    seconds that a party may be unreachable (0: any time), `timeout` those from its start that the job may take (0:
+    any). `wishes` are the present documents, `reports` the newest known ones, by the name of the part. `statuses` are
+    those of components in FATE's words.
+    """
+
+    job: str
+    initiator: Party
+    digest: str
+    runs_at: Mapping[str, Sequence[Party]]
+    parts: Sequence[Party]
+    cores: Mapping[str, int]
+    fail_after: float = 0.0
+    timeout: float = 0.0
+    epoch: int = 1
+    phase: JobPhase = JobPhase.CREATE
+    status: str = WAITING
+    cause: PartFailure | None = None
+    since: float = 0.0
+    started: float | None = None
+    again_at: float = 0.0
+    tries: int = 0
+    pulls: int = 0
+    pull_at: float = 0.0
+    attempts: Mapping[str, Attempt] = field(default_factory=dict)
+    statuses: Mapping[str, str] = field(default_factory=dict)
+    wishes: Mapping[str, Wish] = field(default_factory=dict)
+    reports: Mapping[str, Report] = field(default_factory=dict)
+    unreachable: Mapping[str, float] = field(default_factory=dict)
+    settled: bool = False
+
+
+# -------------------------------------------------------------------------------------------------------------- events
+
+
+class Submitted(Struct, frozen=True):
+    """The job is new, or goes on after a restart of the server."""
+
+
+class Begin(Struct, frozen=True):
+    """A component is to run: its next attempt begins, unless the present one still runs."""
+
+    component: str
+
+
+class Halt(Struct, frozen=True):
+    """A component is to stop."""
+
+    component: str
+    reason: str
+
+
+class ReportReceived(Struct, frozen=True):
+    """A report has come."""
+
+    report: Report
+
+
+class Unreachable(Struct, frozen=True):
+    """A party does not answer."""
+
+    party: str
+
+
+class Reachable(Struct, frozen=True):
+    """A party answers again."""
+
+    party: str
+
+
+class Finish(Struct, frozen=True):
+    """The job ends: all its components have, or it was stopped."""
+
+    status: str
+    reason: str = ""
+
+
+class Rerun(Struct, frozen=True):
+    """An ended job begins its next epoch; `keep` are the statuses of components that do not run again."""
+
+    keep: Mapping[str, str]
+
+
+class Tick(Struct, frozen=True):
+    """Time has passed."""
+
+
+CoordinationEvent = Submitted | Begin | Halt | ReportReceived | Unreachable | Reachable | Finish | Rerun | Tick
+
+
+# ------------------------------------------------------------------------------------------------------------- effects
+
+
+class SendWish(Struct, frozen=True):
+    """Send the present wish to a part."""
+
+    part: Party
+
+
+class WakeAt(Struct, frozen=True):
+    """Tick at a time."""
+
+    at: float
+
+
+class JobReady(Struct, frozen=True):
+    """All parts hold their cores: components may begin."""
+
+
+class ComponentEnded(Struct, frozen=True):
+    """The present attempt of a component has ended at all its parts."""
+
+    component: str
+    status: str
+    failure: PartFailure | None
+
+
+class JobEnded(Struct, frozen=True):
+    """The status of the job is final; parts may still have to hear of it."""
+
+    status: str
+    cause: PartFailure | None
+
+
+class JobSettled(Struct, frozen=True):
+    """All parts have ended, and the job needs no more."""
+
+
+CoordinationEffect = SendWish | WakeAt | JobReady | ComponentEnded | JobEnded | JobSettled
+
+
+# ---------------------------------------------------------------------------------------------------------------- step
+
+
+def coordinate(
+    state: Coordination, event: CoordinationEvent, now: float
+) -> tuple[Coordination, list[CoordinationEffect]]:
+    """Return the next state and the effects of an event at a time in seconds since 1970."""
+    effects: list[CoordinationEffect] = []
+    changed = _taken(state, event, now)
+    for _ in range(8):  # a step may follow from the one before, such as reserve after create
+        moved = _moved(changed, now, effects)
+        if moved is changed:
+            break
+        changed = moved
+    if changed.phase is JobPhase.END and state.phase is not JobPhase.END:
+        effects += [
+            ComponentEnded(name, CANCELED, changed.cause) for name, one in state.attempts.items() if not one.ended
+        ]
+        effects.append(JobEnded(changed.status, changed.cause))
+    changed = _with_wishes(changed, effects)
+    if isinstance(event, (Submitted, Tick)) and not changed.settled:
+        changed = _pulled(changed, now, effects, always=isinstance(event, Submitted))
+    if not changed.settled:
+        effects.append(WakeAt(_next_time(changed, now)))
+    return changed, effects
+
+
+def _taken(state: Coordination, event: CoordinationEvent, now: float) -> Coordination:
+    match event:
+        case ReportReceived(report):
+            if report.part not in state.parts or report.job != state.job or report.epoch > state.epoch:
+                return state
+            if not is_newer(report, state.reports.get(str(report.part))):
+                return state
+            return replace(state, reports={**state.reports, str(report.part): report}, pulls=0, pull_at=now + PULL_S)
+        case Begin(component):
+            return _begun(state, component, now)
+        case Halt(component, reason):
+            attempt = state.attempts.get(component)
+            if attempt is None or attempt.ended:
+                return state
+            return _with_attempt(state, component, _stopped(attempt, reason, None, now))
+        case Unreachable(party):
+            return replace(state, unreachable={party: now, **state.unreachable})
+        case Reachable(party):
+            left = {one: since for one, since in state.unreachable.items() if one != party}
+            return replace(state, unreachable=left, pulls=0, pull_at=now)
+        case Finish(status, reason):
+            return _finished(state, status, PartFailure(reason, state.initiator.id) if reason else None, now)
+        case Rerun(keep):
+            return _rerun(state, keep, now)
+        case Submitted():
+            return state if state.since else replace(state, since=now)
+        case _:
+            return state
+
+
+def _begun(state: Coordination, component: str, now: float) -> Coordination:
+    attempt = state.attempts.get(component)
+    if state.phase is not JobPhase.RUN or (attempt is not None and not attempt.ended):
+        return state
+    number = 0 if attempt is None else attempt.number + 1
+    begun = _with_attempt(state, component, Attempt(number, Want.PREPARE, now))
+    return replace(begun, statuses={**begun.statuses, component: RUNNING})
+
+
+def _rerun(state: Coordination, keep: Mapping[str, str], now: float) -> Coordination:
+    if state.phase is not JobPhase.END:
+        return state
+    return replace(
+        state,
+        epoch=state.epoch + 1,
+        phase=JobPhase.CREATE,
+        status=WAITING,
+        cause=None,
+        since=now,
+        started=None,
+        again_at=0.0,
+        tries=0,
+        attempts={},
+        statuses=dict(keep),
+        settled=False,
+    )
+
+
+def _finished(state: Coordination, status: str, cause: PartFailure | None, now: float) -> Coordination:
+    """End the job, unless it has ended."""
+    if state.phase is JobPhase.END:
+        return state
+    first = next((one.failure for one in state.attempts.values() if one.failure is not None), None)
+    cause = None if status == SUCCESS else state.cause or first or cause
+    left = {name: CANCELED for name, one in state.attempts.items() if not one.ended}
+    return replace(
+        state,
+        phase=JobPhase.END,
+        status=status,
+        cause=cause,
+        since=now,
+        statuses={**state.statuses, **left},
+        attempts={name: replace(one, ended=one.ended or CANCELED) for name, one in state.attempts.items()},
+    )
+
+
+# ------------------------------------------------------------------------------------------------ what follows from it
+
+
+def _moved(state: Coordination, now: float, effects: list[CoordinationEffect]) -> Coordination:
+    """Return the state after what follows from the reports; the same object if nothing does."""
+    if state.settled:
+        return state
+    if state.phase is not JobPhase.END:
+        ended = _ended_early(state, now)
+        if ended is not None:
+            return ended
+    if state.phase in (JobPhase.CREATE, JobPhase.RESERVE):
+        return _starting(state, now, effects)
+    if state.phase is JobPhase.RUN:
+        for component, attempt in state.attempts.items():
+            if not attempt.ended:
+                moved = _component_moved(state, component, attempt, now, effects)
+                if moved is not state:
+                    return moved
+        return state
+    if all(_phase(state, part) is PartPhase.ENDED or _given_up(state, part, now) for part in state.parts):
+        effects.append(JobSettled())
+        return replace(state, settled=True)
+    return state
+
+
+def _ended_early(state: Coordination, now: float) -> Coordination | None:
+    """Return the ended job if a part has refused it, is away for too long, or its time is over."""
+    for part in state.parts:
+        report = state.reports.get(str(part))
+        if report is not None and report.epoch == state.epoch and report.phase is PartPhase.REFUSED:
+            return _finished(state, FAILED, PartFailure(f"{part} refused: {report.reason}", part.id), now)
+        if _given_up(state, part, now):
+            message = f"{part} did not answer for {state.fail_after:g} s"
+            return _finished(state, FAILED, PartFailure(message, part.id, "WEFT604"), now)
+    if state.timeout and state.started is not None and now >= state.started + state.timeout:
+        message = f"the job took longer than its timeout of {state.timeout:g} s"
+        return _finished(state, TIMEOUT, PartFailure(message, state.initiator.id), now)
+    return None
+
+
+def _starting(state: Coordination, now: float, effects: list[CoordinationEffect]) -> Coordination:
+    phases = [_phase(state, part) for part in state.parts]
+    if state.phase is JobPhase.CREATE:
+        free = all(phase is PartPhase.ACCEPTED for phase in phases)
+        return replace(state, phase=JobPhase.RESERVE, since=now) if free and now >= state.again_at else state
+    if all(phase is PartPhase.RESERVED for phase in phases):
+        effects.append(JobReady())
+        return replace(state, phase=JobPhase.RUN, status=RUNNING, since=now, started=now)
+    holds = any(phase is PartPhase.RESERVED for phase in phases)
+    if holds and len(phases) > 1 and now >= state.since + RESERVE_S:
+        tries = state.tries + 1
+        pause = min(2.0**tries, _LONGEST_PAUSE_S) * (0.5 + _share(f"{state.job}/{tries}"))
+        return replace(state, phase=JobPhase.CREATE, since=now, tries=tries, again_at=now + pause)
+    return state
+
+
+def _component_moved(
+    state: Coordination, component: str, attempt: Attempt, now: float, effects: list[CoordinationEffect]
+) -> Coordination:
+    parts = state.runs_at[component]
+    seen = {part: _observed(state, part, component, attempt.number) for part in parts}
+    if attempt.want is not Want.STOP:
+        bad = next(
+            ((part, one) for part, one in seen.items() if one and one.status in ENDED_STATUSES - {PartStatus.SUCCESS}),
+            None,
+        )
+        if bad is not None:
+            part, one = bad
+            failure = one.failure or PartFailure(f"{component} of {part} ended as {one.status.value}", part.id)
+            failure = failure if failure.party else replace(failure, party=part.id)
+            reason = f"stopped because {part} failed: {failure.message}"
+            lost = one.status is PartStatus.LOST
+            stopped = _stopped(attempt, reason, None if lost else failure, now)
+            return _with_attempt(state, component, replace(stopped, ended=""))
+        if all(one is not None and one.status is PartStatus.SUCCESS for one in seen.values()):
+            return _component_ended(state, component, attempt, SUCCESS, effects)
+        ready = (PartStatus.PREPARED, PartStatus.RUNNING, PartStatus.SUCCESS)
+        if attempt.want is Want.PREPARE and all(one is not None and one.status in ready for one in seen.values()):
+            return _with_attempt(state, component, replace(attempt, want=Want.GO, since=now))
+        if attempt.want is Want.PREPARE and now >= attempt.since + PREPARE_S and not state.unreachable:
+            slow = [part for part, one in seen.items() if one is None or one.status not in ready]
+            message = f"{', '.join(map(str, slow))} did not prepare {component} in {PREPARE_S:g} s"
+            return _with_attempt(state, component, _stopped(attempt, message, PartFailure(message, slow[0].id), now))
+        return state
+    if not all(one is not None and one.status in ENDED_STATUSES for one in seen.values()):
+        return state
+    failed = [one for one in seen.values() if one is not None]
+    status = FAILED if attempt.failure else CANCELED
+    if not attempt.failure and any(one.status is PartStatus.LOST for one in failed):
+        status = LOST
+    if any(one.status is PartStatus.TIMEOUT for one in failed):
+        status = TIMEOUT
+    return _component_ended(state, component, attempt, status, effects)
+
+
+def _component_ended(
+    state: Coordination, component: str, attempt: Attempt, status: str, effects: list[CoordinationEffect]
+) -> Coordination:
+    failure = attempt.failure
+    if failure is None and status not in (SUCCESS, LOST):
+        failure = PartFailure(attempt.reason or status)
+    effects.append(ComponentEnded(component, status, failure))
+    ended = _with_attempt(state, component, replace(attempt, ended=status))
+    shown = FAILED if status == LOST else status
+    return replace(ended, statuses={**ended.statuses, component: shown})
+
+
+def _stopped(attempt: Attempt, reason: str, failure: PartFailure | None, now: float) -> Attempt:
+    if attempt.want is Want.STOP:
+        return attempt
+    return replace(attempt, want=Want.STOP, since=now, reason=reason, failure=failure)
+
+
+def _with_attempt(state: Coordination, component: str, attempt: Attempt) -> Coordination:
+    return replace(state, attempts={**state.attempts, component: attempt})
+
+
+def _phase(state: Coordination, part: Party) -> PartPhase | None:
+    """Return how far a part is with the present wish."""
+    report, wish = state.reports.get(str(part)), state.wishes.get(str(part))
+    if report is None or wish is None or report.epoch != state.epoch or report.wish_version < wish.version:
+        return None
+    return report.phase if wish.phase is state.phase else None
+
+
+def _observed(state: Coordination, part: Party, component: str, attempt: int) -> Observed | None:
+    report = state.reports.get(str(part))
+    if report is None or report.epoch != state.epoch:
+        return None
+    found = report.components.get(component)
+    return found if found is not None and found.attempt == attempt else None
+
+
+def _given_up(state: Coordination, part: Party, now: float) -> bool:
+    since = state.unreachable.get(part.id)
+    return bool(state.fail_after) and since is not None and now >= since + state.fail_after
+
+
+# -------------------------------------------------------------------------------------------------------------- wishes
+
+
+def _with_wishes(state: Coordination, effects: list[CoordinationEffect]) -> Coordination:
+    """Return the state with the wishes that follow from it, and send those that have changed."""
+    wishes = dict(state.wishes)
+    for part in state.parts:
+        old = wishes.get(str(part))
+        wish = _wish(state, part, 0 if old is None else old.version)
+        if wish != old:
+            wishes[str(part)] = replace(wish, version=wish.version + 1)
+            effects.append(SendWish(part))
+    return replace(state, wishes=wishes) if wishes != state.wishes else state
+
+
+def _wish(state: Coordination, part: Party, version: int) -> Wish:
+    orders = {
+        name: Order(one.number, one.want, one.reason)
+        for name, one in state.attempts.items()
+        if part in state.runs_at[name] and not (one.ended and one.ended != SUCCESS and state.phase is JobPhase.END)
+    }
+    return Wish(
+        job=state.job,
+        part=part,
+        initiator=state.initiator,
+        digest=state.digest,
+        cores=state.cores[str(part)],
+        epoch=state.epoch,
+        version=version,
+        phase=state.phase,
+        components=orders if state.phase is JobPhase.RUN else {},
+        job_status=state.status,
+        statuses=state.statuses,
+        cause=state.cause,
+    )
+
+
+def _pulled(state: Coordination, now: float, effects: list[CoordinationEffect], *, always: bool) -> Coordination:
+    """Send wishes again if it is time, so that a report that was lost comes with the answer."""
+    if not always and now < state.pull_at:
+        return state
+    sent = {one.part for one in effects if isinstance(one, SendWish)}
+    effects += [SendWish(part) for part in state.parts if part not in sent]
+    pulls = state.pulls + 1
+    return replace(state, pulls=pulls, pull_at=now + min(PULL_S * 2 ** min(pulls - 1, 4), _SLOWEST_PULL_S))
+
+
+def _next_time(state: Coordination, now: float) -> float:
+    """Return when time alone may change something."""
+    times = list(_times(state, now))
+    return max(now, min(times))
+
+
+def _times(state: Coordination, now: float) -> Iterator[float]:
+    yield max(state.pull_at, now)
+    if state.phase is JobPhase.CREATE and state.again_at > now:
+        yield state.again_at
+    if state.phase is JobPhase.RESERVE and state.since + RESERVE_S > now:
+        yield state.since + RESERVE_S
+    if state.timeout and state.started is not None and state.phase is JobPhase.RUN:
+        yield state.started + state.timeout
+    if state.fail_after:
+        yield from (since + state.fail_after for since in state.unreachable.values() if since + state.fail_after > now)
+    for one in state.attempts.values():
+        if not one.ended and one.want is Want.PREPARE and one.since + PREPARE_S > now:
+            yield one.since + PREPARE_S
+
+
+def _share(text: str) -> float:
+    """Return a number from 0 to 1 that follows from a text, so that two jobs do not wait alike."""
+    return int.from_bytes(sha256(text.encode()).digest()[:4], "big") / 2**32
+
+
+def read_coordination(data: bytes | str) -> Coordination:
+    """Return a state of JSON."""
+    return msgspec.json.decode(data, type=Coordination)

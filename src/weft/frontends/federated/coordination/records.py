@@ -1,0 +1,147 @@
+"""The documents of a federated job: the wish of its initiator for each part, and the report of each part.
+
+A document is the whole state of its subject. `epoch` counts the generations of a job, `version` the changes of a
+document. Source of the rules: docs/decisions/048.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct, field
+
+from weft.frontends.federated.schema import Party  # noqa: TC001 - fields of records are read at run time
+from weft.model.errors import PartyMessageError
+
+
+class JobPhase(Enum):
+    """What the initiator wants of a part as a whole."""
+
+    CREATE = "create"
+    """Accept the job, and hold no cores."""
+    RESERVE = "reserve"
+    """Hold the cores of the job."""
+    RUN = "run"
+    """Run components."""
+    END = "end"
+    """Stop everything, and give the cores back."""
+
+
+class PartPhase(Enum):
+    """How far a part is."""
+
+    AWAITING = "awaiting_approval"
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    QUEUED = "queued"
+    RESERVED = "reserved"
+    ENDED = "ended"
+
+
+class Want(Enum):
+    """What the initiator wants of a component at a part."""
+
+    PREPARE = "prepare"
+    GO = "go"
+    STOP = "stop"
+
+
+class PartStatus(Enum):
+    """The status of an attempt of a component at a part."""
+
+    STARTING = "starting"
+    PREPARED = "prepared"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    SUCCESS = "success"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    TIMEOUT = "timeout"
+    LOST = "lost"
+
+
+ENDED_STATUSES = frozenset(
+    {PartStatus.SUCCESS, PartStatus.FAILED, PartStatus.CANCELED, PartStatus.TIMEOUT, PartStatus.LOST}
+)
+
+
+class PartFailure(Struct, frozen=True):
+    """Why something failed, and at which party."""
+
+    message: str
+    party: str = ""
+    code: str = ""
+    hint: str = ""
+
+
+class Order(Struct, frozen=True):
+    """What is wanted of an attempt of a component."""
+
+    attempt: int
+    want: Want
+    reason: str = ""
+
+
+class Wish(Struct, frozen=True, kw_only=True):
+    """What the initiator wants of a part. `job_status` and `statuses` tell the part how the job as a whole gets on."""
+
+    job: str
+    part: Party
+    initiator: Party
+    digest: str
+    cores: int
+    epoch: int
+    version: int
+    phase: JobPhase
+    components: Mapping[str, Order] = field(default_factory=dict)
+    job_status: str = "waiting"
+    statuses: Mapping[str, str] = field(default_factory=dict)
+    cause: PartFailure | None = None
+
+
+class Observed(Struct, frozen=True):
+    """An attempt of a component at a part. Times are in seconds since 1970, by the clock of the party."""
+
+    attempt: int
+    status: PartStatus
+    failure: PartFailure | None = None
+    started: float | None = None
+    ended: float | None = None
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """What a part observes. `wish_version` is that of the latest wish of this epoch that it follows."""
+
+    job: str
+    part: Party
+    epoch: int
+    version: int
+    wish_version: int
+    phase: PartPhase
+    reason: str = ""
+    components: Mapping[str, Observed] = field(default_factory=dict)
+
+
+Document = TypeVar("Document", Wish, Report)
+_encoder = msgspec.json.Encoder()
+
+
+def write_document(document: Wish | Report) -> bytes:
+    """Return a document as JSON."""
+    return _encoder.encode(document)
+
+
+def read_document(data: bytes | str, of: type[Document]) -> Document:
+    """Return a document of JSON. PartyMessageError: it is none."""
+    try:
+        return msgspec.json.decode(data, type=of)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise PartyMessageError(f"a document of a job is malformed: {error}") from None
+
+
+def is_newer(document: Wish | Report, than: Wish | Report | None) -> bool:
+    """Whether a document replaces another one about the same part."""
+    return than is None or (document.epoch, document.version) > (than.epoch, than.version)
