@@ -136,6 +136,26 @@ def read_certificate(pem: bytes) -> CertificateFacts:
     )
 
 
+def check_profile(pem: bytes, id: str) -> None:
+    """Require that a certificate is made as `make_certificate` does it. PartyIdentityError: it is not.
+
+    TLS takes all certificates of peers together as roots; one that it could not read would keep out all parties.
+    """
+    certificate = x509.load_pem_x509_certificate(pem)
+    key = certificate.public_key()
+    try:
+        certificate.verify_directly_issued_by(certificate)
+        own = isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1)
+    except (InvalidSignature, ValueError, TypeError):
+        own = False
+    if not own or certificate.public_bytes(serialization.Encoding.PEM) != pem:
+        raise PartyIdentityError(
+            f"the certificate of party {id} is not a self-signed one of a P-256 key",
+            party=id,
+            hint=f"Party {id} must use the certificate that `weft party init` makes.",
+        )
+
+
 def check_certificate(pem: bytes, id: str, now: float) -> CertificateFacts:
     """Require that a certificate is one of this party and valid now. PartyIdentityError: it is not."""
     facts = read_certificate(pem)

@@ -19,7 +19,14 @@ from msgspec import Struct
 from msgspec.structs import replace as changed
 
 from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, PartyIdentityError, UsageError
-from weft.parties.identity import Signer, check_certificate, is_signed, make_certificate, read_certificate
+from weft.parties.identity import (
+    Signer,
+    check_certificate,
+    check_profile,
+    is_signed,
+    make_certificate,
+    read_certificate,
+)
 from weft.parties.peers import Peer, Peers
 from weft.parties.site import check_party_id, read_file, write_file
 
@@ -118,6 +125,7 @@ def read_invitation(text: str, now: float) -> Invitation:
         ) from None
     id = invitation.id
     facts = check_certificate(invitation.certificate.encode(), id, now)
+    check_profile(invitation.certificate.encode(), id)
     signed = is_signed(invitation.signed_bytes(), invitation.signature, invitation.signing_key)
     if not signed or facts.signing_keys != (invitation.signing_key.hex(),):
         raise PartyIdentityError(
