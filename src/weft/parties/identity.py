@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -30,6 +30,7 @@ KEY_URN: Final = "urn:party-signing-key:"
 TLS_NAME: Final = "weft-party"
 """A name in each certificate, which clients ask for: they pin certificates, and the names of hosts may change."""
 _YEARS: Final = 5
+_UNREADABLE: Final = (x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType)
 _SKEW: Final = timedelta(days=1)
 """A new certificate is valid since yesterday, for partners whose clocks are behind."""
 
@@ -63,17 +64,25 @@ def make_identity(id: str, host: str, now: float) -> NewIdentity:
 
 
 def make_certificate(
-    id: str, host: str, now: float, signing_key: bytes, *, uri: str = "", days: float = 365 * _YEARS
+    id: str,
+    host: str,
+    now: float,
+    signing_key: bytes,
+    *,
+    uri: str = "",
+    common_name: str = "",
+    days: float = 365 * _YEARS,
 ) -> tuple[bytes, bytes]:
-    """Return a new private key and a certificate that it signs, as PEM; `uri` is by default that of the party.
+    """Return a new private key and a certificate that it signs, as PEM.
 
-    `signing_key` is the public one of the party; b"" for none.
+    `signing_key` is the public one of the party; b"" for none. `uri` is by default that of the party, and
+    `common_name` a new unique one.
     """
     uris = [uri or URN + id, *([KEY_URN + signing_key.hex()] if signing_key else [])]
     key = ec.generate_private_key(ec.SECP256R1())
     # TLS looks for a root by this name alone, and takes the first one of several: so no two may have the same.
-    unique = f"party {id[:16]} {secrets.token_hex(16)}"
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, unique)])
+    common_name = common_name or f"party {id[:16]} {secrets.token_hex(16)}"
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     start = datetime.fromtimestamp(now, UTC)
     usage = x509.KeyUsage(
         digital_signature=True, content_commitment=False, key_encipherment=False, data_encipherment=False,
@@ -123,7 +132,7 @@ def read_certificate(pem: bytes) -> CertificateFacts:
             raise ValueError(f"there are {len(found)} certificates")
         (certificate,) = found
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
+    except (ValueError, UnsupportedAlgorithm, *_UNREADABLE) as error:
         raise PartyIdentityError(f"a certificate of a party cannot be read: {error}") from None
     uris = names.get_values_for_type(x509.UniformResourceIdentifier)
     return CertificateFacts(
@@ -142,11 +151,11 @@ def check_profile(pem: bytes, id: str) -> None:
     TLS takes all certificates of peers together as roots; one that it could not read would keep out all parties.
     """
     certificate = x509.load_pem_x509_certificate(pem)
-    key = certificate.public_key()
     try:
+        key = certificate.public_key()
         certificate.verify_directly_issued_by(certificate)
         own = isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1)
-    except (InvalidSignature, ValueError, TypeError):
+    except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):
         own = False
     if not own or certificate.public_bytes(serialization.Encoding.PEM) != pem:
         raise PartyIdentityError(
