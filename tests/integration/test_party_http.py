@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import itertools
 import json
 import tarfile
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,11 @@ pytest.importorskip("fastapi")
 
 import httpx
 
-from tests.party_ports import party_ports
-from weft.model.errors import ForbiddenError
+from tests.party_ports import BEGAN, FixedClock, party_ports
+from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, UsageError
 from weft.parties.http.app import HttpSettings, check_host, make_app
 from weft.parties.http.calls import MOST_BODY, MOST_DEPTH
+from weft.parties.http.keys import ClientKey, SignedRequests, add_key, read_keys, remove_key, signed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -471,6 +473,100 @@ def test_forms_are_read_as_json_is(party):
 )
 def test_pages_of_others_are_refused(party, headers, code):
     assert party.post("job/query", {}, headers=headers)["retcode"] == code
+
+
+class Signer:
+    """Signs requests as the client does."""
+
+    def __init__(self, key: ClientKey) -> None:
+        self.key, self.nonces = key, itertools.count()
+
+    def headers(self, path: str, body: bytes = b"", form: dict[str, str] | None = None, **other: str) -> dict[str, str]:
+        stamp, nonce = other.get("stamp", str(int(BEGAN * 1000))), other.get("nonce", str(next(self.nonces)))
+        signature = signed(self.key.secret_key, stamp, nonce, self.key.app_key, path, body, form or {})
+        return {"TIMESTAMP": stamp, "NONCE": nonce, "APP_KEY": self.key.app_key, "SIGNATURE": signature}
+
+
+@pytest.fixture
+def key(tmp_path):
+    return add_key(tmp_path, "ada")
+
+
+@pytest.fixture
+def locked(tmp_path, key):
+    check = SignedRequests(read_keys(tmp_path), FixedClock())
+    found = Party(tmp_path, HttpSettings(check=check))
+    yield found
+    found.ports.tables.close()
+
+
+def test_a_signed_request_is_taken_once(locked, key):
+    path, body = "/v1/job/submit", json.dumps({"job_dsl": DSL, "job_runtime_conf": CONF}).encode()
+    headers = Signer(key).headers(path, body) | {"content-type": "application/json", "host": "party.example"}
+    job_id = locked.http.post(path, content=body, headers=headers).json()["jobId"]
+    assert locked.ports.jobs.rows[job_id].user == "ada"
+    again = locked.http.post(path, content=body, headers=headers).json()
+    assert (again["retcode"], "not signed" in again["retmsg"]) == (109, True)
+    assert len(locked.ports.jobs.rows) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"path": "/v1/job/stop"},
+        {"body": b'{"job_id": "2"}'},
+        {"stamp": str(int(BEGAN * 1000) - 61_000)},
+        {"stamp": str(int(BEGAN * 1000) + 62_000)},
+        {"stamp": "now"},
+        {"nonce": "n" * 129},
+        {"nonce": ""},
+    ],
+    ids=["path", "body", "old", "future", "no time", "long nonce", "no nonce"],
+)
+def test_a_signature_covers_path_body_and_time(locked, key, change):
+    given = {"path": "/v1/job/query", "body": b'{"job_id": "1"}'} | change
+    headers = Signer(key).headers(**given) | {"content-type": "application/json"}
+    assert locked.http.post("/v1/job/query", content=b'{"job_id": "1"}', headers=headers).json()["retcode"] == 109
+
+
+def test_unsigned_requests_and_unknown_keys_get_the_same_answer(locked, key):
+    other = Signer(ClientKey(app_key="other", secret_key="s" * 20)).headers("/v1/job/query", b"")
+    wrong = Signer(ClientKey(app_key=key.app_key, secret_key="s" * 20)).headers("/v1/job/query", b"")
+    answers = [locked.http.post("/v1/job/query", headers=one).json() for one in ({}, other, wrong)]
+    assert [one["retcode"] for one in answers] == [109] * 3
+    assert len({one["retmsg"] for one in answers}) == 1
+
+
+def test_a_file_without_a_signature_is_not_stored(locked, key):
+    path = "/v1/data/upload?namespace=e&table_name=a&head=1&partition=1"
+    signer = Signer(key)
+    assert locked.http.post(path, files={"file": ("a.csv", ROWS.encode())}).json()["retcode"] == 109
+    answer = locked.http.post(path, files={"file": ("a.csv", ROWS.encode())}, headers=signer.headers(path))
+    assert answer.json()["retcode"] == 0
+    form = {"model_id": "m", "model_version": "1", "role": "guest", "party_id": "9999"}
+    headers = signer.headers("/v1/model/import", form=form)
+    for expected, fields in ((109, form | {"role": "host"}), (0, form)):
+        answer = locked.http.post("/v1/model/import", data=fields, files={"file": ("m", b"PK")}, headers=headers)
+        assert answer.json()["retcode"] == expected
+
+
+def test_keys_are_kept_from_others(tmp_path, key):
+    path = tmp_path / "clients.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(ConflictError, match="ada has a key already"):
+        add_key(tmp_path, "ada")
+    remove_key(tmp_path, key.app_key)
+    assert read_keys(tmp_path) == {}
+    with pytest.raises(NotFoundError):
+        remove_key(tmp_path, key.app_key)
+    path.chmod(0o644)
+    with pytest.raises(ForbiddenError, match="others may read"):
+        read_keys(tmp_path)
+    path.chmod(0o600)
+    for text, why in (('[{"app_key": "a", "secret_key": "short"}]', "not usable"), ("[{}]", "cannot be read")):
+        path.write_text(text)
+        with pytest.raises(UsageError, match=why):
+            read_keys(tmp_path)
 
 
 def test_only_this_machine_is_served_without_keys():

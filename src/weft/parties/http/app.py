@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -27,7 +27,7 @@ from starlette.routing import Route
 from weft.model.errors import ForbiddenError
 from weft.parties.http.calls import HttpCall, read_call, read_upload
 from weft.parties.http.envelope import FileReply, Reply, failed, json_response
-from weft.parties.http.groups import FILE, UPLOAD, HttpRoute
+from weft.parties.http.groups import ARCHIVE, FILE, UPLOAD, HttpRoute
 from weft.parties.http.routes import ROUTES
 
 if TYPE_CHECKING:
@@ -37,8 +37,9 @@ PREFIX: Final = "/v1/"
 MOST_UPLOAD: Final = 64 << 30
 LOOPBACK: Final = "127.0.0.1"
 _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-Check = Callable[[Request, bytes], str]
-"""Returns the user that has signed a request with this body, or raises PartyIdentityError."""
+MOST_ARCHIVE: Final = 100 << 20
+Check = Callable[[Request, bytes, Mapping[str, str]], str]
+"""Returns the user that has signed a request with this JSON and form, or raises PartyIdentityError."""
 
 
 class HttpSettings(Struct, frozen=True, kw_only=True):
@@ -82,8 +83,9 @@ def _endpoint(route: HttpRoute, ports: PartyPorts, settings: HttpSettings) -> Ca
     async def endpoint(request: Request) -> Response:
         scratch: Path | None = None
         try:
-            _refuse_pages(request, settings)
-            if route.kind in (UPLOAD, FILE):
+            if settings.check is None:
+                _refuse_pages(request, settings)
+            if route.kind in (UPLOAD, ARCHIVE, FILE):
                 scratch = Path(tempfile.mkdtemp(dir=ports.scratch))
             call = await _call(request, route, settings, scratch)
             reply = await run_in_threadpool(route.handle, ports, call)
@@ -102,14 +104,16 @@ def _endpoint(route: HttpRoute, ports: PartyPorts, settings: HttpSettings) -> Ca
 
 
 async def _call(request: Request, route: HttpRoute, settings: HttpSettings, scratch: Path | None) -> HttpCall:
-    """Read a request; the signature is checked before a file is taken, and does not cover it."""
-    if route.kind == UPLOAD and request.headers.get("content-type", "").startswith("multipart/"):
-        user = settings.check(request, b"") if settings.check else ""
-        assert scratch is not None
-        call = await read_upload(request, scratch, settings.most_upload)
+    """Read a request. The signature of an upload does not cover its file, and is checked before it is taken."""
+    check: Check = settings.check or (lambda *_: "")
+    has_file = route.kind in (UPLOAD, ARCHIVE)
+    if has_file and scratch is not None and request.headers.get("content-type", "").startswith("multipart/"):
+        user = check(request, b"", {}) if route.kind == UPLOAD else ""
+        call = await read_upload(request, scratch, settings.most_upload if route.kind == UPLOAD else MOST_ARCHIVE)
+        user = user or check(request, b"", call.form)
     else:
         call = await read_call(request)
-        user = settings.check(request, call.raw) if settings.check else ""
+        user = check(request, call.raw, call.form)
     return replace(call, user=user, scratch=scratch, body=call.body | dict(request.path_params))
 
 

@@ -33,7 +33,8 @@ _BRACKETS: Final = re.compile(rb"[][{}]")
 class HttpCall(Struct, frozen=True, kw_only=True):
     """The arguments of a request: `body` has those of JSON, form and query together. `user` has signed it, or "".
 
-    `file` was uploaded under the name `file_name`. `scratch` is a folder for this request, which is removed after it.
+    `file` was uploaded under the name `file_name`. `raw` is the JSON as it came, `form` the fields of a form. `scratch`
+    is a folder for this request, which is removed after it.
     """
 
     body: Mapping[str, Any]
@@ -41,6 +42,7 @@ class HttpCall(Struct, frozen=True, kw_only=True):
     file: Path | None = None
     file_name: str = ""
     raw: bytes = b""
+    form: Mapping[str, str] = {}
     scratch: Path | None = None
 
     def text(self, name: str, default: str = "") -> str:
@@ -132,15 +134,15 @@ async def read_call(request: Request) -> HttpCall:
     body = query_of(request)
     if raw.strip():
         if kind.startswith("application/x-www-form-urlencoded"):
-            body |= _form(raw)
-        elif kind.startswith("multipart/form-data"):
+            form = _form(raw)
+            return HttpCall(body=body | form, form=form)
+        if kind.startswith("multipart/form-data"):
             raise UsageError("this route takes no file", hint="Send its arguments as JSON.")
-        else:
-            body |= decoded(raw)
+        body |= decoded(raw)
     return HttpCall(body=body, raw=raw)
 
 
-def _form(raw: bytes) -> dict[str, Any]:
+def _form(raw: bytes) -> dict[str, str]:
     try:
         return dict(parse_qsl(raw.decode(), keep_blank_values=True, max_num_fields=MOST_PARTS))
     except ValueError as error:
@@ -193,9 +195,9 @@ async def read_upload(request: Request, folder: Path, most: int) -> HttpCall:
             raise UsageError(f"the form cannot be read: {error}", hint="Send it as multipart/form-data.") from None
     if not form.ended:
         raise UsageError("the form ends too early", hint="Send the file again.")
-    body = query_of(request) | {name: bytes(value).decode("utf-8", "replace") for name, value in form.fields.items()}
+    fields = {name: bytes(value).decode("utf-8", "replace") for name, value in form.fields.items()}
     file = path if form.file_name is not None else None
-    return HttpCall(body=body, file=file, file_name=Path(form.file_name or "").name)
+    return HttpCall(body=query_of(request) | fields, file=file, file_name=Path(form.file_name or "").name, form=fields)
 
 
 class _FileForm:

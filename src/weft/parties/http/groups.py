@@ -15,8 +15,8 @@ from weft.parties.http.ports import PartyPorts
 if TYPE_CHECKING:
     from pathlib import Path
 
-JSON, FILE, UPLOAD = "json", "file", "upload"
-"""Kinds of routes: JSON both ways, a file in the answer, a file in the request."""
+JSON, FILE, UPLOAD, ARCHIVE = "json", "file", "upload", "archive"
+"""Kinds of routes: JSON both ways, a file in the answer, a table in the request, an archive of a model in it."""
 Handler = Callable[[PartyPorts, HttpCall], Reply | FileReply]
 BOTH: Final = ("POST", "GET")
 

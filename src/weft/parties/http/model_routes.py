@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weft.model.errors import NotFoundError, UsageError
 from weft.parties.http.columns import model_columns, tag_columns
 from weft.parties.http.envelope import FileReply, Reply, not_offered
-from weft.parties.http.groups import BOTH, FILE, UPLOAD, HttpRoute, refusal
+from weft.parties.http.groups import ARCHIVE, BOTH, FILE, HttpRoute, refusal
 from weft.parties.http.job_routes import json_or_file
 from weft.parties.http.ports import ModelFilter
 
@@ -172,7 +172,7 @@ ROUTES: Final = (
     HttpRoute("model/query", query),
     HttpRoute("model/query/detail", query),
     HttpRoute("model/export", export, FILE, BOTH),
-    HttpRoute("model/import", import_model, UPLOAD),
+    HttpRoute("model/import", import_model, ARCHIVE),
     HttpRoute("model/model_tag/create", tag_model),
     HttpRoute("model/model_tag/remove", untag_model),
     HttpRoute("model/model_tag/retrieve", model_tags),
