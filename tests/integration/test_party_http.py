@@ -14,12 +14,15 @@ import pytest
 pytest.importorskip("fastapi")
 
 import httpx
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.party_ports import BEGAN, FixedClock, party_ports
 from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, UsageError
 from weft.parties.http.app import HttpSettings, check_host, make_app
 from weft.parties.http.calls import MOST_BODY, MOST_DEPTH
 from weft.parties.http.keys import ClientKey, SignedRequests, add_key, read_keys, remove_key, signed
+from weft.parties.http.routes import ROUTES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -265,6 +268,17 @@ def test_tables_are_listed_previewed_switched_and_removed(party):
     assert party.post("table/delete", TABLE) == {"retcode": 101, "retmsg": "no find table"}
 
 
+def test_the_jobs_of_a_table_are_found(party):
+    party.upload()
+    table = {"name": "breast", "namespace": "experiment"}
+    parameters = {"role": {"guest": {"0": {"reader_0": {"table": table}}}}}
+    job_id = party.post("job/submit", {"job_dsl": DSL, "job_runtime_conf": CONF | {"component_parameters": parameters}})
+    party.submit()
+    assert party.post("table/tracking/job", TABLE)["data"] == {"count": 1, "job": [job_id["jobId"]]}
+    [source] = party.post("table/tracking/source", TABLE)["data"]
+    assert source["origin"] == "upload"
+
+
 def test_a_file_of_the_site_is_bound_and_read_where_it_lies(tmp_path):
     (tmp_path / "a.csv").write_text(ROWS)
     party = Party(tmp_path / "party", sources=[tmp_path])
@@ -455,6 +469,55 @@ def test_forms_are_read_as_json_is(party):
     assert [row["f_job_id"] for row in answer.json()["data"]] == [job_id]
     answer = party.http.post(f"/v1/job/query?job_id={job_id}x")
     assert answer.json()["data"] == []
+
+
+NAMES = (
+    *("job_id", "role", "party_id", "component_name", "status", "limit", "page", "namespace", "table_name", "name"),
+    *("dataset", "address", "engine", "meta", "job_dsl", "job_runtime_conf", "train_dsl", "cpn_str", "filename"),
+    *("model_id", "model_version", "cpn_list", "predict_dsl", "tag_name", "head", "partition", "output_path", "file"),
+    *("use_local_data", "query_filters", "module", "with_model", "components_checkpoint", "id_delimiter", "force"),
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=8) | st.just("1"),
+    lambda one: st.lists(one, max_size=3) | st.dictionaries(st.sampled_from(NAMES), one, max_size=3),
+    max_leaves=6,
+)
+
+
+@pytest.fixture(scope="module")
+def any_party(tmp_path_factory):
+    found = Party(tmp_path_factory.mktemp("party"))
+    found.ports.jobs.submit(DSL, CONF, "")
+    found.upload()
+    yield found
+    found.ports.tables.close()
+
+
+KNOWN = {
+    "job_id": "202601010000000000000",
+    "role": "guest",
+    "party_id": "9999",
+    "component_name": "hetero_lr_0",
+    "model_id": "guest-9999#model",
+    "model_version": "202601010000000000000",
+    "namespace": "experiment",
+    "table_name": "breast",
+}
+
+
+@given(
+    route=st.sampled_from(ROUTES),
+    known=st.sampled_from([{}, KNOWN]),
+    body=st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=4),
+)
+@settings(max_examples=400, deadline=None)
+def test_any_json_gets_an_answer_on_each_route(any_party, route, known, body):
+    body = known | body
+    path = "/v1/" + route.path.replace("{name}", "weft")
+    headers = {"content-type": "application/json"}
+    answer = any_party.http.post(path, content=json.dumps(body).encode(), headers=headers)
+    assert answer.status_code in (200, 210, 400, 403, 404)
+    assert b"WEFT900" not in answer.content
 
 
 # ------------------------------------------------------------------------------------------------------------- clients

@@ -269,7 +269,8 @@ def test_tables_are_there_after_a_restart(tmp_path):
 
 
 def test_ids_of_jobs_are_in_the_form_of_fate_and_differ_in_threads():
-    names, made = JobNames(FixedClock()), []
+    names = JobNames(FixedClock())
+    made: list[str] = []
     threads = [threading.Thread(target=lambda: made.extend(names() for _ in range(50))) for _ in range(4)]
     for thread in threads:
         thread.start()

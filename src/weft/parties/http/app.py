@@ -22,11 +22,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from weft.model.errors import ForbiddenError
 from weft.parties.http.calls import HttpCall, read_call, read_upload
-from weft.parties.http.envelope import FileReply, Reply, failed, json_response
+from weft.parties.http.envelope import FileReply, HttpReply, failed, json_response
 from weft.parties.http.groups import ARCHIVE, FILE, UPLOAD, HttpRoute
 from weft.parties.http.routes import ROUTES
 
@@ -66,7 +66,9 @@ def check_host(host: str, *, with_keys: bool) -> None:
 def make_app(ports: PartyPorts, settings: HttpSettings | None = None) -> FastAPI:
     """Return the application for the clients of one party."""
     found = settings or HttpSettings()
-    routes = [Route(PREFIX + one.path, _endpoint(one, ports, found), methods=list(one.methods)) for one in ROUTES]
+    routes: list[BaseRoute] = [
+        Route(PREFIX + one.path, _endpoint(one, ports, found), methods=list(one.methods)) for one in ROUTES
+    ]
     app = FastAPI(routes=routes, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.add_exception_handler(HTTPException, _not_found)
     return app
@@ -76,7 +78,7 @@ async def _not_found(request: Request, error: Exception) -> Response:
     status = getattr(error, "status_code", 404)
     found = f"there is no route {request.method} {request.url.path}"
     hint = "The routes are those of FATE Flow below /v1; see docs/federated.md, Clients of FATE."
-    return json_response(Reply(retcode=status, retmsg=f"{found}. {hint}"), status=status)
+    return json_response(HttpReply(retcode=status, retmsg=f"{found}. {hint}"), status=status)
 
 
 def _endpoint(route: HttpRoute, ports: PartyPorts, settings: HttpSettings) -> Callable[[Request], Awaitable[Response]]:
@@ -114,7 +116,7 @@ async def _call(request: Request, route: HttpRoute, settings: HttpSettings, scra
     else:
         call = await read_call(request)
         user = check(request, call.raw, call.form)
-    return replace(call, user=user, scratch=scratch, body=call.body | dict(request.path_params))
+    return replace(call, user=user, scratch=scratch, body={**call.body, **request.path_params})
 
 
 def _file(reply: FileReply, scratch: Path | None) -> Response:

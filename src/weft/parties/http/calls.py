@@ -26,7 +26,7 @@ MOST_DEPTH: Final = 52
 MOST_QUERY: Final = 64 << 10
 MOST_PARTS: Final = 100
 _BLOCK: Final = 1 << 20
-_STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRINGS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _BRACKETS: Final = re.compile(rb"[][{}]")
 
 
@@ -50,8 +50,10 @@ class HttpCall(Struct, frozen=True, kw_only=True):
         value = self.body.get(name)
         if value is None:
             return default
+        if isinstance(value, float) and value.is_integer():
+            return str(int(value))
         if isinstance(value, bool | int | float | str):
-            return str(value).strip() if isinstance(value, str) else str(int(value) if value == int(value) else value)
+            return str(value).strip()
         raise UsageError(f"{name} is not a text", hint=f'Give it as "{name}": "..."')
 
     def need(self, name: str, *others: str) -> str:
@@ -80,7 +82,7 @@ class HttpCall(Struct, frozen=True, kw_only=True):
 
     def mapping(self, name: str, *others: str) -> dict[str, Any]:
         """Return an argument that is an object, or the JSON text of one; empty if it is missing."""
-        value = next((self.body[one] for one in (name, *others) if self.body.get(one) is not None), {})
+        value: Any = next((self.body[one] for one in (name, *others) if self.body.get(one) is not None), {})
         if isinstance(value, str):
             value = decoded(value.encode()) if value.strip() else {}
         if not isinstance(value, dict):
