@@ -19,10 +19,12 @@ from hypothesis import strategies as st
 
 from tests.party_ports import BEGAN, FixedClock, party_ports
 from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, UsageError
+from weft.parties.http import calls
 from weft.parties.http.app import HttpSettings, check_host, make_app
 from weft.parties.http.calls import MOST_BODY, MOST_DEPTH
 from weft.parties.http.keys import ClientKey, SignedRequests, add_key, read_keys, remove_key, signed
 from weft.parties.http.routes import ROUTES
+from weft.parties.http.server import HttpServer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -639,3 +641,44 @@ def test_only_this_machine_is_served_without_keys():
     for host in ("0.0.0.0", "::", "10.0.0.1", "party.example"):
         with pytest.raises(ForbiddenError, match="anyone who can reach it"):
             check_host(host, with_keys=False)
+
+
+# -------------------------------------------------------------------------------------------------------------- server
+
+
+def test_a_server_answers_until_it_is_stopped(tmp_path):
+    ports = party_ports(tmp_path)
+    with HttpServer(make_app(ports), port=0) as server:
+        url = server.url
+        assert url == f"http://127.0.0.1:{server.port}/v1"
+        with httpx.Client() as client:
+            first = client.post(f"{url}/job/submit", json={"job_dsl": DSL, "job_runtime_conf": CONF}).json()
+            log = client.post(f"{url}/job/log/download", json={"job_id": first["jobId"]})
+            query = json.dumps(TABLE | {"notes": "n" * 30_000})
+            stored = client.post(f"{url}/data/upload?{query}", files={"file": ("a.csv", ROWS.encode())}).json()
+        assert (first["retcode"], log.status_code, stored["retcode"]) == (0, 200, 0)
+        with pytest.raises(ConflictError, match=f"port {server.port} of 127.0.0.1 is taken"):
+            HttpServer(make_app(ports), port=server.port)
+    server.stop()
+    with pytest.raises(httpx.ConnectError):
+        httpx.post(f"{url}/version/get")
+    ports.tables.close()
+
+
+def test_a_server_for_others_needs_keys(tmp_path):
+    app = make_app(party_ports(tmp_path))
+    with pytest.raises(ForbiddenError, match="anyone who can reach it"):
+        HttpServer(app, host="0.0.0.0", port=0)
+    with pytest.raises(UsageError, match="cannot be served"):
+        HttpServer(app, host="203.0.113.7", port=0, with_keys=True)
+
+
+def test_a_body_that_stalls_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(calls, "PATIENCE_S", 0.01)
+
+    async def stalling():
+        yield b'{"job_id": '
+        await asyncio.Event().wait()
+
+    answer = Party(tmp_path).http.post("/v1/job/query", content=stalling())
+    assert (answer.json()["retcode"], "no more of the body came" in answer.json()["retmsg"]) == (101, True)

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
@@ -95,6 +95,8 @@ def _endpoint(route: HttpRoute, ports: PartyPorts, settings: HttpSettings) -> Ca
                 kept, scratch = scratch, None
                 return _file(reply, kept)
             return json_response(reply, status=210 if route.kind == FILE and reply.retcode else 200)
+        except ClientDisconnect:  # nobody waits for the answer
+            return Response(status_code=400)
         except Exception as error:  # noqa: BLE001 - every client gets an answer
             reply, status = failed(error, request.url.path)
             return json_response(reply, status=status if route.kind == FILE else 200)

@@ -1,12 +1,14 @@
 """Requests: their arguments from JSON, forms and queries, files that are streamed to the disk, and limits.
 
-Limits: 8 MiB of JSON or form, 52 levels of JSON, 64 KiB of query; a file has a limit of its own.
+Limits: 8 MiB of JSON or form, 52 levels of JSON, 64 KiB of query, 60 s between two pieces; a file has a limit of its
+own.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 from urllib.parse import parse_qsl, unquote
@@ -25,6 +27,8 @@ MOST_BODY: Final = 8 << 20
 MOST_DEPTH: Final = 52
 MOST_QUERY: Final = 64 << 10
 MOST_PARTS: Final = 100
+PATIENCE_S: Final = 60.0
+"""How long a server waits for the next piece of a body."""
 _BLOCK: Final = 1 << 20
 _STRINGS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _BRACKETS: Final = re.compile(rb"[][{}]")
@@ -151,9 +155,25 @@ def _form(raw: bytes) -> dict[str, str]:
         raise UsageError(f"the form cannot be read: {error}", hint="Send the arguments as JSON.") from None
 
 
+async def _pieces(request: Request) -> AsyncIterator[bytes]:
+    """Return a body piece by piece. UsageError: the next one does not come."""
+    stream = request.stream()
+    while True:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                piece = await anext(stream, None)
+        except TimeoutError:
+            raise UsageError(
+                f"no more of the body came for {PATIENCE_S:g} s", hint="Check the connection and send it again."
+            ) from None
+        if piece is None:
+            return
+        yield piece
+
+
 async def _whole(request: Request) -> bytes:
     parts, size = [], 0
-    async for part in request.stream():
+    async for part in _pieces(request):
         size += len(part)
         if size > MOST_BODY:
             raise InputLimitError(
@@ -187,7 +207,7 @@ async def read_upload(request: Request, folder: Path, most: int) -> HttpCall:
             },
         )
         try:
-            async for part in request.stream():
+            async for part in _pieces(request):
                 parser.write(part)
                 if form.waiting >= _BLOCK:
                     await run_in_threadpool(form.write)
