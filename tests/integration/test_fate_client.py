@@ -18,8 +18,10 @@ import pytest
 pytest.importorskip("fastapi")
 
 from tests.party_ports import party_ports
-from weft.parties.http.app import make_app
+from weft.parties.http.app import HttpSettings, make_app
+from weft.parties.http.keys import SignedRequests, add_key, read_keys
 from weft.parties.http.server import HttpServer
+from weft.runtime.clock import RealClock
 
 HOME = Path(os.environ.get("WEFT_FATE_CLIENT") or Path(__file__).parents[2] / ".providers" / "fate-client")
 PYTHON = HOME / "bin" / "python"
@@ -190,16 +192,25 @@ json.dump(found, open(sys.argv[2], "w"))
 
 
 @pytest.fixture
-def client(tmp_path):
-    """Yield the ports of a party, a function that runs code of the client, and the folder where it runs."""
+def client(tmp_path, request):
+    """Yield the ports of a party, a function that runs code of the client, and the folder where it runs.
+
+    With a parameter clients must sign their requests; it is a text that the client has after its secret.
+    """
     site = next((HOME / "lib").glob("python3*/site-packages"))
     for package in ("flow_client", "pipeline"):
         shutil.copytree(site / package, tmp_path / "code" / package, ignore=shutil.ignore_patterns("__pycache__"))
     work = tmp_path / "work"
     work.mkdir()
     ports = party_ports(tmp_path / "party", sources=[work], targets=[work])
-    with HttpServer(make_app(ports), port=0) as server:
-        settings = {"ip": server.host, "port": server.port, "app_key": None, "secret_key": None}
+    settings: dict[str, Any] = {"app_key": None, "secret_key": None}
+    check = None
+    if hasattr(request, "param"):
+        key = add_key(tmp_path, "ada")
+        check = SignedRequests(read_keys(tmp_path), RealClock())
+        settings = {"app_key": key.app_key, "secret_key": key.secret_key + request.param}
+    with HttpServer(make_app(ports, HttpSettings(check=check)), port=0, with_keys=check is not None) as server:
+        settings |= {"ip": server.host, "port": server.port}
         flow = settings | {"api_version": "v1", "server_conf_path": None}
         (tmp_path / "code" / "flow_client" / "settings.yaml").write_text(json.dumps(flow))
         logs = {"log_directory": str(tmp_path / "pipeline_logs"), "console_display_log": False}
@@ -285,3 +296,15 @@ def test_a_pipeline_is_fitted_deployed_and_predicted(client):
     assert ports.tables.get("experiment", "breast").count == 100
     kinds = [row.conf["job_parameters"]["common"]["job_type"] for row in ports.jobs.rows.values()]
     assert kinds == ["train", "predict"]
+
+
+@pytest.mark.parametrize(("client", "expected"), [("", 0), ("x", 109)], indirect=["client"], ids=["signed", "wrong"])
+def test_flow_signs_its_requests(client, expected):
+    ports, run, work = client
+    job_id = ports.jobs.submit(DSL, CONF, "").job_id
+    write_files(work, job_id)
+    commands = ("data upload -c upload.json", "job query", "model import -c model.json", f"job log -j {job_id} -o logs")
+    (work / "words.json").write_text(json.dumps([line.split() for line in commands]))
+    answers = [json.loads(output[output.index("{") :]) for output, _ in run(FLOW, "words.json")]
+    assert [answer["retcode"] for answer in answers] == [expected] * len(commands)
+    assert len(ports.tables.all()) == (expected == 0)

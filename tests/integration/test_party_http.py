@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import itertools
 import json
 import tarfile
 from typing import TYPE_CHECKING, Any
@@ -13,11 +14,17 @@ import pytest
 pytest.importorskip("fastapi")
 
 import httpx
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.party_ports import party_ports
-from weft.model.errors import ForbiddenError
+from tests.party_ports import BEGAN, FixedClock, party_ports
+from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, UsageError
+from weft.parties.http import calls
 from weft.parties.http.app import HttpSettings, check_host, make_app
 from weft.parties.http.calls import MOST_BODY, MOST_DEPTH
+from weft.parties.http.keys import ClientKey, SignedRequests, add_key, read_keys, remove_key, signed
+from weft.parties.http.routes import ROUTES
+from weft.parties.http.server import HttpServer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -263,6 +270,17 @@ def test_tables_are_listed_previewed_switched_and_removed(party):
     assert party.post("table/delete", TABLE) == {"retcode": 101, "retmsg": "no find table"}
 
 
+def test_the_jobs_of_a_table_are_found(party):
+    party.upload()
+    table = {"name": "breast", "namespace": "experiment"}
+    parameters = {"role": {"guest": {"0": {"reader_0": {"table": table}}}}}
+    job_id = party.post("job/submit", {"job_dsl": DSL, "job_runtime_conf": CONF | {"component_parameters": parameters}})
+    party.submit()
+    assert party.post("table/tracking/job", TABLE)["data"] == {"count": 1, "job": [job_id["jobId"]]}
+    [source] = party.post("table/tracking/source", TABLE)["data"]
+    assert source["origin"] == "upload"
+
+
 def test_a_file_of_the_site_is_bound_and_read_where_it_lies(tmp_path):
     (tmp_path / "a.csv").write_text(ROWS)
     party = Party(tmp_path / "party", sources=[tmp_path])
@@ -455,6 +473,55 @@ def test_forms_are_read_as_json_is(party):
     assert answer.json()["data"] == []
 
 
+NAMES = (
+    *("job_id", "role", "party_id", "component_name", "status", "limit", "page", "namespace", "table_name", "name"),
+    *("dataset", "address", "engine", "meta", "job_dsl", "job_runtime_conf", "train_dsl", "cpn_str", "filename"),
+    *("model_id", "model_version", "cpn_list", "predict_dsl", "tag_name", "head", "partition", "output_path", "file"),
+    *("use_local_data", "query_filters", "module", "with_model", "components_checkpoint", "id_delimiter", "force"),
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=8) | st.just("1"),
+    lambda one: st.lists(one, max_size=3) | st.dictionaries(st.sampled_from(NAMES), one, max_size=3),
+    max_leaves=6,
+)
+
+
+@pytest.fixture(scope="module")
+def any_party(tmp_path_factory):
+    found = Party(tmp_path_factory.mktemp("party"))
+    found.ports.jobs.submit(DSL, CONF, "")
+    found.upload()
+    yield found
+    found.ports.tables.close()
+
+
+KNOWN = {
+    "job_id": "202601010000000000000",
+    "role": "guest",
+    "party_id": "9999",
+    "component_name": "hetero_lr_0",
+    "model_id": "guest-9999#model",
+    "model_version": "202601010000000000000",
+    "namespace": "experiment",
+    "table_name": "breast",
+}
+
+
+@given(
+    route=st.sampled_from(ROUTES),
+    known=st.sampled_from([{}, KNOWN]),
+    body=st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=4),
+)
+@settings(max_examples=400, deadline=None)
+def test_any_json_gets_an_answer_on_each_route(any_party, route, known, body):
+    body = known | body
+    path = "/v1/" + route.path.replace("{name}", "weft")
+    headers = {"content-type": "application/json"}
+    answer = any_party.http.post(path, content=json.dumps(body).encode(), headers=headers)
+    assert answer.status_code in (200, 210, 400, 403, 404)
+    assert b"WEFT900" not in answer.content
+
+
 # ------------------------------------------------------------------------------------------------------------- clients
 
 
@@ -473,6 +540,100 @@ def test_pages_of_others_are_refused(party, headers, code):
     assert party.post("job/query", {}, headers=headers)["retcode"] == code
 
 
+class Signer:
+    """Signs requests as the client does."""
+
+    def __init__(self, key: ClientKey) -> None:
+        self.key, self.nonces = key, itertools.count()
+
+    def headers(self, path: str, body: bytes = b"", form: dict[str, str] | None = None, **other: str) -> dict[str, str]:
+        stamp, nonce = other.get("stamp", str(int(BEGAN * 1000))), other.get("nonce", str(next(self.nonces)))
+        signature = signed(self.key.secret_key, stamp, nonce, self.key.app_key, path, body, form or {})
+        return {"TIMESTAMP": stamp, "NONCE": nonce, "APP_KEY": self.key.app_key, "SIGNATURE": signature}
+
+
+@pytest.fixture
+def key(tmp_path):
+    return add_key(tmp_path, "ada")
+
+
+@pytest.fixture
+def locked(tmp_path, key):
+    check = SignedRequests(read_keys(tmp_path), FixedClock())
+    found = Party(tmp_path, HttpSettings(check=check))
+    yield found
+    found.ports.tables.close()
+
+
+def test_a_signed_request_is_taken_once(locked, key):
+    path, body = "/v1/job/submit", json.dumps({"job_dsl": DSL, "job_runtime_conf": CONF}).encode()
+    headers = Signer(key).headers(path, body) | {"content-type": "application/json", "host": "party.example"}
+    job_id = locked.http.post(path, content=body, headers=headers).json()["jobId"]
+    assert locked.ports.jobs.rows[job_id].user == "ada"
+    again = locked.http.post(path, content=body, headers=headers).json()
+    assert (again["retcode"], "not signed" in again["retmsg"]) == (109, True)
+    assert len(locked.ports.jobs.rows) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"path": "/v1/job/stop"},
+        {"body": b'{"job_id": "2"}'},
+        {"stamp": str(int(BEGAN * 1000) - 61_000)},
+        {"stamp": str(int(BEGAN * 1000) + 62_000)},
+        {"stamp": "now"},
+        {"nonce": "n" * 129},
+        {"nonce": ""},
+    ],
+    ids=["path", "body", "old", "future", "no time", "long nonce", "no nonce"],
+)
+def test_a_signature_covers_path_body_and_time(locked, key, change):
+    given = {"path": "/v1/job/query", "body": b'{"job_id": "1"}'} | change
+    headers = Signer(key).headers(**given) | {"content-type": "application/json"}
+    assert locked.http.post("/v1/job/query", content=b'{"job_id": "1"}', headers=headers).json()["retcode"] == 109
+
+
+def test_unsigned_requests_and_unknown_keys_get_the_same_answer(locked, key):
+    other = Signer(ClientKey(app_key="other", secret_key="s" * 20)).headers("/v1/job/query", b"")
+    wrong = Signer(ClientKey(app_key=key.app_key, secret_key="s" * 20)).headers("/v1/job/query", b"")
+    answers = [locked.http.post("/v1/job/query", headers=one).json() for one in ({}, other, wrong)]
+    assert [one["retcode"] for one in answers] == [109] * 3
+    assert len({one["retmsg"] for one in answers}) == 1
+
+
+def test_a_file_without_a_signature_is_not_stored(locked, key):
+    path = "/v1/data/upload?namespace=e&table_name=a&head=1&partition=1"
+    signer = Signer(key)
+    assert locked.http.post(path, files={"file": ("a.csv", ROWS.encode())}).json()["retcode"] == 109
+    answer = locked.http.post(path, files={"file": ("a.csv", ROWS.encode())}, headers=signer.headers(path))
+    assert answer.json()["retcode"] == 0
+    form = {"model_id": "m", "model_version": "1", "role": "guest", "party_id": "9999"}
+    headers = signer.headers("/v1/model/import", form=form)
+    for expected, fields in ((109, form | {"role": "host"}), (0, form)):
+        answer = locked.http.post("/v1/model/import", data=fields, files={"file": ("m", b"PK")}, headers=headers)
+        assert answer.json()["retcode"] == expected
+
+
+def test_keys_are_kept_from_others(tmp_path, key):
+    path = tmp_path / "clients.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(ConflictError, match="ada has a key already"):
+        add_key(tmp_path, "ada")
+    remove_key(tmp_path, key.app_key)
+    assert read_keys(tmp_path) == {}
+    with pytest.raises(NotFoundError):
+        remove_key(tmp_path, key.app_key)
+    path.chmod(0o644)
+    with pytest.raises(ForbiddenError, match="others may read"):
+        read_keys(tmp_path)
+    path.chmod(0o600)
+    for text, why in (('[{"app_key": "a", "secret_key": "short"}]', "not usable"), ("[{}]", "cannot be read")):
+        path.write_text(text)
+        with pytest.raises(UsageError, match=why):
+            read_keys(tmp_path)
+
+
 def test_only_this_machine_is_served_without_keys():
     for host in ("127.0.0.1", "::1", "localhost"):
         check_host(host, with_keys=False)
@@ -480,3 +641,44 @@ def test_only_this_machine_is_served_without_keys():
     for host in ("0.0.0.0", "::", "10.0.0.1", "party.example"):
         with pytest.raises(ForbiddenError, match="anyone who can reach it"):
             check_host(host, with_keys=False)
+
+
+# -------------------------------------------------------------------------------------------------------------- server
+
+
+def test_a_server_answers_until_it_is_stopped(tmp_path):
+    ports = party_ports(tmp_path)
+    with HttpServer(make_app(ports), port=0) as server:
+        url = server.url
+        assert url == f"http://127.0.0.1:{server.port}/v1"
+        with httpx.Client() as client:
+            first = client.post(f"{url}/job/submit", json={"job_dsl": DSL, "job_runtime_conf": CONF}).json()
+            log = client.post(f"{url}/job/log/download", json={"job_id": first["jobId"]})
+            query = json.dumps(TABLE | {"notes": "n" * 30_000})
+            stored = client.post(f"{url}/data/upload?{query}", files={"file": ("a.csv", ROWS.encode())}).json()
+        assert (first["retcode"], log.status_code, stored["retcode"]) == (0, 200, 0)
+        with pytest.raises(ConflictError, match=f"port {server.port} of 127.0.0.1 is taken"):
+            HttpServer(make_app(ports), port=server.port)
+    server.stop()
+    with pytest.raises(httpx.ConnectError):
+        httpx.post(f"{url}/version/get")
+    ports.tables.close()
+
+
+def test_a_server_for_others_needs_keys(tmp_path):
+    app = make_app(party_ports(tmp_path))
+    with pytest.raises(ForbiddenError, match="anyone who can reach it"):
+        HttpServer(app, host="0.0.0.0", port=0)
+    with pytest.raises(UsageError, match="cannot be served"):
+        HttpServer(app, host="203.0.113.7", port=0, with_keys=True)
+
+
+def test_a_body_that_stalls_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(calls, "PATIENCE_S", 0.01)
+
+    async def stalling():
+        yield b'{"job_id": '
+        await asyncio.Event().wait()
+
+    answer = Party(tmp_path).http.post("/v1/job/query", content=stalling())
+    assert (answer.json()["retcode"], "no more of the body came" in answer.json()["retmsg"]) == (101, True)

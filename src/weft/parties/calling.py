@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import grpc
 from msgspec import Struct
 
-from weft.model.errors import PartyIdentityError, PartyMessageError, PartyUnreachableError, WeftError
+from weft.model.errors import PartyIdentityError, PartyMessageError, PartyUnreachableError, UsageError, WeftError
 from weft.parties.envelopes import MOST_BYTES, OVERHEAD, WINDOW_S, Envelope, new_id, pack, sign, unpack, verify
 from weft.parties.failures import error_of
 from weft.parties.identity import TLS_NAME, Signer, check_certificate, read_certificate
 
 if TYPE_CHECKING:
+    from weft.parties.invitations import Invitation
     from weft.parties.peers import Peer, Peers
     from weft.parties.site import PartySite
     from weft.runtime.clock import WallClock
 
 CALL: Final = "/weft.parties/Call"
+INTRODUCE: Final = "/weft.parties/Introduce"
 KEEPALIVE_MS: Final = 30_000
 
 
@@ -111,7 +113,7 @@ class PartyClient:
             if error.code() == grpc.StatusCode.UNAVAILABLE:
                 # The next call connects at once on a new channel; this one would wait for its time of retries.
                 self._retire(peer.id, line)
-            raise _failure(error, peer) from None
+            raise _failure(error, peer.id, peer.address) from None
         finally:
             self._release(line)
         return answer
@@ -162,35 +164,57 @@ class PartyClient:
 
     def _connected(self, peer: Peer, own: bytes, made_for: tuple[str, str, str]) -> _Line:
         credentials = grpc.ssl_channel_credentials(peer.certificate.encode(), self._site.tls_key, own)
-        host = peer.address.rpartition(":")[0]
-        channel = grpc.secure_channel(
-            peer.address,
-            credentials,
-            options=[
-                *limits(self._most),
-                ("grpc.ssl_target_name_override", TLS_NAME),
-                ("grpc.default_authority", TLS_NAME),
-                ("grpc.initial_reconnect_backoff_ms", 100),
-                ("grpc.min_reconnect_backoff_ms", 1000),
-                ("grpc.max_reconnect_backoff_ms", 2000),
-                ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-                ("grpc.keepalive_timeout_ms", 10_000),
-                ("grpc.use_local_subchannel_pool", 1),
-                ("grpc.enable_retries", 0),  # a message must not be sent twice
-                ("grpc.enable_http_proxy", int(not is_loopback(host))),
-            ],
-        )
+        channel = _channel(peer.address, credentials, self._most)
         return _Line(made_for, channel, channel.unary_unary(CALL))
 
 
-def _failure(error: Any, peer: Peer) -> WeftError:
+def introduce(invitation: Invitation, text: str, timeout_s: float = 10.0) -> None:
+    """Introduce a party by its invitation `text` to the party whose invitation it has joined.
+
+    PartyError: that party does not answer, or does not accept it. UsageError: its invitation allows no introduction.
+    """
+    if not (invitation.entry_key and invitation.address):
+        raise UsageError(
+            f"the invitation of party {invitation.id} allows no introduction",
+            hint=f"Give the own invitation to party {invitation.id}.",
+        )
+    keys = invitation.entry_key.encode(), invitation.entry_certificate.encode()
+    credentials = grpc.ssl_channel_credentials(invitation.certificate.encode(), *keys)
+    with _channel(invitation.address, credentials, MOST_BYTES) as channel:
+        try:
+            channel.unary_unary(INTRODUCE)(text.encode(), timeout=timeout_s)
+        except grpc.RpcError as error:
+            raise _failure(error, invitation.id, invitation.address) from None
+
+
+def _channel(address: str, credentials: Any, most: int) -> Any:
+    return grpc.secure_channel(
+        address,
+        credentials,
+        options=[
+            *limits(most),
+            ("grpc.ssl_target_name_override", TLS_NAME),
+            ("grpc.default_authority", TLS_NAME),
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.min_reconnect_backoff_ms", 1000),
+            ("grpc.max_reconnect_backoff_ms", 2000),
+            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+            ("grpc.keepalive_timeout_ms", 10_000),
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.enable_retries", 0),  # a message must not be sent twice
+            ("grpc.enable_http_proxy", int(not is_loopback(address.rpartition(":")[0]))),
+        ],
+    )
+
+
+def _failure(error: Any, id: str, address: str) -> WeftError:
     """Return the error for a call that gRPC could not complete."""
-    code, details, id = error.code(), error.details() or "", peer.id
+    code, details = error.code(), error.details() or ""
     if details.startswith("{"):
         return error_of(details.encode(), id)
     if "CERTIFICATE_VERIFY_FAILED" in details or "is not in peer certificate" in details:
         return PartyIdentityError(
-            f"the server at {peer.address} is not party {id}: its certificate is not the agreed one",
+            f"the server at {address} is not party {id}: its certificate is not the agreed one",
             party=id,
             hint=f"Check the address. If party {id} has a new certificate, join its new invitation with --replace.",
         )
@@ -206,7 +230,7 @@ def _failure(error: Any, peer: Peer) -> WeftError:
             party=id,
             hint="Compare the versions of Weft of both parties.",
         )
-    why = "in time" if code == grpc.StatusCode.DEADLINE_EXCEEDED else f"at {peer.address}: {details[:200]}"
+    why = "in time" if code == grpc.StatusCode.DEADLINE_EXCEEDED else f"at {address}: {details[:200]}"
     return PartyUnreachableError(
         f"party {id} does not answer {why}",
         party=id,

@@ -2,20 +2,22 @@
 
 The certificate is signed by itself: there is no authority that all parties trust, and each party pins the certificates
 of the others. It names the party in the URI `urn:party:ID`. TLS uses the key of the certificate (EC P-256); messages
-are signed with a second key (Ed25519), so that what a party said can be proven also where a relay forwards it.
+are signed with a second key (Ed25519), which the certificate names too, so that what a party said can be proven also
+where a relay forwards it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import ipaddress
+import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -23,9 +25,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from weft.model.errors import PartyIdentityError, UnreadableError
 
 URN: Final = "urn:party:"
+KEY_URN: Final = "urn:party-signing-key:"
+"""Before the public signing key in hex: so the fingerprint of the certificate stands for both keys."""
 TLS_NAME: Final = "weft-party"
 """A name in each certificate, which clients ask for: they pin certificates, and the names of hosts may change."""
 _YEARS: Final = 5
+_UNREADABLE: Final = (x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType)
 _SKEW: Final = timedelta(days=1)
 """A new certificate is valid since yesterday, for partners whose clocks are behind."""
 
@@ -39,9 +44,13 @@ class NewIdentity(NamedTuple):
 
 
 class CertificateFacts(NamedTuple):
-    """What a certificate says: its parties by URI, its fingerprint (SHA-256, in hex), and its validity in seconds."""
+    """What a certificate says: its name, its parties and their public signing keys by URI (in hex), its fingerprint
+    (SHA-256, in hex), and its validity in seconds.
+    """
 
+    subject: str
     parties: tuple[str, ...]
+    signing_keys: tuple[str, ...]
     fingerprint: str
     starts: float
     ends: float
@@ -49,16 +58,31 @@ class CertificateFacts(NamedTuple):
 
 def make_identity(id: str, host: str, now: float) -> NewIdentity:
     """Return new keys and a certificate for a party."""
-    tls_key, certificate = make_certificate(id, host, now)
-    return NewIdentity(tls_key, certificate, _private_pem(ed25519.Ed25519PrivateKey.generate()))
+    signing = ed25519.Ed25519PrivateKey.generate()
+    tls_key, certificate = make_certificate(id, host, now, signing.public_key().public_bytes_raw())
+    return NewIdentity(tls_key, certificate, _private_pem(signing))
 
 
 def make_certificate(
-    id: str, host: str, now: float, *, uri: str = "", days: float = 365 * _YEARS
+    id: str,
+    host: str,
+    now: float,
+    signing_key: bytes,
+    *,
+    uri: str = "",
+    common_name: str = "",
+    days: float = 365 * _YEARS,
 ) -> tuple[bytes, bytes]:
-    """Return a new private key and a certificate that it signs, as PEM; `uri` is by default that of the party."""
+    """Return a new private key and a certificate that it signs, as PEM.
+
+    `signing_key` is the public one of the party; b"" for none. `uri` is by default that of the party, and
+    `common_name` a new unique one.
+    """
+    uris = [uri or URN + id, *([KEY_URN + signing_key.hex()] if signing_key else [])]
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"party {id}"[:64])])
+    # TLS looks for a root by this name alone, and takes the first one of several: so no two may have the same.
+    common_name = common_name or f"party {id[:16]} {secrets.token_hex(16)}"
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     start = datetime.fromtimestamp(now, UTC)
     usage = x509.KeyUsage(
         digital_signature=True, content_commitment=False, key_encipherment=False, data_encipherment=False,
@@ -76,14 +100,14 @@ def make_certificate(
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.ExtendedKeyUsage(both), critical=False)
-        .add_extension(x509.SubjectAlternativeName(_names(uri or URN + id, host)), critical=False)
+        .add_extension(x509.SubjectAlternativeName(_names(uris, host)), critical=False)
         .sign(key, hashes.SHA256())
     )
     return _private_pem(key), certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _names(uri: str, host: str) -> Sequence[x509.GeneralName]:
-    names: dict[str, x509.GeneralName] = {uri: x509.UniformResourceIdentifier(uri)}
+def _names(uris: Sequence[str], host: str) -> Sequence[x509.GeneralName]:
+    names: dict[str, x509.GeneralName] = {uri: x509.UniformResourceIdentifier(uri) for uri in uris}
     for one in (TLS_NAME, "localhost", "127.0.0.1", host):
         try:
             names[one] = x509.IPAddress(ipaddress.ip_address(one.strip("[]")))
@@ -108,15 +132,37 @@ def read_certificate(pem: bytes) -> CertificateFacts:
             raise ValueError(f"there are {len(found)} certificates")
         (certificate,) = found
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
+    except (ValueError, UnsupportedAlgorithm, *_UNREADABLE) as error:
         raise PartyIdentityError(f"a certificate of a party cannot be read: {error}") from None
     uris = names.get_values_for_type(x509.UniformResourceIdentifier)
     return CertificateFacts(
+        certificate.subject.public_bytes().hex(),
         tuple(uri.removeprefix(URN) for uri in uris if uri.startswith(URN)),
+        tuple(uri.removeprefix(KEY_URN) for uri in uris if uri.startswith(KEY_URN)),
         certificate.fingerprint(hashes.SHA256()).hex(),
         certificate.not_valid_before_utc.timestamp(),
         certificate.not_valid_after_utc.timestamp(),
     )
+
+
+def check_profile(pem: bytes, id: str) -> None:
+    """Require that a certificate is made as `make_certificate` does it. PartyIdentityError: it is not.
+
+    TLS takes all certificates of peers together as roots; one that it could not read would keep out all parties.
+    """
+    certificate = x509.load_pem_x509_certificate(pem)
+    try:
+        key = certificate.public_key()
+        certificate.verify_directly_issued_by(certificate)
+        own = isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1)
+    except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):
+        own = False
+    if not own or certificate.public_bytes(serialization.Encoding.PEM) != pem:
+        raise PartyIdentityError(
+            f"the certificate of party {id} is not a self-signed one of a P-256 key",
+            party=id,
+            hint=f"Party {id} must use the certificate that `weft party init` makes.",
+        )
 
 
 def check_certificate(pem: bytes, id: str, now: float) -> CertificateFacts:

@@ -133,6 +133,7 @@ def _read(folder: Path, name: str) -> Peer:
         facts = read_certificate(peer.certificate.encode())
     except (msgspec.MsgspecError, PartyIdentityError) as error:
         raise UnreadableError(f"{path} is damaged: {error}") from None
-    if (f"{peer.id}.json", facts.fingerprint) != (name, peer.fingerprint):
-        raise UnreadableError(f"{path} does not have the name or the certificate of party {peer.id[:64]}")
+    given = (f"{peer.id}.json", peer.fingerprint, (peer.signing_key.hex(),))
+    if given != (name, facts.fingerprint, facts.signing_keys):
+        raise UnreadableError(f"the name and the keys in {path} are not those of its certificate")
     return peer

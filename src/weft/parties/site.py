@@ -92,8 +92,8 @@ class PartySite(Struct, frozen=True):
         if len(name) > _LONGEST_NAME or not (name or "x").isprintable():
             raise UsageError(f"the name of a party has at most {_LONGEST_NAME} characters, all printable")
         now = (clock or RealClock()).wall()
-        ports = _free_ports(host, party_port, http_port)
-        party = PartyDescription(id, name or id, host, *ports, cores, now)
+        party_port, http_port = _free_ports(host, party_port, http_port)
+        party = PartyDescription(id, name or id, host, party_port, http_port, cores, now)
         _make_folder(folder)
         for below in _FOLDERS:
             (folder / below).mkdir(mode=0o700, exist_ok=True)
@@ -186,9 +186,10 @@ class PartySite(Struct, frozen=True):
 
         Peers refuse the new certificate until they join with a new invitation of this party.
         """
-        from weft.parties.identity import make_certificate
+        from weft.parties.identity import Signer, make_certificate
 
-        tls_key, certificate = make_certificate(self.id, self.party.host, (clock or RealClock()).wall())
+        now, public = (clock or RealClock()).wall(), Signer(self.signing_key).public
+        tls_key, certificate = make_certificate(self.id, self.party.host, now, public)
         write_file(self.folder, f"keys/{_TLS_KEY}", tls_key)
         write_file(self.folder, _CERTIFICATE, certificate)
 

@@ -227,7 +227,7 @@ class PartyTables:
         ForbiddenError: it lies in no folder of sources, or a link is on the way.
         """
         self._refuse_existing(new)
-        id_name, header = id_column, ()
+        id_name, header = id_column, tuple[str, ...]()
         whole = os.path.abspath(path)
         if os.path.isdir(whole):
             self._check_folder(whole)

@@ -21,7 +21,7 @@ from weft.model.errors import (
     PartyMessageError,
     WeftError,
 )
-from weft.parties.calling import CALL, KEEPALIVE_MS, PartyClient, is_loopback, limits
+from weft.parties.calling import CALL, INTRODUCE, KEEPALIVE_MS, PartyClient, is_loopback, limits
 from weft.parties.envelopes import (
     MOST_BYTES,
     WINDOW_S,
@@ -36,6 +36,7 @@ from weft.parties.envelopes import (
 )
 from weft.parties.failures import report_of
 from weft.parties.identity import Signer, check_certificate, read_certificate
+from weft.parties.invitations import MOST_TEXT, accept_introduction, open_certificates
 
 if TYPE_CHECKING:
     from weft.parties.audit import AuditLog
@@ -84,7 +85,7 @@ class PartyServer:
         self._bind = _interface(site.party.host) if bind is None else bind
         self._signer = Signer(site.signing_key)
         self._seen = SeenMessages(window_s)
-        self._roots = _Roots(site, peers)
+        self._roots = _Roots(site, peers, clock)
         self._server: Any = None
         self.port = 0
 
@@ -101,7 +102,7 @@ class PartyServer:
         credentials = grpc.dynamic_ssl_server_credentials(config, self._roots.changed, True)
         server = grpc.server(
             ThreadPoolExecutor(self._threads, "party"),
-            handlers=(_Methods(self._answer),),
+            handlers=(_Methods({CALL: self._answer, INTRODUCE: self._introduce}),),
             options=[
                 *limits(self._most),
                 ("grpc.so_reuseport", 0),  # two servers with one port would share its messages
@@ -202,9 +203,23 @@ class PartyServer:
             failure = error
         return _abort(context, failure, self._site.id)
 
+    def _introduce(self, data: bytes, context: Any) -> bytes:
+        """Join the party that introduces itself by an invitation of this one."""
+        try:
+            fingerprint = read_certificate(_certificate_of(context)).fingerprint
+            text = data[:MOST_TEXT].decode("ascii", "replace")
+            peer = accept_introduction(self._site, self._peers, fingerprint, text, self._clock.wall())
+        except WeftError as error:
+            self._refuse(error, "", None)
+            failure = error
+        else:
+            self._audit.append("accepted", peer=peer.id, reason=f"introduced with certificate {peer.fingerprint}")
+            return b""
+        return _abort(context, failure, self._site.id)
+
     def _carrier(self, context: Any) -> Peer:
         """Return the party of a connection. PartyIdentityError: its certificate is not pinned."""
-        pem = b"".join(context.auth_context().get("x509_pem_cert", ()))
+        pem = _certificate_of(context)
         try:
             facts = read_certificate(pem)
             peer = self._peers.by_fingerprint(facts.fingerprint)
@@ -223,20 +238,20 @@ class PartyServer:
 
 
 class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """The one method of a server; others do not exist."""
+    """The methods of a server; others do not exist."""
 
-    def __init__(self, answer: Callable[[bytes, Any], bytes]) -> None:
-        self._method = grpc.unary_unary_rpc_method_handler(answer)
+    def __init__(self, methods: Mapping[str, Callable[[bytes, Any], bytes]]) -> None:
+        self._methods = {name: grpc.unary_unary_rpc_method_handler(answer) for name, answer in methods.items()}
 
     def service(self, handler_call_details: Any) -> Any:
-        return self._method if handler_call_details.method == CALL else None
+        return self._methods.get(handler_call_details.method)
 
 
 class _Roots:
     """What the server shows and whom it trusts, made again when a party joins or the own certificate changes."""
 
-    def __init__(self, site: PartySite, peers: Peers) -> None:
-        self._site, self._peers = site, peers
+    def __init__(self, site: PartySite, peers: Peers, clock: WallClock) -> None:
+        self._site, self._peers, self._clock = site, peers, clock
         self._seen: object = None
 
     def now(self) -> Any:
@@ -244,7 +259,8 @@ class _Roots:
         own = self._site.certificate
         self._seen = self._state()
         # The own certificate stands for the peers of a party without any: gRPC needs one root.
-        roots = [own, *(peer.certificate.encode() for peer in self._peers)]
+        known = [peer.certificate.encode() for peer in self._peers]
+        roots = [own, *known, *open_certificates(self._site, self._clock.wall())]
         return grpc.ssl_server_certificate_configuration([(self._site.tls_key, own)], b"\n".join(roots))
 
     def changed(self) -> Any:
@@ -257,7 +273,13 @@ class _Roots:
 
     def _state(self) -> object:
         self._peers.get("")
-        return self._peers.version, (self._site.folder / "cert.pem").stat().st_mtime_ns
+        changing = (self._site.folder / "cert.pem", self._site.invitations)
+        return self._peers.version, *(path.stat().st_mtime_ns for path in changing)
+
+
+def _certificate_of(context: Any) -> bytes:
+    """Return the certificate of the other side of a connection, as PEM."""
+    return b"".join(context.auth_context().get("x509_pem_cert", ()))
 
 
 def _interface(host: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,14 +20,14 @@ from msgspec.structs import replace
 from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from weft.model.errors import ForbiddenError
 from weft.parties.http.calls import HttpCall, read_call, read_upload
-from weft.parties.http.envelope import FileReply, Reply, failed, json_response
-from weft.parties.http.groups import FILE, UPLOAD, HttpRoute
+from weft.parties.http.envelope import FileReply, HttpReply, failed, json_response
+from weft.parties.http.groups import ARCHIVE, FILE, UPLOAD, HttpRoute
 from weft.parties.http.routes import ROUTES
 
 if TYPE_CHECKING:
@@ -37,8 +37,9 @@ PREFIX: Final = "/v1/"
 MOST_UPLOAD: Final = 64 << 30
 LOOPBACK: Final = "127.0.0.1"
 _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-Check = Callable[[Request, bytes], str]
-"""Returns the user that has signed a request with this body, or raises PartyIdentityError."""
+MOST_ARCHIVE: Final = 100 << 20
+Check = Callable[[Request, bytes, Mapping[str, str]], str]
+"""Returns the user that has signed a request with this JSON and form, or raises PartyIdentityError."""
 
 
 class HttpSettings(Struct, frozen=True, kw_only=True):
@@ -65,7 +66,9 @@ def check_host(host: str, *, with_keys: bool) -> None:
 def make_app(ports: PartyPorts, settings: HttpSettings | None = None) -> FastAPI:
     """Return the application for the clients of one party."""
     found = settings or HttpSettings()
-    routes = [Route(PREFIX + one.path, _endpoint(one, ports, found), methods=list(one.methods)) for one in ROUTES]
+    routes: list[BaseRoute] = [
+        Route(PREFIX + one.path, _endpoint(one, ports, found), methods=list(one.methods)) for one in ROUTES
+    ]
     app = FastAPI(routes=routes, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.add_exception_handler(HTTPException, _not_found)
     return app
@@ -75,15 +78,16 @@ async def _not_found(request: Request, error: Exception) -> Response:
     status = getattr(error, "status_code", 404)
     found = f"there is no route {request.method} {request.url.path}"
     hint = "The routes are those of FATE Flow below /v1; see docs/federated.md, Clients of FATE."
-    return json_response(Reply(retcode=status, retmsg=f"{found}. {hint}"), status=status)
+    return json_response(HttpReply(retcode=status, retmsg=f"{found}. {hint}"), status=status)
 
 
 def _endpoint(route: HttpRoute, ports: PartyPorts, settings: HttpSettings) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         scratch: Path | None = None
         try:
-            _refuse_pages(request, settings)
-            if route.kind in (UPLOAD, FILE):
+            if settings.check is None:
+                _refuse_pages(request, settings)
+            if route.kind in (UPLOAD, ARCHIVE, FILE):
                 scratch = Path(tempfile.mkdtemp(dir=ports.scratch))
             call = await _call(request, route, settings, scratch)
             reply = await run_in_threadpool(route.handle, ports, call)
@@ -91,6 +95,8 @@ def _endpoint(route: HttpRoute, ports: PartyPorts, settings: HttpSettings) -> Ca
                 kept, scratch = scratch, None
                 return _file(reply, kept)
             return json_response(reply, status=210 if route.kind == FILE and reply.retcode else 200)
+        except ClientDisconnect:  # nobody waits for the answer
+            return Response(status_code=400)
         except Exception as error:  # noqa: BLE001 - every client gets an answer
             reply, status = failed(error, request.url.path)
             return json_response(reply, status=status if route.kind == FILE else 200)
@@ -102,15 +108,17 @@ def _endpoint(route: HttpRoute, ports: PartyPorts, settings: HttpSettings) -> Ca
 
 
 async def _call(request: Request, route: HttpRoute, settings: HttpSettings, scratch: Path | None) -> HttpCall:
-    """Read a request; the signature is checked before a file is taken, and does not cover it."""
-    if route.kind == UPLOAD and request.headers.get("content-type", "").startswith("multipart/"):
-        user = settings.check(request, b"") if settings.check else ""
-        assert scratch is not None
-        call = await read_upload(request, scratch, settings.most_upload)
+    """Read a request. The signature of an upload does not cover its file, and is checked before it is taken."""
+    check: Check = settings.check or (lambda *_: "")
+    has_file = route.kind in (UPLOAD, ARCHIVE)
+    if has_file and scratch is not None and request.headers.get("content-type", "").startswith("multipart/"):
+        user = check(request, b"", {}) if route.kind == UPLOAD else ""
+        call = await read_upload(request, scratch, settings.most_upload if route.kind == UPLOAD else MOST_ARCHIVE)
+        user = user or check(request, b"", call.form)
     else:
         call = await read_call(request)
-        user = settings.check(request, call.raw) if settings.check else ""
-    return replace(call, user=user, scratch=scratch, body=call.body | dict(request.path_params))
+        user = check(request, call.raw, call.form)
+    return replace(call, user=user, scratch=scratch, body={**call.body, **request.path_params})
 
 
 def _file(reply: FileReply, scratch: Path | None) -> Response:

@@ -1,12 +1,14 @@
 """Requests: their arguments from JSON, forms and queries, files that are streamed to the disk, and limits.
 
-Limits: 8 MiB of JSON or form, 52 levels of JSON, 64 KiB of query; a file has a limit of its own.
+Limits: 8 MiB of JSON or form, 52 levels of JSON, 64 KiB of query, 60 s between two pieces; a file has a limit of its
+own.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 from urllib.parse import parse_qsl, unquote
@@ -25,15 +27,18 @@ MOST_BODY: Final = 8 << 20
 MOST_DEPTH: Final = 52
 MOST_QUERY: Final = 64 << 10
 MOST_PARTS: Final = 100
+PATIENCE_S: Final = 60.0
+"""How long a server waits for the next piece of a body."""
 _BLOCK: Final = 1 << 20
-_STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRINGS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _BRACKETS: Final = re.compile(rb"[][{}]")
 
 
 class HttpCall(Struct, frozen=True, kw_only=True):
     """The arguments of a request: `body` has those of JSON, form and query together. `user` has signed it, or "".
 
-    `file` was uploaded under the name `file_name`. `scratch` is a folder for this request, which is removed after it.
+    `file` was uploaded under the name `file_name`. `raw` is the JSON as it came, `form` the fields of a form. `scratch`
+    is a folder for this request, which is removed after it.
     """
 
     body: Mapping[str, Any]
@@ -41,6 +46,7 @@ class HttpCall(Struct, frozen=True, kw_only=True):
     file: Path | None = None
     file_name: str = ""
     raw: bytes = b""
+    form: Mapping[str, str] = {}
     scratch: Path | None = None
 
     def text(self, name: str, default: str = "") -> str:
@@ -48,8 +54,10 @@ class HttpCall(Struct, frozen=True, kw_only=True):
         value = self.body.get(name)
         if value is None:
             return default
+        if isinstance(value, float) and value.is_integer():
+            return str(int(value))
         if isinstance(value, bool | int | float | str):
-            return str(value).strip() if isinstance(value, str) else str(int(value) if value == int(value) else value)
+            return str(value).strip()
         raise UsageError(f"{name} is not a text", hint=f'Give it as "{name}": "..."')
 
     def need(self, name: str, *others: str) -> str:
@@ -78,7 +86,7 @@ class HttpCall(Struct, frozen=True, kw_only=True):
 
     def mapping(self, name: str, *others: str) -> dict[str, Any]:
         """Return an argument that is an object, or the JSON text of one; empty if it is missing."""
-        value = next((self.body[one] for one in (name, *others) if self.body.get(one) is not None), {})
+        value: Any = next((self.body[one] for one in (name, *others) if self.body.get(one) is not None), {})
         if isinstance(value, str):
             value = decoded(value.encode()) if value.strip() else {}
         if not isinstance(value, dict):
@@ -132,24 +140,40 @@ async def read_call(request: Request) -> HttpCall:
     body = query_of(request)
     if raw.strip():
         if kind.startswith("application/x-www-form-urlencoded"):
-            body |= _form(raw)
-        elif kind.startswith("multipart/form-data"):
+            form = _form(raw)
+            return HttpCall(body=body | form, form=form)
+        if kind.startswith("multipart/form-data"):
             raise UsageError("this route takes no file", hint="Send its arguments as JSON.")
-        else:
-            body |= decoded(raw)
+        body |= decoded(raw)
     return HttpCall(body=body, raw=raw)
 
 
-def _form(raw: bytes) -> dict[str, Any]:
+def _form(raw: bytes) -> dict[str, str]:
     try:
         return dict(parse_qsl(raw.decode(), keep_blank_values=True, max_num_fields=MOST_PARTS))
     except ValueError as error:
         raise UsageError(f"the form cannot be read: {error}", hint="Send the arguments as JSON.") from None
 
 
+async def _pieces(request: Request) -> AsyncIterator[bytes]:
+    """Return a body piece by piece. UsageError: the next one does not come."""
+    stream = request.stream()
+    while True:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                piece = await anext(stream, None)
+        except TimeoutError:
+            raise UsageError(
+                f"no more of the body came for {PATIENCE_S:g} s", hint="Check the connection and send it again."
+            ) from None
+        if piece is None:
+            return
+        yield piece
+
+
 async def _whole(request: Request) -> bytes:
     parts, size = [], 0
-    async for part in request.stream():
+    async for part in _pieces(request):
         size += len(part)
         if size > MOST_BODY:
             raise InputLimitError(
@@ -183,7 +207,7 @@ async def read_upload(request: Request, folder: Path, most: int) -> HttpCall:
             },
         )
         try:
-            async for part in request.stream():
+            async for part in _pieces(request):
                 parser.write(part)
                 if form.waiting >= _BLOCK:
                     await run_in_threadpool(form.write)
@@ -193,9 +217,9 @@ async def read_upload(request: Request, folder: Path, most: int) -> HttpCall:
             raise UsageError(f"the form cannot be read: {error}", hint="Send it as multipart/form-data.") from None
     if not form.ended:
         raise UsageError("the form ends too early", hint="Send the file again.")
-    body = query_of(request) | {name: bytes(value).decode("utf-8", "replace") for name, value in form.fields.items()}
+    fields = {name: bytes(value).decode("utf-8", "replace") for name, value in form.fields.items()}
     file = path if form.file_name is not None else None
-    return HttpCall(body=body, file=file, file_name=Path(form.file_name or "").name)
+    return HttpCall(body=query_of(request) | fields, file=file, file_name=Path(form.file_name or "").name, form=fields)
 
 
 class _FileForm:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.model.errors import UsageError
-from weft.parties.http.envelope import Reply, not_offered
+from weft.parties.http.envelope import HttpReply, not_offered
 from weft.parties.http.groups import UPLOAD as UPLOADS
 from weft.parties.http.groups import HttpRoute
 from weft.parties.http.job_routes import submitted
@@ -34,12 +34,12 @@ def new_table(call: HttpCall) -> NewTable:
     )
 
 
-def _answer(job: TableJob) -> Reply:
+def _answer(job: TableJob) -> HttpReply:
     data = submitted(SubmittedJob(job_id=job.job_id)) | {"namespace": job.namespace, "table_name": job.name}
-    return Reply(job_id=job.job_id, data=data | {"count": job.count})
+    return HttpReply(job_id=job.job_id, data=data | {"count": job.count})
 
 
-def upload(ports: PartyPorts, call: HttpCall) -> Reply:
+def upload(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Store a table: of the file in the request, or, with `use_local_data` 0, of a file of the site."""
     new = new_table(call)
     conf: dict[str, Any] = {name: call.body[name] for name in (*_KEPT, *_OTHER) if name in call.body}
@@ -55,7 +55,7 @@ def upload(ports: PartyPorts, call: HttpCall) -> Reply:
     return _answer(ports.tables.upload_path(call.need("file"), new, user=call.user, conf=conf))
 
 
-def download(ports: PartyPorts, call: HttpCall) -> Reply:
+def download(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Write a table to a file of the site."""
     conf: dict[str, Any] = {name: call.body[name] for name in _KEPT if name in call.body}
     job = ports.tables.download(
@@ -69,7 +69,7 @@ def download(ports: PartyPorts, call: HttpCall) -> Reply:
     return _answer(job)
 
 
-def history(ports: PartyPorts, call: HttpCall) -> Reply:
+def history(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return the latest uploads whose tables are still there."""
     found = []
     for job in ports.tables.jobs(call.text("job_id"), kind=UPLOAD, limit=call.number("limit", 0)):
@@ -84,10 +84,10 @@ def history(ports: PartyPorts, call: HttpCall) -> Reply:
         }
         schema = {"header": ",".join(table.header) if table.head else "", "sid": table.id_name}
         found.append({job.job_id: {"upload_info": info, "notes": job.conf.get("notes", ""), "schema": schema}})
-    return Reply(data=found)
+    return HttpReply(data=found)
 
 
-def writer(ports: PartyPorts, call: HttpCall) -> Reply:
+def writer(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Refuse to write a table to another storage."""
     return not_offered("data/writer", "Write the table to a file with data/download instead.")
 

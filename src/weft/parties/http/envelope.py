@@ -53,7 +53,7 @@ class RetCode(IntEnum):
     SERVER_ERROR = 500
 
 
-class Reply(Struct, frozen=True, kw_only=True):
+class HttpReply(Struct, frozen=True, kw_only=True):
     """An answer in JSON; members that are None are left out."""
 
     retcode: int = RetCode.SUCCESS
@@ -94,26 +94,26 @@ def code_of(error: WeftError) -> tuple[RetCode, int]:
     )
 
 
-def failed(error: Exception, path: str) -> tuple[Reply, int]:
+def failed(error: Exception, path: str) -> tuple[HttpReply, int]:
     """Return the answer to a request that raised, and the status of a download. What is unexpected is logged."""
     if isinstance(error, WeftError):
         code, status = code_of(error)
         hint = f" {error.hint}" if error.hint else ""
-        return Reply(retcode=code, retmsg=f"{error.message}.{hint} [{error.code}]"), status
+        return HttpReply(retcode=code, retmsg=f"{error.message}.{hint} [{error.code}]"), status
     _log.error("a request for %s failed", path, exc_info=error)
     found = f"{type(error).__name__}: {error}".splitlines()[0]
-    return Reply(
+    return HttpReply(
         retcode=RetCode.EXCEPTION_ERROR,
         retmsg=f"a fault of the server: {found}. The log of the server has the details. [WEFT900]",
     ), 210
 
 
-def not_offered(what: str, instead: str) -> Reply:
+def not_offered(what: str, instead: str) -> HttpReply:
     """Return the answer of a route of FATE that Weft does not offer; `instead` says what to do, as a sentence."""
-    return Reply(retcode=RetCode.OPERATING_ERROR, retmsg=f"{what} is not offered by Weft. {instead}")
+    return HttpReply(retcode=RetCode.OPERATING_ERROR, retmsg=f"{what} is not offered by Weft. {instead}")
 
 
-def json_response(reply: Reply, *, status: int = 200) -> Response:
+def json_response(reply: HttpReply, *, status: int = 200) -> Response:
     """Return an answer as bytes of JSON."""
     found: dict[str, Any] = {"retcode": int(reply.retcode), "retmsg": reply.retmsg}
     found |= {

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from weft.parties.http.calls import HttpCall
-from weft.parties.http.envelope import FileReply, Reply, not_offered
+from weft.parties.http.envelope import FileReply, HttpReply, not_offered
 from weft.parties.http.ports import PartyPorts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-JSON, FILE, UPLOAD = "json", "file", "upload"
-"""Kinds of routes: JSON both ways, a file in the answer, a file in the request."""
-Handler = Callable[[PartyPorts, HttpCall], Reply | FileReply]
+JSON, FILE, UPLOAD, ARCHIVE = "json", "file", "upload", "archive"
+"""Kinds of routes: JSON both ways, a file in the answer, a table in the request, an archive of a model in it."""
+Handler = Callable[[PartyPorts, HttpCall], HttpReply | FileReply]
 BOTH: Final = ("POST", "GET")
 
 
@@ -42,7 +42,7 @@ def packed(files: Iterator[tuple[Path, str]], target: Path) -> Path:
 def refusal(path: str, what: str, instead: str) -> HttpRoute:
     """Return a route of FATE that Weft does not offer; `instead` says what to do, as a sentence."""
 
-    def refuse(ports: PartyPorts, call: HttpCall) -> Reply:
+    def refuse(ports: PartyPorts, call: HttpCall) -> HttpReply:
         return not_offered(what, instead)
 
     return HttpRoute(path, refuse)

@@ -19,7 +19,7 @@ from weft.parties.http.columns import (
     table_task_row,
     task_columns,
 )
-from weft.parties.http.envelope import FileReply, Reply, RetCode
+from weft.parties.http.envelope import FileReply, HttpReply, RetCode
 from weft.parties.http.groups import BOTH, FILE, HttpRoute, packed
 from weft.parties.http.ports import JobFilter, JobPart, JobRow, PartyPorts, SubmittedJob, TaskRow
 
@@ -78,28 +78,28 @@ def submitted(job: SubmittedJob) -> dict[str, Any]:
     }
 
 
-def submit(ports: PartyPorts, call: HttpCall) -> Reply:
+def submit(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Submit a job: `job_runtime_conf` and `job_dsl`; a prediction may come without a DSL."""
     conf = call.mapping("job_runtime_conf", "runtime_conf")
     if not conf:
         raise UsageError("job_runtime_conf is missing", hint="Give the conf of the job as job_runtime_conf.")
     job = ports.jobs.submit(call.mapping("job_dsl", "dsl"), conf, call.user)
-    return Reply(job_id=job.job_id, data=submitted(job))
+    return HttpReply(job_id=job.job_id, data=submitted(job))
 
 
-def stop(ports: PartyPorts, call: HttpCall) -> Reply:
+def stop(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Stop a job."""
     status = call.text("stop_status", _STOPPED[0])
     if status not in _STOPPED:
         raise UsageError(f"stop_status is {status!r}", hint=f"Give one of {', '.join(_STOPPED)}.")
     ports.jobs.stop(call.need("job_id"), status)
-    return Reply(retmsg="success")
+    return HttpReply(retmsg="success")
 
 
-def rerun(ports: PartyPorts, call: HttpCall) -> Reply:
+def rerun(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Run components of a job again."""
     ports.jobs.rerun(call.need("job_id"), call.names("component_name"), force=call.flag("force"))
-    return Reply(retmsg="success")
+    return HttpReply(retmsg="success")
 
 
 def _table_jobs(ports: PartyPorts, which: JobFilter) -> list[TableJob]:
@@ -108,6 +108,12 @@ def _table_jobs(ports: PartyPorts, which: JobFilter) -> list[TableJob]:
     return [
         job for job in ports.tables.jobs(which.job_id, limit=which.limit + which.skip) if which.user in ("", job.user)
     ]
+
+
+def _count_table_jobs(ports: PartyPorts, which: JobFilter) -> int:
+    if which.job_id or which.user or not table_jobs_match(which):
+        return len(_table_jobs(ports, replace(which, limit=0, skip=0)))
+    return ports.tables.count_jobs()
 
 
 def _jobs(ports: PartyPorts, which: JobFilter) -> list[JobRow]:
@@ -131,55 +137,55 @@ def _page(rows: Sequence[Any], which: JobFilter) -> list[Any]:
     return list(rows[which.skip : which.skip + which.limit] if which.limit else rows[which.skip :])
 
 
-def query(ports: PartyPorts, call: HttpCall) -> Reply:
+def query(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return jobs by any column; none is a success."""
-    found = [job_columns(row) for row in _jobs(ports, filter_of(call))]
-    return Reply(data=found, retmsg="success" if found else "no job could be found")
+    found = [job_columns(row) for row in _jobs(ports, filter_of(call, limit=_MOST_LISTED))]
+    return HttpReply(data=found, retmsg="success" if found else "no job could be found")
 
 
-def list_jobs(ports: PartyPorts, call: HttpCall) -> Reply:
+def list_jobs(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return the newest jobs, page by page."""
     limit = min(max(call.number("limit", 0), 0), _MOST_LISTED)
     page = max(call.number("page", 1), 1)
     which = replace(filter_of(call, limit=limit), skip=limit * (page - 1))
     rows = [job_columns(row) for row in _jobs(ports, which)]
-    total = ports.jobs.count(which) + len(_table_jobs(ports, replace(which, limit=0, skip=0)))
-    return Reply(data={"jobs": rows, "count": total})
+    total = ports.jobs.count(which) + _count_table_jobs(ports, which)
+    return HttpReply(data={"jobs": rows, "count": total})
 
 
-def tasks(ports: PartyPorts, call: HttpCall) -> Reply:
+def tasks(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return tasks by any column."""
-    found = [task_columns(row) for row in _tasks(ports, filter_of(call))]
+    found = [task_columns(row) for row in _tasks(ports, filter_of(call, limit=_MOST_LISTED))]
     if not found:
-        return Reply(retcode=RetCode.ARGUMENT_ERROR, retmsg="no task could be found")
-    return Reply(data=found)
+        return HttpReply(retcode=RetCode.ARGUMENT_ERROR, retmsg="no task could be found")
+    return HttpReply(data=found)
 
 
-def list_tasks(ports: PartyPorts, call: HttpCall) -> Reply:
+def list_tasks(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return the newest tasks, page by page."""
     limit = min(max(call.number("limit", 0), 0), _MOST_LISTED)
     page = max(call.number("page", 1), 1)
     which = replace(filter_of(call, limit=limit), skip=limit * (page - 1))
     rows = [task_columns(row) for row in _tasks(ports, which)]
-    total = ports.jobs.count(which, tasks=True) + len(_table_jobs(ports, replace(which, limit=0, skip=0)))
-    return Reply(data={"tasks": rows, "count": total})
+    total = ports.jobs.count(which, tasks=True) + _count_table_jobs(ports, which)
+    return HttpReply(data={"tasks": rows, "count": total})
 
 
-def update(ports: PartyPorts, call: HttpCall) -> Reply:
+def update(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Change the notes of a job."""
     ports.jobs.note(part_of(call), call.text("notes"))
-    return Reply()
+    return HttpReply()
 
 
-def config(ports: PartyPorts, call: HttpCall) -> Reply:
+def config(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return the files of a job."""
     part = part_of(call)
     if own := ports.tables.jobs(part.job_id):
         empty: dict[str, Any] = {"train_runtime_conf": {}, "model_info": {}}
         dsl, conf = table_job_dsl(own[0]), table_job_conf(own[0])
-        return Reply(data={"job_id": part.job_id, "dsl": dsl, "runtime_conf": conf, **empty})
+        return HttpReply(data={"job_id": part.job_id, "dsl": dsl, "runtime_conf": conf, **empty})
     found = ports.jobs.config(part)
-    return Reply(
+    return HttpReply(
         data={
             "job_id": found.job_id,
             "dsl": dict(found.dsl),
@@ -203,20 +209,20 @@ def log(ports: PartyPorts, call: HttpCall) -> FileReply:
     return FileReply(path=packed(files, call.scratch / name), name=name, media="application/gzip")
 
 
-def log_path(ports: PartyPorts, call: HttpCall) -> Reply:
+def log_path(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return the folder of the logs of a job, on the server."""
-    return Reply(data={"logs_directory": str(ports.jobs.log_folder(call.need("job_id")))})
+    return HttpReply(data={"logs_directory": str(ports.jobs.log_folder(call.need("job_id")))})
 
 
-def url(ports: PartyPorts, call: HttpCall) -> Reply:
+def url(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return the address of the page of a job; there is none in FATE's form."""
     rows = ports.jobs.query(replace(filter_of(call), limit=1))
     if not rows:
         raise NotFoundError(f"there is no job {call.text('job_id')}", hint="List the jobs: flow job list")
-    return Reply(data={"board_url": [""] * len(rows)})
+    return HttpReply(data={"board_url": [""] * len(rows)})
 
 
-def data_view(ports: PartyPorts, call: HttpCall) -> Reply:
+def data_view(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return the tables that the components of a job have made."""
     found = [
         {"f_job_id": call.text("job_id"), "f_data_name": one.name, "f_table_name": one.table_name}
@@ -224,22 +230,22 @@ def data_view(ports: PartyPorts, call: HttpCall) -> Reply:
         for one in ports.tracking.output_tables(part_of(call))
     ]
     if not found:
-        return Reply(retcode=RetCode.ARGUMENT_ERROR, retmsg="the job has made no tables at this party")
-    return Reply(data=found)
+        return HttpReply(retcode=RetCode.ARGUMENT_ERROR, retmsg="the job has made no tables at this party")
+    return HttpReply(data=found)
 
 
-def clean(ports: PartyPorts, call: HttpCall) -> Reply:
+def clean(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Remove what a job has made."""
     ports.jobs.clean(part_of(call))
-    return Reply()
+    return HttpReply()
 
 
-def clean_queue(ports: PartyPorts, call: HttpCall) -> Reply:
+def clean_queue(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Cancel all waiting jobs of this party."""
-    return Reply(data={job: why or 0 for job, why in ports.jobs.clean_queue().items()})
+    return HttpReply(data={job: why or 0 for job, why in ports.jobs.clean_queue().items()})
 
 
-def generate_dsl(ports: PartyPorts, call: HttpCall) -> Reply | FileReply:
+def generate_dsl(ports: PartyPorts, call: HttpCall) -> HttpReply | FileReply:
     """Make the DSL of a prediction; with `filename` as a file."""
     components = call.names("cpn_str")
     if not components:
@@ -249,25 +255,25 @@ def generate_dsl(ports: PartyPorts, call: HttpCall) -> Reply | FileReply:
     return json_or_file(call, dsl)
 
 
-def json_or_file(call: HttpCall, value: Any) -> Reply | FileReply:
+def json_or_file(call: HttpCall, value: Any) -> HttpReply | FileReply:
     """Return a value in the answer, or as a file where the request gives a `filename`."""
     name = call.text("filename")
     if not name:
-        return Reply(data=value)
+        return HttpReply(data=value)
     assert call.scratch is not None
     path = call.scratch / "answer.json"
     path.write_text(json.dumps(value, indent=4), encoding="utf-8")
     return FileReply(path=path, name=Path(name).name, media="application/json")
 
 
-def update_parameters(ports: PartyPorts, call: HttpCall) -> Reply:
+def update_parameters(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Change parameters of a job that has ended, before a rerun."""
     found = ports.jobs.update(
         call.need("job_id"),
         call.mapping("job_parameters") or None,
         call.mapping("component_parameters") or None,
     )
-    return Reply(data=dict(found))
+    return HttpReply(data=dict(found))
 
 
 ROUTES: Final = (

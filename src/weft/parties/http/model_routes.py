@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from weft.model.errors import NotFoundError, UsageError
 from weft.parties.http.columns import model_columns, tag_columns
-from weft.parties.http.envelope import FileReply, Reply, not_offered
-from weft.parties.http.groups import BOTH, FILE, UPLOAD, HttpRoute, refusal
+from weft.parties.http.envelope import FileReply, HttpReply, not_offered
+from weft.parties.http.groups import ARCHIVE, BOTH, FILE, HttpRoute, refusal
 from weft.parties.http.job_routes import json_or_file
 from weft.parties.http.ports import ModelFilter
 
@@ -29,7 +29,7 @@ def _filter(call: HttpCall, *, whole: bool = False) -> ModelFilter:
     )
 
 
-def deploy(ports: PartyPorts, call: HttpCall) -> Reply:
+def deploy(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Make a model for predictions, of components (`cpn_list`), by a DSL, or of all that can predict."""
     if call.mapping("components_checkpoint"):
         return not_offered("a deployment of checkpoints", "Deploy the model of the job without them.")
@@ -43,27 +43,27 @@ def deploy(ports: PartyPorts, call: HttpCall) -> Reply:
         for role, codes in parties.items()
     }
     data: dict[str, Any] = {"model_id": found.model_id, "model_version": found.model_version, "detail": detail}
-    return Reply(data=data | parties)
+    return HttpReply(data=data | parties)
 
 
-def predict_dsl(ports: PartyPorts, call: HttpCall) -> Reply | FileReply:
+def predict_dsl(ports: PartyPorts, call: HttpCall) -> HttpReply | FileReply:
     """Return the DSL of predictions; with `filename` as a file."""
     return json_or_file(call, dict(ports.models.predict_dsl(call.need("model_id"), call.need("model_version"))))
 
 
-def predict_conf(ports: PartyPorts, call: HttpCall) -> Reply | FileReply:
+def predict_conf(ports: PartyPorts, call: HttpCall) -> HttpReply | FileReply:
     """Return a conf for predictions; with `filename` as a file."""
     return json_or_file(call, dict(ports.models.predict_conf(call.need("model_id"), call.need("model_version"))))
 
 
-def query(ports: PartyPorts, call: HttpCall) -> Reply:
+def query(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return models; `query_filters` names the members to return."""
     wanted = call.names("query_filters")
     rows = [model_columns(one) for one in ports.models.query(_filter(call))]
     if not rows:
         raise NotFoundError("no model fits", hint="Give the model_version of a job that has ended at this party.")
     found = [{name: one.get(name) for name in wanted} if wanted else one for one in rows]
-    return Reply(data=found)
+    return HttpReply(data=found)
 
 
 def export(ports: PartyPorts, call: HttpCall) -> FileReply:
@@ -75,14 +75,14 @@ def export(ports: PartyPorts, call: HttpCall) -> FileReply:
     return FileReply(path=path, name=name, media="application/zip")
 
 
-def import_model(ports: PartyPorts, call: HttpCall) -> Reply:
+def import_model(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Take a model from an archive in the request."""
     if call.file is None:
         raise UsageError("the request has no file", hint="Send the archive as multipart/form-data, in the part file.")
     which = _filter(call, whole=True)
     ports.models.unpack(which, call.file, replace=call.flag("force_update"))
     names = ("model_id", "model_version", "role", "party_id")
-    return Reply(data={name: getattr(which, name) for name in names})
+    return HttpReply(data={name: getattr(which, name) for name in names})
 
 
 def _of_job(ports: PartyPorts, call: HttpCall) -> str:
@@ -90,60 +90,60 @@ def _of_job(ports: PartyPorts, call: HttpCall) -> str:
     return call.need("job_id", "model_version")
 
 
-def tag_model(ports: PartyPorts, call: HttpCall) -> Reply:
+def tag_model(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Give a tag to the model of a job."""
     ports.models.tag_model(_of_job(ports, call), call.need("tag_name"))
-    return Reply(retmsg="success")
+    return HttpReply(retmsg="success")
 
 
-def untag_model(ports: PartyPorts, call: HttpCall) -> Reply:
+def untag_model(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Take a tag from the model of a job."""
     ports.models.tag_model(_of_job(ports, call), call.need("tag_name"), remove=True)
-    return Reply(retmsg="success")
+    return HttpReply(retmsg="success")
 
 
 def _told(tags: Sequence[ModelTag]) -> dict[str, Any]:
     return {"tags": [tag_columns(one) for one in tags], "count": len(tags)}
 
 
-def model_tags(ports: PartyPorts, call: HttpCall) -> Reply:
+def model_tags(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return the tags of the model of a job."""
-    return Reply(data=_told(ports.models.model_tags(_of_job(ports, call))))
+    return HttpReply(data=_told(ports.models.model_tags(_of_job(ports, call))))
 
 
-def create_tag(ports: PartyPorts, call: HttpCall) -> Reply:
+def create_tag(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Create a tag."""
     name = call.need("tag_name")
     ports.models.put_tag(name, call.text("tag_desc"), create=True)
-    return Reply(data=_told(ports.models.tags(name)))
+    return HttpReply(data=_told(ports.models.tags(name)))
 
 
-def find_tag(ports: PartyPorts, call: HttpCall) -> Reply:
+def find_tag(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return a tag; `with_model` adds the versions of its models."""
     name = call.need("tag_name")
     found = ports.models.tags(name)
     if not found:
         raise NotFoundError(f"there is no tag {name}", hint="List the tags: flow tag list")
     models = {"models": list(found[0].versions)} if call.flag("with_model") else {}
-    return Reply(data=_told(found) | models)
+    return HttpReply(data=_told(found) | models)
 
 
-def change_tag(ports: PartyPorts, call: HttpCall) -> Reply:
+def change_tag(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Change the name or the description of a tag."""
     name, new_name = call.need("tag_name"), call.text("new_tag_name")
     ports.models.put_tag(name, call.text("new_tag_desc") or None, new_name=new_name, create=False)
-    return Reply(data=_told(ports.models.tags(new_name or name)))
+    return HttpReply(data=_told(ports.models.tags(new_name or name)))
 
 
-def delete_tag(ports: PartyPorts, call: HttpCall) -> Reply:
+def delete_tag(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Delete a tag; its models stay."""
     ports.models.delete_tag(call.need("tag_name"))
-    return Reply()
+    return HttpReply()
 
 
-def list_tags(ports: PartyPorts, call: HttpCall) -> Reply:
+def list_tags(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return all tags, at most `limit`."""
-    return Reply(data=_told(ports.models.tags(limit=max(call.number("limit", 0), 0))))
+    return HttpReply(data=_told(ports.models.tags(limit=max(call.number("limit", 0), 0))))
 
 
 _REFUSED: Final = {
@@ -172,7 +172,7 @@ ROUTES: Final = (
     HttpRoute("model/query", query),
     HttpRoute("model/query/detail", query),
     HttpRoute("model/export", export, FILE, BOTH),
-    HttpRoute("model/import", import_model, UPLOAD),
+    HttpRoute("model/import", import_model, ARCHIVE),
     HttpRoute("model/model_tag/create", tag_model),
     HttpRoute("model/model_tag/remove", untag_model),
     HttpRoute("model/model_tag/retrieve", model_tags),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weft._version import __version__
 from weft.model.errors import UsageError
 from weft.parties.http.calls import HttpCall
-from weft.parties.http.envelope import Reply, not_offered
+from weft.parties.http.envelope import HttpReply, not_offered
 from weft.parties.http.groups import FILE, HttpRoute, refusal
 from weft.parties.http.job_routes import part_of
 
@@ -22,7 +22,7 @@ FATE_VERSION, FLOW_VERSION = "1.11.4", "1.11.2"
 _POLICY: Final = "Roles, commands and components are allowed in the policy file of the site."
 
 
-def versions(ports: PartyPorts, call: HttpCall) -> Reply:
+def versions(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return one version, or all."""
     found = {
         "API": API_VERSION,
@@ -32,18 +32,18 @@ def versions(ports: PartyPorts, call: HttpCall) -> Reply:
         "PYTHON": platform.python_version(),
     }
     module = call.text("module")
-    return Reply(data={module: found.get(module)} if module else found)
+    return HttpReply(data={module: found.get(module)} if module else found)
 
 
-def set_federated_id(ports: PartyPorts, call: HttpCall) -> Reply:
+def set_federated_id(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Refuse to change the identity of the site."""
     return not_offered("version/set", "The identity of a site is its certificate.")
 
 
-def dependency(ports: PartyPorts, call: HttpCall) -> Reply:
+def dependency(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return the components of a job in topological order, and what each needs."""
     graph = ports.jobs.graph(part_of(call))
-    return Reply(
+    return HttpReply(
         data={
             "component_list": list(graph.components),
             "dependencies": {name: [dict(one) for one in needed] for name, needed in graph.dependencies.items()},
@@ -65,45 +65,45 @@ def _datasets(call: HttpCall) -> Iterator[tuple[str, str]]:
         yield given.need("namespace"), given.need("name", "table_name")
 
 
-def grant(ports: PartyPorts, call: HttpCall) -> Reply:
+def grant(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Grant tables to a party."""
     return _change(ports, call, give=True)
 
 
-def revoke(ports: PartyPorts, call: HttpCall) -> Reply:
+def revoke(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Take grants of tables back."""
     return _change(ports, call, give=False)
 
 
-def _change(ports: PartyPorts, call: HttpCall, *, give: bool) -> Reply:
+def _change(ports: PartyPorts, call: HttpCall, *, give: bool) -> HttpReply:
     if "dataset" not in call.body:
         return not_offered("a grant of anything but tables", f"Give party_id and dataset. {_POLICY}")
     party = call.need("party_id")
     for namespace, name in _datasets(call):
         (ports.tables.grant if give else ports.tables.revoke)(namespace, name, party)
-    return Reply()
+    return HttpReply()
 
 
-def grants(ports: PartyPorts, call: HttpCall) -> Reply:
+def grants(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return the tables that are granted to a party."""
     found = ports.tables.grants(call.need("party_id", "src_party_id"))
-    return Reply(data={"component": [], "dataset": [{"namespace": one, "name": two} for one, two, _ in found]})
+    return HttpReply(data={"component": [], "dataset": [{"namespace": one, "name": two} for one, two, _ in found]})
 
 
-def providers(ports: PartyPorts, call: HttpCall) -> Reply:
+def providers(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return the one provider of components, with what can run."""
     name = call.text("name", "weft")
     if name != "weft":
-        return Reply(data={name: {}})
-    return Reply(data={"weft": {__version__: {"components": list(ports.modules), "path": ""}}})
+        return HttpReply(data={name: {}})
+    return HttpReply(data={"weft": {__version__: {"components": list(ports.modules), "path": ""}}})
 
 
-def components(ports: PartyPorts, call: HttpCall) -> Reply:
+def components(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return the modules that can run here."""
-    return Reply(data={one: {"default_provider": "weft", "versions": [__version__]} for one in ports.modules})
+    return HttpReply(data={one: {"default_provider": "weft", "versions": [__version__]} for one in ports.modules})
 
 
-def cores(ports: PartyPorts, call: HttpCall) -> Reply:
+def cores(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return the cores of this party and the jobs that hold them."""
     found = ports.jobs.cores()
     engine = {"f_engine_name": "WEFT", "f_cores": found.total, "f_remaining_cores": found.free}
@@ -111,7 +111,7 @@ def cores(ports: PartyPorts, call: HttpCall) -> Reply:
         {"job_id": job, "role": role, "party_id": party, "resource_in_use": count}
         for job, role, party, count in found.holders
     ]
-    return Reply(data={"computing_engine_resource": engine, "use_resource_job": jobs})
+    return HttpReply(data={"computing_engine_resource": engine, "use_resource_job": jobs})
 
 
 _REFUSED: Final = {
@@ -131,7 +131,7 @@ _REFUSED: Final = {
 }
 
 
-def template(ports: PartyPorts, call: HttpCall) -> Reply:
+def template(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Refuse templates of files."""
     return not_offered("a template of files", "Take a conf of FATE's examples, or one of docs/federated.md.")
 

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.model.errors import NotFoundError, UsageError
-from weft.parties.http.envelope import FileReply, Reply
+from weft.parties.http.envelope import FileReply, HttpReply
 from weft.parties.http.groups import BOTH, FILE, HttpRoute, packed
 from weft.parties.http.job_routes import json_or_file, part_of
 
@@ -19,74 +19,74 @@ _SHOWN: Final = 100
 _NOTHING: Final = "no data"
 
 
-def job_view(ports: PartyPorts, call: HttpCall) -> Reply:
+def job_view(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return what a page shows of a job as a whole."""
-    return Reply(data=dict(ports.tracking.job_view(part_of(call))))
+    return HttpReply(data=dict(ports.tracking.job_view(part_of(call))))
 
 
 def _points(series: MetricSeries) -> list[list[Any]]:
     return [[key, value] for key, value in series.points]
 
 
-def metric_all(ports: PartyPorts, call: HttpCall) -> Reply:
+def metric_all(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return all metrics of a component with their points, by namespace and name."""
     found: dict[str, dict[str, Any]] = {}
     for series in ports.tracking.metrics(part_of(call, component=True)):
         one = {"data": _points(series), "meta": dict(series.about)}
         found.setdefault(series.namespace, {})[series.name] = one
-    return Reply(data=found, retmsg="success" if found else _NOTHING)
+    return HttpReply(data=found, retmsg="success" if found else _NOTHING)
 
 
-def metrics(ports: PartyPorts, call: HttpCall) -> Reply:
+def metrics(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return the names of the metrics of a component, by namespace."""
     names = ports.tracking.metric_names(part_of(call, component=True))
     found = {namespace: list(one) for namespace, one in names.items()}
-    return Reply(data=found, retmsg="success" if found else _NOTHING)
+    return HttpReply(data=found, retmsg="success" if found else _NOTHING)
 
 
-def metric_data(ports: PartyPorts, call: HttpCall) -> Reply:
+def metric_data(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return one metric."""
     part = part_of(call, component=True)
     series = ports.tracking.metric(part, call.need("metric_namespace"), call.need("metric_name"))
     if series is None:
-        return Reply(retmsg=_NOTHING, data=[], meta={})
-    return Reply(data=_points(series), meta=dict(series.about))
+        return HttpReply(retmsg=_NOTHING, data=[], meta={})
+    return HttpReply(data=_points(series), meta=dict(series.about))
 
 
-def metric_delete(ports: PartyPorts, call: HttpCall) -> Reply:
+def metric_delete(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Delete the metrics of a job or of a day; the client of FATE sends the day as `model`."""
     job_id, date = call.text("job_id"), call.text("model", call.text("date"))
     if not job_id and not (len(date) == 8 and date.isdigit()):
         raise UsageError("job_id and date are missing", hint="Give job_id, or a date such as 20260131.")
-    return Reply(data={"deleted": ports.tracking.delete_metrics(job_id, date)})
+    return HttpReply(data={"deleted": ports.tracking.delete_metrics(job_id, date)})
 
 
-def parameters(ports: PartyPorts, call: HttpCall) -> Reply:
+def parameters(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return the parameters of a component at one party."""
-    return Reply(data=dict(ports.tracking.parameters(part_of(call, component=True))))
+    return HttpReply(data=dict(ports.tracking.parameters(part_of(call, component=True))))
 
 
-def output_model(ports: PartyPorts, call: HttpCall) -> Reply:
+def output_model(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return the model of a component as JSON."""
     model = ports.tracking.output_model(part_of(call, component=True))
     if model is None:
-        return Reply(retmsg=_NOTHING, data={})
-    return Reply(data=dict(model.parameters), meta=dict(model.about))
+        return HttpReply(retmsg=_NOTHING, data={})
+    return HttpReply(data=dict(model.parameters), meta=dict(model.about))
 
 
-def output_data(ports: PartyPorts, call: HttpCall) -> Reply:
+def output_data(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return the first 100 rows of each table of a component."""
     part = part_of(call, component=True)
     tables = ports.tracking.output_tables(part)
     if not tables:
-        return Reply(retmsg=_NOTHING, data=[])
+        return HttpReply(retmsg=_NOTHING, data=[])
     rows = [[list(row) for row in ports.tracking.output_rows(part, one.name, _SHOWN)] for one in tables]
     meta = {
         "header": [list(one.header) for one in tables],
         "total": [one.count for one in tables],
         "names": [one.name for one in tables],
     }
-    return Reply(data=rows, meta=meta)
+    return HttpReply(data=rows, meta=meta)
 
 
 def output_data_download(ports: PartyPorts, call: HttpCall) -> FileReply:
@@ -115,7 +115,7 @@ def output_data_download(ports: PartyPorts, call: HttpCall) -> FileReply:
     return FileReply(path=packed(iter(files), call.scratch / "data.tar.gz"), name=name, media="application/gzip")
 
 
-def output_data_table(ports: PartyPorts, call: HttpCall) -> Reply:
+def output_data_table(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return where the tables of a component lie."""
     part = part_of(call, component=True)
     found = [
@@ -128,10 +128,10 @@ def output_data_table(ports: PartyPorts, call: HttpCall) -> Reply:
             f"component {part.component} of job {part.job_id} has no tables at this party",
             hint="Ask for a component with a data output that has ended.",
         )
-    return Reply(data=found)
+    return HttpReply(data=found)
 
 
-def summary(ports: PartyPorts, call: HttpCall) -> Reply | FileReply:
+def summary(ports: PartyPorts, call: HttpCall) -> HttpReply | FileReply:
     """Return the summary of a component; with `filename` as a file."""
     part = part_of(call, component=True)
     found = dict(ports.tracking.summary(part))
@@ -143,9 +143,9 @@ def summary(ports: PartyPorts, call: HttpCall) -> Reply | FileReply:
     return json_or_file(call, found)
 
 
-def components(ports: PartyPorts, call: HttpCall) -> Reply:
+def components(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return the names of the components of a job."""
-    return Reply(data={"components": list(ports.tracking.components(call.need("job_id")))})
+    return HttpReply(data={"components": list(ports.tracking.components(call.need("job_id")))})
 
 
 ROUTES: Final = (

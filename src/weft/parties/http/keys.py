@@ -1,0 +1,155 @@
+"""Signed requests of clients, as FATE 1.7 and later sign them: HMAC-SHA1 with a key that client and server share.
+
+The headers TIMESTAMP (milliseconds since 1970), NONCE, APP_KEY and SIGNATURE come with each request; the signature is
+over time, nonce, name of the key, path with query, body and form, each on a line. A request is taken once, within 60 s
+of its time. SHA-1 is what these clients know; a HMAC does not need the collision resistance that SHA-1 lost.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+import stat
+from base64 import b64encode
+from collections import OrderedDict
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, urlencode
+
+import msgspec
+from msgspec import Struct
+
+from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, PartyIdentityError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from starlette.requests import Request
+
+    from weft.runtime.clock import WallClock
+
+KEYS_NAME: Final = "clients.json"
+MOST_SKEW_S: Final = 60.0
+_MOST_NONCES: Final = 1_000_000
+_MOST_NONCE: Final = 128
+_LEAST_SECRET: Final = 16
+
+
+class ClientKey(Struct, frozen=True, kw_only=True):
+    """A key of a client: its public name and its secret, of at least 16 characters. `user` is recorded with jobs."""
+
+    app_key: str
+    secret_key: str
+    user: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.app_key or len(self.secret_key) < _LEAST_SECRET or not (self.app_key + self.secret_key).isascii():
+            raise UsageError(
+                f"the key {self.app_key!r} of a client is not usable",
+                hint=f"Names and secrets are ASCII, and a secret has at least {_LEAST_SECRET} characters.",
+            )
+
+
+def read_keys(site: Path) -> dict[str, ClientKey]:
+    """Return the keys in the folder of a site by name, none if it has no file of keys.
+
+    ForbiddenError: others may read the file. UsageError: it is damaged.
+    """
+    path = site / KEYS_NAME
+    try:
+        with path.open("rb") as file:
+            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+                raise ForbiddenError(f"others may read the keys in {path}", hint=f"chmod 600 {path}")
+            found = msgspec.json.decode(file.read(), type=list[ClientKey])
+    except FileNotFoundError:
+        return {}
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"the keys in {path} cannot be read: {error}",
+            hint='Each is {"app_key": ..., "secret_key": ..., "user": ...}.',
+        ) from None
+    return {one.app_key: one for one in found}
+
+
+def add_key(site: Path, user: str) -> ClientKey:
+    """Make a key for a client, write it to the folder of the site, and return it. ConflictError: the user has one."""
+    keys = read_keys(site)
+    if any(one.user == user for one in keys.values()):
+        raise ConflictError(f"{user} has a key already", hint=f"Remove it from {site / KEYS_NAME} first.")
+    new = ClientKey(app_key=secrets.token_hex(8), secret_key=secrets.token_urlsafe(32), user=user)
+    _write(site, [*keys.values(), new])
+    return new
+
+
+def remove_key(site: Path, app_key: str) -> None:
+    """Remove a key; a server that runs takes it until it is started again. NotFoundError: there is none."""
+    keys = read_keys(site)
+    if app_key not in keys:
+        raise NotFoundError(f"there is no key {app_key}", hint=f"The keys stand in {site / KEYS_NAME}.")
+    _write(site, [one for one in keys.values() if one.app_key != app_key])
+
+
+def _write(site: Path, keys: list[ClientKey]) -> None:
+    part = site / f"{KEYS_NAME}.{secrets.token_hex(8)}"
+    try:
+        with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb") as out:
+            out.write(msgspec.json.format(msgspec.json.encode(keys), indent=2))
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(part, site / KEYS_NAME)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+class SignedRequests:
+    """Checks the signatures of requests; call it with a request and its body. For several threads.
+
+    PartyIdentityError: no, a wrong, an old or a repeated signature. All of these look the same to a client, so that
+    none learns which names of keys exist.
+    """
+
+    def __init__(self, keys: Mapping[str, ClientKey], clock: WallClock) -> None:
+        self._keys, self._clock = dict(keys), clock
+        self._seen: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._lock = Lock()
+
+    def __call__(self, request: Request, body: bytes, form: Mapping[str, str]) -> str:
+        """Return the user whose key has signed the request."""
+        stamp, nonce, name, signature = (
+            request.headers.get(one, "") for one in ("timestamp", "nonce", "app_key", "signature")
+        )
+        key, now = self._keys.get(name), self._clock.wall()
+        secret = key.secret_key if key is not None else "x" * 43
+        path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        wanted = signed(secret, stamp, nonce, name, path, body, form)
+        good = hmac.compare_digest(wanted.encode(), signature.encode())
+        fresh = stamp.isdigit() and len(stamp) < 20 and abs(int(stamp) / 1000 - now) <= MOST_SKEW_S
+        known = key is not None and good and fresh and 0 < len(nonce) <= _MOST_NONCE
+        if key is None or not known or not self._first(name, nonce, now):
+            raise PartyIdentityError(
+                "the request is not signed with a key of this site, or not in time",
+                hint="Give the client its key (flow init --app-key --secret-key), and compare the clocks: "
+                f"{MOST_SKEW_S:g} s are allowed.",
+            )
+        return key.user or key.app_key
+
+    def _first(self, name: str, nonce: str, now: float) -> bool:
+        """Remember a nonce as long as its request could be repeated; return whether it is new."""
+        with self._lock:
+            while self._seen and (
+                next(iter(self._seen.values())) < now - 2 * MOST_SKEW_S or len(self._seen) >= _MOST_NONCES
+            ):
+                self._seen.popitem(last=False)
+            if (name, nonce) in self._seen:
+                return False
+            self._seen[name, nonce] = now
+            return True
+
+
+def signed(secret: str, stamp: str, nonce: str, name: str, path: str, body: bytes, form: Mapping[str, str]) -> str:
+    """Return the signature of a request, in base64. `body` is its JSON, `form` the fields of a form."""
+    fields = urlencode(sorted(form.items()), quote_via=quote, safe="-._~")
+    lines = (stamp.encode(), nonce.encode(), name.encode(), path.encode(), body, fields.encode())
+    return b64encode(hmac.digest(secret.encode(), b"\n".join(lines), "sha1")).decode()
