@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from weft.frontends.federated.components.base import Run
 
 _HOME: Final = "weft.frontends.federated.components"
-COMPONENTS: Final[Mapping[str, str]] = {}
+COMPONENTS: Final[Mapping[str, str]] = {
+    "SecureAddExample": "secure_add:run",
+}
 """The function of each module, as `module:function` below this package."""
 
 
