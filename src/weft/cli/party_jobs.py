@@ -8,29 +8,31 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from weft.cli.arguments import AsJson, Given
 from weft.cli.parsing import CommandParameter
-from weft.cli.tables import clean, duration, moment, one_line, print_json, print_table, size_text
+from weft.cli.parties import Folder, party_app, site_of
+from weft.cli.tables import clean, duration, moment, one_line, print_json, print_table
 from weft.model.errors import NotFoundError, RunFailedError, UsageError
+from weft.model.wording import size_text
 
 if TYPE_CHECKING:
     from weft.cli.context import CommandContext
     from weft.parties.client import SiteClient
     from weft.parties.demo import DemoClock
 
-Folder = Annotated[
-    Path | None, CommandParameter(name="--folder", help="The folder of the party; by default the current one.")
-]
 Job = Annotated[str, CommandParameter(help="The id of a job, or @last.")]
 _SUCCESS: Final = "success"
 _LONGEST_FILE: Final = 16 << 20
 
 
+@party_app.command
 def start(*, folder: Folder = None, context: Given) -> None:
     """Run the server of a party, until Ctrl-C."""
+    site_of(context, folder)
     from weft.parties.serving import serve
 
     serve(context.cwd / (folder or ""), context.say)
 
 
+@party_app.command
 def demo(
     *,
     folder: Annotated[
@@ -41,17 +43,21 @@ def demo(
     context: Given,
 ) -> None:
     """Run three parties on this machine, which score the credit of 30,000 clients together."""
+    from weft.parties.extras import require_libraries
+
+    require_libraries()
     from weft.parties.demo import run_demo
 
     result = run_demo(None if folder is None else context.cwd / folder, _clock(context), context.say, toy=toy)
     if as_json:
         print_json(context.out, "weft.party.demo/1", **result._asdict())
     else:
-        _print_job(context, result.shown)
+        _print_job(context, dict(result.shown))
     if result.status != _SUCCESS:
         raise RunFailedError(f"job {result.job} ended as {result.status}", hint="The reason stands above.")
 
 
+@party_app.command
 def upload(
     file: Annotated[Path, CommandParameter(help="A CSV file, which may be compressed with gzip.")],
     /,
@@ -71,6 +77,7 @@ def upload(
     context.out.write(f"table {clean(namespace)}.{clean(name)}\n")
 
 
+@party_app.command
 def submit(
     conf: Annotated[Path, CommandParameter(help="The conf of the job.")],
     /,
@@ -98,6 +105,7 @@ def submit(
         raise RunFailedError(f"job {job} ended as {shown['status']}", hint="The reason stands above.")
 
 
+@party_app.command
 def jobs(*, as_json: AsJson = False, folder: Folder = None, context: Given) -> None:
     """List the jobs of the party, newest first."""
     found = _client(context, folder).post("weft/jobs", {})
@@ -118,12 +126,14 @@ def jobs(*, as_json: AsJson = False, folder: Folder = None, context: Given) -> N
     print_table(context.console(), ("JOB", "STATUS", "INITIATOR", "CREATED", "TIME", "REASON"), rows)
 
 
+@party_app.command
 def show(job: Job, /, *, as_json: AsJson = False, folder: Folder = None, context: Given) -> None:
     """Show a job: each party's part, what it waits for, and what has left this party."""
     client = _client(context, folder)
     _print(context, client.post("weft/job", {"job_id": _id(client, job)}), as_json=as_json)
 
 
+@party_app.command
 def logs(
     target: Annotated[str, CommandParameter(help="JOB/COMPONENT, or JOB/COMPONENT/ROLE.")],
     /,
@@ -144,12 +154,14 @@ def logs(
         context.out.write(part["text"])
 
 
+@party_app.command
 def stop(job: Job, /, *, folder: Folder = None, context: Given) -> None:
     """Stop a job at all its parties."""
     client = _client(context, folder)
     client.post("job/stop", {"job_id": _id(client, job)})
 
 
+@party_app.command
 def rerun(
     job: Job,
     /,
@@ -166,6 +178,7 @@ def rerun(
     client.post("job/rerun", {"job_id": _id(client, job), "component_name": component, "force": force})
 
 
+@party_app.command
 def approve(
     job: Job,
     /,
@@ -189,10 +202,10 @@ def _clock(context: CommandContext) -> DemoClock:
 
 
 def _client(context: CommandContext, folder: Path | None) -> SiteClient:
+    site = site_of(context, folder)
     from weft.parties.client import SiteClient
-    from weft.parties.site import PartySite
 
-    return SiteClient.of(PartySite.open(context.cwd / (folder or "")))
+    return SiteClient.of(site)
 
 
 def _id(client: SiteClient, job: str) -> str:

@@ -98,7 +98,8 @@ def follow(client: SiteClient, job: str, clock: DemoClock, say: Callable[[str], 
         for component in shown["components"]:
             status, name = component["status"], component["name"]
             if status != told.get(name) and status in ENDED:
-                say(f"{name}: {status} ({component.get('seconds', 0.0):.1f} s)")
+                took = component["seconds"]
+                say(f"{name}: {status}" + ("" if took is None else f" ({took:.1f} s)"))
             told[name] = status
         if shown["status"] in ENDED:
             return shown

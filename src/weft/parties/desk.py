@@ -32,6 +32,9 @@ class Subject(NamedTuple):
     part: Party | None = None
 
 
+_NOBODY: Final = Subject("")
+
+
 class Step(NamedTuple):
     """The outcome of a step: the state as JSON, whether it goes on, and what to do once it is written.
 
@@ -54,8 +57,9 @@ class Machine(Protocol):
 
 class _Posted(NamedTuple):
     subject: Subject
-    event: Any
-    done: Callable[[], None] | None
+    event: Any = None
+    done: Callable[[], None] | None = None
+    write: Callable[[LedgerWrite], None] | None = None
 
 
 class Desk:
@@ -66,6 +70,7 @@ class Desk:
         self._machines: dict[Subject, Machine] = {}
         self._queue: queue.Queue[_Posted | None] = queue.Queue()
         self._timers: list[tuple[float, int, Subject, Any]] = []
+        self._wakes: dict[Subject, float] = {}
         self._count = 0
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -110,12 +115,22 @@ class Desk:
         self.post(subject, event, taken.set)
         taken.wait()
 
+    def post_write(self, write: Callable[[LedgerWrite], None]) -> None:
+        """Let the next transaction write something."""
+        self._queue.put(_Posted(_NOBODY, write=write))
+
     def post_at(self, at: float, subject: Subject, event: Any) -> None:
-        """Post an event at a time, in seconds since 1970."""
+        """Post an event at a time, in seconds since 1970, unless one follows for this subject before."""
         with self._lock:
+            known = self._wakes.get(subject)
+            if known is not None and known <= at:
+                return
+            self._wakes[subject] = at
             self._count += 1
             heapq.heappush(self._timers, (at, self._count, subject, event))
-        self._queue.put(_Posted(subject, None, None))  # wakes the thread
+            first = self._timers[0][2] == subject
+        if first:
+            self._queue.put(_Posted(_NOBODY))  # wakes the thread
 
     # ------------------------------------------------------------------------------------------------------ inside
 
@@ -140,15 +155,20 @@ class Desk:
             pass
         with self._lock:
             while self._timers and self._timers[0][0] <= self._clock.wall():
-                _, _, subject, event = heapq.heappop(self._timers)
-                found.insert(0, _Posted(subject, event, None))
-        return found or [_Posted(Subject(""), None, None)]
+                at, _, subject, event = heapq.heappop(self._timers)
+                if self._wakes.get(subject) == at:
+                    del self._wakes[subject]
+                found.insert(0, _Posted(subject, event))
+        return found or [_Posted(_NOBODY)]
 
     def _steps(self, posted: Iterable[_Posted]) -> None:
         """Step the machines of events, write all in one transaction, and begin the effects."""
         after: list[tuple[Subject, Callable[[], None]]] = []
         steps: list[tuple[Subject, Step]] = []
-        for subject, event, done in posted:
+        writes: list[Callable[[LedgerWrite], None]] = []
+        for subject, event, done, write in posted:
+            if write is not None:
+                writes.append(write)
             machine = self.machine(subject)
             if machine is not None and event is not None:
                 try:
@@ -161,15 +181,15 @@ class Desk:
                         after.append((subject, step.after))
             if done is not None:
                 after.append((subject, done))
-        if steps:
-            self._write(steps)
+        if steps or writes:
+            self._write(steps, writes)
         for subject, effect in after:
             try:
                 effect()
             except Exception as error:  # noqa: BLE001
                 self._failed(subject, error)
 
-    def _write(self, steps: Sequence[tuple[Subject, Step]]) -> None:
+    def _write(self, steps: Sequence[tuple[Subject, Step]], writes: Sequence[Callable[[LedgerWrite], None]]) -> None:
         """Write the last state of each machine, and all documents."""
         last = dict(steps)
         while True:
@@ -182,9 +202,11 @@ class Desk:
                             write.set_participation(subject.job, *subject.part, step.state, live=step.live)
                     for _, step in steps:
                         step.write(write)
+                    for one in writes:
+                        one(write)
                 break
             except WeftError as error:  # such as a full disk: nothing may follow from what is not written
-                self._failed(steps[0][0], error)
+                self._failed(steps[0][0] if steps else _NOBODY, error)
                 if self._closed.wait(_WRITE_PAUSE_S):
                     raise
         for subject, step in last.items():

@@ -119,6 +119,11 @@ class ValueHub:
             attempt = self._attempts.get((key, part))
         return {} if attempt is None else dict(attempt.traffic)
 
+    def attempts(self, job: str, component: str = "") -> set[AttemptKey]:
+        """Return the attempts of a job, or of a component of it, that take values."""
+        with self._lock:
+            return {key for key, _ in self._attempts if key.job == job and component in ("", key.component)}
+
     def end(self, key: AttemptKey) -> None:
         """Forget an attempt: what still waits is dropped."""
         with self._lock:

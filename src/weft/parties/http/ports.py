@@ -393,6 +393,26 @@ class PartyModels(Protocol):
         ...
 
 
+class PartyPeople(Protocol):
+    """What people ask of a party, beyond the clients of FATE."""
+
+    def overview(self, limit: int = 0) -> Sequence[Mapping[str, Any]]:
+        """Return a line for each job, newest first; `limit` 0 returns all."""
+        ...
+
+    def show(self, id: str) -> Mapping[str, Any]:
+        """Return a job: its components with their parts, what it waits for, what has left this party."""
+        ...
+
+    def logs(self, job_id: str, component: str, role: str) -> Sequence[tuple[str, str]]:
+        """Return the logs of a component at the parts of this party."""
+        ...
+
+    def approve(self, id: str, declined: str) -> None:
+        """Approve the parts of a job that wait for it, or decline them for a reason."""
+        ...
+
+
 class PartyPorts(Struct, frozen=True, kw_only=True):
     """All that the routes ask. `scratch` is a folder for the files of one request; `modules` are what can run here."""
 
@@ -400,6 +420,7 @@ class PartyPorts(Struct, frozen=True, kw_only=True):
     jobs: PartyJobs
     tracking: PartyTracking
     models: PartyModels
+    people: PartyPeople
     tables: PartyTables
     scratch: Path
     modules: Sequence[str] = ()

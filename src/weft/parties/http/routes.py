@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from weft.parties.http import data_routes, job_routes, model_routes, other_routes, table_routes, tracking_routes
+from weft.parties.http import (
+    data_routes,
+    job_routes,
+    model_routes,
+    other_routes,
+    own_routes,
+    table_routes,
+    tracking_routes,
+)
 
 if TYPE_CHECKING:
     from weft.parties.http.groups import HttpRoute
@@ -16,4 +24,5 @@ ROUTES: Final[tuple[HttpRoute, ...]] = (
     *tracking_routes.ROUTES,
     *model_routes.ROUTES,
     *other_routes.ROUTES,
+    *own_routes.ROUTES,
 )

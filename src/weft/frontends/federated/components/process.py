@@ -24,12 +24,11 @@ from weft.frontends.federated.components.raw_tables import read_raw_frame
 from weft.frontends.federated.components.registry import component
 from weft.frontends.federated.components.sockets import SocketChannel
 from weft.frontends.federated.components.tables import read_frame, write_frame
+from weft.frontends.federated.schema import Party  # noqa: TC001 - fields of records are read at run time
 from weft.model.errors import PartyError, RunCancelledError, WeftError
 
 if TYPE_CHECKING:
     from types import FrameType
-
-    from weft.frontends.federated.schema import Party
 
 TASK, RESULT, METRICS = "task.json", "result.json", "metrics.jsonl"
 SUCCESS, FAILED, CANCELED = "success", "failed", "canceled"

@@ -133,6 +133,13 @@ class Finish(Struct, frozen=True):
     reason: str = ""
 
 
+class Undeliverable(Struct, frozen=True):
+    """A party does not take the wish for a part."""
+
+    part: Party
+    failure: PartFailure
+
+
 class Rerun(Struct, frozen=True):
     """An ended job begins its next epoch; `keep` are the statuses of components that do not run again."""
 
@@ -143,7 +150,9 @@ class Tick(Struct, frozen=True):
     """Time has passed."""
 
 
-CoordinationEvent = Submitted | Begin | Halt | ReportReceived | Unreachable | Reachable | Finish | Rerun | Tick
+CoordinationEvent = (
+    Submitted | Begin | Halt | ReportReceived | Unreachable | Reachable | Finish | Undeliverable | Rerun | Tick
+)
 
 
 # ------------------------------------------------------------------------------------------------------------- effects
@@ -236,6 +245,8 @@ def _taken(state: Coordination, event: CoordinationEvent, now: float) -> Coordin
             return replace(state, unreachable=left, pulls=0, pull_at=now)
         case Finish(status, reason):
             return _finished(state, status, PartFailure(reason, state.initiator.id) if reason else None, now)
+        case Undeliverable(part, failure):
+            return _finished(state, FAILED, replace(failure, party=failure.party or part.id), now)
         case Rerun(keep):
             return _rerun(state, keep, now)
         case Submitted():

@@ -240,6 +240,8 @@ def _taken(
             left = {name: one for name, one in state.processes.items() if name != component}
             return _observe(replace(state, processes=left), component, epoch, attempt, status, failure, ended=now)
         case Restarted():
+            if state.wish is not None and not state.approved and not state.refused:
+                effects.append(AskApproval())
             return _restarted(state, now)
         case _:
             return state

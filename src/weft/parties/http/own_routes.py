@@ -1,0 +1,45 @@
+"""The routes below `weft/`: what the command line asks of its party, beyond the routes of FATE."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from weft.model.errors import NotFoundError
+from weft.parties.http.envelope import HttpReply
+from weft.parties.http.groups import HttpRoute
+
+if TYPE_CHECKING:
+    from weft.parties.http.calls import HttpCall
+    from weft.parties.http.ports import PartyPorts
+
+
+def jobs(ports: PartyPorts, call: HttpCall) -> HttpReply:
+    """Return a line for each job, newest first."""
+    return HttpReply(data=[dict(one) for one in ports.people.overview(call.number("limit", 0))])
+
+
+def job(ports: PartyPorts, call: HttpCall) -> HttpReply:
+    """Return a job as its party sees it."""
+    return HttpReply(data=dict(ports.people.show(call.need("job_id"))))
+
+
+def log(ports: PartyPorts, call: HttpCall) -> HttpReply:
+    """Return the logs of a component at the parts of this party."""
+    found = ports.people.logs(call.need("job_id"), call.need("component"), call.text("role"))
+    if not found:
+        raise NotFoundError("the component has no log at this party", hint="It has not begun, or runs elsewhere.")
+    return HttpReply(data=[{"part": part, "text": text} for part, text in found])
+
+
+def approve(ports: PartyPorts, call: HttpCall) -> HttpReply:
+    """Approve a job of another party, or decline it."""
+    ports.people.approve(call.need("job_id"), call.text("decline"))
+    return HttpReply()
+
+
+ROUTES: Final = (
+    HttpRoute("weft/jobs", jobs),
+    HttpRoute("weft/job", job),
+    HttpRoute("weft/log", log),
+    HttpRoute("weft/approve", approve),
+)

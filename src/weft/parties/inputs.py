@@ -1,0 +1,140 @@
+"""What a part is given: its description for the process, with the paths of its inputs at this party."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from weft.frontends.federated.components.process import PartTask
+from weft.frontends.federated.components.registry import COMPONENTS
+from weft.frontends.federated.components.tables import write_frame
+from weft.frontends.federated.schema import ARGS, PIPELINE, READER, FederatedComponent, FederatedJob, Party
+from weft.model.errors import NotFoundError, PartyRefusedError, WeftError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from weft.graph.party_plan import PartyPlan
+    from weft.parties.part_folders import PartFolders
+    from weft.parties.tables import PartyTables
+
+_MODEL: Final = "model.json"
+
+
+class PartInputs:
+    """Finds the inputs of parts of this party. `me` is its id."""
+
+    def __init__(self, me: str, folders: PartFolders, tables: PartyTables) -> None:
+        self._me, self._folders, self._tables = me, folders, tables
+
+    def why_not(self, job: FederatedJob, part: Party) -> str:
+        """Return why a part cannot run here, "" if it can: a module or a table is missing, or not granted."""
+        plan = plan_of(job, part)
+        for name, component in job.dsl.components.items():
+            if not plan.components[name].runs:
+                continue
+            if component.module not in COMPONENTS:
+                return f"the module {component.module} of {name} does not run on Weft yet"
+            for namespace, table in _tables_of(component, plan):
+                try:
+                    self._tables.usable(namespace, table, self._asks(job))
+                except WeftError as error:
+                    return error.message
+        return ""
+
+    def task(self, id: str, job: FederatedJob, part: Party, component: str, folder: Path) -> dict[str, Any]:
+        """Return the fields of a `PartTask` that depend on the job. WeftError: an input is missing."""
+        one, plan = job.dsl.components[component], plan_of(job, part)
+        data: dict[str, list[str]] = {}
+        for key, sources in one.data.items():
+            paths = [str(path) for source in sources for path in self._frames(id, job, part, plan, source, folder)]
+            if paths:
+                data[key] = paths
+        models = {
+            kind: dict(self._models(id, job, part, sources))
+            for kind, sources in (("model", one.models), ("isometric_model", one.isometric_models))
+            if sources
+        }
+        table = ""
+        for namespace, name in _tables_of(one, plan) if one.module == READER else ():
+            table = str(self._table(namespace, name, job, folder))
+        return {
+            "job": id,
+            "component": component,
+            "module": one.module,
+            "here": part,
+            "parties": {
+                role: [each for each in ids if plan_of(job, Party(role, each)).components[component].runs]
+                for role, ids in job.conf.roles.items()
+            },
+            "parameters": plan.components[component].parameters,
+            "outputs": len(one.outputs.get("data", ())),
+            "data": data,
+            "models": models,
+            "table": table,
+            "seed": secrets.randbits(31),
+        }
+
+    def _frames(
+        self, id: str, job: FederatedJob, part: Party, plan: PartyPlan, source: Any, folder: Path
+    ) -> Iterator[Path]:
+        if source.component == ARGS:
+            table = plan.tables.get(source.name) or {}
+            yield self._table(str(table.get("namespace")), str(table.get("name")), job, folder)
+            return
+        listed = list(job.dsl.components[source.component].outputs.get("data", ()))
+        with suppress(NotFoundError):
+            path = self._folders.current(id, part, source.component) / f"data_{listed.index(source.name)}.arrow"
+            if path.is_file():
+                yield path
+
+    def _models(self, id: str, job: FederatedJob, part: Party, sources: Any) -> Iterator[tuple[str, str]]:
+        for source in sources:
+            made_by, component = id, source.component
+            if component == PIPELINE:
+                made_by = str(job.conf.parameters.get("model_version", ""))
+                component = source.name.partition(".")[0]
+            with suppress(NotFoundError):
+                path = self._folders.current(made_by, part, component) / _MODEL
+                if path.is_file():
+                    yield component, str(path)
+
+    def _table(self, namespace: str, name: str, job: FederatedJob, folder: Path) -> Path:
+        """Return the file of a table; one that is bound to a file elsewhere is copied."""
+        stored = self._tables.usable(namespace, name, self._asks(job))
+        if stored.file:
+            return self._tables.folder / stored.file
+        path = folder / "table.arrow"
+        write_frame(path, self._tables.frame(namespace, name, party=self._asks(job)))
+        return path
+
+    def _asks(self, job: FederatedJob) -> str:
+        return "" if job.conf.initiator.id == self._me else job.conf.initiator.id
+
+
+def plan_of(job: FederatedJob, part: Party) -> PartyPlan:
+    """Return the plan of a part. PartyRefusedError: the job has no such part."""
+    found = next((one for one in job.parts if (one.role, one.id) == part), None)
+    if found is None:
+        raise PartyRefusedError(f"the job has no part for {part}", party=part.id)
+    return found
+
+
+def _tables_of(component: FederatedComponent, plan: PartyPlan) -> Iterator[tuple[str, str]]:
+    """Yield the tables that a component reads at a part, as namespace and name."""
+    if component.module == READER:
+        table = plan.components[component.name].parameters.get("table")
+        for one in table if isinstance(table, list) else [table]:
+            if isinstance(one, Mapping):
+                yield str(one.get("namespace", "")), str(one.get("name", ""))
+    for sources in component.data.values():
+        for source in sources:
+            if source.component == ARGS and isinstance(plan.tables.get(source.name), Mapping):
+                yield str(plan.tables[source.name].get("namespace")), str(plan.tables[source.name].get("name"))
+
+
+def task_of(fields: Mapping[str, Any], socket: str, token: str) -> PartTask:
+    """Return the description for a process."""
+    return PartTask(**fields, socket=socket, token=token)

@@ -1,0 +1,475 @@
+"""The jobs of a party as its clients see them: rows of jobs and tasks, files, logs, and one view for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from weft.frontends.federated.coordination.records import PartStatus
+from weft.frontends.federated.modules import modules
+from weft.frontends.federated.schema import PREDICT, FederatedJob, Party
+from weft.model.errors import ConflictError, NotFoundError, UsageError
+from weft.parties.http.ports import (
+    JobConfig,
+    JobFilter,
+    JobGraph,
+    JobPart,
+    JobRow,
+    PartyCores,
+    SubmittedJob,
+    TaskRow,
+)
+from weft.parties.inputs import plan_of
+from weft.parties.tracking import SiteTracking
+from weft.parties.work import said
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from weft.frontends.federated.coordination.coordinator import Coordination
+    from weft.frontends.federated.coordination.participant import Participation
+    from weft.parties.ledger import JobEntry
+    from weft.parties.part_folders import PartFolders
+    from weft.parties.work import PartyWork
+
+ENDED: Final = frozenset({"success", "failed", "canceled", "timeout"})
+_FATE: Final[Mapping[PartStatus, str]] = {
+    PartStatus.STARTING: "running",
+    PartStatus.PREPARED: "running",
+    PartStatus.RUNNING: "running",
+    PartStatus.STOPPING: "running",
+    PartStatus.SUCCESS: "success",
+    PartStatus.FAILED: "failed",
+    PartStatus.CANCELED: "canceled",
+    PartStatus.TIMEOUT: "timeout",
+    PartStatus.LOST: "failed",
+}
+_MOST_LOG: Final = 4 << 20
+
+
+class SiteJobs:
+    """The jobs of one party."""
+
+    def __init__(self, me: str, work: PartyWork, folders: PartFolders, new_id: Callable[[], str], cores: int) -> None:
+        self._me, self._work, self._folders, self._new_id = me, work, folders, new_id
+        self._cores = cores
+        self.tracking = SiteTracking(folders, work.job, self.part)
+
+    # --------------------------------------------------------------------------------------------------- operations
+
+    def submit(self, dsl: Mapping[str, Any], conf: Mapping[str, Any], user: str) -> SubmittedJob:
+        """See `PartyJobs.submit`."""
+        id = self._new_id()
+        texts = json.dumps(dsl, indent=1), json.dumps(conf, indent=1)
+        job = self._work.submit(id, *texts, {"user": user})
+        folder = self._folders.job(id)
+        folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+        for name, text in zip(("job_dsl.json", "job_runtime_conf.json"), texts, strict=True):
+            (folder / name).write_text(text)
+        return SubmittedJob(
+            job_id=id,
+            model_id=model_id_of(job),
+            model_version=id,
+            logs_directory=str(folder),
+            dsl_path=str(folder / "job_dsl.json"),
+            conf_path=str(folder / "job_runtime_conf.json"),
+        )
+
+    def stop(self, job_id: str, status: str) -> None:
+        """See `PartyJobs.stop`."""
+        if self._work.entry(job_id).status not in ENDED:
+            self._work.stop(job_id, status, f"stopped by a user of party {self._me}")
+
+    def rerun(self, job_id: str, components: Sequence[str], *, force: bool) -> None:
+        """See `PartyJobs.rerun`."""
+        self._work.rerun(job_id, [one for one in components if one], force=force)
+
+    def note(self, part: JobPart, notes: str) -> None:
+        """See `PartyJobs.note`."""
+        entry = self._work.entry(part.job_id)
+        about = json.loads(entry.about) | {"notes": notes}
+        with self._work.ledger.write() as write:
+            write.set_job(entry.job, about=json.dumps(about))
+
+    def update(
+        self, job_id: str, job_parameters: Mapping[str, Any] | None, component_parameters: Mapping[str, Any] | None
+    ) -> Mapping[str, Any]:
+        """See `PartyJobs.update`."""
+        raise UsageError(
+            "the parameters of a submitted job cannot be changed yet", hint="Submit the changed files as a new job."
+        )
+
+    def clean(self, part: JobPart) -> None:
+        """See `PartyJobs.clean`."""
+        entry = self._work.entry(part.job_id)
+        if entry.status not in ENDED:
+            raise ConflictError(f"job {entry.job} has not ended", hint="Stop it first.")
+        self._folders.remove(entry.job)
+
+    def clean_queue(self) -> Mapping[str, str]:
+        """See `PartyJobs.clean_queue`."""
+        waiting = [one.job for one in self._work.ledger.jobs(status="waiting") if one.mine]
+        for id in waiting:
+            self._work.stop(id, "canceled", f"the queue of party {self._me} was cleaned")
+        return dict.fromkeys(waiting, "")
+
+    # ------------------------------------------------------------------------------------------------------------ rows
+
+    def query(self, which: JobFilter) -> Sequence[JobRow]:
+        """See `PartyJobs.query`."""
+        rows = (row for entry in self._entries(which) for row in self._rows(entry) if _fits(row, which))
+        return _cut(rows, which)
+
+    def tasks(self, which: JobFilter) -> Sequence[TaskRow]:
+        """See `PartyJobs.tasks`."""
+        rows = (row for entry in self._entries(which) for row in self._tasks(entry))
+        found = (
+            row
+            for row in rows
+            if which.role in ("", row.role)
+            and which.party_id in ("", row.party_id)
+            and which.component in ("", row.component)
+            and which.task_id in ("", row.task_id)
+            and (not which.status or row.status in which.status)
+        )
+        return _cut(found, which)
+
+    def count(self, which: JobFilter, *, tasks: bool = False) -> int:
+        """See `PartyJobs.count`."""
+        every = JobFilter(**{name: getattr(which, name) for name in which.__struct_fields__} | {"limit": 0, "skip": 0})
+        return len(self.tasks(every) if tasks else self.query(every))
+
+    def _entries(self, which: JobFilter) -> list[JobEntry]:
+        if which.job_id:
+            found = self._work.ledger.job(which.job_id)
+            return [] if found is None else [found]
+        return self._work.ledger.jobs()
+
+    def _rows(self, entry: JobEntry) -> Iterator[JobRow]:
+        job, about = self._work.job(entry.job), json.loads(entry.about)
+        state = self._work.coordination(entry.job) if entry.mine else None
+        parts = {one.part: one for one in self._work.participations(entry.job)}
+        here = [Party(one.role, one.id) for one in job.parts if one.id == self._me]
+        for part in here:
+            own = parts.get(part)
+            statuses = _statuses(state, own)
+            yield JobRow(
+                job_id=entry.job,
+                role=part.role,
+                party_id=part.id,
+                status=entry.status,
+                progress=_progress(job, statuses, entry.status),
+                notes=str(about.get("notes", "")),
+                user=str(about.get("user", "")),
+                roles=job.conf.roles,
+                initiator_role=entry.initiator_role,
+                initiator_party_id=entry.initiator,
+                is_initiator=part == job.conf.initiator,
+                dsl=json.loads(entry.dsl),
+                conf=json.loads(entry.conf),
+                conf_on_party=json.loads(entry.conf),
+                cores=own.wish.cores if own is not None and own.wish is not None else 0,
+                created_at=entry.created,
+                updated_at=entry.ended or entry.started or entry.created,
+                started_at=entry.started,
+                ended_at=entry.ended,
+                reason=_reason(state, own, parts.values()),
+                error=_cause(state, own),
+            )
+
+    def _tasks(self, entry: JobEntry) -> Iterator[TaskRow]:
+        job = self._work.job(entry.job)
+        state = self._work.coordination(entry.job) if entry.mine else None
+        own = {one.part: one for one in self._work.participations(entry.job)}
+        for plan in job.parts:
+            part = Party(plan.role, plan.id)
+            here = own.get(part)
+            if here is None and state is None:
+                continue
+            for component in job.dsl.order:
+                if plan.components[component].runs:
+                    yield self._task(entry, job, part, component, here, state)
+
+    def _task(
+        self,
+        entry: JobEntry,
+        job: FederatedJob,
+        part: Party,
+        component: str,
+        here: Participation | None,
+        state: Coordination | None,
+    ) -> TaskRow:
+        report = here.report if here is not None else state.reports.get(str(part)) if state is not None else None
+        seen = None if report is None else report.components.get(component)
+        statuses = _statuses(state, here)
+        kept = "success" if statuses.get(component) == "success" else "waiting"
+        failure = None if seen is None or seen.failure is None else said(seen.failure)
+        return TaskRow(
+            job_id=entry.job,
+            component=component,
+            module=job.dsl.components[component].module,
+            task_id=f"{entry.job}_{component}",
+            version=0 if seen is None else seen.attempt,
+            role=part.role,
+            party_id=part.id,
+            status=statuses.get(component, "canceled" if entry.status in ENDED else "waiting"),
+            party_status=kept if seen is None else _FATE[seen.status],
+            run_here=part.id == self._me,
+            initiator_role=entry.initiator_role,
+            initiator_party_id=entry.initiator,
+            created_at=entry.created,
+            updated_at=(seen and (seen.ended or seen.started)) or entry.created,
+            started_at=None if seen is None else seen.started,
+            ended_at=None if seen is None else seen.ended,
+            error=failure or "",
+        )
+
+    # ------------------------------------------------------------------------------------------------- files and logs
+
+    def config(self, part: JobPart) -> JobConfig:
+        """See `PartyJobs.config`."""
+        entry = self._work.entry(part.job_id)
+        return JobConfig(
+            job_id=entry.job,
+            dsl=json.loads(entry.dsl),
+            conf=json.loads(entry.conf),
+            conf_on_party=json.loads(entry.conf),
+            model_id=model_id_of(self._work.job(entry.job)),
+            model_version=entry.job,
+        )
+
+    def log_folder(self, job_id: str) -> Path:
+        """See `PartyJobs.log_folder`: a folder with the logs of all parts of this party in one file each."""
+        job = self._work.job(job_id)
+        folder = self._folders.job(job_id) / "logs"
+        for plan in job.parts:
+            if plan.id != self._me:
+                continue
+            target = folder / plan.role / plan.id
+            target.mkdir(parents=True, exist_ok=True)
+            texts = self.logs(job_id, "", plan.role)
+            (target / "INFO.log").write_text("".join(f"== {name}\n{text}" for name, text in texts))
+            (target / "ERROR.log").touch()
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def logs(self, job_id: str, component: str, role: str) -> list[tuple[str, str]]:
+        """Return the logs of a component (of all: "") at the parts of this party, by part."""
+        job = self._work.job(job_id)
+        if component and component not in job.dsl.components:
+            raise NotFoundError(f"job {job_id} has no component {component!r}", hint=", ".join(job.dsl.order))
+        found = []
+        for plan in job.parts:
+            if plan.id != self._me or role not in ("", plan.role):
+                continue
+            for name in [component] if component else job.dsl.order:
+                folder = self._folders.latest(job_id, Party(plan.role, plan.id), name)
+                if folder is not None:
+                    with suppress(OSError):
+                        text = (folder / "log").read_bytes()[-_MOST_LOG:].decode("utf-8", "replace")
+                        found.append((f"{name} of {plan.name}", text))
+        return found
+
+    def graph(self, part: JobPart) -> JobGraph:
+        """See `PartyJobs.graph`."""
+        job = self._work.job(part.job_id)
+        here = self.part(part)
+        plan = plan_of(job, here)
+        dependencies = {
+            name: [
+                {"component_name": source, "type": "data", "up_output_info": ["data", 0]}
+                for source in job.dsl.upstream[name]
+            ]
+            for name in job.dsl.order
+        }
+        return JobGraph(
+            components=list(job.dsl.order),
+            dependencies=dependencies,
+            modules={name: one.module for name, one in job.dsl.components.items()},
+            runs={name: plan.components[name].runs for name in job.dsl.order},
+        )
+
+    def cores(self) -> PartyCores:
+        """See `PartyJobs.cores`."""
+        held = self._work.cores.holders()
+        holders = [(one.job, *_role_and_id(one.part), one.cores) for one in held]
+        return PartyCores(total=self._cores, free=self._cores - sum(one.cores for one in held), holders=holders)
+
+    def predict_dsl(self, train_dsl: Mapping[str, Any], components: Sequence[str], version: str) -> Mapping[str, Any]:
+        """See `PartyJobs.predict_dsl`."""
+        raise UsageError("the DSL of a prediction is not made yet", hint="Write it as described in docs/federated.md.")
+
+    def part(self, part: JobPart) -> Party:
+        """Return the part of this party that a client means. NotFoundError: there is none."""
+        job = self._work.job(part.job_id)
+        if part.role or part.party_id:
+            found = Party(part.role or job.conf.initiator.role, part.party_id or self._me)
+            if all((one.role, one.id) != found for one in job.parts):
+                raise NotFoundError(f"job {part.job_id} has no part for {found}")
+            return found
+        own = [Party(one.role, one.id) for one in job.parts if one.id == self._me]
+        return job.conf.initiator if job.conf.initiator in own else own[0]
+
+    # ---------------------------------------------------------------------------------------------------- for people
+
+    def overview(self, limit: int = 0) -> list[dict[str, Any]]:
+        """Return a line for each job, newest first."""
+        found = []
+        for entry in self._work.ledger.jobs(limit=limit):
+            state = self._work.coordination(entry.job) if entry.mine else None
+            parts = self._work.participations(entry.job)
+            own = parts[0] if parts else None
+            found.append(
+                {
+                    "job": entry.job,
+                    "status": entry.status,
+                    "initiator": f"{entry.initiator_role} {entry.initiator}",
+                    "created": entry.created,
+                    "seconds": _seconds(entry, self._work.clock.wall()),
+                    "reason": _cause(state, own) or _reason(state, own, parts),
+                }
+            )
+        return found
+
+    def approve(self, id: str, declined: str) -> None:
+        """See `PartyPeople.approve`."""
+        self._work.approve(id, declined)
+
+    def show(self, id: str) -> dict[str, Any]:
+        """Return what a job is at this party: each component with its parts, what it waits for and what was sent."""
+        entry, job = self._work.entry(id), self._work.job(id)
+        state = self._work.coordination(id) if entry.mine else None
+        parts = self._work.participations(id)
+        rows = list(self._tasks(entry))
+        shown = [one.name for one in job.parts]
+        components: list[dict[str, Any]] = []
+        figures: dict[str, float] = {}
+        for name in job.dsl.order:
+            own = [row for row in rows if row.component == name]
+            begun = [row.started_at for row in own if row.started_at is not None and row.run_here]
+            done = [row.ended_at for row in own if row.ended_at is not None and row.run_here]
+            sent, received = self._traffic(job, id, name)
+            components.append(
+                {
+                    "name": name,
+                    "module": job.dsl.components[name].module,
+                    "status": own[0].status if own else "success",
+                    "parts": {f"{row.role} {row.party_id}": row.party_status for row in own},
+                    "seconds": max(done) - min(begun) if begun and done else None,
+                    "sent": sent,
+                    "received": received,
+                    "reason": next((row.error for row in own if row.error), ""),
+                }
+            )
+            for plan in job.parts:
+                if plan.id == self._me:
+                    found = self.tracking.figures(id, Party(plan.role, plan.id), name)
+                    figures |= {f"{name} {key}": value for key, value in found.items()}
+        return {
+            "job": id,
+            "status": entry.status,
+            "seconds": _seconds(entry, self._work.clock.wall()),
+            "initiator": f"{entry.initiator_role} {entry.initiator}",
+            "reason": _cause(state, parts[0] if parts else None) or _reason(state, None, parts),
+            "notes": list(job.notes),
+            "parts": shown,
+            "components": components,
+            "metrics": figures,
+        }
+
+    def _traffic(self, job: FederatedJob, id: str, component: str) -> tuple[int, int]:
+        """Return the bytes that parts of this party have sent to other parties, and received from them."""
+        sent = received = 0
+        for plan in job.parts:
+            if plan.id != self._me:
+                continue
+            folder = self._folders.latest(id, Party(plan.role, plan.id), component)
+            if folder is None:
+                continue
+            with suppress(OSError, ValueError):
+                for other, one in json.loads((folder / "traffic.json").read_text()).items():
+                    if _role_and_id(other)[1] != self._me:
+                        sent, received = sent + one["bytes_out"], received + one["bytes_in"]
+        return sent, received
+
+
+def model_id_of(job: FederatedJob) -> str:
+    """Return the id of the model of a job, in the form of FATE; that of a prediction stands in its conf."""
+    given = job.conf.parameters.get("model_id")
+    if job.conf.job_type == PREDICT and given:
+        return str(given)
+    roles = sorted(job.conf.roles.items())
+    return "#".join([*(f"{role}-{'_'.join(ids)}" for role, ids in roles), "model"])
+
+
+def known_modules() -> list[str]:
+    """Return the names of all modules of FATE."""
+    return sorted(modules())
+
+
+def _role_and_id(part: str) -> tuple[str, str]:
+    role, _, id = part.partition(" ")
+    return role, id
+
+
+def _statuses(state: Coordination | None, own: Participation | None) -> Mapping[str, str]:
+    if state is not None:
+        return state.statuses
+    return own.wish.statuses if own is not None and own.wish is not None else {}
+
+
+def _progress(job: FederatedJob, statuses: Mapping[str, str], status: str) -> int:
+    if status == "success":
+        return 100
+    ended = sum(one in ENDED for one in statuses.values())
+    return ended * 100 // max(1, len(job.dsl.order))
+
+
+def _cause(state: Coordination | None, own: Participation | None) -> str:
+    cause = state.cause if state is not None else own.wish.cause if own is not None and own.wish is not None else None
+    return "" if cause is None else said(cause)
+
+
+def _reason(state: Coordination | None, own: Participation | None, parts: Any) -> str:
+    """Return what a job waits for."""
+    if state is not None and state.status == "waiting":
+        if state.unreachable:
+            return f"party {', '.join(state.unreachable)} does not answer"
+        for report in state.reports.values():
+            if report.epoch == state.epoch and report.phase.value in ("awaiting_approval", "queued"):
+                what = "waits for approval" if report.phase.value == "awaiting_approval" else report.reason
+                return f"{report.part}: {what}"
+        return ""
+    if state is not None and state.unreachable and state.status == "running":
+        return f"party {', '.join(state.unreachable)} does not answer"
+    for one in parts:
+        if one.wish is not None and not one.approved and not one.refused and one.wish.job_status == "waiting":
+            return f"{one.part} waits for approval: weft party approve {one.job}"
+        if one.waits_for:
+            return f"{one.part}: {one.waits_for}"
+    return ""
+
+
+def _fits(row: JobRow, which: JobFilter) -> bool:
+    return (
+        which.role in ("", row.role)
+        and which.party_id in ("", row.party_id)
+        and (not which.status or row.status in which.status)
+        and which.user in ("", row.user)
+        and which.initiator_role in ("", row.initiator_role)
+        and which.initiator_party_id in ("", row.initiator_party_id)
+        and which.is_initiator in (None, row.is_initiator)
+    )
+
+
+def _cut(rows: Iterator[Any], which: JobFilter) -> list[Any]:
+    found = list(rows)[which.skip :]
+    return found[: which.limit] if which.limit else found
+
+
+def _seconds(entry: JobEntry, now: float) -> float | None:
+    if entry.started is None:
+        return None
+    return max(0.0, (entry.ended or now) - entry.started)

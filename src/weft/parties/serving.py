@@ -1,0 +1,163 @@
+"""The server of a party: its jobs, its line to other parties, and its interface for clients, in one process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from weft.frontends.federated.components.registry import COMPONENTS
+from weft.model.errors import UsageError, WeftError
+from weft.parties.audit import AuditLog
+from weft.parties.http.app import make_app
+from weft.parties.http.ports import PartyPorts
+from weft.parties.http.server import HttpServer
+from weft.parties.jobs import SiteJobs
+from weft.parties.ledger import PartyLedger
+from weft.parties.models import SiteModels
+from weft.parties.part_folders import PartFolders
+from weft.parties.peers import Peers
+from weft.parties.site import PartySite
+from weft.parties.tables import GRANTED, OPEN, PartyTables
+from weft.parties.transport import PartyClient, PartyServer
+from weft.parties.work import PartySurroundings, PartyWork
+from weft.runtime.clock import RealClock
+from weft.store.folders import OwnerLock, safe_open
+from weft.wiring.session import Session
+
+if TYPE_CHECKING:
+    from weft.frontends.federated.schema import FederatedJob, Party
+
+POLICY: Final = "policy.json"
+_CALL_S: Final = 30.0
+_MOST_POLICY: Final = 1 << 20
+_log = logging.getLogger(__name__)
+
+
+class SitePolicy(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a party lets others do: the file `policy.json` in its folder.
+
+    `approval` says which jobs of other parties wait for `weft party approve`: never or always. `data` says which tables
+    they may use: open (all) or granted. `database` is the URL of the records of jobs; "" for a file in the folder.
+    """
+
+    approval: str = "never"
+    data: str = OPEN
+    database: str = ""
+
+    @classmethod
+    def read(cls, folder: Path) -> SitePolicy:
+        """Read the policy of a site. UsageError: the file is wrong."""
+        if not (folder / POLICY).exists():
+            return cls()
+        with safe_open(folder, POLICY, mode="rb") as file:
+            text: bytes = file.read(_MOST_POLICY)
+        try:
+            found = msgspec.json.decode(text, type=cls)
+        except msgspec.MsgspecError as error:
+            raise UsageError(
+                f"{POLICY} is wrong: {error}", hint="Its fields are approval, data and database."
+            ) from None
+        for name, word, words in (
+            ("approval", found.approval, ("never", "always")),
+            ("data", found.data, (OPEN, GRANTED)),
+        ):
+            if word not in words:
+                raise UsageError(f"{POLICY}: {name} is {word!r}", hint=f"Use {' or '.join(words)}.")
+        return found
+
+
+@contextmanager
+def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
+    """Run the server of a site, and yield what its clients reach.
+
+    ConflictError: it runs already, or a port is taken. UsageError: its policy is wrong.
+    """
+    policy = SitePolicy.read(site.folder)
+    with ExitStack() as stack:
+        stack.callback(OwnerLock(site.folder).release)
+        sockets = Path(tempfile.mkdtemp(prefix="weft-party-"))
+        stack.callback(shutil.rmtree, sockets, ignore_errors=True)
+        scratch = sockets / "requests"
+        scratch.mkdir()
+        peers = Peers(site)
+        audit = AuditLog(site.folder / "audit.jsonl", site.party.id, clock)
+        stack.callback(audit.close)
+        client = PartyClient(site, peers, clock)
+        stack.callback(client.close)
+        ledger = PartyLedger(policy.database or site.folder / "party.db")
+        stack.callback(ledger.close)
+        folders = PartFolders(site.folder / "jobs")
+        tables = PartyTables.open(site.folder, data=policy.data, clock=clock, sources=[site.folder / "data"])
+        stack.callback(tables.close)
+        session = stack.enter_context(Session("threads", workers=1))
+
+        def call(party: str, path: str, body: bytes) -> bytes:
+            return client.call(party, path, body, _CALL_S)
+
+        def failed(what: str, error: BaseException) -> None:
+            if isinstance(error, WeftError):
+                _log.warning("%s: %s", what, error.message)
+            else:
+                _log.error("%s failed", what, exc_info=error)
+
+        def asks(job: FederatedJob, part: Party) -> bool:
+            return policy.approval == "always"
+
+        work = PartyWork(
+            PartySurroundings(
+                me=site.party.id,
+                cores=site.party.cores,
+                ledger=ledger,
+                tables=tables,
+                folders=folders,
+                session=session,
+                clock=clock,
+                sockets=sockets,
+                call=call,
+                failed=failed,
+                asks_approval=asks,
+            )
+        )
+        jobs = SiteJobs(site.party.id, work, folders, tables.new_job_id, site.party.cores)
+        ports = PartyPorts(
+            party_id=site.party.id,
+            jobs=jobs,
+            tracking=jobs.tracking,
+            models=SiteModels(site.party.id, work, folders),
+            people=jobs,
+            tables=tables,
+            scratch=scratch,
+            modules=sorted(COMPONENTS),
+        )
+        stack.callback(work.close)
+        stack.enter_context(PartyServer(site, peers, work.handlers(), clock, audit))
+        work.start()
+        stack.enter_context(HttpServer(make_app(ports), port=site.party.http_port))
+        yield ports
+
+
+def serve(folder: Path, say: Callable[[str], None]) -> None:
+    """Run the server of the party in a folder until SIGINT or SIGTERM."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    site = PartySite.open(folder)
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    with running_server(site, RealClock()):
+        party = site.party
+        say(f"party {party.id} ({party.name}) runs, process {os.getpid()}")
+        say(f"parties reach it at {party.host or '(not reachable)'}:{party.party_port}")
+        say(f"clients reach it at http://127.0.0.1:{party.http_port}/v1")
+        ended.wait()
+        say("the server ends; jobs go on at its next start")

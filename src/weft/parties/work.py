@@ -1,0 +1,628 @@
+"""The work of a party: its desk with all jobs, the documents that come and go, and what follows from them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from weft.frontends.federated.coordination.coordinator import (
+    Begin,
+    ComponentEnded,
+    Coordination,
+    Finish,
+    Halt,
+    JobEnded,
+    Reachable,
+    ReportReceived,
+    Rerun,
+    Submitted,
+    Undeliverable,
+    Unreachable,
+    read_coordination,
+)
+from weft.frontends.federated.coordination.participant import (
+    Approved,
+    CoresGranted,
+    CoresQueued,
+    Declined,
+    GoProcess,
+    Participation,
+    ProcessEnded,
+    ProcessPrepared,
+    Restarted,
+    StartProcess,
+    StopProcess,
+    WishReceived,
+    read_participation,
+)
+from weft.frontends.federated.coordination.records import (
+    JobPhase,
+    PartFailure,
+    PartStatus,
+    Report,
+    Wish,
+    read_document,
+    write_document,
+)
+from weft.frontends.federated.planning import read_job
+from weft.frontends.federated.schema import FederatedJob, Party
+from weft.model.errors import (
+    ConflictError,
+    NotFoundError,
+    PartyError,
+    PartyIdentityError,
+    PartyMessageError,
+    PartyRefusedError,
+)
+from weft.parties.cores import PartyCoreLeases
+from weft.parties.desk import Desk, Subject
+from weft.parties.drivers import SUCCESS, ComponentEnd, DriverCalls, JobDriver, JobPlan
+from weft.parties.inputs import PartInputs, plan_of, task_of
+from weft.parties.ledger import REPORT, WISH, JobEntry, PartyLedger
+from weft.parties.machines import CoordinationMachine, MachineCalls, PartMachine
+from weft.parties.outbox import Letter, Outbox, OutboxEvents
+from weft.parties.parts import PartEnd, PartEvents, PartRunner
+from weft.parties.values import VALUES_PATH, AttemptKey, ValueHub
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from weft.parties.part_folders import PartFolders
+    from weft.parties.peers import Peer
+    from weft.parties.tables import PartyTables
+    from weft.runtime.clock import RealClock
+    from weft.wiring.session import Session
+
+WISH_PATH: Final = "/wish"
+REPORT_PATH: Final = "/report"
+REQUEST_PATH: Final = "/request"
+_KEPT_JOBS: Final = 64
+_STATUSES: Final = {"success": PartStatus.SUCCESS, "failed": PartStatus.FAILED, "canceled": PartStatus.CANCELED}
+
+
+class WishMessage(Struct, frozen=True):
+    """A wish, with the files of the job while the party may not know it."""
+
+    wish: Wish
+    dsl: str = ""
+    conf: str = ""
+
+
+class RequestMessage(Struct, frozen=True):
+    """What a partner asks of the initiator: `stop` a job with a status."""
+
+    job: str
+    do: str
+    status: str = "canceled"
+
+
+class PartySurroundings(Struct, frozen=True):
+    """What the work of a party stands on. `call(party, path, body)` reaches another party; `failed` logs an error."""
+
+    me: str
+    cores: int
+    ledger: PartyLedger
+    tables: PartyTables
+    folders: PartFolders
+    session: Session
+    clock: RealClock
+    sockets: Path
+    call: Callable[[str, str, bytes], bytes]
+    failed: Callable[[str, BaseException], None]
+    asks_approval: Callable[[FederatedJob, Party], bool]
+
+
+class PartyWork:
+    """Runs the jobs of a party, and its parts of the jobs of others."""
+
+    def __init__(self, around: PartySurroundings) -> None:
+        self._around, self._me = around, around.me
+        self.ledger, self.clock = around.ledger, around.clock
+        self.cores = PartyCoreLeases(around.cores)
+        self._inputs = PartInputs(around.me, around.folders, around.tables)
+        self.desk = Desk(around.ledger, around.clock, lambda subject, error: around.failed(str(subject), error))
+        self.hub = ValueHub(around.me, around.call, self._value_refused)
+        self._runner = PartRunner(
+            around.session,
+            self.hub,
+            around.folders,
+            around.sockets,
+            PartEvents(lambda key, part, pid: None, self._prepared, self._ended),
+        )
+        self.outbox = Outbox(OutboxEvents(self._send, self._answered, self._refused, self._reachable))
+        self._calls = MachineCalls(
+            me=around.me,
+            post=self.desk.post,
+            post_at=self.desk.post_at,
+            send=self.outbox.put,
+            ready=self._ready,
+            component_ended=self._component_ended,
+            job_ended=self._job_ended,
+            settled=lambda job: None,
+            ask=self._ask,
+            take=self._take,
+            give_back=self._give_back,
+            start=self._start,
+            go=self._go,
+            stop=self._stop,
+            over=self._over,
+        )
+        self._drivers: dict[str, JobDriver] = {}
+        self._jobs: dict[str, FederatedJob] = {}
+        self._lock = threading.Lock()
+
+    # ----------------------------------------------------------------------------------------------- start and end
+
+    def start(self) -> None:
+        """Take up all jobs that have not ended, and begin to work."""
+        ledger = self._around.ledger
+        for job, role, party, state in ledger.participations():
+            self.desk.add(Subject(job, Party(role, party)), PartMachine(read_participation(state), self._calls))
+        for job, state in ledger.coordinations():
+            self.desk.add(Subject(job), CoordinationMachine(read_coordination(state), self._calls))
+        for subject in self.desk.subjects():
+            self.desk.post(subject, Restarted() if subject.part is not None else Submitted())
+        for entry in ledger.documents():
+            part = Party(entry.role, entry.party)
+            self.outbox.put(entry.receiver, Letter(entry.job, part, entry.kind, entry.version, entry.body.encode()))
+        self.desk.start()
+        for subject in self.desk.subjects():
+            machine = self.desk.machine(subject)
+            if isinstance(machine, CoordinationMachine) and machine.state.phase is JobPhase.RUN:
+                self._ready(subject.job)
+
+    def close(self) -> None:
+        """End all processes of parts, and stop. Jobs go on at the next start."""
+        self.outbox.close()
+        for key, part in self._runner.alive():
+            self._runner.stop(key, part, "the server of the party ends")
+        self.desk.close()
+
+    # --------------------------------------------------------------------------------------------------- jobs of mine
+
+    def submit(self, id: str, dsl: str, conf: str, about: Mapping[str, Any]) -> FederatedJob:
+        """Begin a job of this party, by its files as JSON.
+
+        FederatedFileError: they are wrong. PartyRefusedError: the initiator is another party. PartyIdentityError: a
+        party is not known here.
+        """
+        job = read_job(dsl, conf)
+        if job.conf.initiator.id != self._me:
+            raise PartyRefusedError(
+                f"the initiator of the job is {job.conf.initiator}, and this is party {self._me}",
+                party=self._me,
+                hint="Submit it to the server of the initiator, or change initiator in the conf.",
+            )
+        digest = digest_of(dsl, conf)
+        entry = JobEntry(
+            job=id,
+            digest=digest,
+            initiator_role=job.conf.initiator.role,
+            initiator=self._me,
+            mine=1,
+            status="waiting",
+            created=self.clock.wall(),
+            dsl=dsl,
+            conf=conf,
+            about=msgspec.json.encode(about).decode(),
+        )
+        with self.ledger.write() as write:
+            write.add_job(entry)
+        self._remember(id, job)
+        state = coordination_of(id, digest, job)
+        for part in state.parts:
+            if part.id == self._me:
+                own = Participation(job=id, part=part, initiator=state.initiator)
+                self.desk.add(Subject(id, part), PartMachine(own, self._calls))
+        self.desk.add(Subject(id), CoordinationMachine(state, self._calls))
+        self.desk.call(Subject(id), Submitted())
+        return job
+
+    def stop(self, id: str, status: str, reason: str) -> None:
+        """Stop a job at all its parties; a partner asks its initiator. NotFoundError: there is no such job."""
+        entry = self.entry(id)
+        if not entry.mine:
+            message = msgspec.json.encode(RequestMessage(id, "stop", status))
+            self._around.call(entry.initiator, REQUEST_PATH, message)
+            return
+        with self._lock:
+            driver = self._drivers.get(id)
+        self.desk.call(Subject(id), Finish(status, reason))
+        if driver is not None:
+            driver.stop(status, reason)
+
+    def rerun(self, id: str, components: Sequence[str], *, force: bool) -> None:
+        """Begin the next epoch of an ended job. ConflictError: it has not ended. NotFoundError: no such component."""
+        entry, job = self.entry(id), self.job(id)
+        if not entry.mine:
+            raise PartyRefusedError(f"job {id} belongs to party {entry.initiator}", hint="Ask it to run the job again.")
+        state = self.coordination(id)
+        if state is None or state.phase is not JobPhase.END:
+            raise ConflictError(f"job {id} has not ended", hint=f"Stop it first: weft party stop {id}")
+        keep = kept_components(job, state.statuses, components, force=force)
+        subject = Subject(id)
+        if self.desk.machine(subject) is None:
+            self.desk.add(subject, CoordinationMachine(state, self._calls))
+        for part in state.parts:
+            if part.id == self._me:
+                self._part_machine(id, part)
+        self.desk.call(subject, Rerun(keep))
+
+    def approve(self, id: str, declined: str) -> None:
+        """Approve the parts of a job that wait for it, or decline them for a reason."""
+        waiting = [one for one in self.desk.subjects() if one.job == id and one.part is not None]
+        if not waiting:
+            raise NotFoundError(f"no part of job {id} waits for approval here")
+        for subject in waiting:
+            self.desk.call(subject, Declined(declined) if declined else Approved())
+
+    # ------------------------------------------------------------------------------------------------ looking at jobs
+
+    def entry(self, id: str) -> JobEntry:
+        """Return the record of a job. NotFoundError: there is none."""
+        found = self.ledger.job(id)
+        if found is None:
+            raise NotFoundError(f"there is no job {id}", hint="weft party jobs lists all.")
+        return found
+
+    def job(self, id: str) -> FederatedJob:
+        """Return a job. NotFoundError: there is none."""
+        with self._lock:
+            known = self._jobs.get(id)
+        if known is not None:
+            return known
+        entry = self.entry(id)
+        return self._remember(id, read_job(entry.dsl, entry.conf))
+
+    def coordination(self, id: str) -> Coordination | None:
+        """Return the state of a job of this party."""
+        machine = self.desk.machine(Subject(id))
+        if machine is not None:
+            return machine.state  # type: ignore[no-any-return]
+        return next((read_coordination(state) for _, state in self.ledger.coordinations(id)), None)
+
+    def participations(self, id: str) -> list[Participation]:
+        """Return the states of the parts of this party in a job."""
+        found = []
+        for _, role, party, state in self.ledger.participations(id):
+            machine = self.desk.machine(Subject(id, Party(role, party)))
+            found.append(read_participation(state) if machine is None else machine.state)
+        return found
+
+    # ---------------------------------------------------------------------------------------------- messages of others
+
+    def handlers(self) -> dict[str, Callable[[Peer, bytes], bytes]]:
+        """Return what answers messages of other parties, by path."""
+        return {
+            WISH_PATH: self._wish_came,
+            REPORT_PATH: self._report_came,
+            REQUEST_PATH: self._request_came,
+            VALUES_PATH: lambda peer, body: self.hub.receive(peer.id, body),
+        }
+
+    def _wish_came(self, peer: Peer, body: bytes) -> bytes:
+        message = _decoded(body, WishMessage, peer.id)
+        wish = message.wish
+        if wish.initiator.id != peer.id or wish.part.id != self._me:
+            raise PartyIdentityError(
+                f"party {peer.id} has sent a wish of {wish.initiator} for {wish.part}", party=peer.id
+            )
+        entry = self.ledger.job(wish.job)
+        if entry is None:
+            self._first_wish(message, peer)
+        elif (entry.initiator, entry.digest) != (peer.id, wish.digest):
+            raise PartyIdentityError(f"job {wish.job} is another one here", party=peer.id)
+        machine = self._part_machine(wish.job, wish.part)
+        self.desk.call(Subject(wish.job, wish.part), WishReceived(wish))
+        report = machine.state.report
+        return b"" if report is None else write_document(report)
+
+    def _first_wish(self, message: WishMessage, peer: Peer) -> None:
+        """Take a new job of another party. PartyRefusedError, PartyIdentityError: it is not one for this party."""
+        wish = message.wish
+        if not message.dsl:
+            raise PartyRefusedError(f"party {self._me} does not know job {wish.job}", party=self._me)
+        if digest_of(message.dsl, message.conf) != wish.digest:
+            raise PartyMessageError(f"the files of job {wish.job} have another digest", party=peer.id)
+        job = read_job(message.dsl, message.conf)
+        plan_of(job, wish.part)
+        if job.conf.initiator != wish.initiator or not peer.may_act_as(wish.initiator.role):
+            raise PartyIdentityError(
+                f"party {peer.id} may not begin job {wish.job} as {wish.initiator}",
+                party=peer.id,
+                hint="The conf names another initiator, or the role is not one that was agreed with the party.",
+            )
+        with self.ledger.write() as write:
+            write.add_job(
+                JobEntry(
+                    job=wish.job,
+                    digest=wish.digest,
+                    initiator_role=wish.initiator.role,
+                    initiator=wish.initiator.id,
+                    mine=0,
+                    status="waiting",
+                    created=self.clock.wall(),
+                    dsl=message.dsl,
+                    conf=message.conf,
+                )
+            )
+        self._remember(wish.job, job)
+
+    def _report_came(self, peer: Peer, body: bytes) -> bytes:
+        report = _decoded(body, Report, peer.id)
+        if report.part.id != peer.id:
+            raise PartyIdentityError(f"party {peer.id} has sent a report of {report.part}", party=peer.id)
+        entry = self.entry(report.job)
+        if not entry.mine:
+            raise PartyRefusedError(f"job {report.job} belongs to party {entry.initiator}", party=self._me)
+        self.desk.call(Subject(report.job), ReportReceived(report))
+        state = self.coordination(report.job)
+        wish = None if state is None else state.wishes.get(str(report.part))
+        return b"" if wish is None else write_document(wish)
+
+    def _request_came(self, peer: Peer, body: bytes) -> bytes:
+        request = _decoded(body, RequestMessage, peer.id)
+        job = self.job(request.job)
+        if all(peer.id not in ids for ids in job.conf.roles.values()):
+            raise PartyIdentityError(f"party {peer.id} has no part in job {request.job}", party=peer.id)
+        if request.do != "stop" or request.status not in ("canceled", "failed", "timeout"):
+            raise PartyMessageError(f"party {peer.id} asks for {request.do[:40]!r}", party=peer.id)
+        self.stop(request.job, request.status, f"stopped by party {peer.id}")
+        return b""
+
+    # ------------------------------------------------------------------------------------------------- documents out
+
+    def _send(self, party: str, letter: Letter) -> bytes:
+        if letter.kind == REPORT:
+            return self._around.call(party, REPORT_PATH, letter.body)
+        wish = read_document(letter.body, Wish)
+        message = WishMessage(wish)
+        if wish.phase in (JobPhase.CREATE, JobPhase.END):
+            entry = self.entry(letter.job)
+            message = WishMessage(wish, entry.dsl, entry.conf)
+        return self._around.call(party, WISH_PATH, msgspec.json.encode(message))
+
+    def _answered(self, party: str, letter: Letter, answer: bytes) -> None:
+        part, kind, version = letter.part, letter.kind, letter.version
+        self.desk.post_write(lambda write: write.acknowledge(letter.job, *part, kind, version))
+        if not answer:
+            return
+        try:
+            if kind == WISH:
+                report = read_document(answer, Report)
+                if report.part == part and report.job == letter.job:
+                    self.desk.post(Subject(letter.job), ReportReceived(report))
+            else:
+                wish = read_document(answer, Wish)
+                if wish.part == part and wish.job == letter.job:
+                    self.desk.post(Subject(letter.job, part), WishReceived(wish))
+        except PartyMessageError as error:
+            self._around.failed(f"answer of party {party}", error)
+
+    def _refused(self, party: str, letter: Letter, error: PartyError) -> None:
+        part, kind, version = letter.part, letter.kind, letter.version
+        self.desk.post_write(lambda write: write.acknowledge(letter.job, *part, kind, version))
+        self._around.failed(f"party {party}", error)
+        if kind == WISH:
+            failure = PartFailure(error.message, error.party or party, error.code, error.hint)
+            self.desk.post(Subject(letter.job), Undeliverable(part, failure))
+
+    def _reachable(self, party: str, error: PartyError | None) -> None:
+        for subject in self.desk.subjects():
+            machine = self.desk.machine(subject)
+            if isinstance(machine, CoordinationMachine) and any(one.id == party for one in machine.state.parts):
+                self.desk.post(subject, Unreachable(party) if error is not None else Reachable(party))
+
+    # -------------------------------------------------------------------------------------- effects of a coordination
+
+    def _ready(self, id: str) -> None:
+        state = self.coordination(id)
+        assert state is not None
+        job = self.job(id)
+        parameters = job.conf.parameters
+        done = {name: status for name, status in state.statuses.items() if status == SUCCESS}
+        plan = JobPlan(
+            job,
+            done | {name: SUCCESS for name in job.dsl.order if not state.runs_at[name]},
+            _words(parameters.get("trigger_rules")),
+            _whole(parameters.get("auto_retries")),
+            float(_whole(parameters.get("auto_retry_delay"))),
+        )
+        calls = DriverCalls(
+            begin=lambda job, component: self.desk.post(Subject(job), Begin(component)),
+            halt=lambda job, component, reason: self.desk.post(Subject(job), Halt(component, reason)),
+            finish=lambda job, status, reason: self.desk.post(Subject(job), Finish(status, reason)),
+        )
+        driver = JobDriver(id, plan, self._around.session, calls)
+        with self._lock:
+            self._drivers[id] = driver
+        driver.start()
+
+    def _component_ended(self, id: str, effect: ComponentEnded) -> None:
+        with self._lock:
+            driver = self._drivers.get(id)
+        if driver is not None:
+            reason = "" if effect.failure is None else said(effect.failure)
+            driver.ended(effect.component, ComponentEnd(effect.status, reason))
+
+    def _job_ended(self, id: str, effect: JobEnded) -> None:
+        with self._lock:
+            driver = self._drivers.pop(id, None)
+        if driver is not None:
+            driver.stop(effect.status, "" if effect.cause is None else said(effect.cause))
+
+    # ---------------------------------------------------------------------------------------------- effects of a part
+
+    def _ask(self, state: Participation) -> None:
+        subject = Subject(state.job, state.part)
+        job = self.job(state.job)
+        if why := self._inputs.why_not(job, state.part):
+            self.desk.post(subject, Declined(why))
+        elif state.initiator.id == self._me or not self._around.asks_approval(job, state.part):
+            self.desk.post(subject, Approved())
+
+    def _take(self, state: Participation, cores: int) -> None:
+        subject = Subject(state.job, state.part)
+        if why := self.cores.take(state.job, str(state.part), cores):
+            self.desk.post(subject, Declined(why))
+            return
+        self._grant()
+        if why := self.cores.why(state.job, str(state.part)):
+            self.desk.post(subject, CoresQueued(why))
+
+    def _give_back(self, state: Participation) -> None:
+        self.cores.give_back(state.job, str(state.part))
+        self._grant()
+
+    def _grant(self) -> None:
+        for lease in self.cores.grant():
+            role, _, id = lease.part.partition(" ")
+            self.desk.post(Subject(lease.job, Party(role, id)), CoresGranted())
+
+    def _start(self, state: Participation, effect: StartProcess) -> None:
+        key = AttemptKey(state.job, effect.epoch, effect.component, effect.attempt)
+        job, part = self.job(state.job), state.part
+        if effect.attempt or effect.epoch > 1:
+            for known in self.hub.attempts(state.job, effect.component):
+                if known != key:
+                    self.hub.end(known)
+        self._runner.start(
+            key,
+            part,
+            lambda folder, socket, token: task_of(
+                self._inputs.task(state.job, job, part, effect.component, folder), socket, token
+            ),
+        )
+
+    def _go(self, state: Participation, effect: GoProcess) -> None:
+        self._runner.go(AttemptKey(state.job, effect.epoch, effect.component, effect.attempt), state.part)
+
+    def _stop(self, state: Participation, effect: StopProcess) -> None:
+        key = AttemptKey(state.job, effect.epoch, effect.component, effect.attempt)
+        self._runner.stop(key, state.part, effect.reason)
+
+    def _over(self, state: Participation) -> None:
+        for key in self.hub.attempts(state.job):
+            self.hub.end(key)
+
+    def _prepared(self, key: AttemptKey, part: Party) -> None:
+        self.desk.post(Subject(key.job, part), ProcessPrepared(key.component, key.epoch, key.attempt))
+
+    def _ended(self, key: AttemptKey, part: Party, end: PartEnd) -> None:
+        failure = None
+        if end.error is not None:
+            words = {name: str(end.error.get(name, "")) for name in ("message", "party", "code", "hint")}
+            failure = PartFailure(**words)
+        event = ProcessEnded(key.component, key.epoch, key.attempt, _STATUSES[end.status], failure)
+        self.desk.post(Subject(key.job, part), event)
+
+    def _value_refused(self, key: AttemptKey, to: Party, error: PartyError) -> None:
+        """Stop an attempt whose values nobody takes: its other parts have ended."""
+        self._around.failed(f"values of {key.component} for {to}", error)
+
+    # ------------------------------------------------------------------------------------------------------- inside
+
+    def _remember(self, id: str, job: FederatedJob) -> FederatedJob:
+        with self._lock:
+            self._jobs[id] = job
+            while len(self._jobs) > _KEPT_JOBS:
+                self._jobs.pop(next(iter(self._jobs)))
+        return job
+
+    def _part_machine(self, id: str, part: Party) -> PartMachine:
+        """Return the machine of a part, loaded from the ledger or new."""
+        subject = Subject(id, part)
+        machine = self.desk.machine(subject)
+        if machine is None:
+            states = [one for one in self.ledger.participations(id) if (one[1], one[2]) == part]
+            if states:
+                state = read_participation(states[0][3])
+            else:
+                entry = self.entry(id)
+                state = Participation(job=id, part=part, initiator=Party(entry.initiator_role, entry.initiator))
+            machine = PartMachine(state, self._calls)
+            self.desk.add(subject, machine)
+        return machine  # type: ignore[no-any-return]
+
+
+def coordination_of(id: str, digest: str, job: FederatedJob) -> Coordination:
+    """Return the first state of a job at its initiator."""
+    parts = [Party(one.role, one.id) for one in job.parts]
+    runs_at = {
+        name: [Party(one.role, one.id) for one in job.parts if one.components[name].runs] for name in job.dsl.order
+    }
+    taking_part = [part for part in parts if any(part in at for at in runs_at.values())]
+    parameters = job.conf.parameters
+    return Coordination(
+        job=id,
+        initiator=job.conf.initiator,
+        digest=digest,
+        runs_at=runs_at,
+        parts=taking_part,
+        cores={str(part): cores_of(job, part) for part in taking_part},
+        timeout=float(_whole(parameters.get("timeout"))),
+        fail_after=float(_whole(parameters.get("fail_after"))),
+    )
+
+
+def cores_of(job: FederatedJob, part: Party) -> int:
+    """Return the cores that a part holds: `task_cores` times `task_parallelism`, of an arbiter without cores one."""
+    parameters = plan_of(job, part).job_parameters
+    if part.role == "arbiter":
+        return 1
+    cores = _whole(parameters.get("task_cores")) or _whole(parameters.get("processors_per_node")) or 1
+    return cores * (_whole(parameters.get("task_parallelism")) or 1)
+
+
+def kept_components(
+    job: FederatedJob, statuses: Mapping[str, str], named: Sequence[str], *, force: bool
+) -> dict[str, str]:
+    """Return the components that a rerun keeps. NotFoundError: a named one does not exist.
+
+    Those below a component that runs again run again, too. Successes run again with `force`, or if they lie below.
+    """
+    for name in named:
+        if name not in job.dsl.components:
+            raise NotFoundError(f"the job has no component {name!r}", hint=f"It has {', '.join(job.dsl.order)}.")
+    again = {name for name in job.dsl.order if statuses.get(name) != SUCCESS and (not named or name in named)}
+    again |= {name for name in named if force}
+    if force and not named:
+        again |= set(job.dsl.order)
+    for name in job.dsl.order:
+        if any(above in again for above in job.dsl.upstream[name]):
+            again.add(name)
+    return {name: SUCCESS for name in job.dsl.order if name not in again and statuses.get(name) == SUCCESS}
+
+
+def digest_of(dsl: str, conf: str) -> str:
+    """Return the digest of the files of a job."""
+    return sha256(f"{len(dsl)}:{dsl}{conf}".encode()).hexdigest()
+
+
+def said(failure: PartFailure) -> str:
+    """Return a failure in words, with its party."""
+    return f"party {failure.party}: {failure.message}" if failure.party else failure.message
+
+
+def _decoded(body: bytes, of: Any, party: str) -> Any:
+    try:
+        return msgspec.json.decode(body, type=of)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise PartyMessageError(f"a message of party {party} is malformed: {error}", party=party) from None
+
+
+def _whole(value: Any) -> int:
+    """Return a whole number of a file; 0 for anything else."""
+    try:
+        return max(0, int(value))
+    except (TypeError, ValueError, OverflowError):
+        return 0
+
+
+def _words(value: Any) -> dict[str, str]:
+    return {str(key): str(one) for key, one in value.items()} if isinstance(value, Mapping) else {}
