@@ -65,6 +65,17 @@ def echo(peer: Peer, body: bytes) -> bytes:
     return peer.id.encode() + b":" + body
 
 
+class Noting:
+    """A handler that keeps the bodies that it gets."""
+
+    def __init__(self) -> None:
+        self.called: list[bytes] = []
+
+    def __call__(self, peer: Peer, body: bytes) -> bytes:
+        self.called.append(body)
+        return b""
+
+
 @contextmanager
 def parties(folder: Path, clock, *ids: str, outbound: tuple[str, ...] = ()):
     made = [RealParty(folder, id, clock, **({"host": ""} if id in outbound else {})) for id in ids]

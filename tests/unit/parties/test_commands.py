@@ -16,7 +16,7 @@ from weft.runtime.clock import RealClock
 
 
 @pytest.fixture
-def weft(tmp_path, monkeypatch) -> World:
+def weft(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     world = World(tmp_path)
     world.clock.time = RealClock().wall()  # TLS knows the real time
@@ -24,7 +24,7 @@ def weft(tmp_path, monkeypatch) -> World:
 
 
 @pytest.fixture
-def two(weft) -> World:
+def two(weft):
     assert weft("party", "init", "guest", "--id", "9999") == 0
     assert weft("party", "init", "host", "--id", "10000") == 0
     return weft
@@ -35,7 +35,7 @@ def invitation(weft: World, *options: str) -> str:
     return weft.out.strip()
 
 
-def document(weft: World) -> dict:
+def document(weft: World):
     return json.loads(weft.out)
 
 

@@ -6,7 +6,7 @@ import grpc
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.parties.pair import RealParty, SetClock, parties
+from tests.unit.parties.pair import Noting, RealParty, SetClock, parties
 from weft.model.errors import (
     PartyError,
     PartyIdentityError,
@@ -18,7 +18,7 @@ from weft.parties.audit import read_audit
 from weft.parties.calling import ANSWER, POLL
 from weft.parties.envelopes import pack, sign, unpack
 from weft.parties.mailboxes import Mailboxes
-from weft.parties.transport import PartyServer
+from weft.parties.transport import PartyClient, PartyServer
 from weft.runtime.clock import RealClock
 
 
@@ -138,17 +138,17 @@ class TestRelays:
     @pytest.mark.parametrize("change", [{"body": b"other"}, {"path": "/other"}, {"sender": "exchange"}])
     def test_cannot_change_a_message(self, three, change):
         guest, host, relay = three
-        called = []
+        noting = Noting()
 
         class Changing(PartyServer):
             def _forwarded(self, client, envelope, data, carrier, timeout_s):
                 return super()._forwarded(client, envelope, pack(replace(envelope, **change)), carrier, timeout_s)
 
         lying = Changing(relay.site, relay.peers, {}, relay.clock, relay.audit, client=relay.client, threads=2)
-        server = host.server({"/echo": lambda peer, body: called.append(body) or b""})
+        server = host.server({"/echo": noting})
         with lying, server, pytest.raises(PartyIdentityError, match="signature"):
             guest.client.call("10000", "/echo", b"x")
-        assert called == []
+        assert noting.called == []
 
     @pytest.mark.parametrize("signed", [False, True])
     @pytest.mark.parametrize("change", [{"body": b"other"}, {"outcome": "error"}, {"sender": "exchange"}])
@@ -166,7 +166,7 @@ class TestRelays:
 
     def test_cannot_repeat_a_message(self, three):
         guest, host, relay = three
-        called = []
+        noting = Noting()
 
         class Twice(PartyServer):
             def _forwarded(self, client, envelope, data, carrier, timeout_s):
@@ -174,10 +174,10 @@ class TestRelays:
                 return client.deliver(self._peers.find(envelope.to), data, timeout_s)
 
         lying = Twice(relay.site, relay.peers, {}, relay.clock, relay.audit, client=relay.client, threads=2)
-        server = host.server({"/echo": lambda peer, body: called.append(body) or b""})
+        server = host.server({"/echo": noting})
         with lying, server, pytest.raises(PartyIdentityError, match="came before"):
             guest.client.call("10000", "/echo", b"x")
-        assert called == [b"x"]
+        assert noting.called == [b"x"]
 
     def test_forward_to_a_party_with_an_address(self, tmp_path, clock):
         with parties(tmp_path, clock, "1", "2", "relay") as (one, two, relay):
@@ -195,22 +195,22 @@ class TestRelays:
             host.client.deliver(host.peers.find("exchange"), data, 20)
 
 
-def capture(party: RealParty, to: str) -> bytes:
-    """Return the bytes of a message that a party sends."""
-    sent = []
-    deliver = party.client.deliver
+class Keeping(PartyClient):
+    """Keeps a message instead of sending it."""
 
-    def keep(peer, data, timeout_s):
-        sent.append(data)
+    kept = b""
+
+    def deliver(self, peer, data, timeout_s):
+        self.kept = data
         raise PartyUnreachableError("kept")
 
-    party.client.deliver = keep
-    try:
+
+def capture(party: RealParty, to: str) -> bytes:
+    """Return the bytes of a message that a party sends."""
+    with Keeping(party.site, party.peers, party.clock) as client:
         with pytest.raises(PartyUnreachableError, match="kept"):
-            party.client.call(to, "/echo", b"x")
-    finally:
-        party.client.deliver = deliver
-    return sent[0]
+            client.call(to, "/echo", b"x")
+        return client.kept
 
 
 class TestMailboxes:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.unit.parties.pair import RealParty, SetClock, parties
+from tests.unit.parties.pair import Noting, RealParty, SetClock, parties
 from weft.model.errors import (
     CapacityError,
     ConflictError,
@@ -51,7 +51,7 @@ def pair(tmp_path_factory):
         yield guest, host
 
 
-def raw(host: RealParty, data: bytes, key: bytes | None, certificate: bytes | None, method: str = CALL) -> bytes:
+def raw(host: RealParty, data: bytes, key: bytes | None, certificate: bytes | None, method: str = CALL):
     """Send bytes to the server of a party over a new connection with this certificate."""
     credentials = grpc.ssl_channel_credentials(host.site.certificate, key, certificate)
     options = [("grpc.ssl_target_name_override", TLS_NAME), ("grpc.max_send_message_length", -1)]
@@ -59,7 +59,7 @@ def raw(host: RealParty, data: bytes, key: bytes | None, certificate: bytes | No
         return channel.unary_unary(method)(data, timeout=20)
 
 
-def as_party(host: RealParty, party: RealParty, data: bytes, method: str = CALL) -> bytes:
+def as_party(host: RealParty, party: RealParty, data: bytes, method: str = CALL):
     return raw(host, data, party.site.tls_key, party.site.certificate, method)
 
 
@@ -73,6 +73,7 @@ def signed_by(party: RealParty, id: str) -> tuple[bytes, bytes]:
     """Return a key and a certificate in the name of party `id`, which another party has signed with its own."""
     issuer = x509.load_pem_x509_certificate(party.site.certificate)
     issuer_key = serialization.load_pem_private_key(party.site.tls_key, None)
+    assert isinstance(issuer_key, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.datetime.fromtimestamp(party.clock.wall(), datetime.UTC)
     names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(URN + id), x509.DNSName(TLS_NAME)])
@@ -209,10 +210,10 @@ class TestStrangers:
 
     @pytest.fixture
     def host(self, three):
-        called = []
-        with three[1].server({"/echo": lambda peer, body: called.append(body) or b""}):
+        noting = Noting()
+        with three[1].server({"/echo": noting}):
             yield three[1]
-        assert called == []
+        assert noting.called == []
 
     def refused(self, host, *call) -> grpc.RpcError:
         with pytest.raises(grpc.RpcError) as caught:
