@@ -111,7 +111,7 @@ class CsvRows:
             one, found, rest = text.partition(self.shape.delimiter)
             if not found:
                 raise self._wrong(f"there is no {self.shape.delimiter!r} after the id")
-            yield one, rest
+            yield one, rest.rstrip()
 
     def suspects(self) -> frozenset[int]:
         """Return the hashes that several ids have, after all batches were read. Nearly always two ids are equal then.

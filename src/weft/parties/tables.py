@@ -21,7 +21,14 @@ from msgspec import Struct, field
 
 from weft.frontends.federated.components.frame import PartyFrame
 from weft.frontends.federated.components.raw_tables import read_raw_frame, read_rows, write_rows
-from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, PartyRefusedError, UsageError
+from weft.model.errors import (
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    PartyRefusedError,
+    UnreadableError,
+    UsageError,
+)
 from weft.parties.csv_rows import CsvRows, CsvShape
 from weft.runtime.clock import RealClock, WallClock
 from weft.store.database import Connection, Database
@@ -343,7 +350,13 @@ class PartyTables:
                 for column, values in zip(columns, others, strict=True):
                     column.extend(values)
             return _frame_of(ids, table.header, columns)
-        return read_raw_frame(self.folder / table.file)
+        try:
+            return read_raw_frame(self.folder / table.file)
+        except UnreadableError:
+            again = self.usable(namespace, name, party)
+            if again.file == table.file:
+                raise
+            return read_raw_frame(self.folder / again.file)  # it was replaced meanwhile
 
     def usable(self, namespace: str, name: str, party: str = "") -> StoredTable:
         """Return a table that a job may use; `party` submitted the job ("": this one)."""

@@ -150,7 +150,8 @@ class PartyCores(Struct, frozen=True, kw_only=True):
 class JobPart(Struct, frozen=True):
     """The part of a job at one role of one party; with `component`, of one task in it.
 
-    Role and party may be empty both: the initiator's part is meant.
+    Role and party may both be empty: the part of the initiator is meant. With a role alone it is the first part of
+    this role at this party.
     """
 
     job_id: str
