@@ -210,7 +210,7 @@ def test_a_failure_leaves_the_old_table(tables, monkeypatch, at):
 
 def test_a_failed_record_leaves_the_old_table(tables, monkeypatch):
     upload(tables)
-    monkeypatch.setattr("weft.parties.tables._flat_job", lambda job: {"job_id": "1"})
+    monkeypatch.setattr("weft.parties.table_index._flat_job", lambda job: {"job_id": "1"})
     with pytest.raises(Exception, match="bind"):
         upload(tables, b"id,z\n9,8\n", new(drop=True))
     assert rows_of(tables)[0] == ("3", "0", "0.5")

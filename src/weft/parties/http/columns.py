@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from weft.parties.http.ports import JobFilter, JobRow, ModelRow, ModelTag, TaskRow
-from weft.parties.tables import UPLOAD, StoredTable, TableJob
+from weft.parties.http.ports import JobFilter, JobRow, ModelRow, TaskRow
+from weft.parties.table_index import UPLOAD, StoredTable, TableJob
 
 LOCAL, LOCAL_PARTY = "local", "0"
 """The role and the party of jobs of tables."""

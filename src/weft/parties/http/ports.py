@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from weft.parties.tables import PartyTables
+    from weft.parties.tags import ModelTag
 
 
 class SubmittedJob(Struct, frozen=True, kw_only=True):
@@ -325,15 +326,6 @@ class ModelRow(Struct, frozen=True, kw_only=True):
     parent_version: str = ""
     tags: Sequence[str] = ()
     detail: Mapping[str, Any] = field(default_factory=dict)
-
-
-class ModelTag(Struct, frozen=True, kw_only=True):
-    """A tag, and the models (versions) that bear it."""
-
-    name: str
-    description: str = ""
-    created_at: float = 0.0
-    versions: Sequence[str] = ()
 
 
 class DeployedModel(Struct, frozen=True, kw_only=True):
