@@ -154,7 +154,7 @@ class PartyTables:
                 header=rows.header,
                 partitions=new.partitions,
                 file=self._keep(part, out),
-                head=new.head,
+                head=rows.shape.head,
                 delimiter=new.delimiter,
                 meta=new.meta,
                 nbytes=out.tell(),
@@ -186,7 +186,7 @@ class PartyTables:
         ForbiddenError: it lies in no folder of sources, or a link is on the way.
         """
         self._refuse_existing(new)
-        id_name, header = id_column, tuple[str, ...]()
+        id_name, header, head = id_column, tuple[str, ...](), new.head
         whole = os.path.abspath(path)
         if os.path.isdir(whole):
             self._check_folder(whole)
@@ -194,7 +194,7 @@ class PartyTables:
             with self._source(path) as file:
                 if whole.endswith(".csv"):
                     rows = CsvRows(file, CsvShape(head=new.head, delimiter=new.delimiter), name=Path(path).name)
-                    id_name, header = rows.id_name, rows.header
+                    id_name, header, head = rows.id_name, rows.header, rows.shape.head
         stored = StoredTable(
             namespace=new.namespace,
             name=new.name,
@@ -202,7 +202,7 @@ class PartyTables:
             header=header,
             partitions=new.partitions,
             bound=whole,
-            head=new.head,
+            head=head,
             delimiter=new.delimiter,
             meta=new.meta,
             created_at=self._clock.wall(),
