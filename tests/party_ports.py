@@ -19,7 +19,6 @@ from weft.parties.http.ports import (
     MetricSeries,
     ModelFilter,
     ModelRow,
-    ModelTag,
     OutputModel,
     OutputTable,
     PartyCores,
@@ -28,6 +27,7 @@ from weft.parties.http.ports import (
     TaskRow,
 )
 from weft.parties.tables import PartyTables
+from weft.parties.tags import ModelTag
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import itertools
 import json
+import os
 import tarfile
 from typing import TYPE_CHECKING, Any
 
@@ -211,6 +213,58 @@ def test_an_upload_is_a_job_that_has_ended(party, as_json_query):
     assert info["schema"] == {"header": "y,x0", "sid": "id"}
     [history] = party.post("data/upload/history", {"limit": 5})["data"]
     assert history[answer["jobId"]]["upload_info"]["upload_count"] == 2
+
+
+BOUNDARY = "b0und"
+FORM = (
+    f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="namespace"\r\n\r\nexperiment\r\n'
+    f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="../../a.csv"\r\n\r\n{ROWS}\r\n'
+    f"--{BOUNDARY}--\r\n"
+)
+
+
+def send_form(party, content: str, boundary: str = BOUNDARY) -> dict[str, Any]:
+    headers = {"content-type": f"multipart/form-data; boundary={boundary}"}
+    answer = party.http.post("/v1/data/upload?table_name=a&head=1&partition=1", content=content, headers=headers)
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_a_form_that_is_cut_anywhere_stores_nothing(party):
+    for at in range(len(FORM) - len("--\r\n")):
+        assert send_form(party, FORM[:at])["retcode"] == 101, at
+    assert party.ports.tables.all() == []
+    assert send_form(party, FORM)["data"]["count"] == 2
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        FORM.replace('name="file"', 'name="other"'),
+        FORM.replace("namespace", "other"),
+        FORM.replace(f"--{BOUNDARY}--", FORM),
+        "x" + FORM,
+        FORM.replace("Content-Disposition", "Content-Nothing"),
+    ],
+    ids=["name", "missing", "two files", "before", "header"],
+)
+def test_a_form_of_another_shape_is_refused(party, content):
+    assert send_form(party, content)["retcode"] == 101
+    assert send_form(party, FORM, boundary="")["retcode"] == 101
+
+
+def test_many_parts_are_refused(party):
+    part = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n'
+    assert "more than 100 parts" in send_form(party, part * 101 + FORM)["retmsg"]
+
+
+def test_a_full_disk_is_told(party, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    answer = party.upload()
+    assert (answer["retcode"], answer["retmsg"].partition(":")[0]) == (103, "the disk of the server is full")
 
 
 def test_a_table_is_not_replaced_without_drop(party):

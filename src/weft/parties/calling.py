@@ -13,8 +13,11 @@ from weft.model.errors import PartyIdentityError, PartyMessageError, PartyUnreac
 from weft.parties.envelopes import MOST_BYTES, OVERHEAD, WINDOW_S, Envelope, new_id, pack, sign, unpack, verify
 from weft.parties.failures import error_of
 from weft.parties.identity import TLS_NAME, Signer, check_certificate, read_certificate
+from weft.parties.mailboxes import Mailboxes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from weft.parties.invitations import Invitation
     from weft.parties.peers import Peer, Peers
     from weft.parties.site import PartySite
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
 CALL: Final = "/weft.parties/Call"
 INTRODUCE: Final = "/weft.parties/Introduce"
+POLL: Final = "/weft.parties/Poll"
+ANSWER: Final = "/weft.parties/Answer"
 KEEPALIVE_MS: Final = 30_000
 
 
@@ -46,7 +51,6 @@ class _Line(Struct):
 
     made_for: tuple[str, str, str]
     channel: Any
-    call: Any
     calls: int = 0
     retired: bool = False
 
@@ -71,6 +75,8 @@ class PartyClient:
         self._signer = Signer(site.signing_key)
         self._lock = Lock()
         self._lines: dict[str, _Line] = {}
+        self.mailboxes = Mailboxes()
+        """Messages for parties that poll; the server of this party hands them out."""
 
     def __enter__(self) -> Self:
         return self
@@ -87,7 +93,8 @@ class PartyClient:
         peer = self._peers.find(party_id)
         now = self._clock.wall()
         envelope = sign(Envelope(new_id(now), self._site.id, party_id, path, now, body), self._signer)
-        data = self.deliver(peer, pack(envelope, self._most), timeout_s)
+        hop = self._peers.find(peer.via) if peer.via else peer
+        data = self.deliver(hop, pack(envelope, self._most), timeout_s)
         answer = unpack(data, party_id, self._most)
         verify(answer, self._peers, self._site.id, self._clock.wall(), self._window)
         if (answer.sender, answer.path, answer.answers) != (party_id, path, envelope.id) or not answer.outcome:
@@ -101,19 +108,27 @@ class PartyClient:
         return answer.body
 
     def deliver(self, peer: Peer, data: bytes, timeout_s: float) -> bytes:
-        """Return the packed answer of a party to a packed envelope. PartyError: there is none."""
+        """Return the packed answer to a packed envelope that goes to a party, over no relay. PartyError: none came."""
         if not peer.address:
-            raise PartyUnreachableError(
-                f"party {peer.id} has no address", party=peer.id, hint=f"Wait until party {peer.id} connects."
-            )
+            return self.mailboxes.deliver(peer.id, data, timeout_s)
+        return self.exchange(peer, CALL, data, timeout_s)
+
+    def exchange(
+        self, peer: Peer, method: str, data: bytes, timeout_s: float, began: Callable[[Any], None] = lambda call: None
+    ) -> bytes:
+        """Return what a method of the server of a party answers. `began` gets the call, which can be cancelled."""
         line = self._line(peer)
         try:
-            answer: bytes = line.call(data, timeout=timeout_s)
+            call = line.channel.unary_unary(method).future(data, timeout=timeout_s)
+            began(call)
+            answer: bytes = call.result()
         except grpc.RpcError as error:
             if error.code() == grpc.StatusCode.UNAVAILABLE:
                 # The next call connects at once on a new channel; this one would wait for its time of retries.
                 self._retire(peer.id, line)
             raise _failure(error, peer.id, peer.address) from None
+        except (grpc.FutureCancelledError, ValueError):
+            raise PartyUnreachableError(f"the call of party {peer.id} was cancelled", party=peer.id) from None
         finally:
             self._release(line)
         return answer
@@ -165,7 +180,7 @@ class PartyClient:
     def _connected(self, peer: Peer, own: bytes, made_for: tuple[str, str, str]) -> _Line:
         credentials = grpc.ssl_channel_credentials(peer.certificate.encode(), self._site.tls_key, own)
         channel = _channel(peer.address, credentials, self._most)
-        return _Line(made_for, channel, channel.unary_unary(CALL))
+        return _Line(made_for, channel)
 
 
 def introduce(invitation: Invitation, text: str, timeout_s: float = 10.0) -> None:

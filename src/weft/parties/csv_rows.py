@@ -1,12 +1,14 @@
 """Reads the CSV files that clients upload: the columns of a table in batches of strings, with the line of each mistake.
 
 As in FATE the first column is the id, and a file without a head keeps all that follows the id as one text: that is how
-files with tags (`id,a b c`) and svmlight files (`id,1,0:0.5`) come.
+files with tags (`id,a b c`) and svmlight files (`id,1,0:0.5`) come. A first line of svmlight is never a head, though
+examples of FATE say so.
 """
 
 from __future__ import annotations
 
 import csv
+import re
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -14,6 +16,7 @@ from typing import IO, Any, Final
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from weft.model.errors import InputLimitError, UsageError
 
@@ -21,6 +24,9 @@ VALUE: Final = "value"
 """The column of a file without a head."""
 SID: Final = "sid"
 """The name of ids that are made, or that have no name."""
+_SPARSE: Final = re.compile(r"\d+:[-+.\deE]+")
+_SPARSE_FROM: Final = 2
+"""The index of the first `index:value` of a line of svmlight, after id and label."""
 _BATCH: Final = 16_384
 _CELLS: Final = 1 << 20
 MOST_COLUMNS: Final = 20_000
@@ -62,6 +68,10 @@ class CsvRows:
             raise UsageError(f"{self.name} is empty", hint="Upload a file with a head and rows.") from None
         except csv.Error as error:
             raise self._wrong(str(error)) from None
+        if len(names) > _SPARSE_FROM and all(_SPARSE.fullmatch(one) for one in names[_SPARSE_FROM:]):
+            self.shape = replace(self.shape, head=False)
+            self._lines.again()
+            return SID, (VALUE,)
         id_name, header = (SID, names) if self.shape.extend_sid else (names[0], names[1:])
         if len(names) > MOST_COLUMNS:
             raise InputLimitError(f"{self.name} has {len(names):,} columns; at most {MOST_COLUMNS:,} are read")
@@ -111,7 +121,7 @@ class CsvRows:
             one, found, rest = text.partition(self.shape.delimiter)
             if not found:
                 raise self._wrong(f"there is no {self.shape.delimiter!r} after the id")
-            yield one, rest
+            yield one, rest.rstrip()
 
     def suspects(self) -> frozenset[int]:
         """Return the hashes that several ids have, after all batches were read. Nearly always two ids are equal then.
@@ -142,11 +152,19 @@ class _Lines:
 
     def __init__(self, file: IO[bytes], name: str) -> None:
         self._file, self._name, self.number = file, name, 0
+        self._last, self._again = "", False
+
+    def again(self) -> None:
+        """Return the last line once more."""
+        self._again = True
 
     def __iter__(self) -> _Lines:
         return self
 
     def __next__(self) -> str:
+        if self._again:
+            self._again = False
+            return self._last
         line = self._file.readline(MOST_LINE + 1)
         if not line:
             raise StopIteration
@@ -162,4 +180,5 @@ class _Lines:
             ) from None
         if "\0" in text:
             raise UsageError(f"{self._name}, line {self.number} has a NUL byte", hint="Upload a text file.")
+        self._last = text
         return text

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -30,7 +30,6 @@ KEY_URN: Final = "urn:party-signing-key:"
 TLS_NAME: Final = "weft-party"
 """A name in each certificate, which clients ask for: they pin certificates, and the names of hosts may change."""
 _YEARS: Final = 5
-_UNREADABLE: Final = (x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType)
 _SKEW: Final = timedelta(days=1)
 """A new certificate is valid since yesterday, for partners whose clocks are behind."""
 
@@ -127,13 +126,17 @@ def _private_pem(key: ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey) ->
 def read_certificate(pem: bytes) -> CertificateFacts:
     """Return what a certificate says. PartyIdentityError: it is none."""
     try:
-        found = x509.load_pem_x509_certificates(pem)
-        if len(found) != 1:
-            raise ValueError(f"there are {len(found)} certificates")
-        (certificate,) = found
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (ValueError, UnsupportedAlgorithm, *_UNREADABLE) as error:
+        return _facts(pem)
+    except Exception as error:  # noqa: BLE001 - the library has many kinds for bytes of strangers
         raise PartyIdentityError(f"a certificate of a party cannot be read: {error}") from None
+
+
+def _facts(pem: bytes) -> CertificateFacts:
+    found = x509.load_pem_x509_certificates(pem)
+    if len(found) != 1:
+        raise ValueError(f"there are {len(found)} certificates")
+    (certificate,) = found
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     uris = names.get_values_for_type(x509.UniformResourceIdentifier)
     return CertificateFacts(
         certificate.subject.public_bytes().hex(),
@@ -150,14 +153,15 @@ def check_profile(pem: bytes, id: str) -> None:
 
     TLS takes all certificates of peers together as roots; one that it could not read would keep out all parties.
     """
-    certificate = x509.load_pem_x509_certificate(pem)
     try:
+        certificate = x509.load_pem_x509_certificate(pem)
         key = certificate.public_key()
         certificate.verify_directly_issued_by(certificate)
         own = isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1)
-    except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):
+        own = own and certificate.public_bytes(serialization.Encoding.PEM) == pem
+    except Exception:  # noqa: BLE001 - as in read_certificate
         own = False
-    if not own or certificate.public_bytes(serialization.Encoding.PEM) != pem:
+    if not own:
         raise PartyIdentityError(
             f"the certificate of party {id} is not a self-signed one of a P-256 key",
             party=id,

@@ -109,10 +109,10 @@ class Peers:
                 try:
                     peer = _read(self._site.folder, name)
                     found[peer.id] = peer
-                except NotFoundError:  # removed since
-                    continue
                 except (UnreadableError, ForbiddenError) as error:
                     problems.append(error.message)
+                except NotFoundError:  # removed since
+                    continue
             self.problems = tuple(problems)
             self._by_fingerprint = {peer.fingerprint: peer for peer in found.values()}
             self._by_id = found

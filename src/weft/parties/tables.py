@@ -10,85 +10,44 @@ import csv
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import count, islice
 from pathlib import Path
 from typing import IO, Any, Final
 
-import msgspec
 from msgspec import Struct, field
 
 from weft.frontends.federated.components.frame import PartyFrame
 from weft.frontends.federated.components.raw_tables import read_raw_frame, read_rows, write_rows
-from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, PartyRefusedError, UsageError
+from weft.model.errors import (
+    ForbiddenError,
+    NotFoundError,
+    PartyRefusedError,
+    UnreadableError,
+    UsageError,
+)
 from weft.parties.csv_rows import CsvRows, CsvShape
+from weft.parties.table_index import (
+    DOWNLOAD,
+    TABLES_SCHEMA,
+    TABLES_VERSION,
+    UPLOAD,
+    StoredTable,
+    TableIndex,
+    TableJob,
+    already_there,
+)
 from weft.runtime.clock import RealClock, WallClock
-from weft.store.database import Connection, Database
+from weft.store.database import Database
+from weft.store.disk import sync_folder
 from weft.store.folders import safe_open
 
 TABLES_NAME: Final = "tables.db"
-_VERSION: Final = 1
-TABLES_SCHEMA: Final = (
-    """CREATE TABLE party_tables (
-        namespace VARCHAR(255) NOT NULL, name VARCHAR(255) NOT NULL, file TEXT NOT NULL, bound TEXT NOT NULL,
-        rows_known INTEGER, partitions INTEGER NOT NULL, id_name TEXT NOT NULL, header TEXT NOT NULL,
-        head INTEGER NOT NULL, delimiter TEXT NOT NULL, meta TEXT NOT NULL, enabled INTEGER NOT NULL,
-        nbytes INTEGER NOT NULL, created_at DOUBLE PRECISION NOT NULL, job_id TEXT NOT NULL,
-        PRIMARY KEY (namespace, name))""",
-    """CREATE TABLE party_table_grants (
-        namespace VARCHAR(255) NOT NULL, name VARCHAR(255) NOT NULL, party VARCHAR(64) NOT NULL,
-        PRIMARY KEY (namespace, name, party))""",
-    """CREATE TABLE party_table_jobs (
-        job_id VARCHAR(64) PRIMARY KEY, kind VARCHAR(16) NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
-        rows_moved INTEGER NOT NULL, started_at DOUBLE PRECISION NOT NULL, ended_at DOUBLE PRECISION NOT NULL,
-        conf TEXT NOT NULL, user_name TEXT NOT NULL)""",
-)
-UPLOAD, DOWNLOAD = "upload", "download"
-"""Kinds of jobs of tables."""
 OPEN, GRANTED = "open", "granted"
 """Policies of a site: partners may use all tables in their jobs, or those that were granted to them."""
 _MOST_NAME: Final = 255
-_EVERY: Final = "*"
 _PART: Final = ".part"
-
-
-class StoredTable(Struct, frozen=True, kw_only=True):
-    """A table of a party. `header` has the columns without the id, `id_name` the name of the id.
-
-    `file` is the name of its Arrow file in the folder of tables; a bound table has the path of a file of the site in
-    `bound` instead, which is read where it lies, and no `count`.
-    """
-
-    namespace: str
-    name: str
-    count: int | None = None
-    id_name: str = ""
-    header: Sequence[str] = ()
-    partitions: int = 1
-    file: str = ""
-    bound: str = ""
-    head: bool = True
-    delimiter: str = ","
-    meta: Mapping[str, Any] = field(default_factory=dict)
-    enabled: bool = True
-    nbytes: int = 0
-    created_at: float = 0.0
-    job_id: str = ""
-
-
-class TableJob(Struct, frozen=True, kw_only=True):
-    """An upload or a download that has ended well. `conf` is what the client asked for."""
-
-    job_id: str
-    kind: str
-    namespace: str
-    name: str
-    count: int
-    started_at: float
-    ended_at: float
-    conf: Mapping[str, Any] = field(default_factory=dict)
-    user: str = ""
 
 
 class NewTable(Struct, frozen=True, kw_only=True):
@@ -146,7 +105,7 @@ class PartyTables:
     ) -> None:
         if data not in (OPEN, GRANTED):
             raise UsageError(f"the policy of data is {data!r}", hint=f"Give {OPEN} or {GRANTED}.")
-        self.folder, self.database, self.data = folder, database, data
+        self.folder, self.index, self.data = folder, TableIndex(database), data
         self._sources = [Path(os.path.abspath(one)) for one in sources]
         self._targets = [Path(os.path.abspath(one)) for one in targets]
         self._clock: WallClock = clock or RealClock()
@@ -160,7 +119,7 @@ class PartyTables:
             site / TABLES_NAME,
             what="the index of tables",
             schema=TABLES_SCHEMA,
-            version=_VERSION,
+            version=TABLES_VERSION,
             again="the tables have to be uploaded again then",
             lock_name="tables.lock",
         )
@@ -168,7 +127,7 @@ class PartyTables:
 
     def close(self) -> None:
         """Close the connections to the database."""
-        self.database.close()
+        self.index.database.close()
 
     # ----------------------------------------------------------------------------------------------------- to write
 
@@ -195,7 +154,7 @@ class PartyTables:
                 header=rows.header,
                 partitions=new.partitions,
                 file=self._keep(part, out),
-                head=new.head,
+                head=rows.shape.head,
                 delimiter=new.delimiter,
                 meta=new.meta,
                 nbytes=out.tell(),
@@ -227,7 +186,7 @@ class PartyTables:
         ForbiddenError: it lies in no folder of sources, or a link is on the way.
         """
         self._refuse_existing(new)
-        id_name, header = id_column, tuple[str, ...]()
+        id_name, header, head = id_column, tuple[str, ...](), new.head
         whole = os.path.abspath(path)
         if os.path.isdir(whole):
             self._check_folder(whole)
@@ -235,7 +194,7 @@ class PartyTables:
             with self._source(path) as file:
                 if whole.endswith(".csv"):
                     rows = CsvRows(file, CsvShape(head=new.head, delimiter=new.delimiter), name=Path(path).name)
-                    id_name, header = rows.id_name, rows.header
+                    id_name, header, head = rows.id_name, rows.header, rows.shape.head
         stored = StoredTable(
             namespace=new.namespace,
             name=new.name,
@@ -243,7 +202,7 @@ class PartyTables:
             header=header,
             partitions=new.partitions,
             bound=whole,
-            head=new.head,
+            head=head,
             delimiter=new.delimiter,
             meta=new.meta,
             created_at=self._clock.wall(),
@@ -253,20 +212,12 @@ class PartyTables:
 
     def _refuse_existing(self, new: NewTable) -> None:
         """Raise ConflictError if the table exists: before its rows are read, and again with its record."""
-        if not new.drop and self._find(new.namespace, new.name) is not None:
-            raise _exists(new.namespace, new.name)
+        if not new.drop and self.find(new.namespace, new.name) is not None:
+            raise already_there(new.namespace, new.name)
 
     def _put(self, stored: StoredTable, *, drop: bool, job: TableJob | None = None) -> None:
-        key = {"namespace": stored.namespace, "name": stored.name}
         try:
-            with self.database.write() as db:
-                old = _tables(db, _KEY, key)
-                if old and not drop:
-                    raise _exists(stored.namespace, stored.name)
-                db.run(f"DELETE FROM party_tables {_KEY}", key)
-                db.run(_INSERT, _flat(stored))
-                if job is not None:
-                    db.run(_INSERT_JOB, _flat_job(job))
+            old = self.index.put(stored, drop=drop, job=job)
         except BaseException:
             self._remove(stored.file)
             raise
@@ -290,7 +241,11 @@ class PartyTables:
         os.fsync(out.fileno())
         final = part.with_suffix(".arrow")
         os.replace(part, final)
-        _sync_folder(part.parent)
+        try:
+            sync_folder(part.parent)
+        except OSError:
+            final.unlink(missing_ok=True)
+            raise
         return final.name
 
     def _remove(self, file: str) -> None:
@@ -312,11 +267,11 @@ class PartyTables:
 
     def find(self, namespace: str, name: str) -> StoredTable | None:
         """Return a table, None if there is none."""
-        return self._find(namespace, name)
+        return self.index.find(namespace, name)
 
     def get(self, namespace: str, name: str) -> StoredTable:
         """Return a table. NotFoundError: there is none."""
-        found = self._find(namespace, name)
+        found = self.find(namespace, name)
         if found is None:
             raise NotFoundError(
                 f"there is no table {namespace}/{name}", hint="List them with table/list, or upload it first."
@@ -325,9 +280,7 @@ class PartyTables:
 
     def all(self, namespace: str = "") -> list[StoredTable]:
         """Return all tables, or those of a namespace, by name."""
-        with self.database.read() as db:
-            where = "WHERE namespace = :namespace " if namespace else ""
-            return [] if db is None else _tables(db, f"{where}ORDER BY namespace, name", {"namespace": namespace})
+        return self.index.all(namespace)
 
     def frame(self, namespace: str, name: str, *, party: str = "") -> PartyFrame:
         """Return all rows for a component, all columns as strings; `party` submitted the job ("": this one).
@@ -343,7 +296,13 @@ class PartyTables:
                 for column, values in zip(columns, others, strict=True):
                     column.extend(values)
             return _frame_of(ids, table.header, columns)
-        return read_raw_frame(self.folder / table.file)
+        try:
+            return read_raw_frame(self.folder / table.file)
+        except UnreadableError:
+            again = self.usable(namespace, name, party)
+            if again.file == table.file:
+                raise
+            return read_raw_frame(self.folder / again.file)  # it was replaced meanwhile
 
     def usable(self, namespace: str, name: str, party: str = "") -> StoredTable:
         """Return a table that a job may use; `party` submitted the job ("": this one)."""
@@ -399,8 +358,7 @@ class PartyTables:
             conf=conf or {},
             user=user,
         )
-        with self.database.write() as db:
-            db.run(_INSERT_JOB, _flat_job(job))
+        self.index.put_job(job)
         return job
 
     def write_csv(self, table: StoredTable, out: IO[str], *, delimiter: str = ",", limit: int = -1) -> int:
@@ -421,28 +379,20 @@ class PartyTables:
 
     def delete(self, namespace: str, name: str) -> None:
         """Remove a table and its grants; a bound file stays. NotFoundError: there is none."""
-        table, key = self.get(namespace, name), {"namespace": namespace, "name": name}
-        with self.database.write() as db:
-            db.run(f"DELETE FROM party_tables {_KEY}", key)
-            db.run(f"DELETE FROM party_table_grants {_KEY}", key)
+        table = self.get(namespace, name)
+        self.index.delete(namespace, name)
         self._remove(table.file)
 
     def rename(self, namespace: str, name: str, new_namespace: str, new_name: str) -> None:
         """Give a table another name; its grants go along. ConflictError: there is one of that name."""
         self.get(namespace, name)
         new = NewTable(namespace=new_namespace, name=new_name)
-        self._refuse_existing(new)
-        values = {"namespace": namespace, "name": name, "new_namespace": new.namespace, "new_name": new.name}
-        with self.database.write() as db:
-            for table in ("party_tables", "party_table_grants"):
-                db.run(f"UPDATE {table} SET namespace = :new_namespace, name = :new_name {_KEY}", values)
+        self.index.rename(namespace, name, new.namespace, new.name)
 
     def enable(self, namespace: str, name: str, *, on: bool) -> None:
         """Let jobs use a table, or refuse it to them. NotFoundError: there is none."""
         self.get(namespace, name)
-        values = {"namespace": namespace, "name": name, "enabled": int(on)}
-        with self.database.write() as db:
-            db.run(f"UPDATE party_tables SET enabled = :enabled {_KEY}", values)
+        self.index.enable(namespace, name, on=on)
 
     def delete_disabled(self) -> list[StoredTable]:
         """Remove all disabled tables, and return them."""
@@ -454,67 +404,35 @@ class PartyTables:
     def set_meta(self, namespace: str, name: str, meta: Mapping[str, Any]) -> None:
         """Replace what is known about a table (label, delimiter and so on)."""
         self.get(namespace, name)
-        values = {"namespace": namespace, "name": name, "meta": _json(meta)}
-        with self.database.write() as db:
-            db.run(f"UPDATE party_tables SET meta = :meta {_KEY}", values)
+        self.index.set_meta(namespace, name, meta)
 
-    # ------------------------------------------------------------------------------------------------------- grants
+    # ----------------------------------------------------------------------------------------------- grants, history
 
     def grant(self, namespace: str, name: str, party: str) -> None:
         """Let jobs of a party use a table. Namespace and name may be `*`: all. It need not exist yet."""
-        values = {"namespace": namespace, "name": name, "party": party}
-        with self.database.write() as db:
-            db.run(f"DELETE FROM party_table_grants {_KEY} AND party = :party", values)
-            db.run("INSERT INTO party_table_grants (namespace, name, party) VALUES (:namespace, :name, :party)", values)
+        self.index.grant(namespace, name, party)
 
     def revoke(self, namespace: str, name: str, party: str) -> None:
         """Take a grant back; a job that is running goes on. NotFoundError: there is none."""
-        values = {"namespace": namespace, "name": name, "party": party}
-        with self.database.write() as db:
-            gone = db.run(f"DELETE FROM party_table_grants {_KEY} AND party = :party", values)
-        if not gone:
-            raise NotFoundError(
-                f"the table {namespace}/{name} is not granted to party {party}",
-                hint=f"List the grants: flow privilege query -p {party}",
-            )
+        self.index.revoke(namespace, name, party)
 
     def grants(self, party: str = "") -> list[tuple[str, str, str]]:
         """Return namespace, name and party of each grant."""
-        where = "WHERE party = :party " if party else ""
-        query = f"SELECT namespace, name, party FROM party_table_grants {where}ORDER BY namespace, name, party"
-        with self.database.read() as db:
-            return [] if db is None else [(row[0], row[1], row[2]) for row in db.rows(query, {"party": party})]
+        return self.index.grants(party)
 
     def granted(self, namespace: str, name: str, party: str) -> bool:
         """Whether a table is granted to a party, by itself or by `*`."""
-        return any(one in (namespace, _EVERY) and two in (name, _EVERY) for one, two, _ in self.grants(party))
-
-    # ------------------------------------------------------------------------------------------------------ history
+        return self.index.granted(namespace, name, party)
 
     def jobs(self, job_id: str = "", *, kind: str = "", limit: int = 0) -> list[TableJob]:
         """Return uploads and downloads, the latest first."""
-        where = [f"{name} = :{name}" for name, value in (("job_id", job_id), ("kind", kind)) if value]
-        query = (
-            f"SELECT {', '.join(_JOB)} FROM party_table_jobs {'WHERE ' if where else ''}{' AND '.join(where)} "
-            f"ORDER BY started_at DESC, job_id DESC{f' LIMIT {limit:d}' if limit > 0 else ''}"
-        )
-        with self.database.read() as db:
-            rows = [] if db is None else db.rows(query, {"job_id": job_id, "kind": kind})
-        names = TableJob.__struct_fields__
-        found = [dict(zip(names, row, strict=True)) for row in rows]
-        return [TableJob(**one | {"conf": msgspec.json.decode(one["conf"])}) for one in found]
+        return self.index.jobs(job_id, kind=kind, limit=limit)
 
     def count_jobs(self) -> int:
         """Return the number of uploads and downloads."""
-        with self.database.read() as db:
-            return 0 if db is None else int(db.rows("SELECT count(*) FROM party_table_jobs")[0][0])
+        return self.index.count_jobs()
 
     # ------------------------------------------------------------------------------------------------------- inside
-
-    def _find(self, namespace: str, name: str) -> StoredTable | None:
-        with self.database.read() as db:
-            found = [] if db is None else _tables(db, _KEY, {"namespace": namespace, "name": name})
-        return found[0] if found else None
 
     @contextmanager
     def _source(self, path: str) -> Iterator[IO[bytes]]:
@@ -544,62 +462,8 @@ class PartyTables:
                 raise ForbiddenError(f"{folder} is a link", hint="Links are not followed; give the folder itself.")
 
 
-_KEY: Final = "WHERE namespace = :namespace AND name = :name"
-_FIELDS: Final = (
-    *("namespace", "name", "rows_known", "id_name", "header", "partitions", "file", "bound", "head", "delimiter"),
-    *("meta", "enabled", "nbytes", "created_at", "job_id"),
-)
-_INSERT: Final = f"INSERT INTO party_tables ({', '.join(_FIELDS)}) VALUES ({', '.join(f':{one}' for one in _FIELDS)})"
-_JOB: Final = (*("job_id", "kind", "namespace", "name", "rows_moved", "started_at", "ended_at", "conf", "user_name"),)
-_INSERT_JOB: Final = f"INSERT INTO party_table_jobs ({', '.join(_JOB)}) VALUES ({', '.join(f':{one}' for one in _JOB)})"
-
-
-def _tables(db: Connection, where: str, values: Mapping[str, Any]) -> list[StoredTable]:
-    names = StoredTable.__struct_fields__
-    found = []
-    for row in db.rows(f"SELECT {', '.join(_FIELDS)} FROM party_tables {where}", values):
-        one = dict(zip(names, row, strict=True))
-        one["header"] = tuple(msgspec.json.decode(one["header"]))
-        one["meta"] = msgspec.json.decode(one["meta"])
-        found.append(StoredTable(**one | {"head": bool(one["head"]), "enabled": bool(one["enabled"])}))
-    return found
-
-
-def _flat(stored: StoredTable) -> dict[str, Any]:
-    """Return the values of a row; the fields of the record and the columns stand in the same order."""
-    values = dict(zip(_FIELDS, (getattr(stored, name) for name in StoredTable.__struct_fields__), strict=True))
-    values |= {"header": _json(stored.header), "meta": _json(stored.meta)}
-    return values | {"head": int(stored.head), "enabled": int(stored.enabled)}
-
-
-def _flat_job(job: TableJob) -> dict[str, Any]:
-    values = dict(zip(_JOB, (getattr(job, name) for name in TableJob.__struct_fields__), strict=True))
-    return values | {"conf": _json(job.conf)}
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
-
-
-def _exists(namespace: str, name: str) -> ConflictError:
-    return ConflictError(
-        f"the table {namespace}/{name} exists already",
-        hint="Give drop=1 (flow: --drop) to replace it, or choose another name.",
-    )
-
-
 def _frame_of(ids: Sequence[str], header: Sequence[str], columns: Sequence[Sequence[str]]) -> PartyFrame:
     import numpy as np
 
     arrays = {name: np.array(values, dtype=object) for name, values in zip(header, columns, strict=True)}
     return PartyFrame(np.array(ids, dtype=object), arrays)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Write the names in a folder to the disk, where its file system can."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        with suppress(OSError):
-            os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -19,9 +19,10 @@ from weft.model.errors import (
     PartyError,
     PartyIdentityError,
     PartyMessageError,
+    PartyRefusedError,
     WeftError,
 )
-from weft.parties.calling import CALL, INTRODUCE, KEEPALIVE_MS, PartyClient, is_loopback, limits
+from weft.parties.calling import ANSWER, CALL, INTRODUCE, KEEPALIVE_MS, POLL, PartyClient, is_loopback, limits
 from weft.parties.envelopes import (
     MOST_BYTES,
     WINDOW_S,
@@ -34,9 +35,11 @@ from weft.parties.envelopes import (
     unpack,
     verify,
 )
-from weft.parties.failures import report_of
+from weft.parties.failures import error_of, report_of
 from weft.parties.identity import Signer, check_certificate, read_certificate
 from weft.parties.invitations import MOST_TEXT, accept_introduction, open_certificates
+from weft.parties.mailboxes import POLL_S, TICKET
+from weft.parties.polling import FAILED, PartyPoller
 
 if TYPE_CHECKING:
     from weft.parties.audit import AuditLog
@@ -49,6 +52,9 @@ __all__ = ["Handler", "PartyClient", "PartyServer"]
 Handler = Callable[["Peer", bytes], bytes]
 """Answers the body of a message of a party. A WeftError that it raises travels to the caller."""
 
+_FORWARD_S: Final = 60.0
+_LONGEST_FORWARD_S: Final = 3600.0
+_MOST_POLLS: Final = 64
 _log = logging.getLogger(__name__)
 _CODES: Final = {
     PartyIdentityError: grpc.StatusCode.UNAUTHENTICATED,
@@ -65,6 +71,9 @@ class PartyServer:
     `handlers` maps paths to what answers them; no other path exists. A message may be `window_s` seconds old and have a
     body of `most_bytes`. `threads` messages are handled at a time. It listens on the loopback interface if the host of
     the party is one of it, else on all interfaces, or on `bind`.
+
+    With the `client` of this party it hands out messages to parties that poll, and forwards messages to parties that
+    this one relays for; if others cannot connect to this party, it does not listen but polls.
     """
 
     def __init__(
@@ -79,6 +88,7 @@ class PartyServer:
         most_bytes: int = MOST_BYTES,
         threads: int = 32,
         bind: str | None = None,
+        client: PartyClient | None = None,
     ) -> None:
         self._site, self._peers, self._handlers, self._clock, self._audit = site, peers, handlers, clock, audit
         self._window, self._most, self._threads = window_s, most_bytes, threads
@@ -86,6 +96,8 @@ class PartyServer:
         self._signer = Signer(site.signing_key)
         self._seen = SeenMessages(window_s)
         self._roots = _Roots(site, peers, clock)
+        self._client = client
+        self._poller: PartyPoller | None = None
         self._server: Any = None
         self.port = 0
 
@@ -97,12 +109,19 @@ class PartyServer:
         self.stop()
 
     def start(self) -> int:
-        """Listen, and return the port. ConflictError: the port is taken."""
+        """Listen, and return the port; 0 if this party polls instead. ConflictError: the port is taken."""
+        if not self._site.address and self._client is not None:
+            self._poller = PartyPoller(self._site.id, self._peers, self._client, self.receive, self._threads)
+            self._poller.start()
+            return 0
         config = self._roots.now()
         credentials = grpc.dynamic_ssl_server_credentials(config, self._roots.changed, True)
+        methods = {CALL: self._answer, INTRODUCE: self._introduce}
+        if self._client is not None:
+            methods |= {POLL: self._polled, ANSWER: self._polled_answer}
         server = grpc.server(
-            ThreadPoolExecutor(self._threads, "party"),
-            handlers=(_Methods({CALL: self._answer, INTRODUCE: self._introduce}),),
+            ThreadPoolExecutor(self._threads + _MOST_POLLS, "party"),
+            handlers=(_Methods(methods),),
             options=[
                 *limits(self._most),
                 ("grpc.so_reuseport", 0),  # two servers with one port would share its messages
@@ -122,17 +141,22 @@ class PartyServer:
                 hint="Another process uses the port, perhaps a second server of this party; or the address is not "
                 "one of this machine.",
             )
-        server.start()
         self._server = server
+        server.start()
         return self.port
 
     def stop(self, grace_s: float = 0.5) -> None:
         """Stop; calls that have not ended after `grace_s` are aborted. A second call does nothing."""
         server, self._server = self._server, None
+        poller, self._poller = self._poller, None
+        if poller is not None:
+            poller.stop()
         if server is not None:
+            if self._client is not None:
+                self._client.mailboxes.wake()  # polls see that the server stops
             server.stop(grace_s).wait()
 
-    def receive(self, data: bytes, carrier: Peer) -> bytes:
+    def receive(self, data: bytes, carrier: Peer, timeout_s: float = _FORWARD_S) -> bytes:
         """Return the signed answer to a packed envelope that came over a connection of `carrier`.
 
         PartyError: it is refused; the refusal is in the audit log.
@@ -140,6 +164,8 @@ class PartyServer:
         envelope = None
         try:
             envelope = unpack(data, carrier.id, self._most)
+            if envelope.to != self._site.id and self._client is not None:
+                return self._forwarded(self._client, envelope, data, carrier, timeout_s)
             peer = self._accepted(envelope, carrier)
             handler = self._handlers.get(envelope.path)
             if handler is None:
@@ -153,6 +179,33 @@ class PartyServer:
             raise
         self._audit.append("accepted", peer=peer.id, path=envelope.path, message=envelope.id)
         return self._handled(handler, peer, envelope)
+
+    def _forwarded(
+        self, client: PartyClient, envelope: Envelope, data: bytes, carrier: Peer, timeout_s: float
+    ) -> bytes:
+        """Return the answer of the party to which a message goes on, unchanged in both directions."""
+        target, me = self._peers.get(envelope.to), self._site.id
+        if envelope.sender != carrier.id:
+            raise PartyIdentityError(
+                f"party {carrier.id} sent a message in the name of party {envelope.sender}", party=carrier.id
+            )
+        if target is None or not target.relays:
+            raise PartyRefusedError(
+                f"party {me} does not forward messages to party {envelope.to}",
+                party=me,
+                hint=f"Party {me} must know party {envelope.to} and have joined it with --relay.",
+            )
+        now = self._clock.wall()
+        verify(envelope, self._peers, envelope.to, now, self._window)
+        self._seen.check(envelope, now)
+        self._audit.append(
+            "accepted",
+            peer=carrier.id,
+            path=envelope.path,
+            message=envelope.id,
+            reason=f"forwarded to party {target.id}",
+        )
+        return client.deliver(target, data, timeout_s)
 
     def _accepted(self, envelope: Envelope, carrier: Peer) -> Peer:
         if envelope.sender != carrier.id:
@@ -198,9 +251,38 @@ class PartyServer:
 
     def _answer(self, data: bytes, context: Any) -> bytes:
         try:
-            return self.receive(data, self._carrier(context))
+            remaining = context.time_remaining()
+            timeout_s = _FORWARD_S if remaining is None else min(remaining, _LONGEST_FORWARD_S)
+            return self.receive(data, self._carrier(context), timeout_s)
         except WeftError as error:
             failure = error
+        return _abort(context, failure, self._site.id)
+
+    def _polled(self, data: bytes, context: Any) -> bytes:
+        """Answer a poll: with the next message for the party of the connection, behind its ticket, or b""."""
+        assert self._client is not None
+        boxes = self._client.mailboxes
+        try:
+            carrier = self._carrier(context)
+        except WeftError as error:
+            failure = error
+        else:
+            context.add_callback(boxes.wake)
+            return boxes.take(carrier.id, POLL_S, lambda: self._server is not None and context.is_active())
+        return _abort(context, failure, self._site.id)
+
+    def _polled_answer(self, data: bytes, context: Any) -> bytes:
+        """Take the answer to a message that a party has polled: its ticket, a byte for success, and the answer."""
+        assert self._client is not None
+        ticket, state, answer = data[:TICKET], data[TICKET : TICKET + 1], data[TICKET + 1 :]
+        try:
+            carrier = self._carrier(context)
+            refusal = error_of(answer, carrier.id) if state == FAILED else None
+            self._client.mailboxes.answer(carrier.id, ticket, answer, refusal)
+        except WeftError as error:
+            failure = error
+        else:
+            return b""
         return _abort(context, failure, self._site.id)
 
     def _introduce(self, data: bytes, context: Any) -> bytes:

@@ -50,7 +50,7 @@ class RealParty:
         self.peers.put(replace(self.peers.find(peer), **fields))
 
     def server(self, handlers: Mapping[str, Handler] | None = None, **options) -> PartyServer:
-        options = {"threads": 4, **options}
+        options = {"threads": 4, "client": self.client, **options}
         return PartyServer(self.site, self.peers, handlers or {"/echo": echo}, self.clock, self.audit, **options)
 
     def refusals(self) -> list[str]:
@@ -65,9 +65,20 @@ def echo(peer: Peer, body: bytes) -> bytes:
     return peer.id.encode() + b":" + body
 
 
+class Noting:
+    """A handler that keeps the bodies that it gets."""
+
+    def __init__(self) -> None:
+        self.called: list[bytes] = []
+
+    def __call__(self, peer: Peer, body: bytes) -> bytes:
+        self.called.append(body)
+        return b""
+
+
 @contextmanager
-def parties(folder: Path, clock, *ids: str):
-    made = [RealParty(folder, id, clock) for id in ids]
+def parties(folder: Path, clock, *ids: str, outbound: tuple[str, ...] = ()):
+    made = [RealParty(folder, id, clock, **({"host": ""} if id in outbound else {})) for id in ids]
     try:
         for one in made:
             one.knows(*(other for other in made if other is not one))

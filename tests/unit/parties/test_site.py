@@ -4,7 +4,14 @@ import stat
 import pytest
 
 from tests.unit.parties.pair import NOW, SetClock
-from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, UnreadableError, UsageError
+from weft.model.errors import (
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    PartyIdentityError,
+    UnreadableError,
+    UsageError,
+)
 from weft.parties.identity import (
     Signer,
     check_certificate,
@@ -95,7 +102,7 @@ class TestCertificate:
 
     def test_fits_the_profile_which_others_do_not(self, site):
         check_profile(site.certificate, "9999")
-        with pytest.raises(Exception, match="self-signed"):
+        with pytest.raises(PartyIdentityError, match="self-signed"):
             check_profile(b"# note\n" + site.certificate, "9999")
 
     def test_renewal_keeps_the_signing_key_alone(self, site):
@@ -111,12 +118,12 @@ class TestCertificate:
 
     @pytest.mark.parametrize(("after_days", "what"), [(5 * 365 + 1, "expired"), (-2, "not valid before")])
     def test_outside_of_its_validity_it_is_refused(self, site, after_days, what):
-        with pytest.raises(Exception, match=what) as caught:
+        with pytest.raises(PartyIdentityError, match=what) as caught:
             check_certificate(site.certificate, "9999", NOW + after_days * 86400)
         assert caught.value.party == "9999"
 
     def test_that_of_another_party_is_refused(self, site):
-        with pytest.raises(Exception, match="names 9999"):
+        with pytest.raises(PartyIdentityError, match="names 9999"):
             check_certificate(site.certificate, "10000", NOW)
 
     def test_of_two_none_has_the_name_of_the_other(self):

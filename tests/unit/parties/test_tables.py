@@ -102,6 +102,16 @@ def test_a_file_without_a_head_keeps_what_follows_the_id(tables):
     assert out.getvalue() == "1,a:0.5 b:1\n2,1,0:0.25,1:0.75\n3,\n"
 
 
+def test_a_first_line_of_svmlight_is_no_head(tables):
+    upload(tables, b"1,1,0:-0.5,1:2e-3\n2,0,0:1,1:1,2:7\n")
+    assert (tables.get("experiment", "a").head, tables.get("experiment", "a").id_name) == (False, "sid")
+    assert rows_of(tables) == [("1", "1,0:-0.5,1:2e-3"), ("2", "0,0:1,1:1,2:7")]
+    with pytest.raises(UsageError, match="line 3: the id '1' is that of line 1 too"):
+        upload(tables, b"1,1,0:-0.5\n2,0,0:1,1:1\n1,0,0:1\n", new(drop=True))
+    upload(tables, b"id,y,t:1\n1,0,2\n", new(drop=True))
+    assert tables.get("experiment", "a").header == ("y", "t:1")
+
+
 @pytest.mark.parametrize(("counted", "first"), [(True, "0"), (False, "JOB_0")])
 def test_ids_are_made(tables, counted, first):
     job = upload(tables, b"y,x\n1,5\n1,5\n", new(extend_sid=True, auto_increasing_sid=counted))
@@ -210,7 +220,7 @@ def test_a_failure_leaves_the_old_table(tables, monkeypatch, at):
 
 def test_a_failed_record_leaves_the_old_table(tables, monkeypatch):
     upload(tables)
-    monkeypatch.setattr("weft.parties.tables._flat_job", lambda job: {"job_id": "1"})
+    monkeypatch.setattr("weft.parties.table_index._flat_job", lambda job: {"job_id": "1"})
     with pytest.raises(Exception, match="bind"):
         upload(tables, b"id,z\n9,8\n", new(drop=True))
     assert rows_of(tables)[0] == ("3", "0", "0.5")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from weft.parties.http.ports import JobFilter, JobRow, ModelRow, ModelTag, TaskRow
-from weft.parties.tables import UPLOAD, StoredTable, TableJob
+from weft.parties.http.ports import JobFilter, JobRow, ModelRow, TaskRow
+from weft.parties.table_index import UPLOAD, StoredTable, TableJob
+
+if TYPE_CHECKING:
+    from weft.parties.tags import ModelTag
 
 LOCAL, LOCAL_PARTY = "local", "0"
 """The role and the party of jobs of tables."""

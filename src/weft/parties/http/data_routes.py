@@ -10,7 +10,8 @@ from weft.parties.http.groups import UPLOAD as UPLOADS
 from weft.parties.http.groups import HttpRoute
 from weft.parties.http.job_routes import submitted
 from weft.parties.http.ports import PartyPorts, SubmittedJob
-from weft.parties.tables import UPLOAD, NewTable, TableJob
+from weft.parties.table_index import UPLOAD, TableJob
+from weft.parties.tables import NewTable
 
 if TYPE_CHECKING:
     from weft.parties.http.calls import HttpCall

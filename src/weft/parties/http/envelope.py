@@ -5,6 +5,7 @@ The HTTP status is 200 for errors too, as clients of FATE expect, except for dow
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Mapping
 from enum import IntEnum
@@ -18,6 +19,7 @@ from weft.model.errors import (
     CapacityError,
     ConflictError,
     DefinitionError,
+    DiskFullError,
     ForbiddenError,
     InputLimitError,
     NotFoundError,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _log: Final = logging.getLogger(__name__)
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class RetCode(IntEnum):
@@ -100,6 +103,10 @@ def failed(error: Exception, path: str) -> tuple[HttpReply, int]:
         code, status = code_of(error)
         hint = f" {error.hint}" if error.hint else ""
         return HttpReply(retcode=code, retmsg=f"{error.message}.{hint} [{error.code}]"), status
+    if isinstance(error, OSError) and error.errno in _FULL:
+        hint = "Free space on the disk of the site."
+        told = f"the disk of the server is full: {error.strerror}. {hint} [{DiskFullError.code}]"
+        return HttpReply(retcode=RetCode.OPERATING_ERROR, retmsg=told), 210
     _log.error("a request for %s failed", path, exc_info=error)
     found = f"{type(error).__name__}: {error}".splitlines()[0]
     return HttpReply(

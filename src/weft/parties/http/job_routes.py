@@ -25,7 +25,7 @@ from weft.parties.http.ports import JobFilter, JobPart, JobRow, PartyPorts, Subm
 
 if TYPE_CHECKING:
     from weft.parties.http.calls import HttpCall
-    from weft.parties.tables import TableJob
+    from weft.parties.table_index import TableJob
 
 _STOPPED: Final = ("canceled", "failed", "timeout")
 _MOST_LISTED: Final = 10_000

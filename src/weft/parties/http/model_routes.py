@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from weft.parties.http.calls import HttpCall
-    from weft.parties.http.ports import ModelTag, PartyPorts
+    from weft.parties.http.ports import PartyPorts
+    from weft.parties.tags import ModelTag
 
 _NO_SERVING: Final = (
     "Nothing is published to FATE-Serving. Predict with a job: flow model deploy, then flow job submit."

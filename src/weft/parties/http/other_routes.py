@@ -116,6 +116,8 @@ def cores(ports: PartyPorts, call: HttpCall) -> HttpReply:
 
 _REFUSED: Final = {
     "provider/register": ("another provider of components", "Weft runs its own; see docs/federated.md."),
+    "forward/{name}": ("a relay to services of other parties", "Parties of Weft speak to each other alone."),
+    "forward/{name}/do": ("a relay to services of other parties", "Parties of Weft speak to each other alone."),
     "component/validate": ("component/validate", "Check the files of a job with `weft plan CONF --dsl DSL`."),
     "component/hetero/merge": ("the merge of models of several parties", "No party of Weft sees another's model."),
     "component/woe_array/extract": ("component/woe_array/extract", "Read the model: flow component output-model"),

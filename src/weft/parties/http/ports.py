@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from weft.parties.tables import PartyTables
+    from weft.parties.tags import ModelTag
 
 
 class SubmittedJob(Struct, frozen=True, kw_only=True):
@@ -150,7 +151,8 @@ class PartyCores(Struct, frozen=True, kw_only=True):
 class JobPart(Struct, frozen=True):
     """The part of a job at one role of one party; with `component`, of one task in it.
 
-    Role and party may be empty both: the initiator's part is meant.
+    Role and party may both be empty: the part of the initiator is meant. With a role alone it is the first part of
+    this role at this party.
     """
 
     job_id: str
@@ -324,15 +326,6 @@ class ModelRow(Struct, frozen=True, kw_only=True):
     parent_version: str = ""
     tags: Sequence[str] = ()
     detail: Mapping[str, Any] = field(default_factory=dict)
-
-
-class ModelTag(Struct, frozen=True, kw_only=True):
-    """A tag, and the models (versions) that bear it."""
-
-    name: str
-    description: str = ""
-    created_at: float = 0.0
-    versions: Sequence[str] = ()
 
 
 class DeployedModel(Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from weft.parties.http.groups import BOTH, FILE, HttpRoute, packed
 from weft.parties.http.ports import JobFilter, JobPart, PartyPorts
 
 if TYPE_CHECKING:
-    from weft.parties.tables import StoredTable
+    from weft.parties.table_index import StoredTable
 
 _PREVIEW: Final = 100
 _SEARCHED: Final = 1_000

@@ -1,0 +1,151 @@
+"""The commands of `weft party`."""
+
+import json
+import sys
+
+import pytest
+
+from tests.unit.cli.fakes import World
+from tests.unit.parties.pair import echo
+from weft.parties.audit import AuditLog
+from weft.parties.invitations import read_invitation
+from weft.parties.peers import Peers
+from weft.parties.site import PartySite
+from weft.parties.transport import PartyClient, PartyServer
+from weft.runtime.clock import RealClock
+
+
+@pytest.fixture
+def weft(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    world = World(tmp_path)
+    world.clock.time = RealClock().wall()  # TLS knows the real time
+    return world
+
+
+@pytest.fixture
+def two(weft):
+    assert weft("party", "init", "guest", "--id", "9999") == 0
+    assert weft("party", "init", "host", "--id", "10000") == 0
+    return weft
+
+
+def invitation(weft: World, *options: str) -> str:
+    assert weft("party", "invite", "--folder", "host", *options) == 0
+    return weft.out.strip()
+
+
+def document(weft: World):
+    return json.loads(weft.out)
+
+
+def test_init_makes_a_folder_and_says_the_next_step(weft):
+    assert (
+        weft("party", "init", "guest", "--id", "9999", "--cores", "2", "--host", "guest.example", "--port", "9370") == 0
+    )
+    site = PartySite.open(weft.folder / "guest")
+    assert (site.id, site.party.name, site.party.cores, site.address) == ("9999", "guest", 2, "guest.example:9370")
+    assert "9999" in weft.out
+    assert "weft party invite --folder guest" in weft.err
+
+
+def test_init_as_json_in_another_folder(weft):
+    assert weft("party", "init", "Bank of X", "--id", "1", "--folder", "deep/bank", "--outbound", "--json") == 0
+    found = document(weft)
+    assert (found["id"], found["name"], found["address"], len(found["fingerprint"])) == ("1", "Bank of X", "", 64)
+    assert PartySite.open(weft.folder / "deep/bank").party.host == ""
+
+
+def test_init_twice_is_a_conflict(two):
+    assert two("party", "init", "guest", "--id", "9999") == 7
+    assert "party already" in two.err
+
+
+def test_commands_need_the_folder_of_a_party(weft):
+    for words in (["invite"], ["peers"], ["audit"], ["renew"], ["join", "x"], ["remove", "1"]):
+        assert weft("party", *words) == 4
+        assert "weft party init" in weft.err
+
+
+def test_two_texts_join_two_parties_whose_servers_do_not_run(two):
+    assert two("party", "join", invitation(two, "--public"), "--folder", "guest") == 0
+    assert two.out == ""
+    assert two("party", "join", invitation(two), "--folder", "guest") == 0
+    assert "could not be told" in two.err
+    assert two("party", "join", two.out.strip(), "--folder", "host") == 0
+    for folder, other in (("guest", "10000"), ("host", "9999")):
+        assert two("party", "peers", "--folder", folder, "--json") == 0
+        assert [one["id"] for one in document(two)["peers"]] == [other]
+
+
+def test_one_text_joins_two_parties_while_the_server_runs(two):
+    clock = RealClock()
+    host, guest = (PartySite.open(two.folder / name) for name in ("host", "guest"))
+    audit = AuditLog(host.audit, host.id, clock)
+    with PartyServer(host, Peers(host), {"/echo": echo}, clock, audit, threads=2):
+        assert two("party", "join", invitation(two), "--folder", "guest", "--json") == 0
+        found = document(two)
+        assert (found["introduced"], found["invitation"], found["error"]) == (True, None, "")
+        with PartyClient(guest, Peers(guest), clock) as client:
+            assert client.call("10000", "/echo", b"x") == b"9999:x"
+    audit.close()
+    assert two("party", "audit", "--folder", "host") == 0
+    assert "introduced with certificate" in two.out
+    assert "/echo" in two.out
+
+
+def test_an_invitation_has_its_days(two):
+    text = invitation(two, "--public", "--days", "2")
+    assert read_invitation(text, two.clock.wall()).entry_key == ""
+    two.clock.advance(2 * 86400)
+    assert two("party", "join", text, "--folder", "guest") == 6
+    assert "expired" in two.err
+
+
+def test_new_keys_need_replace(two):
+    two("party", "join", invitation(two, "--public"), "--folder", "guest", "--role", "host", "--via", "5", "--relay")
+    assert two("party", "renew", "--folder", "host") == 0
+    fingerprint = two.out.strip()
+    text = invitation(two, "--public")
+    assert two("party", "join", text, "--folder", "guest") == 7
+    assert two("party", "join", text, "--folder", "guest", "--replace") == 0
+    peer = Peers(PartySite.open(two.folder / "guest")).find("10000")
+    assert (peer.fingerprint, peer.roles, peer.via, peer.relays) == (fingerprint, ("host",), "5", True)
+
+
+def test_peers_are_listed_and_removed(two):
+    two("party", "join", invitation(two, "--public"), "--folder", "guest")
+    assert two("party", "peers", "--folder", "guest") == 0
+    assert "10000" in two.out
+    assert two("party", "remove", "10000", "--folder", "guest") == 0
+    assert two("party", "remove", "10000", "--folder", "guest") == 4
+    assert two("party", "peers", "--folder", "guest") == 0
+    assert "knows no other party" in two.err
+
+
+def test_a_damaged_file_of_a_peer_is_told(two):
+    (two.folder / "guest/peers/1.json").write_text("{")
+    assert two("party", "peers", "--folder", "guest") == 0
+    assert "1.json is damaged" in two.err
+
+
+def test_the_audit_log_is_shown_and_checked(two):
+    two("party", "join", invitation(two, "--public"), "--folder", "guest")
+    two("party", "remove", "10000", "--folder", "guest")
+    assert two("party", "audit", "--folder", "guest", "--json", "-n", "1") == 0
+    assert [one["reason"] for one in document(two)["records"]] == ["removed"]
+    assert two("party", "audit", "--folder", "guest", "--verify", "--json") == 0
+    assert document(two)["records"] == 2
+    file = two.folder / "guest/audit.jsonl"
+    file.write_text(file.read_text().replace("10000", "10001", 1))
+    assert two("party", "audit", "--folder", "guest", "--verify") == 4
+    assert "line 1" in two.err
+
+
+@pytest.mark.parametrize("library", ["cryptography", "grpc"])
+@pytest.mark.parametrize("words", [["init", "x", "--id", "1"], ["invite"], ["join", "x"], ["peers"], ["audit"]])
+def test_a_missing_library_is_named_with_its_extra(weft, monkeypatch, library, words):
+    monkeypatch.setitem(sys.modules, library, None)
+    assert weft("party", *words) == 2
+    assert library in weft.err
+    assert "weft[federated]" in weft.err
