@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 
 _HOME: Final = "weft.frontends.federated.components"
 COMPONENTS: Final[Mapping[str, str]] = {
+    "DataIO": "data_transform:run",
+    "DataTransform": "data_transform:run",
+    "Evaluation": "evaluation:run",
+    "HeteroLR": "hetero_lr:run",
+    "Intersection": "intersection:run",
+    "Reader": "reader:run",
     "SecureAddExample": "secure_add:run",
 }
 """The function of each module, as `module:function` below this package."""

@@ -7,6 +7,7 @@ multiply them by plain ones, and sum them, and learns nothing about them; the ow
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, Self
 
 import numpy as np
@@ -59,6 +60,13 @@ class Encrypted(Protocol):
 
     def masked(self) -> Self:
         """Return the same numbers in fresh randomness, so that nobody recognises what was added; before sending."""
+        ...
+
+    def blinded(self) -> tuple[Self, Callable[[Sequence[int]], Array]]:
+        """Return the numbers plus secret random ones, and the function that undoes it for decrypted integers.
+
+        Whoever decrypts them learns nothing.
+        """
         ...
 
     def to_wire(self) -> Any:

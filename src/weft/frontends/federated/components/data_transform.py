@@ -1,0 +1,187 @@
+"""DataIO and DataTransform: uploaded text as numbers, with label, missing values and outliers taken care of.
+
+What a fit decides (columns, fill values, bounds) is its model; a prediction does the same to its rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from weft.frontends.federated.components.base import ComponentPart, PartOutput
+from weft.frontends.federated.components.frame import PartyFrame
+from weft.frontends.federated.components.inputs import only_frame, only_model, word
+from weft.model.errors import UsageError
+
+_MISSING: Final = frozenset({"", "NULL", "null", "NA", "na", "N/A", "nan", "NaN", "None", "none"})
+_FILLS: Final = ("min", "max", "mean", "designated")
+_VALUE: Final = "value"
+_LABELS: Final = ("int", "int64", "float", "float64", "str", "long")
+Array = np.ndarray[Any, Any]
+
+
+def run(part: ComponentPart) -> PartOutput:
+    """Transform. UsageError: a parameter is not possible, or a value is no number."""
+    raw, model = only_frame(part), only_model(part)
+    frame = _as_columns(part, raw)
+    if model is None:
+        model = _fit(part, frame)
+    found = _applied(part, frame, model)
+    missing = int(
+        sum(np.isnan(found.columns[name]).sum() for name in found.features if found.columns[name].dtype == float)
+    )
+    part.tracker.summary({"rows": len(found), "columns": list(found.features), "missing": missing})
+    return PartOutput(data=(found,), model=model)
+
+
+def _as_columns(part: ComponentPart, raw: PartyFrame) -> PartyFrame:
+    """Return rows of one text each (tags, or `index:value`) as columns; dense rows as they are."""
+    separator = str(part.parameters.get("delimitor") or ",")
+    form = word(part, "input_format", "dense", "dense", "sparse", "svmlight", "tag")
+    if form == "dense":
+        if list(raw.columns) != [_VALUE] or str(part.parameters.get("delimitor") or ",") not in str(
+            raw.columns[_VALUE][:1]
+        ):
+            return raw
+        rows = [str(one).split(str(part.parameters.get("delimitor") or ",")) for one in raw.columns[_VALUE]]
+        width = len(rows[0]) if rows else 0
+        if any(len(one) != width for one in rows):
+            raise UsageError(f"{part.component}: rows have different numbers of values")
+        return PartyFrame(raw.ids, {f"x{at}": np.array([one[at] for one in rows], dtype=object) for at in range(width)})
+    joined = [separator.join(map(str, row)) for row in zip(*raw.columns.values(), strict=True)]
+    if form == "tag":
+        return _tags(part, raw, joined, separator)
+    return _sparse(part, raw, joined, separator)
+
+
+def _tags(part: ComponentPart, raw: PartyFrame, texts: list[str], separator: str) -> PartyFrame:
+    with_value = bool(part.parameters.get("tag_with_value"))
+    between = str(part.parameters.get("tag_value_delimitor") or ":")
+    found: dict[str, Array] = {}
+    for at, text in enumerate(texts):
+        for item in filter(None, text.replace(separator, " ").split()):
+            name, _, value = item.partition(between) if with_value else (item, "", "1")
+            found.setdefault(name, np.full(len(raw), "0", dtype=object))[at] = value or "1"
+    return PartyFrame(raw.ids, dict(sorted(found.items())))
+
+
+def _sparse(part: ComponentPart, raw: PartyFrame, texts: list[str], separator: str) -> PartyFrame:
+    with_label = bool(part.parameters.get("with_label"))
+    labels: list[str] = []
+    cells: dict[int, Array] = {}
+    for at, text in enumerate(texts):
+        words = text.replace(separator, " ").split()
+        if with_label:
+            labels.append(words.pop(0) if words else "")
+        for item in words:
+            index, _, value = item.partition(":")
+            if not index.isdigit() or not value:
+                raise UsageError(f"{part.component}: {item!r} in row {at + 1} is no index:value")
+            cells.setdefault(int(index), np.full(len(raw), "0", dtype=object))[at] = value
+    most = max(cells, default=-1)
+    zero = np.full(len(raw), "0", dtype=object)
+    columns = {f"x{index}": cells.get(index, zero) for index in range(most + 1)}
+    if with_label:
+        columns = {_label_name(part): np.array(labels, dtype=object)} | columns
+    return PartyFrame(raw.ids, columns)
+
+
+def _label_name(part: ComponentPart) -> str:
+    return str(part.parameters.get("label_name") or "y")
+
+
+def _fit(part: ComponentPart, frame: PartyFrame) -> dict[str, Any]:
+    """Decide what is done to the rows."""
+    label = ""
+    if part.parameters.get("with_label"):
+        label = _label_name(part)
+        if label not in frame.columns:
+            hint = f"The table has {', '.join(frame.columns)}."
+            raise UsageError(f"{part.component}: the table at {part.here} has no label {label!r}", hint=hint)
+    features = [name for name in frame.columns if name != label]
+    missing = {*_MISSING, *map(str, part.parameters.get("missing_impute") or ())}
+    outliers = {*map(str, part.parameters.get("outlier_impute") or ())}
+    model: dict[str, Any] = {
+        "label": label,
+        "label_type": str(part.parameters.get("label_type") or "int"),
+        "features": features,
+        "missing": sorted(missing),
+        "outliers": sorted(outliers),
+        "data_type": str(part.parameters.get("data_type") or "float64"),
+        "fill": {},
+        "replace": {},
+    }
+    if part.parameters.get("missing_fill"):
+        model["fill"] = _values(part, frame, features, missing | outliers, "missing_fill_method", "default_value")
+    if part.parameters.get("outlier_replace") and outliers:
+        names = ("outlier_replace_method", "outlier_replace_value")
+        model["replace"] = _values(part, frame, features, missing | outliers, *names)
+    if model["label_type"] not in _LABELS:
+        raise UsageError(f"{part.component}: label_type is {model['label_type']!r}", hint=f"Use {', '.join(_LABELS)}.")
+    return model
+
+
+def _values(
+    part: ComponentPart, frame: PartyFrame, features: list[str], left_out: set[str], method: str, default: str
+) -> dict[str, float]:
+    """Return the value that each column gets in place of missing ones, or of outliers."""
+    how = word(part, method, "designated", *_FILLS)
+    given = part.parameters.get(default)
+    found = {}
+    for at, name in enumerate(features):
+        numbers = _numbers(part, name, frame.columns[name], left_out)
+        known = numbers[~np.isnan(numbers)]
+        if how == "designated":
+            value = given[at] if isinstance(given, list) else given
+            found[name] = float(value or 0.0)
+        elif not len(known):
+            found[name] = 0.0
+        else:
+            found[name] = float(known.min() if how == "min" else known.max() if how == "max" else known.mean())
+    return found
+
+
+def _applied(part: ComponentPart, frame: PartyFrame, model: dict[str, Any]) -> PartyFrame:
+    missing, outliers = set(model["missing"]), set(model["outliers"])
+    columns: dict[str, Array] = {}
+    label = model["label"] if model["label"] in frame.columns else ""
+    if label:
+        columns[label] = _labels(part, frame.columns[label], model["label_type"])
+    for name in model["features"]:
+        if name not in frame.columns:
+            raise UsageError(f"{part.component}: the table at {part.here} has no column {name!r}")
+        texts = frame.columns[name]
+        numbers = _numbers(part, name, texts, missing | outliers)
+        if model["replace"]:
+            numbers[np.isin(texts.astype(str), list(outliers))] = model["replace"][name]
+        if model["fill"]:
+            numbers[np.isnan(numbers)] = model["fill"][name]
+        columns[name] = numbers
+    return PartyFrame(frame.ids, columns, label=label)
+
+
+def _numbers(part: ComponentPart, name: str, texts: Array, missing: set[str]) -> Array:
+    """Return texts as numbers; missing ones as NaN."""
+    found = np.empty(len(texts))
+    try:
+        for at, text in enumerate(texts.tolist()):
+            found[at] = np.nan if str(text).strip() in missing else float(text)
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"{part.component}: {texts[at]!r} in row {at + 1} of column {name!r} at {part.here} is no number",
+            hint="Name it in missing_impute, or leave the column out.",
+        ) from None
+    return found
+
+
+def _labels(part: ComponentPart, texts: Array, kind: str) -> Array:
+    if kind == "str":
+        return np.array([str(one) for one in texts], dtype=object)
+    try:
+        numbers = np.array([float(one) for one in texts])
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"{part.component}: a label at {part.here} is no number", hint="Set label_type to str."
+        ) from None
+    return numbers.astype(np.int64) if kind.startswith(("int", "long")) else numbers

@@ -1,0 +1,153 @@
+"""Evaluation: metrics and curves of predictions. Each party evaluates the predictions that it has."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from weft.frontends.federated.components.base import ComponentPart, PartOutput
+from weft.frontends.federated.components.inputs import word
+from weft.frontends.federated.components.predictions import Predictions, is_predictions, read_predictions
+from weft.model.errors import UsageError
+
+BINARY, REGRESSION, MULTI, CLUSTERING = "binary", "regression", "multi", "clustering"
+_POINTS: Final = 200
+Array = np.ndarray[Any, Any]
+
+
+def run(part: ComponentPart) -> PartOutput:
+    """Evaluate. UsageError: there are no labels, or an unknown eval_type."""
+    kind = word(part, "eval_type", BINARY, BINARY, REGRESSION, MULTI, CLUSTERING)
+    frames = [one for found in part.data.values() for one in found]
+    outputs = []
+    for frame in frames:
+        if not is_predictions(frame):
+            part.tracker.log(f"{part.here} has no predictions to evaluate")
+            continue
+        outputs.append(frame)
+        for found in read_predictions(frame):
+            if found.labels is None:
+                raise UsageError(f"{part.component}: the predictions have no labels", hint="Set need_run to false.")
+            metrics = _evaluated(part, found, kind)
+            for name, value in metrics.items():
+                part.tracker.metric(found.kind, name, value)
+            part.tracker.summary({found.kind: metrics})
+            part.tracker.log(f"{found.kind}: {', '.join(f'{name} {value:.6g}' for name, value in metrics.items())}")
+    return PartOutput(data=tuple(outputs[:1]))
+
+
+def _evaluated(part: ComponentPart, found: Predictions, kind: str) -> dict[str, float]:
+    assert found.labels is not None
+    if kind == REGRESSION:
+        return regression_metrics(found.labels.astype(float), found.scores.astype(float))
+    if kind == MULTI:
+        return multi_metrics(found.labels, found.results)
+    if kind == CLUSTERING:
+        return clustering_metrics(found.labels, found.results)
+    positive = part.parameters.get("pos_label", 1)
+    truth = np.array([str(one) == str(positive) for one in found.labels])
+    if truth.all() or not truth.any():
+        raise UsageError(f"{part.component}: all labels are the same, and nothing can be told apart")
+    scores = found.scores.astype(float)
+    for name, points in binary_curves(truth, scores).items():
+        part.tracker.curve(found.kind, name, points, kind=f"{name.upper()}_EVALUATION")
+    return binary_metrics(truth, scores)
+
+
+def binary_metrics(truth: Array, scores: Array) -> dict[str, float]:
+    """Return the metrics of scores of two classes; `truth` is boolean. Ties count half in the AUC."""
+    order = np.argsort(scores, kind="stable")
+    ranks = np.empty(len(scores))
+    values, inverse, counts = np.unique(scores[order], return_inverse=True, return_counts=True)
+    del values
+    last = np.cumsum(counts)
+    ranks[order] = ((last - counts + 1 + last) / 2)[inverse]
+    positives, negatives = int(truth.sum()), int((~truth).sum())
+    auc = (ranks[truth].sum() - positives * (positives + 1) / 2) / (positives * negatives)
+    hits, alarms = _rates(truth, scores)
+    chosen = scores >= 0.5
+    right = int((chosen & truth).sum())
+    precision = right / max(1, int(chosen.sum()))
+    recall = right / positives
+    return {
+        "auc": float(auc),
+        "ks": float(np.max(np.abs(hits - alarms))),
+        "accuracy": float((chosen == truth).mean()),
+        "precision": precision,
+        "recall": recall,
+        "f1_score": 2 * precision * recall / (precision + recall) if precision + recall else 0.0,
+    }
+
+
+def _rates(truth: Array, scores: Array) -> tuple[Array, Array]:
+    """Return the shares of positives and of negatives at or above each distinct score, from 0 to 1."""
+    order = np.argsort(-scores, kind="stable")
+    ends = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
+    hits, alarms = np.cumsum(truth[order])[ends], np.cumsum(~truth[order])[ends]
+    return np.concatenate(([0.0], hits / hits[-1])), np.concatenate(([0.0], alarms / alarms[-1]))
+
+
+def binary_curves(truth: Array, scores: Array) -> dict[str, list[tuple[float, float]]]:
+    """Return the ROC (false and true positive rates), KS (share of rows, difference), lift and gain, by name."""
+    hits, alarms = _rates(truth, scores)
+    positives, total = int(truth.sum()), len(truth)
+    share = (hits * positives + alarms * (total - positives)) / total
+    lift = np.divide(hits, share, out=np.ones_like(hits), where=share > 0)
+    curves = {"roc": (alarms, hits), "ks": (share, hits - alarms), "gain": (share, hits), "lift": (share, lift)}
+    return {name: _thinned(x, y) for name, (x, y) in curves.items()}
+
+
+def _thinned(x: Array, y: Array) -> list[tuple[float, float]]:
+    places = np.unique(np.linspace(0, len(x) - 1, min(len(x), _POINTS)).astype(int))
+    return [(float(x[at]), float(y[at])) for at in places]
+
+
+def regression_metrics(truth: Array, values: Array) -> dict[str, float]:
+    """Return the metrics of predicted numbers."""
+    errors = truth - values
+    spread = float(((truth - truth.mean()) ** 2).sum())
+    variance = float(truth.var())
+    return {
+        "r2_score": 1.0 - float((errors**2).sum()) / spread if spread else 0.0,
+        "root_mean_squared_error": float(np.sqrt((errors**2).mean())),
+        "mean_squared_error": float((errors**2).mean()),
+        "mean_absolute_error": float(np.abs(errors).mean()),
+        "median_absolute_error": float(np.median(np.abs(errors))),
+        "explained_variance": 1.0 - float(errors.var()) / variance if variance else 0.0,
+    }
+
+
+def multi_metrics(truth: Array, results: Array) -> dict[str, float]:
+    """Return the metrics of predicted classes; precision and recall are means over classes."""
+    known, guessed = truth.astype(str), results.astype(str)
+    precisions, recalls = [], []
+    for one in np.unique(known):
+        right = int(((known == one) & (guessed == one)).sum())
+        precisions.append(right / max(1, int((guessed == one).sum())))
+        recalls.append(right / int((known == one).sum()))
+    return {
+        "accuracy": float((known == guessed).mean()),
+        "precision": float(np.mean(precisions)),
+        "recall": float(np.mean(recalls)),
+    }
+
+
+def clustering_metrics(truth: Array, results: Array) -> dict[str, float]:
+    """Return how well clusters agree with labels: the indices of Jaccard, of Fowlkes and Mallows, and of Rand."""
+    _, known = np.unique(truth.astype(str), return_inverse=True)
+    _, guessed = np.unique(results.astype(str), return_inverse=True)
+    table = np.zeros((known.max() + 1, guessed.max() + 1))
+    np.add.at(table, (known, guessed), 1)
+    both = float((table * (table - 1)).sum() / 2)
+    rows, columns = table.sum(axis=1), table.sum(axis=0)
+    same_label = float((rows * (rows - 1)).sum() / 2)
+    same_cluster = float((columns * (columns - 1)).sum() / 2)
+    pairs = len(truth) * (len(truth) - 1) / 2
+    expected = same_label * same_cluster / pairs if pairs else 0.0
+    most = (same_label + same_cluster) / 2
+    return {
+        "jaccard_similarity_score": both / max(1.0, same_label + same_cluster - both),
+        "fowlkes_mallows_score": both / max(1.0, np.sqrt(same_label * same_cluster)),
+        "adjusted_rand_score": (both - expected) / (most - expected) if most != expected else 1.0,
+    }

@@ -1,0 +1,137 @@
+"""HeteroLR: logistic regression over the columns of guest and hosts, with an arbiter (`vertical`).
+
+More than two classes are trained one against the rest. Each party keeps its own weights. In a prediction the hosts send
+their parts of the scores to the guest, as in FATE: the guest learns the sum in any case.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart, PartOutput
+from weft.frontends.federated.components.inputs import group, only_frame, only_model
+from weft.frontends.federated.components.optimizers import Training, training_of
+from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, class_frame, joined
+from weft.frontends.federated.components.vertical import (
+    LOGISTIC,
+    VerticalFit,
+    check_rows,
+    hand_out_keys,
+    scores_of,
+    take_key,
+)
+from weft.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from weft.frontends.federated.components.frame import PartyFrame
+
+_MOST_CLASSES: Final = 1000
+Array = np.ndarray[Any, Any]
+
+
+def run(part: ComponentPart) -> PartOutput:
+    """Train, or predict with a model. UsageError: a parameter or a label is not possible."""
+    for name, what in (("cv_param", "need_cv"), ("stepwise_param", "need_stepwise")):
+        if group(part, name).get(what):
+            raise UsageError(f"{part.component}: {name}.{what} is not supported", hint="Set it to false.")
+    model = only_model(part)
+    if model is not None:
+        return _predict(part, model)
+    training = training_of(part)
+    if part.here.role == ARBITER:
+        return _arbitrate(part, training)
+    frame = only_frame(part, "train_data", "data")
+    model = _fit(part, frame, training)
+    found = [_scored(part, frame, model, TRAIN)]
+    if part.data.get("validate_data"):
+        found.append(_scored(part, part.data["validate_data"][0], model, VALIDATE))
+    return PartOutput(data=(joined(found),), model=model)
+
+
+def _arbitrate(part: ComponentPart, training: Training) -> PartOutput:
+    keys = hand_out_keys(part)
+    for at in range(int(part.channel.receive("models", part.all_of(GUEST)[0]))):
+        VerticalFit(part, training, LOGISTIC, f"/{at}").arbitrate(keys)
+    return PartOutput()
+
+
+def _fit(part: ComponentPart, frame: PartyFrame, training: Training) -> dict[str, Any]:
+    key = take_key(part)
+    check_rows(part, len(frame))
+    classes: list[Any] = []
+    if part.here.role == GUEST:
+        classes = _classes(part, frame)
+        count = 1 if len(classes) == 2 else len(classes)
+        part.channel.send("models", count, part.others(HOST, ARBITER))
+    else:
+        count = int(part.channel.receive("models", part.all_of(GUEST)[0]))
+    matrix, models = frame.matrix(), []
+    if not np.isfinite(matrix).all():
+        raise UsageError(f"{part.component}: a value at {part.here} is missing", hint="Set missing_fill before it.")
+    for at in range(count):
+        y = None if frame.y is None else np.where(frame.y == classes[1 if count == 1 else at], 1.0, -1.0)
+        fitted = VerticalFit(part, training, LOGISTIC, f"/{at}").fit(key, matrix, y, part.seed + at)
+        weights = fitted.weights
+        intercept = part.here.role == GUEST and training.intercept
+        models.append(
+            {
+                "weights": dict(zip(frame.features, map(float, weights), strict=False)),
+                "intercept": float(weights[-1]) if intercept else 0.0,
+                "losses": fitted.losses,
+                "converged": fitted.converged,
+            }
+        )
+        if fitted.losses:
+            points = [(float(epoch), loss) for epoch, loss in enumerate(fitted.losses)]
+            part.tracker.curve("train", "loss" if count == 1 else f"loss_{at}", points, kind="LOSS")
+    summary = {
+        "coef": models[0]["weights"],
+        "intercept": models[0]["intercept"],
+        "is_converged": models[0]["converged"],
+    }
+    part.tracker.summary(summary if count == 1 else {"models": count})
+    return {"kind": part.module, "features": list(frame.features), "classes": classes, "models": models}
+
+
+def _classes(part: ComponentPart, frame: PartyFrame) -> list[Any]:
+    if frame.y is None:
+        raise UsageError(f"{part.component}: the rows of {part.here} have no label", hint="Set with_label before it.")
+    classes: list[Any] = np.unique(frame.y).tolist()
+    if not 2 <= len(classes) <= _MOST_CLASSES:
+        raise UsageError(f"{part.component}: there are {len(classes)} different labels")
+    return classes
+
+
+def _predict(part: ComponentPart, model: dict[str, Any]) -> PartOutput:
+    if part.here.role == ARBITER:
+        return PartOutput()
+    frame = only_frame(part, "test_data", "eval_data", "validate_data", "data")
+    check_rows(part, len(frame))
+    return PartOutput(data=(_scored(part, frame, model, TEST),))
+
+
+def _scored(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], kind: str) -> PartyFrame | None:
+    """Return the predictions for the rows of a frame at the guest; None at hosts."""
+    missing = [name for name in model["features"] if name not in frame.columns]
+    if missing:
+        raise UsageError(f"{part.component}: the rows of {part.here} have no column {missing[0]!r}")
+    matrix = frame.with_features(
+        model["features"],
+        np.column_stack([frame.columns[name] for name in model["features"]] or [np.empty((len(frame), 0))]),
+    ).matrix()
+    totals = []
+    for at, one in enumerate(model["models"]):
+        weights = np.array([one["weights"][name] for name in model["features"]])
+        totals.append(scores_of(part, matrix @ weights + one["intercept"], f"/{kind}/{at}"))
+    if part.here.role != GUEST:
+        return None
+    scores = [1.0 / (1.0 + np.exp(-np.clip(one, -500, 500))) for one in totals if one is not None]
+    if len(scores) == 1:
+        probabilities = np.column_stack([1 - scores[0], scores[0]])
+    else:
+        stacked = np.column_stack(scores)
+        probabilities = stacked / stacked.sum(axis=1, keepdims=True)
+    threshold = float(group(part, "predict_param").get("threshold", 0.5))
+    return class_frame(frame, probabilities, model["classes"], kind, threshold=threshold)

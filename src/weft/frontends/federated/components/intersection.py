@@ -1,0 +1,126 @@
+"""Intersection: the rows that guest and all hosts have, in the order of the guest.
+
+The guest learns which of its ids each host has. With `sync_intersect_ids` (the default) each host learns the common
+ids among its own, and takes their order, so that later components work on equal rows; without, hosts keep nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from weft.frontends.federated.components.base import GUEST, HOST, ComponentPart, PartOutput
+from weft.frontends.federated.components.frame import PartyFrame
+from weft.frontends.federated.components.inputs import only_frame
+from weft.frontends.federated.crypto.psi import (
+    ECDH,
+    METHODS,
+    RSA,
+    RsaBlinder,
+    RsaSigner,
+    power,
+    shared_positions,
+    shuffled,
+    tags,
+)
+from weft.model.errors import PartyMessageError, UsageError
+
+if TYPE_CHECKING:
+    from weft.frontends.federated.schema import Party
+
+_RAW: Final = "raw"
+_IGNORED: Final = ("intersect_cache_param", "run_cache", "repeated_id_process", "repeated_id_owner", "with_sample_id")
+
+
+def run(part: ComponentPart) -> PartOutput:
+    """Intersect. UsageError: a parameter is not possible, or an id stands twice."""
+    frame = only_frame(part)
+    method = _method(part)
+    if len(set(frame.ids.tolist())) != len(frame):
+        raise UsageError(f"{part.component}: an id stands in two rows of the table", hint="Keep one row for each id.")
+    if part.here.role == GUEST:
+        kept, common = _guest(part, frame, method)
+    else:
+        kept, common = _host(part, frame, method)
+    rate = common / len(frame) if len(frame) else 0.0
+    part.tracker.metric("train", "intersect_count", common)
+    part.tracker.metric("train", "intersect_rate", rate)
+    part.tracker.summary({"intersect_num": common, "intersect_rate": rate, "method": method})
+    if kept is None or part.parameters.get("cardinality_only"):
+        return PartOutput(data=(None,))
+    if part.parameters.get("only_output_key"):
+        kept = PartyFrame(kept.ids)
+    return PartOutput(data=(kept,))
+
+
+def _method(part: ComponentPart) -> str:
+    given = str(part.parameters.get("intersect_method") or ECDH).lower()
+    if given == _RAW:
+        part.tracker.log("raw would send ids that others can guess: ecdh is used")
+        part.tracker.summary({"note": "intersect_method raw: ecdh was used, since raw shows ids"})
+        return ECDH
+    if given not in METHODS:
+        raise UsageError(f"{part.component}: intersect_method is {given!r}", hint=f"Use one of {', '.join(METHODS)}.")
+    if str(part.parameters.get("join_method") or "inner_join") != "inner_join":
+        raise UsageError(f"{part.component}: join_method must be inner_join", hint="left_join is not supported.")
+    for name in _IGNORED:
+        if part.parameters.get(name):
+            part.tracker.log(f"{name} has no effect")
+    return given
+
+
+def _synced(part: ComponentPart) -> bool:
+    return part.parameters.get("sync_intersect_ids") is not False
+
+
+def _guest(part: ComponentPart, frame: PartyFrame, method: str) -> tuple[PartyFrame | None, int]:
+    hosts, ids = part.all_of(HOST), frame.ids.tolist()
+    theirs: dict[Party, dict[int, int]] = {}
+    for host in hosts:
+        mine, places = _ask(part, ids, host, method)
+        theirs[host] = dict(zip(mine.tolist(), places.tolist(), strict=True))
+    common = [at for at in range(len(ids)) if all(at in places for places in theirs.values())]
+    for host in hosts:
+        if _synced(part) and not part.parameters.get("cardinality_only"):
+            part.channel.send("rows", np.array([theirs[host][at] for at in common], dtype=np.int64), host)
+        else:
+            part.channel.send("count", len(common), host)
+    return frame.take(np.array(common, dtype=np.int64)), len(common)
+
+
+def _ask(part: ComponentPart, ids: list[str], host: Party, method: str) -> tuple[Any, Any]:
+    """Return the positions of the ids that a host has, and those in its list."""
+    channel = part.channel
+    if method == RSA:
+        blinder = RsaBlinder(channel.receive("modulus", host), host.id)
+        channel.send("blinded", blinder.blinded(ids), host)
+        return shared_positions(blinder.tags(channel.receive("signed", host)), channel.receive("tags", host), host.id)
+    secret = power(method)
+    channel.send("points", secret.pack(secret.hashed(ids)), host)
+    own = secret.again(channel.receive("points", host), host.id)
+    return shared_positions(channel.receive("tags", host), tags(own), host.id)
+
+
+def _host(part: ComponentPart, frame: PartyFrame, method: str) -> tuple[PartyFrame | None, int]:
+    guest, channel = part.all_of(GUEST)[0], part.channel
+    order = shuffled(len(frame))
+    ids = [str(frame.ids[at]) for at in order]
+    if method == RSA:
+        signer = RsaSigner()
+        channel.send("modulus", int(signer.n), guest)
+        channel.send("tags", signer.signed_ids(ids), guest)
+        channel.send("signed", signer.signed_blind(channel.receive("blinded", guest), guest.id), guest)
+    else:
+        secret = power(method)
+        channel.send("points", secret.pack(secret.hashed(ids)), guest)
+        channel.send("tags", tags(secret.again(channel.receive("points", guest), guest.id)), guest)
+    if not _synced(part) or part.parameters.get("cardinality_only"):
+        count = channel.receive("count", guest)
+        return None, int(count)
+    rows = channel.receive("rows", guest)
+    if not isinstance(rows, np.ndarray) or rows.dtype != np.int64 or rows.ndim != 1:
+        raise PartyMessageError(f"{guest} has sent rows of another form", party=guest.id)
+    if len(rows) and (rows.min() < 0 or rows.max() >= len(frame) or len(np.unique(rows)) != len(rows)):
+        raise PartyMessageError(f"{guest} has sent rows that are none", party=guest.id)
+    return frame.take(np.array(order, dtype=np.int64)[rows]), len(rows)

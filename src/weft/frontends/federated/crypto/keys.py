@@ -1,0 +1,62 @@
+"""Keys by the parameters of a file: `encrypt_param` with `method` and `key_length`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from weft.frontends.federated.crypto.ciphers import PAILLIER, PLAIN, PrivateKey, PublicKey
+from weft.frontends.federated.crypto.paillier import PaillierKey, generate
+from weft.frontends.federated.crypto.plain import PlainKey
+from weft.model.errors import PartyMessageError, UsageError
+
+FLOOR_BITS: Final = 2048
+"""The shortest key; a file that asks for a shorter one gets this."""
+_AFFINE: Final = "iterativeaffine"
+_MOST_BITS: Final = 8192
+
+
+def cipher_of(parameters: Mapping[str, Any]) -> tuple[str, int, list[str]]:
+    """Return the method, the length of keys in bits, and notes about what is done otherwise than the file says.
+
+    UsageError: there is no such method.
+    """
+    given = parameters.get("encrypt_param")
+    given = given if isinstance(given, Mapping) else {}
+    method, notes = str(given.get("method") or PAILLIER), []
+    if method.lower() == _AFFINE:
+        notes.append("iterativeAffine is not secure: Paillier is used")
+    elif method.lower() not in (PAILLIER, "randomiterativeaffine", PLAIN):
+        raise UsageError(f"encrypt_param.method is {method!r}", hint="Use Paillier.")
+    bits = int(given.get("key_length") or FLOOR_BITS)
+    if bits < FLOOR_BITS:
+        notes.append(f"keys of {bits} bits are too short: {FLOOR_BITS} bits are used")
+        bits = FLOOR_BITS
+    return (PLAIN if method.lower() == PLAIN else PAILLIER), bits, notes
+
+
+def make_keys(method: str, bits: int) -> PrivateKey:
+    """Return a new key pair; UsageError: there is no such method, or no such length."""
+    if method == PLAIN:
+        return PlainKey()  # type: ignore[return-value]
+    if method == PAILLIER:
+        return generate(bits)  # type: ignore[return-value]
+    raise UsageError(f"there is no encryption {method!r}", hint="Use Paillier.")
+
+
+def read_key(wire: Any, *, plain: bool = False) -> PublicKey:
+    """Return the public key that a part has sent. `plain` allows the key of no encryption.
+
+    PartyMessageError: it is none, or one that encrypts nothing.
+    """
+    if isinstance(wire, Mapping) and wire.get("method") == PLAIN and plain:
+        return PlainKey()  # type: ignore[return-value]
+    n = wire.get("n") if isinstance(wire, Mapping) and wire.get("method") == PAILLIER else None
+    h = wire.get("h") if n is not None else None
+    if not isinstance(n, int) or not isinstance(h, int) or not 1 < h < n or not n & 1:
+        raise PartyMessageError("a part has sent a key that is none")
+    if n.bit_length() > _MOST_BITS:
+        raise PartyMessageError(f"a part has sent a key of {n.bit_length()} bits; at most {_MOST_BITS} are allowed")
+    from gmpy2 import mpz
+
+    return PaillierKey(mpz(n), mpz(h))  # type: ignore[return-value]
