@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from weft.frontends.federated.schema import Party
-from weft.model.errors import NotFoundError, UsageError
-from weft.parties.http.ports import DeployedModel, ModelFilter, ModelRow, ModelTag
+from weft.model.errors import UsageError
+from weft.parties.http.ports import DeployedModel, ModelFilter, ModelRow
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from weft.parties.part_folders import PartFolders
+    from weft.parties.tags import ModelTag, ModelTags
     from weft.parties.work import PartyWork
 
 _NOT_YET: Final = "This version of Weft predicts with the model of a job by its model_version."
@@ -21,8 +22,8 @@ _NOT_YET: Final = "This version of Weft predicts with the model of a job by its 
 class SiteModels:
     """The models of one party."""
 
-    def __init__(self, me: str, work: PartyWork, folders: PartFolders) -> None:
-        self._me, self._work, self._folders = me, work, folders
+    def __init__(self, me: str, work: PartyWork, folders: PartFolders, tags: ModelTags) -> None:
+        self._me, self._work, self._folders, self._tags = me, work, folders, tags
 
     def deploy(
         self, model_id: str, model_version: str, *, components: Sequence[str], dsl: Mapping[str, Any] | None
@@ -72,25 +73,26 @@ class SiteModels:
 
     def tags(self, name: str = "", *, limit: int = 0) -> Sequence[ModelTag]:
         """See `PartyModels.tags`."""
-        if name:
-            raise NotFoundError(f"there is no tag {name}")
-        return []
+        return self._tags.all(name, limit=limit)
 
     def put_tag(self, name: str, description: str | None, *, new_name: str = "", create: bool) -> None:
         """See `PartyModels.put_tag`."""
-        _not_yet("models have no tags")
+        self._tags.put(name, description, new_name=new_name, create=create)
 
     def delete_tag(self, name: str) -> None:
         """See `PartyModels.delete_tag`."""
-        raise NotFoundError(f"there is no tag {name}")
+        self._tags.delete(name)
 
     def tag_model(self, version: str, tag: str, *, remove: bool = False) -> None:
         """See `PartyModels.tag_model`."""
-        _not_yet("models have no tags")
+        if remove:
+            self._tags.take(version, tag)
+        else:
+            self._tags.give(version, tag)
 
     def model_tags(self, version: str) -> Sequence[ModelTag]:
         """See `PartyModels.model_tags`."""
-        return []
+        return self._tags.of_model(version)
 
     def _has_model(self, job: str, part: Party) -> bool:
         return any(self._folders.part(job, part).glob("*/*/model.json"))

@@ -29,6 +29,7 @@ from weft.parties.part_folders import PartFolders
 from weft.parties.peers import Peers
 from weft.parties.site import PartySite
 from weft.parties.tables import GRANTED, OPEN, PartyTables
+from weft.parties.tags import ModelTags
 from weft.parties.transport import PartyClient, PartyServer
 from weft.parties.work import PartySurroundings, PartyWork
 from weft.runtime.clock import RealClock
@@ -100,6 +101,8 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
         folders = PartFolders(site.folder / "jobs")
         tables = PartyTables.open(site.folder, data=policy.data, clock=clock, sources=[site.folder / "data"])
         stack.callback(tables.close)
+        tags = ModelTags(site.folder, clock=clock)
+        stack.callback(tags.close)
         session = stack.enter_context(Session("threads", workers=1))
 
         def call(party: str, path: str, body: bytes) -> bytes:
@@ -134,7 +137,7 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
             party_id=site.party.id,
             jobs=jobs,
             tracking=jobs.tracking,
-            models=SiteModels(site.party.id, work, folders),
+            models=SiteModels(site.party.id, work, folders, tags),
             people=jobs,
             tables=tables,
             scratch=scratch,

@@ -7,14 +7,16 @@ leaves the old table or the new one. Uploads and downloads are jobs in FATE, so 
 from __future__ import annotations
 
 import csv
+import gzip
 import os
 import secrets
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import count, islice
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, cast
 
 from msgspec import Struct, field
 
@@ -48,6 +50,7 @@ OPEN, GRANTED = "open", "granted"
 """Policies of a site: partners may use all tables in their jobs, or those that were granted to them."""
 _MOST_NAME: Final = 255
 _PART: Final = ".part"
+_GZIP: Final = b"\x1f\x8b"
 
 
 class NewTable(Struct, frozen=True, kw_only=True):
@@ -82,6 +85,28 @@ class JobNames:
         moment = datetime.fromtimestamp(self._clock.wall(), UTC).strftime("%Y%m%d%H%M%S%f")
         self._last = max(moment, self._last)
         return f"{self._last}{next(self._digits)}"
+
+
+class _Unpacked(gzip.GzipFile):
+    """The text of a file that is compressed with gzip. UsageError: it is damaged."""
+
+    def __init__(self, file: IO[bytes], name: str) -> None:
+        super().__init__(fileobj=file, mode="rb")
+        self._name = name
+
+    def readline(self, size: int | None = -1) -> bytes:
+        """Return the next line."""
+        try:
+            return super().readline(size)
+        except (EOFError, OSError, zlib.error) as error:
+            raise UsageError(f"{self._name} is damaged: {error}", hint="Compress it again.") from None
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Return the next bytes."""
+        try:
+            return super().read(size)
+        except (EOFError, OSError, zlib.error) as error:
+            raise UsageError(f"{self._name} is damaged: {error}", hint="Compress it again.") from None
 
 
 class PartyTables:
@@ -132,11 +157,16 @@ class PartyTables:
     # ----------------------------------------------------------------------------------------------------- to write
 
     def upload(self, file: IO[bytes], new: NewTable, *, name: str, user: str = "", conf: Any = None) -> TableJob:
-        """Store the rows of a CSV file, which must be seekable. `name` is its name in messages.
+        """Store the rows of a CSV file, which must be seekable, and may be compressed with gzip.
 
-        ConflictError: the table exists, and `drop` is not set. UsageError: a line is wrong, or two have the same id.
+        `name` is its name in messages. ConflictError: the table exists, and `drop` is not set. UsageError: a line is
+        wrong, or two have the same id.
         """
         self._refuse_existing(new)
+        if file.read(len(_GZIP)) == _GZIP:
+            file.seek(0)
+            file = cast("IO[bytes]", _Unpacked(file, name))
+        file.seek(0)
         began, job_id = self._clock.wall(), self.new_job_id()
         prefix = "" if new.auto_increasing_sid else f"{job_id}_"
         shape = CsvShape(head=new.head, delimiter=new.delimiter, extend_sid=new.extend_sid, prefix=prefix)
