@@ -40,6 +40,7 @@ from weft.parties.identity import Signer, check_certificate, read_certificate
 from weft.parties.invitations import MOST_TEXT, accept_introduction, open_certificates
 from weft.parties.mailboxes import POLL_S, TICKET
 from weft.parties.polling import FAILED, PartyPoller
+from weft.parties.site import joined_address
 
 if TYPE_CHECKING:
     from weft.parties.audit import AuditLog
@@ -121,7 +122,7 @@ class PartyServer:
             methods |= {POLL: self._polled, ANSWER: self._polled_answer}
         server = grpc.server(
             ThreadPoolExecutor(self._threads + _MOST_POLLS, "party"),
-            handlers=(_Methods(methods),),
+            handlers=(_Methods(self._site.id, methods),),
             options=[
                 *limits(self._most),
                 ("grpc.so_reuseport", 0),  # two servers with one port would share its messages
@@ -130,7 +131,7 @@ class PartyServer:
             ],
             maximum_concurrent_rpcs=8 * self._threads,
         )
-        address = f"{self._bind}:{self._site.party.party_port}"
+        address = joined_address(self._bind, self._site.party.party_port)
         try:
             self.port = server.add_secure_port(address, credentials)
         except RuntimeError:
@@ -250,40 +251,25 @@ class PartyServer:
         self._audit.append("refused", peer=peer, path=path, message=message, reason=f"{error.code} {error.message}")
 
     def _answer(self, data: bytes, context: Any) -> bytes:
-        try:
-            remaining = context.time_remaining()
-            timeout_s = _FORWARD_S if remaining is None else min(remaining, _LONGEST_FORWARD_S)
-            return self.receive(data, self._carrier(context), timeout_s)
-        except WeftError as error:
-            failure = error
-        return _abort(context, failure, self._site.id)
+        remaining = context.time_remaining()
+        timeout_s = _FORWARD_S if remaining is None else min(remaining, _LONGEST_FORWARD_S)
+        return self.receive(data, self._carrier(context), timeout_s)
 
     def _polled(self, data: bytes, context: Any) -> bytes:
         """Answer a poll: with the next message for the party of the connection, behind its ticket, or b""."""
         assert self._client is not None
-        boxes = self._client.mailboxes
-        try:
-            carrier = self._carrier(context)
-        except WeftError as error:
-            failure = error
-        else:
-            context.add_callback(boxes.wake)
-            return boxes.take(carrier.id, POLL_S, lambda: self._server is not None and context.is_active())
-        return _abort(context, failure, self._site.id)
+        boxes, carrier = self._client.mailboxes, self._carrier(context)
+        context.add_callback(boxes.wake)
+        return boxes.take(carrier.id, POLL_S, lambda: self._server is not None and context.is_active())
 
     def _polled_answer(self, data: bytes, context: Any) -> bytes:
         """Take the answer to a message that a party has polled: its ticket, a byte for success, and the answer."""
         assert self._client is not None
         ticket, state, answer = data[:TICKET], data[TICKET : TICKET + 1], data[TICKET + 1 :]
-        try:
-            carrier = self._carrier(context)
-            refusal = error_of(answer, carrier.id) if state == FAILED else None
-            self._client.mailboxes.answer(carrier.id, ticket, answer, refusal)
-        except WeftError as error:
-            failure = error
-        else:
-            return b""
-        return _abort(context, failure, self._site.id)
+        carrier = self._carrier(context)
+        refusal = error_of(answer, carrier.id) if state == FAILED else None
+        self._client.mailboxes.answer(carrier.id, ticket, answer, refusal)
+        return b""
 
     def _introduce(self, data: bytes, context: Any) -> bytes:
         """Join the party that introduces itself by an invitation of this one."""
@@ -293,11 +279,9 @@ class PartyServer:
             peer = accept_introduction(self._site, self._peers, fingerprint, text, self._clock.wall())
         except WeftError as error:
             self._refuse(error, "", None)
-            failure = error
-        else:
-            self._audit.append("accepted", peer=peer.id, reason=f"introduced with certificate {peer.fingerprint}")
-            return b""
-        return _abort(context, failure, self._site.id)
+            raise
+        self._audit.append("accepted", peer=peer.id, reason=f"introduced with certificate {peer.fingerprint}")
+        return b""
 
     def _carrier(self, context: Any) -> Peer:
         """Return the party of a connection. PartyIdentityError: its certificate is not pinned."""
@@ -320,13 +304,32 @@ class PartyServer:
 
 
 class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """The methods of a server; others do not exist."""
+    """The methods of the server of party `me`; others do not exist. A WeftError of one is told to the caller."""
 
-    def __init__(self, methods: Mapping[str, Callable[[bytes, Any], bytes]]) -> None:
-        self._methods = {name: grpc.unary_unary_rpc_method_handler(answer) for name, answer in methods.items()}
+    def __init__(self, me: str, methods: Mapping[str, Callable[[bytes, Any], bytes]]) -> None:
+        self._me = me
+        self._methods = {name: grpc.unary_unary_rpc_method_handler(self._guarded(one)) for name, one in methods.items()}
 
     def service(self, handler_call_details: Any) -> Any:
         return self._methods.get(handler_call_details.method)
+
+    def _guarded(self, answer: Callable[[bytes, Any], bytes]) -> Callable[[bytes, Any], bytes]:
+        def guarded(data: bytes, context: Any) -> bytes:
+            failure: WeftError
+            try:
+                return answer(data, context)
+            except WeftError as error:
+                failure = error
+            except Exception:  # noqa: BLE001 - gRPC would tell it to the stranger
+                _log.exception("a message of another party failed")
+                failure = PartyError(
+                    f"party {self._me} has a fault",
+                    party=self._me,
+                    hint=f"The log of party {self._me} has the details.",
+                )
+            return _abort(context, failure, self._me)
+
+        return guarded
 
 
 class _Roots:
@@ -365,7 +368,7 @@ def _certificate_of(context: Any) -> bytes:
 
 
 def _interface(host: str) -> str:
-    return host if is_loopback(host) else "[::]"
+    return host if is_loopback(host) else "::"
 
 
 def _abort(context: Any, error: WeftError, me: str) -> NoReturn:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.unit.parties.pair import Noting, RealParty, SetClock, parties
+from tests.unit.parties.pair import Noting, RealParty, SetClock, echo, parties
 from weft.model.errors import (
     CapacityError,
     ConflictError,
@@ -21,7 +21,7 @@ from weft.model.errors import (
     PartyRefusedError,
     PartyUnreachableError,
 )
-from weft.parties.audit import read_audit, verify_audit
+from weft.parties.audit import AuditLog, read_audit, verify_audit
 from weft.parties.calling import CALL, INTRODUCE, introduce
 from weft.parties.envelopes import Envelope, new_id, pack, sign, unpack
 from weft.parties.identity import TLS_NAME, URN, make_certificate
@@ -197,6 +197,19 @@ class TestErrorsOfHandlers:
         assert "secret" not in str(caught.value)
         assert caught.value.party == "10000"
         assert "secret" not in str(host.refusals())
+
+    def test_faults_before_a_handler_tell_nothing_either(self, three):
+        guest, host, _ = three
+
+        class Full(AuditLog):
+            def append(self, *args, **fields):
+                raise OSError("no space left in /secret")
+
+        full = Full(host.site.audit, "10000", host.clock)
+        with PartyServer(host.site, host.peers, {"/echo": echo}, host.clock, full, threads=2):
+            with pytest.raises(PartyError, match="party 10000 has a fault") as caught:
+                guest.client.call("10000", "/echo", b"")
+        assert "secret" not in str(caught.value)
 
     def test_an_answer_that_is_too_large_is_an_error(self, three):
         guest, host, _ = three
