@@ -206,9 +206,9 @@ class TestErrorsOfHandlers:
                 raise OSError("no space left in /secret")
 
         full = Full(host.site.audit, "10000", host.clock)
-        with PartyServer(host.site, host.peers, {"/echo": echo}, host.clock, full, threads=2):
-            with pytest.raises(PartyError, match="party 10000 has a fault") as caught:
-                guest.client.call("10000", "/echo", b"")
+        server = PartyServer(host.site, host.peers, {"/echo": echo}, host.clock, full, threads=2)
+        with server, pytest.raises(PartyError, match="party 10000 has a fault") as caught:
+            guest.client.call("10000", "/echo", b"")
         assert "secret" not in str(caught.value)
 
     def test_an_answer_that_is_too_large_is_an_error(self, three):
