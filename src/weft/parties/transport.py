@@ -40,6 +40,7 @@ from weft.parties.identity import Signer, check_certificate, read_certificate
 from weft.parties.invitations import MOST_TEXT, accept_introduction, open_certificates
 from weft.parties.mailboxes import POLL_S, TICKET
 from weft.parties.polling import FAILED, PartyPoller
+from weft.parties.sealing import Opener, seal
 from weft.parties.site import joined_address
 
 if TYPE_CHECKING:
@@ -227,10 +228,11 @@ class PartyServer:
     def _handled(self, handler: Handler, peer: Peer, envelope: Envelope) -> bytes:
         me = self._site.id
         try:
-            return self._packed(envelope, "answer", handler(peer, envelope.body))
+            body = Opener(self._site.tls_key).opened(envelope) if envelope.sealed else envelope.body
+            return self._packed(peer, envelope, "answer", handler(peer, body))
         except WeftError as error:
             self._refuse(error, peer.id, envelope)
-            return self._packed(envelope, "error", report_of(error, me))
+            return self._packed(peer, envelope, "error", report_of(error, me))
         except Exception as error:  # noqa: BLE001 - a fault here must not look like silence there
             _log.exception("a message of party %s for %s failed", peer.id, envelope.path)
             fault = PartyError(
@@ -239,11 +241,13 @@ class PartyServer:
                 hint=f"The log of party {me} has the details.",
             )
             self._refuse(fault, peer.id, envelope)
-            return self._packed(envelope, "error", report_of(fault, me))
+            return self._packed(peer, envelope, "error", report_of(fault, me))
 
-    def _packed(self, asked: Envelope, outcome: Outcome, body: bytes) -> bytes:
+    def _packed(self, peer: Peer, asked: Envelope, outcome: Outcome, body: bytes) -> bytes:
         now = self._clock.wall()
         answer = Envelope(new_id(now), self._site.id, asked.sender, asked.path, now, body, asked.id, outcome)
+        if asked.sealed:
+            answer = seal(answer, peer.certificate.encode())
         return pack(sign(answer, self._signer), self._most)
 
     def _refuse(self, error: WeftError, peer: str, envelope: Envelope | None) -> None:
