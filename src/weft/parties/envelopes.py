@@ -157,24 +157,35 @@ class SeenMessages:
         self._heaps: dict[str, list[tuple[float, str]]] = {}
         self._floors: dict[str, float] = {}
 
+    def restore(self, sender: str, id: str, sent: float, now: float) -> None:
+        """Remember a message that an earlier process accepted."""
+        with self._lock:
+            self._add(sender, id, sent, now)
+
     def check(self, envelope: Envelope, now: float) -> None:
         """Remember a verified envelope. PartyIdentityError: it was there before."""
         sender = envelope.sender
         with self._lock:
-            ids, heap = self._ids.setdefault(sender, set()), self._heaps.setdefault(sender, [])
-            while heap and (heap[0][0] < now - self._window or len(heap) >= self._most):
-                time, old = heapq.heappop(heap)
-                ids.discard(old)
-                # Also for those outside of the window: the clock can be set back.
-                self._floors[sender] = time
-            if envelope.id in ids or envelope.time <= self._floors.get(sender, float("-inf")):
+            if not self._add(sender, envelope.id, envelope.time, now):
                 raise PartyIdentityError(
                     f"the message {envelope.id} of party {sender} came before",
                     party=sender,
                     hint="Each message counts once. If nobody repeats messages, the network or a relay does.",
                 )
-            ids.add(envelope.id)
-            heapq.heappush(heap, (envelope.time, envelope.id))
+
+    def _add(self, sender: str, id: str, sent: float, now: float) -> bool:
+        """Remember a message; return whether it is a new one."""
+        ids, heap = self._ids.setdefault(sender, set()), self._heaps.setdefault(sender, [])
+        while heap and (heap[0][0] < now - self._window or len(heap) >= self._most):
+            time, old = heapq.heappop(heap)
+            ids.discard(old)
+            # Also for those outside of the window: the clock can be set back.
+            self._floors[sender] = time
+        if id in ids or sent <= self._floors.get(sender, float("-inf")):
+            return False
+        ids.add(id)
+        heapq.heappush(heap, (sent, id))
+        return True
 
     def __len__(self) -> int:
         return sum(map(len, self._ids.values()))

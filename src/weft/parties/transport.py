@@ -112,6 +112,7 @@ class PartyServer:
 
     def start(self) -> int:
         """Listen, and return the port; 0 if this party polls instead. ConflictError: the port is taken."""
+        self._recall()
         if not self._site.address and self._client is not None:
             self._poller = PartyPoller(self._site.id, self._peers, self._client, self.receive, self._threads)
             self._poller.start()
@@ -158,6 +159,14 @@ class PartyServer:
                 self._client.mailboxes.wake()  # polls see that the server stops
             server.stop(grace_s).wait()
 
+    def _recall(self) -> None:
+        """Remember the messages that an earlier process accepted, so that none comes again."""
+        now = self._clock.wall()
+        # A message is accepted at most one window before its own time, and is too old one window after it.
+        for record in self._audit.recent(now - 2 * self._window):
+            if record.decision == "accepted" and record.message:
+                self._seen.restore(record.peer, record.message, record.sent, now)
+
     def receive(self, data: bytes, carrier: Peer, timeout_s: float = _FORWARD_S) -> bytes:
         """Return the signed answer to a packed envelope that came over a connection of `carrier`.
 
@@ -179,7 +188,7 @@ class PartyServer:
         except PartyError as error:
             self._refuse(error, carrier.id, envelope)
             raise
-        self._audit.append("accepted", peer=peer.id, path=envelope.path, message=envelope.id)
+        self._audit.append("accepted", peer=peer.id, path=envelope.path, message=envelope.id, sent=envelope.time)
         return self._handled(handler, peer, envelope)
 
     def _forwarded(
@@ -205,6 +214,7 @@ class PartyServer:
             peer=carrier.id,
             path=envelope.path,
             message=envelope.id,
+            sent=envelope.time,
             reason=f"forwarded to party {target.id}",
         )
         return client.deliver(target, data, timeout_s)

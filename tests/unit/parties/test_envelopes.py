@@ -194,6 +194,13 @@ class TestSeenMessages:
         with pytest.raises(PartyIdentityError):
             seen.check(self.made("a", NOW), NOW)
 
+    def test_what_an_earlier_process_accepted_does_not_come_again(self):
+        seen = SeenMessages()
+        seen.restore("1", "a", NOW, NOW + 10)
+        with pytest.raises(PartyIdentityError, match="came before"):
+            seen.check(self.made("a"), NOW + 10)
+        seen.check(self.made("b"), NOW + 10)
+
     @given(
         times=st.lists(st.floats(0, 20), min_size=1, max_size=40),
         most=st.integers(1, 10),

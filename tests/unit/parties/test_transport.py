@@ -319,6 +319,21 @@ class TestKnownParties:
         assert unpack(as_party(host, guest, data), "10000").body == b"9999:words"
         assert "came before" in self.refused(host, guest, data)
 
+    @pytest.mark.parametrize("ahead", [-290.0, 0.0, 290.0])
+    @pytest.mark.parametrize("later", [0.0, 5.0, 300.0, 500.0])
+    def test_not_twice_over_a_restart(self, three, clock, ahead, later):
+        """Whatever the clock of the sender says."""
+        guest, host, _ = three
+        clock.at += ahead
+        data = packed(guest)
+        clock.at -= ahead
+        with host.server():
+            as_party(host, guest, data)
+        clock.at += later
+        with host.server():
+            reason = self.refused(host, guest, data)
+        assert ("came before" if ahead - 300 <= later <= 300 + ahead else "clock") in reason
+
     def test_not_too_late(self, three, host, clock):
         data = packed(three[0])
         clock.at += 301
