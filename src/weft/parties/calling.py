@@ -118,14 +118,18 @@ class PartyClient:
         return self.exchange(peer, CALL, data, timeout_s)
 
     def exchange(
-        self, peer: Peer, method: str, data: bytes, timeout_s: float, began: Callable[[Any], None] = lambda call: None
+        self, peer: Peer, method: str, data: bytes, timeout_s: float, began: Callable[[Any], None] | None = None
     ) -> bytes:
         """Return what a method of the server of a party answers. `began` gets the call, which can be cancelled."""
         line = self._line(peer)
         try:
-            call = line.channel.unary_unary(method).future(data, timeout=timeout_s)
-            began(call)
-            answer: bytes = call.result()
+            call = line.channel.unary_unary(method)
+            if began is None:
+                answer: bytes = call(data, timeout=timeout_s)
+            else:  # slower: a call that can be cancelled has a thread
+                future = call.future(data, timeout=timeout_s)
+                began(future)
+                answer = future.result()
         except grpc.RpcError as error:
             if error.code() == grpc.StatusCode.UNAVAILABLE:
                 # The next call connects at once on a new channel; this one would wait for its time of retries.
