@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 _FIRST: Final = "0" * 64
 _TAIL: Final = 1 << 16
 _LONGEST: Final = 1000
+_NEXT: Final = "Find the first broken line: weft party audit --verify. Move the file away to begin anew."
 
 
 class AuditRecord(Struct, frozen=True, kw_only=True):
-    """One decision of `party` about a message of `peer`. `time` is in seconds since 1970, `seq` counts from 1 on.
+    """One decision of `party` about a message of `peer`. `seq` counts from 1 on. `time` is that of the decision and
+    `sent` the one in the message, in seconds since 1970.
 
     `decision` is accepted or refused, or `note` for an event of the party itself; `reason` says why.
     """
@@ -41,6 +43,7 @@ class AuditRecord(Struct, frozen=True, kw_only=True):
     peer: str = ""
     path: str = ""
     message: str = ""
+    sent: float = 0.0
     decision: str
     reason: str = ""
     previous: str = ""
@@ -69,7 +72,14 @@ class AuditLog:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def append(
-        self, decision: str, *, peer: str = "", path: str = "", message: str = "", reason: str = ""
+        self,
+        decision: str,
+        *,
+        peer: str = "",
+        path: str = "",
+        message: str = "",
+        sent: float = 0.0,
+        reason: str = "",
     ) -> AuditRecord:
         """Write a record; it survives the end of this process. OSError: not possible."""
         with self._lock:
@@ -81,12 +91,31 @@ class AuditLog:
                         peer=peer[:64],
                         path=path[:256],
                         message=message[:64],
+                        sent=sent,
                         decision=decision,
                         reason=reason[:_LONGEST],
                     )
                 )
             finally:
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def recent(self, since: float) -> Iterator[AuditRecord]:
+        """Yield the records from a time on, the newest first. UnreadableError: a line is damaged."""
+        end, rest = os.fstat(self._fd).st_size, b""
+        while end > 0:
+            begin = max(0, end - _TAIL)
+            lines = (os.pread(self._fd, end - begin, begin) + rest).split(b"\n")
+            rest, end = (lines.pop(0), begin) if begin else (b"", 0)
+            for line in reversed(lines):
+                if not line:
+                    continue
+                try:
+                    record = _decoder.decode(line)
+                except msgspec.MsgspecError as error:
+                    raise UnreadableError(f"a line of {self._path} is damaged: {error}", hint=_NEXT) from None
+                if record.time < since:
+                    return
+                yield record
 
     def close(self) -> None:
         """Close the file."""
@@ -113,7 +142,7 @@ class AuditLog:
             except msgspec.MsgspecError as error:
                 raise UnreadableError(
                     f"the last line of {self._path} is damaged: {error}",
-                    hint="Find the first broken line: weft party audit --verify. Move the file away to begin anew.",
+                    hint=_NEXT,
                 ) from None
             self._seq, self._last = record.seq, record.hash
         else:

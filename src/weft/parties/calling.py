@@ -14,6 +14,7 @@ from weft.parties.envelopes import MOST_BYTES, OVERHEAD, WINDOW_S, Envelope, new
 from weft.parties.failures import error_of
 from weft.parties.identity import TLS_NAME, Signer, check_certificate, read_certificate
 from weft.parties.mailboxes import Mailboxes
+from weft.parties.sealing import Opener, seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,9 +93,11 @@ class PartyClient:
         """
         peer = self._peers.find(party_id)
         now = self._clock.wall()
-        envelope = sign(Envelope(new_id(now), self._site.id, party_id, path, now, body), self._signer)
-        hop = self._peers.find(peer.via) if peer.via else peer
-        data = self.deliver(hop, pack(envelope, self._most), timeout_s)
+        envelope, hop = Envelope(new_id(now), self._site.id, party_id, path, now, body), peer
+        if peer.via:
+            hop = self._peers.find(peer.via)
+            envelope = seal(envelope, peer.certificate.encode())
+        data = self.deliver(hop, pack(sign(envelope, self._signer), self._most), timeout_s)
         answer = unpack(data, party_id, self._most)
         verify(answer, self._peers, self._site.id, self._clock.wall(), self._window)
         if (answer.sender, answer.path, answer.answers) != (party_id, path, envelope.id) or not answer.outcome:
@@ -103,9 +106,10 @@ class PartyClient:
                 party=party_id,
                 hint="If nobody repeats messages, the network or a relay does.",
             )
+        opened = Opener(self._site.tls_key).opened(answer) if answer.sealed else answer.body
         if answer.outcome == "error":
-            raise error_of(answer.body, party_id)
-        return answer.body
+            raise error_of(opened, party_id)
+        return opened
 
     def deliver(self, peer: Peer, data: bytes, timeout_s: float) -> bytes:
         """Return the packed answer to a packed envelope that goes to a party, over no relay. PartyError: none came."""
@@ -114,14 +118,18 @@ class PartyClient:
         return self.exchange(peer, CALL, data, timeout_s)
 
     def exchange(
-        self, peer: Peer, method: str, data: bytes, timeout_s: float, began: Callable[[Any], None] = lambda call: None
+        self, peer: Peer, method: str, data: bytes, timeout_s: float, began: Callable[[Any], None] | None = None
     ) -> bytes:
         """Return what a method of the server of a party answers. `began` gets the call, which can be cancelled."""
         line = self._line(peer)
         try:
-            call = line.channel.unary_unary(method).future(data, timeout=timeout_s)
-            began(call)
-            answer: bytes = call.result()
+            call = line.channel.unary_unary(method)
+            if began is None:
+                answer: bytes = call(data, timeout=timeout_s)
+            else:  # slower: a call that can be cancelled has a thread
+                future = call.future(data, timeout=timeout_s)
+                began(future)
+                answer = future.result()
         except grpc.RpcError as error:
             if error.code() == grpc.StatusCode.UNAVAILABLE:
                 # The next call connects at once on a new channel; this one would wait for its time of retries.

@@ -29,6 +29,8 @@ MOST_BYTES: Final = 64 << 20
 OVERHEAD: Final = 4096
 """The most bytes of an envelope beside its body."""
 _TAG: Final = "weft.envelope/1"
+_SEAL: Final = 16
+"""The bytes that encryption adds."""
 _REMEMBERED: Final = 65536
 
 _Id = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
@@ -41,7 +43,7 @@ class Envelope(Struct, frozen=True, forbid_unknown_fields=True):
     """A message. `time` is in seconds since 1970.
 
     `answers` is the id of the message that it answers and `outcome` whether with a result or an error; both are "" in
-    a request.
+    a request. `sealed` is the public key with which the body is encrypted, b"" if it is plain.
     """
 
     id: _Id
@@ -52,13 +54,18 @@ class Envelope(Struct, frozen=True, forbid_unknown_fields=True):
     body: bytes
     answers: _OptionalId = ""
     outcome: Outcome = ""
+    sealed: Annotated[bytes, Meta(max_length=65)] = b""
     signature: bytes = b""
 
     def signed_bytes(self) -> bytes:
         """Return the canonical bytes of all fields but the signature; the body is in it by its SHA-256."""
         digest = hashlib.sha256(self.body).digest()
-        parts = (_TAG, self.id, self.sender, self.to, self.path, self.time, self.answers, self.outcome, digest)
-        return _encoder.encode(parts)
+        head = (_TAG, self.id, self.sender, self.to, self.path, self.time, self.answers, self.outcome)
+        return _encoder.encode((*head, self.sealed, digest))
+
+    def is_beyond(self, most: int) -> bool:
+        """Whether the body has more than `most` bytes before it was encrypted."""
+        return len(self.body) > most + (_SEAL if self.sealed else 0)
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -77,7 +84,7 @@ def sign(envelope: Envelope, signer: Signer) -> Envelope:
 
 def pack(envelope: Envelope, most: int = MOST_BYTES) -> bytes:
     """Return an envelope as MessagePack. PartyMessageError: its body has more than `most` bytes."""
-    if len(envelope.body) > most:
+    if envelope.is_beyond(most):
         raise PartyMessageError(
             f"a message of party {envelope.sender} for {envelope.path} has {len(envelope.body):,} bytes; "
             f"{most:,} are allowed",
@@ -97,7 +104,7 @@ def unpack(data: bytes, party: str, most: int = MOST_BYTES) -> Envelope:
             party=party,
             hint="Compare the versions of Weft of both parties.",
         ) from None
-    if len(envelope.body) > most:
+    if envelope.is_beyond(most):
         raise PartyMessageError(
             f"party {party} sent a message of {len(envelope.body):,} bytes; {most:,} are allowed",
             party=party,
@@ -150,24 +157,35 @@ class SeenMessages:
         self._heaps: dict[str, list[tuple[float, str]]] = {}
         self._floors: dict[str, float] = {}
 
+    def restore(self, sender: str, id: str, sent: float, now: float) -> None:
+        """Remember a message that an earlier process accepted."""
+        with self._lock:
+            self._add(sender, id, sent, now)
+
     def check(self, envelope: Envelope, now: float) -> None:
         """Remember a verified envelope. PartyIdentityError: it was there before."""
         sender = envelope.sender
         with self._lock:
-            ids, heap = self._ids.setdefault(sender, set()), self._heaps.setdefault(sender, [])
-            while heap and (heap[0][0] < now - self._window or len(heap) >= self._most):
-                time, old = heapq.heappop(heap)
-                ids.discard(old)
-                # Also for those outside of the window: the clock can be set back.
-                self._floors[sender] = time
-            if envelope.id in ids or envelope.time <= self._floors.get(sender, float("-inf")):
+            if not self._add(sender, envelope.id, envelope.time, now):
                 raise PartyIdentityError(
                     f"the message {envelope.id} of party {sender} came before",
                     party=sender,
                     hint="Each message counts once. If nobody repeats messages, the network or a relay does.",
                 )
-            ids.add(envelope.id)
-            heapq.heappush(heap, (envelope.time, envelope.id))
+
+    def _add(self, sender: str, id: str, sent: float, now: float) -> bool:
+        """Remember a message; return whether it is a new one."""
+        ids, heap = self._ids.setdefault(sender, set()), self._heaps.setdefault(sender, [])
+        while heap and (heap[0][0] < now - self._window or len(heap) >= self._most):
+            time, old = heapq.heappop(heap)
+            ids.discard(old)
+            # Also for those outside of the window: the clock can be set back.
+            self._floors[sender] = time
+        if id in ids or sent <= self._floors.get(sender, float("-inf")):
+            return False
+        ids.add(id)
+        heapq.heappush(heap, (sent, id))
+        return True
 
     def __len__(self) -> int:
         return sum(map(len, self._ids.values()))

@@ -28,7 +28,7 @@ from weft.parties.identity import (
     read_certificate,
 )
 from weft.parties.peers import Peer, Peers
-from weft.parties.site import check_party_id, read_file, write_file
+from weft.parties.site import check_party_id, is_address, read_file, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,6 +118,8 @@ def read_invitation(text: str, now: float) -> Invitation:
         if invitation.tag != _TAG:
             raise ValueError("it is of another version")
         check_party_id(invitation.id)
+        if invitation.address and not is_address(invitation.address):
+            raise ValueError("its address is not HOST:PORT")
     except (binascii.Error, msgspec.MsgspecError, ValueError, UsageError) as error:
         raise UsageError(
             f"the text is no invitation: {error}",

@@ -144,7 +144,7 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
             modules=sorted(COMPONENTS),
         )
         stack.callback(work.close)
-        stack.enter_context(PartyServer(site, peers, work.handlers(), clock, audit))
+        stack.enter_context(PartyServer(site, peers, work.handlers(), clock, audit, client=client))
         work.start()
         stack.enter_context(HttpServer(make_app(ports), port=site.party.http_port))
         yield ports

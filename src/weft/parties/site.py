@@ -11,6 +11,7 @@ party.db, jobs/, data/
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import secrets
@@ -37,6 +38,8 @@ _TLS_KEY: Final = "tls.pem"
 _SIGNING_KEY: Final = "signing.pem"
 _FOLDERS: Final = ("keys", "peers", "invitations", "jobs", "data")
 _LONGEST_NAME: Final = 200
+_HOST: Final = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(\.(?!-)[A-Za-z0-9-]{1,63}){0,20}\.?")
+_LONGEST_HOST: Final = 253
 
 
 class PartyDescription(Struct, frozen=True):
@@ -87,6 +90,8 @@ class PartySite(Struct, frozen=True):
         for what, port in {"the port for parties": party_port, "the HTTP port": http_port}.items():
             if not 0 <= port <= 65535:
                 raise UsageError(f"{what} is {port}; it must be between 0 and 65535")
+        if host and not is_host(host):
+            raise UsageError(f"{host[:80]!r} is no host", hint="Such as party.example or 192.0.2.1")
         if cores < 1:
             raise UsageError(f"the number of cores is {cores}; it must be at least 1")
         if len(name) > _LONGEST_NAME or not (name or "x").isprintable():
@@ -134,7 +139,7 @@ class PartySite(Struct, frozen=True):
     @property
     def address(self) -> str:
         """HOST:PORT of its server for parties; "" if others cannot connect to it."""
-        return f"{self.party.host}:{self.party.party_port}" if self.party.host else ""
+        return joined_address(self.party.host, self.party.party_port) if self.party.host else ""
 
     @property
     def certificate(self) -> bytes:
@@ -202,6 +207,28 @@ def check_party_id(id: str) -> None:
         )
 
 
+def is_host(host: str) -> bool:
+    """Whether a text is the name or the IP address of a host."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return len(host) <= _LONGEST_HOST and _HOST.fullmatch(host) is not None
+    return "%" not in host
+
+
+def joined_address(host: str, port: int) -> str:
+    """Return HOST:PORT, with an address of IPv6 in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_address(address: str) -> bool:
+    """Whether a text is HOST:PORT. gRPC understands much more, such as paths of sockets of this machine."""
+    host, _, port = address.rpartition(":")
+    plain = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    whole = port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) <= 65535
+    return whole and is_host(plain) and address == joined_address(plain, int(port))
+
+
 def read_file(folder: Path, *parts: str) -> bytes:
     """Return the content of a file of a party."""
     with safe_open(folder, *parts, mode="rb") as file:
@@ -257,7 +284,7 @@ def _free_ports(host: str, *ports: int) -> list[int]:
             if port == 0:
                 try:
                     sock.bind((host or "127.0.0.1", 0))
-                except OSError:  # an address that others see, such as one of a router
+                except OSError:  # of IPv6, or one that others see, such as that of a router
                     sock.bind(("", 0))
         return [port or sock.getsockname()[1] for port, sock in zip(ports, held, strict=True)]
     finally:

@@ -40,6 +40,8 @@ from weft.parties.identity import Signer, check_certificate, read_certificate
 from weft.parties.invitations import MOST_TEXT, accept_introduction, open_certificates
 from weft.parties.mailboxes import POLL_S, TICKET
 from weft.parties.polling import FAILED, PartyPoller
+from weft.parties.sealing import Opener, seal
+from weft.parties.site import joined_address
 
 if TYPE_CHECKING:
     from weft.parties.audit import AuditLog
@@ -110,6 +112,7 @@ class PartyServer:
 
     def start(self) -> int:
         """Listen, and return the port; 0 if this party polls instead. ConflictError: the port is taken."""
+        self._recall()
         if not self._site.address and self._client is not None:
             self._poller = PartyPoller(self._site.id, self._peers, self._client, self.receive, self._threads)
             self._poller.start()
@@ -121,7 +124,7 @@ class PartyServer:
             methods |= {POLL: self._polled, ANSWER: self._polled_answer}
         server = grpc.server(
             ThreadPoolExecutor(self._threads + _MOST_POLLS, "party"),
-            handlers=(_Methods(methods),),
+            handlers=(_Methods(self._site.id, methods),),
             options=[
                 *limits(self._most),
                 ("grpc.so_reuseport", 0),  # two servers with one port would share its messages
@@ -130,7 +133,7 @@ class PartyServer:
             ],
             maximum_concurrent_rpcs=8 * self._threads,
         )
-        address = f"{self._bind}:{self._site.party.party_port}"
+        address = joined_address(self._bind, self._site.party.party_port)
         try:
             self.port = server.add_secure_port(address, credentials)
         except RuntimeError:
@@ -156,6 +159,14 @@ class PartyServer:
                 self._client.mailboxes.wake()  # polls see that the server stops
             server.stop(grace_s).wait()
 
+    def _recall(self) -> None:
+        """Remember the messages that an earlier process accepted, so that none comes again."""
+        now = self._clock.wall()
+        # A message is accepted at most one window before its own time, and is too old one window after it.
+        for record in self._audit.recent(now - 2 * self._window):
+            if record.decision == "accepted" and record.message:
+                self._seen.restore(record.peer, record.message, record.sent, now)
+
     def receive(self, data: bytes, carrier: Peer, timeout_s: float = _FORWARD_S) -> bytes:
         """Return the signed answer to a packed envelope that came over a connection of `carrier`.
 
@@ -177,7 +188,7 @@ class PartyServer:
         except PartyError as error:
             self._refuse(error, carrier.id, envelope)
             raise
-        self._audit.append("accepted", peer=peer.id, path=envelope.path, message=envelope.id)
+        self._audit.append("accepted", peer=peer.id, path=envelope.path, message=envelope.id, sent=envelope.time)
         return self._handled(handler, peer, envelope)
 
     def _forwarded(
@@ -203,6 +214,7 @@ class PartyServer:
             peer=carrier.id,
             path=envelope.path,
             message=envelope.id,
+            sent=envelope.time,
             reason=f"forwarded to party {target.id}",
         )
         return client.deliver(target, data, timeout_s)
@@ -226,10 +238,11 @@ class PartyServer:
     def _handled(self, handler: Handler, peer: Peer, envelope: Envelope) -> bytes:
         me = self._site.id
         try:
-            return self._packed(envelope, "answer", handler(peer, envelope.body))
+            body = Opener(self._site.tls_key).opened(envelope) if envelope.sealed else envelope.body
+            return self._packed(peer, envelope, "answer", handler(peer, body))
         except WeftError as error:
             self._refuse(error, peer.id, envelope)
-            return self._packed(envelope, "error", report_of(error, me))
+            return self._packed(peer, envelope, "error", report_of(error, me))
         except Exception as error:  # noqa: BLE001 - a fault here must not look like silence there
             _log.exception("a message of party %s for %s failed", peer.id, envelope.path)
             fault = PartyError(
@@ -238,11 +251,13 @@ class PartyServer:
                 hint=f"The log of party {me} has the details.",
             )
             self._refuse(fault, peer.id, envelope)
-            return self._packed(envelope, "error", report_of(fault, me))
+            return self._packed(peer, envelope, "error", report_of(fault, me))
 
-    def _packed(self, asked: Envelope, outcome: Outcome, body: bytes) -> bytes:
+    def _packed(self, peer: Peer, asked: Envelope, outcome: Outcome, body: bytes) -> bytes:
         now = self._clock.wall()
         answer = Envelope(new_id(now), self._site.id, asked.sender, asked.path, now, body, asked.id, outcome)
+        if asked.sealed:
+            answer = seal(answer, peer.certificate.encode())
         return pack(sign(answer, self._signer), self._most)
 
     def _refuse(self, error: WeftError, peer: str, envelope: Envelope | None) -> None:
@@ -250,40 +265,25 @@ class PartyServer:
         self._audit.append("refused", peer=peer, path=path, message=message, reason=f"{error.code} {error.message}")
 
     def _answer(self, data: bytes, context: Any) -> bytes:
-        try:
-            remaining = context.time_remaining()
-            timeout_s = _FORWARD_S if remaining is None else min(remaining, _LONGEST_FORWARD_S)
-            return self.receive(data, self._carrier(context), timeout_s)
-        except WeftError as error:
-            failure = error
-        return _abort(context, failure, self._site.id)
+        remaining = context.time_remaining()
+        timeout_s = _FORWARD_S if remaining is None else min(remaining, _LONGEST_FORWARD_S)
+        return self.receive(data, self._carrier(context), timeout_s)
 
     def _polled(self, data: bytes, context: Any) -> bytes:
         """Answer a poll: with the next message for the party of the connection, behind its ticket, or b""."""
         assert self._client is not None
-        boxes = self._client.mailboxes
-        try:
-            carrier = self._carrier(context)
-        except WeftError as error:
-            failure = error
-        else:
-            context.add_callback(boxes.wake)
-            return boxes.take(carrier.id, POLL_S, lambda: self._server is not None and context.is_active())
-        return _abort(context, failure, self._site.id)
+        boxes, carrier = self._client.mailboxes, self._carrier(context)
+        context.add_callback(boxes.wake)
+        return boxes.take(carrier.id, POLL_S, lambda: self._server is not None and context.is_active())
 
     def _polled_answer(self, data: bytes, context: Any) -> bytes:
         """Take the answer to a message that a party has polled: its ticket, a byte for success, and the answer."""
         assert self._client is not None
         ticket, state, answer = data[:TICKET], data[TICKET : TICKET + 1], data[TICKET + 1 :]
-        try:
-            carrier = self._carrier(context)
-            refusal = error_of(answer, carrier.id) if state == FAILED else None
-            self._client.mailboxes.answer(carrier.id, ticket, answer, refusal)
-        except WeftError as error:
-            failure = error
-        else:
-            return b""
-        return _abort(context, failure, self._site.id)
+        carrier = self._carrier(context)
+        refusal = error_of(answer, carrier.id) if state == FAILED else None
+        self._client.mailboxes.answer(carrier.id, ticket, answer, refusal)
+        return b""
 
     def _introduce(self, data: bytes, context: Any) -> bytes:
         """Join the party that introduces itself by an invitation of this one."""
@@ -293,11 +293,9 @@ class PartyServer:
             peer = accept_introduction(self._site, self._peers, fingerprint, text, self._clock.wall())
         except WeftError as error:
             self._refuse(error, "", None)
-            failure = error
-        else:
-            self._audit.append("accepted", peer=peer.id, reason=f"introduced with certificate {peer.fingerprint}")
-            return b""
-        return _abort(context, failure, self._site.id)
+            raise
+        self._audit.append("accepted", peer=peer.id, reason=f"introduced with certificate {peer.fingerprint}")
+        return b""
 
     def _carrier(self, context: Any) -> Peer:
         """Return the party of a connection. PartyIdentityError: its certificate is not pinned."""
@@ -320,13 +318,32 @@ class PartyServer:
 
 
 class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """The methods of a server; others do not exist."""
+    """The methods of the server of party `me`; others do not exist. A WeftError of one is told to the caller."""
 
-    def __init__(self, methods: Mapping[str, Callable[[bytes, Any], bytes]]) -> None:
-        self._methods = {name: grpc.unary_unary_rpc_method_handler(answer) for name, answer in methods.items()}
+    def __init__(self, me: str, methods: Mapping[str, Callable[[bytes, Any], bytes]]) -> None:
+        self._me = me
+        self._methods = {name: grpc.unary_unary_rpc_method_handler(self._guarded(one)) for name, one in methods.items()}
 
     def service(self, handler_call_details: Any) -> Any:
         return self._methods.get(handler_call_details.method)
+
+    def _guarded(self, answer: Callable[[bytes, Any], bytes]) -> Callable[[bytes, Any], bytes]:
+        def guarded(data: bytes, context: Any) -> bytes:
+            failure: WeftError
+            try:
+                return answer(data, context)
+            except WeftError as error:
+                failure = error
+            except Exception:  # noqa: BLE001 - gRPC would tell it to the stranger
+                _log.exception("a message of another party failed")
+                failure = PartyError(
+                    f"party {self._me} has a fault",
+                    party=self._me,
+                    hint=f"The log of party {self._me} has the details.",
+                )
+            return _abort(context, failure, self._me)
+
+        return guarded
 
 
 class _Roots:
@@ -365,7 +382,7 @@ def _certificate_of(context: Any) -> bytes:
 
 
 def _interface(host: str) -> str:
-    return host if is_loopback(host) else "[::]"
+    return host if is_loopback(host) else "::"
 
 
 def _abort(context: Any, error: WeftError, me: str) -> NoReturn:

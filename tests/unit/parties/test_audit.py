@@ -119,6 +119,13 @@ def test_a_log_with_a_foreign_last_line_is_not_continued(log, path):
     assert verify_audit(path) == 6
 
 
+def test_a_damaged_line_among_recent_ones_is_an_error(log, path):
+    filled(log, 3)
+    path.write_bytes(path.read_bytes().replace(b'"seq":2', b'"seq":x'))
+    with pytest.raises(UnreadableError, match="is damaged"):
+        list(log.recent(0))
+
+
 def test_several_writers_make_one_chain(path):
     """The command line writes beside the server."""
     logs = [AuditLog(path, "9999", SetClock()) for _ in range(3)]
@@ -133,3 +140,16 @@ def test_several_writers_make_one_chain(path):
 def test_long_words_of_strangers_are_cut(log, path):
     log.append("refused", peer="p" * 10_000, path="/" * 10_000, message="m" * 10_000, reason="r" * 10_000)
     assert path.stat().st_size < 2000
+
+
+def test_recent_records_come_newest_first(path):
+    clock = SetClock(0.0)
+    log = AuditLog(path, "9999", clock)
+    assert list(log.recent(0)) == []
+    for second in range(1000):  # several blocks
+        clock.at = float(second)
+        log.append("accepted", message=str(second), sent=second + 0.5)
+    for since in (0, 1, 500, 998.5, 999, 1000):
+        expected = [second for second in range(999, -1, -1) if second >= since]
+        assert [(one.time, one.sent) for one in log.recent(since)] == [(at, at + 0.5) for at in expected]
+    log.close()

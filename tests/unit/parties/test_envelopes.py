@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.unit.parties.pair import NOW, RealParty, SetClock, parties
-from weft.model.errors import PartyIdentityError, PartyMessageError
+from weft.model.errors import PartyIdentityError, PartyMessageError, UnreadableError
 from weft.parties.envelopes import Envelope, SeenMessages, new_id, pack, sign, unpack, verify
+from weft.parties.sealing import Opener, seal
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def test_a_signed_message_arrives(two):
 
 @pytest.mark.parametrize("change", [
     {"id": "other"}, {"path": "/other"}, {"time": NOW + 1}, {"body": b"word"}, {"body": b""}, {"answers": "x"},
-    {"outcome": "answer"}, {"signature": b""}, {"signature": bytes(64)}, {"to": "9998"},
+    {"outcome": "answer"}, {"signature": b""}, {"signature": bytes(64)}, {"to": "9998"}, {"sealed": b"x"},
 ])  # fmt: skip
 def test_each_field_is_signed(two, change):
     guest, host = two
@@ -129,6 +130,44 @@ class TestBytes:
             unpack(pack(large), "9999", 100)
 
 
+class TestSealing:
+    @pytest.fixture
+    def sealed(self, two):
+        return seal(Envelope("a", "9999", "10000", "/echo", NOW, b"secret words"), two[1].site.certificate)
+
+    def test_only_the_receiver_reads_it(self, two, sealed):
+        guest, host = two
+        assert b"secret" not in pack(sealed)
+        assert Opener(host.site.tls_key).opened(sealed) == b"secret words"
+        with pytest.raises(PartyIdentityError, match="not encrypted for the certificate of party 10000"):
+            Opener(guest.site.tls_key).opened(sealed)
+
+    @pytest.mark.parametrize("change", [
+        {"sender": "8888"}, {"to": "8888"}, {"path": "/other"}, {"id": "b"}, {"answers": "a"}, {"body": b"x" * 30},
+        {"body": b""}, {"sealed": b"x"}, {"sealed": b"\x04" + bytes(64)},
+    ])  # fmt: skip
+    def test_it_is_bound_to_its_message(self, two, sealed, change):
+        """Else a relay could send the body in its own name, and read the answer."""
+        with pytest.raises(PartyIdentityError):
+            Opener(two[1].site.tls_key).opened(replace(sealed, **change))
+
+    def test_equal_bodies_differ(self, two, sealed):
+        again = seal(replace(sealed, sealed=b"", body=b"secret words"), two[1].site.certificate)
+        assert again.body != sealed.body
+
+    def test_the_largest_body_can_be_sealed(self, two):
+        whole = seal(Envelope("a", "9999", "10000", "/echo", NOW, bytes(100)), two[1].site.certificate)
+        assert len(unpack(pack(whole, 100), "9999", 100).body) == 116
+        more = seal(Envelope("a", "9999", "10000", "/echo", NOW, bytes(101)), two[1].site.certificate)
+        with pytest.raises(PartyMessageError):
+            pack(more, 100)
+
+    def test_plain_bodies_stay(self, two):
+        assert Opener(two[0].site.tls_key).opened(envelope(two[0])) == b"words"
+        with pytest.raises(UnreadableError):
+            Opener(two[0].site.signing_key)
+
+
 class TestSeenMessages:
     def made(self, id: str, time: float = NOW, sender: str = "1") -> Envelope:
         return Envelope(id, sender, "2", "/p", time, b"")
@@ -154,6 +193,13 @@ class TestSeenMessages:
         seen.check(self.made("b", NOW + 20), NOW + 20)
         with pytest.raises(PartyIdentityError):
             seen.check(self.made("a", NOW), NOW)
+
+    def test_what_an_earlier_process_accepted_does_not_come_again(self):
+        seen = SeenMessages()
+        seen.restore("1", "a", NOW, NOW + 10)
+        with pytest.raises(PartyIdentityError, match="came before"):
+            seen.check(self.made("a"), NOW + 10)
+        seen.check(self.made("b"), NOW + 10)
 
     @given(
         times=st.lists(st.floats(0, 20), min_size=1, max_size=40),

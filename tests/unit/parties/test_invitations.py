@@ -130,6 +130,11 @@ class TestRefusals:
         with pytest.raises(PartyIdentityError, match="name of that of another party"):
             join(guest, signed_again(forged, evil), NOW)
 
+    @pytest.mark.parametrize("address", ["unix:/run/x.sock", "dns:///host:1", "host", "host:99999"])
+    def test_an_address_that_is_none(self, guest, host, address):
+        with pytest.raises(UsageError, match="HOST:PORT"):
+            join(guest, signed_again(replace(opened(invite(host, NOW)), address=address), host), NOW)
+
     def test_a_certificate_with_more_around_it(self, guest, host):
         invitation = opened(invite(host, NOW))
         forged = replace(invitation, certificate="words\n" + invitation.certificate)

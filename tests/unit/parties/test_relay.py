@@ -135,6 +135,42 @@ class TestRelays:
         with relay.server(), host.server(), pytest.raises(PartyIdentityError, match="in the name of party 9999"):
             guest.client.call("10000", "/echo", b"x")
 
+    def test_cannot_read_what_they_forward(self, three):
+        guest, host, relay = three
+        passed = []
+
+        class Reading(PartyServer):
+            def _forwarded(self, client, envelope, data, carrier, timeout_s):
+                answer = super()._forwarded(client, envelope, data, carrier, timeout_s)
+                passed.extend([data, answer])
+                return answer
+
+        def fails(peer, body):
+            raise PartyRefusedError("secret reason")
+
+        reading = Reading(relay.site, relay.peers, {}, relay.clock, relay.audit, client=relay.client, threads=2)
+        with reading, host.server({"/echo": lambda peer, body: body, "/fails": fails}):
+            assert guest.client.call("10000", "/echo", b"secret words") == b"secret words"
+            with pytest.raises(PartyRefusedError, match="secret reason"):
+                guest.client.call("10000", "/fails", b"secret words")
+        assert len(passed) == 4
+        assert not [data for data in passed if b"secret" in data]
+
+    def test_cannot_ask_in_their_own_name(self, three):
+        guest, host, relay = three
+        noting = Noting()
+
+        class Signing(PartyServer):
+            def _forwarded(self, client, envelope, data, carrier, timeout_s):
+                own = sign(replace(envelope, sender="exchange"), relay.signer)
+                return client.deliver(self._peers.find(envelope.to), pack(own), timeout_s)
+
+        signing = Signing(relay.site, relay.peers, {}, relay.clock, relay.audit, client=relay.client, threads=2)
+        with signing, host.server({"/echo": noting}), pytest.raises(PartyError):
+            guest.client.call("10000", "/echo", b"x")
+        assert noting.called == []
+        assert "not encrypted" in host.refusals()[0]
+
     @pytest.mark.parametrize("change", [{"body": b"other"}, {"path": "/other"}, {"sender": "exchange"}])
     def test_cannot_change_a_message(self, three, change):
         guest, host, relay = three

@@ -20,7 +20,7 @@ from weft.parties.identity import (
     make_certificate,
     read_certificate,
 )
-from weft.parties.site import PartySite
+from weft.parties.site import PartySite, is_address
 
 
 @pytest.fixture
@@ -85,11 +85,60 @@ class TestFolder:
             PartySite.create(tmp_path / "p", id, clock=SetClock())
         assert not (tmp_path / "p").exists()
 
-    @pytest.mark.parametrize("wrong", [{"party_port": 65536}, {"http_port": -1}, {"cores": 0}, {"name": "a\nb"}])
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"party_port": 65536},
+            {"host": "unix:/x"},
+            {"host": "a b"},
+            {"host": "-a"},
+            {"host": "fe80::1%eth0"},
+            {"http_port": -1},
+            {"cores": 0},
+            {"name": "a\nb"},
+        ],
+    )
     def test_numbers_and_names_are_checked(self, tmp_path, wrong):
         with pytest.raises(UsageError):
             PartySite.create(tmp_path / "p", "1", clock=SetClock(), **wrong)
         assert not (tmp_path / "p").exists()
+
+
+@pytest.mark.parametrize("address", ["localhost:1", "a.b-c.example:65535", "192.0.2.1:80", "[::1]:9370", "x.:1"])
+def test_addresses(address):
+    assert is_address(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *(
+            "",
+            "a",
+            ":1",
+            "a:",
+            "a:0",
+            "a:65536",
+            "a:01",
+            "a:x",
+            "a:\u0661",
+            "::1:80",
+            "[::1]",
+            "[a]:1",
+            "a b:1",
+            "a,b:1",
+        ),
+        *("unix:/run/x.sock:1", "unix:x:1", "dns://8.8.8.8/a:1", "dns:a:1", "a/b:1", "vsock:1:1", "%2f:1"),
+        *("a\n:1", "a:1\n", "a..b:1", "-a:1"),
+    ],
+)
+def test_what_is_no_address(address):
+    assert not is_address(address)
+
+
+def test_an_address_of_ipv6_is_in_brackets(tmp_path):
+    site = PartySite.create(tmp_path / "p", "1", host="::1", clock=SetClock())
+    assert site.address == f"[::1]:{site.party.party_port}"
 
 
 class TestCertificate:

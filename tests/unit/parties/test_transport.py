@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.unit.parties.pair import Noting, RealParty, SetClock, parties
+from tests.unit.parties.pair import Noting, RealParty, SetClock, echo, parties
 from weft.model.errors import (
     CapacityError,
     ConflictError,
@@ -21,7 +21,7 @@ from weft.model.errors import (
     PartyRefusedError,
     PartyUnreachableError,
 )
-from weft.parties.audit import read_audit, verify_audit
+from weft.parties.audit import AuditLog, read_audit, verify_audit
 from weft.parties.calling import CALL, INTRODUCE, introduce
 from weft.parties.envelopes import Envelope, new_id, pack, sign, unpack
 from weft.parties.identity import TLS_NAME, URN, make_certificate
@@ -198,6 +198,19 @@ class TestErrorsOfHandlers:
         assert caught.value.party == "10000"
         assert "secret" not in str(host.refusals())
 
+    def test_faults_before_a_handler_tell_nothing_either(self, three):
+        guest, host, _ = three
+
+        class Full(AuditLog):
+            def append(self, *args, **fields):
+                raise OSError("no space left in /secret")
+
+        full = Full(host.site.audit, "10000", host.clock)
+        server = PartyServer(host.site, host.peers, {"/echo": echo}, host.clock, full, threads=2)
+        with server, pytest.raises(PartyError, match="party 10000 has a fault") as caught:
+            guest.client.call("10000", "/echo", b"")
+        assert "secret" not in str(caught.value)
+
     def test_an_answer_that_is_too_large_is_an_error(self, three):
         guest, host, _ = three
         large = host.server({"/large": lambda peer, body: bytes(1001)}, most_bytes=1000)
@@ -305,6 +318,21 @@ class TestKnownParties:
         guest, data = three[0], packed(three[0])
         assert unpack(as_party(host, guest, data), "10000").body == b"9999:words"
         assert "came before" in self.refused(host, guest, data)
+
+    @pytest.mark.parametrize("ahead", [-290.0, 0.0, 290.0])
+    @pytest.mark.parametrize("later", [0.0, 5.0, 300.0, 500.0])
+    def test_not_twice_over_a_restart(self, three, clock, ahead, later):
+        """Whatever the clock of the sender says."""
+        guest, host, _ = three
+        clock.at += ahead
+        data = packed(guest)
+        clock.at -= ahead
+        with host.server():
+            as_party(host, guest, data)
+        clock.at += later
+        with host.server():
+            reason = self.refused(host, guest, data)
+        assert ("came before" if ahead - 300 <= later <= 300 + ahead else "clock") in reason
 
     def test_not_too_late(self, three, host, clock):
         data = packed(three[0])

@@ -27,14 +27,18 @@ SCALE: Final = 40
 """The binary digits behind the point of encrypted real numbers."""
 PLAIN_SCALE: Final = 24
 """The same of plain factors."""
-FACTOR_BITS: Final = 18
+FACTOR_BITS: Final = 16
 """The binary digits of the factors of a product with a matrix."""
 _DOT_SCALE: Final = 60
 _VALUE_BITS: Final = 64
 _HIDING_BITS: Final = 80
-_WINDOW: Final = 8
-_SECURITY: Final = 128
+_WINDOW: Final = 10
+_EXPONENT_BITS: Final = 256
+"""The bits of random exponents. Short ones are as good as long ones if discrete logarithms with short exponents are
+hard (Koshiba and Kurosawa 2004); the best known ways to find one of 256 bits take 2^128 steps.
+"""
 _MOST_BITS: Final = 8192
+_MASK: Final = (1 << _WINDOW) - 1
 
 
 class PaillierKey:
@@ -50,7 +54,7 @@ class PaillierKey:
         """The powers `h^(n * d * 2^(window * i))` modulo n^2 for each digit d: an encryption multiplies one of each."""
         rows = []
         base = gmpy2.powmod(self.h, self.n, self.n2)
-        for _ in range(self._digits):
+        for _ in range(-(-_EXPONENT_BITS // _WINDOW)):
             row = [mpz(1)]
             for _ in range((1 << _WINDOW) - 1):
                 row.append(row[-1] * base % self.n2)
@@ -58,20 +62,15 @@ class PaillierKey:
             base = row[-1] * base % self.n2
         return rows
 
-    @property
-    def _digits(self) -> int:
-        """The digits of an exponent. Short ones are as good as long ones if discrete logarithms with short exponents
-        are hard (Koshiba and Kurosawa 2004); a quarter of the modulus is four times what is needed against known ways.
-        """
-        bits = max(2 * _SECURITY, self.n.bit_length() // 4)
-        return int(-(-bits // _WINDOW))
-
     def noise(self) -> mpz:
         """Return a random n-th residue: an encryption of zero."""
+        exponent, n2 = secrets.randbits(_EXPONENT_BITS), self.n2
         found = mpz(1)
-        for row, digit in zip(self._table, secrets.token_bytes(self._digits), strict=True):
+        for row in self._table:
+            digit = exponent & _MASK
+            exponent >>= _WINDOW
             if digit:
-                found = found * row[digit] % self.n2
+                found = found * row[digit] % n2
         return found
 
     def raw(self, value: int, *, noise: bool = True) -> Any:
@@ -193,15 +192,16 @@ class PaillierArray:
     def dot(self, matrix: Array) -> Self:
         """See `Encrypted.dot`. A real factor has `FACTOR_BITS` bits, counted from the largest one of its column."""
         array, n2 = np.asarray(matrix), self.key.n2
+        product = _product(self.cells, n2)
         if array.dtype.kind in "iu":
-            cells = [_multi_power(self.cells, array[:, at].tolist(), n2) for at in range(array.shape[1])]
+            cells = [_multi_power(self.cells, array[:, at].tolist(), n2, product) for at in range(array.shape[1])]
             return self._with(cells, (len(cells),))
         cells = []
         for column in array.T:
             most = float(np.abs(column).max(initial=0.0))
             bits = FACTOR_BITS - (math.frexp(most)[1] if most and math.isfinite(most) else FACTOR_BITS)
             bits = min(max(bits, 0), _DOT_SCALE)
-            cell = _multi_power(self.cells, _fixed(column, bits), n2)
+            cell = _multi_power(self.cells, _fixed(column, bits), n2, product)
             cells.append(gmpy2.powmod(cell, 1 << (_DOT_SCALE - bits), n2))
         return self._with(cells, (len(cells),), self.scale + _DOT_SCALE)
 
@@ -299,26 +299,20 @@ def _product(cells: Sequence[mpz], modulus: mpz) -> mpz:
     return found
 
 
-def _multi_power(bases: Sequence[mpz], exponents: Sequence[int], modulus: mpz) -> mpz:
-    """Return the product of all powers: by digits, with one bucket for each value of a digit (Pippenger 1976)."""
-    pairs = list(zip(bases, exponents, strict=True))
-    above = _bucket_power([(base, power) for base, power in pairs if power > 0], modulus)
-    below = _bucket_power([(base, -power) for base, power in pairs if power < 0], modulus)
-    return above * gmpy2.invert(below, modulus) % modulus
+def _multi_power(bases: Sequence[mpz], exponents: Sequence[int], modulus: mpz, product: mpz) -> mpz:
+    """Return the product of all powers: by digits, with one bucket for each value of a digit (Pippenger 1976).
 
-
-def _bucket_power(pairs: Sequence[tuple[mpz, int]], modulus: mpz) -> mpz:
-    if not pairs:
-        return mpz(1)
-    powers = [power for _, power in pairs]
-    width = max(1, min(12, len(pairs).bit_length() - 3))
-    top, mask = max(powers).bit_length(), (1 << width) - 1
-    found = mpz(1)
-    for shift in range((top - 1) // width * width, -1, -width):
+    `product` is that of all bases. Exponents are made non-negative by a summand, whose power of it is divided out.
+    """
+    least = min(exponents, default=0)
+    powers = [one - least for one in exponents] if least < 0 else exponents
+    width = max(1, min(12, len(bases).bit_length() - 4))
+    top, mask, found = max(powers, default=0).bit_length(), (1 << width) - 1, mpz(1)
+    for shift in range((top - 1) // width * width, -1, -width) if top else ():
         if found != 1:
             found = gmpy2.powmod(found, 1 << width, modulus)
         buckets: dict[int, mpz] = {}
-        for (base, _), power in zip(pairs, powers, strict=True):
+        for base, power in zip(bases, powers, strict=True):
             digit = (power >> shift) & mask
             if digit:
                 known = buckets.get(digit)
@@ -329,7 +323,7 @@ def _bucket_power(pairs: Sequence[tuple[mpz, int]], modulus: mpz) -> mpz:
                 running = running * buckets[digit] % modulus
             total = total * running % modulus
         found = found * total % modulus
-    return found
+    return found * _power(product, least, modulus) % modulus if least < 0 else found
 
 
 def _grid(array: PaillierArray, shape: tuple[int, ...]) -> list[mpz]:
