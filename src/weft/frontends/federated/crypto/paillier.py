@@ -306,8 +306,9 @@ def _multi_power(bases: Sequence[mpz], exponents: Sequence[int], modulus: mpz, p
     """
     least = min(exponents, default=0)
     powers = [one - least for one in exponents] if least < 0 else exponents
-    width = max(1, min(12, len(bases).bit_length() - 4))
-    top, mask, found = max(powers, default=0).bit_length(), (1 << width) - 1, mpz(1)
+    top = max(powers, default=0).bit_length()
+    width = min(range(1, 13), key=lambda one: -(-top // one) * (len(bases) + (2 << one)))
+    mask, found = (1 << width) - 1, mpz(1)
     for shift in range((top - 1) // width * width, -1, -width) if top else ():
         if found != 1:
             found = gmpy2.powmod(found, 1 << width, modulus)
