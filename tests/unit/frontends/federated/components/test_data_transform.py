@@ -1,0 +1,91 @@
+import numpy as np
+import pytest
+
+from tests.unit.frontends.federated.components.parts_of import GUEST
+from weft.frontends.federated.components.frame import PartyFrame
+from weft.model.errors import UsageError
+from weft.testing.parts import PartInputs, run_parts
+
+LABELLED = {"with_label": True, "label_name": "y"}
+
+
+def raw(**columns):
+    count = len(next(iter(columns.values())))
+    ids = np.array([str(at) for at in range(count)], dtype=object)
+    return PartyFrame(ids, {name: np.array(values, dtype=object) for name, values in columns.items()})
+
+
+def transform(frame, model=None, **parameters):
+    models = {"model": {"t": model}} if model is not None else {}
+    ran = run_parts("DataTransform", {GUEST: PartInputs(parameters, {"data": [frame]}, models)})
+    return ran.outputs[GUEST].data[0], ran.outputs[GUEST].model
+
+
+def test_text_becomes_numbers_and_a_label():
+    frame, _ = transform(raw(y=["1", "0"], a=["1.5", "-2e3"]), **LABELLED, label_type="int")
+    assert frame.label == "y"
+    assert frame.y.tolist() == [1, 0]
+    assert frame.y.dtype.kind == "i"
+    assert frame.features == ("a",)
+    assert frame.columns["a"].tolist() == [1.5, -2000.0]
+
+
+def test_rows_without_a_label_are_features_alone():
+    frame, _ = transform(raw(a=["1"], b=["2"]))
+    assert frame.label == ""
+    assert frame.features == ("a", "b")
+
+
+@pytest.mark.parametrize(("method", "value"), [("min", 1.0), ("max", 5.0), ("mean", 3.0), ("designated", 9.0)])
+def test_missing_values_are_filled(method, value):
+    frame, model = transform(
+        raw(a=["1", "", "5", "NA"]), missing_fill=True, missing_fill_method=method, default_value=9
+    )
+    assert frame.columns["a"].tolist() == [1.0, value, 5.0, value]
+    again, _ = transform(raw(a=["", "100"]), model)
+    assert again.columns["a"].tolist() == [value, 100.0]
+
+
+def test_missing_values_stay_missing_if_nobody_fills_them():
+    frame, _ = transform(raw(a=["1", "nan", "-999"]), missing_impute=["-999"])
+    assert np.isnan(frame.columns["a"]).tolist() == [False, True, True]
+
+
+def test_outliers_are_replaced():
+    frame, _ = transform(
+        raw(a=["1", "-9999", "3"]), outlier_replace=True, outlier_impute=["-9999"], outlier_replace_method="max"
+    )
+    assert frame.columns["a"].tolist() == [1.0, 3.0, 3.0]
+
+
+def test_sparse_rows_and_tags():
+    frame, _ = transform(raw(value=["1 0:0.5 2:3", "0 1:1"]), input_format="sparse", delimitor=" ", **LABELLED)
+    assert frame.y.tolist() == [1, 0]
+    assert frame.matrix().tolist() == [[0.5, 0.0, 3.0], [0.0, 1.0, 0.0]]
+    frame, _ = transform(raw(value=["b a", "c"]), input_format="tag", delimitor=" ")
+    assert frame.features == ("a", "b", "c")
+    assert frame.matrix().tolist() == [[1, 1, 0], [0, 0, 1]]
+    frame, _ = transform(raw(value=["a:2 b:3"]), input_format="tag", delimitor=" ", tag_with_value=True)
+    assert frame.matrix().tolist() == [[2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("columns", "parameters", "message"),
+    [
+        ({"a": ["1", "x"]}, {}, r"'x' in row 2 of column 'a' at guest 1"),
+        ({"a": ["1"]}, LABELLED, "no label 'y'"),
+        ({"y": ["x"], "a": ["1"]}, LABELLED, "label at guest 1 is no number"),
+        ({"a": ["1"]}, {"input_format": "poem"}, "input_format"),
+        ({"a": ["1"]}, {"missing_fill": True, "missing_fill_method": "guess"}, "missing_fill_method"),
+        ({"value": ["1 x"]}, {"input_format": "sparse", "delimitor": " "}, "no index:value"),
+    ],
+)
+def test_mistakes_name_their_place(columns, parameters, message):
+    with pytest.raises(UsageError, match=message):
+        transform(raw(**columns), **parameters)
+
+
+def test_a_prediction_needs_the_columns_of_the_fit():
+    _, model = transform(raw(a=["1"], b=["2"]))
+    with pytest.raises(UsageError, match="no column 'b'"):
+        transform(raw(a=["1"]), model)

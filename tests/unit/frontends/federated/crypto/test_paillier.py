@@ -1,0 +1,137 @@
+import numpy as np
+import pytest
+
+from weft.frontends.federated.components.wire import decode, encode, integers
+from weft.frontends.federated.crypto.keys import cipher_of, make_keys, read_key
+from weft.frontends.federated.crypto.paillier import generate
+from weft.model.errors import PartyMessageError, UsageError
+
+BITS = 512
+KEYS = generate(BITS)
+KEY = KEYS.public
+RNG = np.random.default_rng(7)
+
+
+def shown(values):
+    return KEYS.decrypt(values)
+
+
+def test_numbers_come_back_as_they_were():
+    values = np.array([0.0, 1.5, -2.25, 1e-9, -1e9, 3.0])
+    assert np.allclose(shown(KEY.encrypt(values)), values, rtol=0, atol=1e-11)
+    table = RNG.normal(size=(4, 3))
+    assert np.allclose(shown(KEY.encrypt(table)), table, atol=1e-11)
+
+
+def test_integers_of_any_size_are_exact():
+    values = [0, 1, -1, 2**150, -(2**150), 12345678901234567890]
+    assert KEYS.decrypt_integers(KEY.encrypt(np.array(values, dtype=object))) == values
+
+
+def test_sums_and_products_are_those_of_the_numbers():
+    x, y = RNG.normal(size=20), RNG.normal(size=20)
+    a, b = KEY.encrypt(x), KEY.encrypt(y)
+    assert np.allclose(shown(a + b), x + y)
+    assert np.allclose(shown(a - b), x - y)
+    assert np.allclose(shown(a + y), x + y)
+    assert np.allclose(shown(a - y), x - y)
+    assert np.allclose(shown(a + 2.5), x + 2.5)
+    assert np.allclose(shown(a * y), x * y, atol=1e-6)
+    assert np.allclose(shown(a * -3), x * -3)
+    assert np.allclose(shown(a * y + b), x * y + y, atol=1e-6)
+    assert np.allclose(shown(a.sum()), [x.sum()])
+    assert np.allclose(shown(a.masked()), x)
+
+
+def test_columns_are_multiplied_and_groups_are_summed():
+    x, matrix = RNG.normal(size=50), RNG.normal(size=(50, 4)) * [1e-3, 1.0, 100.0, 0.0]
+    a = KEY.encrypt(x)
+    found = shown(a.dot(matrix))
+    assert np.allclose(found, matrix.T @ x, rtol=1e-3, atol=1e-5)
+    whole = RNG.integers(-9, 9, size=(50, 2))
+    assert np.allclose(shown(a.dot(whole)), whole.T @ x)
+    groups = RNG.integers(0, 6, size=50)
+    assert np.allclose(shown(a.group_sums(groups, 7)), [x[groups == at].sum() for at in range(7)])
+    table = RNG.normal(size=(10, 2))
+    sums = KEY.encrypt(table).group_sums(np.arange(10) % 3, 3)
+    assert np.allclose(shown(sums), [table[at::3].sum(axis=0) for at in range(3)])
+    assert np.allclose(shown(KEY.encrypt(table).sum(axis=0)), table.sum(axis=0))
+
+
+def test_rows_are_taken():
+    x = RNG.normal(size=6)
+    a = KEY.encrypt(x)
+    assert np.allclose(shown(a[np.array([4, 1])]), x[[4, 1]])
+    assert np.allclose(shown(a[x > 0]), x[x > 0])
+    assert np.allclose(shown(a[2:4]), x[2:4])
+
+
+def test_equal_numbers_have_different_ciphertexts():
+    cells = KEY.encrypt(np.zeros(50)).cells
+    assert len(set(map(int, cells))) == 50
+    again = KEY.encrypt(np.zeros(1))
+    assert again.masked().cells != again.cells
+
+
+def test_who_decrypts_blinded_numbers_sees_others():
+    x = RNG.normal(size=8)
+    blinded, undo = KEY.encrypt(x).blinded()
+    seen = KEYS.decrypt_integers(blinded)
+    assert min(abs(one) for one in seen) > 2**100
+    assert np.allclose(undo(seen), x)
+
+
+def test_a_number_that_does_not_fit_is_refused():
+    with pytest.raises(UsageError, match="too large"):
+        KEY.encrypt(np.array([2**BITS], dtype=object))
+    with pytest.raises(UsageError, match="not finite"):
+        KEY.encrypt(np.array([np.nan]))
+    most = KEY.encrypt(np.array([int(KEY.most) - 1], dtype=object))
+    with pytest.raises(UsageError, match="overflowed"):
+        KEYS.decrypt_integers(most + most)
+
+
+def test_keys_and_arrays_travel():
+    key = read_key(decode(encode(KEY.to_wire())))
+    array = key.encrypted(decode(encode(KEY.encrypt(np.array([[1.5, -2.0]])).to_wire())))
+    assert np.allclose(shown(array), [[1.5, -2.0]])
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        None,
+        [],
+        {},
+        {"shape": [1], "scale": 0, "cells": [1]},
+        {"shape": [2], "scale": 0, "cells": integers([1])},
+        {"shape": [1], "scale": -1, "cells": integers([1])},
+        {"shape": [1, 1, 1], "scale": 0, "cells": integers([1])},
+        {"shape": [1], "scale": 0, "cells": integers([0])},
+        {"shape": [1], "scale": 0, "cells": integers([int(KEY.n2)])},
+        {"shape": [-1], "scale": 0, "cells": integers([1])},
+    ],
+)
+def test_arrays_of_others_that_are_none_are_refused(wire):
+    with pytest.raises(PartyMessageError):
+        KEY.encrypted(decode(encode(wire)))
+
+
+@pytest.mark.parametrize(
+    "wire", [None, 5, {}, {"method": "plain"}, {"method": "paillier", "n": 8, "h": 3}, {"method": "paillier", "n": "9"}]
+)
+def test_keys_of_others_that_are_none_are_refused(wire):
+    with pytest.raises(PartyMessageError):
+        read_key(wire)
+
+
+def test_the_method_of_a_file_is_never_weaker_than_allowed():
+    assert cipher_of({}) == ("paillier", 2048, [])
+    method, bits, notes = cipher_of({"encrypt_param": {"method": "iterativeAffine", "key_length": 1024}})
+    assert (method, bits) == ("paillier", 2048)
+    assert len(notes) == 2
+    assert cipher_of({"encrypt_param": {"key_length": 3072}})[1] == 3072
+    with pytest.raises(UsageError, match="encrypt_param"):
+        cipher_of({"encrypt_param": {"method": "rot13"}})
+    with pytest.raises(UsageError):
+        make_keys("rot13", 2048)
