@@ -279,7 +279,7 @@ def _fixed(array: Array, scale: int) -> list[int]:
     if not large.any():
         found: list[int] = np.rint(values * 2.0**scale).astype(np.int64).tolist()
         return found
-    return [round(one * (1 << 20)) << (scale - 20) for one in values.tolist()]
+    return [round(math.ldexp(one, scale)) for one in values.tolist()]
 
 
 def _scaled(value: int, scale: int) -> Any:
