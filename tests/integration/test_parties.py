@@ -1,0 +1,244 @@
+"""Servers of parties as processes, with jobs submitted, stopped, run again and interrupted."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import weft
+from tests.integration.places import until
+from weft.parties.client import SiteClient
+from weft.parties.invitations import invite, join
+from weft.parties.site import PartySite
+
+SOURCE = Path(weft.__file__).parents[1]
+ENDED = {"success", "failed", "canceled", "timeout"}
+TOY = {"components": {"secure_add_0": {"module": "SecureAddExample"}}}
+
+
+def conf(*, host="2", **parameters):
+    return {
+        "dsl_version": 2,
+        "initiator": {"role": "guest", "party_id": 1},
+        "role": {"guest": [1], "host": [host]},
+        "job_parameters": {"common": parameters},
+        "component_parameters": {"common": {"secure_add_0": {"data_num": 100, "partition": 1}}},
+    }
+
+
+class Served:
+    """A party and its server."""
+
+    def __init__(self, folder, id):
+        self.site = PartySite.create(folder / id, id, name=id)
+        self.client = SiteClient.of(self.site)
+        self.process = None
+
+    def start(self):
+        with (self.site.folder / "server.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "weft", "party", "start", "--folder", str(self.site.folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=os.environ | {"PYTHONPATH": str(SOURCE)},
+            )
+        until(self.answers, "the server")
+
+    def answers(self):
+        assert self.process.poll() is None, (self.site.folder / "server.log").read_text()
+        try:
+            self.client.post("version/get", {"module": "FATE"})
+        except weft.PartyUnreachableError:
+            return False
+        return True
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def end(self):
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            assert self.process.wait(timeout=60) == 0
+
+    def submit(self, dsl=TOY, wishes=None):
+        body = {"job_dsl": dsl, "job_runtime_conf": wishes or conf()}
+        return self.client.post("job/submit", body)["job_id"]
+
+    def show(self, job):
+        return self.client.post("weft/job", {"job_id": job})
+
+    def ended(self, job):
+        return until(lambda: (shown := self.show(job))["status"] in ENDED and shown, f"the end of {job}")
+
+    def processes(self):
+        """Return the processes of parts of this party that live."""
+        found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+        mine = str(self.site.folder)
+        return [line for line in found.splitlines() if "components.process" in line and mine in line]
+
+
+@pytest.fixture
+def parties(tmp_path):
+    found = {id: Served(tmp_path, id) for id in ("1", "2")}
+    now = time.time()
+    for one in found.values():
+        for other in found.values():
+            if one is not other:
+                join(other.site, invite(one.site, now), now)
+    yield found
+    for one in found.values():
+        one.end()
+
+
+def test_two_parties_add_shares_and_agree_on_the_result(parties):
+    guest, host = parties["1"], parties["2"]
+    guest.start()
+    host.start()
+    job = guest.submit()
+    shown = guest.ended(job)
+    assert shown["status"] == "success"
+    assert shown["metrics"] == {"secure_add_0 sum": 200.0}
+    theirs = host.ended(job)
+    assert theirs["status"] == "success"
+    assert theirs["components"][0]["parts"]["host 2"] == "success"
+    rows = guest.client.post("job/query", {"job_id": job})
+    rows = rows["jobs"] if isinstance(rows, dict) else rows
+    assert rows[0]["f_status"] == "success"
+    assert rows[0]["f_progress"] == 100
+    assert guest.processes() == host.processes() == []
+
+
+def test_a_job_waits_for_a_party_that_does_not_run_yet(parties):
+    guest, host = parties["1"], parties["2"]
+    guest.start()
+    job = guest.submit()
+    until(lambda: "party 2 does not answer" in guest.show(job)["reason"], "the reason")
+    host.start()
+    assert guest.ended(job)["status"] == "success"
+
+
+def test_a_killed_server_goes_on_with_its_jobs(parties):
+    guest, host = parties["1"], parties["2"]
+    guest.start()
+    job = guest.submit()
+    guest.kill()
+    host.start()
+    guest.start()
+    assert guest.ended(job)["status"] == "success"
+
+
+def test_a_job_is_stopped_by_either_party(parties):
+    guest, host = parties["1"], parties["2"]
+    guest.start()
+    job = guest.submit()
+    guest.client.post("job/stop", {"job_id": job})
+    assert guest.ended(job)["status"] == "canceled"
+    host.start()
+    until(lambda: host.client.post("weft/jobs", {}), "the job at the host")
+    assert host.ended(job)["status"] == "canceled"
+    other = guest.submit()
+    until(lambda: [one for one in host.client.post("weft/jobs", {}) if one["job"] == other], "the job at the host")
+    host.client.post("job/stop", {"job_id": other})
+    assert guest.ended(other)["status"] in ("canceled", "success")
+
+
+def test_the_first_failure_is_told_at_every_party_and_a_rerun_begins_again(parties):
+    guest, host = parties["1"], parties["2"]
+    guest.start()
+    host.start()
+    wishes = conf()
+    wishes["component_parameters"]["role"] = {"host": {"0": {"secure_add_0": {"data_num": 0}}}}
+    job = guest.submit(wishes=wishes)
+    shown = guest.ended(job)
+    assert shown["status"] == "failed"
+    assert "party 2: secure_add_0: data_num is 0" in shown["reason"]
+    assert "data_num is 0" in host.ended(job)["reason"]
+    guest.client.post("job/rerun", {"job_id": job})
+    until(lambda: guest.show(job)["status"] not in ENDED, "the second epoch")
+    assert guest.ended(job)["status"] == "failed"
+    assert guest.processes() == host.processes() == []
+
+
+def test_what_cannot_run_is_refused_with_its_party_and_its_cause(parties):
+    guest, host = parties["1"], parties["2"]
+    guest.start()
+    host.start()
+    reader = {"components": {"reader_0": {"module": "Reader", "output": {"data": ["data"]}}}}
+    wishes = conf()
+    table = {"table": {"name": "none", "namespace": "n"}}
+    wishes["component_parameters"] = {"common": {"reader_0": table}}
+    reason = guest.ended(guest.submit(reader, wishes))["reason"]
+    assert "guest 1 refused" in reason or "host 2 refused" in reason
+    assert "n/none" in reason
+    many = guest.ended(guest.submit(wishes=conf(task_cores=1000)))
+    assert many["status"] == "failed"
+    assert "needs 1000 cores" in many["reason"]
+    with pytest.raises(weft.PartyError, match="components"):
+        guest.submit({})
+    with pytest.raises(weft.PartyError, match="initiator"):
+        host.submit()
+
+
+def test_a_partner_approves_a_job_first_if_its_policy_says_so(parties):
+    guest, host = parties["1"], parties["2"]
+    (host.site.folder / "policy.json").write_text(json.dumps({"approval": "always"}))
+    guest.start()
+    host.start()
+    job = guest.submit()
+    until(lambda: "host 2: waits for approval" in guest.show(job)["reason"], "the question")
+    assert "weft party approve" in host.show(job)["reason"]
+    host.client.post("weft/approve", {"job_id": job})
+    assert guest.ended(job)["status"] == "success"
+    other = guest.submit()
+    until(lambda: "host 2: waits for approval" in guest.show(other)["reason"], "the question")
+    host.client.post("weft/approve", {"job_id": other, "decline": "not on Fridays"})
+    shown = guest.ended(other)
+    assert shown["status"] == "failed"
+    assert "not on Fridays" in shown["reason"]
+
+
+def test_a_party_that_is_not_known_is_named(parties):
+    guest = parties["1"]
+    guest.start()
+    shown = guest.ended(guest.submit(wishes=conf(host="77")))
+    assert shown["status"] == "failed"
+    assert "party 77 is not known" in shown["reason"]
+
+
+def test_a_server_ends_in_order_and_runs_once(parties):
+    guest = parties["1"]
+    guest.start()
+    twice = subprocess.run(
+        [sys.executable, "-m", "weft", "party", "start", "--folder", str(guest.site.folder)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(SOURCE)},
+        timeout=60,
+        check=False,
+    )
+    assert twice.returncode == 7
+    assert "Traceback" not in twice.stderr
+    guest.process.send_signal(signal.SIGINT)
+    assert guest.process.wait(timeout=60) == 0
+
+
+@pytest.mark.slow
+def test_the_demonstration_with_shares_runs_in_a_folder_of_its_own(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "weft", "party", "demo", "--toy", "--json"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(SOURCE), "TMPDIR": str(tmp_path)},
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["status"] == "success"
+    assert [one.name for one in tmp_path.iterdir() if one.name != f"weft-{os.getuid()}"] == []
