@@ -301,6 +301,26 @@ class FakeModels:
         return [one for one in self.named.values() if version in one.versions]
 
 
+class FakePeople:
+    """What people ask, answered from the fake jobs."""
+
+    def __init__(self, jobs: FakeJobs) -> None:
+        self.jobs = jobs
+
+    def overview(self, limit: int = 0) -> Sequence[Mapping[str, Any]]:
+        return [{"job": row.job_id, "status": row.status} for row in self.jobs.query(JobFilter(limit=limit))]
+
+    def show(self, id: str) -> Mapping[str, Any]:
+        return {"job": id, "status": self.jobs.row(id).status}
+
+    def logs(self, job_id: str, component: str, role: str) -> Sequence[tuple[str, str]]:
+        self.jobs.row(job_id)
+        return [(f"{component} of {role or 'guest'}", "a line\n")]
+
+    def approve(self, id: str, declined: str) -> None:
+        self.jobs.row(id)
+
+
 def party_ports(folder: Path, *, status: str = "success", **options: Any) -> PartyPorts:
     """Return the ports of a party whose files lie in `folder`; `options` are those of its tables."""
     scratch = folder / "scratch"
@@ -311,6 +331,7 @@ def party_ports(folder: Path, *, status: str = "success", **options: Any) -> Par
         jobs=jobs,
         tracking=FakeTracking(jobs),
         models=FakeModels(jobs),
+        people=FakePeople(jobs),
         tables=PartyTables.open(folder / "site", clock=FixedClock(), **options),
         scratch=scratch,
         modules=("HeteroLR", "Intersection", "Reader"),

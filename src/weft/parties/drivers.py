@@ -40,7 +40,7 @@ class DriverCalls(NamedTuple):
     finish: Callable[[str, str, str], None]
 
 
-class JobPlan(NamedTuple):
+class DriverPlan(NamedTuple):
     """What of a job runs in its present epoch: statuses of components that do not run again, and trigger rules."""
 
     job: FederatedJob
@@ -53,7 +53,7 @@ class JobPlan(NamedTuple):
 class JobDriver:
     """Runs the components of one job in the order of its graph."""
 
-    def __init__(self, id: str, plan: JobPlan, session: Session, calls: DriverCalls) -> None:
+    def __init__(self, id: str, plan: DriverPlan, session: Session, calls: DriverCalls) -> None:
         self.id, self._plan, self._calls = id, plan, calls
         self._session = session
         self._ends: dict[str, ComponentEnd] = {}

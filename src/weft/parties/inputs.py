@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _MODEL: Final = "model.json"
 
 
-class PartInputs:
+class InputFinder:
     """Finds the inputs of parts of this party. `me` is its id."""
 
     def __init__(self, me: str, folders: PartFolders, tables: PartyTables) -> None:

@@ -1,4 +1,4 @@
-"""The machines of the desk: a coordination or a part with its documents, and what follows from each effect."""
+"""The machines of the loop: a coordination or a part with its documents, and what follows from each effect."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import msgspec
 from weft.frontends.federated.coordination.coordinator import (
     ComponentEnded,
     Coordination,
+    CoordinationTick,
+    CoordinationWake,
     JobEnded,
     JobReady,
     JobSettled,
     ReportReceived,
     SendWish,
-    WakeAt,
     coordinate,
 )
-from weft.frontends.federated.coordination.coordinator import Tick as CoordinationTick
 from weft.frontends.federated.coordination.participant import (
     AskApproval,
     GoProcess,
@@ -35,8 +35,8 @@ from weft.frontends.federated.coordination.participant import (
     participate,
 )
 from weft.frontends.federated.coordination.records import write_document
-from weft.parties.desk import Step, Subject
 from weft.parties.ledger import REPORT, WISH, DocumentEntry, LedgerWrite
+from weft.parties.loop import LoopStep, Subject
 from weft.parties.outbox import Letter
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ _encode = msgspec.json.Encoder().encode
 class MachineCalls(NamedTuple):
     """What machines ask of their server.
 
-    `post` and `post_at` reach the desk, `send` the outbox. The others are the effects of coordination and of parts.
+    `post` and `post_at` reach the loop, `send` the outbox. The others are the effects of coordination and of parts.
     """
 
     me: str
@@ -74,8 +74,8 @@ class CoordinationMachine:
     def __init__(self, state: Coordination, calls: MachineCalls) -> None:
         self.state, self._calls = state, calls
 
-    def step(self, event: Any, now: float) -> Step | None:
-        """See `Machine.step`."""
+    def step(self, event: Any, now: float) -> LoopStep | None:
+        """See `SteppedMachine.step`."""
         state, effects = coordinate(self.state, event, now)
         changed = state != self.state
         self.state = state
@@ -92,7 +92,7 @@ class CoordinationMachine:
                 started, ended = state.started, None
                 ledger.set_job(state.job, status=state.status, started=started, ended=ended or _ended(state, now))
 
-        return Step(_encode(state).decode(), not state.settled, write, lambda: self._after(state, effects))
+        return LoopStep(_encode(state).decode(), not state.settled, write, lambda: self._after(state, effects))
 
     def _after(self, state: Coordination, effects: list[Any]) -> None:
         calls, subject = self._calls, Subject(state.job)
@@ -105,7 +105,7 @@ class CoordinationMachine:
                     else:
                         body = write_document(wish)
                         calls.send(part.id, Letter(state.job, part, WISH, wish.version, body))
-                case WakeAt(at):
+                case CoordinationWake(at):
                     calls.post_at(at, subject, CoordinationTick())
                 case JobReady():
                     calls.ready(state.job)
@@ -123,8 +123,8 @@ class PartMachine:
     def __init__(self, state: Participation, calls: MachineCalls) -> None:
         self.state, self._calls = state, calls
 
-    def step(self, event: Any, now: float) -> Step | None:
-        """See `Machine.step`."""
+    def step(self, event: Any, now: float) -> LoopStep | None:
+        """See `SteppedMachine.step`."""
         state, effects = participate(self.state, event, now)
         changed = state != self.state
         self.state = state
@@ -138,7 +138,7 @@ class PartMachine:
             if remote and state.wish is not None:
                 ledger.set_job(state.job, status=state.wish.job_status, **_times(state, now))
 
-        return Step(_encode(state).decode(), not state.over, write, lambda: self._after(state, effects))
+        return LoopStep(_encode(state).decode(), not state.over, write, lambda: self._after(state, effects))
 
     def _after(self, state: Participation, effects: list[Any]) -> None:
         calls, subject = self._calls, Subject(state.job, state.part)

@@ -1,4 +1,4 @@
-"""The work of a party: its desk with all jobs, the documents that come and go, and what follows from them."""
+"""The work of a party: its loop with all jobs, the documents that come and go, and what follows from them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.frontends.federated.coordination.coordinator import (
     Begin,
     ComponentEnded,
     Coordination,
-    Finish,
+    FinishJob,
     Halt,
     JobEnded,
     Reachable,
@@ -60,10 +60,10 @@ from weft.model.errors import (
     PartyRefusedError,
 )
 from weft.parties.cores import PartyCoreLeases
-from weft.parties.desk import Desk, Subject
-from weft.parties.drivers import SUCCESS, ComponentEnd, DriverCalls, JobDriver, JobPlan
-from weft.parties.inputs import PartInputs, plan_of, task_of
+from weft.parties.drivers import SUCCESS, ComponentEnd, DriverCalls, DriverPlan, JobDriver
+from weft.parties.inputs import InputFinder, plan_of, task_of
 from weft.parties.ledger import REPORT, WISH, JobEntry, PartyLedger
+from weft.parties.loop import PartyLoop, Subject
 from weft.parties.machines import CoordinationMachine, MachineCalls, PartMachine
 from weft.parties.outbox import Letter, Outbox, OutboxEvents
 from weft.parties.parts import PartEnd, PartEvents, PartRunner
@@ -124,8 +124,8 @@ class PartyWork:
         self._around, self._me = around, around.me
         self.ledger, self.clock = around.ledger, around.clock
         self.cores = PartyCoreLeases(around.cores)
-        self._inputs = PartInputs(around.me, around.folders, around.tables)
-        self.desk = Desk(around.ledger, around.clock, lambda subject, error: around.failed(str(subject), error))
+        self._inputs = InputFinder(around.me, around.folders, around.tables)
+        self.loop = PartyLoop(around.ledger, around.clock, lambda subject, error: around.failed(str(subject), error))
         self.hub = ValueHub(around.me, around.call, self._value_refused)
         self._runner = PartRunner(
             around.session,
@@ -137,8 +137,8 @@ class PartyWork:
         self.outbox = Outbox(OutboxEvents(self._send, self._answered, self._refused, self._reachable))
         self._calls = MachineCalls(
             me=around.me,
-            post=self.desk.post,
-            post_at=self.desk.post_at,
+            post=self.loop.post,
+            post_at=self.loop.post_at,
             send=self.outbox.put,
             ready=self._ready,
             component_ended=self._component_ended,
@@ -162,17 +162,17 @@ class PartyWork:
         """Take up all jobs that have not ended, and begin to work."""
         ledger = self._around.ledger
         for job, role, party, state in ledger.participations():
-            self.desk.add(Subject(job, Party(role, party)), PartMachine(read_participation(state), self._calls))
+            self.loop.add(Subject(job, Party(role, party)), PartMachine(read_participation(state), self._calls))
         for job, state in ledger.coordinations():
-            self.desk.add(Subject(job), CoordinationMachine(read_coordination(state), self._calls))
-        for subject in self.desk.subjects():
-            self.desk.post(subject, Restarted() if subject.part is not None else Submitted())
+            self.loop.add(Subject(job), CoordinationMachine(read_coordination(state), self._calls))
+        for subject in self.loop.subjects():
+            self.loop.post(subject, Restarted() if subject.part is not None else Submitted())
         for entry in ledger.documents():
             part = Party(entry.role, entry.party)
             self.outbox.put(entry.receiver, Letter(entry.job, part, entry.kind, entry.version, entry.body.encode()))
-        self.desk.start()
-        for subject in self.desk.subjects():
-            machine = self.desk.machine(subject)
+        self.loop.start()
+        for subject in self.loop.subjects():
+            machine = self.loop.machine(subject)
             if isinstance(machine, CoordinationMachine) and machine.state.phase is JobPhase.RUN:
                 self._ready(subject.job)
 
@@ -181,7 +181,7 @@ class PartyWork:
         self.outbox.close()
         for key, part in self._runner.alive():
             self._runner.stop(key, part, "the server of the party ends")
-        self.desk.close()
+        self.loop.close()
 
     # --------------------------------------------------------------------------------------------------- jobs of mine
 
@@ -218,9 +218,9 @@ class PartyWork:
         for part in state.parts:
             if part.id == self._me:
                 own = Participation(job=id, part=part, initiator=state.initiator)
-                self.desk.add(Subject(id, part), PartMachine(own, self._calls))
-        self.desk.add(Subject(id), CoordinationMachine(state, self._calls))
-        self.desk.call(Subject(id), Submitted())
+                self.loop.add(Subject(id, part), PartMachine(own, self._calls))
+        self.loop.add(Subject(id), CoordinationMachine(state, self._calls))
+        self.loop.call(Subject(id), Submitted())
         return job
 
     def stop(self, id: str, status: str, reason: str) -> None:
@@ -232,7 +232,7 @@ class PartyWork:
             return
         with self._lock:
             driver = self._drivers.get(id)
-        self.desk.call(Subject(id), Finish(status, reason))
+        self.loop.call(Subject(id), FinishJob(status, reason))
         if driver is not None:
             driver.stop(status, reason)
 
@@ -246,20 +246,20 @@ class PartyWork:
             raise ConflictError(f"job {id} has not ended", hint=f"Stop it first: weft party stop {id}")
         keep = kept_components(job, state.statuses, components, force=force)
         subject = Subject(id)
-        if self.desk.machine(subject) is None:
-            self.desk.add(subject, CoordinationMachine(state, self._calls))
+        if self.loop.machine(subject) is None:
+            self.loop.add(subject, CoordinationMachine(state, self._calls))
         for part in state.parts:
             if part.id == self._me:
                 self._part_machine(id, part)
-        self.desk.call(subject, Rerun(keep))
+        self.loop.call(subject, Rerun(keep))
 
     def approve(self, id: str, declined: str) -> None:
         """Approve the parts of a job that wait for it, or decline them for a reason."""
-        waiting = [one for one in self.desk.subjects() if one.job == id and one.part is not None]
+        waiting = [one for one in self.loop.subjects() if one.job == id and one.part is not None]
         if not waiting:
             raise NotFoundError(f"no part of job {id} waits for approval here")
         for subject in waiting:
-            self.desk.call(subject, Declined(declined) if declined else Approved())
+            self.loop.call(subject, Declined(declined) if declined else Approved())
 
     # ------------------------------------------------------------------------------------------------ looking at jobs
 
@@ -281,7 +281,7 @@ class PartyWork:
 
     def coordination(self, id: str) -> Coordination | None:
         """Return the state of a job of this party."""
-        machine = self.desk.machine(Subject(id))
+        machine = self.loop.machine(Subject(id))
         if machine is not None:
             return machine.state  # type: ignore[no-any-return]
         return next((read_coordination(state) for _, state in self.ledger.coordinations(id)), None)
@@ -290,7 +290,7 @@ class PartyWork:
         """Return the states of the parts of this party in a job."""
         found = []
         for _, role, party, state in self.ledger.participations(id):
-            machine = self.desk.machine(Subject(id, Party(role, party)))
+            machine = self.loop.machine(Subject(id, Party(role, party)))
             found.append(read_participation(state) if machine is None else machine.state)
         return found
 
@@ -318,7 +318,7 @@ class PartyWork:
         elif (entry.initiator, entry.digest) != (peer.id, wish.digest):
             raise PartyIdentityError(f"job {wish.job} is another one here", party=peer.id)
         machine = self._part_machine(wish.job, wish.part)
-        self.desk.call(Subject(wish.job, wish.part), WishReceived(wish))
+        self.loop.call(Subject(wish.job, wish.part), WishReceived(wish))
         report = machine.state.report
         return b"" if report is None else write_document(report)
 
@@ -360,7 +360,7 @@ class PartyWork:
         entry = self.entry(report.job)
         if not entry.mine:
             raise PartyRefusedError(f"job {report.job} belongs to party {entry.initiator}", party=self._me)
-        self.desk.call(Subject(report.job), ReportReceived(report))
+        self.loop.call(Subject(report.job), ReportReceived(report))
         state = self.coordination(report.job)
         wish = None if state is None else state.wishes.get(str(report.part))
         return b"" if wish is None else write_document(wish)
@@ -389,34 +389,34 @@ class PartyWork:
 
     def _answered(self, party: str, letter: Letter, answer: bytes) -> None:
         part, kind, version = letter.part, letter.kind, letter.version
-        self.desk.post_write(lambda write: write.acknowledge(letter.job, *part, kind, version))
+        self.loop.post_write(lambda write: write.acknowledge(letter.job, *part, kind, version))
         if not answer:
             return
         try:
             if kind == WISH:
                 report = read_document(answer, Report)
                 if report.part == part and report.job == letter.job:
-                    self.desk.post(Subject(letter.job), ReportReceived(report))
+                    self.loop.post(Subject(letter.job), ReportReceived(report))
             else:
                 wish = read_document(answer, Wish)
                 if wish.part == part and wish.job == letter.job:
-                    self.desk.post(Subject(letter.job, part), WishReceived(wish))
+                    self.loop.post(Subject(letter.job, part), WishReceived(wish))
         except PartyMessageError as error:
             self._around.failed(f"answer of party {party}", error)
 
     def _refused(self, party: str, letter: Letter, error: PartyError) -> None:
         part, kind, version = letter.part, letter.kind, letter.version
-        self.desk.post_write(lambda write: write.acknowledge(letter.job, *part, kind, version))
+        self.loop.post_write(lambda write: write.acknowledge(letter.job, *part, kind, version))
         self._around.failed(f"party {party}", error)
         if kind == WISH:
             failure = PartFailure(error.message, error.party or party, error.code, error.hint)
-            self.desk.post(Subject(letter.job), Undeliverable(part, failure))
+            self.loop.post(Subject(letter.job), Undeliverable(part, failure))
 
     def _reachable(self, party: str, error: PartyError | None) -> None:
-        for subject in self.desk.subjects():
-            machine = self.desk.machine(subject)
+        for subject in self.loop.subjects():
+            machine = self.loop.machine(subject)
             if isinstance(machine, CoordinationMachine) and any(one.id == party for one in machine.state.parts):
-                self.desk.post(subject, Unreachable(party) if error is not None else Reachable(party))
+                self.loop.post(subject, Unreachable(party) if error is not None else Reachable(party))
 
     # -------------------------------------------------------------------------------------- effects of a coordination
 
@@ -426,7 +426,7 @@ class PartyWork:
         job = self.job(id)
         parameters = job.conf.parameters
         done = {name: status for name, status in state.statuses.items() if status == SUCCESS}
-        plan = JobPlan(
+        plan = DriverPlan(
             job,
             done | {name: SUCCESS for name in job.dsl.order if not state.runs_at[name]},
             _words(parameters.get("trigger_rules")),
@@ -434,9 +434,9 @@ class PartyWork:
             float(_whole(parameters.get("auto_retry_delay"))),
         )
         calls = DriverCalls(
-            begin=lambda job, component: self.desk.post(Subject(job), Begin(component)),
-            halt=lambda job, component, reason: self.desk.post(Subject(job), Halt(component, reason)),
-            finish=lambda job, status, reason: self.desk.post(Subject(job), Finish(status, reason)),
+            begin=lambda job, component: self.loop.post(Subject(job), Begin(component)),
+            halt=lambda job, component, reason: self.loop.post(Subject(job), Halt(component, reason)),
+            finish=lambda job, status, reason: self.loop.post(Subject(job), FinishJob(status, reason)),
         )
         driver = JobDriver(id, plan, self._around.session, calls)
         with self._lock:
@@ -462,18 +462,18 @@ class PartyWork:
         subject = Subject(state.job, state.part)
         job = self.job(state.job)
         if why := self._inputs.why_not(job, state.part):
-            self.desk.post(subject, Declined(why))
+            self.loop.post(subject, Declined(why))
         elif state.initiator.id == self._me or not self._around.asks_approval(job, state.part):
-            self.desk.post(subject, Approved())
+            self.loop.post(subject, Approved())
 
     def _take(self, state: Participation, cores: int) -> None:
         subject = Subject(state.job, state.part)
         if why := self.cores.take(state.job, str(state.part), cores):
-            self.desk.post(subject, Declined(why))
+            self.loop.post(subject, Declined(why))
             return
         self._grant()
         if why := self.cores.why(state.job, str(state.part)):
-            self.desk.post(subject, CoresQueued(why))
+            self.loop.post(subject, CoresQueued(why))
 
     def _give_back(self, state: Participation) -> None:
         self.cores.give_back(state.job, str(state.part))
@@ -482,7 +482,7 @@ class PartyWork:
     def _grant(self) -> None:
         for lease in self.cores.grant():
             role, _, id = lease.part.partition(" ")
-            self.desk.post(Subject(lease.job, Party(role, id)), CoresGranted())
+            self.loop.post(Subject(lease.job, Party(role, id)), CoresGranted())
 
     def _start(self, state: Participation, effect: StartProcess) -> None:
         key = AttemptKey(state.job, effect.epoch, effect.component, effect.attempt)
@@ -511,7 +511,7 @@ class PartyWork:
             self.hub.end(key)
 
     def _prepared(self, key: AttemptKey, part: Party) -> None:
-        self.desk.post(Subject(key.job, part), ProcessPrepared(key.component, key.epoch, key.attempt))
+        self.loop.post(Subject(key.job, part), ProcessPrepared(key.component, key.epoch, key.attempt))
 
     def _ended(self, key: AttemptKey, part: Party, end: PartEnd) -> None:
         failure = None
@@ -519,7 +519,7 @@ class PartyWork:
             words = {name: str(end.error.get(name, "")) for name in ("message", "party", "code", "hint")}
             failure = PartFailure(**words)
         event = ProcessEnded(key.component, key.epoch, key.attempt, _STATUSES[end.status], failure)
-        self.desk.post(Subject(key.job, part), event)
+        self.loop.post(Subject(key.job, part), event)
 
     def _value_refused(self, key: AttemptKey, to: Party, error: PartyError) -> None:
         """Stop an attempt whose values nobody takes: its other parts have ended."""
@@ -537,7 +537,7 @@ class PartyWork:
     def _part_machine(self, id: str, part: Party) -> PartMachine:
         """Return the machine of a part, loaded from the ledger or new."""
         subject = Subject(id, part)
-        machine = self.desk.machine(subject)
+        machine = self.loop.machine(subject)
         if machine is None:
             states = [one for one in self.ledger.participations(id) if (one[1], one[2]) == part]
             if states:
@@ -546,7 +546,7 @@ class PartyWork:
                 entry = self.entry(id)
                 state = Participation(job=id, part=part, initiator=Party(entry.initiator_role, entry.initiator))
             machine = PartMachine(state, self._calls)
-            self.desk.add(subject, machine)
+            self.loop.add(subject, machine)
         return machine  # type: ignore[no-any-return]
 
 

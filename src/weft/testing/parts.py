@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from weft.frontends.federated.components.base import ComponentPart, PartOutput
 from weft.frontends.federated.components.registry import component
-from weft.frontends.federated.components.wire import decode, encode
 from weft.frontends.federated.schema import Party
+from weft.frontends.federated.wire import decode, encode
 from weft.model.errors import RunCancelledError
 
 if TYPE_CHECKING:

@@ -15,7 +15,10 @@ class World:
 
     def __init__(self):
         self.cut = False
-        self.sent, self.answers, self.refusals, self.changes = [], [], [], []
+        self.sent: list[int] = []
+        self.answers: list[tuple[int, bytes]] = []
+        self.refusals: list[tuple[int, str]] = []
+        self.changes: list[bool] = []
         self.block = threading.Event()
         self.block.set()
         self.refuses = False

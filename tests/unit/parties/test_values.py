@@ -1,6 +1,7 @@
 import random
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ class Network:
     def __init__(self, seed=0, *, loses=0.0, doubles=0.0):
         self.random = random.Random(seed)
         self.loses, self.doubles = loses, doubles
-        self.refusals = []
+        self.refusals: list[tuple[Any, ...]] = []
         self.hubs = {id: ValueHub(id, self.line(id), lambda *what: self.refusals.append(what)) for id in "12"}
 
     def line(self, sender):
@@ -114,7 +115,12 @@ def test_a_party_that_runs_no_such_attempt_refuses_and_the_sender_hears_of_it():
 def test_a_value_in_the_name_of_another_party_is_refused():
     network, bodies = Network(), []
     network.hubs["2"].open(KEY, HOST, Gate())
-    hub = ValueHub("1", lambda party, path, body: bodies.append(body) or b"", lambda *_: None)
+
+    def keep(party, path, body):
+        bodies.append(body)
+        return b""
+
+    hub = ValueHub("1", keep, lambda *_: None)
     hub.open(KEY, GUEST, Gate())
     hub.send(KEY, GUEST, "x", HOST, b"value")
     until(lambda: bodies)

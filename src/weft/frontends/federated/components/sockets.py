@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from weft.frontends.federated.components.wire import decode, encode
 from weft.frontends.federated.schema import Party
+from weft.frontends.federated.wire import decode, encode
 from weft.model.errors import PartyMessageError, RunCancelledError
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from weft.frontends.federated.coordination.records import (
     ENDED_STATUSES,
+    ComponentOrder,
     JobPhase,
-    Observed,
-    Order,
+    ObservedAttempt,
     PartFailure,
     PartPhase,
     PartStatus,
@@ -126,7 +126,7 @@ class Reachable(Struct, frozen=True):
     party: str
 
 
-class Finish(Struct, frozen=True):
+class FinishJob(Struct, frozen=True):
     """The job ends: all its components have, or it was stopped."""
 
     status: str
@@ -146,12 +146,21 @@ class Rerun(Struct, frozen=True):
     keep: Mapping[str, str]
 
 
-class Tick(Struct, frozen=True):
+class CoordinationTick(Struct, frozen=True):
     """Time has passed."""
 
 
 CoordinationEvent = (
-    Submitted | Begin | Halt | ReportReceived | Unreachable | Reachable | Finish | Undeliverable | Rerun | Tick
+    Submitted
+    | Begin
+    | Halt
+    | ReportReceived
+    | Unreachable
+    | Reachable
+    | FinishJob
+    | Undeliverable
+    | Rerun
+    | CoordinationTick
 )
 
 
@@ -164,8 +173,8 @@ class SendWish(Struct, frozen=True):
     part: Party
 
 
-class WakeAt(Struct, frozen=True):
-    """Tick at a time."""
+class CoordinationWake(Struct, frozen=True):
+    """CoordinationTick at a time."""
 
     at: float
 
@@ -193,7 +202,7 @@ class JobSettled(Struct, frozen=True):
     """All parts have ended, and the job needs no more."""
 
 
-CoordinationEffect = SendWish | WakeAt | JobReady | ComponentEnded | JobEnded | JobSettled
+CoordinationEffect = SendWish | CoordinationWake | JobReady | ComponentEnded | JobEnded | JobSettled
 
 
 # ---------------------------------------------------------------------------------------------------------------- step
@@ -216,10 +225,10 @@ def coordinate(
         ]
         effects.append(JobEnded(changed.status, changed.cause))
     changed = _with_wishes(changed, effects)
-    if isinstance(event, (Submitted, Tick)) and not changed.settled:
+    if isinstance(event, (Submitted, CoordinationTick)) and not changed.settled:
         changed = _pulled(changed, now, effects, always=isinstance(event, Submitted))
     if not changed.settled:
-        effects.append(WakeAt(_next_time(changed, now)))
+        effects.append(CoordinationWake(_next_time(changed, now)))
     return changed, effects
 
 
@@ -243,7 +252,7 @@ def _taken(state: Coordination, event: CoordinationEvent, now: float) -> Coordin
         case Reachable(party):
             left = {one: since for one, since in state.unreachable.items() if one != party}
             return replace(state, unreachable=left, pulls=0, pull_at=now)
-        case Finish(status, reason):
+        case FinishJob(status, reason):
             return _finished(state, status, PartFailure(reason, state.initiator.id) if reason else None, now)
         case Undeliverable(part, failure):
             return _finished(state, FAILED, replace(failure, party=failure.party or part.id), now)
@@ -427,7 +436,7 @@ def _phase(state: Coordination, part: Party) -> PartPhase | None:
     return report.phase if wish.phase is state.phase else None
 
 
-def _observed(state: Coordination, part: Party, component: str, attempt: int) -> Observed | None:
+def _observed(state: Coordination, part: Party, component: str, attempt: int) -> ObservedAttempt | None:
     report = state.reports.get(str(part))
     if report is None or report.epoch != state.epoch:
         return None
@@ -457,7 +466,7 @@ def _with_wishes(state: Coordination, effects: list[CoordinationEffect]) -> Coor
 
 def _wish(state: Coordination, part: Party, version: int) -> Wish:
     orders = {
-        name: Order(one.number, one.want, one.reason)
+        name: ComponentOrder(one.number, one.want, one.reason)
         for name, one in state.attempts.items()
         if part in state.runs_at[name] and not (one.ended and one.ended != SUCCESS and state.phase is JobPhase.END)
     }

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from weft.frontends.federated.coordination.records import (
     ENDED_STATUSES,
+    ComponentOrder,
     JobPhase,
-    Observed,
-    Order,
+    ObservedAttempt,
     PartFailure,
     PartPhase,
     PartStatus,
@@ -54,7 +54,7 @@ class Participation(Struct, frozen=True, kw_only=True):
     waits_for: str = ""
     heard: float = 0.0
     over: bool = False
-    components: Mapping[str, Observed] = field(default_factory=dict)
+    components: Mapping[str, ObservedAttempt] = field(default_factory=dict)
     processes: Mapping[str, LocalProcess] = field(default_factory=dict)
     report: Report | None = None
 
@@ -317,7 +317,7 @@ def _ordered(
     state: Participation,
     wish: Wish,
     component: str,
-    order: Order,
+    order: ComponentOrder,
     now: float,
     effects: list[ParticipationEffect],
 ) -> Participation:
@@ -343,21 +343,21 @@ def _first(
     state: Participation,
     wish: Wish,
     component: str,
-    order: Order,
+    order: ComponentOrder,
     now: float,
     effects: list[ParticipationEffect],
 ) -> Participation:
     """Take the first order about an attempt."""
-    seen = Observed(order.attempt, PartStatus.STARTING)
+    seen = ObservedAttempt(order.attempt, PartStatus.STARTING)
     processes = state.processes
     if order.want is Want.PREPARE:
         effects.append(StartProcess(component, wish.epoch, order.attempt))
         processes = {**processes, component: LocalProcess(wish.epoch, order.attempt)}
     elif order.want is Want.STOP:
-        seen = Observed(order.attempt, PartStatus.CANCELED, PartFailure(order.reason, state.part.id), None, now)
+        seen = ObservedAttempt(order.attempt, PartStatus.CANCELED, PartFailure(order.reason, state.part.id), None, now)
     else:  # it was prepared by a process that nobody knows of any more
         failure = PartFailure(f"{state.part} has lost attempt {order.attempt} of {component}", state.part.id)
-        seen = Observed(order.attempt, PartStatus.LOST, failure, None, now)
+        seen = ObservedAttempt(order.attempt, PartStatus.LOST, failure, None, now)
     return replace(state, components={**state.components, component: seen}, processes=processes)
 
 

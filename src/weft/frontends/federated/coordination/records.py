@@ -77,7 +77,7 @@ class PartFailure(Struct, frozen=True):
     hint: str = ""
 
 
-class Order(Struct, frozen=True):
+class ComponentOrder(Struct, frozen=True):
     """What is wanted of an attempt of a component."""
 
     attempt: int
@@ -96,13 +96,13 @@ class Wish(Struct, frozen=True, kw_only=True):
     epoch: int
     version: int
     phase: JobPhase
-    components: Mapping[str, Order] = field(default_factory=dict)
+    components: Mapping[str, ComponentOrder] = field(default_factory=dict)
     job_status: str = "waiting"
     statuses: Mapping[str, str] = field(default_factory=dict)
     cause: PartFailure | None = None
 
 
-class Observed(Struct, frozen=True):
+class ObservedAttempt(Struct, frozen=True):
     """An attempt of a component at a part. Times are in seconds since 1970, by the clock of the party."""
 
     attempt: int
@@ -122,7 +122,7 @@ class Report(Struct, frozen=True, kw_only=True):
     wish_version: int
     phase: PartPhase
     reason: str = ""
-    components: Mapping[str, Observed] = field(default_factory=dict)
+    components: Mapping[str, ObservedAttempt] = field(default_factory=dict)
 
 
 Document = TypeVar("Document", Wish, Report)

@@ -19,8 +19,8 @@ import gmpy2
 import numpy as np
 from gmpy2 import mpz
 
-from weft.frontends.federated.components.wire import Integers, integers
 from weft.frontends.federated.crypto.ciphers import PAILLIER, Array
+from weft.frontends.federated.wire import Integers, integers
 from weft.model.errors import PartyMessageError, UsageError
 
 SCALE: Final = 40

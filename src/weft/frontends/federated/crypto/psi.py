@@ -18,8 +18,8 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from gmpy2 import mpz
 
-from weft.frontends.federated.components.wire import Integers, integers
 from weft.frontends.federated.crypto.paillier import random_prime
+from weft.frontends.federated.wire import Integers, integers
 from weft.model.errors import PartyMessageError
 
 if TYPE_CHECKING:

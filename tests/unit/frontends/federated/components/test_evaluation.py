@@ -67,8 +67,8 @@ def test_predictions_of_each_kind_are_evaluated_apart():
 
 
 def test_regressions_and_several_classes():
-    y = RNG.normal(size=30)
-    ran = evaluate(regression_frame(frame(np.zeros((30, 1)), y), y, TRAIN), eval_type="regression")
+    values = RNG.normal(size=30)
+    ran = evaluate(regression_frame(frame(np.zeros((30, 1)), values), values, TRAIN), eval_type="regression")
     assert ran.records[GUEST].metrics[TRAIN, "r2_score"] == 1.0
     y = RNG.integers(0, 3, size=30)
     ran = evaluate(class_frame(frame(np.zeros((30, 1)), y), np.eye(3)[y], [0, 1, 2], TRAIN), eval_type="multi")

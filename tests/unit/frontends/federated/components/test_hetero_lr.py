@@ -8,7 +8,7 @@ from sklearn.preprocessing import StandardScaler
 
 from tests.unit.frontends.federated.components.parts_of import ARBITER, GUEST, HOST, HOST_2, breast, frame
 from weft.frontends.federated.components.predictions import SCORE
-from weft.frontends.federated.components.wire import decode
+from weft.frontends.federated.wire import decode
 from weft.model.errors import UsageError
 from weft.testing.parts import PartInputs, run_parts
 
@@ -39,7 +39,7 @@ def test_the_model_of_two_parties_is_as_good_as_that_of_all_columns():
 
 
 def test_columns_of_two_hosts_make_the_same_model():
-    weights = {}
+    weights: dict[tuple[int, ...], dict[str, float]] = {}
     for cut in ((10, 30), (10, 20, 30)):
         ran = train(USUAL | {"early_stop": "weight_diff", "max_iter": 5}, cut=cut)
         weights[cut] = {}

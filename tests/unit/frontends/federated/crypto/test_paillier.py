@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from weft.frontends.federated.components.wire import decode, encode, integers
 from weft.frontends.federated.crypto.keys import cipher_of, make_keys, read_key
 from weft.frontends.federated.crypto.paillier import generate
+from weft.frontends.federated.wire import decode, encode, integers
 from weft.model.errors import PartyMessageError, UsageError
 
 BITS = 512

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.frontends.federated.components.wire import decode, encode, integers
+from weft.frontends.federated.wire import decode, encode, integers
 from weft.model.errors import PartyMessageError, UsageError
 
 PLAIN = st.recursive(

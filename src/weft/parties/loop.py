@@ -1,4 +1,4 @@
-"""The desk of a party: the one thread that steps its jobs and its parts.
+"""The loop of a party: the one thread that steps its jobs and its parts.
 
 Events come from clients, other parties, processes and timers. A step is a pure function of the coordination; its new
 state and its documents are written in one transaction, and its effects follow after that. A crash in between loses
@@ -35,7 +35,7 @@ class Subject(NamedTuple):
 _NOBODY: Final = Subject("")
 
 
-class Step(NamedTuple):
+class LoopStep(NamedTuple):
     """The outcome of a step: the state as JSON, whether it goes on, and what to do once it is written.
 
     `write` adds what else belongs into the transaction.
@@ -47,10 +47,10 @@ class Step(NamedTuple):
     after: Callable[[], None]
 
 
-class Machine(Protocol):
+class SteppedMachine(Protocol):
     """A coordination or a part: its state and its pure step."""
 
-    def step(self, event: Any, now: float) -> Step | None:
+    def step(self, event: Any, now: float) -> LoopStep | None:
         """Take an event; None: nothing has changed."""
         ...
 
@@ -62,19 +62,19 @@ class _Posted(NamedTuple):
     write: Callable[[LedgerWrite], None] | None = None
 
 
-class Desk:
+class PartyLoop:
     """Steps machines, one event after another. `failed` is told of errors, which end no thread."""
 
     def __init__(self, ledger: PartyLedger, clock: RealClock, failed: Callable[[Subject, BaseException], None]) -> None:
         self._ledger, self._clock, self._failed = ledger, clock, failed
-        self._machines: dict[Subject, Machine] = {}
+        self._machines: dict[Subject, SteppedMachine] = {}
         self._queue: queue.Queue[_Posted | None] = queue.Queue()
         self._timers: list[tuple[float, int, Subject, Any]] = []
         self._wakes: dict[Subject, float] = {}
         self._count = 0
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="desk", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="party-loop", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
@@ -87,7 +87,7 @@ class Desk:
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
 
-    def add(self, subject: Subject, machine: Machine) -> None:
+    def add(self, subject: Subject, machine: SteppedMachine) -> None:
         """Let a machine take events from now on."""
         with self._lock:
             self._machines[subject] = machine
@@ -162,9 +162,9 @@ class Desk:
         return found or [_Posted(_NOBODY)]
 
     def _steps(self, posted: Iterable[_Posted]) -> None:
-        """Step the machines of events, write all in one transaction, and begin the effects."""
+        """LoopStep the machines of events, write all in one transaction, and begin the effects."""
         after: list[tuple[Subject, Callable[[], None]]] = []
-        steps: list[tuple[Subject, Step]] = []
+        steps: list[tuple[Subject, LoopStep]] = []
         writes: list[Callable[[LedgerWrite], None]] = []
         for subject, event, done, write in posted:
             if write is not None:
@@ -189,7 +189,9 @@ class Desk:
             except Exception as error:  # noqa: BLE001
                 self._failed(subject, error)
 
-    def _write(self, steps: Sequence[tuple[Subject, Step]], writes: Sequence[Callable[[LedgerWrite], None]]) -> None:
+    def _write(
+        self, steps: Sequence[tuple[Subject, LoopStep]], writes: Sequence[Callable[[LedgerWrite], None]]
+    ) -> None:
         """Write the last state of each machine, and all documents."""
         last = dict(steps)
         while True:
