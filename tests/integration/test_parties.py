@@ -242,3 +242,31 @@ def test_the_demonstration_with_shares_runs_in_a_folder_of_its_own(tmp_path):
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["status"] == "success"
     assert [one.name for one in tmp_path.iterdir() if one.name != f"weft-{os.getuid()}"] == []
+
+
+def test_servers_of_a_killed_demonstration_end_with_it(tmp_path):
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "weft", "party", "demo", "--toy", "--folder", str(tmp_path / "demo")],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONPATH": str(SOURCE)},
+    )
+    until((tmp_path / "demo" / "guest" / "server.log").exists)
+    demo.kill()
+    demo.wait()
+
+    def left():
+        found = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+        return [line for line in found.splitlines() if str(tmp_path) in line]
+
+    until(lambda: not left(), "the end of the servers")
+
+
+def test_a_long_path_of_temporary_files_is_no_obstacle(parties, tmp_path, monkeypatch):
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    monkeypatch.setenv("TMPDIR", str(deep))
+    guest, host = parties["1"], parties["2"]
+    guest.start()
+    host.start()
+    assert guest.ended(guest.submit())["status"] == "success"

@@ -13,21 +13,23 @@ import socket
 import struct
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing, suppress
 from time import sleep
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from weft.model.errors import ConflictError, ForbiddenError, InternalError, UsageError, WeftError
-from weft.store.state import CONTROL, ELSEWHERE, os_error, owned
+from weft.store.folders import socket_name
+from weft.store.state import CONTROL, os_error, owned
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MAX_REQUEST: Final = 64 << 10
 MAX_ANSWER: Final = 4 << 20
 _PATIENCE_S: Final = 2.0
 _STARTING_POLL_S: Final = 0.02
 _MAX_READS: Final = 64
-_MAX_PATH: Final = 100
 
 Handler = Callable[[Mapping[str, Any]], Any]
 
@@ -163,21 +165,6 @@ def _connect(connection: socket.socket, folder: Path, starting_s: float) -> None
 
 
 # -------------------------------------------------------------------------------------------------------------- inside
-
-
-@contextmanager
-def socket_name(path: Path) -> Iterator[str]:
-    """Yield a socket name short enough for the system, which refuses paths of more than about 100 bytes."""
-    if len(os.fsencode(path)) <= _MAX_PATH:
-        yield str(path)
-        return
-    if not Path("/proc/self/fd").is_dir():
-        raise UsageError(f"the path {path} is too long for a socket", hint=f"Make its path shorter: {ELSEWHERE}")
-    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{folder}/{path.name}"
-    finally:
-        os.close(folder)
 
 
 def _same_user(connection: socket.socket) -> bool:

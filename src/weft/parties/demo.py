@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from weft.model.errors import NotFoundError, PartyError, PartyUnreachableError
+from weft.operators.call import CommandSpec, StopCommand, run_guarded
 from weft.parties.client import SiteClient
 from weft.parties.invitations import invite, join
 from weft.parties.site import PartySite
@@ -118,44 +119,83 @@ def make_parties(folder: Path, parties: Sequence[tuple[str, str]], now: float) -
     return sites
 
 
+class _Server:
+    """A server in a process that ends with this one, however this one ends."""
+
+    def __init__(self, site: PartySite) -> None:
+        self._site, self._stop, self._ended = site, threading.Event(), threading.Event()
+        self._end: StopCommand | None = None
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name=f"server-{site.party.id}")
+        self._thread.start()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process has ended."""
+        return self._ended.is_set()
+
+    @property
+    def log(self) -> Path:
+        """The file with its output."""
+        return self._site.folder / "server.log"
+
+    def stop(self) -> None:
+        """Let it end."""
+        with self._lock:
+            self._stop.set()
+            if self._end is not None:
+                self._end()
+
+    def join(self) -> None:
+        """Wait until it has ended."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        spec = CommandSpec(
+            argv=[sys.executable, "-m", "weft", "party", "start", "--folder", str(self._site.folder)],
+            env=dict(os.environ) | {"PYTHONPATH": os.pathsep.join(one for one in sys.path if one)},
+            cwd=self._site.folder,
+            log=self.log,
+            grace_s=_STOP_S,
+            name="server",
+        )
+        try:
+            run_guarded(spec, on_cancel=self._take)
+        finally:
+            self._ended.set()
+
+    def _take(self, end: StopCommand) -> None:
+        with self._lock:
+            self._end = end
+            if self._stop.is_set():
+                end()
+
+
 @contextmanager
 def servers(sites: Mapping[str, PartySite], clock: DemoClock) -> Iterator[dict[str, SiteClient]]:
     """Start a server for each site, yield a client for each, and end them.
 
     PartyError: a server does not come up.
     """
-    processes: dict[str, subprocess.Popen[bytes]] = {}
+    running = {name: _Server(site) for name, site in sites.items()}
     try:
-        for name, site in sites.items():
-            with (site.folder / "server.log").open("wb") as log:
-                processes[name] = subprocess.Popen(
-                    [sys.executable, "-m", "weft", "party", "start", "--folder", str(site.folder)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-                )
-        yield {name: _ready(site, processes[name], clock) for name, site in sites.items()}
+        yield {name: _ready(site, running[name], clock) for name, site in sites.items()}
     finally:
-        for process in processes.values():
-            process.terminate()
-        for process in processes.values():
-            try:
-                process.wait(timeout=_STOP_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        for one in running.values():
+            one.stop()
+        for one in running.values():
+            one.join()
 
 
-def _ready(site: PartySite, process: subprocess.Popen[bytes], clock: DemoClock) -> SiteClient:
+def _ready(site: PartySite, server: _Server, clock: DemoClock) -> SiteClient:
     end = clock.now() + _START_S
     client = SiteClient.of(site)
-    while process.poll() is None and clock.now() < end:
+    while not server.ended and clock.now() < end:
         try:
             client.post("version/get", {"module": "FATE"})
         except PartyUnreachableError:
             clock.pause(0.05)
         else:
             return client
-    log = (site.folder / "server.log").read_text(errors="replace")[-2000:]
+    log = server.log.read_text(errors="replace")[-2000:] if server.log.exists() else ""
     raise PartyError(f"the server of party {site.party.id} did not start:\n{log}", party=site.party.id)

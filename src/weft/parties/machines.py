@@ -128,9 +128,13 @@ class PartMachine:
         state, effects = participate(self.state, event, now)
         changed = state != self.state
         self.state = state
+        remote = state.initiator.id != self._calls.me
+        if not remote and isinstance(event, WishReceived) and state.report is not None:
+            # Like the answer of another party: an effect may have been lost with the server.
+            if not any(isinstance(one, SendReport) for one in effects):
+                effects.append(SendReport())
         if not changed and not effects:
             return None
-        remote = state.initiator.id != self._calls.me
 
         def write(ledger: LedgerWrite) -> None:
             if remote and state.report is not None and any(isinstance(one, SendReport) for one in effects):

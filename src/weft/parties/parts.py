@@ -77,15 +77,20 @@ class PartRunner:
         self._lock = threading.Lock()
 
     def start(self, key: AttemptKey, part: Party, task: Callable[[Path, str, str], PartTask]) -> None:
-        """Start a process; `task` makes its description from its folder, its socket and its token."""
+        """Start a process; `task` makes its description from its folder, its socket and its token.
+
+        Whatever goes wrong is told as the end of the process, for which others wait.
+        """
+        try:
+            self._start(key, part, task)
+        except Exception as error:  # noqa: BLE001
+            self._events.ended(key, part, PartEnd(FAILED, _error(error)))
+
+    def _start(self, key: AttemptKey, part: Party, task: Callable[[Path, str, str], PartTask]) -> None:
         folder = self._folders.make(key, part)
         socket, token = self._sockets / f"{secrets.token_hex(6)}.sock", secrets.token_hex(16)
-        try:
-            made = task(folder, str(socket), token)
-            (folder / "task.json").write_bytes(msgspec.json.encode(made))
-        except (WeftError, OSError) as error:
-            self._events.ended(key, part, PartEnd(FAILED, _error(error)))
-            return
+        made = task(folder, str(socket), token)
+        (folder / "task.json").write_bytes(msgspec.json.encode(made))
         gate = PartGate(
             socket,
             token,
@@ -99,7 +104,15 @@ class PartRunner:
         graph = LogicalGraph(f"{key.job}-{key.component}", frontend=FRONTEND)
         body = Program(self._body(key, part, folder, process), style=Style.TASK)
         graph.add_vertex(Vertex(id=key.component, program=body, resources=(Resources(cpu=0),)))
-        process.run = self._session.submit(graph)
+        try:
+            process.run = self._session.submit(graph)
+        except BaseException:
+            gate.close()
+            with self._lock:
+                del self._processes[key, part]
+            raise
+        if process.reason:  # it was stopped meanwhile
+            process.run.cancel(process.reason)
 
     def go(self, key: AttemptKey, part: Party) -> None:
         """Let a prepared process begin its work."""
@@ -109,10 +122,12 @@ class PartRunner:
             process.gate.go()
 
     def stop(self, key: AttemptKey, part: Party, reason: str) -> None:
-        """Stop a process."""
+        """Stop a process; one that does not exist is told to have ended."""
         with self._lock:
             process = self._processes.get((key, part))
-        if process is not None:
+        if process is None:
+            self._events.ended(key, part, PartEnd(CANCELED, {"code": "WEFT502", "message": reason}))
+        else:
             process.reason = reason
             process.gate.stop(reason)
             if process.run is not None:

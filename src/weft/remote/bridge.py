@@ -19,7 +19,6 @@ from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from weft.admin.control import socket_name
 from weft.frontends.tensors.arrays.executables import here
 from weft.model.errors import ProgramError, RunCancelledError, WeftError
 from weft.model.raised import Origin, origin_of
@@ -27,6 +26,7 @@ from weft.remote.calls import RemoteCall, substitute_values
 from weft.remote.requested import CallOutcome, FunctionScheduler, ScheduledCall, SlotTask
 from weft.remote.slots import OWN_FILES, failed, thread_limit
 from weft.store.api import SMALL, sizeof
+from weft.store.folders import socket_name
 from weft.wiring.concrete import session_folders
 from weft.worker.channel import dumps
 from weft.worker.run import described

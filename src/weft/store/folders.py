@@ -35,6 +35,7 @@ _SHM_ENOUGH: Final = 256 << 20
 _TRIES: Final = 200
 _ASKED: Final = 20
 _TRY_PAUSE_S: Final = 0.01
+_LONGEST_SOCKET: Final = 100
 
 
 # -------------------------------------------------------------------------------------------------------- ownership
@@ -508,3 +509,19 @@ def _open_at(folder: int, name: str, flags: int, root: Path | str, shown: str) -
                 hint="Links are not followed; every name on the way must be a folder, the last one a regular file.",
             ) from None
         raise
+
+
+@contextmanager
+def socket_name(path: Path) -> Iterator[str]:
+    """Yield a socket name short enough for the system, which refuses paths of more than about 100 bytes."""
+    if len(os.fsencode(path)) <= _LONGEST_SOCKET:
+        yield str(path)
+        return
+    if not Path("/proc/self/fd").is_dir():
+        hint = "Make its path shorter: name another state folder (on the command line --state-dir, in Python durable=)."
+        raise UsageError(f"the path {path} is too long for a socket", hint=hint)
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)

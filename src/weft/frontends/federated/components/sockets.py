@@ -12,16 +12,15 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 
 from weft.frontends.federated.schema import Party
 from weft.frontends.federated.wire import decode, encode
 from weft.model.errors import PartyMessageError, RunCancelledError
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from weft.store.folders import socket_name
 
 MOST_FRAME: Final = 1 << 30
 _HEAD: Final = 4
@@ -86,7 +85,8 @@ class SocketChannel:
 
     def __init__(self, path: str, token: str) -> None:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.connect(path)
+        with socket_name(Path(path)) as name:
+            connection.connect(name)
         self._line = FrameLine(connection)
         self._line.send("hello", token)
         self._waits = threading.Lock()
@@ -145,7 +145,8 @@ class PartGate:
         self._line: FrameLine | None = None
         self._lock = threading.Lock()
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._server.bind(str(path))
+        with socket_name(path) as name:
+            self._server.bind(name)
         os.chmod(path, 0o600)
         self._server.listen(1)
         self._thread = threading.Thread(target=self._run, name="part-gate", daemon=True)
