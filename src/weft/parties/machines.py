@@ -129,10 +129,9 @@ class PartMachine:
         changed = state != self.state
         self.state = state
         remote = state.initiator.id != self._calls.me
-        if not remote and isinstance(event, WishReceived) and state.report is not None:
-            # Like the answer of another party: an effect may have been lost with the server.
-            if not any(isinstance(one, SendReport) for one in effects):
-                effects.append(SendReport())
+        asked = not remote and isinstance(event, WishReceived) and state.report is not None
+        if asked and not any(isinstance(one, SendReport) for one in effects):
+            effects.append(SendReport())  # like the answer of another party: an earlier one may have been lost
         if not changed and not effects:
             return None
 

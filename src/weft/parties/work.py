@@ -164,7 +164,11 @@ class PartyWork:
         for job, role, party, state in ledger.participations():
             self.loop.add(Subject(job, Party(role, party)), PartMachine(read_participation(state), self._calls))
         for job, state in ledger.coordinations():
-            self.loop.add(Subject(job), CoordinationMachine(read_coordination(state), self._calls))
+            found = read_coordination(state)
+            self.loop.add(Subject(job), CoordinationMachine(found, self._calls))
+            for part in found.parts:
+                if part.id == self._me:  # it may not have been written before the last end
+                    self._part_machine(job, part)
         for subject in self.loop.subjects():
             self.loop.post(subject, Restarted() if subject.part is not None else Submitted())
         for entry in ledger.documents():
