@@ -144,8 +144,8 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
             modules=sorted(COMPONENTS),
         )
         stack.callback(work.close)
+        work.start()  # before messages of others: parts must know first that their processes have ended
         stack.enter_context(PartyServer(site, peers, work.handlers(), clock, audit, client=client))
-        work.start()
         stack.enter_context(HttpServer(make_app(ports), port=site.party.http_port))
         yield ports
 
