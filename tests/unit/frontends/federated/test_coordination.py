@@ -1,0 +1,259 @@
+"""The coordination of parties, step by step. Worlds with faults are in tests/simulation/test_federation.py."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from weft.frontends.federated.coordination import coordinator as c
+from weft.frontends.federated.coordination import participant as p
+from weft.frontends.federated.coordination.records import (
+    JobPhase,
+    PartFailure,
+    PartPhase,
+    PartStatus,
+    Report,
+    Want,
+    Wish,
+    read_document,
+    write_document,
+)
+from weft.frontends.federated.schema import Party
+from weft.model.errors import PartyMessageError
+
+GUEST, HOST, ARBITER = Party("guest", "1"), Party("host", "2"), Party("arbiter", "3")
+PARTS = (GUEST, HOST, ARBITER)
+
+
+class Job:
+    """A job whose messages all arrive at once; `does` has what a process does when it may go."""
+
+    def __init__(self, *, components=("a", "b"), declines=None, queued=(), does=None, **options):
+        self.now = 0.0
+        self.components, self.declines, self.queued = list(components), declines, set(queued)
+        self.does = does or (lambda part, component, attempt: PartStatus.SUCCESS)
+        self.state: Any = c.Coordination(
+            job="job",
+            initiator=GUEST,
+            digest="d",
+            runs_at=dict.fromkeys(components, PARTS),
+            parts=PARTS,
+            cores={str(part): 1 for part in PARTS},
+            **options,
+        )
+        self.parts: dict[Party, Any] = {part: p.Participation(job="job", part=part, initiator=GUEST) for part in PARTS}
+        self.ended, self.effects = [], []
+        self.prepares = True
+        self.queue = []
+
+    def begin(self):
+        self.post(None, c.Submitted())
+        return self
+
+    def post(self, part, event):
+        self.queue.append((part, event))
+        while self.queue:
+            self.step(*self.queue.pop(0))
+
+    def step(self, part, event):
+        if part is None:
+            self.state, wanted = c.coordinate(self.state, event, self.now)
+            self.state = c.read_coordination(msgspec.json.encode(self.state))
+            for effect in wanted:
+                self.effects.append(effect)
+                match effect:
+                    case c.SendWish(to):
+                        wish = read_document(write_document(self.state.wishes[str(to)]), Wish)
+                        self.queue.append((to, p.WishReceived(wish)))
+                    case c.JobReady():
+                        self.queue.append((None, c.Begin(self.components[0])))
+                    case c.ComponentEnded(name, status, failure):
+                        self.ended.append((name, status, failure))
+            return
+        state, effects = p.participate(self.parts[part], event, self.now)
+        self.parts[part] = p.read_participation(msgspec.json.encode(state))
+        for effect in effects:
+            self.effects.append((part, effect))
+            self.part_effect(part, effect)
+
+    def part_effect(self, part, effect):
+        match effect:
+            case p.AskApproval():
+                answer = p.Declined("not on Fridays") if part == self.declines else p.Approved()
+                self.queue.append((part, answer))
+            case p.TakeCores():
+                event = p.CoresQueued("2 cores are busy") if part in self.queued else p.CoresGranted()
+                self.queue.append((part, event))
+            case p.StartProcess(component, epoch, attempt) if self.prepares:
+                self.queue.append((part, p.ProcessPrepared(component, epoch, attempt)))
+            case p.GoProcess(component, epoch, attempt):
+                status = self.does(part, component, attempt)
+                if status is not None:
+                    failure = None if status is PartStatus.SUCCESS else PartFailure(f"{component} broke")
+                    self.queue.append((part, p.ProcessEnded(component, epoch, attempt, status, failure)))
+            case p.StopProcess(component, epoch, attempt, reason):
+                failure = PartFailure(reason)
+                self.queue.append((part, p.ProcessEnded(component, epoch, attempt, PartStatus.CANCELED, failure)))
+            case p.SendReport():
+                report = read_document(write_document(self.parts[part].report), Report)
+                self.queue.append((None, c.ReportReceived(report)))
+
+    def causes(self):
+        return {self.parts[part].wish.cause for part in PARTS}
+
+
+def test_a_job_starts_its_components_and_ends_at_all_parties():
+    job = Job().begin()
+    assert job.state.phase is JobPhase.RUN
+    assert job.ended == [("a", "success", None)]
+    job.post(None, c.Begin("b"))
+    job.post(None, c.FinishJob("success"))
+    assert job.state.settled
+    assert {state.report.phase for state in job.parts.values()} == {PartPhase.ENDED}
+    assert {state.wish.job_status for state in job.parts.values()} == {"success"}
+    assert job.effects.count((HOST, p.ReturnCores())) == 1
+
+
+def test_no_part_goes_before_all_are_prepared():
+    job = Job(does=lambda *_: None)
+    job.prepares = False
+    job.begin()
+    for part in (GUEST, HOST):
+        job.post(part, p.ProcessPrepared("a", 1, 0))
+    assert not [one for one in job.effects if isinstance(one, tuple) and isinstance(one[1], p.GoProcess)]
+    job.post(ARBITER, p.ProcessPrepared("a", 1, 0))
+    assert len([one for one in job.effects if isinstance(one, tuple) and isinstance(one[1], p.GoProcess)]) == 3
+
+
+def test_the_first_failure_stops_the_others_and_is_the_cause_everywhere():
+    job = Job(does=lambda part, *_: PartStatus.FAILED if part == HOST else None).begin()
+    ((name, status, failure),) = job.ended
+    assert (name, status, failure.party) == ("a", "failed", "2")
+    job.post(None, c.FinishJob("failed", "a failed"))
+    assert {cause.message for cause in job.causes()} == {"a broke"}
+    assert {cause.party for cause in job.causes()} == {"2"}
+    told = [state.components["a"].failure.message for part, state in job.parts.items() if part != HOST]
+    assert told == ["stopped because host 2 failed: a broke"] * 2
+
+
+def test_a_component_that_failed_begins_again_as_the_next_attempt():
+    job = Job(does=lambda part, _, attempt: PartStatus.FAILED if part == HOST and not attempt else PartStatus.SUCCESS)
+    job.begin()
+    job.post(None, c.Begin("a"))
+    assert [status for _, status, _ in job.ended] == ["failed", "success"]
+    assert {state.components["a"].attempt for state in job.parts.values()} == {1}
+
+
+def test_a_party_that_refuses_fails_the_job_with_its_reason():
+    job = Job(declines=HOST).begin()
+    assert (job.state.status, job.state.settled) == ("failed", True)
+    assert {cause.message for cause in job.causes()} == {"host 2 refused: not on Fridays"}
+
+
+def test_cores_are_held_by_all_parts_or_by_none():
+    job = Job(queued=[HOST]).begin()
+    assert job.parts[GUEST].holds
+    assert job.parts[HOST].report.reason == "2 cores are busy"
+    job.now = c.RESERVE_S + 1
+    job.post(None, c.CoordinationTick())
+    assert job.state.phase is JobPhase.CREATE
+    assert not any(state.holds or state.asked for state in job.parts.values())
+    job.queued.clear()
+    job.now = job.state.again_at + 1
+    job.post(None, c.CoordinationTick())
+    assert job.state.phase is JobPhase.RUN
+
+
+def test_slow_parts_are_named_when_they_do_not_prepare():
+    job = Job()
+    job.prepares = False
+    job.begin()
+    job.post(GUEST, p.ProcessPrepared("a", 1, 0))
+    job.now = c.PREPARE_S + 1
+    job.post(None, c.CoordinationTick())
+    ((_, status, failure),) = job.ended
+    assert status == "failed"
+    assert failure.message == "host 2, arbiter 3 did not prepare a in 120 s"
+
+
+def test_the_timeout_counts_from_the_start_of_the_job():
+    job = Job(queued=[HOST], timeout=100.0, does=lambda *_: None).begin()
+    job.now = 90.0
+    job.queued.clear()
+    job.post(HOST, p.CoresGranted())
+    assert job.state.phase is JobPhase.RUN
+    job.now = 150.0
+    job.post(None, c.CoordinationTick())
+    assert job.state.status == "running"
+    job.now = 191.0
+    job.post(None, c.CoordinationTick())
+    assert job.state.status == "timeout"
+    assert job.ended[-1][:2] == ("a", "canceled")
+
+
+def test_a_party_that_is_away_holds_the_job_up_unless_the_job_says_how_long():
+    patient, hasty = Job(does=lambda *_: None).begin(), Job(does=lambda *_: None, fail_after=60.0).begin()
+    for job in (patient, hasty):
+        job.post(None, c.Unreachable("2"))
+        job.now = 1000.0
+        job.post(None, c.CoordinationTick())
+    assert patient.state.status == "running"
+    assert hasty.state.status == "failed"
+    assert hasty.state.cause.message == "host 2 did not answer for 60 s"
+
+
+def test_a_restarted_server_has_lost_its_processes_and_the_component_with_them():
+    job = Job(does=lambda *_: None).begin()
+    job.post(HOST, p.Restarted())
+    ((name, status, _),) = job.ended
+    assert (name, status) == ("a", "lost")
+    job.does = lambda *_: PartStatus.SUCCESS
+    job.post(None, c.Begin("a"))
+    assert job.ended[-1][:2] == ("a", "success")
+
+
+def test_a_rerun_begins_the_next_epoch_and_old_documents_change_nothing():
+    job = Job(does=lambda part, *_: PartStatus.FAILED if part == HOST else PartStatus.SUCCESS).begin()
+    job.post(None, c.FinishJob("failed", "a failed"))
+    old = job.parts[HOST].report, job.parts[HOST].wish
+    job.does = lambda *_: PartStatus.SUCCESS
+    job.post(None, c.Rerun({}))
+    assert job.state.epoch == 2
+    assert job.ended[-1][:2] == ("a", "success")
+    before = job.state, job.parts[HOST]
+    job.post(None, c.ReportReceived(old[0]))
+    job.post(HOST, p.WishReceived(old[1]))
+    assert job.state.reports == before[0].reports
+    assert job.parts[HOST].wish == before[1].wish
+
+
+@pytest.mark.parametrize("phase", ["create", "reserve", "run"])
+def test_a_job_is_stopped_in_every_phase(phase):
+    job = Job(queued=[HOST] if phase == "reserve" else (), does=lambda *_: None)
+    if phase != "create":
+        job.begin()
+    assert job.state.phase.value == phase
+    job.post(None, c.FinishJob("canceled", "enough"))
+    assert (job.state.status, job.state.settled) == ("canceled", True)
+    assert {cause.message for cause in job.causes()} == {"enough"}
+    assert not any(state.holds or state.processes for state in job.parts.values())
+
+
+def test_cores_go_back_if_the_initiator_is_not_heard_of_for_long():
+    job = Job(queued=[ARBITER]).begin()
+    assert job.parts[HOST].holds
+    job.now = p.LEASE_S + 1
+    job.post(HOST, p.Looked())
+    assert not job.parts[HOST].holds
+
+
+def test_wishes_of_others_and_broken_documents_are_not_taken():
+    job = Job().begin()
+    wish = job.parts[HOST].wish
+    stranger = msgspec.structs.replace(wish, initiator=Party("guest", "9"), version=99)
+    job.post(HOST, p.WishReceived(stranger))
+    assert job.parts[HOST].wish == wish
+    assert wish.components["a"].want is Want.GO
+    for data in (b"", b"[]", b'{"job": 1}', b"\xff"):
+        with pytest.raises(PartyMessageError):
+            read_document(data, Wish)
