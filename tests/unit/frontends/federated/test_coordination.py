@@ -72,9 +72,9 @@ class Job:
             return
         state, effects = p.participate(self.parts[part], event, self.now)
         self.parts[part] = p.read_participation(msgspec.json.encode(state))
-        for effect in effects:
-            self.effects.append((part, effect))
-            self.part_effect(part, effect)
+        for one in effects:
+            self.effects.append((part, one))
+            self.part_effect(part, one)
 
     def part_effect(self, part, effect):
         match effect:
@@ -156,7 +156,7 @@ def test_cores_are_held_by_all_parts_or_by_none():
     assert job.parts[HOST].report.reason == "2 cores are busy"
     job.now = c.RESERVE_S + 1
     job.post(None, c.CoordinationTick())
-    assert job.state.phase is JobPhase.CREATE
+    assert job.state.phase.value == "create"
     assert not any(state.holds or state.asked for state in job.parts.values())
     job.queued.clear()
     job.now = job.state.again_at + 1

@@ -1,0 +1,70 @@
+"""What federated jobs cost: their coordination, and their cryptography."""
+
+from __future__ import annotations
+
+from benchmarks.harness import Side, Spec
+
+OF_WEFT = (
+    Spec(
+        "toy_s",
+        "s",
+        Side("weft", "benchmarks.federated.jobs", "toy"),
+        5.0,
+        "Three servers in processes of their own add secret shares: from submit to success.",
+        scaled_by="process",
+    ),
+    Spec(
+        "toy_scheduling_s",
+        "s",
+        Side("weft", "benchmarks.federated.jobs", "toy"),
+        0.5,
+        "The same, without the time from the start of the processes of parts to their end.",
+        figure="scheduling",
+        scaled_by="process",
+    ),
+    Spec(
+        "scheduling_overhead_ms",
+        "ms",
+        Side("weft", "benchmarks.federated.jobs", "chain"),
+        50.0,
+        "A chain of 20 components at two parties, less the time of their processes: for each component and party.",
+        scale=1e3,
+        figure="overhead",
+        scaled_by="process",
+    ),
+    Spec(
+        "paillier_enc_2048_per_s",
+        "numbers/s",
+        Side("weft", "benchmarks.federated.cryptography", "encrypt"),
+        0.1,
+        "Encryptions with 2,048 bits; the ratio is in seconds for each. Peer: the textbook form on gmpy2.",
+        peer=Side("textbook", "benchmarks.federated.cryptography", "encrypt_by_the_book"),
+        figure="seconds",
+    ),
+    Spec(
+        "psi_1e5_s",
+        "s",
+        Side("weft", "benchmarks.federated.cryptography", "intersect"),
+        20.0,
+        "The intersection of 1e5 with 1e5 ids by ECDH, both sides in one process.",
+        scaled_by="process",
+    ),
+    Spec(
+        "jobs_waiting_1000_ms",
+        "ms",
+        Side("weft", "benchmarks.federated.jobs", "waiting"),
+        50.0,
+        "1,000 jobs wait on one server: the 95th percentile of the time of a submit.",
+        scale=1e3,
+        scaled_by="process",
+    ),
+    Spec(
+        "restart_to_ready_s",
+        "s",
+        Side("weft", "benchmarks.federated.jobs", "restart"),
+        2.0,
+        "A server with 10,000 jobs in its records starts: until it answers.",
+        scaled_by="process",
+    ),
+)
+SPECS = OF_WEFT
