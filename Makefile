@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DELETE_ON_ERROR:
 FRAMEWORKS := $(basename $(notdir $(wildcard examples/training/frameworks/*.txt)))
 
-.PHONY: help demo test check bench soak states sizes clean python .venv tools frameworks test-frameworks
+.PHONY: help demo test check bench soak states sizes clean python .venv tools frameworks test-frameworks providers
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## / {printf "%-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,8 @@ frameworks: $(FRAMEWORKS:%=.frameworks/%/.stamp) ## environments with TensorFlow
 test-frameworks: tools ## the examples with real frameworks, those that `make frameworks` has made: minutes
 	$(BIN)/python -m pytest -q tests/frameworks
 
+providers: .providers/fate-client/.stamp ## the clients of FATE, which tests of parties use, in an environment of their own
+
 states: .venv ## draw docs/states from the transition tables
 	$(BIN)/python -m weft.testing.states
 
@@ -53,7 +55,7 @@ sizes: ## lines of each module, longest last
 	@find src tests -name '*.py' -exec wc -l {} + | sort -n
 
 clean: ## remove all that was built or cached
-	rm -rf .venv .frameworks dist build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .frameworks .providers dist build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
 python: ## print the interpreter that .venv is made with
@@ -77,6 +79,12 @@ tools: .venv/.tools ## what tests and checks need, in the same environment
 
 .venv/.tools: .venv/.stamp
 	$(INSTALL) -e '.[dev]'
+	@touch $@
+
+.providers/fate-client/.stamp: tests/integration/fate-client.txt
+	@$(MAKE) --no-print-directory python >/dev/null
+	$(PYTHON) -m venv .providers/fate-client
+	.providers/fate-client/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
 .frameworks/%/.stamp: examples/training/frameworks/%.txt
