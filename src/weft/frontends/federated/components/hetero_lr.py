@@ -114,6 +114,10 @@ def _predict(part: ComponentPart, model: dict[str, Any]) -> PartOutput:
 
 def _scored(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], kind: str) -> PartyFrame | None:
     """Return the predictions for the rows of a frame at the guest; None at hosts."""
+    if "models" not in model:
+        raise UsageError(
+            f"{part.component}: {part.here} does not have the model", hint="Name the model_version of a training job."
+        )
     missing = [name for name in model["features"] if name not in frame.columns]
     if missing:
         raise UsageError(f"{part.component}: the rows of {part.here} have no column {missing[0]!r}")

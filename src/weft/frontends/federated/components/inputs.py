@@ -23,7 +23,7 @@ def only_frame(part: ComponentPart, *keys: str) -> PartyFrame:
 
 
 def only_model(part: ComponentPart) -> Any:
-    """Return the model that the component is given; None if it is to be trained."""
+    """Return the model that the component is given, empty if another part has it; None if it is to be trained."""
     for model in part.models.get("model", {}).values():
         return model
     return None
