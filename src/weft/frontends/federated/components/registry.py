@@ -20,6 +20,8 @@ COMPONENTS: Final[Mapping[str, str]] = {
     "HeteroLR": "hetero_lr:run",
     "HeteroLinR": "hetero_linr:run",
     "HeteroPoisson": "hetero_linr:run_poisson",
+    "HeteroSecureBoost": "hetero_secureboost:run",
+    "HeteroFastSecureBoost": "hetero_secureboost:run",
     "Intersection": "intersection:run",
     "Reader": "reader:run",
     "SecureAddExample": "secure_add:run",

@@ -171,7 +171,7 @@ class PaillierArray:
 
     def __mul__(self, other: Array | float) -> Self:
         array = np.broadcast_to(np.asarray(other), self._shape)
-        plain = 0 if array.dtype.kind in "iu" else PLAIN_SCALE
+        plain = 0 if array.dtype.kind in "iuO" else PLAIN_SCALE
         n2 = self.key.n2
         cells = [_power(one, value, n2) for one, value in zip(self.cells, _fixed(array, plain), strict=True)]
         return self._with(cells, scale=self.scale + plain)
