@@ -96,10 +96,11 @@ class InputFinder:
             if component == PIPELINE:
                 made_by = str(job.conf.parameters.get("model_version", ""))
                 component = source.name.partition(".")[0]
+            path = ""  # a part without a model, such as an arbiter, is told that there is one elsewhere
             with suppress(NotFoundError):
-                path = self._folders.current(made_by, part, component) / _MODEL
-                if path.is_file():
-                    yield component, str(path)
+                file = self._folders.current(made_by, part, component) / _MODEL
+                path = str(file) if file.is_file() else ""
+            yield component, path
 
     def _table(self, namespace: str, name: str, job: FederatedJob, folder: Path) -> Path:
         """Return the file of a table; one that is bound to a file elsewhere is copied."""

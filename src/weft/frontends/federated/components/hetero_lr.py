@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart, PartOutput
-from weft.frontends.federated.components.inputs import group, only_frame, only_model
+from weft.frontends.federated.components.inputs import columns_of, complete_matrix, group, only_frame, only_model
 from weft.frontends.federated.components.optimizers import Training, training_of
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, class_frame, joined
 from weft.frontends.federated.components.vertical import (
@@ -67,9 +67,7 @@ def _fit(part: ComponentPart, frame: PartyFrame, training: Training) -> dict[str
         part.channel.send("models", count, part.others(HOST, ARBITER))
     else:
         count = int(part.channel.receive("models", part.all_of(GUEST)[0]))
-    matrix, models = frame.matrix(), []
-    if not np.isfinite(matrix).all():
-        raise UsageError(f"{part.component}: a value at {part.here} is missing", hint="Set missing_fill before it.")
+    matrix, models = complete_matrix(part, frame), []
     for at in range(count):
         y = None if frame.y is None else np.where(frame.y == classes[1 if count == 1 else at], 1.0, -1.0)
         fitted = VerticalFit(part, training, LOGISTIC, f"/{at}").fit(key, matrix, y, part.seed + at)
@@ -114,13 +112,7 @@ def _predict(part: ComponentPart, model: dict[str, Any]) -> PartOutput:
 
 def _scored(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], kind: str) -> PartyFrame | None:
     """Return the predictions for the rows of a frame at the guest; None at hosts."""
-    missing = [name for name in model["features"] if name not in frame.columns]
-    if missing:
-        raise UsageError(f"{part.component}: the rows of {part.here} have no column {missing[0]!r}")
-    matrix = frame.with_features(
-        model["features"],
-        np.column_stack([frame.columns[name] for name in model["features"]] or [np.empty((len(frame), 0))]),
-    ).matrix()
+    matrix = columns_of(part, frame, model)
     totals = []
     for at, one in enumerate(model["models"]):
         weights = np.array([one["weights"][name] for name in model["features"]])

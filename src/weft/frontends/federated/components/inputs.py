@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from weft.frontends.federated.components.frame import PartyFrame
 from weft.model.errors import UsageError
 
 if TYPE_CHECKING:
     from weft.frontends.federated.components.base import ComponentPart
-    from weft.frontends.federated.components.frame import PartyFrame
 
 
 def only_frame(part: ComponentPart, *keys: str) -> PartyFrame:
@@ -23,7 +25,7 @@ def only_frame(part: ComponentPart, *keys: str) -> PartyFrame:
 
 
 def only_model(part: ComponentPart) -> Any:
-    """Return the model that the component is given; None if it is to be trained."""
+    """Return the model that the component is given, empty if another part has it; None if it is to be trained."""
     for model in part.models.get("model", {}).values():
         return model
     return None
@@ -57,3 +59,27 @@ def word(part: ComponentPart, name: str, default: str, *words: str) -> str:
         if str(value).lower() == one.lower():
             return one
     raise UsageError(f"{part.component}: {name} is {value!r}", hint=f"Use one of {', '.join(words)}.")
+
+
+def complete_matrix(part: ComponentPart, frame: PartyFrame) -> np.ndarray[Any, Any]:
+    """Return the features of a frame, shape (rows, features). UsageError: a value is missing, or no number."""
+    matrix = frame.matrix()
+    if not np.isfinite(matrix).all():
+        raise UsageError(f"{part.component}: a value at {part.here} is missing", hint="Set missing_fill before it.")
+    return matrix
+
+
+def columns_of(part: ComponentPart, frame: PartyFrame, model: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+    """Return the columns of `model["features"]` in their order, shape (rows, features).
+
+    UsageError: this part does not have the model, or the rows have no such column.
+    """
+    if "features" not in model:
+        raise UsageError(
+            f"{part.component}: {part.here} does not have the model", hint="Name the model_version of a training job."
+        )
+    missing = [name for name in model["features"] if name not in frame.columns]
+    if missing:
+        raise UsageError(f"{part.component}: the rows of {part.here} have no column {missing[0]!r}")
+    kept = PartyFrame(frame.ids, {name: frame.columns[name] for name in model["features"]})
+    return complete_matrix(part, kept)

@@ -38,8 +38,9 @@ _STOPPED: Final = 3
 class PartTask(Struct, frozen=True, kw_only=True):
     """What the process of a part is given.
 
-    `data` has the paths of frames by the key of the data input, `models` those of models by kind and component, `table`
-    that of the table of a reader, all as the server has resolved them. `outputs` is the number of data outputs.
+    `data` has the paths of frames by the key of the data input, `models` those of models by kind and component ("" if
+    another part has the model), `table` that of the table of a reader, all as the server has resolved them. `outputs`
+    is the number of data outputs.
     """
 
     job: str
@@ -156,7 +157,8 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def _model(path: str) -> Any:
-    return json.loads(Path(path).read_text())
+    """Return the model in a file; an empty one if this part has none."""
+    return json.loads(Path(path).read_text()) if path else {}
 
 
 def _described(error: WeftError) -> dict[str, str]:

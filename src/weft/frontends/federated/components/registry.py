@@ -16,10 +16,14 @@ COMPONENTS: Final[Mapping[str, str]] = {
     "DataIO": "data_transform:run",
     "DataTransform": "data_transform:run",
     "Evaluation": "evaluation:run",
+    "FeatureScale": "feature_scale:run",
     "HeteroLR": "hetero_lr:run",
+    "HeteroLinR": "hetero_linr:run",
+    "HeteroPoisson": "hetero_linr:run_poisson",
     "Intersection": "intersection:run",
     "Reader": "reader:run",
     "SecureAddExample": "secure_add:run",
+    "Union": "union:run",
 }
 """The function of each module, as `module:function` below this package."""
 

@@ -1,0 +1,90 @@
+"""FeatureScale: features with a common range, or with mean 0 and deviation 1. Each party scales its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from msgspec.structs import replace
+
+from weft.frontends.federated.components.base import ComponentPart, PartOutput
+from weft.frontends.federated.components.inputs import only_frame, only_model, word
+from weft.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from weft.frontends.federated.components.frame import PartyFrame
+
+_MIN_MAX, _STANDARD = "min_max_scale", "standard_scale"
+_NORMAL, _CAP = "normal", "cap"
+_ALL: Final = -1
+
+
+def run(part: ComponentPart) -> PartOutput:
+    """Scale. UsageError: a parameter is not possible."""
+    frame, model = only_frame(part), only_model(part)
+    if model is None:
+        model = _fit(part, frame)
+    columns = dict(frame.columns)
+    for name, one in model["columns"].items():
+        if name not in columns:
+            raise UsageError(f"{part.component}: the rows of {part.here} have no column {name!r}")
+        values = np.clip(columns[name].astype(float), one["lower"], one["upper"])
+        columns[name] = (values - one["shift"]) / one["width"] if one["width"] else np.zeros(len(frame))
+    part.tracker.summary({"scaled": list(model["columns"])})
+    return PartOutput(data=(replace(frame, columns=columns),), model=model)
+
+
+def _fit(part: ComponentPart, frame: PartyFrame) -> dict[str, Any]:
+    method = word(part, "method", _STANDARD, _MIN_MAX, _STANDARD)
+    mode = word(part, "mode", _NORMAL, _NORMAL, _CAP)
+    columns = {}
+    for at, name in enumerate(_chosen(part, frame)):
+        values = frame.columns[name].astype(float)
+        known = values[~np.isnan(values)]
+        if not len(known):
+            raise UsageError(f"{part.component}: column {name!r} at {part.here} has no values")
+        lower, upper = (_bound(part, f"feat_{which}", name, at) for which in ("lower", "upper"))
+        if mode == _CAP:  # bounds are shares of the rows
+            low, high = np.quantile(known, [0.0 if lower is None else lower, 1.0 if upper is None else upper])
+        else:
+            low = known.min() if lower is None else max(known.min(), lower)
+            high = known.max() if upper is None else min(known.max(), upper)
+        kept = np.clip(known, low, high)
+        if method == _MIN_MAX:
+            shift, width = low, high - low
+        else:
+            shift = kept.mean() if part.parameters.get("with_mean") is not False else 0.0
+            width = kept.std() if part.parameters.get("with_std") is not False else 1.0
+        columns[name] = {"lower": float(low), "upper": float(high), "shift": float(shift), "width": float(width)}
+    return {"method": method, "columns": columns}
+
+
+def _chosen(part: ComponentPart, frame: PartyFrame) -> list[str]:
+    """Return the names of the features to scale: all, or those of the parameters by index or name."""
+    indexes, names = part.parameters.get("scale_col_indexes"), part.parameters.get("scale_names")
+    found = list(names or ())
+    if indexes not in (None, _ALL) or (names and not indexes):
+        try:
+            found += [frame.features[at] for at in indexes or () if frame.features[at] not in found]
+        except (IndexError, TypeError):
+            raise UsageError(
+                f"{part.component}: scale_col_indexes is {indexes!r}",
+                hint=f"Use indices below {len(frame.features)}, or -1 for all.",
+            ) from None
+        unknown = [name for name in found if name not in frame.features]
+        if unknown:
+            raise UsageError(f"{part.component}: {part.here} has no feature {unknown[0]!r}")
+        return found
+    return list(frame.features)
+
+
+def _bound(part: ComponentPart, parameter: str, name: str, at: int) -> float | None:
+    given = part.parameters.get(parameter)
+    if isinstance(given, Mapping):
+        given = given.get(name)
+    elif isinstance(given, list):
+        given = given[at] if at < len(given) else None
+    if given is None or isinstance(given, (int, float)):
+        return given
+    raise UsageError(f"{part.component}: {parameter} is {given!r}; it must be a number, a list or an object")

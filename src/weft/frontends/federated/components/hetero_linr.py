@@ -1,0 +1,101 @@
+"""HeteroLinR and HeteroPoisson: linear regressions over the columns of guest and hosts, with an arbiter (`vertical`).
+
+HeteroPoisson has a logarithmic link and one host: the residual is a product of what both parties know.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart, PartOutput
+from weft.frontends.federated.components.inputs import columns_of, complete_matrix, group, only_frame, only_model
+from weft.frontends.federated.components.optimizers import Training, training_of
+from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, joined, regression_frame
+from weft.frontends.federated.components.vertical import (
+    LINEAR,
+    POISSON,
+    Family,
+    VerticalFit,
+    check_rows,
+    hand_out_keys,
+    scores_of,
+    take_key,
+)
+from weft.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from weft.frontends.federated.components.frame import PartyFrame
+
+_LARGEST: Final = 500.0
+
+
+def run(part: ComponentPart) -> PartOutput:
+    """Train a linear regression, or predict with a model."""
+    return _run(part, LINEAR)
+
+
+def run_poisson(part: ComponentPart) -> PartOutput:
+    """Train a Poisson regression, or predict with a model. UsageError: there are several hosts."""
+    if len(part.all_of(HOST)) > 1:
+        raise UsageError(f"{part.component}: a Poisson regression has one host")
+    if part.parameters.get("exposure_colname"):
+        raise UsageError(f"{part.component}: exposure_colname is not supported", hint="Leave it out.")
+    return _run(part, POISSON)
+
+
+def _run(part: ComponentPart, family: Family) -> PartOutput:
+    for name, what in (("cv_param", "need_cv"), ("stepwise_param", "need_stepwise")):
+        if group(part, name).get(what):
+            raise UsageError(f"{part.component}: {name}.{what} is not supported", hint="Set it to false.")
+    model = only_model(part)
+    if model is not None:
+        if part.here.role == ARBITER:
+            return PartOutput()
+        frame = only_frame(part, "test_data", "eval_data", "validate_data", "data")
+        check_rows(part, len(frame))
+        return PartOutput(data=(_scored(part, frame, model, family, TEST),))
+    training = training_of(part)
+    if part.here.role == ARBITER:
+        VerticalFit(part, training, family).arbitrate(hand_out_keys(part))
+        return PartOutput()
+    frame = only_frame(part, "train_data", "data")
+    model = _fit(part, frame, training, family)
+    found = [_scored(part, frame, model, family, TRAIN)]
+    if part.data.get("validate_data"):
+        found.append(_scored(part, part.data["validate_data"][0], model, family, VALIDATE))
+    return PartOutput(data=(joined(found),), model=model)
+
+
+def _fit(part: ComponentPart, frame: PartyFrame, training: Training, family: Family) -> dict[str, Any]:
+    key = take_key(part)
+    check_rows(part, len(frame))
+    guest, y = part.here.role == GUEST, None
+    if guest:
+        if frame.y is None:
+            raise UsageError(f"{part.component}: the rows of {part.here} have no label")
+        y = frame.y.astype(float)
+        if family is POISSON and (y < 0).any():
+            raise UsageError(f"{part.component}: a label is negative, and labels are counts")
+    fitted = VerticalFit(part, training, family).fit(key, complete_matrix(part, frame), y, part.seed)
+    if fitted.losses:
+        points = [(float(epoch), loss) for epoch, loss in enumerate(fitted.losses)]
+        part.tracker.curve("train", "loss", points, kind="LOSS")
+    weights = dict(zip(frame.features, map(float, fitted.weights), strict=False))
+    intercept = float(fitted.weights[-1]) if guest and training.intercept else 0.0
+    part.tracker.summary({"coef": weights, "intercept": intercept, "is_converged": fitted.converged})
+    return {"kind": part.module, "features": list(frame.features), "weights": weights, "intercept": intercept}
+
+
+def _scored(
+    part: ComponentPart, frame: PartyFrame, model: dict[str, Any], family: Family, kind: str
+) -> PartyFrame | None:
+    """Return the predictions for the rows of a frame at the guest; None at hosts."""
+    matrix = columns_of(part, frame, model)
+    weights = np.array([model["weights"][name] for name in model["features"]])
+    total = scores_of(part, matrix @ weights + model["intercept"], f"/{kind}")
+    if total is None:
+        return None
+    values = np.exp(np.minimum(total, _LARGEST)) if family is POISSON else total
+    return regression_frame(frame, values, kind)

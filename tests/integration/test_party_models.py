@@ -1,0 +1,117 @@
+"""Training and prediction between servers of parties, through tables, intersections and models."""
+
+import csv
+import json
+
+import numpy as np
+from sklearn.metrics import roc_auc_score
+
+from tests.integration.test_parties import Served, parties  # noqa: F401 - a fixture
+from tests.unit.frontends.federated.components.parts_of import breast
+
+TRAIN = {
+    "components": {
+        "reader_0": {"module": "Reader", "output": {"data": ["data"]}},
+        "data_transform_0": {
+            "module": "DataTransform",
+            "input": {"data": {"data": ["reader_0.data"]}},
+            "output": {"data": ["data"], "model": ["model"]},
+        },
+        "intersection_0": {
+            "module": "Intersection",
+            "input": {"data": {"data": ["data_transform_0.data"]}},
+            "output": {"data": ["data"]},
+        },
+        "hetero_lr_0": {
+            "module": "HeteroLR",
+            "input": {"data": {"train_data": ["intersection_0.data"]}},
+            "output": {"data": ["data"], "model": ["model"]},
+        },
+        "evaluation_0": {
+            "module": "Evaluation",
+            "input": {"data": {"data": ["hetero_lr_0.data"]}},
+            "output": {"data": ["data"]},
+        },
+    }
+}
+PREDICT = {
+    "components": {
+        **{name: TRAIN["components"][name] for name in ("reader_0", "intersection_0")},
+        "data_transform_0": {
+            "module": "DataTransform",
+            "input": {"data": {"data": ["reader_0.data"]}, "model": ["pipeline.data_transform_0.model"]},
+            "output": {"data": ["data"]},
+        },
+        "hetero_lr_0": {
+            "module": "HeteroLR",
+            "input": {"data": {"test_data": ["intersection_0.data"]}, "model": ["pipeline.hetero_lr_0.model"]},
+            "output": {"data": ["data"]},
+        },
+    }
+}
+
+
+def conf(**parameters):
+    common = {
+        "hetero_lr_0": {
+            "alpha": 0.01,
+            "learning_rate": 0.15,
+            "batch_size": -1,
+            "max_iter": 30,
+            "encrypt_param": {"method": "plain"},
+        }
+    }
+    labelled = {"with_label": True, "label_name": "y"}
+    role = {
+        "guest": {"0": {"reader_0": {"table": {"name": "rows", "namespace": "n"}}, "data_transform_0": labelled}},
+        "host": {"0": {"reader_0": {"table": {"name": "rows", "namespace": "n"}}, "evaluation_0": {"need_run": False}}},
+    }
+    return {
+        "dsl_version": 2,
+        "initiator": {"role": "guest", "party_id": 1},
+        "role": {"guest": [1], "host": [2], "arbiter": [2]},
+        "job_parameters": {"common": parameters},
+        "component_parameters": {"common": common, "role": role},
+    }
+
+
+def upload(party, path, header, rows):
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        writer.writerows(rows)
+    party.client.upload(path, {"namespace": "n", "table_name": "rows", "head": 1, "partition": 1, "drop": 1})
+
+
+def test_a_model_is_trained_over_the_columns_of_two_parties_and_predicts(parties, tmp_path):  # noqa: F811
+    guest, host = parties["1"], parties["2"]
+    assert isinstance(guest, Served)
+    guest.start()
+    host.start()
+    matrix, y = breast()
+    ids = [f"c{at}" for at in range(len(y))]
+    order = np.random.default_rng(5).permutation(len(y))[: len(y) - 9]
+    mine = [[id, label, *row] for id, label, row in zip(ids, y, matrix[:, :10], strict=True)]
+    theirs = [[ids[at], *matrix[at, 10:]] for at in order]
+    upload(guest, tmp_path / "g.csv", ["id", "y", *"abcdefghij"], mine)
+    upload(host, tmp_path / "h.csv", ["id", *(f"h{at}" for at in range(20))], theirs)
+    trained = guest.ended(guest.submit(TRAIN, conf()))
+    assert trained["status"] == "success", trained
+    assert trained["metrics"]["intersection_0 train intersect_count"] == len(order)
+    assert trained["metrics"]["evaluation_0 train auc"] > 0.97
+    crossed = {one["name"]: one["sent"] for one in trained["components"]}
+    assert crossed["hetero_lr_0"] > 0
+    assert crossed["data_transform_0"] == 0
+
+    wishes = conf(job_type="predict", model_version=trained["job"], model_id="m")
+    predicted = guest.ended(guest.submit(PREDICT, wishes))
+    assert predicted["status"] == "success", predicted
+    part = {"role": "guest", "party_id": "1", "component_name": "hetero_lr_0"}
+    scores = []
+    for job in (trained["job"], predicted["job"]):
+        rows = guest.client.post("tracking/component/output/data", part | {"job_id": job})[0]
+        scores.append({row[0]: (row[1], row[3]) for row in rows})
+    assert scores[0] == scores[1]
+    truth, values = zip(*scores[0].values(), strict=True)
+    assert roc_auc_score(truth, values) > 0.95
+    assert json.dumps(predicted["metrics"])

@@ -1,0 +1,89 @@
+import numpy as np
+import pytest
+from sklearn.datasets import load_diabetes
+from sklearn.linear_model import LinearRegression
+from sklearn.metrics import r2_score
+from sklearn.preprocessing import StandardScaler
+
+from tests.unit.frontends.federated.components.parts_of import ARBITER, GUEST, HOST, HOST_2, frame
+from weft.frontends.federated.components.predictions import SCORE
+from weft.model.errors import UsageError
+from weft.testing.parts import PartInputs, run_parts
+
+USUAL = {
+    "alpha": 0.0,
+    "optimizer": "sgd",
+    "learning_rate": 0.15,
+    "decay": 0.0,
+    "batch_size": -1,
+    "max_iter": 200,
+    "early_stop": "weight_diff",
+    "encrypt_param": {"method": "plain"},
+}
+
+
+def train(module, matrix, y, parameters=USUAL, cut=(4, 10)):
+    given = {GUEST: PartInputs(parameters, {"train_data": [frame(matrix[:, : cut[0]], y)]})}
+    for host, begin, end in zip((HOST, HOST_2), cut, cut[1:], strict=False):
+        given[host] = PartInputs(parameters, {"train_data": [frame(matrix[:, begin:end], first=begin)]})
+    return run_parts(module, given | {ARBITER: PartInputs(parameters)})
+
+
+def diabetes():
+    matrix, y = load_diabetes(return_X_y=True)
+    return StandardScaler().fit_transform(matrix), (y - y.mean()) / y.std()
+
+
+@pytest.mark.parametrize("cut", [(4, 10), (4, 7, 10)])
+def test_a_regression_is_as_good_as_that_of_all_columns(cut):
+    matrix, y = diabetes()
+    best = r2_score(y, LinearRegression().fit(matrix, y).predict(matrix))
+    values = train("HeteroLinR", matrix, y, cut=cut).outputs[GUEST].data[0].columns[SCORE]
+    assert r2_score(y, values) > 0.99 * best
+
+
+def test_counts_are_predicted_by_a_poisson_regression():
+    rng = np.random.default_rng(11)
+    matrix = rng.normal(size=(300, 4))
+    rate = np.exp(0.3 * matrix[:, 0] - 0.4 * matrix[:, 2] + 0.5)
+    y = rng.poisson(rate)
+    ran = train("HeteroPoisson", matrix, y, USUAL | {"learning_rate": 0.1}, cut=(2, 4))
+    values = ran.outputs[GUEST].data[0].columns[SCORE]
+    assert np.corrcoef(values, rate)[0, 1] > 0.97
+
+
+def test_encrypted_numbers_make_the_model_of_plain_ones():
+    matrix, y = diabetes()
+    few = USUAL | {"max_iter": 2}
+    plain, encrypted = (
+        train("HeteroLinR", matrix[:30, :4], y[:30], few | {"encrypt_param": {"method": method}}, cut=(2, 4))
+        for method in ("plain", "Paillier")
+    )
+    mine, other = (one.outputs[HOST].model["weights"] for one in (plain, encrypted))
+    assert mine == pytest.approx(other, abs=1e-3)
+
+
+def test_a_prediction_is_that_of_the_fit():
+    matrix, y = diabetes()
+    ran = train("HeteroLinR", matrix, y)
+    rows = {GUEST: frame(matrix[:, :4], y), HOST: frame(matrix[:, 4:], first=4)}
+    given = {
+        one: PartInputs(USUAL, {"test_data": [data]}, {"model": {"m": ran.outputs[one].model}})
+        for one, data in rows.items()
+    }
+    again = run_parts("HeteroLinR", given | {ARBITER: PartInputs(USUAL, {}, {"model": {"m": {}}})})
+    mine, other = (one.outputs[GUEST].data[0].columns[SCORE] for one in (ran, again))
+    assert np.array_equal(mine, other)
+
+
+def test_what_cannot_be_trained_is_told():
+    matrix, y = diabetes()
+    with pytest.raises(UsageError, match="negative"):
+        train("HeteroPoisson", matrix, y)
+    with pytest.raises(UsageError, match="one host"):
+        train("HeteroPoisson", matrix, np.abs(y), cut=(4, 7, 10))
+    with pytest.raises(UsageError, match="exposure_colname"):
+        train("HeteroPoisson", matrix, np.abs(y), USUAL | {"exposure_colname": "e"})
+    matrix[0, 0] = np.nan
+    with pytest.raises(UsageError, match="is missing"):
+        train("HeteroLinR", matrix, y)
