@@ -1,7 +1,10 @@
 """Intersection: the rows that guest and all hosts have, in the order of the guest.
 
-The guest learns which of its ids each host has. With `sync_intersect_ids` (the default) each host learns the common
-ids among its own, and takes their order, so that later components work on equal rows; without, hosts keep nothing.
+The guest learns which of its ids each host has. With `sync_intersect_ids` (the default) each host learns the common ids
+among its own, and takes their order, so that later components work on equal rows; without, hosts keep nothing.
+
+With `cardinality_only` each party raises the hashes of all others, too, and shuffles them. All learn the number of
+common ids alone; the guest sees the numbers for each group of parties as well.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from weft.frontends.federated.crypto.psi import (
     RSA,
     RsaBlinder,
     RsaSigner,
+    in_random_order,
     power,
     shared_positions,
     shuffled,
@@ -39,7 +43,9 @@ def run(part: ComponentPart) -> PartOutput:
     method = _method(part)
     if len(set(frame.ids.tolist())) != len(frame):
         raise UsageError(f"{part.component}: an id stands in two rows of the table", hint="Keep one row for each id.")
-    if part.here.role == GUEST:
+    if _counts(part):
+        kept, common = None, (_guest_count if part.here.role == GUEST else _host_count)(part, frame, method)
+    elif part.here.role == GUEST:
         kept, common = _guest(part, frame, method)
     else:
         kept, common = _host(part, frame, method)
@@ -47,7 +53,7 @@ def run(part: ComponentPart) -> PartOutput:
     part.tracker.metric("train", "intersect_count", common)
     part.tracker.metric("train", "intersect_rate", rate)
     part.tracker.summary({"intersect_num": common, "intersect_rate": rate, "method": method})
-    if kept is None or part.parameters.get("cardinality_only"):
+    if kept is None:
         return PartOutput(data=(None,))
     if part.parameters.get("only_output_key"):
         kept = PartyFrame(kept.ids)
@@ -56,18 +62,26 @@ def run(part: ComponentPart) -> PartOutput:
 
 def _method(part: ComponentPart) -> str:
     given = str(part.parameters.get("intersect_method") or ECDH).lower()
-    if given == _RAW:
-        part.tracker.log("raw would send ids that others can guess: ecdh is used")
-        part.tracker.summary({"note": "intersect_method raw: ecdh was used, since raw shows ids"})
-        return ECDH
-    if given not in METHODS:
+    if given not in (*METHODS, _RAW):
         raise UsageError(f"{part.component}: intersect_method is {given!r}", hint=f"Use one of {', '.join(METHODS)}.")
     if str(part.parameters.get("join_method") or "inner_join") != "inner_join":
         raise UsageError(f"{part.component}: join_method must be inner_join", hint="left_join is not supported.")
     for name in _IGNORED:
         if part.parameters.get(name):
             part.tracker.log(f"{name} has no effect")
+    if _counts(part) and given == RSA:
+        part.tracker.log("rsa would tell the guest which ids are common: ecdh is used for cardinality_only")
+        part.tracker.summary({"note": "cardinality_only with rsa: ecdh was used, since rsa shows which ids"})
+        return ECDH
+    if given == _RAW:
+        part.tracker.log("raw would send ids that others can guess: ecdh is used")
+        part.tracker.summary({"note": "intersect_method raw: ecdh was used, since raw shows ids"})
+        return ECDH
     return given
+
+
+def _counts(part: ComponentPart) -> bool:
+    return bool(part.parameters.get("cardinality_only"))
 
 
 def _synced(part: ComponentPart) -> bool:
@@ -82,7 +96,7 @@ def _guest(part: ComponentPart, frame: PartyFrame, method: str) -> tuple[PartyFr
         theirs[host] = dict(zip(mine.tolist(), places.tolist(), strict=True))
     common = [at for at in range(len(ids)) if all(at in places for places in theirs.values())]
     for host in hosts:
-        if _synced(part) and not part.parameters.get("cardinality_only"):
+        if _synced(part):
             part.channel.send("rows", np.array([theirs[host][at] for at in common], dtype=np.int64), host)
         else:
             part.channel.send("count", len(common), host)
@@ -115,12 +129,47 @@ def _host(part: ComponentPart, frame: PartyFrame, method: str) -> tuple[PartyFra
         secret = power(method)
         channel.send("points", secret.pack(secret.hashed(ids)), guest)
         channel.send("tags", tags(secret.again(channel.receive("points", guest), guest.id)), guest)
-    if not _synced(part) or part.parameters.get("cardinality_only"):
-        count = channel.receive("count", guest)
-        return None, int(count)
+    if not _synced(part):
+        return None, _count(channel.receive("count", guest), frame, guest)
     rows = channel.receive("rows", guest)
     if not isinstance(rows, np.ndarray) or rows.dtype != np.int64 or rows.ndim != 1:
         raise PartyMessageError(f"{guest} has sent rows of another form", party=guest.id)
     if len(rows) and (rows.min() < 0 or rows.max() >= len(frame) or len(np.unique(rows)) != len(rows)):
         raise PartyMessageError(f"{guest} has sent rows that are none", party=guest.id)
     return frame.take(np.array(order, dtype=np.int64)[rows]), len(rows)
+
+
+def _guest_count(part: ComponentPart, frame: PartyFrame, method: str) -> int:
+    """Let each party raise the hashes of all others and shuffle them, and count those that stand in all sets."""
+    hosts, secret, channel = part.all_of(HOST), power(method), part.channel
+    sets = {part.here: in_random_order(secret.hashed(frame.ids.tolist()))}
+    for host in hosts:
+        sets[host] = secret.again(channel.receive("points", host), host.id)
+    for host in hosts:
+        others = [one for one in sets if one != host]
+        channel.send("raise", [secret.pack(sets[one]) for one in others], host)
+        raised = channel.receive("raised", host)
+        if not isinstance(raised, list) or len(raised) != len(others):
+            raise PartyMessageError(f"{host} has sent another number of sets", party=host.id)
+        for one, wire in zip(others, raised, strict=True):
+            sets[one] = secret.read(wire, host.id)
+    count = len(set.intersection(*map(set, sets.values())))
+    channel.send("count", count, hosts)
+    return count
+
+
+def _host_count(part: ComponentPart, frame: PartyFrame, method: str) -> int:
+    guest, secret, channel = part.all_of(GUEST)[0], power(method), part.channel
+    channel.send("points", secret.pack(in_random_order(secret.hashed(frame.ids.tolist()))), guest)
+    sets = channel.receive("raise", guest)
+    if not isinstance(sets, list) or len(sets) != len(part.all_of(HOST)):
+        raise PartyMessageError(f"{guest} has sent another number of sets", party=guest.id)
+    raised = [secret.pack(in_random_order(secret.again(one, guest.id))) for one in sets]
+    channel.send("raised", raised, guest)
+    return _count(channel.receive("count", guest), frame, guest)
+
+
+def _count(value: Any, frame: PartyFrame, guest: Party) -> int:
+    if type(value) is not int or not 0 <= value <= len(frame):
+        raise PartyMessageError(f"{guest} has sent a number of rows that is none", party=guest.id)
+    return value

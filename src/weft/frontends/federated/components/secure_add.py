@@ -6,12 +6,12 @@ its sum, and the guest knows the total alone. Source: the toy of FATE, `examples
 
 from __future__ import annotations
 
-import secrets
 from typing import Final
 
 import numpy as np
 
 from weft.frontends.federated.components.base import GUEST, HOST, ComponentPart, PartOutput
+from weft.frontends.federated.crypto.shares import split_shares
 from weft.model.errors import PartyMessageError, UsageError
 
 _SCALE: Final = float(1 << 20)
@@ -25,8 +25,8 @@ def run(part: ComponentPart) -> PartOutput:
         raise UsageError(f"{part.component}: data_num is {count}", hint="Use at least 1.")
     other = part.all_of(HOST if part.here.role == GUEST else GUEST)[0]
     mine = np.full(count, round(1.0 * _SCALE), dtype=np.uint64)
-    kept = np.frombuffer(secrets.token_bytes(8 * count), dtype=np.uint64)
-    part.channel.send("share", mine - kept, other)
+    kept, sent = split_shares(mine, 2)
+    part.channel.send("share", sent, other)
     given = part.channel.receive("share", other)
     if not isinstance(given, np.ndarray) or given.dtype != np.uint64 or given.shape != (count,):
         raise PartyMessageError(f"{other} has sent shares of another shape", party=other.id)

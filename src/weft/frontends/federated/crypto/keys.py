@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import gmpy2
+from gmpy2 import mpz
+
 from weft.frontends.federated.crypto.ciphers import PAILLIER, PLAIN, PrivateKey, PublicKey
-from weft.frontends.federated.crypto.paillier import PaillierKey, generate
+from weft.frontends.federated.crypto.paillier import MOST_BITS, PaillierKey, generate
 from weft.frontends.federated.crypto.plain import PlainKey
 from weft.model.errors import PartyMessageError, UsageError
 
 FLOOR_BITS: Final = 2048
 """The shortest key; a file that asks for a shorter one gets this."""
-_AFFINE: Final = "iterativeaffine"
-_MOST_BITS: Final = 8192
+_AFFINE: Final = ("iterativeaffine", "randomiterativeaffine")
 
 
 def cipher_of(parameters: Mapping[str, Any]) -> tuple[str, int, list[str]]:
@@ -24,11 +26,18 @@ def cipher_of(parameters: Mapping[str, Any]) -> tuple[str, int, list[str]]:
     given = parameters.get("encrypt_param")
     given = given if isinstance(given, Mapping) else {}
     method, notes = str(given.get("method") or PAILLIER), []
-    if method.lower() == _AFFINE:
-        notes.append("iterativeAffine is not secure: Paillier is used")
-    elif method.lower() not in (PAILLIER, "randomiterativeaffine", PLAIN):
+    if method.lower() in _AFFINE:
+        notes.append(f"{method} is not secure: Paillier is used")
+    elif method.lower() not in (PAILLIER, PLAIN):
         raise UsageError(f"encrypt_param.method is {method!r}", hint="Use Paillier.")
-    bits = int(given.get("key_length") or FLOOR_BITS)
+    try:
+        bits = int(given.get("key_length") or FLOOR_BITS)
+    except (TypeError, ValueError, OverflowError):
+        raise UsageError(
+            f"encrypt_param.key_length is {given.get('key_length')!r}", hint="Use a number of bits."
+        ) from None
+    if bits > MOST_BITS:
+        raise UsageError(f"encrypt_param.key_length is {bits}", hint=f"Use at most {MOST_BITS}.")
     if bits < FLOOR_BITS:
         notes.append(f"keys of {bits} bits are too short: {FLOOR_BITS} bits are used")
         bits = FLOOR_BITS
@@ -44,19 +53,22 @@ def make_keys(method: str, bits: int) -> PrivateKey:
     raise UsageError(f"there is no encryption {method!r}", hint="Use Paillier.")
 
 
-def read_key(wire: Any, *, plain: bool = False) -> PublicKey:
+def read_key(wire: Any, *, plain: bool = False, least_bits: int = FLOOR_BITS) -> PublicKey:
     """Return the public key that a part has sent. `plain` allows the key of no encryption.
 
-    PartyMessageError: it is none, or one that encrypts nothing.
+    PartyMessageError: it is none, one that encrypts nothing, or one of less than `least_bits` bits.
     """
     if isinstance(wire, Mapping) and wire.get("method") == PLAIN and plain:
         return PlainKey()  # type: ignore[return-value]
     n = wire.get("n") if isinstance(wire, Mapping) and wire.get("method") == PAILLIER else None
     h = wire.get("h") if n is not None else None
-    if not isinstance(n, int) or not isinstance(h, int) or not 1 < h < n or not n & 1:
+    if type(n) is not int or type(h) is not int or not 1 < h < n - 1 or not n & 1:
         raise PartyMessageError("a part has sent a key that is none")
-    if n.bit_length() > _MOST_BITS:
-        raise PartyMessageError(f"a part has sent a key of {n.bit_length()} bits; at most {_MOST_BITS} are allowed")
-    from gmpy2 import mpz
-
+    if not least_bits <= n.bit_length() <= MOST_BITS:
+        raise PartyMessageError(
+            f"a part has sent a key of {n.bit_length()} bits; {least_bits} to {MOST_BITS} are allowed"
+        )
+    # a square times -1 modulo two primes that are 3 modulo 4 has the symbol 1
+    if gmpy2.jacobi(h, n) != 1 or gmpy2.is_prime(n):
+        raise PartyMessageError("a part has sent a key whose numbers do not fit each other")
     return PaillierKey(mpz(n), mpz(h))  # type: ignore[return-value]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, Self
 
@@ -25,8 +25,8 @@ from weft.model.errors import PartyMessageError, UsageError
 
 SCALE: Final = 40
 """The binary digits behind the point of encrypted real numbers."""
-PLAIN_SCALE: Final = 24
-"""The same of plain factors."""
+PLAIN_SCALE: Final = 40
+"""The same of plain factors: `1 / rows` of a million rows keeps 20 digits."""
 FACTOR_BITS: Final = 16
 """The binary digits of the factors of a product with a matrix."""
 _DOT_SCALE: Final = 60
@@ -37,7 +37,10 @@ _EXPONENT_BITS: Final = 256
 """The bits of random exponents. Short ones are as good as long ones if discrete logarithms with short exponents are
 hard (Koshiba and Kurosawa 2004); the best known ways to find one of 256 bits take 2^128 steps.
 """
-_MOST_BITS: Final = 8192
+MOST_BITS: Final = 8192
+"""The longest key."""
+_WHOLE: Final = "iuO"
+"""The kinds of arrays of integers; those of objects have integers of any size."""
 _MASK: Final = (1 << _WINDOW) - 1
 
 
@@ -48,6 +51,7 @@ class PaillierKey:
         self.n, self.h = n, h
         self.n2 = n * n
         self.most = n // 3
+        self.most_scale = n.bit_length() - _VALUE_BITS - 8
 
     @cached_property
     def _table(self) -> list[list[mpz]]:
@@ -85,20 +89,24 @@ class PaillierKey:
         array = np.asarray(values)
         if array.ndim not in (1, 2):
             raise UsageError(f"an array of {array.ndim} dimensions is not encrypted")
-        scale = 0 if array.dtype.kind in "iuO" else SCALE
+        scale = 0 if array.dtype.kind in _WHOLE else SCALE
         return PaillierArray(self, [self.raw(one) for one in _fixed(array, scale)], array.shape, scale)
 
     def encrypted(self, wire: Any) -> PaillierArray:
         """See `PublicKey.encrypted`."""
-        try:
-            shape, scale, cells = tuple(map(int, wire["shape"])), int(wire["scale"]), wire["cells"]
-        except (TypeError, KeyError, ValueError):
-            raise PartyMessageError("an encrypted array is malformed") from None
-        if not isinstance(cells, Integers) or len(shape) not in (1, 2) or not 0 <= scale <= self.n.bit_length():
+        known = wire if isinstance(wire, Mapping) else {}
+        shape, scale, cells = known.get("shape"), known.get("scale"), known.get("cells")
+        if not isinstance(cells, Integers) or not isinstance(shape, list) or len(shape) not in (1, 2):
             raise PartyMessageError("an encrypted array is malformed")
-        if min(shape) < 0 or int(np.prod(shape)) != len(cells) or not all(0 < one < self.n2 for one in cells):
+        if not all(type(one) is int and 0 <= one <= len(cells) for one in shape) or math.prod(shape) != len(cells):
+            raise PartyMessageError("an encrypted array has another shape than numbers")
+        if type(scale) is not int or not 0 <= scale <= self.most_scale:
+            raise PartyMessageError("an encrypted array has a scale that is not possible")
+        found = [mpz(one) for one in cells]
+        # a number that is no unit modulo n has no inverse, and tells a factor of n
+        if not all(0 < one < self.n2 for one in found) or gmpy2.gcd(_product(found, self.n), self.n) != 1:
             raise PartyMessageError("an encrypted array has numbers that are none of its key")
-        return PaillierArray(self, [mpz(one) for one in cells], shape, scale)
+        return PaillierArray(self, found, tuple(shape), scale)
 
     def to_wire(self) -> Any:
         """See `PublicKey.to_wire`."""
@@ -156,24 +164,37 @@ class PaillierArray:
     def __add__(self, other: PaillierArray | Array | float) -> Self:
         n2 = self.key.n2
         if not isinstance(other, PaillierArray):
-            array = np.asarray(other, dtype=float)
-            fixed = _fixed(np.broadcast_to(array, self._shape), self.scale)
-            cells = [one * self.key.raw(value, noise=False) % n2 for one, value in zip(self.cells, fixed, strict=True)]
-            return self._with(cells)
+            return self._plus(np.asarray(other))
         scale = max(self.scale, other.scale)
         mine, theirs = self._at_scale(scale), other._at_scale(scale)
         shape = np.broadcast_shapes(self._shape, other._shape)
         left, right = _grid(mine, shape), _grid(theirs, shape)
         return self._with([a * b % n2 for a, b in zip(left, right, strict=True)], shape, scale)
 
+    def _plus(self, other: Array) -> Self:
+        """Add plain numbers. Real ones and integers become real."""
+        if other.dtype.kind in _WHOLE:
+            added, mine = [one << self.scale for one in _fixed(np.broadcast_to(other, self._shape), 0)], self
+        else:
+            mine = self._at_scale(max(self.scale, SCALE))
+            added = _fixed(np.broadcast_to(other, self._shape), mine.scale)
+        n2, raw = self.key.n2, self.key.raw
+        cells = [one * raw(value, noise=False) % n2 for one, value in zip(mine.cells, added, strict=True)]
+        return self._with(cells, scale=mine.scale)
+
     def __sub__(self, other: PaillierArray | Array | float) -> Self:
-        return self + (other * -1 if isinstance(other, PaillierArray) else -np.asarray(other, dtype=float))
+        if isinstance(other, PaillierArray):
+            return self + other * -1
+        array = np.asarray(other)
+        return self + -(array if array.dtype.kind in "iO" else array.astype(float))
 
     def __mul__(self, other: Array | float) -> Self:
         array = np.broadcast_to(np.asarray(other), self._shape)
-        plain = 0 if array.dtype.kind in "iuO" else PLAIN_SCALE
-        n2 = self.key.n2
-        cells = [_power(one, value, n2) for one, value in zip(self.cells, _fixed(array, plain), strict=True)]
+        plain = 0 if array.dtype.kind in _WHOLE else PLAIN_SCALE
+        factors, n2 = _fixed(array, plain), self.key.n2
+        if any(abs(one) >= self.key.most for one in factors):
+            raise UsageError("a factor is too large for this key", hint="Use a larger key_length.")
+        cells = [_power(one, value, n2) for one, value in zip(self.cells, factors, strict=True)]
         return self._with(cells, scale=self.scale + plain)
 
     def __getitem__(self, rows: Any) -> Self:
@@ -193,7 +214,7 @@ class PaillierArray:
         """See `Encrypted.dot`. A real factor has `FACTOR_BITS` bits, counted from the largest one of its column."""
         array, n2 = np.asarray(matrix), self.key.n2
         product = _product(self.cells, n2)
-        if array.dtype.kind in "iu":
+        if array.dtype.kind in _WHOLE:
             cells = [_multi_power(self.cells, array[:, at].tolist(), n2, product) for at in range(array.shape[1])]
             return self._with(cells, (len(cells),))
         cells = []
@@ -221,7 +242,9 @@ class PaillierArray:
 
     def blinded(self) -> tuple[Self, Callable[[Sequence[int]], Array]]:
         """See `Encrypted.blinded`: the random numbers have 80 bits more than any value that fits float64 and scale."""
-        most = min(self.scale + _VALUE_BITS + _HIDING_BITS, self.key.n.bit_length() - 8)
+        most = self.scale + _VALUE_BITS + _HIDING_BITS
+        if most > self.key.n.bit_length() - 8:
+            raise UsageError("a key is too short to hide numbers of this scale", hint="Use a larger key_length.")
         masks = [secrets.randbits(most) for _ in self.cells]
         n2 = self.key.n2
         cells = [one * self.key.raw(mask) % n2 for one, mask in zip(self.cells, masks, strict=True)]
@@ -237,26 +260,30 @@ class PaillierArray:
         """See `Encrypted.to_wire`."""
         return {"shape": list(self._shape), "scale": self.scale, "cells": integers(self.cells)}
 
-    def _at_scale(self, scale: int) -> PaillierArray:
+    def _at_scale(self, scale: int) -> Self:
         if scale == self.scale:
             return self
         factor, n2 = 1 << (scale - self.scale), self.key.n2
         return self._with([gmpy2.powmod(one, factor, n2) for one in self.cells], scale=scale)
 
     def _with(self, cells: Sequence[mpz], shape: tuple[int, ...] | None = None, scale: int | None = None) -> Self:
-        return type(self)(
-            self.key, cells, self._shape if shape is None else shape, self.scale if scale is None else scale
-        )
+        scale = self.scale if scale is None else scale
+        if scale > self.key.most_scale:
+            raise UsageError("a product has more digits than the key has room for", hint="Use a larger key_length.")
+        return type(self)(self.key, cells, self._shape if shape is None else shape, scale)
 
 
 def generate(bits: int) -> PaillierSecret:
     """Return a new key pair with a modulus of `bits` bits."""
-    if not 256 <= bits <= _MOST_BITS:
-        raise UsageError(f"a key of {bits} bits is not possible", hint=f"Use 2048 to {_MOST_BITS}.")
+    if not 256 <= bits <= MOST_BITS:
+        raise UsageError(f"a key of {bits} bits is not possible", hint=f"Use 2048 to {MOST_BITS}.")
     half = bits // 2
     while True:
         p, q = random_prime(half), random_prime(bits - half)
-        if p != q and (p * q).bit_length() == bits and gmpy2.gcd(p * q, (p - 1) * (q - 1)) == 1:
+        # squares modulo n are one cyclic group only if p - 1 and q - 1 share no factor but 2
+        if p == q or (p * q).bit_length() != bits or gmpy2.gcd(p - 1, q - 1) != 2:
+            continue
+        if gmpy2.gcd(p * q, (p - 1) * (q - 1)) == 1:
             return PaillierSecret(p, q)
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 ECDH, DH, RSA = "ecdh", "dh", "rsa"
 METHODS: Final = (ECDH, DH, RSA)
 _POINT: Final = 32
+_RESIDUE: Final = 256
 _TAG: Final = 16
 """The bytes of a doubly encrypted id that are compared: two of 10^6 ids collide with a probability below 2^-88."""
 _EXPONENT_BITS: Final = 256
@@ -66,6 +67,10 @@ class EllipticPower:
         """Return points as a value that travels."""
         return b"".join(points)
 
+    def read(self, wire: Any, party: str) -> list[bytes]:
+        """Return the points of such a value. PartyMessageError: it is none."""
+        return split(wire, _POINT, party)
+
     def _raised(self, points: Sequence[bytes], party: str = "") -> list[bytes]:
         exchange, read = self._key.exchange, X25519PublicKey.from_public_bytes
         try:
@@ -80,21 +85,31 @@ class ModularPower:
     def __init__(self) -> None:
         self._exponent = mpz(secrets.randbits(_EXPONENT_BITS) | 1)
 
-    def hashed(self, ids: Sequence[str]) -> list[mpz]:
+    def hashed(self, ids: Sequence[str]) -> list[bytes]:
         """See `EllipticPower.hashed`."""
-        squares = [gmpy2.square(_wide_hash(one, 256)) % _PRIME for one in ids]
-        return list(gmpy2.powmod_base_list(squares, self._exponent, _PRIME)) if squares else []
+        return self._raised([gmpy2.square(_wide_hash(one, 256)) % _PRIME for one in ids])
 
     def again(self, wire: Any, party: str) -> list[bytes]:
         """See `EllipticPower.again`."""
-        if not isinstance(wire, Integers) or not all(1 < one < _PRIME - 1 for one in wire):
-            raise PartyMessageError(f"party {party} has sent numbers that are no hashes of ids", party=party)
-        found = gmpy2.powmod_base_list([mpz(one) for one in wire], self._exponent, _PRIME) if wire else []
-        return [int(one).to_bytes(256, "big") for one in found]
+        return self._raised(_residues(wire, party))
 
-    def pack(self, points: Sequence[mpz]) -> Any:
+    def pack(self, points: Sequence[bytes]) -> Any:
         """See `EllipticPower.pack`."""
-        return integers(points)
+        return integers(int.from_bytes(one, "big") for one in points)
+
+    def read(self, wire: Any, party: str) -> list[bytes]:
+        """See `EllipticPower.read`."""
+        return [int(one).to_bytes(_RESIDUE, "big") for one in _residues(wire, party)]
+
+    def _raised(self, residues: Sequence[mpz]) -> list[bytes]:
+        found = gmpy2.powmod_base_list(residues, self._exponent, _PRIME) if residues else []
+        return [int(one).to_bytes(_RESIDUE, "big") for one in found]
+
+
+def _residues(wire: Any, party: str) -> list[mpz]:
+    if not isinstance(wire, Integers) or not all(1 < one < _PRIME - 1 for one in wire):
+        raise PartyMessageError(f"party {party} has sent numbers that are no hashes of ids", party=party)
+    return [mpz(one) for one in wire]
 
 
 def power(method: str) -> EllipticPower | ModularPower:
@@ -125,6 +140,11 @@ def shared_positions(mine: Any, theirs: Any, party: str) -> tuple[Array, Array]:
         raise PartyMessageError(f"party {party} has sent an id twice", party=party)
     pairs = [(at, places[tag]) for at, tag in enumerate(own) if tag in places]
     return np.array([at for at, _ in pairs], dtype=np.int64), np.array([at for _, at in pairs], dtype=np.int64)
+
+
+def in_random_order(points: Sequence[bytes]) -> list[bytes]:
+    """Return points in a secret order, so that nobody knows whose they are."""
+    return [points[at] for at in shuffled(len(points))]
 
 
 def shuffled(count: int) -> list[int]:
@@ -188,7 +208,10 @@ class RsaBlinder:
         if not isinstance(wire, Integers) or len(wire) != len(self._factors):
             raise PartyMessageError(f"party {self._party} has sent signatures of another number", party=self._party)
         pairs = zip(wire, self._factors, strict=True)
-        return tags([_bytes(mpz(one) * gmpy2.invert(r, self._n) % self._n) for one, r in pairs])
+        try:
+            return tags([_bytes(mpz(one) * gmpy2.invert(r, self._n) % self._n) for one, r in pairs])
+        except ZeroDivisionError:  # the modulus has a small factor
+            raise PartyMessageError(f"party {self._party} has sent a modulus that is none", party=self._party) from None
 
 
 def _wide_hash(id: str, size: int) -> mpz:

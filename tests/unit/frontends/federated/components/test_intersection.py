@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 from tests.unit.frontends.federated.components.parts_of import GUEST, HOST, HOST_2
+from weft.frontends.federated.components import intersection
 from weft.frontends.federated.components.frame import PartyFrame
-from weft.model.errors import UsageError
+from weft.frontends.federated.crypto.psi import RsaBlinder, power, split
+from weft.frontends.federated.wire import decode, encode, integers
+from weft.model.errors import PartyMessageError, UsageError
 from weft.testing.parts import PartInputs, run_parts
 
 
@@ -79,3 +82,74 @@ def test_wrong_parameters_are_named(parameters, message):
 def test_an_id_in_two_rows_is_refused():
     with pytest.raises(UsageError, match="two rows"):
         intersect({GUEST: rows("a", "a"), HOST: rows("a")})
+
+
+@pytest.mark.parametrize("method", ["ecdh", "dh", "rsa", "raw"])
+def test_the_number_of_common_ids_may_be_asked_for_alone(method):
+    names = [f"client-{at}" for at in range(60)]
+    frames = {GUEST: rows(*names), HOST: rows(*names[:30])}
+    ran = intersect(frames, intersect_method=method, cardinality_only=True)
+    assert ran.records[GUEST].summaries["intersect_num"] == 30
+    assert not [one for one in ran.sent if one.name in ("rows", "signed")]
+    assert ran.outputs[GUEST].data == (None,)
+
+
+def test_the_order_of_what_is_counted_tells_nothing(monkeypatch):
+    monkeypatch.setattr(intersection, "power", lambda method: Clear())
+    names = [f"client-{at:09}" for at in range(40)]
+    ran = intersect({GUEST: rows(*names), HOST: rows(*names[:20])}, cardinality_only=True)
+    for name, source, own in (("points", HOST, names[:20]), ("raise", GUEST, names), ("raised", HOST, names)):
+        (wire,) = [decode(one.data) for one in ran.sent if (one.name, one.source) == (name, source)]
+        found = [one.decode() for one in split(wire if name == "points" else wire[0], 16, "")]
+        assert sorted(found) == own
+        assert found != own
+    assert ran.records[GUEST].summaries["intersect_num"] == 20
+
+
+class Clear:
+    """A power that hides nothing, so that a test sees the order."""
+
+    def hashed(self, ids):
+        return [one.encode() for one in ids]
+
+    def again(self, wire, party):
+        return split(wire, 16, party)
+
+    def pack(self, points):
+        return b"".join(points)
+
+    read = again
+
+
+@pytest.mark.parametrize("method", ["ecdh", "dh"])
+def test_common_ids_of_three_parties_are_counted(method):
+    frames = {GUEST: rows("a", "b", "c"), HOST: rows("c", "b", "z"), HOST_2: rows("z", "a", "c", "y")}
+    ran = intersect(frames, intersect_method=method, cardinality_only=True)
+    assert [ran.records[one].summaries["intersect_num"] for one in frames] == [1, 1, 1]
+    assert [ran.outputs[one].data for one in frames] == [(None,)] * 3
+    assert not [one for one in ran.sent if one.name in ("rows", "tags")]
+
+
+def test_raw_has_the_checks_of_other_methods():
+    with pytest.raises(UsageError, match="join_method"):
+        intersect({GUEST: rows("a"), HOST: rows("a")}, intersect_method="raw", join_method="left_join")
+
+
+@pytest.mark.parametrize("wire", [None, [], b"x", b"\0" * 32, "text", integers([0]), integers([1]), 3])
+@pytest.mark.parametrize("method", ["ecdh", "dh"])
+def test_points_of_others_that_are_none_are_refused(method, wire):
+    with pytest.raises(PartyMessageError):
+        power(method).again(decode(encode(wire)), "9")
+
+
+@pytest.mark.parametrize("wire", [None, "text", integers([1]), integers([0, 0]), b""])
+def test_blinded_hashes_and_signatures_that_are_none_are_refused(wire):
+    blinder = RsaBlinder(3 * (2**2047 + 1), "9")  # a modulus with a small factor
+    blinder.blinded(["a", "b"])
+    blinder._factors[0] = type(blinder._factors[0])(3)
+    for one in (wire, integers([5, 5])):
+        with pytest.raises(PartyMessageError):
+            blinder.tags(decode(encode(one)))
+    for modulus in (None, 15, "9", 2**2048, True):
+        with pytest.raises(PartyMessageError):
+            RsaBlinder(modulus, "9")

@@ -1,5 +1,12 @@
+import contextlib
+import math
+import secrets
+
+import gmpy2
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from weft.frontends.federated.crypto.keys import cipher_of, make_keys, read_key
 from weft.frontends.federated.crypto.paillier import generate
@@ -10,6 +17,8 @@ BITS = 512
 KEYS = generate(BITS)
 KEY = KEYS.public
 RNG = np.random.default_rng(7)
+FIELDS = ("method", "n", "h", "shape", "scale", "cells")
+KEY_WIRE = KEY.to_wire() | decode(encode(KEY.encrypt(np.ones(1)).to_wire()))
 
 
 def shown(values):
@@ -92,7 +101,7 @@ def test_a_number_that_does_not_fit_is_refused():
 
 
 def test_keys_and_arrays_travel():
-    key = read_key(decode(encode(KEY.to_wire())))
+    key = read_key(decode(encode(KEY.to_wire())), least_bits=BITS)
     array = key.encrypted(decode(encode(KEY.encrypt(np.array([[1.5, -2.0]])).to_wire())))
     assert np.allclose(shown(array), [[1.5, -2.0]])
 
@@ -110,6 +119,16 @@ def test_keys_and_arrays_travel():
         {"shape": [1], "scale": 0, "cells": integers([0])},
         {"shape": [1], "scale": 0, "cells": integers([int(KEY.n2)])},
         {"shape": [-1], "scale": 0, "cells": integers([1])},
+        {"shape": [2**40, 2**40], "scale": 0, "cells": integers([])},
+        {"shape": [0, 2**62], "scale": 0, "cells": integers([])},
+        {"shape": [float("inf")], "scale": 0, "cells": integers([1])},
+        {"shape": "1", "scale": 0, "cells": integers([1])},
+        {"shape": [1], "scale": float("inf"), "cells": integers([1])},
+        {"shape": [1], "scale": BITS, "cells": integers([1])},
+        {"shape": [1], "scale": 0, "cells": integers([int(KEY.n)])},
+        {"shape": [2], "scale": 0, "cells": integers([1, int(KEYS._p)])},
+        np.zeros(3),
+        "shape",
     ],
 )
 def test_arrays_of_others_that_are_none_are_refused(wire):
@@ -118,7 +137,18 @@ def test_arrays_of_others_that_are_none_are_refused(wire):
 
 
 @pytest.mark.parametrize(
-    "wire", [None, 5, {}, {"method": "plain"}, {"method": "paillier", "n": 8, "h": 3}, {"method": "paillier", "n": "9"}]
+    "wire",
+    [
+        None,
+        5,
+        {},
+        {"method": "plain"},
+        {"method": "paillier", "n": 8, "h": 3},
+        {"method": "paillier", "n": "9"},
+        {"method": "paillier", "n": 2**2048 - 1, "h": True},
+        {"method": "paillier", "n": 2**2048 - 1, "h": 2**2048 - 2},
+        {"method": "paillier", "n": 2**9000 - 1, "h": 5},
+    ],
 )
 def test_keys_of_others_that_are_none_are_refused(wire):
     with pytest.raises(PartyMessageError):
@@ -135,3 +165,70 @@ def test_the_method_of_a_file_is_never_weaker_than_allowed():
         cipher_of({"encrypt_param": {"method": "rot13"}})
     with pytest.raises(UsageError):
         make_keys("rot13", 2048)
+
+
+def test_keys_that_are_short_or_do_not_fit_are_refused():
+    with pytest.raises(PartyMessageError, match="512 bits"):
+        read_key(KEY.to_wire())
+    residue = next(one for one in range(2, 100) if gmpy2.jacobi(one, KEY.n) != 1)
+    for wrong in ({"h": residue}, {"h": int(KEYS._p)}, {"n": int(gmpy2.next_prime(KEY.n))}):
+        with pytest.raises(PartyMessageError, match="do not fit each other"):
+            read_key(KEY.to_wire() | wrong, least_bits=BITS)
+
+
+def test_integers_and_real_numbers_may_be_added():
+    whole = KEY.encrypt(np.array([1, -2]))
+    assert shown(whole + 0.5).tolist() == [1.5, -1.5]
+    assert shown(whole - np.array([0.25, 1])).tolist() == [0.75, -3.0]
+    large = np.array([2**100, 2**70 + 1], dtype=object)
+    assert KEYS.decrypt_integers(whole + large) == [2**100 + 1, 2**70 - 1]
+    assert KEYS.decrypt_integers(whole - large) == [1 - 2**100, -3 - 2**70]
+    assert KEYS.decrypt_integers(whole * large) == [2**100, -2 * (2**70 + 1)]
+    assert shown(KEY.encrypt(np.array([0.5, 1.5])) + np.array([1, 2])).tolist() == [1.5, 3.5]
+
+
+def test_small_factors_keep_their_digits():
+    assert np.allclose(shown(KEY.encrypt(np.array([3e6])) * (1 / 3e6)), 1, rtol=1e-5)
+
+
+def test_digits_beyond_the_key_are_refused():
+    product = KEY.encrypt(np.ones(1))
+    for _ in range(10):
+        product = product * 0.5
+    with pytest.raises(UsageError, match="more digits"):
+        product * 0.5
+    with pytest.raises(UsageError, match="factor is too large"):
+        KEY.encrypt(np.ones(1)) * np.array([2**BITS], dtype=object)
+    with pytest.raises(UsageError, match="too short to hide"):
+        generate(256).public.encrypt(np.ones(1)).dot(np.full((1, 1), 0.5)).__mul__(1.5).blinded()
+
+
+def test_cells_are_those_of_the_formula_of_paillier():
+    """Decrypt by the definition alone: L(c^lambda mod n^2) / L((1 + n)^lambda mod n^2) mod n."""
+    n, p, q = int(KEY.n), int(KEYS._p), int(KEYS._q)
+    order = math.lcm(p - 1, q - 1)
+
+    def by_definition(cell):
+        found = (pow(int(cell), order, n * n) - 1) // n * pow((pow(1 + n, order, n * n) - 1) // n, -1, n) % n
+        return found if found < n // 2 else found - n
+
+    values = [0, 1, -1, 2**90, -(2**90)]
+    array = KEY.encrypt(np.array(values, dtype=object))
+    assert [by_definition(one) for one in array.cells] == values
+    textbook = [(1 + one * n) * pow(secrets.randbelow(n), n, n * n) % (n * n) for one in values]
+    wire = {"shape": [5], "scale": 0, "cells": integers(textbook)}
+    assert KEYS.decrypt_integers(KEY.encrypted(decode(encode(wire)))) == values
+
+
+@given(
+    st.recursive(st.none() | st.integers() | st.floats() | st.text() | st.binary(), st.lists), st.sampled_from(FIELDS)
+)
+def test_any_value_in_any_field_is_refused_or_read(value, field):
+    wire = KEY_WIRE | {field: value}
+    with contextlib.suppress(PartyMessageError):
+        found = KEY.encrypted(wire)
+        assert len(found.cells) == math.prod(found.shape) == 1
+        assert 0 <= found.scale <= KEY.most_scale
+    if field in ("method", "n", "h"):
+        with pytest.raises(PartyMessageError):
+            read_key(wire)
