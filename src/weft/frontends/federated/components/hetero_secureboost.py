@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -51,6 +51,7 @@ from weft.frontends.federated.components.trees import (
 from weft.frontends.federated.components.vertical import check_rows
 from weft.frontends.federated.crypto.ciphers import PLAIN, Encrypted, PrivateKey
 from weft.frontends.federated.crypto.keys import cipher_of, make_keys, read_key
+from weft.frontends.federated.crypto.packing import compress, pack, slots_of, unpack
 from weft.model.errors import PartyMessageError, UsageError
 
 if TYPE_CHECKING:
@@ -100,29 +101,6 @@ def _parameters(part: ComponentPart) -> TreeParameters:
     )
 
 
-class _Packing(NamedTuple):
-    """How sums of gradients and hessians stand in one integer: bits for each of both, and pairs in one number."""
-
-    bits: int
-    pairs: int
-
-    @classmethod
-    def of(cls, rows: int, room: int) -> _Packing:
-        bits = (2 * UNIT * max(rows, 1)).bit_length() + 1
-        return cls(bits, max(1, room // (2 * bits)))
-
-    def one(self, first: int, second: int) -> int:
-        return first << self.bits | second
-
-    def unpacked(self, value: int, count: int) -> list[tuple[int, int]]:
-        """Return pairs of sums, the one that was packed first first."""
-        mask, found = (1 << self.bits) - 1, []
-        for _ in range(count):
-            found.append(((value >> self.bits) & mask, value & mask))
-            value >>= 2 * self.bits
-        return found[::-1]
-
-
 # --------------------------------------------------------------------------------------------------------------- guest
 
 
@@ -135,7 +113,8 @@ class _GuestFit:
         self._columns = binned(complete_matrix(part, frame), parameters.bins)
         method, bits, notes = cipher_of(part.parameters)
         self._keys: PrivateKey = make_keys(method, bits)
-        self._packing = _Packing.of(len(frame), bits - 16)
+        self._key_bits = bits
+        self._width = (2 * UNIT * max(len(frame), 1)).bit_length()
         self._widths: dict[Party, list[int]] = {}
         self._chooser = np.random.default_rng(part.seed)
         self._family: dict[int, tuple[int, int]] = {}
@@ -159,7 +138,7 @@ class _GuestFit:
         if not regression and len(classes) < 2:
             raise UsageError(f"{part.component}: all labels are the same")
         outputs = len(classes) if len(classes) > 2 else 1
-        part.channel.send("key", [self._keys.public.to_wire(), self._packing.bits, self._packing.pairs], self._hosts)
+        part.channel.send("key", [self._keys.public.to_wire(), self._width, self._key_bits], self._hosts)
         for host in self._hosts:
             self._widths[host] = [int(one) for one in part.channel.receive("widths", host)]
         truth = _truth(frame.y, classes)
@@ -191,8 +170,8 @@ class _GuestFit:
 
     def _tree(self, gradients: Gradients) -> tuple[list[dict[str, Any]], Array]:
         """Grow one tree; return its nodes, and the value of each row."""
-        packed = [self._packing.one(int(g), int(h)) for g, h in zip(gradients.first, gradients.second, strict=True)]
-        cells = self._keys.public.encrypt(np.array(packed, dtype=object))
+        packed = pack([gradients.second, gradients.first], [self._width] * 2)
+        cells = self._keys.public.encrypt(packed)
         self._ask("gradients", cells.to_wire())
         self._family = {}
         nodes: list[dict[str, Any]] = [{}]
@@ -259,21 +238,14 @@ class _GuestFit:
 
     def _sums(self, host: Party, count: int) -> list[BinSums]:
         """Return the histograms of nodes that a host has sent, in the order of its own."""
-        total, size = sum(self._widths[host]), self._packing.pairs
-        found = []
+        total, key = sum(self._widths[host]), self._keys.public
+        slots, found = slots_of(total, 2 * self._width, self._key_bits), []
         for _ in range(count):
-            wires, rows = self._part.channel.receive("sums", host)
-            if not isinstance(rows, np.ndarray) or rows.shape != (total,) or not isinstance(wires, list):
+            wire, rows = self._part.channel.receive("sums", host)
+            if not isinstance(rows, np.ndarray) or rows.shape != (total,):
                 raise PartyMessageError(f"{host} has sent sums of another form", party=host.id)
-            key = self._keys.public
-            values = [one for wire in wires for one in self._keys.decrypt_integers(key.encrypted(wire))]
-            if len(values) != -(-total // size):
-                raise PartyMessageError(f"{host} has sent sums of another number", party=host.id)
-            pairs: list[tuple[int, int]] = []
-            for value in values:
-                pairs += self._packing.unpacked(value, min(size, total - len(pairs)))
-            first = np.array([one for one, _ in pairs], dtype=np.int64)
-            second = np.array([one for _, one in pairs], dtype=np.int64)
+            values = slots.unpack(self._keys.decrypt_integers(key.encrypted(wire)))
+            second, first = (np.array(one, dtype=np.int64) for one in unpack(values, [self._width] * 2))
             found.append(BinSums(first, second, rows.astype(np.int64)))
         return found
 
@@ -321,8 +293,8 @@ def _fit_host(part: ComponentPart, frame: PartyFrame, parameters: TreeParameters
     """Answer the guest until all trees are grown, and return the splits of this party."""
     guest, channel = part.all_of(GUEST)[0], part.channel
     method, _, _ = cipher_of(part.parameters)
-    wire, bits, size = channel.receive("key", guest)
-    key, packing = read_key(wire, plain=method == PLAIN), _Packing(int(bits), int(size))
+    wire, width, key_bits = channel.receive("key", guest)
+    key = read_key(wire, plain=method == PLAIN)
     order = list(range(len(frame.features)))
     secrets.SystemRandom().shuffle(order)  # so that the place of a feature says nothing
     names = [frame.features[at] for at in order]
@@ -337,7 +309,9 @@ def _fit_host(part: ComponentPart, frame: PartyFrame, parameters: TreeParameters
                 raise PartyMessageError(f"{guest} has sent gradients of another number", party=guest.id)
         elif asked[0] == "nodes" and cells is not None:
             for rows in asked[1]:
-                channel.send("sums", _sums(columns, _checked(rows, len(frame), guest), cells, packing), guest)
+                sums, counts = _sums(columns, _checked(rows, len(frame), guest), cells)
+                packed, _ = compress(sums, 2 * int(width), int(key_bits))
+                channel.send("sums", [packed.masked().to_wire(), counts], guest)
         elif asked[0] == "split":
             rows = _checked(asked[1], len(frame), guest)
             feature, bin = feature_of(columns.widths, int(asked[2]))
@@ -358,21 +332,11 @@ def _checked(rows: Any, count: int, guest: Party) -> Array:
     return rows
 
 
-def _sums(columns: BinnedColumns, rows: Array, cells: Encrypted, packing: _Packing) -> list[Any]:
-    """Return the encrypted sums of each bin, several in one number, in fresh randomness; and the rows of each bin."""
+def _sums(columns: BinnedColumns, rows: Array, cells: Encrypted) -> tuple[Encrypted, Array]:
+    """Return the encrypted sums of each bin, and the rows of each bin."""
     groups, count = bin_groups(columns, rows)
     sums = cells[np.repeat(rows, len(columns.edges))].group_sums(groups.ravel(), count)
-    numbers = np.bincount(groups.ravel(), minlength=count)
-    full = count // packing.pairs * packing.pairs
-    wires = []
-    for first, last, width in ((0, full, packing.pairs), (full, count, count - full)):
-        if last > first:
-            places = np.arange(first, last).reshape(-1, width)
-            packed = sums[places[:, 0]]
-            for at in range(1, width):
-                packed = packed * (1 << (2 * packing.bits)) + sums[places[:, at]]
-            wires.append(packed.masked().to_wire())
-    return [wires, numbers]
+    return sums, np.bincount(groups.ravel(), minlength=count)
 
 
 # ---------------------------------------------------------------------------------------------------- targets, scores
