@@ -27,7 +27,7 @@ SCALE: Final = 40
 """The binary digits behind the point of encrypted real numbers."""
 PLAIN_SCALE: Final = 40
 """The same of plain factors: `1 / rows` of a million rows keeps 20 digits."""
-FACTOR_BITS: Final = 16
+FACTOR_BITS: Final = 20
 """The binary digits of the factors of a product with a matrix."""
 _DOT_SCALE: Final = 60
 _VALUE_BITS: Final = 64

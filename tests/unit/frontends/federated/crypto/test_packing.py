@@ -15,16 +15,17 @@ KEYS = [generate(BITS), PlainKey()]
 @given(st.lists(st.tuples(st.integers(0, 2**20 - 1), st.integers(0, 2**33 - 1)), min_size=1))
 def test_packed_columns_and_their_sums_come_back(rows):
     first, second = ([row[at] for row in rows] for at in (0, 1))
-    packed = pack([first, second], [20, 33])
-    assert unpack(packed, [20, 33]) == [first, second]
-    wide = pack([first, second], [40, 50])
+    columns = [np.array(one, dtype=object) for one in (first, second)]
+    packed = pack(columns, [20, 33])
+    assert unpack(packed.tolist(), [20, 33]) == [first, second]
+    wide = pack(columns, [40, 50])
     assert unpack([wide.sum()], [40, 50]) == [[sum(first)], [sum(second)]]
 
 
 @pytest.mark.parametrize("values", [[-1], [2**20]])
 def test_what_does_not_fit_is_not_packed(values):
     with pytest.raises(UsageError, match="20 bits"):
-        pack([values], [20])
+        pack([np.array(values)], [20])
 
 
 @pytest.mark.parametrize("value", [-1, 2**40])
