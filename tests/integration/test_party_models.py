@@ -103,6 +103,11 @@ def test_a_model_is_trained_over_the_columns_of_two_parties_and_predicts(parties
     assert crossed["hetero_lr_0"] > 0
     assert crossed["data_transform_0"] == 0
 
+    some = guest.ended(guest.submit(TRAIN, conf(run_to="intersection_0")))
+    assert some["status"] == "success"
+    ends = {one["name"]: one["status"] for one in some["components"]}
+    assert (ends["intersection_0"], ends["hetero_lr_0"]) == ("success", "pass")
+
     wishes = conf(job_type="predict", model_version=trained["job"], model_id="m")
     predicted = guest.ended(guest.submit(PREDICT, wishes))
     assert predicted["status"] == "success", predicted

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weft.frontends.federated.coordination.records import PartStatus
 from weft.frontends.federated.modules import modules
 from weft.frontends.federated.schema import PREDICT, FederatedJob, Party
+from weft.frontends.federated.selection import selected_components
 from weft.model.errors import ConflictError, NotFoundError, UsageError
 from weft.parties.http.ports import (
     JobConfig,
@@ -47,6 +48,8 @@ _FATE: Final[Mapping[PartStatus, str]] = {
     PartStatus.LOST: "failed",
 }
 _MOST_LOG: Final = 4 << 20
+_PASSED: Final = "pass"
+"""The status of a component that was not selected."""
 
 
 class SiteJobs:
@@ -204,6 +207,9 @@ class SiteJobs:
         report = here.report if here is not None else state.reports.get(str(part)) if state is not None else None
         seen = None if report is None else report.components.get(component)
         statuses = _statuses(state, here)
+        default = "canceled" if entry.status in ENDED else "waiting"
+        if component not in selected_components(job):
+            default = _PASSED
         kept = "success" if statuses.get(component) == "success" else "waiting"
         failure = None if seen is None or seen.failure is None else said(seen.failure)
         return TaskRow(
@@ -214,8 +220,8 @@ class SiteJobs:
             version=0 if seen is None else seen.attempt,
             role=part.role,
             party_id=part.id,
-            status=statuses.get(component, "canceled" if entry.status in ENDED else "waiting"),
-            party_status=kept if seen is None else _FATE[seen.status],
+            status=statuses.get(component, default),
+            party_status=(default if default == _PASSED else kept) if seen is None else _FATE[seen.status],
             run_here=part.id == self._me,
             initiator_role=entry.initiator_role,
             initiator_party_id=entry.initiator,

@@ -51,6 +51,7 @@ from weft.frontends.federated.coordination.records import (
 )
 from weft.frontends.federated.planning import read_job
 from weft.frontends.federated.schema import FederatedJob, Party
+from weft.frontends.federated.selection import selected_components, trigger_rules
 from weft.model.errors import (
     ConflictError,
     NotFoundError,
@@ -192,8 +193,7 @@ class PartyWork:
     def submit(self, id: str, dsl: str, conf: str, about: Mapping[str, Any]) -> FederatedJob:
         """Begin a job of this party, by its files as JSON.
 
-        FederatedFileError: they are wrong. PartyRefusedError: the initiator is another party. PartyIdentityError: a
-        party is not known here.
+        FederatedFileError, UsageError: they are wrong. PartyRefusedError: the initiator is another party.
         """
         job = read_job(dsl, conf)
         if job.conf.initiator.id != self._me:
@@ -202,6 +202,8 @@ class PartyWork:
                 party=self._me,
                 hint="Submit it to the server of the initiator, or change initiator in the conf.",
             )
+        selected_components(job)
+        trigger_rules(job)
         digest = digest_of(dsl, conf)
         entry = JobEntry(
             job=id,
@@ -428,12 +430,12 @@ class PartyWork:
         state = self.coordination(id)
         assert state is not None
         job = self.job(id)
-        parameters = job.conf.parameters
+        parameters, selected = job.conf.parameters, selected_components(job)
         done = {name: status for name, status in state.statuses.items() if status == SUCCESS}
         plan = DriverPlan(
             job,
-            done | {name: SUCCESS for name in job.dsl.order if not state.runs_at[name]},
-            _words(parameters.get("trigger_rules")),
+            done | {name: SUCCESS for name in job.dsl.order if not state.runs_at[name] or name not in selected},
+            trigger_rules(job),
             _whole(parameters.get("auto_retries")),
             float(_whole(parameters.get("auto_retry_delay"))),
         )
@@ -626,7 +628,3 @@ def _whole(value: Any) -> int:
         return max(0, int(value))
     except (TypeError, ValueError, OverflowError):
         return 0
-
-
-def _words(value: Any) -> dict[str, str]:
-    return {str(key): str(one) for key, one in value.items()} if isinstance(value, Mapping) else {}

@@ -39,6 +39,9 @@ _SCHEDULING: Final[Mapping[str, Scheduling]] = {
     "none_failed": AFTER_ANY,
 }
 
+TRIGGER_RULES: Final = tuple(_SCHEDULING)
+"""When a component runs, by the ends of those before it."""
+
 
 def compile_components(
     job: FederatedJob,
