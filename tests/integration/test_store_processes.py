@@ -182,5 +182,5 @@ def test_a_long_lived_consumer_holds_neither_mappings_nor_descriptors(shm, tmp_p
             store.drop(("j", f"v{turn}"))
         stop(consumer)
         assert len(set(seen)) == 1, seen
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert len(os.listdir("/proc/self/fd")) <= before  # other tests may have left some to the collector
         assert [path.name for path in run.shm.iterdir() if path.is_file()] == ["owner.lock"]

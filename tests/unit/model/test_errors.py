@@ -83,4 +83,4 @@ def test_a_transition_tells_its_story():
 def test_kinds_are_caught_by_their_family():
     assert issubclass(MissingExtraError, UsageError)
     assert issubclass(InvalidTransition, InternalError)
-    assert {kind.exit_code for kind in KINDS} == {1, 2, 3, 4, 5, 7, 8, 70, 130}
+    assert {kind.exit_code for kind in KINDS} == {1, 2, 3, 4, 5, 6, 7, 8, 70, 130}

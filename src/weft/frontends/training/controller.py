@@ -63,7 +63,8 @@ _CREATIONS: Final = ("SuccessfulCreatePod", "SuccessfulCreateService")
 """The reasons of events that are told only when the pod of the message may start."""
 _LAST_EVENTS: Final = 200
 _UNLIMITED: Final = 1 << 30
-_RUNS: Final = frozenset({"starting", "running", "stopping"})
+_ALIVE: Final = frozenset({"starting", "running"})
+_RUNS: Final = _ALIVE | {"stopping"}
 _PLACED: Final = _RUNS | {"waiting"}
 _MOST_PASSES: Final = 6
 _INDEX: Final = attrgetter("index")
@@ -223,7 +224,7 @@ def _lingers(view: TasksView, state: Reconciled, jobs: Jobs, name: str) -> bool:
     """Whether replicas of a job that has succeeded still end by themselves."""
     status = state.statuses[name]
     until = lingers(jobs.jobs[name], status.conditions, status.completed_at, jobs.compat)
-    alive = any(task.state == "running" for vertex in jobs.vertices[name].values() for task in view.vertices[vertex])
+    alive = any(task.state in _ALIVE for vertex in jobs.vertices[name].values() for task in view.vertices[vertex])
     return alive and until > view.now
 
 

@@ -98,6 +98,11 @@ def lingers(
     return completed_at + KINDS[job.kind].linger_s
 
 
+def _lives(pod: Pod) -> bool:
+    """Whether a pod may still end by itself: it runs, or is about to."""
+    return pod.phase in (RUNNING, PENDING) and not pod.deleting
+
+
 class _Pass:
     """One call of `desired`: what it has found and decided so far."""
 
@@ -237,7 +242,7 @@ class _Pass:
         if policy is None:
             policy = "None" if Compat.LEFT_RUNNING in self.compat else "Running"
             until = lingers(self.job, self.conditions, self.completed_at, self.compat)
-            if until > self.now and any(pod.phase == RUNNING and not pod.deleting for pod in self.observed.pods):
+            if until > self.now and any(_lives(pod) for pod in self.observed.pods):
                 self.actions.append(Wake(until))
                 return
         if policy == "All":
