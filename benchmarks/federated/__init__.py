@@ -50,6 +50,23 @@ OF_WEFT = (
         scaled_by="process",
     ),
     Spec(
+        "lr_default_credit_s",
+        "s",
+        Side("weft", "benchmarks.federated.jobs", "credit"),
+        0.15,
+        "Logistic regression over 30,000 rows of two parties, 10 epochs, 2,048 bits. Peer: the textbook encryptions of one "
+        "party alone, both at the same time.",
+        peer=Side("textbook", "benchmarks.federated.cryptography", "credit_by_the_book"),
+    ),
+    Spec(
+        "sbt_breast_50_trees_s",
+        "s",
+        Side("weft", "benchmarks.federated.jobs", "boost"),
+        30.0,
+        "50 boosted trees of depth 3 over the breast cancer data of two parties, 2,048 bits.",
+        scaled_by="process",
+    ),
+    Spec(
         "jobs_waiting_1000_ms",
         "ms",
         Side("weft", "benchmarks.federated.jobs", "waiting"),

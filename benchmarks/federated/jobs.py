@@ -87,6 +87,69 @@ def chain() -> dict[str, float]:
         return {"seconds": seconds, "overhead": (seconds - _busy(sites, job)) / (COMPONENTS * 2)}
 
 
+def _learn(module: str, parameters: dict[str, Any], tables: dict[str, Path], roles: dict[str, list[str]]) -> float:
+    """Train a model over the tables of guest and host, and return the seconds of its component."""
+    label = {"with_label": True, "label_name": "y"}
+    conf = {
+        "dsl_version": 2,
+        "initiator": {"role": "guest", "party_id": "9999"},
+        "role": roles,
+        "component_parameters": {
+            "common": {"reader_0": {"table": {"name": "t", "namespace": "n"}}, "learn_0": parameters},
+            "role": {"guest": {"0": {"transform_0": label}}},
+        },
+    }
+    steps = (("transform_0", "DataTransform", "data"), ("learn_0", module, "train_data"))
+    components: dict[str, Any] = {"reader_0": {"module": "Reader", "output": {"data": ["data"]}}}
+    for name, of, key in steps:
+        source = f"{list(components)[-1]}.data"
+        components[name] = {"module": of, "input": {"data": {key: [source]}}, "output": {"data": ["data"]}}
+    with TemporaryDirectory() as name:
+        parties = [("guest", "9999"), ("host", "9998"), ("arbiter", "10000")]
+        sites = make_parties(Path(name), parties, time.time())
+        with servers(sites, CLOCK) as clients:
+            for role, rows in tables.items():
+                clients[role].upload(rows, {"namespace": "n", "table_name": "t", "head": 1, "partition": 1})
+            job, _ = _run(clients["guest"], {"components": components}, conf)
+            shown = clients["guest"].post("weft/job", {"job_id": job})
+    return float(next(one["seconds"] for one in shown["components"] if one["name"] == "learn_0"))
+
+
+def credit() -> dict[str, float]:
+    """Train a logistic regression over 30,000 rows for 10 epochs, at two parties and an arbiter."""
+    folder = example_folder() / "data"
+    tables = {role: folder / f"default_credit_{role}.csv.gz" for role in ("guest", "host")}
+    parameters = {
+        "optimizer": "adam",
+        "learning_rate": 0.1,
+        "alpha": 0.001,
+        "batch_size": 3200,
+        "max_iter": 10,
+        "tol": 0,
+    }
+    roles = {"guest": ["9999"], "host": ["9998"], "arbiter": ["10000"]}
+    return {"seconds": _learn("HeteroLR", parameters, tables, roles)}
+
+
+def boost() -> dict[str, float]:
+    """Grow 50 trees over the breast cancer data of scikit-learn, at two parties."""
+    from sklearn.datasets import load_breast_cancer
+
+    matrix, y = load_breast_cancer(return_X_y=True)
+    with TemporaryDirectory() as name:
+        tables = {}
+        for role, columns in (("guest", range(10)), ("host", range(10, 30))):
+            tables[role] = Path(name) / f"{role}.csv"
+            head = ["id", *(["y"] if role == "guest" else []), *(f"x{at}" for at in columns)]
+            lines = [",".join(head)]
+            for at, row in enumerate(matrix):
+                own = [f"c{at}", *([str(y[at])] if role == "guest" else []), *(str(row[one]) for one in columns)]
+                lines.append(",".join(own))
+            tables[role].write_text("\n".join(lines) + "\n")
+        parameters = {"num_trees": 50, "tree_param": {"max_depth": 3}, "learning_rate": 0.3}
+        return {"seconds": _learn("HeteroSecureBoost", parameters, tables, {"guest": ["9999"], "host": ["9998"]})}
+
+
 def waiting() -> dict[str, float]:
     """Submit jobs that wait for a party that does not run."""
     example = example_folder()
@@ -132,4 +195,4 @@ def restart() -> dict[str, float]:
             return {"seconds": time.perf_counter() - begin}
 
 
-CASES = {"toy": toy, "chain": chain, "waiting": waiting, "restart": restart}
+CASES = {"toy": toy, "chain": chain, "credit": credit, "boost": boost, "waiting": waiting, "restart": restart}
