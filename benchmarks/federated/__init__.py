@@ -54,8 +54,7 @@ OF_WEFT = (
         "s",
         Side("weft", "benchmarks.federated.jobs", "credit"),
         0.15,
-        "Logistic regression over 30,000 rows of two parties, 10 epochs, 2,048 bits. Peer: the textbook encryptions of one "
-        "party alone, both at the same time.",
+        "Logistic regression over 30,000 rows of two parties, 10 epochs. Peer: the textbook encryptions of one party alone.",
         peer=Side("textbook", "benchmarks.federated.cryptography", "credit_by_the_book"),
     ),
     Spec(
