@@ -54,7 +54,7 @@ OF_WEFT = (
         "s",
         Side("weft", "benchmarks.federated.jobs", "credit"),
         0.15,
-        "Logistic regression over 30,000 rows of two parties, 10 epochs. Peer: the textbook encryptions of one party alone.",
+        "Logistic regression over 30,000 rows of two parties, 10 epochs. Peer: textbook encryptions of one party.",
         peer=Side("textbook", "benchmarks.federated.cryptography", "credit_by_the_book"),
     ),
     Spec(
