@@ -1,0 +1,169 @@
+"""Decision trees over bins: quantile bins of a party's features, candidates for splits, and their gains.
+
+Sources: Chen and Guestrin 2016 (gain and weight from sums of first and second derivatives), Cheng and others 2021
+(SecureBoost: the same sums over the columns of several parties).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from weft.model.errors import UsageError
+
+Array = np.ndarray[Any, Any]
+DERIVATIVE_BITS: Final = 20
+"""The binary digits of first and second derivatives, counted from the largest one of a tree."""
+_MOST_SUM_BITS: Final = 53
+
+
+class FeatureBins(NamedTuple):
+    """The bins of features. `edges[f]` are thresholds, ascending: bin b has the values in (edges[b - 1], edges[b]].
+
+    `codes` has the bin of each value, shape (rows, features). The candidate (f, b) sends bins 0..b to the left.
+    """
+
+    edges: list[Array]
+    codes: Array
+
+    @classmethod
+    def of(cls, matrix: Array, count: int) -> FeatureBins:
+        """Return at most `count` bins of equal numbers of rows for each column. Edges are values of the column."""
+        edges, codes = [], np.empty(matrix.shape, dtype=np.int32)
+        shares = np.arange(1, count) / count
+        for at, column in enumerate(matrix.T):
+            found = np.unique(np.quantile(column, shares, method="inverted_cdf")) if len(column) else np.empty(0)
+            found = found[found < column.max()] if len(column) else found
+            edges.append(found)
+            codes[:, at] = np.searchsorted(found, column, side="left")
+        return cls(edges, codes)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of bins of each feature."""
+        return [len(one) + 1 for one in self.edges]
+
+    def only(self, features: Array) -> FeatureBins:
+        """Return the bins of some features."""
+        return FeatureBins([self.edges[at] for at in features.tolist()], self.codes[:, features])
+
+    def candidate(self, at: int) -> tuple[int, int]:
+        """Return feature and bin of a candidate by its position: those of the first feature come first."""
+        for feature, edges in enumerate(self.edges):
+            if at < len(edges):
+                return feature, at
+            at -= len(edges)
+        raise UsageError(f"there is no candidate {at} for a split")
+
+    @property
+    def candidates(self) -> int:
+        """How many candidates there are."""
+        return sum(map(len, self.edges))
+
+
+class SplitSums(NamedTuple):
+    """Sums over the rows to the left of each candidate: first and second derivatives (integers), and row counts."""
+
+    g: Array
+    h: Array
+    counts: Array
+
+    def rest(self, other: SplitSums) -> SplitSums:
+        """Return the sums over the rows that are not among those of `other`."""
+        return SplitSums(self.g - other.g, self.h - other.h, self.counts - other.counts)
+
+
+def left_sums(bins: FeatureBins, rows: Array, g: Array, h: Array) -> SplitSums:
+    """Return the sums for the candidates of bins over some rows; `g` and `h` are integers of those rows."""
+    sizes = np.array(bins.sizes, dtype=np.int64)
+    starts = sizes.cumsum() - sizes
+    places = (bins.codes[rows] + starts).ravel()
+    total, keep = int(sizes.sum()), np.ones(int(sizes.sum()), dtype=bool)
+    keep[starts + sizes - 1] = False
+    found = []
+    for values in (g, h, None):
+        weights = None if values is None else np.repeat(values, len(sizes)).astype(float)
+        sums = np.bincount(places, weights, minlength=total).cumsum()
+        base = np.concatenate([[0], sums])[starts]
+        found.append((sums - np.repeat(base, sizes))[keep].astype(np.int64))
+    return SplitSums(*found)
+
+
+class DerivativeScale(NamedTuple):
+    """How derivatives of a tree become integers: times a power of two each, and how they share one integer.
+
+    The integer of a row is `(g + 2^DERIVATIVE_BITS) 2^h_bits + h`, so a sum over m rows has `width(m)` bits.
+    """
+
+    g_power: int
+    h_power: int
+    h_bits: int
+
+    @classmethod
+    def of(cls, g: Array, h: Array) -> DerivativeScale:
+        """Return the scale for the derivatives of a tree. UsageError: there are too many rows."""
+        bits = DERIVATIVE_BITS + len(g).bit_length()
+        if bits > _MOST_SUM_BITS:
+            raise UsageError(f"{len(g)} rows are too many for exact sums")
+        powers = [DERIVATIVE_BITS - int(np.frexp(np.abs(one).max(initial=0.0))[1]) if len(one) else 0 for one in (g, h)]
+        return cls(powers[0], powers[1], bits)
+
+    def integers(self, g: Array, h: Array) -> tuple[Array, Array]:
+        """Return the derivatives as integers of int64."""
+        most = (1 << DERIVATIVE_BITS) - 1
+        return (
+            np.clip(np.rint(np.ldexp(g, self.g_power)), -most, most).astype(np.int64),
+            np.clip(np.rint(np.ldexp(h, self.h_power)), 0, most).astype(np.int64),
+        )
+
+    def joined(self, g: Array, h: Array) -> Array:
+        """Return one integer for each row, as an array of objects."""
+        offset = 1 << DERIVATIVE_BITS
+        found = [((one + offset) << self.h_bits) + other for one, other in zip(g.tolist(), h.tolist(), strict=True)]
+        return np.array(found, dtype=object)
+
+    def parted(self, values: Sequence[int], counts: Array) -> tuple[Array, Array]:
+        """Return the sums of g and h of sums of integers of `counts` rows each."""
+        mask = (1 << self.h_bits) - 1
+        g = np.array([one >> self.h_bits for one in values], dtype=np.int64)
+        return g - (counts << DERIVATIVE_BITS), np.array([one & mask for one in values], dtype=np.int64)
+
+
+def sum_width(h_bits: int, rows: int) -> int:
+    """Return how many bits a sum over at most `rows` rows has."""
+    return h_bits + DERIVATIVE_BITS + 1 + rows.bit_length()
+
+
+class SplitRules(NamedTuple):
+    """What a split must satisfy, and the penalties: the groups `tree_param` and `criterion_params` of FATE."""
+
+    l2: float = 0.1
+    l1: float = 0.0
+    max_depth: int = 3
+    min_sample_split: int = 2
+    min_impurity_split: float = 1e-3
+    min_leaf_node: int = 1
+    min_child_weight: float = 0.0
+
+    def score(self, g: Array, h: Array) -> Array:
+        """Return `G^2 / (H + l2)`, with `G` shrunk by `l1`."""
+        shrunk = np.sign(g) * np.maximum(np.abs(g) - self.l1, 0.0)
+        below = h + self.l2
+        return np.divide(shrunk * shrunk, below, out=np.zeros_like(shrunk), where=below > 0)
+
+    def weight(self, g: float, h: float) -> float:
+        """Return the weight of a leaf, `-G / (H + l2)`."""
+        shrunk = np.sign(g) * max(abs(g) - self.l1, 0.0)
+        return float(-shrunk / (h + self.l2)) if h + self.l2 > 0 else 0.0
+
+    def gains(self, sums: SplitSums, total: tuple[int, int, int], scale: DerivativeScale) -> Array:
+        """Return the gain of each candidate; -inf where it is not allowed. `total` has g, h and rows of the node."""
+        g, h = np.ldexp(sums.g.astype(float), -scale.g_power), np.ldexp(sums.h.astype(float), -scale.h_power)
+        all_g, all_h = np.ldexp(float(total[0]), -scale.g_power), np.ldexp(float(total[1]), -scale.h_power)
+        gains = self.score(g, h) + self.score(all_g - g, all_h - h) - self.score(np.array(all_g), np.array(all_h))
+        others = total[2] - sums.counts
+        fits = (np.minimum(sums.counts, others) >= max(1, self.min_leaf_node)) & (gains > self.min_impurity_split)
+        fits &= np.minimum(h, all_h - h) >= self.min_child_weight
+        return np.where(fits, gains, -np.inf)
