@@ -122,6 +122,8 @@ def _rules(part: ComponentPart) -> SplitRules:
         values[name] = value
     if values.get("max_depth") == 0:
         raise UsageError(f"{part.component}: tree_param.max_depth is 0; it must be at least 1")
+    if str(given.get("criterion_method") or "xgboost").lower() != "xgboost":
+        raise UsageError(f"{part.component}: tree_param.criterion_method is {given['criterion_method']!r}")
     penalties = given.get("criterion_params")
     if isinstance(penalties, Mapping):
         penalties = [penalties.get("l2"), penalties.get("l1")]

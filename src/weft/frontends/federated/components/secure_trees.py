@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 
 from weft.frontends.federated.components.trees import (
@@ -23,15 +24,16 @@ from weft.frontends.federated.components.trees import (
     left_sums,
     sum_width,
 )
-from weft.frontends.federated.crypto.ciphers import PrivateKey, PublicKey
 from weft.frontends.federated.crypto.histograms import EncryptedCells, cells_of, cumulated, packed, unpacked
 from weft.model.errors import PartyMessageError
 
 if TYPE_CHECKING:
     from weft.frontends.federated.components.base import ComponentPart
+    from weft.frontends.federated.crypto.ciphers import PrivateKey, PublicKey
     from weft.frontends.federated.schema import Party
 
 Array = np.ndarray[Any, Any]
+_MOST_BITS: Final = 64
 
 
 class GrownTree(NamedTuple):
@@ -68,6 +70,37 @@ def mask_of(bits: Any, count: int, source: Party) -> Array:
     if not isinstance(bits, np.ndarray) or bits.dtype != np.uint8 or bits.shape != (-(-count // 8),):
         raise PartyMessageError(f"{source} has sent an assignment of another number of rows", party=source.id)
     return np.unpackbits(bits, count=count).astype(bool)
+
+
+class _Opening(msgspec.Struct, frozen=True):
+    derivatives: Any
+    h_bits: int
+    rows: Any
+
+
+class _Level(msgspec.Struct, frozen=True):
+    splits: list[tuple[int, int, int, Any]]
+    ask: list[int]
+
+
+class _Sums(msgspec.Struct, frozen=True):
+    index: Any
+    right: Any
+    counts: Any
+    found: int
+    packed: Any
+
+
+def _message(kind: Any, value: Any, source: Party) -> Any:
+    """Return a value of a part as a type. PartyMessageError: it is none."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise PartyMessageError(f"{source} has sent a message that is malformed: {error}", party=source.id) from None
+
+
+def _within(values: Array, least: int, most: int) -> bool:
+    return not len(values) or bool(values.min() >= least and values.max() <= most)
 
 
 class GuestTree:
@@ -150,19 +183,16 @@ class GuestTree:
 
     def _read(self, host: Party, node: int, answer: Any) -> SplitSums:
         """Return the sums to the left of each candidate of a host."""
-        total = self._total(node)
-        try:
-            index, right, counts = answer["index"], answer["right"].astype(bool), answer["counts"].astype(np.int64)
-            found = int(answer["found"])
-            fits = index.dtype.kind == "i" and index.ndim == 1 and index.shape == right.shape == counts.shape
-            fits = fits and 0 <= found <= len(index) and (not len(index) or (-1 <= index.min() and index.max() < found))
-            fits = fits and (not len(counts) or (0 <= counts.min() and counts.max() <= total[2]))
-        except (TypeError, KeyError, ValueError, AttributeError):
-            fits = False
-        if not fits:
+        total, sums = self._total(node), _message(_Sums, answer, host)
+        index, right, counts = sums.index, sums.right, sums.counts
+        fits = all(isinstance(one, np.ndarray) and one.ndim == 1 for one in (index, right, counts))
+        fits = fits and [one.dtype.kind for one in (index, right, counts)] == ["i", "b", "i"]
+        fits = fits and len(index) == len(right) == len(counts) >= sums.found >= 0
+        if not fits or not _within(index, -1, sums.found - 1) or not _within(counts, 0, total[2]):
             raise PartyMessageError(f"{host} has sent sums that are malformed", party=host.id)
+        counts = counts.astype(np.int64)
         width = sum_width(self._scale.h_bits, total[2])
-        raw = unpacked(self._keys, self._keys.public.encrypted(answer["packed"]), found, width)
+        raw = unpacked(self._keys, self._keys.public.encrypted(sums.packed), sums.found, width)
         values = [*raw, 0]  # the last one is that of index -1
         sides = np.where(right, total[2] - counts, counts)
         g, h = self._scale.parted([values[at] for at in index.tolist()], sides)
@@ -225,15 +255,13 @@ class GuestTree:
         return pairs, news
 
     def _chosen(self, host: Party, nodes: list[int]) -> dict[int, tuple[int, Array]]:
-        found = self._part.channel.receive("sides", host)
-        if not isinstance(found, list) or len(found) != len(nodes):
+        found = _message(list[tuple[int, Any]], self._part.channel.receive("sides", host), host)
+        if len(found) != len(nodes):
             raise PartyMessageError(f"{host} has sent assignments of another number of nodes", party=host.id)
-        answers = {}
-        for node, one in zip(nodes, found, strict=True):
-            if not isinstance(one, list) or len(one) != 2 or not isinstance(one[0], int):
-                raise PartyMessageError(f"{host} has sent an assignment that is malformed", party=host.id)
-            answers[node] = one[0], mask_of(one[1], len(self._rows[node]), host)
-        return answers
+        return {
+            node: (split, mask_of(bits, len(self._rows[node]), host))
+            for node, (split, bits) in zip(nodes, found, strict=True)
+        }
 
     def _grown(self) -> GrownTree:
         weights = np.zeros(len(self._g))
@@ -253,28 +281,39 @@ class HostTree:
         self._key, self._guest = key, part.all_of("guest")[0]
 
     def grow(self, begin: Any, features: Array) -> None:
-        """Serve one tree. `begin` is what the guest has sent for it, `features` are those that may be split."""
-        rows = len(self._bins.codes)
-        active = np.arange(rows) if begin["rows"] is None else np.asarray(begin["rows"])
-        derivatives = self._key.encrypted(begin["derivatives"])
-        if derivatives.shape != (len(active),) or (len(active) and not 0 <= active.min() <= active.max() < rows):
+        """Serve one tree. `begin` is what the guest has sent for it, `features` are those that may be split.
+
+        PartyMessageError: the guest has sent what is none of the protocol.
+        """
+        rows, opening = len(self._bins.codes), _message(_Opening, begin, self._guest)
+        active = np.arange(rows) if opening.rows is None else np.asarray(opening.rows)
+        derivatives = self._key.encrypted(opening.derivatives)
+        fits = derivatives.shape == active.shape and active.dtype.kind == "i" and 0 <= opening.h_bits <= _MOST_BITS
+        if not fits or (len(active) and not (active.min() >= 0 and active.max() < rows)):
             raise PartyMessageError(f"{self._guest} has sent derivatives of other rows", party=self._guest.id)
-        self._h_bits, self._cells = int(begin["h_bits"]), cells_of(derivatives)
+        self._h_bits, self._cells = opening.h_bits, cells_of(derivatives)
         self._places = np.full(rows, -1)
         self._places[active] = np.arange(len(active))
         self._features, self._own = features, self._bins.only(features)
         self._order = np.array(secrets.SystemRandom().sample(range(self._own.candidates), self._own.candidates), int)
         self._rows = {0: np.arange(rows)}
-        while (level := self._part.channel.receive("level", self._guest)) is not None:
-            for node, left, right, bits in level["splits"]:
-                found = self._rows.pop(node)
+        while (value := self._part.channel.receive("level", self._guest)) is not None:
+            level = _message(_Level, value, self._guest)
+            for node, left, right, bits in level.splits:
+                found = self._node(node)
                 mask = mask_of(bits, len(found), self._guest)
+                del self._rows[node]
                 self._rows[left], self._rows[right] = found[mask], found[~mask]
-            self._part.channel.send("sums", [self._sums(self._cells, node) for node in level["ask"]], self._guest)
+            self._part.channel.send("sums", [self._sums(self._cells, node) for node in level.ask], self._guest)
             self._choose()
 
+    def _node(self, node: int) -> Array:
+        if node not in self._rows:
+            raise PartyMessageError(f"{self._guest} has sent a node that is none", party=self._guest.id)
+        return self._rows[node]
+
     def _sums(self, cells: EncryptedCells, node: int) -> dict[str, Any]:
-        rows = self._rows[node]
+        rows = self._node(node)
         rows = rows[self._places[rows] >= 0]
         found = cumulated(cells, self._places[rows], self._own.codes[rows], self._own.sizes)
         mixed = secrets.SystemRandom().sample(range(len(found.sums)), len(found.sums))
@@ -291,11 +330,12 @@ class HostTree:
     def _choose(self) -> None:
         """Answer which rows of nodes go left, by the first of the candidates that are equally good."""
         answers = []
-        for node, tied in self._part.channel.receive("choose", self._guest):
-            if not tied or not all(isinstance(one, int) and 0 <= one < len(self._order) for one in tied):
+        chosen = self._part.channel.receive("choose", self._guest)
+        for node, tied in _message(list[tuple[int, list[int]]], chosen, self._guest):
+            if not tied or not all(0 <= one < len(self._order) for one in tied):
                 raise PartyMessageError(f"{self._guest} has chosen a split that is none", party=self._guest.id)
             feature, edge = self._own.candidate(min(int(self._order[one]) for one in tied))
             feature = int(self._features[feature])
             self._splits.append((feature, edge))
-            answers.append([len(self._splits) - 1, bits_of(self._bins.codes[self._rows[node], feature] <= edge)])
+            answers.append([len(self._splits) - 1, bits_of(self._bins.codes[self._node(node), feature] <= edge)])
         self._part.channel.send("sides", answers, self._guest)

@@ -14,7 +14,7 @@ import numpy as np
 from weft.model.errors import UsageError
 
 Array = np.ndarray[Any, Any]
-DERIVATIVE_BITS: Final = 20
+DERIVATIVE_BITS: Final = 16
 """The binary digits of first and second derivatives, counted from the largest one of a tree."""
 _MOST_SUM_BITS: Final = 53
 
@@ -94,12 +94,14 @@ def left_sums(bins: FeatureBins, rows: Array, g: Array, h: Array) -> SplitSums:
 class DerivativeScale(NamedTuple):
     """How derivatives of a tree become integers: times a power of two each, and how they share one integer.
 
-    The integer of a row is `(g + 2^DERIVATIVE_BITS) 2^h_bits + h`, so a sum over m rows has `width(m)` bits.
+    The integer of a row is `(g + 2^DERIVATIVE_BITS) 2^h_bits + h`, so a sum over m rows has `sum_width` bits. Where h
+    is `constant`, as in a regression, it is left out, and `h_bits` is 0.
     """
 
     g_power: int
     h_power: int
     h_bits: int
+    constant: int | None
 
     @classmethod
     def of(cls, g: Array, h: Array) -> DerivativeScale:
@@ -107,8 +109,11 @@ class DerivativeScale(NamedTuple):
         bits = DERIVATIVE_BITS + len(g).bit_length()
         if bits > _MOST_SUM_BITS:
             raise UsageError(f"{len(g)} rows are too many for exact sums")
-        powers = [DERIVATIVE_BITS - int(np.frexp(np.abs(one).max(initial=0.0))[1]) if len(one) else 0 for one in (g, h)]
-        return cls(powers[0], powers[1], bits)
+        powers = [DERIVATIVE_BITS - int(np.frexp(np.abs(one).max(initial=0.0))[1]) for one in (g, h)]
+        found = cls(powers[0], powers[1], bits, None)
+        if len(h) and (h == h[0]).all():
+            return found._replace(h_bits=0, constant=int(found.integers(g[:1], h[:1])[1][0]))
+        return found
 
     def integers(self, g: Array, h: Array) -> tuple[Array, Array]:
         """Return the derivatives as integers of int64."""
@@ -121,14 +126,18 @@ class DerivativeScale(NamedTuple):
     def joined(self, g: Array, h: Array) -> Array:
         """Return one integer for each row, as an array of objects."""
         offset = 1 << DERIVATIVE_BITS
+        if self.constant is not None:
+            return (g + offset).astype(object)
         found = [((one + offset) << self.h_bits) + other for one, other in zip(g.tolist(), h.tolist(), strict=True)]
         return np.array(found, dtype=object)
 
     def parted(self, values: Sequence[int], counts: Array) -> tuple[Array, Array]:
         """Return the sums of g and h of sums of integers of `counts` rows each."""
         mask = (1 << self.h_bits) - 1
-        g = np.array([one >> self.h_bits for one in values], dtype=np.int64)
-        return g - (counts << DERIVATIVE_BITS), np.array([one & mask for one in values], dtype=np.int64)
+        g = np.array([one >> self.h_bits for one in values], dtype=np.int64) - (counts << DERIVATIVE_BITS)
+        if self.constant is not None:
+            return g, counts * self.constant
+        return g, np.array([one & mask for one in values], dtype=np.int64)
 
 
 def sum_width(h_bits: int, rows: int) -> int:

@@ -7,18 +7,21 @@ interpreter. Numbers that are not encrypted take the same way, with sums and shi
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import gmpy2
 import numpy as np
 
-from weft.frontends.federated.crypto.ciphers import Array, Encrypted, PrivateKey, PublicKey
 from weft.frontends.federated.crypto.paillier import PaillierArray, PaillierKey
 from weft.frontends.federated.crypto.plain import PlainArray
 from weft.model.errors import PartyMessageError, UsageError
+
+if TYPE_CHECKING:
+    from weft.frontends.federated.crypto.ciphers import Array, Encrypted, PrivateKey, PublicKey
 
 _PLAIN_BITS: Final = 2000
 _MOST_THREADS: Final = 8
@@ -165,7 +168,7 @@ def _grown(source: EncryptedCells, cells: Sequence[Any], order: Sequence[int], e
     """Yield the place of the sum of the first rows of `order` up to each end after the first one."""
     total: Any = None
     known, add = -1, source.add
-    for start, end in zip(ends, ends[1:], strict=False):
+    for start, end in itertools.pairwise(ends):
         if end > start:
             for at in order[start:end]:
                 total = cells[at] if total is None else add(total, cells[at])
