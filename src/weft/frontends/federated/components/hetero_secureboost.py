@@ -88,6 +88,8 @@ class _GuestFit:
         classes, target = targets_of(part, boosting.task, self._frame.y)
         loss = loss_of(boosting.task, classes)
         method, bits, notes = cipher_of(part.parameters)
+        if part.parameters.get("validation_freqs"):
+            notes.append("validation_freqs has no effect: the model is validated once, when it is trained")
         keys = make_keys(method, bits)
         part.channel.send("key", keys.public.to_wire(), self._hosts)
         growth = GuestTree(part, boosting.rules, keys, self._bins, self._splits)

@@ -124,7 +124,9 @@ class GuestTree:
         self._sums: dict[tuple[Party, int], SplitSums] = {}
         self._hosts = [one for one in self._parties if any(one in level.hosts for level in plan)]
         self._begin(active)
-        level, pairs, news = [0], [], []
+        level = [0]
+        pairs: list[tuple[int, int, int]] = []
+        news: list[Any] = []
         for at, owners in enumerate(plan):
             splittable = [node for node in level if self._count(node) >= max(2, self._rules.min_sample_split)]
             self._exchange(owners.hosts, splittable, pairs, news)
@@ -320,9 +322,9 @@ class HostTree:
         places = np.empty(len(mixed) + 1, dtype=np.int32)
         places[mixed], places[-1] = np.arange(len(mixed)), -1
         return {
-            "index": places[found.index][self._order],
+            "index": places[found.places][self._order],
             "right": found.right[self._order],
-            "counts": found.counts[self._order].astype(np.int32),
+            "counts": found.lefts[self._order].astype(np.int32),
             "found": len(mixed),
             "packed": packed(cells, [found.sums[at] for at in mixed], sum_width(self._h_bits, len(rows))).to_wire(),
         }

@@ -160,7 +160,8 @@ class SplitRules(NamedTuple):
         """Return `G^2 / (H + l2)`, with `G` shrunk by `l1`."""
         shrunk = np.sign(g) * np.maximum(np.abs(g) - self.l1, 0.0)
         below = h + self.l2
-        return np.divide(shrunk * shrunk, below, out=np.zeros_like(shrunk), where=below > 0)
+        found: Array = np.divide(shrunk * shrunk, below, out=np.zeros_like(shrunk), where=below > 0)
+        return found
 
     def weight(self, g: float, h: float) -> float:
         """Return the weight of a leaf, `-G / (H + l2)`."""
@@ -175,4 +176,5 @@ class SplitRules(NamedTuple):
         others = total[2] - sums.counts
         fits = (np.minimum(sums.counts, others) >= max(1, self.min_leaf_node)) & (gains > self.min_impurity_split)
         fits &= np.minimum(h, all_h - h) >= self.min_child_weight
-        return np.where(fits, gains, -np.inf)
+        found: Array = np.where(fits, gains, -np.inf)
+        return found

@@ -49,15 +49,15 @@ def cells_of(values: Encrypted) -> EncryptedCells:
             values.cells,
             lambda one, other: one * other % n2,
             lambda cells, bits: _powers(cells, bits, n2),
-            lambda cells: PaillierArray(key, cells, (len(cells),), 0),  # type: ignore[return-value]
-            capacity(key),  # type: ignore[arg-type]
+            lambda cells: PaillierArray(key, cells, (len(cells),), 0),
+            capacity(key),
         )
     if isinstance(values, PlainArray):
         return EncryptedCells(
             [int(one) for one in values.values],
             lambda one, other: one + other,
             lambda cells, bits: [one << bits for one in cells],
-            lambda cells: PlainArray(np.array(cells, dtype=object)),  # type: ignore[return-value]
+            lambda cells: PlainArray(np.array(cells, dtype=object)),
             _PLAIN_BITS,
         )
     raise UsageError(f"sums of a {type(values).__name__} are not possible")
@@ -129,14 +129,14 @@ def _in_slices(items: Sequence[Any], work: Callable[[Sequence[Any]], list[Any]])
 class Cumulated(NamedTuple):
     """Sums of the rows on one side of each candidate of a split, without those that are equal or empty.
 
-    `index` has the place of each candidate's sum in `sums`, -1 if it is zero; `right` whether it is that of the rows
-    on the right side; `counts` has the number of rows on the left.
+    `places` has the place of each candidate's sum in `sums`, -1 if it is zero; `right` whether it is that of the rows
+    on the right side; `lefts` has the number of rows on the left.
     """
 
     sums: list[Any]
-    index: Array
+    places: Array
     right: Array
-    counts: Array
+    lefts: Array
 
 
 def cumulated(source: EncryptedCells, places: Array, codes: Array, sizes: Sequence[int]) -> Cumulated:

@@ -118,7 +118,7 @@ def centralised(matrix: Array, target: Array, kind: str, trees: int, depth: int,
     edges = [edges_of(one, bins) for one in columns]
     scores = np.tile(target.mean(axis=0) if kind == "lse" else np.zeros(target.shape[1]), (len(target), 1))
 
-    def shown() -> Array:
+    def shown() -> Any:
         if kind == "two":
             return 1 / (1 + np.exp(-scores))
         if kind == "more":
@@ -131,7 +131,8 @@ def centralised(matrix: Array, target: Array, kind: str, trees: int, depth: int,
         g, h = (2 * (p - target), np.full(p.shape, 2.0)) if kind == "lse" else (p - target, p * (1 - p))
         steps = [centralised_tree(columns, edges, g[:, at], h[:, at], depth) for at in range(target.shape[1])]
         scores = scores + 0.3 * np.column_stack(steps)
-    return shown()
+    found: Array = shown()
+    return found
 
 
 # ---------------------------------------------------------------------------------------------------------------- tests
@@ -164,7 +165,7 @@ def test_more_classes_equal_a_centralised_run_exactly() -> None:
 def test_a_regression_equals_a_centralised_run_exactly() -> None:
     matrix = some_rows(3, 100, 6)
     y = np.round(30 * matrix[:, 0] * matrix[:, 4] + matrix[:, 5] + 200, 1)
-    parameters = {"task_type": "regression", "objective_param": {"objective": "lse"}}
+    parameters: dict[str, Any] = {"task_type": "regression", "objective_param": {"objective": "lse"}}
     run = train(frames(matrix, y, 2), num_trees=5, bin_num=10, **parameters)
     assert scores_of(run).tolist() == centralised(matrix, y[:, None], "lse", 5, 3, 10)[:, 0].tolist()
 
@@ -174,7 +175,7 @@ def test_paillier_gives_the_trees_of_plain_numbers(task: str) -> None:
     matrix = some_rows(4, 40, 4)
     y = (matrix[:, 0] + matrix[:, 3] > 0).astype(int)
     objective = {"objective": "cross_entropy" if task == "classification" else "lse"}
-    given = {"num_trees": 2, "bin_num": 5, "task_type": task, "objective_param": objective}
+    given: dict[str, Any] = {"num_trees": 2, "bin_num": 5, "task_type": task, "objective_param": objective}
     plain = train(frames(matrix, y, 1), **given)
     encrypted = train(frames(matrix, y, 1), **given, encrypt_param={"method": "Paillier"})
     for party in (GUEST, HOST):
@@ -260,11 +261,12 @@ def test_strategies_choose_whose_features_split() -> None:
 def test_training_ends_when_the_loss_stays() -> None:
     matrix = some_rows(7, 60, 4)
     data = frames(matrix, (matrix[:, 0] > 0).astype(int), 2)
-    run = train(data, num_trees=40, n_iter_no_change=True, tol=0.05)
+    run = train(data, num_trees=40, n_iter_no_change=True, tol=0.05, validation_freqs=1)
     losses = run.outputs[GUEST].model["losses"]
     assert 2 <= len(losses) < 40
     assert abs(losses[-1] - losses[-2]) < 0.05 <= abs(losses[-2] - losses[-3])
     assert run.records[GUEST].summaries["is_converged"]
+    assert any("validation_freqs" in line for line in run.records[GUEST].lines)
 
 
 # ------------------------------------------------------------------------------------------------------ what travels
@@ -370,7 +372,7 @@ def test_rows_that_do_not_fit_are_refused() -> None:
     missing = matrix.copy()
     missing[3, 3] = np.nan
     with pytest.raises(UsageError, match="value at host 10000 is missing"):
-        train(frames(missing, data[GUEST].y, 2))
+        train(frames(missing, matrix[:, 3] > 0, 2))
     run = train(data)
     with pytest.raises(UsageError, match="have no column 'x"):
         predict(data | {HOST: PartyFrame(ids=data[HOST].ids)}, run)

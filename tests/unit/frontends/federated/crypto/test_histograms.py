@@ -45,11 +45,11 @@ def test_cumulative_sums_are_those_of_one_side_of_each_candidate(key, rows, size
         for edge in range(size - 1):
             left = codes[:, feature] <= edge
             side = ~left if found.right[at] else left
-            assert (sums[found.index[at]] if found.index[at] >= 0 else 0) == values[places][side].sum()
-            assert (found.index[at] < 0) == (not side.any())
-            assert found.counts[at] == left.sum()
+            assert (sums[found.places[at]] if found.places[at] >= 0 else 0) == values[places][side].sum()
+            assert (found.places[at] < 0) == (not side.any())
+            assert found.lefts[at] == left.sum()
             at += 1
-    assert at == len(found.index) == len(found.right) == len(found.counts)
+    assert at == len(found.places) == len(found.right) == len(found.lefts)
 
 
 def test_sums_leave_in_fresh_randomness():
