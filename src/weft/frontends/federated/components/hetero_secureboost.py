@@ -32,7 +32,14 @@ from weft.frontends.federated.components.predictions import (
     joined,
     regression_frame,
 )
-from weft.frontends.federated.components.secure_trees import GuestTree, HostTree, LevelPlan, bits_of, mask_of
+from weft.frontends.federated.components.secure_trees import (
+    GuestTree,
+    HostTree,
+    LevelPlan,
+    bits_of,
+    mask_of,
+    message_as,
+)
 from weft.frontends.federated.components.trees import FeatureBins
 from weft.frontends.federated.components.vertical import check_rows
 from weft.frontends.federated.crypto.ciphers import PLAIN
@@ -235,9 +242,9 @@ class _SplitsOf:
             raise UsageError(f"{part.component}: a value at {part.here} is missing", hint="Set missing_fill before it.")
         self._columns = dict(zip(names, matrix.T, strict=True))
 
-    def left(self, split: Any, rows: Array) -> Array:
+    def left(self, split: int, rows: Array) -> Array:
         """Return which of the rows go left. PartyMessageError: there is no such split."""
-        if not isinstance(split, int) or not 0 <= split < len(self._splits):
+        if not 0 <= split < len(self._splits):
             guest = self._part.all_of(GUEST)[0]
             raise PartyMessageError(f"{guest} asks for a split that {self._part.here} does not have", party=guest.id)
         name, threshold = self._splits[split]
@@ -250,7 +257,7 @@ def _answer(part: ComponentPart, splits: _SplitsOf, kind: str) -> None:
     guest = part.all_of(GUEST)[0]
     while (questions := part.channel.receive(f"ask/{kind}", guest)) is not None:
         answers = []
-        for split, bits in questions:
+        for split, bits in message_as(list[tuple[int, Any]], questions, guest):
             answers.append(bits_of(splits.left(split, np.flatnonzero(mask_of(bits, splits.rows, guest)))))
         part.channel.send(f"answer/{kind}", answers, guest)
 

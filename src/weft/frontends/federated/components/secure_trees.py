@@ -91,7 +91,7 @@ class _Sums(msgspec.Struct, frozen=True):
     packed: Any
 
 
-def _message(kind: Any, value: Any, source: Party) -> Any:
+def message_as(kind: Any, value: Any, source: Party) -> Any:
     """Return a value of a part as a type. PartyMessageError: it is none."""
     try:
         return msgspec.convert(value, kind)
@@ -185,7 +185,7 @@ class GuestTree:
 
     def _read(self, host: Party, node: int, answer: Any) -> SplitSums:
         """Return the sums to the left of each candidate of a host."""
-        total, sums = self._total(node), _message(_Sums, answer, host)
+        total, sums = self._total(node), message_as(_Sums, answer, host)
         index, right, counts = sums.index, sums.right, sums.counts
         fits = all(isinstance(one, np.ndarray) and one.ndim == 1 for one in (index, right, counts))
         fits = fits and [one.dtype.kind for one in (index, right, counts)] == ["i", "b", "i"]
@@ -257,7 +257,7 @@ class GuestTree:
         return pairs, news
 
     def _chosen(self, host: Party, nodes: list[int]) -> dict[int, tuple[int, Array]]:
-        found = _message(list[tuple[int, Any]], self._part.channel.receive("sides", host), host)
+        found = message_as(list[tuple[int, Any]], self._part.channel.receive("sides", host), host)
         if len(found) != len(nodes):
             raise PartyMessageError(f"{host} has sent assignments of another number of nodes", party=host.id)
         return {
@@ -287,7 +287,7 @@ class HostTree:
 
         PartyMessageError: the guest has sent what is none of the protocol.
         """
-        rows, opening = len(self._bins.codes), _message(_Opening, begin, self._guest)
+        rows, opening = len(self._bins.codes), message_as(_Opening, begin, self._guest)
         active = np.arange(rows) if opening.rows is None else np.asarray(opening.rows)
         derivatives = self._key.encrypted(opening.derivatives)
         fits = derivatives.shape == active.shape and active.dtype.kind == "i" and 0 <= opening.h_bits <= _MOST_BITS
@@ -300,7 +300,7 @@ class HostTree:
         self._order = np.array(secrets.SystemRandom().sample(range(self._own.candidates), self._own.candidates), int)
         self._rows = {0: np.arange(rows)}
         while (value := self._part.channel.receive("level", self._guest)) is not None:
-            level = _message(_Level, value, self._guest)
+            level = message_as(_Level, value, self._guest)
             for node, left, right, bits in level.splits:
                 found = self._node(node)
                 mask = mask_of(bits, len(found), self._guest)
@@ -333,7 +333,7 @@ class HostTree:
         """Answer which rows of nodes go left, by the first of the candidates that are equally good."""
         answers = []
         chosen = self._part.channel.receive("choose", self._guest)
-        for node, tied in _message(list[tuple[int, list[int]]], chosen, self._guest):
+        for node, tied in message_as(list[tuple[int, list[int]]], chosen, self._guest):
             if not tied or not all(0 <= one < len(self._order) for one in tied):
                 raise PartyMessageError(f"{self._guest} has chosen a split that is none", party=self._guest.id)
             feature, edge = self._own.candidate(min(int(self._order[one]) for one in tied))
