@@ -11,7 +11,7 @@ from weft.frontends.federated.components.frame import PartyFrame
 from weft.frontends.federated.components.hetero_secureboost import run
 from weft.frontends.federated.components.secure_trees import GuestTree, HostTree, LevelPlan
 from weft.frontends.federated.components.trees import FeatureBins, SplitRules
-from weft.frontends.federated.crypto.plain import PlainKey
+from weft.frontends.federated.crypto.keys import make_keys
 from weft.frontends.federated.schema import Party
 from weft.model.errors import PartyMessageError
 from weft.testing.parts import PartRecord
@@ -58,7 +58,7 @@ def part(here: Party, channel: Script) -> ComponentPart:
 
 def serve(opening: Any, levels: list[Any], choices: list[Any]) -> None:
     channel = Script(level=levels, choose=choices)
-    HostTree(part(HOST, channel), PlainKey().public, BINS, []).grow(opening, np.arange(2))
+    HostTree(part(HOST, channel), make_keys("plain", 0).public, BINS, []).grow(opening, np.arange(2))
 
 
 def test_what_a_guest_may_say_is_served() -> None:
@@ -97,7 +97,9 @@ def test_a_guest_that_says_something_else_is_refused(opening: Any, level: Any, c
 
 def grow(sums: Any, sides: Any) -> None:
     channel = Script(sums=[sums], sides=[sides])
-    tree = GuestTree(part(GUEST, channel), SplitRules(max_depth=1, min_impurity_split=-10.0), PlainKey(), BINS, [])
+    tree = GuestTree(
+        part(GUEST, channel), SplitRules(max_depth=1, min_impurity_split=-10.0), make_keys("plain", 0), BINS, []
+    )
     tree.grow(np.array([1.0, 1, 1, -1, -1, -1]), np.ones(6), np.arange(6), np.arange(2), [LevelPlan(False, [HOST])])
 
 
