@@ -1,153 +1,180 @@
-"""Gradient boosted trees over columns of several parties: bins, histograms, gains, and trees as JSON.
+"""Decision trees over bins: quantile bins of a party's features, candidates for splits, and their gains.
 
-Sources: Chen and Guestrin 2016 (gain and weight of leaves by sums of gradients), Cheng and others 2021 (SecureBoost).
-A gradient is an integer from 0 to `2 * UNIT`, a hessian one from 0 to `UNIT`, so that sums are exact and alike for
-encrypted and plain numbers.
+Sources: Chen and Guestrin 2016 (gain and weight from sums of first and second derivatives), Cheng and others 2021
+(SecureBoost: the same sums over the columns of several parties).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from msgspec import Struct
+
+from weft.model.errors import UsageError
 
 Array = np.ndarray[Any, Any]
-UNIT: Final = 1 << 20
+DERIVATIVE_BITS: Final = 16
+"""The binary digits of first and second derivatives, counted from the largest one of a tree."""
+_MOST_SUM_BITS: Final = 53
 
 
-class TreeParameters(Struct, frozen=True, kw_only=True):
-    """How trees grow. A leaf has at least `min_leaf_rows` rows, a split at least `min_split_rows` and `min_gain`."""
+class FeatureBins(NamedTuple):
+    """The bins of features. `edges[f]` are thresholds, ascending: bin b has the values in (edges[b - 1], edges[b]].
 
-    trees: int
-    rate: float
-    depth: int
-    bins: int
-    reg_lambda: float
-    min_gain: float
-    min_split_rows: int
-    min_leaf_rows: int
-    feature_rate: float
+    `codes` has the bin of each value, shape (rows, features). The candidate (f, b) sends bins 0..b to the left.
+    """
 
-
-class BinnedColumns(NamedTuple):
-    """Columns as bins: `places` of shape (rows, features), and the upper edges of the bins of each feature."""
-
-    places: Array
     edges: list[Array]
+    codes: Array
+
+    @classmethod
+    def of(cls, matrix: Array, count: int) -> FeatureBins:
+        """Return at most `count` bins of equal numbers of rows for each column. Edges are values of the column."""
+        edges, codes = [], np.empty(matrix.shape, dtype=np.int32)
+        shares = np.arange(1, count) / count
+        for at, column in enumerate(matrix.T):
+            found = np.unique(np.quantile(column, shares, method="inverted_cdf")) if len(column) else np.empty(0)
+            found = found[found < column.max()] if len(column) else found
+            edges.append(found)
+            codes[:, at] = np.searchsorted(found, column, side="left")
+        return cls(edges, codes)
 
     @property
-    def widths(self) -> list[int]:
+    def sizes(self) -> list[int]:
         """The number of bins of each feature."""
         return [len(one) + 1 for one in self.edges]
 
+    def only(self, features: Array) -> FeatureBins:
+        """Return the bins of some features."""
+        return FeatureBins([self.edges[at] for at in features.tolist()], self.codes[:, features])
 
-def binned(matrix: Array, bins: int) -> BinnedColumns:
-    """Divide each column at its quantiles into at most `bins` bins; a value equal to an edge is in the lower bin."""
-    shares = np.linspace(0, 1, bins + 1)[1:-1]
-    edges = [np.unique(np.quantile(column, shares)) if len(column) else np.empty(0) for column in matrix.T]
-    edges = [one[one < column.max()] if len(column) else one for one, column in zip(edges, matrix.T, strict=True)]
-    return BinnedColumns(places_of(matrix, edges), edges)
+    def candidate(self, at: int) -> tuple[int, int]:
+        """Return feature and bin of a candidate by its position: those of the first feature come first."""
+        for feature, edges in enumerate(self.edges):
+            if at < len(edges):
+                return feature, at
+            at -= len(edges)
+        raise UsageError(f"there is no candidate {at} for a split")
 
-
-def places_of(matrix: Array, edges: Sequence[Array]) -> Array:
-    """Return the bin of each value, shape (rows, features)."""
-    found = np.zeros(matrix.shape, dtype=np.int64)
-    for at, one in enumerate(edges):
-        found[:, at] = np.searchsorted(one, matrix[:, at], side="left")
-    return found
-
-
-class Gradients(NamedTuple):
-    """Gradients and hessians of rows as integers, and what turns their sums into numbers again."""
-
-    first: Array
-    second: Array
-    first_unit: float
-    second_unit: float
-
-    def sums(self, first: Any, second: Any, rows: Any) -> tuple[Any, Any]:
-        """Return sums of gradients and of hessians of so many rows as numbers."""
-        return (first - UNIT * rows) * self.first_unit, second * self.second_unit
+    @property
+    def candidates(self) -> int:
+        """How many candidates there are."""
+        return sum(map(len, self.edges))
 
 
-def fixed_gradients(first: Array, second: Array) -> Gradients:
-    """Return gradients and hessians as integers."""
-    most_first = float(np.abs(first).max(initial=0.0)) or 1.0
-    most_second = float(second.max(initial=0.0)) or 1.0
-    return Gradients(
-        np.rint((first / most_first + 1.0) * UNIT).astype(np.int64),
-        np.rint(second / most_second * UNIT).astype(np.int64),
-        most_first / UNIT,
-        most_second / UNIT,
-    )
+class SplitSums(NamedTuple):
+    """Sums over the rows to the left of each candidate: first and second derivatives (integers), and row counts."""
+
+    g: Array
+    h: Array
+    counts: Array
+
+    def rest(self, other: SplitSums) -> SplitSums:
+        """Return the sums over the rows that are not among those of `other`."""
+        return SplitSums(self.g - other.g, self.h - other.h, self.counts - other.counts)
 
 
-class BinSums(NamedTuple):
-    """Sums of a node for each bin of all features, one feature after another: gradients, hessians, rows."""
-
-    first: Array
-    second: Array
-    rows: Array
-
-    def minus(self, other: BinSums) -> BinSums:
-        """Return the histogram of the sibling of `other`."""
-        return BinSums(self.first - other.first, self.second - other.second, self.rows - other.rows)
-
-
-def histogram(columns: BinnedColumns, rows: Array, gradients: Gradients) -> BinSums:
-    """Return the sums of the rows of a node at a party that knows the gradients."""
-    groups, count = bin_groups(columns, rows)
+def left_sums(bins: FeatureBins, rows: Array, g: Array, h: Array) -> SplitSums:
+    """Return the sums for the candidates of bins over some rows; `g` and `h` are integers of those rows."""
+    sizes = np.array(bins.sizes, dtype=np.int64)
+    starts = sizes.cumsum() - sizes
+    places = (bins.codes[rows] + starts).ravel()
+    total, keep = int(sizes.sum()), np.ones(int(sizes.sum()), dtype=bool)
+    keep[starts + sizes - 1] = False
     found = []
-    for values in (gradients.first[rows], gradients.second[rows], np.ones(len(rows), dtype=np.int64)):
-        repeated = np.repeat(values, len(columns.edges))
-        total = np.zeros(count, dtype=np.int64)
-        np.add.at(total, groups.ravel(), repeated)
-        found.append(total)
-    return BinSums(*found)
+    for values in (g, h, None):
+        weights = None if values is None else np.repeat(values, len(sizes)).astype(float)
+        sums = np.bincount(places, weights, minlength=total).cumsum()
+        base = np.concatenate([[0], sums])[starts]
+        found.append((sums - np.repeat(base, sizes))[keep].astype(np.int64))
+    return SplitSums(*found)
 
 
-def bin_groups(columns: BinnedColumns, rows: Array) -> tuple[Array, int]:
-    """Return the number of the bin among those of all features, shape (rows, features), and the count of bins."""
-    starts = np.concatenate(([0], np.cumsum(columns.widths)))
-    return columns.places[rows] + starts[:-1], int(starts[-1])
+class DerivativeScale(NamedTuple):
+    """How derivatives of a tree become integers: times a power of two each, and how they share one integer.
 
+    The integer of a row is `(g + 2^DERIVATIVE_BITS) 2^h_bits + h`, so a sum over m rows has `sum_width` bits. Where h
+    is `constant`, as in a regression, it is left out, and `h_bits` is 0.
+    """
 
-def splits(
-    found: BinSums, widths: Sequence[int], gradients: Gradients, parameters: TreeParameters
-) -> Iterator[tuple[float, int]]:
-    """Yield the gain of each possible split as (gain, place), where rows up to the bin at this place go left."""
-    start = 0
-    for width in widths:
-        part = slice(start, start + width)
-        first, second, rows = (np.cumsum(one[part]) for one in found)
-        left = gradients.sums(first, second, rows)
-        total = gradients.sums(first[-1], second[-1], rows[-1])
-        gain = 0.5 * (
-            _score(*left, parameters.reg_lambda)
-            + _score(total[0] - left[0], total[1] - left[1], parameters.reg_lambda)
-            - _score(*total, parameters.reg_lambda)
+    g_power: int
+    h_power: int
+    h_bits: int
+    constant: int | None
+
+    @classmethod
+    def of(cls, g: Array, h: Array) -> DerivativeScale:
+        """Return the scale for the derivatives of a tree. UsageError: there are too many rows."""
+        bits = DERIVATIVE_BITS + len(g).bit_length()
+        if bits > _MOST_SUM_BITS:
+            raise UsageError(f"{len(g)} rows are too many for exact sums")
+        powers = [DERIVATIVE_BITS - int(np.frexp(np.abs(one).max(initial=0.0))[1]) for one in (g, h)]
+        found = cls(powers[0], powers[1], bits, None)
+        if len(h) and (h == h[0]).all():
+            return found._replace(h_bits=0, constant=int(found.integers(g[:1], h[:1])[1][0]))
+        return found
+
+    def integers(self, g: Array, h: Array) -> tuple[Array, Array]:
+        """Return the derivatives as integers of int64."""
+        most = (1 << DERIVATIVE_BITS) - 1
+        return (
+            np.clip(np.rint(np.ldexp(g, self.g_power)), -most, most).astype(np.int64),
+            np.clip(np.rint(np.ldexp(h, self.h_power)), 0, most).astype(np.int64),
         )
-        fits = (rows >= parameters.min_leaf_rows) & (rows[-1] - rows >= parameters.min_leaf_rows)
-        for at in np.flatnonzero(fits & (gain > parameters.min_gain)):
-            yield float(gain[at]), start + int(at)
-        start += width
+
+    def joined(self, g: Array, h: Array) -> Array:
+        """Return one integer for each row, as an array of objects."""
+        offset = 1 << DERIVATIVE_BITS
+        if self.constant is not None:
+            return (g + offset).astype(object)
+        found = [((one + offset) << self.h_bits) + other for one, other in zip(g.tolist(), h.tolist(), strict=True)]
+        return np.array(found, dtype=object)
+
+    def parted(self, values: Sequence[int], counts: Array) -> tuple[Array, Array]:
+        """Return the sums of g and h of sums of integers of `counts` rows each."""
+        mask = (1 << self.h_bits) - 1
+        g = np.array([one >> self.h_bits for one in values], dtype=np.int64) - (counts << DERIVATIVE_BITS)
+        if self.constant is not None:
+            return g, counts * self.constant
+        return g, np.array([one & mask for one in values], dtype=np.int64)
 
 
-def _score(first: Any, second: Any, reg_lambda: float) -> Any:
-    return first**2 / (second + reg_lambda)
+def sum_width(h_bits: int, rows: int) -> int:
+    """Return how many bits a sum over at most `rows` rows has."""
+    return h_bits + DERIVATIVE_BITS + 1 + rows.bit_length()
 
 
-def leaf_weight(first: float, second: float, parameters: TreeParameters) -> float:
-    """Return the value of a leaf, times the learning rate."""
-    return -first / (second + parameters.reg_lambda) * parameters.rate
+class SplitRules(NamedTuple):
+    """What a split must satisfy, and the penalties: the groups `tree_param` and `criterion_params` of FATE."""
 
+    l2: float = 0.1
+    l1: float = 0.0
+    max_depth: int = 3
+    min_sample_split: int = 2
+    min_impurity_split: float = 1e-3
+    min_leaf_node: int = 1
+    min_child_weight: float = 0.0
 
-def feature_of(widths: Sequence[int], place: int) -> tuple[int, int]:
-    """Return the feature and the bin of a place among the bins of all features."""
-    for feature, width in enumerate(widths):
-        if place < width:
-            return feature, place
-        place -= width
-    raise IndexError(place)
+    def score(self, g: Array, h: Array) -> Array:
+        """Return `G^2 / (H + l2)`, with `G` shrunk by `l1`."""
+        shrunk = np.sign(g) * np.maximum(np.abs(g) - self.l1, 0.0)
+        below = h + self.l2
+        found: Array = np.divide(shrunk * shrunk, below, out=np.zeros_like(shrunk), where=below > 0)
+        return found
+
+    def weight(self, g: float, h: float) -> float:
+        """Return the weight of a leaf, `-G / (H + l2)`."""
+        shrunk = np.sign(g) * max(abs(g) - self.l1, 0.0)
+        return float(-shrunk / (h + self.l2)) if h + self.l2 > 0 else 0.0
+
+    def gains(self, sums: SplitSums, total: tuple[int, int, int], scale: DerivativeScale) -> Array:
+        """Return the gain of each candidate; -inf where it is not allowed. `total` has g, h and rows of the node."""
+        g, h = np.ldexp(sums.g.astype(float), -scale.g_power), np.ldexp(sums.h.astype(float), -scale.h_power)
+        all_g, all_h = np.ldexp(float(total[0]), -scale.g_power), np.ldexp(float(total[1]), -scale.h_power)
+        gains = self.score(g, h) + self.score(all_g - g, all_h - h) - self.score(np.array(all_g), np.array(all_h))
+        others = total[2] - sums.counts
+        fits = (np.minimum(sums.counts, others) >= max(1, self.min_leaf_node)) & (gains > self.min_impurity_split)
+        fits &= np.minimum(h, all_h - h) >= self.min_child_weight
+        found: Array = np.where(fits, gains, -np.inf)
+        return found

@@ -1,0 +1,214 @@
+"""Parameters and losses of boosted trees, with the names and defaults of FATE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from weft.frontends.federated.components.inputs import group, number, word
+from weft.frontends.federated.components.trees import SplitRules
+from weft.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from weft.frontends.federated.components.base import ComponentPart
+
+Array = np.ndarray[Any, Any]
+CLASSIFICATION, REGRESSION = "classification", "regression"
+STANDARD, MIX, LAYERED = "std", "mix", "layered"
+_MOST_CLASSES: Final = 1000
+_LEAST_PROBABILITY: Final = 1e-15
+_REFUSED: Final = ("use_missing", "EINI_inference")
+
+
+class Boosting(NamedTuple):
+    """The parameters of boosted trees."""
+
+    rules: SplitRules
+    task: str
+    num_trees: int
+    learning_rate: float
+    bin_num: int
+    feature_rate: float
+    n_iter_no_change: bool
+    tol: float
+    complete_secure: bool
+    strategy: str
+    trees_per_party: int
+    guest_depth: int
+    host_depth: int
+    goss: tuple[float, float] | None
+    seed: int
+
+
+def boosting_of(part: ComponentPart) -> Boosting:
+    """Return the parameters of a part. UsageError: one is not possible, or not supported."""
+    _refuse(part)
+    task = word(part, "task_type", CLASSIFICATION, CLASSIFICATION, REGRESSION)
+    _check_objective(part, task)
+    fast = part.module == "HeteroFastSecureBoost"
+    name = "boosting_strategy" if part.parameters.get("boosting_strategy") is not None else "work_mode"
+    strategy = word(part, name, MIX if fast else STANDARD, STANDARD, MIX, LAYERED)
+    guest_depth, host_depth = _whole(part, "guest_depth", 2, least=0), _whole(part, "host_depth", 3, least=0)
+    rules = _rules(part)
+    if strategy == LAYERED:
+        rules = rules._replace(max_depth=guest_depth + host_depth)
+    goss = None
+    if part.parameters.get("run_goss"):
+        goss = number(part, "top_rate", 0.2, least=0.0), number(part, "other_rate", 0.1, least=0.0)
+        if not (goss[0] > 0 and goss[1] > 0 and sum(goss) <= 1):
+            raise UsageError(f"{part.component}: top_rate and other_rate must be positive, and at most 1 together")
+    rate = number(part, "subsample_feature_rate", 1.0, least=0.0)
+    if not 0 < rate <= 1:
+        raise UsageError(f"{part.component}: subsample_feature_rate is {rate:g}; it must be above 0 and at most 1")
+    return Boosting(
+        rules,
+        task,
+        _whole(part, "num_trees", 5, least=1),
+        number(part, "learning_rate", 0.3, least=0.0),
+        _whole(part, "bin_num", 32, least=2),
+        rate,
+        bool(part.parameters.get("n_iter_no_change", True)),
+        number(part, "tol", 0.0001),
+        bool(part.parameters.get("complete_secure", False)),
+        strategy,
+        _whole(part, "tree_num_per_party", 1, least=1),
+        guest_depth,
+        host_depth,
+        goss,
+        _whole(part, "random_seed", 100, least=0),
+    )
+
+
+def _refuse(part: ComponentPart) -> None:
+    given = part.parameters
+    for name in _REFUSED:
+        if given.get(name):
+            raise UsageError(f"{part.component}: {name} is not supported", hint="Set it to false.")
+    if group(part, "tree_param").get("use_missing"):
+        raise UsageError(f"{part.component}: tree_param.use_missing is not supported", hint="Set it to false.")
+    if group(part, "cv_param").get("need_cv"):
+        raise UsageError(f"{part.component}: cv_param.need_cv is not supported", hint="Set it to false.")
+    if given.get("early_stopping_rounds") or "EarlyStopping" in (group(part, "callback_param").get("callbacks") or []):
+        raise UsageError(
+            f"{part.component}: early_stopping_rounds is not supported", hint="Leave it out; see n_iter_no_change."
+        )
+    word(part, "multi_mode", "single_output", "single_output")
+
+
+def _check_objective(part: ComponentPart, task: str) -> None:
+    given = group(part, "objective_param").get("objective")
+    allowed = "cross_entropy" if task == CLASSIFICATION else "lse"
+    if part.here.role == "host" and given is None:
+        return
+    if str(given or "cross_entropy").lower() != allowed:
+        raise UsageError(
+            f"{part.component}: objective_param.objective is {given!r}, which is not supported with {task}",
+            hint=f"Use {allowed}.",
+        )
+
+
+def _rules(part: ComponentPart) -> SplitRules:
+    given, defaults = group(part, "tree_param"), SplitRules()
+    values: dict[str, Any] = {}
+    for name in ("max_depth", "min_sample_split", "min_impurity_split", "min_leaf_node", "min_child_weight"):
+        value, default = given.get(name), getattr(defaults, name)
+        if value is None:
+            continue
+        whole = isinstance(default, int)
+        if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)) or value < 0:
+            raise UsageError(f"{part.component}: tree_param.{name} is {value!r}; it must be a number from 0 on")
+        values[name] = value
+    if values.get("max_depth") == 0:
+        raise UsageError(f"{part.component}: tree_param.max_depth is 0; it must be at least 1")
+    if str(given.get("criterion_method") or "xgboost").lower() != "xgboost":
+        raise UsageError(f"{part.component}: tree_param.criterion_method is {given['criterion_method']!r}")
+    penalties = given.get("criterion_params")
+    if isinstance(penalties, Mapping):
+        penalties = [penalties.get("l2"), penalties.get("l1")]
+    if penalties is not None:
+        ok = isinstance(penalties, (list, tuple)) and 1 <= len(penalties) <= 2
+        if not ok or not all(isinstance(one, (int, float)) and one >= 0 for one in penalties):
+            raise UsageError(f"{part.component}: tree_param.criterion_params is {given['criterion_params']!r}")
+        values |= dict(zip(("l2", "l1"), map(float, penalties), strict=False))
+    return SplitRules(**values)
+
+
+def _whole(part: ComponentPart, name: str, default: int, *, least: int) -> int:
+    value = number(part, name, default, least=least)
+    if value != int(value):
+        raise UsageError(f"{part.component}: {name} is {value!r}; it must be a whole number")
+    return int(value)
+
+
+class BoostingLoss(NamedTuple):
+    """A loss over scores of shape (rows, outputs). `target` is what derivatives subtract, of the same shape.
+
+    `predict` turns scores into predictions, `derivatives` those into g and h, `loss` into the mean loss.
+    """
+
+    start: Callable[[Array], Array]
+    predict: Callable[[Array], Array]
+    derivatives: Callable[[Array, Array], tuple[Array, Array]]
+    loss: Callable[[Array, Array], float]
+
+
+def _sigmoid(scores: Array) -> Array:
+    found: Array = 1.0 / (1.0 + np.exp(-np.clip(scores, -500, 500)))
+    return found
+
+
+def _softmax(scores: Array) -> Array:
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    found: Array = powers / powers.sum(axis=1, keepdims=True)
+    return found
+
+
+def _two_classes_loss(target: Array, found: Array) -> float:
+    found = np.clip(found, _LEAST_PROBABILITY, 1 - _LEAST_PROBABILITY)
+    return float(-(target * np.log(found) + (1 - target) * np.log(1 - found)).mean())
+
+
+def _classes_loss(target: Array, found: Array) -> float:
+    return float(-np.log(np.clip((target * found).sum(axis=1), _LEAST_PROBABILITY, 1.0)).mean())
+
+
+def _zeros(target: Array) -> Array:
+    return np.zeros(target.shape[1])
+
+
+TWO_CLASSES: Final = BoostingLoss(
+    _zeros, _sigmoid, lambda target, found: (found - target, found * (1 - found)), _two_classes_loss
+)
+MORE_CLASSES: Final = BoostingLoss(
+    _zeros, _softmax, lambda target, found: (found - target, found * (1 - found)), _classes_loss
+)
+LEAST_SQUARES: Final = BoostingLoss(
+    lambda target: target.mean(axis=0),
+    lambda scores: scores,
+    lambda target, found: (2 * (found - target), np.full(found.shape, 2.0)),
+    lambda target, found: float(((found - target) ** 2).mean()),
+)
+
+
+def loss_of(task: str, classes: list[Any]) -> BoostingLoss:
+    """Return the loss of a task; `classes` are those of a classification."""
+    if task == REGRESSION:
+        return LEAST_SQUARES
+    return TWO_CLASSES if len(classes) == 2 else MORE_CLASSES
+
+
+def targets_of(part: ComponentPart, task: str, y: Array | None) -> tuple[list[Any], Array]:
+    """Return the classes (none in a regression), and what is to be predicted, shape (rows, outputs)."""
+    if y is None:
+        raise UsageError(f"{part.component}: the rows of {part.here} have no label", hint="Set with_label before it.")
+    if task == REGRESSION:
+        if y.dtype.kind not in "iufb":
+            raise UsageError(f"{part.component}: the label is no number", hint="Set task_type to classification.")
+        return [], y.astype(float)[:, None]
+    classes: list[Any] = np.unique(y).tolist()
+    if not 2 <= len(classes) <= _MOST_CLASSES:
+        raise UsageError(f"{part.component}: there are {len(classes)} different labels")
+    kinds = classes[1:] if len(classes) == 2 else classes
+    return classes, np.column_stack([(y == one).astype(float) for one in kinds])

@@ -1,0 +1,68 @@
+"""Packed and cumulative sums of encrypted integers."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.frontends.federated.crypto.histograms import cells_of, cumulated, packed, unpacked
+from weft.frontends.federated.crypto.paillier import generate
+from weft.frontends.federated.crypto.plain import PlainArray, PlainKey
+from weft.model.errors import PartyMessageError, UsageError
+
+SHORT = generate(512)
+
+
+def encrypted(key, values):
+    return key.public.encrypt(np.array(values, dtype=object))
+
+
+@pytest.mark.parametrize("key", [PlainKey(), SHORT], ids=["plain", "paillier"])
+@settings(max_examples=30, deadline=None)
+@given(width=st.integers(1, 90), data=st.data())
+def test_packed_sums_return(key, width, data):
+    values = data.draw(st.lists(st.integers(0, 2**width - 1), max_size=40))
+    array = encrypted(key, values)
+    source = cells_of(array)
+    found = packed(source, source.cells, width)
+    assert unpacked(key, found, len(values), width) == values
+    assert found.shape[0] == -(-len(values) // (source.capacity // width))
+
+
+@pytest.mark.parametrize("key", [PlainKey(), SHORT], ids=["plain", "paillier"])
+@settings(max_examples=30, deadline=None)
+@given(rows=st.integers(0, 30), sizes=st.lists(st.integers(1, 6), max_size=4), seed=st.integers(0, 2**32 - 1))
+def test_cumulative_sums_are_those_of_one_side_of_each_candidate(key, rows, sizes, seed):
+    random = np.random.default_rng(seed)
+    values = random.integers(0, 1000, 40)
+    places = random.choice(40, rows, replace=False)
+    codes = np.column_stack([random.integers(0, size, rows) for size in sizes] or [np.empty((rows, 0), dtype=int)])
+    source = cells_of(encrypted(key, values.tolist()))
+    found = cumulated(source, places, codes, sizes)
+    sums = unpacked(key, packed(source, found.sums, 20), len(found.sums), 20)
+    at = 0
+    for feature, size in enumerate(sizes):
+        for edge in range(size - 1):
+            left = codes[:, feature] <= edge
+            side = ~left if found.right[at] else left
+            assert (sums[found.places[at]] if found.places[at] >= 0 else 0) == values[places][side].sum()
+            assert (found.places[at] < 0) == (not side.any())
+            assert found.lefts[at] == left.sum()
+            at += 1
+    assert at == len(found.places) == len(found.right) == len(found.lefts)
+
+
+def test_sums_leave_in_fresh_randomness():
+    source = cells_of(encrypted(SHORT, [1, 2, 3]))
+    assert packed(source, source.cells, 20).cells != packed(source, source.cells, 20).cells
+
+
+def test_what_is_not_possible_is_refused():
+    array = encrypted(SHORT, [1, 2])
+    with pytest.raises(UsageError, match="do not fit"):
+        packed(cells_of(array), array.cells, 600)
+    with pytest.raises(PartyMessageError, match="another number"):
+        unpacked(SHORT, array, 2, 20)
+    with pytest.raises(UsageError, match="not possible"):
+        cells_of([1, 2])
+    assert cells_of(PlainArray(np.array([1, 2]))).cells == [1, 2]
