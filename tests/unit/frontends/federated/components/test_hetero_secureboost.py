@@ -12,8 +12,8 @@ from sklearn.ensemble import GradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
 from weft.frontends.federated.components.frame import PartyFrame
-from weft.frontends.federated.wire import decode
 from weft.frontends.federated.schema import Party
+from weft.frontends.federated.wire import decode
 from weft.model.errors import UsageError
 from weft.testing.parts import PartInputs, PartsRun, run_parts
 
