@@ -180,9 +180,11 @@ def test_what_cannot_run_is_refused_with_its_party_and_its_cause(parties):
     many = guest.ended(guest.submit(wishes=conf(task_cores=1000)))
     assert many["status"] == "failed"
     assert "needs 1000 cores" in many["reason"]
-    with pytest.raises(weft.PartyError, match="components"):
+    with pytest.raises(weft.WeftError, match="components"):
         guest.submit({})
-    with pytest.raises(weft.PartyError, match="initiator"):
+    with pytest.raises(weft.NotFoundError, match="there is no job nope"):
+        guest.show("nope")
+    with pytest.raises(weft.PartyRefusedError, match="initiator"):
         host.submit()
 
 

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from weft.model.errors import NotFoundError, PartyError, PartyUnreachableError, WeftError
+from weft.model.errors import (
+    CapacityError,
+    ConflictError,
+    DefinitionError,
+    ForbiddenError,
+    InputLimitError,
+    NotFoundError,
+    PartyError,
+    PartyIdentityError,
+    PartyRefusedError,
+    PartyUnreachableError,
+    UsageError,
+    WeftError,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,6 +31,19 @@ LOOPBACK: Final = "127.0.0.1"
 ANY: Final = "0.0.0.0"
 _TIMEOUT_S: Final = 60.0
 _CHUNK: Final = 1 << 20
+_CODED: Final = re.compile(r"(.*) \[(WEFT\d+)\]", re.DOTALL)
+_KINDS: Final = (
+    UsageError,
+    DefinitionError,
+    InputLimitError,
+    NotFoundError,
+    ForbiddenError,
+    ConflictError,
+    CapacityError,
+    PartyIdentityError,
+    PartyRefusedError,
+)
+"""The errors that keep their kind, and with it the exit code, on the way from the server."""
 
 
 class SiteClient:
@@ -79,6 +106,11 @@ class SiteClient:
         return answer if isinstance(answer, dict) else {"retcode": 100, "retmsg": "the answer is no object"}
 
     def _error(self, answer: dict[str, Any]) -> WeftError:
-        message, _, hint = str(answer.get("retmsg", "no reason was given")).partition("\n")
-        kind = NotFoundError if answer.get("retcode") == 101 and "there is no" in message else PartyError
-        return kind(message, hint=hint)
+        """Return the error of an answer, which ends with its code."""
+        message = str(answer.get("retmsg", "no reason was given"))
+        coded = _CODED.fullmatch(message)
+        if coded is None:
+            return PartyError(message)
+        text, code = coded.groups()
+        kind = next((one for one in _KINDS if one.code == code), PartyError)
+        return kind(text)
