@@ -2,12 +2,17 @@
 
 import csv
 import json
+import subprocess
+import sys
+import zipfile
 
 import numpy as np
+import pytest
 from sklearn.metrics import roc_auc_score
 
 from tests.integration.test_parties import Served, parties  # noqa: F401 - a fixture
 from tests.unit.frontends.federated.components.parts_of import breast
+from weft.model.errors import ConflictError, UsageError, WeftError
 
 TRAIN = {
     "components": {
@@ -83,6 +88,48 @@ def upload(party, path, header, rows):
     party.client.upload(path, {"namespace": "n", "table_name": "rows", "head": 1, "partition": 1, "drop": 1})
 
 
+PREDICT_ORDER = ("reader_0", "data_transform_0", "intersection_0", "hetero_lr_0")
+
+
+def trained_model(party):
+    """Return the id of the one model of a party."""
+    return party.client.post("model/query", {"role": "guest"})[0]["model_id"]
+
+
+def people_deploy_and_export(guest, version, tmp_path):
+    """Do with the command line what the clients of FATE did before."""
+
+    def weft(*argv):
+        argv = [sys.executable, "-m", "weft", "party", *argv, "--folder", str(guest.site.folder)]
+        return subprocess.run(argv, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+
+    made = weft("deploy", version, "data_transform_0", "hetero_lr_0", "--conf", "predict.json").strip()
+    assert made == f"{version}.2"
+    written = json.loads((tmp_path / "predict.json").read_text())
+    assert written["job_parameters"]["common"]["model_version"] == made
+    listed = {one["model_version"]: one for one in json.loads(weft("models", "--json"))["models"]}
+    assert listed[made]["components"] == ["reader_0", "data_transform_0", "hetero_lr_0"]
+    assert [one for one in listed if one.startswith(version)] == [made, f"{version}.1", version]
+    assert version in weft("models")
+    weft("export-model", made, "mine.zip")
+    assert zipfile.is_zipfile(tmp_path / "mine.zip")
+
+
+def moves_to_another_server(guest, model, tmp_path):
+    """Export the model of the guest, lose it, and import it again."""
+    names = model | {"role": "guest", "party_id": "1"}
+    archive = tmp_path / "model.zip"
+    guest.client.download("model/export", names, archive)
+    with pytest.raises(ConflictError, match="already"):
+        guest.client.upload(archive, names, "model/import")
+    with pytest.raises(WeftError, match="role 'guest'"):
+        guest.client.upload(archive, names | {"role": "host"}, "model/import")
+    damaged = tmp_path / "damaged.zip"
+    damaged.write_bytes(archive.read_bytes()[:500])
+    with pytest.raises(UsageError, match="archive"):
+        guest.client.upload(damaged, names, "model/import")
+
+
 def test_a_model_is_trained_over_the_columns_of_two_parties_and_predicts(parties, tmp_path):  # noqa: F811
     guest, host = parties["1"], parties["2"]
     assert isinstance(guest, Served)
@@ -117,6 +164,19 @@ def test_a_model_is_trained_over_the_columns_of_two_parties_and_predicts(parties
         rows = guest.client.post("tracking/component/output/data", part | {"job_id": job})[0]
         scores.append({row[0]: (row[1], row[3]) for row in rows})
     assert scores[0] == scores[1]
+    model = {"model_id": trained_model(guest), "model_version": trained["job"]}
+    deployed = guest.client.post("model/deploy", model)
+    assert deployed["detail"]["host"]["2"]["retcode"] == 0
+    tables = {"reader_0": {"table": {"name": "rows", "namespace": "n"}}}
+    short = guest.client.post("model/get/predict/conf", model | {"model_version": deployed["model_version"]})
+    short["component_parameters"]["role"] = {"guest": {"0": tables}, "host": {"0": tables}}
+    again = guest.ended(guest.submit({}, short))
+    assert again["status"] == "success", again
+    assert [one["name"] for one in again["components"]] == list(PREDICT_ORDER)
+    rows = guest.client.post("tracking/component/output/data", part | {"job_id": again["job"]})[0]
+    assert {row[0]: (row[1], row[3]) for row in rows} == scores[0]
+    people_deploy_and_export(guest, trained["job"], tmp_path)
+    moves_to_another_server(guest, model, tmp_path)
     truth, values = zip(*scores[0].values(), strict=True)
     assert roc_auc_score(truth, values) > 0.95
     assert json.dumps(predicted["metrics"])

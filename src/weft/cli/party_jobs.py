@@ -73,7 +73,7 @@ def upload(
     if not path.is_file():
         raise NotFoundError(f"there is no file {file}")
     fields = {"namespace": namespace, "table_name": name, "head": 1, "partition": 1, "drop": int(drop)}
-    _client(context, folder).upload(path, fields)
+    client_of(context, folder).upload(path, fields)
     context.out.write(f"table {clean(namespace)}.{clean(name)}\n")
 
 
@@ -82,7 +82,10 @@ def submit(
     conf: Annotated[Path, CommandParameter(help="The conf of the job.")],
     /,
     *,
-    dsl: Annotated[Path, CommandParameter(name="--dsl", help="The DSL of the job.")],
+    dsl: Annotated[
+        Path | None,
+        CommandParameter(name="--dsl", help="The DSL of the job; a deployed model has one."),
+    ] = None,
     detach: Annotated[bool, CommandParameter(name=("-d", "--detach"), help="Do not wait for its end.")] = False,
     as_json: AsJson = False,
     folder: Folder = None,
@@ -91,8 +94,9 @@ def submit(
     """Submit a federated job to the server of its initiator, and follow it."""
     from weft.parties.demo import follow
 
-    client = _client(context, folder)
-    body = {"job_dsl": _document(context.cwd / dsl), "job_runtime_conf": _document(context.cwd / conf)}
+    client = client_of(context, folder)
+    components = {} if dsl is None else _document(context.cwd / dsl)
+    body = {"job_dsl": components, "job_runtime_conf": _document(context.cwd / conf)}
     job = str(client.post("job/submit", body)["job_id"])
     context.say(f"job {job} is submitted")
     context.hint = f"The job goes on. weft party show {job} shows it, weft party stop {job} stops it."
@@ -108,7 +112,7 @@ def submit(
 @party_app.command
 def jobs(*, as_json: AsJson = False, folder: Folder = None, context: Given) -> None:
     """List the jobs of the party, newest first."""
-    found = _client(context, folder).post("weft/jobs", {})
+    found = client_of(context, folder).post("weft/jobs", {})
     if as_json:
         print_json(context.out, "weft.party.jobs/1", jobs=found)
         return
@@ -129,7 +133,7 @@ def jobs(*, as_json: AsJson = False, folder: Folder = None, context: Given) -> N
 @party_app.command
 def show(job: Job, /, *, as_json: AsJson = False, folder: Folder = None, context: Given) -> None:
     """Show a job: each party's part, what it waits for, and what has left this party."""
-    client = _client(context, folder)
+    client = client_of(context, folder)
     _print(context, client.post("weft/job", {"job_id": _id(client, job)}), as_json=as_json)
 
 
@@ -142,7 +146,7 @@ def logs(
     context: Given,
 ) -> None:
     """Print the log of a component at this party."""
-    client = _client(context, folder)
+    client = client_of(context, folder)
     job, _, rest = target.partition("/")
     component, _, role = rest.partition("/")
     if not component:
@@ -157,7 +161,7 @@ def logs(
 @party_app.command
 def stop(job: Job, /, *, folder: Folder = None, context: Given) -> None:
     """Stop a job at all its parties."""
-    client = _client(context, folder)
+    client = client_of(context, folder)
     client.post("job/stop", {"job_id": _id(client, job)})
 
 
@@ -174,7 +178,7 @@ def rerun(
     context: Given,
 ) -> None:
     """Run the failed components of an ended job again, and what has not run."""
-    client = _client(context, folder)
+    client = client_of(context, folder)
     client.post("job/rerun", {"job_id": _id(client, job), "component_name": component, "force": force})
 
 
@@ -188,7 +192,7 @@ def approve(
     context: Given,
 ) -> None:
     """Approve a job of another party that waits for it, or decline it."""
-    client = _client(context, folder)
+    client = client_of(context, folder)
     client.post("weft/approve", {"job_id": _id(client, job), "decline": decline})
 
 
@@ -201,7 +205,8 @@ def _clock(context: CommandContext) -> DemoClock:
     return DemoClock(context.clock.wall, context.clock.now, context.pause)
 
 
-def _client(context: CommandContext, folder: Path | None) -> SiteClient:
+def client_of(context: CommandContext, folder: Path | None) -> SiteClient:
+    """Return the client of the server of the party in a folder."""
     site = site_of(context, folder)
     from weft.parties.client import SiteClient
 

@@ -64,8 +64,25 @@ class SiteClient:
             raise self._error(answer)
         return answer.get("data")
 
-    def upload(self, file: Path, fields: dict[str, Any]) -> Any:
-        """Send a file as a table. Errors: see `post`."""
+    def download(self, route: str, body: Any, file: Path) -> None:
+        """Write the file of an answer to `file`. Errors: see `post`."""
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_S)
+        headers = {"Content-Type": "application/json"}
+        try:
+            connection.request("POST", f"/v1/{route}", body=json.dumps(body).encode(), headers=headers)
+            answer = connection.getresponse()
+            if answer.headers.get_content_type() == "application/json":
+                raise self._error(json.loads(answer.read()))
+            with file.open("wb") as target:
+                while piece := answer.read(_CHUNK):
+                    target.write(piece)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise self._silent(error) from None
+        finally:
+            connection.close()
+
+    def upload(self, file: Path, fields: dict[str, Any], route: str = "data/upload") -> Any:
+        """Send a file, as a table or to another route. Errors: see `post`."""
         boundary = "weft-part-boundary-7d4a6c"
         head = "".join(
             f'--{boundary}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'
@@ -84,7 +101,7 @@ class SiteClient:
 
         length = len(start) + file.stat().st_size + len(tail)
         kind = f"multipart/form-data; boundary={boundary}"
-        answer = self._call("POST", "/v1/data/upload", body(), kind, length)
+        answer = self._call("POST", f"/v1/{route}", body(), kind, length)
         if answer.get("retcode") != 0:
             raise self._error(answer)
         return answer
@@ -96,14 +113,17 @@ class SiteClient:
             connection.request(method, path, body=body, headers=headers)
             answer = json.loads(connection.getresponse().read())
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise PartyUnreachableError(
-                f"the server of party {self._party} does not answer at {self._host}:{self._port}: {error}",
-                party=self._party,
-                hint="Start it with `weft party start`.",
-            ) from None
+            raise self._silent(error) from None
         finally:
             connection.close()
         return answer if isinstance(answer, dict) else {"retcode": 100, "retmsg": "the answer is no object"}
+
+    def _silent(self, error: Exception) -> PartyUnreachableError:
+        return PartyUnreachableError(
+            f"the server of party {self._party} does not answer at {self._host}:{self._port}: {error}",
+            party=self._party,
+            hint="Start it with `weft party start`.",
+        )
 
     def _error(self, answer: dict[str, Any]) -> WeftError:
         """Return the error of an answer, which ends with its code."""

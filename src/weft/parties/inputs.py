@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from weft.frontends.federated.components.process import PartTask
 from weft.frontends.federated.components.registry import COMPONENTS
@@ -17,17 +17,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from weft.graph.party_plan import PartyPlan
+    from weft.parties.model_store import ModelStore
     from weft.parties.part_folders import PartFolders
     from weft.parties.tables import PartyTables
-
-_MODEL: Final = "model.json"
 
 
 class InputFinder:
     """Finds the inputs of parts of this party. `me` is its id."""
 
-    def __init__(self, me: str, folders: PartFolders, tables: PartyTables) -> None:
-        self._me, self._folders, self._tables = me, folders, tables
+    def __init__(self, me: str, folders: PartFolders, models: ModelStore, tables: PartyTables) -> None:
+        self._me, self._folders, self._model_store, self._tables = me, folders, models, tables
 
     def why_not(self, job: FederatedJob, part: Party) -> str:
         """Return why a part cannot run here, "" if it can: a module or a table is missing, or not granted."""
@@ -96,11 +95,8 @@ class InputFinder:
             if component == PIPELINE:
                 made_by = str(job.conf.parameters.get("model_version", ""))
                 component = source.name.partition(".")[0]
-            path = ""  # a part without a model, such as an arbiter, is told that there is one elsewhere
-            with suppress(NotFoundError):
-                file = self._folders.current(made_by, part, component) / _MODEL
-                path = str(file) if file.is_file() else ""
-            yield component, path
+            file = self._model_store.file(made_by, part, component)
+            yield component, str(file or "")  # a part without a model, such as an arbiter, is told: one is elsewhere
 
     def _table(self, namespace: str, name: str, job: FederatedJob, folder: Path) -> Path:
         """Return the file of a table; one that is bound to a file elsewhere is copied."""

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from weft.frontends.federated.coordination.records import PartStatus
 from weft.frontends.federated.modules import modules
-from weft.frontends.federated.schema import PREDICT, FederatedJob, Party
+from weft.frontends.federated.prediction import prediction_dsl
+from weft.frontends.federated.schema import FederatedJob, Party
 from weft.frontends.federated.selection import selected_components
 from weft.model.errors import ConflictError, NotFoundError, UsageError
 from weft.parties.http.ports import (
@@ -23,6 +24,7 @@ from weft.parties.http.ports import (
     TaskRow,
 )
 from weft.parties.inputs import plan_of
+from weft.parties.models import model_id_of
 from weft.parties.tracking import SiteTracking
 from weft.parties.work import said
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from weft.frontends.federated.coordination.coordinator import Coordination
     from weft.frontends.federated.coordination.participant import Participation
     from weft.parties.ledger import JobEntry
+    from weft.parties.models import SiteModels
     from weft.parties.part_folders import PartFolders
     from weft.parties.work import PartyWork
 
@@ -55,15 +58,24 @@ _PASSED: Final = "pass"
 class SiteJobs:
     """The jobs of one party."""
 
-    def __init__(self, me: str, work: PartyWork, folders: PartFolders, new_id: Callable[[], str], cores: int) -> None:
+    def __init__(
+        self,
+        me: str,
+        work: PartyWork,
+        folders: PartFolders,
+        models: SiteModels,
+        new_id: Callable[[], str],
+        cores: int,
+    ) -> None:
         self._me, self._work, self._folders, self._new_id = me, work, folders, new_id
-        self._cores = cores
+        self._models, self._cores = models, cores
         self.tracking = SiteTracking(folders, work.job, self.part)
 
     # --------------------------------------------------------------------------------------------------- operations
 
     def submit(self, dsl: Mapping[str, Any], conf: Mapping[str, Any], user: str) -> SubmittedJob:
         """See `PartyJobs.submit`."""
+        dsl, conf = self._models.complete(dsl, conf)
         id = self._new_id()
         texts = json.dumps(dsl, indent=1), json.dumps(conf, indent=1)
         job = self._work.submit(id, *texts, {"user": user})
@@ -305,7 +317,7 @@ class SiteJobs:
 
     def predict_dsl(self, train_dsl: Mapping[str, Any], components: Sequence[str], version: str) -> Mapping[str, Any]:
         """See `PartyJobs.predict_dsl`."""
-        raise UsageError("the DSL of a prediction is not made yet", hint="Write it as described in docs/federated.md.")
+        return prediction_dsl(train_dsl, components)
 
     def part(self, part: JobPart) -> Party:
         """Return the part of this party that a client means. NotFoundError: there is none."""
@@ -399,15 +411,6 @@ class SiteJobs:
                     if _role_and_id(other)[1] != self._me:
                         sent, received = sent + one["bytes_out"], received + one["bytes_in"]
         return sent, received
-
-
-def model_id_of(job: FederatedJob) -> str:
-    """Return the id of the model of a job, in the form of FATE; that of a prediction stands in its conf."""
-    given = job.conf.parameters.get("model_id")
-    if job.conf.job_type == PREDICT and given:
-        return str(given)
-    roles = sorted(job.conf.roles.items())
-    return "#".join([*(f"{role}-{'_'.join(ids)}" for role, ids in roles), "model"])
 
 
 def known_modules() -> list[str]:

@@ -1,75 +1,182 @@
-"""The models of a party: those that jobs have made here, by the folders of their components."""
+"""The models of a party: those that jobs have made, deployed versions, archives, tags."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from weft.frontends.federated.schema import Party
-from weft.model.errors import UsageError
+from msgspec.structs import replace
+
+from weft.frontends.federated.prediction import merged_conf, prediction_conf, prediction_dsl
+from weft.frontends.federated.schema import PREDICT, FederatedJob, Party
+from weft.model.errors import ConflictError, NotFoundError, UsageError
 from weft.parties.http.ports import DeployedModel, ModelFilter, ModelRow
+from weft.parties.model_store import Deployment, ModelAbout, ModelStore, trained_version
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from weft.parties.part_folders import PartFolders
+    from weft.parties.ledger import JobEntry
     from weft.parties.tags import ModelTag, ModelTags
     from weft.parties.work import PartyWork
+    from weft.runtime.clock import WallClock
 
-_NOT_YET: Final = "This version of Weft predicts with the model of a job by its model_version."
+_FILTERED: Final = ("model_id", "model_version", "role", "party_id")
+_DEPLOY: Final = "Deploy the model first: weft party deploy VERSION, or flow model deploy."
 
 
 class SiteModels:
-    """The models of one party."""
+    """The models of one party. `me` is its id."""
 
-    def __init__(self, me: str, work: PartyWork, folders: PartFolders, tags: ModelTags) -> None:
-        self._me, self._work, self._folders, self._tags = me, work, folders, tags
+    def __init__(self, me: str, work: PartyWork, store: ModelStore, tags: ModelTags, clock: WallClock) -> None:
+        self._me, self._work, self._store, self._tags, self._clock = me, work, store, tags, clock
+
+    # -------------------------------------------------------------------------------------------------- predictions
 
     def deploy(
         self, model_id: str, model_version: str, *, components: Sequence[str], dsl: Mapping[str, Any] | None
     ) -> DeployedModel:
         """See `PartyModels.deploy`."""
-        _not_yet("models are not deployed")
+        about = self._about(model_id, model_version)
+        made = dict(dsl) if dsl else prediction_dsl(about.dsl, components)
+        number = 1 + max((int(one.rpartition(".")[2]) for one in about.deployments), default=0)
+        version = f"{about.version}.{number}"
+        deployment = Deployment(made, self._clock.wall())
+        self._store.keep(replace(about, deployments={**about.deployments, version: deployment}))
+        parties = {role: dict.fromkeys(ids, 0) for role, ids in about.roles.items()}
+        return DeployedModel(model_id=about.model_id, model_version=version, parties=parties)
 
     def predict_dsl(self, model_id: str, model_version: str) -> Mapping[str, Any]:
         """See `PartyModels.predict_dsl`."""
-        _not_yet("the DSL of predictions is not made")
+        return self._dsl(self._about(model_id, model_version), model_version)
 
     def predict_conf(self, model_id: str, model_version: str) -> Mapping[str, Any]:
         """See `PartyModels.predict_conf`."""
-        _not_yet("the conf of predictions is not made")
+        about = self._about(model_id, model_version)
+        dsl = self._dsl(about, model_version)
+        return prediction_conf(about.conf, dsl, model_id=about.model_id, model_version=model_version)
+
+    def complete(self, dsl: Mapping[str, Any], conf: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Return the DSL and the conf of a job with what a prediction takes from its model.
+
+        Those of a training job stay as they are. UsageError: no version is named, or it has no DSL for predictions.
+        """
+        jobs = conf.get("job_parameters")
+        jobs = jobs if isinstance(jobs, Mapping) else {}
+        common = jobs.get("common", jobs)
+        if not isinstance(common, Mapping) or common.get("job_type") != PREDICT:
+            return dsl, conf
+        version = str(common.get("model_version") or "")
+        if not version:
+            raise UsageError("a prediction needs the version of a model", hint="Set model_version in job_parameters.")
+        about = self._about(str(common.get("model_id") or ""), version, any_id=bool(dsl))
+        dsl = dsl or self._dsl(about, version)
+        return dsl, merged_conf(about.conf, conf, dsl)
+
+    def _dsl(self, about: ModelAbout, version: str) -> Mapping[str, Any]:
+        """Return the DSL of a deployed version; files of version 1 know no deployment, so theirs is made."""
+        if version in about.deployments:
+            return about.deployments[version].dsl
+        if version != about.version:
+            raise NotFoundError(f"version {about.version} has no deployment {version}", hint=_DEPLOY)
+        if any(one.get("module") == "Reader" for one in about.dsl["components"].values()):
+            raise UsageError(f"version {version} of the model is not deployed", hint=_DEPLOY)
+        return prediction_dsl(about.dsl)
+
+    # ----------------------------------------------------------------------------------------------------- registry
 
     def query(self, which: ModelFilter) -> Sequence[ModelRow]:
         """See `PartyModels.query`."""
-        from weft.parties.jobs import model_id_of
+        kept = {one.version: one for one in self._store.all()}
+        known = dict(self._trained())
+        known |= {version: one for version, one in kept.items() if one.imported and version not in known}
+        found = [row for version, one in known.items() for row in self._rows(kept.get(version, one))]
+        found = [row for row in found if all(getattr(which, name) in ("", getattr(row, name)) for name in _FILTERED)]
+        return sorted(found, key=lambda row: row.created_at, reverse=True)
 
-        found = []
+    def _trained(self) -> Iterator[tuple[str, ModelAbout]]:
         for entry in self._work.ledger.jobs(status="success"):
             job = self._work.job(entry.job)
-            for plan in job.parts:
-                part, id = Party(plan.role, plan.id), model_id_of(job)
-                if part.id != self._me or not self._has_model(entry.job, part):
-                    continue
-                row = ModelRow(
-                    model_id=id,
-                    model_version=entry.job,
-                    role=part.role,
-                    party_id=part.id,
-                    roles=job.conf.roles,
-                    job_id=entry.job,
-                    created_at=entry.ended or entry.created,
+            if job.conf.job_type != PREDICT:
+                yield entry.job, about_of(entry, job)
+
+    def _rows(self, about: ModelAbout) -> Iterator[ModelRow]:
+        for part in _parts_of(about, self._me):
+            files = self._store.files(about.version, part)
+            if not files:
+                continue
+            row = ModelRow(
+                model_id=about.model_id,
+                model_version=about.version,
+                role=part.role,
+                party_id=part.id,
+                roles=about.roles,
+                job_id=about.version,
+                nbytes=sum(path.stat().st_size for path in files.values()),
+                created_at=about.created,
+                tags=[tag.name for tag in self._tags.of_model(about.version)],
+                detail={"components": list(files), "imported": about.imported},
+            )
+            yield row
+            for version, deployment in about.deployments.items():
+                yield replace(
+                    row,
+                    model_version=version,
+                    created_at=deployment.created,
+                    parent=False,
+                    parent_version=about.version,
+                    tags=[tag.name for tag in self._tags.of_model(version)],
+                    detail={"components": list(deployment.dsl.get("components", {})), "imported": about.imported},
                 )
-                if all(getattr(which, name) in ("", getattr(row, name)) for name in which.__struct_fields__):
-                    found.append(row)
-        return found
+
+    def _about(self, model_id: str, version: str, *, any_id: bool = False) -> ModelAbout:
+        """Return what is known of a model by one of its versions. NotFoundError: this party has no such model."""
+        trained = trained_version(version)
+        about = self._store.about(trained)
+        if about is None:
+            try:
+                entry = self._work.entry(trained)
+            except NotFoundError:
+                raise NotFoundError(
+                    f"this party has no model of version {version}", hint="List them: weft party models"
+                ) from None
+            if entry.status != "success":
+                raise UsageError(f"job {trained} is {entry.status}, so it has no complete model")
+            about = about_of(entry, self._work.job(trained))
+        if model_id and model_id != about.model_id and not any_id:
+            raise NotFoundError(f"version {version} belongs to the model {about.model_id}, not to {model_id}")
+        return about
+
+    # ----------------------------------------------------------------------------------------------------- archives
 
     def pack(self, which: ModelFilter, folder: Path) -> Path:
         """See `PartyModels.pack`."""
-        _not_yet("models are not exported")
+        about = self._about(which.model_id, which.model_version)
+        return self._store.pack(about, Party(which.role, which.party_id), folder)
 
     def unpack(self, which: ModelFilter, archive: Path, *, replace: bool) -> None:
         """See `PartyModels.unpack`."""
-        _not_yet("models are not imported")
+        manifest = self._store.read_manifest(archive)
+        about = manifest.about
+        inside = ModelFilter(
+            model_id=about.model_id,
+            model_version=trained_version(which.model_version or about.version),
+            role=manifest.role,
+            party_id=manifest.party,
+        )
+        for name in _FILTERED:
+            asked, found = getattr(which, name), getattr(inside, name)
+            if asked and trained_version(asked) != (about.version if name == "model_version" else found):
+                raise ConflictError(f"the archive has {name} {found!r}, and {asked!r} was asked for")
+        if manifest.party != self._me:
+            raise UsageError(
+                f"the archive is that of party {manifest.party}, and this is party {self._me}",
+                hint="Each party imports its own part.",
+            )
+        self._store.unpack(archive, manifest, replace=replace)
+
+    # --------------------------------------------------------------------------------------------------------- tags
 
     def tags(self, name: str = "", *, limit: int = 0) -> Sequence[ModelTag]:
         """See `PartyModels.tags`."""
@@ -94,9 +201,27 @@ class SiteModels:
         """See `PartyModels.model_tags`."""
         return self._tags.of_model(version)
 
-    def _has_model(self, job: str, part: Party) -> bool:
-        return any(self._folders.part(job, part).glob("*/*/model.json"))
+
+def about_of(entry: JobEntry, job: FederatedJob) -> ModelAbout:
+    """Return what is known of the model of a job that has ended."""
+    return ModelAbout(
+        version=entry.job,
+        model_id=model_id_of(job),
+        roles={role: list(ids) for role, ids in job.conf.roles.items()},
+        dsl=json.loads(entry.dsl),
+        conf=json.loads(entry.conf),
+        created=entry.ended or entry.created,
+    )
 
 
-def _not_yet(what: str) -> NoReturn:
-    raise UsageError(f"{what} yet", hint=_NOT_YET)
+def model_id_of(job: FederatedJob) -> str:
+    """Return the id of the model of a job, in the form of FATE; that of a prediction stands in its conf."""
+    given = job.conf.parameters.get("model_id")
+    if job.conf.job_type == PREDICT and given:
+        return str(given)
+    roles = sorted(job.conf.roles.items())
+    return "#".join([*(f"{role}-{'_'.join(ids)}" for role, ids in roles), "model"])
+
+
+def _parts_of(about: ModelAbout, me: str) -> list[Party]:
+    return [Party(role, id) for role, ids in about.roles.items() for id in ids if id == me]

@@ -24,6 +24,7 @@ from weft.parties.http.ports import PartyPorts
 from weft.parties.http.server import HttpServer
 from weft.parties.jobs import SiteJobs
 from weft.parties.ledger import PartyLedger
+from weft.parties.model_store import ModelStore
 from weft.parties.models import SiteModels
 from weft.parties.part_folders import PartFolders
 from weft.parties.peers import Peers
@@ -99,6 +100,7 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
         ledger = PartyLedger(policy.database or site.folder / "party.db")
         stack.callback(ledger.close)
         folders = PartFolders(site.folder / "jobs")
+        models = ModelStore(site.folder / "models", folders)
         tables = PartyTables.open(site.folder, data=policy.data, clock=clock, sources=[site.folder / "data"])
         stack.callback(tables.close)
         tags = ModelTags(site.folder, clock=clock)
@@ -124,6 +126,7 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
                 ledger=ledger,
                 tables=tables,
                 folders=folders,
+                models=models,
                 session=session,
                 clock=clock,
                 sockets=sockets,
@@ -132,12 +135,13 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
                 asks_approval=asks,
             )
         )
-        jobs = SiteJobs(site.party.id, work, folders, tables.new_job_id, site.party.cores)
+        site_models = SiteModels(site.party.id, work, models, tags, clock)
+        jobs = SiteJobs(site.party.id, work, folders, site_models, tables.new_job_id, site.party.cores)
         ports = PartyPorts(
             party_id=site.party.id,
             jobs=jobs,
             tracking=jobs.tracking,
-            models=SiteModels(site.party.id, work, folders, tags),
+            models=site_models,
             people=jobs,
             tables=tables,
             scratch=scratch,

@@ -73,6 +73,7 @@ from weft.parties.values import VALUES_PATH, AttemptKey, ValueHub
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from weft.parties.model_store import ModelStore
     from weft.parties.part_folders import PartFolders
     from weft.parties.peers import Peer
     from weft.parties.tables import PartyTables
@@ -110,6 +111,7 @@ class PartySurroundings(Struct, frozen=True):
     ledger: PartyLedger
     tables: PartyTables
     folders: PartFolders
+    models: ModelStore
     session: Session
     clock: RealClock
     sockets: Path
@@ -125,7 +127,7 @@ class PartyWork:
         self._around, self._me = around, around.me
         self.ledger, self.clock = around.ledger, around.clock
         self.cores = PartyCoreLeases(around.cores)
-        self._inputs = InputFinder(around.me, around.folders, around.tables)
+        self._inputs = InputFinder(around.me, around.folders, around.models, around.tables)
         self.loop = PartyLoop(around.ledger, around.clock, lambda subject, error: around.failed(str(subject), error))
         self.hub = ValueHub(around.me, around.call, self._value_refused)
         self._runner = PartRunner(

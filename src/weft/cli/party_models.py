@@ -1,0 +1,126 @@
+"""The commands of `weft party` about models: models, deploy, export-model, import-model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from weft.cli.arguments import AsJson, Given
+from weft.cli.parsing import CommandParameter
+from weft.cli.parties import Folder, party_app, site_of
+from weft.cli.party_jobs import client_of
+from weft.cli.tables import clean, moment, one_line, print_json, print_table
+from weft.model.errors import ConflictError, NotFoundError, UsageError
+from weft.model.wording import size_text
+
+if TYPE_CHECKING:
+    from weft.parties.client import SiteClient
+
+Version = Annotated[str, CommandParameter(help="A version of a model: the id of its job, or a deployed one.")]
+Role = Annotated[str, CommandParameter(help="The role of this party, if it has several in the job.")]
+
+
+@party_app.command
+def models(*, as_json: AsJson = False, folder: Folder = None, context: Given) -> None:
+    """List the models of the party, newest first."""
+    found = _models(client_of(context, folder))
+    if as_json:
+        print_json(context.out, "weft.party.models/1", models=found)
+        return
+    rows = [
+        (
+            one_line(one["model_version"], 60),
+            one["role"],
+            one_line(one["model_id"], 60),
+            moment(one["create_time"] / 1000),
+            size_text(one["size"]),
+            one_line(", ".join(one["components"]), 60),
+        )
+        for one in found
+    ]
+    print_table(context.console(), ("VERSION", "ROLE", "MODEL", "CREATED", "SIZE", "COMPONENTS"), rows)
+
+
+@party_app.command
+def deploy(
+    version: Version,
+    /,
+    *components: Annotated[str, CommandParameter(help="What a prediction runs; all that can predict by default.")],
+    conf: Annotated[Path | None, CommandParameter(name="--conf", help="Write a conf for predictions here.")] = None,
+    folder: Folder = None,
+    context: Given,
+) -> None:
+    """Make a version of a model that predicts, and print it."""
+    client = client_of(context, folder)
+    model = _model(client, version, "")
+    body = {"model_id": model["model_id"], "model_version": version, "cpn_list": list(components)}
+    made = str(client.post("model/deploy", body)["model_version"])
+    context.out.write(f"{made}\n")
+    if conf is not None:
+        found = client.post("model/get/predict/conf", body | {"model_version": made})
+        (context.cwd / conf).write_text(json.dumps(found, indent=2) + "\n")
+        context.say(f"Name the tables in {conf}, then: weft party submit {conf}")
+
+
+@party_app.command(name="export-model")
+def export_model(
+    version: Version,
+    file: Annotated[Path, CommandParameter(help="The archive to write, a ZIP file.")],
+    /,
+    *,
+    role: Role = "",
+    folder: Folder = None,
+    context: Given,
+) -> None:
+    """Write this party's part of a model to an archive."""
+    client, path = client_of(context, folder), context.cwd / file
+    if path.exists():
+        raise ConflictError(f"{file} exists already", hint="Name another file.")
+    client.download("model/export", _names(_model(client, version, role)), path)
+    context.out.write(f"{clean(str(file))}\n")
+
+
+@party_app.command(name="import-model")
+def import_model(
+    version: Version,
+    file: Annotated[Path, CommandParameter(help="An archive that this party has exported.")],
+    /,
+    *,
+    model: Annotated[str, CommandParameter(name="--model", help="The id of the model.")],
+    role: Annotated[str, CommandParameter(help="The role of this party in the model.")],
+    replace: Annotated[bool, CommandParameter(help="Replace a model of this version.")] = False,
+    folder: Folder = None,
+    context: Given,
+) -> None:
+    """Take this party's part of a model from an archive."""
+    path = context.cwd / file
+    if not path.is_file():
+        raise NotFoundError(f"there is no file {file}")
+    names = {"model_id": model, "model_version": version, "role": role, "party_id": site_of(context, folder).party.id}
+    client_of(context, folder).upload(path, names | {"force_update": int(replace)}, "model/import")
+    context.out.write(f"{clean(version)}\n")
+
+
+def _models(client: SiteClient) -> list[dict[str, Any]]:
+    try:
+        found: list[dict[str, Any]] = client.post("model/query", {})
+    except NotFoundError:
+        return []
+    return found
+
+
+def _model(client: SiteClient, version: str, role: str) -> dict[str, Any]:
+    """Return the model of a version. UsageError: this party has it in several roles, and none is named."""
+    found = [one for one in _models(client) if one["model_version"] == version and role in ("", one["role"])]
+    if not found:
+        raise NotFoundError(f"this party has no model of version {version}", hint="List them: weft party models")
+    if len({one["role"] for one in found}) > 1 and not role:
+        found = [one for one in found if one["role"] == "guest"]
+        if not found:
+            raise UsageError(f"this party has version {version} in several roles", hint="Name one with --role.")
+    return found[0]
+
+
+def _names(model: dict[str, Any]) -> dict[str, Any]:
+    return {name: model[name] for name in ("model_id", "model_version", "role", "party_id")}
