@@ -18,6 +18,7 @@ COMPONENTS: Final[Mapping[str, str]] = {
     "Evaluation": "evaluation:run",
     "FeatureScale": "feature_scale:run",
     "HeteroFastSecureBoost": "hetero_secureboost:run",
+    "HeteroFeatureBinning": "feature_binning:run",
     "HeteroLR": "hetero_lr:run",
     "HeteroLinR": "hetero_linr:run",
     "HeteroPoisson": "hetero_linr:run_poisson",
