@@ -21,10 +21,13 @@ COMPONENTS: Final[Mapping[str, str]] = {
     "HeteroFeatureBinning": "feature_binning:run",
     "HeteroLR": "hetero_lr:run",
     "HeteroLinR": "hetero_linr:run",
+    "HeteroPearson": "hetero_pearson:run",
     "HeteroPoisson": "hetero_linr:run_poisson",
     "HeteroSecureBoost": "hetero_secureboost:run",
     "Intersection": "intersection:run",
+    "PSI": "psi:run",
     "Reader": "reader:run",
+    "Scorecard": "scorecard:run",
     "SecureAddExample": "secure_add:run",
     "Union": "union:run",
 }
