@@ -19,6 +19,7 @@ COMPONENTS: Final[Mapping[str, str]] = {
     "FeatureScale": "feature_scale:run",
     "HeteroFastSecureBoost": "hetero_secureboost:run",
     "HeteroFeatureBinning": "feature_binning:run",
+    "HeteroFeatureSelection": "feature_selection:run",
     "HeteroLR": "hetero_lr:run",
     "HeteroLinR": "hetero_linr:run",
     "HeteroPearson": "hetero_pearson:run",
