@@ -63,11 +63,12 @@ def _known(part: ComponentPart, one: FilterRound) -> Mapping[str, float | None]:
         return dict(zip(model["features"], model["local_vif"], strict=True))
     if one.source in TREES:
         model = model_of(part, one.method, *TREES[one.source])
+        if "feature_importance" not in model and "splits" not in model:
+            raise UsageError(f"{part.component}: the model for {one.method} at {part.here} has no importances")
         counts: dict[str, float | None] = dict.fromkeys(model["features"], 0.0)
-        given = model.get("feature_importance")
-        for name, _ in model.get("splits", ()) if given is None else ():
+        for name, _ in model.get("splits", ()):
             counts[name] = (counts.get(name) or 0.0) + 1
-        return counts | dict(given or {})
+        return counts | dict(model.get("feature_importance") or {})
     model = model_of(part, one.method, "DataStatistics")
     found = {}
     for name, metrics in model["statistics"].items():

@@ -179,54 +179,58 @@ def _common(
     """
     given = group(part, name)
     metrics = given.get("metrics", metric)
-    single = not isinstance(metrics, list)
-    metrics = [metrics] if single else metrics
-    fields = {
-        "filter_type": given.get("filter_type", THRESHOLD),
-        "take_high": given.get("take_high", high),
-        "threshold": given.get("threshold", limit),
-        "select_federated": given.get("select_federated", True),
-        "mul_class_merge_type": given.get("mul_class_merge_type", "average"),
-    }
-    for key, value in fields.items():
-        if isinstance(value, list) and (single or len(value) != len(metrics)):
-            raise UsageError(
-                f"{part.component}: {name}.{key} has {len(value)} values, and metrics is {given.get('metrics')!r}",
-                hint="Write metrics as a list of the same length.",
-            )
-        fields[key] = value if isinstance(value, list) else [value] * len(metrics)
+    fields = _listed(part, name, metrics, {"take_high": high, "threshold": limit})
     limits = given.get("host_thresholds")
     if limits is not None and not federated:
         raise UsageError(f"{part.component}: {name}.host_thresholds has no effect", hint="Set threshold at the hosts.")
     found = []
-    for at, one in enumerate(metrics):
-        kind, take_high, bound = (fields[key][at] for key in ("filter_type", "take_high", "threshold"))
-        if kind not in (THRESHOLD, TOP_K, TOP_PERCENTILE):
-            raise UsageError(
-                f"{part.component}: {name}.filter_type is {kind!r}", hint="Use threshold, top_k or top_percentile."
-            )
-        if only and (one != metric or take_high is not high):
+    for at, one in enumerate(metrics if isinstance(metrics, list) else [metrics]):
+        own = {key: values[at] for key, values in fields.items()}
+        if only and (one != metric or own["take_high"] is not high):
             raise UsageError(f"{part.component}: {name} needs metrics {metric!r} and take_high {str(high).lower()}")
-        merge = fields["mul_class_merge_type"][at]
-        if merge not in _MERGES:
-            raise UsageError(
-                f"{part.component}: {name}.mul_class_merge_type is {merge!r}", hint="Use average, max, min."
-            )
+        kind = _one_of(part, f"{name}.filter_type", own["filter_type"], (THRESHOLD, TOP_K, TOP_PERCENTILE))
         found.append(
             FilterRound(
                 method,
                 str(one) if source == STATISTIC else f"{one}_{kind}",
                 source,
                 kind,
-                _bound(part, f"{name}.threshold", kind, bound),
-                bool(take_high),
+                _bound(part, f"{name}.threshold", kind, own["threshold"]),
+                bool(own["take_high"]),
                 str(one),
-                federated and fields["select_federated"][at] is not False,
-                _host_limits(part, limits[at] if limits and isinstance(limits[0], list) else limits),
-                merge,
+                federated and own["select_federated"] is not False,
+                _host_limits(part, limits[at] if isinstance(limits, list) and _nested(limits, at) else limits),
+                _one_of(part, f"{name}.mul_class_merge_type", own["mul_class_merge_type"], _MERGES),
             )
         )
     return found
+
+
+def _listed(part: ComponentPart, name: str, metrics: Any, defaults: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the values of a group of parameters as lists of the length of `metrics`."""
+    given = group(part, name)
+    known = {"filter_type": THRESHOLD, "select_federated": True, "mul_class_merge_type": _MERGES[0], **defaults}
+    count = len(metrics) if isinstance(metrics, list) else 1
+    found = {}
+    for key, default in known.items():
+        value = given.get(key, default)
+        if isinstance(value, list) and not (isinstance(metrics, list) and len(value) == count):
+            raise UsageError(
+                f"{part.component}: {name}.{key} has {len(value)} values, and metrics is {metrics!r}",
+                hint="Write metrics as a list of the same length.",
+            )
+        found[key] = value if isinstance(value, list) else [value] * count
+    return found
+
+
+def _nested(limits: list[Any], at: int) -> bool:
+    return at < len(limits) and isinstance(limits[at], list)
+
+
+def _one_of(part: ComponentPart, name: str, value: Any, words: Sequence[str]) -> str:
+    if value not in words:
+        raise UsageError(f"{part.component}: {name} is {value!r}", hint=f"Use one of {', '.join(words)}.")
+    return str(value)
 
 
 def _bound(part: ComponentPart, name: str, kind: str, value: Any) -> float:

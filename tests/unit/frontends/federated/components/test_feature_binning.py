@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.unit.frontends.federated.components.parts_of import GUEST, HOST, HOST_2, breast, frame
+from tests.unit.frontends.federated.components.parts_of import GUEST, HOST, HOST_2, breast, frame, run_against
 from weft.frontends.federated.components.columns import anonymous_names
 from weft.frontends.federated.components.frame import PartyFrame
 from weft.frontends.federated.wire import decode
@@ -287,3 +287,43 @@ def test_wrong_rows_are_named():
         fit({GUEST: frame(MATRIX[:, :1])}, models={GUEST: model})
     with pytest.raises(UsageError, match="does not have the model"):
         fit({GUEST: frame(MATRIX[:, :1])}, models={GUEST: {}})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"names": ["a", "a"]}, "not possible"),
+        ({"names": ["a"]}, "not possible"),
+        ({"largest": [2, 0]}, "not possible"),
+        ({"bins": [2, 9]}, "not possible"),
+        ({"sums": {"plain": [1, 1]}}, "another number of packed sums"),
+        ({"bins": ["x", 2]}, "malformed"),
+        ({"sums": {"plain": [(5 << 6) + 1]}}, "more rows than there are"),
+        ({"sums": None}, "malformed"),
+    ],
+)
+def test_a_guest_refuses_sums_that_are_not_possible(change, message):
+    given = PartInputs(PLAIN, {"data": [frame(MATRIX[:4, :1], np.array([0, 1, 0, 1]))]})
+    right = {"names": ["a", "b"], "bins": [2, 2], "largest": [0, 1], "sums": {"plain": [(1 << 6) + 1]}}
+    model = run_against("HeteroFeatureBinning", GUEST, given, {(HOST, "sums"): right}).model
+    assert model["hosts"]["2"][0]["a"]["events"] == [1, 1]
+    assert model["hosts"]["2"][0]["a"]["non_events"] == [2, 0]
+    with pytest.raises(PartyMessageError, match=message):
+        run_against("HeteroFeatureBinning", GUEST, given, {(HOST, "sums"): right | change})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"plan": {"classes": 101}}, "number of classes"),
+        ({"plan": []}, "malformed"),
+        ({"key": {"method": "none"}}, "key"),
+        ({"labels": {"plain": [1, 1]}}, "another number of labels"),
+    ],
+)
+def test_a_host_refuses_labels_that_are_not_possible(change, message):
+    given = PartInputs(PLAIN, {"data": [frame(MATRIX[:4, :1])]})
+    right = {"plan": {"classes": 2}, "rows": 4, "key": {"method": "plain"}, "labels": {"plain": [1, 8, 1, 8]}}
+    sent = {(GUEST, name): value for name, value in (right | change).items()}
+    with pytest.raises(PartyMessageError, match=message):
+        run_against("HeteroFeatureBinning", HOST, given, sent)

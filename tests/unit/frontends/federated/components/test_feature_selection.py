@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from tests.unit.frontends.federated.components.parts_of import GUEST, HOST, HOST_2, breast, frame
+from tests.unit.frontends.federated.components.parts_of import GUEST, HOST, HOST_2, breast, frame, run_against
 from weft.frontends.federated.wire import decode
-from weft.model.errors import UsageError
+from weft.model.errors import PartyMessageError, UsageError
 from weft.testing.parts import PartInputs, run_parts
 
 MATRIX, Y = breast()
@@ -319,6 +319,8 @@ def test_wrong_models_and_rows_are_named(binning, pearson):
     model = {"kind": "DataStatistics", "statistics": {"x0": {"mean": 1}}}
     with pytest.raises(UsageError, match="has no metric 'median'"):
         alone(np.zeros((2, 1)), "statistic_filter", models=[model], statistic_param={"metrics": "median"})
+    with pytest.raises(UsageError, match="no importances"):
+        alone(np.zeros((2, 1)), "homo_sbt_filter", models=[{"kind": "HomoSecureBoost", "features": ["x0"]}])
     with pytest.raises(UsageError, match="no VIF"):
         alone(np.zeros((2, 1)), "vif_filter", models=[{"kind": "HeteroPearson", "features": ["x0"]}])
     with pytest.raises(UsageError, match="no features"):
@@ -327,3 +329,30 @@ def test_wrong_models_and_rows_are_named(binning, pearson):
         select(frames(GUEST), trained={GUEST: {"left": ["z"]}})
     with pytest.raises(UsageError, match="does not have the model"):
         select(frames(GUEST), trained={GUEST: {"kind": "x"}})
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"), [([True], "not possible"), ([False] * 8, "not possible"), ("x", "malformed")]
+)
+def test_a_host_refuses_a_selection_that_is_not_possible(binning, mask, message):
+    given = PartInputs(
+        {"filter_methods": ["iv_filter"]},
+        {"data": [frames(HOST)[HOST]]},
+        {"isometric_model": {"b": binning[HOST]}},
+    )
+    with pytest.raises(PartyMessageError, match=message):
+        run_against("HeteroFeatureSelection", HOST, given, {(GUEST, "left/0"): mask})
+
+
+@pytest.mark.parametrize(
+    ("names", "message"), [([["host_2_x0"]] * 2, "do not fit"), ([], "do not fit"), (3, "malformed")]
+)
+def test_a_guest_refuses_names_that_are_not_possible(binning, names, message):
+    given = PartInputs(
+        {"filter_methods": ["iv_filter"]},
+        {"data": [frames(GUEST)[GUEST]]},
+        {"isometric_model": {"b": binning[GUEST]}},
+    )
+    sent = {(HOST, "filters"): ["iv_filter"], (HOST, "names/0"): names}
+    with pytest.raises(PartyMessageError, match=message):
+        run_against("HeteroFeatureSelection", GUEST, given, sent)

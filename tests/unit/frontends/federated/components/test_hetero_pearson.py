@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression
 
-from tests.unit.frontends.federated.components.parts_of import GUEST, HOST, HOST_2, breast, frame
+from tests.unit.frontends.federated.components.parts_of import GUEST, HOST, HOST_2, breast, frame, run_against
+from weft.frontends.federated.crypto.keys import make_keys
 from weft.frontends.federated.wire import decode
-from weft.model.errors import UsageError
+from weft.model.errors import PartyMessageError, UsageError
 from weft.testing.parts import PartInputs, run_parts
 
 MATRIX = breast()[0][:120]
@@ -136,3 +137,46 @@ def test_wrong_rows_are_named():
         correlate({GUEST: frame(rows)})
     with pytest.raises(UsageError, match="need two"):
         correlate({GUEST: frame(rows[1:2])})
+
+
+@pytest.fixture(scope="module")
+def keys():
+    return make_keys("paillier", 2048)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("plan", {"names": ["a"], "varies": []}, "plan that is malformed"),
+        ("plan", 3, "malformed"),
+        ("key", {"method": "plain"}, "key"),
+        ("columns", [1], "malformed"),
+        ("columns", "short", "another number of rows"),
+        ("correlations", np.zeros((2, 1)), "another shape"),
+        ("correlations", None, "another shape"),
+    ],
+)
+def test_a_host_refuses_messages_that_are_not_possible(keys, name, value, message):
+    encrypted = [keys.public.encrypt(np.arange(4)).to_wire()]
+    if isinstance(value, str):
+        value = [keys.public.encrypt(np.arange(3)).to_wire()]
+    right = {
+        "plan": {"names": ["a"], "varies": [True]},
+        "rows": 4,
+        "key": keys.public.to_wire(),
+        "columns": encrypted,
+        "correlations": np.zeros((1, 1)),
+    }
+    given = PartInputs(ALL, {"data": [frame(MATRIX[:4, :1])]})
+    sent = {(GUEST, one): found for one, found in right.items()}
+    assert run_against("HeteroPearson", HOST, given, sent).model["guest"] == {"features": ["a"], "corr": [[0.0]]}
+    with pytest.raises(PartyMessageError, match=message):
+        run_against("HeteroPearson", HOST, given, sent | {(GUEST, name): value})
+
+
+@pytest.mark.parametrize("change", [{"varies": []}, {"products": []}, {"names": 1}])
+def test_a_guest_refuses_messages_that_are_not_possible(change):
+    given = PartInputs(ALL, {"data": [frame(MATRIX[:4, :1])]})
+    answer = {"names": ["a"], "varies": [True], "products": [None]} | change
+    with pytest.raises(PartyMessageError, match=r"do not fit|malformed"):
+        run_against("HeteroPearson", GUEST, given, {(HOST, "products"): answer})
