@@ -4,8 +4,12 @@ import numpy as np
 from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import StandardScaler
 
+from weft.frontends.federated.components.base import ComponentPart
 from weft.frontends.federated.components.frame import PartyFrame
+from weft.frontends.federated.components.registry import component
 from weft.frontends.federated.schema import Party
+from weft.frontends.federated.wire import encode
+from weft.testing.parts import PartExchange, PartRecord, SentValue
 
 GUEST, HOST, HOST_2, ARBITER = Party("guest", "1"), Party("host", "2"), Party("host", "3"), Party("arbiter", "4")
 
@@ -22,3 +26,26 @@ def frame(matrix, y=None, *, first=0):
     columns = {} if y is None else {"y": y}
     columns |= {f"x{first + at}": matrix[:, at] for at in range(matrix.shape[1])}
     return PartyFrame(ids, columns, label="" if y is None else "y")
+
+
+def run_against(module, here, given, sent):
+    """Run one part, whose other parts have sent the values of `sent`, by part and name, and nothing else."""
+    exchange = PartExchange()
+    for (source, name), value in sent.items():
+        exchange.put(SentValue(name, source, here, encode(value)))
+    parties = {}
+    for party in dict.fromkeys([here, *(source for source, _ in sent)]):
+        parties.setdefault(party.role, []).append(party.id)
+    part = ComponentPart(
+        here=here,
+        parties=parties,
+        job="job",
+        component="component_0",
+        module=module,
+        parameters=given.parameters,
+        channel=exchange.channel(here),
+        tracker=PartRecord(),
+        data=given.data,
+        models=given.models,
+    )
+    return component(module)(part)
