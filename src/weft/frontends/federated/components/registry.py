@@ -22,6 +22,7 @@ COMPONENTS: Final[Mapping[str, str]] = {
     "HeteroLinR": "hetero_linr:run",
     "HeteroPoisson": "hetero_linr:run_poisson",
     "HeteroSecureBoost": "hetero_secureboost:run",
+    "HomoLR": "homo_lr:run",
     "Intersection": "intersection:run",
     "Reader": "reader:run",
     "SecureAddExample": "secure_add:run",

@@ -1,0 +1,160 @@
+"""Sums over parties with the same columns and different rows: the ground of all horizontal components.
+
+Each data party (guest and hosts) covers its array with masks (`crypto.masks`) and sends it to the arbiter, which adds
+the arrays and returns the sum to all. The keys of the masks go straight between the data parties.
+
+Who learns what: all parties learn the sums. The arbiter sees covered arrays alone, which are random numbers. A sum over
+two data parties shows the array of the other to whoever knows the sum and his own array: with one guest and one host,
+each can compute the update of the other. Three data parties or more hide an update, as long as not all others work
+together. The guest learns which labels each host has, and tells all of them to all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart
+from weft.frontends.federated.components.inputs import columns_of, complete_matrix, group
+from weft.frontends.federated.components.secure_trees import message_as
+from weft.frontends.federated.crypto.masks import MaskSecret, sum_of_covered
+from weft.model.errors import PartyMessageError, UsageError
+
+if TYPE_CHECKING:
+    from weft.frontends.federated.components.frame import PartyFrame
+
+Array = np.ndarray[Any, Any]
+SUM_SCALE: Final = 36
+"""The binary digits behind the point of summed real numbers. They leave room for values below 10^7 at ten parties."""
+_MOST_CLASSES: Final = 1000
+_COMPARED: Final = "settings"
+
+
+def check_parties(part: ComponentPart) -> None:
+    """UsageError: there are not exactly one guest, one arbiter and at least one host."""
+    if len(part.all_of(GUEST)) != 1 or len(part.all_of(ARBITER)) != 1 or not part.all_of(HOST):
+        raise UsageError(f"{part.component} needs one guest, one arbiter and at least one host")
+
+
+def arbitrate(part: ComponentPart) -> int:
+    """Add covered arrays until the guest ends the work, and return how many sums there were.
+
+    PartyMessageError: an array is none, or of another form than those of others.
+    """
+    check_parties(part)
+    parties, count = [*part.all_of(GUEST), *part.all_of(HOST)], 0
+    while (first := part.channel.receive("covered", parties[0])) is not None:
+        covered = {parties[0]: first} | {one: part.channel.receive("covered", one) for one in parties[1:]}
+        part.channel.send("total", sum_of_covered(covered, parties), parties)
+        count += 1
+    part.tracker.summary({"sums": count})
+    return count
+
+
+class HorizontalSums:
+    """The end of a data party. All data parties ask for the same sums in the same order."""
+
+    def __init__(self, part: ComponentPart) -> None:
+        check_parties(part)
+        self.part, self.is_guest = part, part.here.role == GUEST
+        self._arbiter, self._hosts = part.all_of(ARBITER)[0], part.all_of(HOST)
+        self._guest = part.all_of(GUEST)[0]
+        others, secret = part.others(GUEST, HOST), MaskSecret()
+        part.channel.send("mask_key", secret.public, others)
+        keys = {one: part.channel.receive("mask_key", one) for one in others}
+        self._masks = secret.agree(part.here, keys, f"{part.job}/{part.component}")
+
+    def total(self, values: Array) -> Array:
+        """Return the sum of the arrays of all data parties: integers exactly, real numbers to 36 binary digits.
+
+        UsageError: a number is not finite, or too large. PartyMessageError: what comes back is no such sum.
+        """
+        try:
+            covered = self._masks.cover(values, scale=SUM_SCALE)
+        except UsageError as error:
+            raise UsageError(
+                f"{self.part.component}: {error}", hint="The training has diverged: lower learning_rate, or scale."
+            ) from None
+        self.part.channel.send("covered", covered, self._arbiter)
+        found = self.part.channel.receive("total", self._arbiter)
+        kind = np.int64 if values.dtype.kind in "iu" else np.float64
+        if not isinstance(found, np.ndarray) or found.shape != values.shape or found.dtype != kind:
+            raise PartyMessageError(f"{self._arbiter} has sent a sum of another form", party=self._arbiter.id)
+        return found
+
+    def same(self, name: str, value: Any, kind: Any) -> Any:
+        """Return the value of the guest at all data parties; `kind` is its type. PartyMessageError: it has another."""
+        if self.is_guest:
+            self.part.channel.send(name, value, self._hosts)
+            return value
+        return message_as(kind, self.part.channel.receive(name, self._guest), self._guest)
+
+    def close(self) -> None:
+        """Let the arbiter end; all data parties call it after the last sum."""
+        if self.is_guest:
+            self.part.channel.send("covered", None, self._arbiter)
+
+    # ------------------------------------------------------------------------------------------------- what is common
+
+    def compare(self, own: Mapping[str, Any]) -> None:
+        """Compare parameters, by their names in the files, with those of the guest. UsageError: one differs."""
+        for name, value in self.same(_COMPARED, dict(own), dict[str, Any]).items():
+            if name in own and own[name] != value:
+                raise UsageError(
+                    f"{self.part.component}: {name} is {own[name]!r} at {self.part.here}, and {value!r} at the guest",
+                    hint="Set it in the common parameters.",
+                )
+
+    def matrix(self, frame: PartyFrame) -> tuple[list[str], Array]:
+        """Return the features of the guest and their values here, in its order.
+
+        UsageError: the features here are others, a value is missing, or all parties together have no rows.
+        """
+        if self.is_guest:
+            complete_matrix(self.part, frame)  # before anybody waits for the names
+        names = self.same("features", list(frame.features), list[str])
+        more = [name for name in frame.features if name not in names]
+        if more:
+            raise UsageError(
+                f"{self.part.component}: {self._guest} has no column {more[0]!r}, which {self.part.here} has"
+            )
+        return names, columns_of(self.part, frame, {"features": names})
+
+    def share(self, rows: int) -> tuple[int, float]:
+        """Return the rows of all parties, and the share of them that are here. UsageError: there are none at all."""
+        total = int(self.total(np.array([rows]))[0])
+        if total <= 0:
+            raise UsageError(f"{self.part.component}: no party has rows")
+        return total, rows / total
+
+    def classes(self, frame: PartyFrame) -> list[Any]:
+        """Return the labels of all parties, ascending. UsageError: there is no label, only one, or too many."""
+        own = np.unique(labels_of(self.part, frame)).tolist()
+        if not self.is_guest:
+            self.part.channel.send("labels", own, self._guest)
+            return list(self.same("classes", None, list[Any]))
+        found = set(own)
+        for host in self._hosts:
+            found |= set(message_as(list[int | float | str], self.part.channel.receive("labels", host), host))
+        if len({isinstance(one, str) for one in found}) > 1:
+            raise UsageError(f"{self.part.component}: some labels are numbers and others words", hint="Set label_type.")
+        if not 2 <= len(found) <= _MOST_CLASSES:
+            raise UsageError(f"{self.part.component}: there are {len(found)} different labels")
+        return list(self.same("classes", sorted(found), list[Any]))
+
+
+def labels_of(part: ComponentPart, frame: PartyFrame) -> Array:
+    """Return the labels of a frame. UsageError: it has none."""
+    if frame.y is None:
+        raise UsageError(f"{part.component}: the rows of {part.here} have no label", hint="Set with_label before it.")
+    return frame.y
+
+
+def refuse(part: ComponentPart, groups: Mapping[str, str], names: Sequence[str] = ()) -> None:
+    """Refuse parameters that ask for something: fields of groups, and single ones. UsageError: one does."""
+    asked = [f"{name}.{field}" for name, field in groups.items() if group(part, name).get(field)]
+    asked += [name for name in names if part.parameters.get(name)]
+    if asked:
+        raise UsageError(f"{part.component}: {asked[0]} is not supported", hint="Set it to false, or leave it out.")
