@@ -29,6 +29,7 @@ Array = np.ndarray[Any, Any]
 SUM_SCALE: Final = 36
 """The binary digits behind the point of summed real numbers. They leave room for values below 10^7 at ten parties."""
 _MOST_CLASSES: Final = 1000
+_EXPONENTS: Final = 512
 _COMPARED: Final = "settings"
 
 
@@ -66,13 +67,14 @@ class HorizontalSums:
         keys = {one: part.channel.receive("mask_key", one) for one in others}
         self._masks = secret.agree(part.here, keys, f"{part.job}/{part.component}")
 
-    def total(self, values: Array) -> Array:
+    def total(self, values: Array, *, power: int = 0) -> Array:
         """Return the sum of the arrays of all data parties: integers exactly, real numbers to 36 binary digits.
 
-        UsageError: a number is not finite, or too large. PartyMessageError: what comes back is no such sum.
+        Real numbers are divided by `2^power` on their way, so the digits count from there.
+        UsageError: a number is not finite, or too large. PartyMessageError: what comes back is no sum.
         """
         try:
-            covered = self._masks.cover(values, scale=SUM_SCALE)
+            covered = self._masks.cover(np.ldexp(values, -power) if power else values, scale=SUM_SCALE)
         except UsageError as error:
             raise UsageError(
                 f"{self.part.component}: {error}", hint="The training has diverged: lower learning_rate, or scale."
@@ -82,7 +84,20 @@ class HorizontalSums:
         kind = np.int64 if values.dtype.kind in "iu" else np.float64
         if not isinstance(found, np.ndarray) or found.shape != values.shape or found.dtype != kind:
             raise PartyMessageError(f"{self._arbiter} has sent a sum of another form", party=self._arbiter.id)
-        return found
+        return np.ldexp(found, power) if power else found
+
+    def powers(self, *arrays: Array) -> list[int]:
+        """Return for each array the least power of two above its absolute values at all parties; 0 if all are zero.
+
+        With two data parties, who has the smaller numbers learns the power of the other.
+        """
+        flags = np.zeros((len(arrays), _EXPONENTS), dtype=np.int64)
+        for at, values in enumerate(arrays):
+            most = float(np.abs(values).max(initial=0.0))
+            if most:
+                flags[at, np.clip(np.frexp(most)[1] + _EXPONENTS // 2, 0, _EXPONENTS - 1)] = 1
+        places = [np.flatnonzero(one) for one in self.total(flags)]
+        return [int(one[-1]) - _EXPONENTS // 2 if len(one) else 0 for one in places]
 
     def same(self, name: str, value: Any, kind: Any) -> Any:
         """Return the value of the guest at all data parties; `kind` is its type. PartyMessageError: it has another."""
