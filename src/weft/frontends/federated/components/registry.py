@@ -23,6 +23,7 @@ COMPONENTS: Final[Mapping[str, str]] = {
     "HeteroPoisson": "hetero_linr:run_poisson",
     "HeteroSecureBoost": "hetero_secureboost:run",
     "HomoLR": "homo_lr:run",
+    "HomoNN": "homo_nn:run",
     "HomoSecureBoost": "homo_secureboost:run",
     "HomoSecureboost": "homo_secureboost:run",
     "Intersection": "intersection:run",
