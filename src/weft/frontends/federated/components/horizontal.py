@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 SUM_SCALE: Final = 36
 """The binary digits behind the point of summed real numbers. They leave room for values below 10^7 at ten parties."""
-_MOST_CLASSES: Final = 1000
+_MOST_VALUES: Final = 1000
 _EXPONENTS: Final = 512
+_ALL: Final = -1
 _COMPARED: Final = "settings"
 
 
@@ -146,18 +147,60 @@ class HorizontalSums:
 
     def classes(self, frame: PartyFrame) -> list[Any]:
         """Return the labels of all parties, ascending. UsageError: there is no label, only one, or too many."""
-        own = np.unique(labels_of(self.part, frame)).tolist()
-        if not self.is_guest:
-            self.part.channel.send("labels", own, self._guest)
-            return list(self.same("classes", None, list[Any]))
-        found = set(own)
-        for host in self._hosts:
-            found |= set(message_as(list[int | float | str], self.part.channel.receive("labels", host), host))
-        if len({isinstance(one, str) for one in found}) > 1:
-            raise UsageError(f"{self.part.component}: some labels are numbers and others words", hint="Set label_type.")
-        if not 2 <= len(found) <= _MOST_CLASSES:
+        labels = labels_of(self.part, frame)
+        own = np.unique(labels.astype(int) if labels.dtype.kind == "b" else labels).tolist()
+        found = common_values(self.part, "labels", {"label": own})["label"]
+        if not 2 <= len(found) <= _MOST_VALUES:
             raise UsageError(f"{self.part.component}: there are {len(found)} different labels")
-        return list(self.same("classes", sorted(found), list[Any]))
+        return found
+
+
+def common_values(part: ComponentPart, name: str, own: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """Return the values of columns at all data parties, ascending; the guest gathers them.
+
+    UsageError: the columns differ, or a column has numbers here and words there.
+    """
+    guest, hosts = part.all_of(GUEST)[0], part.all_of(HOST)
+    kind = dict[str, list[int | float | str]]
+    if part.here != guest:
+        part.channel.send(name, dict(own), guest)
+        found: dict[str, list[Any]] = message_as(kind, part.channel.receive(name, guest), guest)
+        return found
+    sets = {column: set(values) for column, values in own.items()}
+    for host in hosts:
+        theirs = message_as(kind, part.channel.receive(name, host), host)
+        if set(theirs) != set(sets):
+            raise UsageError(f"{part.component}: {guest} and {host} have different columns")
+        for column, values in theirs.items():
+            sets[column] |= set(values)
+    for column, values in sets.items():
+        if len({isinstance(one, str) for one in values}) > 1:
+            raise UsageError(
+                f"{part.component}: some values of {column} are numbers and others words",
+                hint="Set label_type or data_type of the DataTransform before it alike at all parties.",
+            )
+    found = {column: sorted(values) for column, values in sets.items()}
+    part.channel.send(name, found, hosts)
+    return found
+
+
+def chosen_features(part: ComponentPart, features: Sequence[str], indexes: Any, names: Any) -> list[str]:
+    """Return the features that two parameters name, in their order: by indices (-1 stands for all), and by name.
+
+    UsageError: there is no such feature.
+    """
+    if indexes == _ALL:
+        return list(features)
+    rows = range(len(features))
+    asked, known = (indexes or []), (names or [])
+    if not isinstance(asked, list) or not all(type(one) is int and one in rows for one in asked):
+        raise UsageError(
+            f"{part.component}: there is no column of index {indexes!r}",
+            hint=f"Use indices below {len(features)}, or -1 for all.",
+        )
+    if not isinstance(known, list) or not all(one in features for one in known):
+        raise UsageError(f"{part.component}: {part.here} has no column of {names!r}")
+    return [name for at, name in enumerate(features) if at in asked or name in known]
 
 
 def labels_of(part: ComponentPart, frame: PartyFrame) -> Array:

@@ -282,7 +282,8 @@ class Stepper:
         if kind == "Adagrad":
             self._second[at] = self._second[at] + gradient**2
             rate = rate / (1 + (self._count - 1) * how["lr_decay"])
-            return gradient / (np.sqrt(self._second[at]) + eps) * rate
+            scaled: Array = gradient / (np.sqrt(self._second[at]) + eps) * rate
+            return scaled
         if kind == "RMSprop":
             self._second[at] = how["alpha"] * self._second[at] + (1 - how["alpha"]) * gradient**2
             return self._with_momentum(at, gradient / (np.sqrt(self._second[at]) + eps)) * rate
@@ -290,7 +291,8 @@ class Stepper:
         self._first[at] = one * self._first[at] + (1 - one) * gradient
         self._second[at] = two * self._second[at] + (1 - two) * gradient**2
         first, second = self._first[at] / (1 - one**self._count), self._second[at] / (1 - two**self._count)
-        return first / (np.sqrt(second) + eps) * rate
+        found: Array = first / (np.sqrt(second) + eps) * rate
+        return found
 
     def _with_momentum(self, at: int, gradient: Array) -> Array:
         how = self._how

@@ -153,6 +153,11 @@ def test_labels_may_be_words():
     assert (found["predict_result"] == words[CUTS[HOST]]).mean() > 0.9
 
 
+def test_labels_may_be_true_or_false():
+    ran = train(USUAL | {"max_iter": 10}, y=Y == 1)
+    assert weights_of(ran) == pytest.approx(pooled_descent(steps=10), abs=1e-6)
+
+
 def test_a_prediction_is_that_of_the_fit_and_needs_no_label():
     ran = train()
     given = {
