@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from weft.frontends.federated.components.inputs import group, number, word
+from weft.frontends.federated.components.predictions import class_frame, regression_frame
 from weft.frontends.federated.components.trees import SplitRules
 from weft.model.errors import UsageError
 
 if TYPE_CHECKING:
     from weft.frontends.federated.components.base import ComponentPart
+    from weft.frontends.federated.components.frame import PartyFrame
 
 Array = np.ndarray[Any, Any]
 CLASSIFICATION, REGRESSION = "classification", "regression"
@@ -199,16 +201,31 @@ def loss_of(task: str, classes: list[Any]) -> BoostingLoss:
     return TWO_CLASSES if len(classes) == 2 else MORE_CLASSES
 
 
-def targets_of(part: ComponentPart, task: str, y: Array | None) -> tuple[list[Any], Array]:
-    """Return the classes (none in a regression), and what is to be predicted, shape (rows, outputs)."""
+def targets_of(part: ComponentPart, task: str, y: Array | None, known: Sequence[Any] = ()) -> tuple[list[Any], Array]:
+    """Return the classes (none in a regression), and what is to be predicted, shape (rows, outputs).
+
+    `known` are the classes if other parties have rows, too. UsageError: there is no label, or one that is not possible.
+    """
     if y is None:
         raise UsageError(f"{part.component}: the rows of {part.here} have no label", hint="Set with_label before it.")
     if task == REGRESSION:
         if y.dtype.kind not in "iufb":
             raise UsageError(f"{part.component}: the label is no number", hint="Set task_type to classification.")
         return [], y.astype(float)[:, None]
-    classes: list[Any] = np.unique(y).tolist()
+    classes: list[Any] = list(known) or np.unique(y).tolist()
     if not 2 <= len(classes) <= _MOST_CLASSES:
         raise UsageError(f"{part.component}: there are {len(classes)} different labels")
     kinds = classes[1:] if len(classes) == 2 else classes
     return classes, np.column_stack([(y == one).astype(float) for one in kinds])
+
+
+def prediction_frame(
+    part: ComponentPart, frame: PartyFrame, task: str, classes: list[Any], scores: Array, kind: str
+) -> PartyFrame:
+    """Return scores of shape (rows, outputs) as predictions."""
+    found = loss_of(task, classes).predict(scores)
+    if task != CLASSIFICATION:
+        return regression_frame(frame, found[:, 0], kind)
+    probabilities = np.column_stack([1 - found[:, 0], found[:, 0]]) if len(classes) == 2 else found
+    threshold = float(group(part, "predict_param").get("threshold", 0.5))
+    return class_frame(frame, probabilities, classes, kind, threshold=threshold)

@@ -15,23 +15,16 @@ import numpy as np
 
 from weft.frontends.federated.components.base import GUEST, HOST, ComponentPart, PartOutput
 from weft.frontends.federated.components.boosting import (
-    CLASSIFICATION,
     LAYERED,
     MIX,
     Boosting,
     boosting_of,
     loss_of,
+    prediction_frame,
     targets_of,
 )
-from weft.frontends.federated.components.inputs import group, only_frame, only_model
-from weft.frontends.federated.components.predictions import (
-    TEST,
-    TRAIN,
-    VALIDATE,
-    class_frame,
-    joined,
-    regression_frame,
-)
+from weft.frontends.federated.components.inputs import only_frame, only_model
+from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, joined
 from weft.frontends.federated.components.secure_trees import (
     GuestTree,
     HostTree,
@@ -72,7 +65,7 @@ def run(part: ComponentPart) -> PartOutput:
     found: list[PartyFrame | None] = []
     if part.here.role == GUEST:
         model, scores = _GuestFit(part, boosting, frame, bins).fit()
-        found.append(_frame_of(part, frame, model, scores, TRAIN))
+        found.append(prediction_frame(part, frame, model["task"], model["classes"], scores, TRAIN))
     else:
         model = _host_fit(part, boosting, frame, bins)
     if part.data.get("validate_data"):
@@ -224,7 +217,8 @@ def _predicted(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], ki
     if part.here.role == HOST:
         _answer(part, splits, kind)
         return None
-    return _frame_of(part, frame, model, _scores(part, splits, model, kind), kind)
+    scores = _scores(part, splits, model, kind)
+    return prediction_frame(part, frame, model["task"], model["classes"], scores, kind)
 
 
 class _SplitsOf:
@@ -300,13 +294,3 @@ def _scores(part: ComponentPart, splits: _SplitsOf, model: dict[str, Any], kind:
 
 def _children(tree: int, node: dict[str, Any], rows: Array, left: Array) -> list[tuple[int, int, Array]]:
     return [(tree, node["left"], rows[left]), (tree, node["right"], rows[~left])]
-
-
-def _frame_of(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], scores: Array, kind: str) -> PartyFrame:
-    """Return scores as predictions."""
-    found = loss_of(model["task"], model["classes"]).predict(scores)
-    if model["task"] != CLASSIFICATION:
-        return regression_frame(frame, found[:, 0], kind)
-    probabilities = np.column_stack([1 - found[:, 0], found[:, 0]]) if len(model["classes"]) == 2 else found
-    threshold = float(group(part, "predict_param").get("threshold", 0.5))
-    return class_frame(frame, probabilities, model["classes"], kind, threshold=threshold)

@@ -1,0 +1,341 @@
+"""HomoNN: a neural network over the rows of guest and hosts, which have the same columns, with an arbiter.
+
+Each data party takes steps over its own batches; after `aggregate_every_n_epoch` epochs the parameters become the mean
+of theirs by row counts (federated averaging, McMahan and others 2017). Networks run on NumPy (`networks`), so PyTorch
+and Keras are not needed; what their descriptions may have: see `network_files`. Predictions are local.
+
+Who learns what: see `horizontal`. All data parties have the whole network. With one guest and one host, each can
+compute the parameters of the other in each round, from which rows of the training may be guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart, PartOutput
+from weft.frontends.federated.components.horizontal import HorizontalSums, arbitrate, labels_of, refuse
+from weft.frontends.federated.components.inputs import columns_of, group, only_frame, only_model
+from weft.frontends.federated.components.network_files import DescriptionReader
+from weft.frontends.federated.components.networks import (
+    BINARY,
+    LOG_SOFTMAX,
+    LOSSES,
+    MULTI,
+    REGRESSION,
+    SIGMOID,
+    SOFTMAX,
+    Network,
+    Stepper,
+)
+from weft.frontends.federated.components.predictions import (
+    TEST,
+    TRAIN,
+    VALIDATE,
+    class_frame,
+    joined,
+    regression_frame,
+)
+from weft.model.errors import PartyMessageError, UsageError
+
+if TYPE_CHECKING:
+    from weft.frontends.federated.components.frame import PartyFrame
+
+_ENDS: Final = {"BCELoss": SIGMOID, "NLLLoss": LOG_SOFTMAX, "CategoricalCrossentropy": SOFTMAX}
+"""The last layer that a loss needs."""
+_TRAINER: Final = "fedavg_trainer"
+_TRAINER_OFF: Final = ("cuda", "checkpoint_save_freqs", "save_to_local_dir", "collate_fn", "collate_fn_params")
+_TRAINER_ANY: Final = ("pin_memory", "data_loader_worker", "secure_aggregate", "validation_freqs")
+_DATASET_ANY: Final = ("flatten_label", "label_dtype", "feature_dtype", "label_shape")
+Array = np.ndarray[Any, Any]
+
+
+class _Averaging(Struct, frozen=True, kw_only=True):
+    """The parameters of federated averaging, by their names in files. `early_stop` is "", diff or abs."""
+
+    epochs: int
+    batch_size: int
+    aggregate_every_n_epoch: int
+    early_stop: str
+    tol: float
+    weighted_aggregation: bool
+    shuffle: bool
+    task_type: str
+    seed: int
+
+
+def run(part: ComponentPart) -> PartOutput:
+    """Train, or predict with a model. UsageError: a parameter, a layer or a label is not possible."""
+    refuse(part, {"cv_param": "need_cv", "callback_param": "early_stopping_rounds"}, ("ds_config",))
+    model = only_model(part)
+    if model is not None:
+        if part.here.role == ARBITER:
+            return PartOutput()
+        frame = only_frame(part, "test_data", "eval_data", "validate_data", "data")
+        return PartOutput(data=(_predicted(part, frame, model, TEST),))
+    averaging, reader = _averaging_of(part), DescriptionReader(part)
+    if part.here.role == ARBITER:
+        arbitrate(part)
+        return PartOutput()
+    frame = only_frame(part, "train_data", "data")
+    model = _fit(part, frame, averaging, reader)
+    found = [_predicted(part, frame, model, TRAIN)]
+    if part.data.get("validate_data"):
+        found.append(_predicted(part, part.data["validate_data"][0], model, VALIDATE))
+    return PartOutput(data=(joined(found),), model=model)
+
+
+# ---------------------------------------------------------------------------------------------------------- parameters
+
+
+def _averaging_of(part: ComponentPart) -> _Averaging:
+    """Return the parameters: those of a trainer (FATE 1.10 and later), or of the component itself (before)."""
+    given = part.parameters
+    trainer = group(part, "trainer")
+    if trainer:
+        if str(trainer.get("trainer_name") or _TRAINER) != _TRAINER:
+            raise UsageError(
+                f"{part.component}: trainer.trainer_name is {trainer['trainer_name']!r}", hint=f"Use {_TRAINER}."
+            )
+        fields: dict[str, Any] = {"epochs": 10, "batch_size": 512} | dict(trainer.get("param") or {})
+        stop: Any = {"early_stop": fields.pop("early_stop", None), "eps": fields.pop("tol", 1e-4)}
+    else:
+        fields = {"epochs": given.get("max_iter") or 100, "batch_size": given.get("batch_size") or -1}
+        fields["aggregate_every_n_epoch"] = given.get("aggregate_every_n_epoch")
+        stop = given.get("early_stop") or "diff"
+        stop = dict(stop) if isinstance(stop, Mapping) else {"early_stop": stop}
+    _check_dataset(part)
+    word = stop.get("early_stop") or stop.get("converge_func") or ""
+    if word not in ("", "diff", "abs"):
+        raise UsageError(f"{part.component}: early_stop is {word!r}", hint="Use diff, abs or null.")
+    tol = stop.get("eps", 1e-4)
+    if isinstance(tol, bool) or not isinstance(tol, (int, float)) or tol < 0:
+        raise UsageError(f"{part.component}: the tolerance of early_stop is {tol!r}; it must be a number from 0 on")
+    task = str(fields.pop("task_type", None) or "auto").lower()
+    if task not in ("auto", BINARY, MULTI, REGRESSION):
+        raise UsageError(f"{part.component}: task_type is {task!r}", hint="Use auto, binary, multi or regression.")
+    found = _Averaging(
+        epochs=_whole(part, "epochs", fields.pop("epochs"), least=1),
+        batch_size=_whole(part, "batch_size", fields.pop("batch_size"), least=-1),
+        aggregate_every_n_epoch=_whole(
+            part, "aggregate_every_n_epoch", fields.pop("aggregate_every_n_epoch", None) or 1, least=1
+        ),
+        early_stop=word,
+        tol=float(tol),
+        weighted_aggregation=fields.pop("weighted_aggregation", True) is not False,
+        shuffle=fields.pop("shuffle", True) is not False,
+        task_type=task,
+        seed=_whole(part, "torch_seed", given.get("torch_seed", 100), least=0),
+    )
+    for name, value in fields.items():
+        if name not in _TRAINER_ANY and (value or name not in _TRAINER_OFF):
+            raise UsageError(f"{part.component}: trainer.param.{name} is not supported", hint="Leave it out.")
+    return found
+
+
+def _whole(part: ComponentPart, name: str, value: Any, *, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UsageError(f"{part.component}: {name} is {value!r}; it must be a whole number from {least} on")
+    return value
+
+
+def _check_dataset(part: ComponentPart) -> None:
+    dataset = group(part, "dataset")
+    if str(dataset.get("dataset_name") or "table") != "table":
+        raise UsageError(f"{part.component}: dataset.dataset_name is {dataset['dataset_name']!r}", hint="Use table.")
+    for name, value in dict(dataset.get("param") or {}).items():
+        if value and name not in _DATASET_ANY:
+            raise UsageError(f"{part.component}: dataset.param.{name} is not supported", hint="Leave it out.")
+
+
+def _notes_of(part: ComponentPart) -> list[str]:
+    """Return what is done otherwise than the files say."""
+    given, trainer = part.parameters, dict(group(part, "trainer").get("param") or {})
+    found = []
+    if trainer.get("validation_freqs"):
+        found.append("validation_freqs has no effect: the network is validated once, when it is trained")
+    if False in (trainer.get("secure_aggregate"), given.get("secure_aggregate")):
+        found.append("secure_aggregate has no effect: updates travel under masks in any case")
+    if given.get("metrics"):
+        found.append("metrics has no effect: put an Evaluation behind the component")
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------ training
+
+
+def _fit(part: ComponentPart, frame: PartyFrame, averaging: _Averaging, reader: DescriptionReader) -> dict[str, Any]:
+    y = labels_of(part, frame)
+    loss, number = reader.loss()
+    steps, task = reader.optimizer(), LOSSES[loss].task
+    if averaging.task_type not in ("auto", task):
+        raise UsageError(f"{part.component}: task_type is {averaging.task_type}, and the loss {loss} is for {task}")
+    layers = reader.layers(len(frame.features))
+    if layers[-1]["kind"] != _ENDS.get(loss, layers[-1]["kind"]):
+        raise UsageError(
+            f"{part.component}: nn_define must end with {_ENDS[loss]} for the loss {loss}",
+            hint="Add it, or use BCEWithLogitsLoss or CrossEntropyLoss.",
+        )
+    sums = HorizontalSums(part)
+    sums.compare(asdict(averaging) | {"loss": [loss, number], "optimizer": steps, "nn_define": layers})
+    features, matrix = sums.matrix(frame)
+    classes = [] if task == REGRESSION else sums.classes(frame)
+    target = _target(part, y, classes, task, layers)
+    share = sums.share(len(matrix))[1]
+    if not averaging.weighted_aggregation:
+        share = 1.0 / (len(part.all_of(GUEST)) + len(part.all_of(HOST)))
+    network = Network(layers)
+    work = _Local(network, averaging, steps, (loss, number), matrix, target, part)
+    parameters, losses, converged = _average(sums, work, averaging, share)
+    sums.close()
+    notes = _notes_of(part)
+    for note in notes:
+        part.tracker.log(note)
+    points = [(float(at), one) for at, one in enumerate(losses)]
+    part.tracker.curve("train", "loss", points, kind="LOSS")
+    part.tracker.summary(
+        {"loss": losses, "is_converged": converged, "encryption": "pairwise masks", "backend": "numpy", "notes": notes}
+    )
+    return {
+        "kind": part.module,
+        "features": features,
+        "classes": classes,
+        "loss": loss,
+        "layers": layers,
+        "parameters": [one.tolist() for one in parameters],
+        "losses": losses,
+        "converged": converged,
+    }
+
+
+def _target(part: ComponentPart, y: Array, classes: list[Any], task: str, layers: list[dict[str, Any]]) -> Array:
+    """Return what outputs are compared with, shape (rows, outputs). UsageError: labels do not fit the network."""
+    outputs = next(one["out"] for one in reversed(layers) if "out" in one)
+    wanted = len(classes) if task == MULTI else 1
+    if task == BINARY and len(classes) != 2:
+        raise UsageError(f"{part.component}: the loss is for 2 labels, and there are {len(classes)}")
+    if outputs != wanted:
+        raise UsageError(
+            f"{part.component}: the network has {outputs} outputs, and needs {wanted}",
+            hint="Use one output for two labels or a number, and one for each label with CrossEntropyLoss.",
+        )
+    if task == REGRESSION:
+        if y.dtype.kind not in "iufb":
+            raise UsageError(f"{part.component}: the label is no number", hint="Use CrossEntropyLoss.")
+        return y.astype(float)[:, None]
+    kinds = classes if task == MULTI else classes[1:]
+    return np.column_stack([(y == one).astype(float) for one in kinds])
+
+
+def _average(
+    sums: HorizontalSums, work: _Local, averaging: _Averaging, share: float
+) -> tuple[list[Array], list[float], bool]:
+    """Train, and return the parameters, the loss of each round, and whether it converged."""
+    losses: list[float] = []
+    parameters = work.unpacked(_start(sums, work, averaging))
+    power = 2 * sums.powers(work.target)[0] if work.task == REGRESSION else 0
+    epoch = 0
+    while epoch < averaging.epochs:
+        last = min(epoch + averaging.aggregate_every_n_epoch, averaging.epochs)
+        for _ in range(epoch, last):
+            parameters, loss = work.epoch(parameters)
+        epoch = last
+        total = sums.total(share * np.append(work.packed(parameters), np.ldexp(loss, -power)))
+        parameters = work.unpacked(total[:-1])
+        losses.append(float(np.ldexp(total[-1], power)))
+        sums.part.tracker.progress(epoch, averaging.epochs)
+        still = averaging.early_stop == "abs" and abs(losses[-1]) < averaging.tol
+        if averaging.early_stop == "diff" and len(losses) > 1:
+            still = abs(losses[-1] - losses[-2]) < averaging.tol
+        if sums.same("converged", still, bool):
+            return parameters, losses, True
+    return parameters, losses, False
+
+
+def _start(sums: HorizontalSums, work: _Local, averaging: _Averaging) -> Array:
+    """Return the parameters of the guest before training. PartyMessageError: it has sent others."""
+    random = np.random.default_rng([averaging.seed, sums.part.seed])
+    own = work.packed(work.network.start(random))
+    found = sums.same("start", own, Any)
+    if not isinstance(found, np.ndarray) or found.shape != own.shape or found.dtype != own.dtype:
+        raise PartyMessageError("the guest has sent parameters of another network")
+    return found
+
+
+class _Local:
+    """The training at one party over its own rows."""
+
+    def __init__(
+        self,
+        network: Network,
+        averaging: _Averaging,
+        steps: Mapping[str, Any],
+        loss: tuple[str, float],
+        matrix: Array,
+        target: Array,
+        part: ComponentPart,
+    ) -> None:
+        self.network, self.target, self.task = network, target, LOSSES[loss[0]].task
+        self._averaging, self._loss, self._matrix = averaging, loss, matrix
+        self._stepper = Stepper(steps, network.shapes)
+        role = [GUEST, HOST].index(part.here.role), part.all_of(part.here.role).index(part.here)
+        self._random = np.random.default_rng([averaging.seed, part.seed, *role])
+
+    def packed(self, parameters: list[Array]) -> Array:
+        """Return parameters as one array."""
+        return np.concatenate([one.ravel() for one in parameters])
+
+    def unpacked(self, values: Array) -> list[Array]:
+        """Return the parameters of `packed`."""
+        shapes = self.network.shapes
+        ends = np.cumsum([int(np.prod(one)) for one in shapes])[:-1]
+        return [one.reshape(shape) for one, shape in zip(np.split(values, ends), shapes, strict=True)]
+
+    def epoch(self, parameters: list[Array]) -> tuple[list[Array], float]:
+        """Take a step for each batch, and return the parameters and the mean loss before the steps."""
+        name, number = self._loss
+        total = 0.0
+        for rows in self._batches():
+            target = self.target[rows]
+
+            def loss(outputs: Array, target: Array = target) -> tuple[float, Array]:
+                return LOSSES[name].both(outputs, target, number)
+
+            found, gradients = self.network.gradients(parameters, self._matrix[rows], loss, self._random)
+            parameters = self._stepper.step(parameters, gradients)
+            total += found * len(target)
+        return parameters, total / max(1, len(self.target))
+
+    def _batches(self) -> Iterator[Any]:
+        rows, size = len(self.target), self._averaging.batch_size
+        if rows and (size <= 0 or size >= rows):
+            yield slice(None)
+            return
+        order = self._random.permutation(rows) if self._averaging.shuffle else np.arange(rows)
+        for begin in range(0, rows, max(1, size)):
+            yield order[begin : begin + size]
+
+
+# ---------------------------------------------------------------------------------------------------------- prediction
+
+
+def _predicted(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], kind: str) -> PartyFrame:
+    """Return the predictions for the rows of a frame."""
+    matrix, loss = columns_of(part, frame, model), LOSSES[model["loss"]]
+    network = Network(model["layers"])
+    outputs = network.outputs([np.array(one, dtype=float) for one in model["parameters"]], matrix)
+    if loss.task == REGRESSION:
+        return regression_frame(frame, outputs[:, 0], kind)
+    last = model["layers"][-1]["kind"]
+    if loss.task == MULTI and last in (SOFTMAX, LOG_SOFTMAX):
+        probabilities = outputs if last == SOFTMAX else np.exp(outputs)
+    else:
+        probabilities = loss.probabilities(outputs)
+    if loss.task == BINARY:
+        probabilities = np.column_stack([1 - probabilities[:, 0], probabilities[:, 0]])
+    threshold = float(group(part, "predict_param").get("threshold", 0.5))
+    return class_frame(frame, probabilities, model["classes"], kind, threshold=threshold)

@@ -1,0 +1,218 @@
+"""Sums over parties with the same columns and different rows: the ground of all horizontal components.
+
+Each data party (guest and hosts) covers its array with masks (`crypto.masks`) and sends it to the arbiter, which adds
+the arrays and returns the sum to all. The keys of the masks go straight between the data parties.
+
+Who learns what: all parties learn the sums. The arbiter sees covered arrays alone, which are random numbers. A sum over
+two data parties shows the array of the other to whoever knows the sum and his own array: with one guest and one host,
+each can compute the update of the other. Three data parties or more hide an update, as long as not all others work
+together. The guest learns which labels each host has, and tells all of them to all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart
+from weft.frontends.federated.components.inputs import columns_of, complete_matrix, group
+from weft.frontends.federated.components.secure_trees import message_as
+from weft.frontends.federated.crypto.masks import MaskSecret, sum_of_covered
+from weft.model.errors import PartyMessageError, UsageError
+
+if TYPE_CHECKING:
+    from weft.frontends.federated.components.frame import PartyFrame
+
+Array = np.ndarray[Any, Any]
+SUM_SCALE: Final = 36
+"""The binary digits behind the point of summed real numbers. They leave room for values below 10^7 at ten parties."""
+_MOST_VALUES: Final = 1000
+_EXPONENTS: Final = 512
+_ALL: Final = -1
+_COMPARED: Final = "settings"
+
+
+def check_parties(part: ComponentPart) -> None:
+    """UsageError: there are not exactly one guest, one arbiter and at least one host."""
+    if len(part.all_of(GUEST)) != 1 or len(part.all_of(ARBITER)) != 1 or not part.all_of(HOST):
+        raise UsageError(f"{part.component} needs one guest, one arbiter and at least one host")
+
+
+def arbitrate(part: ComponentPart) -> int:
+    """Add covered arrays until the guest ends the work, and return how many sums there were.
+
+    PartyMessageError: an array is none, or of another form than those of others.
+    """
+    check_parties(part)
+    parties, count = [*part.all_of(GUEST), *part.all_of(HOST)], 0
+    while (first := part.channel.receive("covered", parties[0])) is not None:
+        covered = {parties[0]: first} | {one: part.channel.receive("covered", one) for one in parties[1:]}
+        part.channel.send("total", sum_of_covered(covered, parties), parties)
+        count += 1
+    part.tracker.summary({"sums": count})
+    return count
+
+
+class HorizontalSums:
+    """The end of a data party. All data parties ask for the same sums in the same order."""
+
+    def __init__(self, part: ComponentPart) -> None:
+        check_parties(part)
+        self.part, self.is_guest = part, part.here.role == GUEST
+        self._arbiter, self._hosts = part.all_of(ARBITER)[0], part.all_of(HOST)
+        self._guest = part.all_of(GUEST)[0]
+        others, secret = part.others(GUEST, HOST), MaskSecret()
+        part.channel.send("mask_key", secret.public, others)
+        keys = {one: part.channel.receive("mask_key", one) for one in others}
+        self._masks = secret.agree(part.here, keys, f"{part.job}/{part.component}")
+
+    def total(self, values: Array, *, power: int = 0) -> Array:
+        """Return the sum of the arrays of all data parties: integers exactly, real numbers to 36 binary digits.
+
+        Real numbers are divided by `2^power` on their way, so the digits count from there.
+        UsageError: a number is not finite, or too large. PartyMessageError: what comes back is no sum.
+        """
+        try:
+            covered = self._masks.cover(np.ldexp(values, -power) if power else values, scale=SUM_SCALE)
+        except UsageError as error:
+            raise UsageError(
+                f"{self.part.component}: {error}", hint="The training has diverged: lower learning_rate, or scale."
+            ) from None
+        self.part.channel.send("covered", covered, self._arbiter)
+        found = self.part.channel.receive("total", self._arbiter)
+        kind = np.int64 if values.dtype.kind in "iu" else np.float64
+        if not isinstance(found, np.ndarray) or found.shape != values.shape or found.dtype != kind:
+            raise PartyMessageError(f"{self._arbiter} has sent a sum of another form", party=self._arbiter.id)
+        return np.ldexp(found, power) if power else found
+
+    def powers(self, *arrays: Array) -> list[int]:
+        """Return for each array the least power of two above its absolute values at all parties; 0 if all are zero.
+
+        With two data parties, who has the smaller numbers learns the power of the other.
+        """
+        flags = np.zeros((len(arrays), _EXPONENTS), dtype=np.int64)
+        for at, values in enumerate(arrays):
+            most = float(np.abs(values).max(initial=0.0))
+            if most:
+                flags[at, np.clip(np.frexp(most)[1] + _EXPONENTS // 2, 0, _EXPONENTS - 1)] = 1
+        places = [np.flatnonzero(one) for one in self.total(flags)]
+        return [int(one[-1]) - _EXPONENTS // 2 if len(one) else 0 for one in places]
+
+    def same(self, name: str, value: Any, kind: Any) -> Any:
+        """Return the value of the guest at all data parties; `kind` is its type. PartyMessageError: it has another."""
+        if self.is_guest:
+            self.part.channel.send(name, value, self._hosts)
+            return value
+        return message_as(kind, self.part.channel.receive(name, self._guest), self._guest)
+
+    def close(self) -> None:
+        """Let the arbiter end; all data parties call it after the last sum."""
+        if self.is_guest:
+            self.part.channel.send("covered", None, self._arbiter)
+
+    # ------------------------------------------------------------------------------------------------- what is common
+
+    def compare(self, own: Mapping[str, Any]) -> None:
+        """Compare parameters, by their names in the files, with those of the guest. UsageError: one differs."""
+        for name, value in self.same(_COMPARED, dict(own), dict[str, Any]).items():
+            if name in own and own[name] != value:
+                raise UsageError(
+                    f"{self.part.component}: {name} is {own[name]!r} at {self.part.here}, and {value!r} at the guest",
+                    hint="Set it in the common parameters.",
+                )
+
+    def matrix(self, frame: PartyFrame) -> tuple[list[str], Array]:
+        """Return the features of the guest and their values here, in its order.
+
+        UsageError: the features here are others, a value is missing, or all parties together have no rows.
+        """
+        if self.is_guest:
+            complete_matrix(self.part, frame)  # before anybody waits for the names
+        names = self.same("features", list(frame.features), list[str])
+        more = [name for name in frame.features if name not in names]
+        if more:
+            raise UsageError(
+                f"{self.part.component}: {self._guest} has no column {more[0]!r}, which {self.part.here} has"
+            )
+        return names, columns_of(self.part, frame, {"features": names})
+
+    def share(self, rows: int) -> tuple[int, float]:
+        """Return the rows of all parties, and the share of them that are here. UsageError: there are none at all."""
+        total = int(self.total(np.array([rows]))[0])
+        if total <= 0:
+            raise UsageError(f"{self.part.component}: no party has rows")
+        return total, rows / total
+
+    def classes(self, frame: PartyFrame) -> list[Any]:
+        """Return the labels of all parties, ascending. UsageError: there is no label, only one, or too many."""
+        labels = labels_of(self.part, frame)
+        own = np.unique(labels.astype(int) if labels.dtype.kind == "b" else labels).tolist()
+        found = common_values(self.part, "labels", {"label": own})["label"]
+        if not 2 <= len(found) <= _MOST_VALUES:
+            raise UsageError(f"{self.part.component}: there are {len(found)} different labels")
+        return found
+
+
+def common_values(part: ComponentPart, name: str, own: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """Return the values of columns at all data parties, ascending; the guest gathers them.
+
+    UsageError: the columns differ, or a column has numbers here and words there.
+    """
+    guest, hosts = part.all_of(GUEST)[0], part.all_of(HOST)
+    kind = dict[str, list[int | float | str]]
+    if part.here != guest:
+        part.channel.send(name, dict(own), guest)
+        found: dict[str, list[Any]] = message_as(kind, part.channel.receive(name, guest), guest)
+        return found
+    sets = {column: set(values) for column, values in own.items()}
+    for host in hosts:
+        theirs = message_as(kind, part.channel.receive(name, host), host)
+        if set(theirs) != set(sets):
+            raise UsageError(f"{part.component}: {guest} and {host} have different columns")
+        for column, values in theirs.items():
+            sets[column] |= set(values)
+    for column, values in sets.items():
+        if len({isinstance(one, str) for one in values}) > 1:
+            raise UsageError(
+                f"{part.component}: some values of {column} are numbers and others words",
+                hint="Set label_type or data_type of the DataTransform before it alike at all parties.",
+            )
+    found = {column: sorted(values) for column, values in sets.items()}
+    part.channel.send(name, found, hosts)
+    return found
+
+
+def chosen_features(part: ComponentPart, features: Sequence[str], indexes: Any, names: Any) -> list[str]:
+    """Return the features that two parameters name, in their order: by indices (-1 stands for all), and by name.
+
+    UsageError: there is no such feature.
+    """
+    if indexes == _ALL:
+        return list(features)
+    rows = range(len(features))
+    asked, known = (indexes or []), (names or [])
+    if not isinstance(asked, list) or not all(type(one) is int and one in rows for one in asked):
+        raise UsageError(
+            f"{part.component}: there is no column of index {indexes!r}",
+            hint=f"Use indices below {len(features)}, or -1 for all.",
+        )
+    if not isinstance(known, list) or not all(one in features for one in known):
+        raise UsageError(f"{part.component}: {part.here} has no column of {names!r}")
+    return [name for at, name in enumerate(features) if at in asked or name in known]
+
+
+def labels_of(part: ComponentPart, frame: PartyFrame) -> Array:
+    """Return the labels of a frame. UsageError: it has none."""
+    if frame.y is None:
+        raise UsageError(f"{part.component}: the rows of {part.here} have no label", hint="Set with_label before it.")
+    return frame.y
+
+
+def refuse(part: ComponentPart, groups: Mapping[str, str], names: Sequence[str] = ()) -> None:
+    """Refuse parameters that ask for something: fields of groups, and single ones. UsageError: one does."""
+    asked = [f"{name}.{field}" for name, field in groups.items() if group(part, name).get(field)]
+    asked += [name for name in names if part.parameters.get(name)]
+    if asked:
+        raise UsageError(f"{part.component}: {asked[0]} is not supported", hint="Set it to false, or leave it out.")

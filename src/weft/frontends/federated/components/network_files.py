@@ -1,0 +1,299 @@
+"""Descriptions of networks in the files of FATE: layers, loss and optimizer, from lists of what is allowed.
+
+Three forms are read: `nn_define` of FATE 1.10 and later (an object of PyTorch layers by place, "0-0"), of config_type
+`pytorch` (a list of layers), and of config_type `keras` or `nn` (a Keras Sequential, or a list of Keras layers). A
+description never names code: what is not in the lists is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from weft.frontends.federated.components.networks import (
+    ACTIVATIONS,
+    DROPOUT,
+    LINEAR,
+    LOSSES,
+    SIGMOID,
+    SOFTMAX,
+)
+from weft.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from weft.frontends.federated.components.base import ComponentPart
+
+_OFF: Final[Sequence[Any]] = (None, False, {}, [], "", 0)
+_SAME: Final = frozenset(
+    {"layer", "name", "type", "inplace", "dtype", "trainable", "loss_fn", "optimizer", "config_type"}
+)
+_KERAS_WORDS: Final = {
+    "linear": "Identity",
+    "relu": "ReLU",
+    "elu": "ELU",
+    "softplus": "Softplus",
+    "tanh": "Tanh",
+    "sigmoid": SIGMOID,
+    "softmax": SOFTMAX,
+}
+_STARTS: Final[Mapping[str, Sequence[Any]]] = {
+    "glorotuniform": ("uniform", 0, "glorot"),
+    "glorotnormal": ("normal", 0, "glorot"),
+    "heuniform": ("uniform", 0, "he"),
+    "henormal": ("normal", 0, "he"),
+    "lecununiform": ("uniform", 0, "lecun"),
+    "zeros": ("constant", 0.0, 0.0),
+    "ones": ("constant", 1.0, 0.0),
+}
+_TORCH_START: Final = ("uniform", 0, "torch")
+_LOSS_WORDS: Final = {
+    "binary_crossentropy": "BCELoss",
+    "categorical_crossentropy": "CategoricalCrossentropy",
+    "sparse_categorical_crossentropy": "CategoricalCrossentropy",
+    "mean_squared_error": "MSELoss",
+    "mse": "MSELoss",
+    "mean_absolute_error": "L1Loss",
+    "mae": "L1Loss",
+}
+_STEPS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "SGD": {"lr": 0.01, "momentum": 0.0, "dampening": 0.0, "nesterov": False, "weight_decay": 0.0},
+    "Adam": {"lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0},
+    "AdamW": {"lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01},
+    "RMSprop": {"lr": 0.01, "alpha": 0.99, "eps": 1e-8, "momentum": 0.0, "weight_decay": 0.0},
+    "Adagrad": {"lr": 0.01, "lr_decay": 0.0, "eps": 1e-10, "initial_accumulator_value": 0.0, "weight_decay": 0.0},
+}
+"""The optimizers, with their numbers and defaults in PyTorch."""
+_STEP_WORDS: Final = {"learning_rate": "lr", "epsilon": "eps", "rho": "alpha"}
+
+
+class DescriptionReader:
+    """Reads the network of one component at one party."""
+
+    def __init__(self, part: ComponentPart) -> None:
+        self._part = part
+
+    def layers(self, features: int) -> list[dict[str, Any]]:
+        """Return the layers for rows of so many features, as `networks` wants them. UsageError: one is not allowed."""
+        given = self._part.parameters.get("nn_define")
+        if not given:
+            raise self._wrong("nn_define is missing", "Describe the network: a list of layers.")
+        found: list[dict[str, Any]] = []
+        for one in self._flat(given):
+            name = one.get("class_name") or one.get("layer")
+            if str(name).lower() in ("dense", "activation", "inputlayer") or "class_name" in one:
+                found += self._keras(str(name), one.get("config", one))
+            else:
+                found += self._torch(str(name), one)
+        width = features
+        for layer in found:
+            if layer["kind"] == LINEAR:
+                if layer["in"] not in (None, width):
+                    raise self._wrong(
+                        f"nn_define has a layer for {layer['in']} inputs, and there are {width}",
+                        "Give the first layer the number of features.",
+                    )
+                layer["in"], width = width, layer["out"]
+        if not any(one["kind"] == LINEAR for one in found):
+            raise self._wrong("nn_define has no layer with weights", "Add a Linear layer.")
+        return found
+
+    def loss(self) -> tuple[str, float]:
+        """Return the name of the loss, and its number. UsageError: it is not allowed."""
+        given = self._part.parameters.get("loss")
+        named = dict(given) if isinstance(given, Mapping) else {"loss_fn": given}
+        word = str(named.get("loss_fn") or "")
+        name = _LOSS_WORDS.get(word.lower()) or _matched(word, LOSSES)
+        if name is None:
+            raise self._wrong(f"loss is {word!r}", f"Use one of {', '.join(LOSSES)}.")
+        known = LOSSES[name]
+        fields = {name: value for name, value in named.items() if name not in _SAME}
+        if fields.pop("reduction", "mean") != "mean" or fields.pop("size_average", None) is False:
+            raise self._wrong("loss.reduction must be mean", "Leave it out.")
+        fields.pop("reduce", None)
+        fields.pop("ignore_index", None)
+        number = self._number(f"loss.{known.name}", fields.pop(known.name, known.default) if known.name else 0.0)
+        self._nothing_else("loss", fields)
+        if known.name and number <= 0:
+            raise self._wrong(f"loss.{known.name} must be positive", "Leave it out.")
+        return name, number
+
+    def optimizer(self) -> dict[str, Any]:
+        """Return the kind of the optimizer and its numbers. UsageError: one is not allowed."""
+        given = self._part.parameters.get("optimizer") or "SGD"
+        fields = dict(given) if isinstance(given, Mapping) else {"optimizer": given}
+        word = str(fields.get("optimizer") or "SGD")
+        kind = _matched(word, _STEPS)
+        if kind is None:
+            raise self._wrong(f"optimizer is {word!r}", f"Use one of {', '.join(_STEPS)}.")
+        found: dict[str, Any] = {"kind": kind} | dict(_STEPS[kind])
+        betas = list(found.get("betas", ()))
+        rest = {}
+        for name, value in fields.items():
+            field = _STEP_WORDS.get(name, name)
+            if name in ("beta_1", "beta_2") and betas:
+                betas[int(name[-1]) - 1] = self._number(f"optimizer.{name}", value)
+            elif name == "betas" and betas and isinstance(value, (list, tuple)) and len(value) == 2:
+                betas = [self._number("optimizer.betas", one) for one in value]
+            elif field == "nesterov" and field in found and isinstance(value, bool):
+                found[field] = value
+            elif field in found and field != "betas" and value is not None:
+                found[field] = self._number(f"optimizer.{name}", value)
+            elif name not in _SAME:
+                rest[name] = value
+        self._nothing_else("optimizer", rest)
+        if betas:
+            found["betas"] = betas
+        if not all(0 <= one < 1 for one in betas) or found["lr"] < 0:
+            raise self._wrong("optimizer has a rate below 0, or betas outside 0 to 1", "Correct them.")
+        return found
+
+    # ------------------------------------------------------------------------------------------------------ layers
+
+    def _flat(self, given: Any) -> list[Mapping[str, Any]]:
+        """Return the layers of a description in order, those of a Sequential in its place."""
+        if isinstance(given, Mapping) and str(given.get("class_name") or given.get("layer")).lower() == "sequential":
+            inner = given.get("config", {key: one for key, one in given.items() if isinstance(one, Mapping)})
+            return self._flat(inner.get("layers", inner) if isinstance(inner, Mapping) else inner)
+        if isinstance(given, Mapping) and not ("layer" in given or "class_name" in given):
+            keys = list(given)
+            if not all(str(key).split("-")[0].isdigit() for key in keys):
+                raise self._wrong(f"nn_define has {keys[0]!r}, which is no layer", "Write a list of layers.")
+            return self._flat([given[key] for key in sorted(keys, key=lambda key: int(str(key).split("-")[0]))])
+        if isinstance(given, Mapping):
+            return [given]
+        if not isinstance(given, list) or len(given) > 1000:
+            raise self._wrong("nn_define is no list of layers", "Write a list of layers.")
+        return [layer for one in given for layer in self._flat(one)]
+
+    def _torch(self, word: str, layer: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return a layer of PyTorch. `config` has the first arguments in their order, if it is there."""
+        kind = _matched(word, [LINEAR, DROPOUT, "Flatten", *ACTIVATIONS])
+        if kind is None:
+            raise self._wrong(
+                f"nn_define has a layer {word!r}", f"Use one of {', '.join([LINEAR, DROPOUT, *ACTIVATIONS])}."
+            )
+        config = layer.get("config")
+        names = {LINEAR: ["in_features", "out_features", "bias"], DROPOUT: ["p"]}.get(kind)
+        names = names or ([ACTIVATIONS[kind].name] if kind in ACTIVATIONS and ACTIVATIONS[kind].name else ["dim"])
+        fields = {name: value for name, value in layer.items() if name != "config"}
+        if isinstance(config, Mapping):
+            fields |= config
+        elif isinstance(config, list):
+            if len(config) > len(names):
+                raise self._wrong(f"nn_define has {len(config)} arguments for {word}", f"Use {', '.join(names)}.")
+            fields |= dict(zip(names, config, strict=False))
+        fields = {name: value for name, value in fields.items() if name not in _SAME}
+        return self._built(kind, fields)
+
+    def _built(self, kind: str, fields: dict[str, Any]) -> list[dict[str, Any]]:
+        if kind == LINEAR:
+            inputs = fields.pop("in_features", None)
+            outputs, bias = self._whole("out_features", fields.pop("out_features", None)), fields.pop("bias", True)
+            self._nothing_else("nn_define.Linear", fields)
+            inputs = None if inputs is None else self._whole("in_features", inputs)
+            return [_linear(inputs, outputs, bool(bias), _TORCH_START, _TORCH_START)]
+        if kind == DROPOUT:
+            share = self._number("nn_define.Dropout.p", fields.pop("p", 0.5))
+            self._nothing_else("nn_define.Dropout", fields)
+            if not 0 <= share < 1:
+                raise self._wrong(f"nn_define has a Dropout of {share:g}", "Use a share from 0 to below 1.")
+            return [{"kind": DROPOUT, "number": share}]
+        if kind == "Flatten":
+            return []
+        known = ACTIVATIONS[kind]
+        number = self._number(f"nn_define.{kind}.{known.name}", fields.pop(known.name, known.default))
+        if fields.pop("dim", None) not in (None, 1, -1):
+            raise self._wrong(f"nn_define has a {kind} with another dim than 1", "Use 1: one row, one prediction.")
+        if kind == "Softplus" and (fields.pop("threshold", 20) != 20 or number <= 0):
+            raise self._wrong(
+                "nn_define has a Softplus with another threshold than 20, or beta below 0", "Leave it out."
+            )
+        self._nothing_else(f"nn_define.{kind}", fields)
+        return [{"kind": kind, "number": number}]
+
+    def _keras(self, word: str, config: Any) -> list[dict[str, Any]]:
+        fields = {name: one for name, one in config.items() if name not in _SAME} if isinstance(config, Mapping) else {}
+        shape = fields.pop("batch_input_shape", fields.pop("batch_shape", fields.pop("input_shape", None)))
+        fields.pop("input_dim", None)
+        kind = word.lower()
+        if kind == "inputlayer" or kind == "flatten":
+            return []
+        if kind == "dropout":
+            return self._built(DROPOUT, {"p": fields.get("rate", 0.5)})
+        after = self._activation(fields.pop("activation", None))
+        if kind in ("activation", *_KERAS_WORDS):
+            return after if kind == "activation" else self._activation(kind)
+        if kind != "dense":
+            raise self._wrong(f"nn_define has a layer {word!r}", "Use Dense, Activation, Dropout or Flatten.")
+        inputs = shape[-1] if isinstance(shape, list) and shape and isinstance(shape[-1], int) else None
+        outputs = self._whole("units", fields.pop("units", None))
+        start = self._start(fields.pop("kernel_initializer", "glorotuniform"))
+        bias = self._start(fields.pop("bias_initializer", "zeros"))
+        layer = _linear(inputs, outputs, fields.pop("use_bias", True) is not False, start, bias)
+        self._nothing_else("nn_define.Dense", fields)
+        return [layer, *after]
+
+    def _activation(self, word: Any) -> list[dict[str, Any]]:
+        if word is None:
+            return []
+        kind = _KERAS_WORDS.get(str(word).lower())
+        if kind is None:
+            raise self._wrong(f"nn_define has the activation {word!r}", f"Use one of {', '.join(_KERAS_WORDS)}.")
+        return [] if kind == "Identity" else [{"kind": kind, "number": ACTIVATIONS[kind].default}]
+
+    def _start(self, given: Any) -> Sequence[Any]:
+        word = given.get("class_name") if isinstance(given, Mapping) else given
+        config = given.get("config") if isinstance(given, Mapping) else None
+        config = config if isinstance(config, Mapping) else {}
+        kind = str(word).lower().replace("_", "")
+        if kind in _STARTS:
+            return _STARTS[kind]
+        if kind == "constant":
+            return ("constant", self._number("initializer.value", config.get("value", 0.0)), 0.0)
+        names = {"randomuniform": ("uniform", "minval", "maxval"), "randomnormal": ("normal", "mean", "stddev")}.get(
+            kind
+        )
+        if names is None:
+            raise self._wrong(f"nn_define has the initializer {word!r}", f"Use one of {', '.join(_STARTS)}.")
+        first = self._number(names[1], config.get(names[1], -0.05 if kind == "randomuniform" else 0.0))
+        return (names[0], first, self._number(names[2], config.get(names[2], 0.05)))
+
+    # ------------------------------------------------------------------------------------------------------ values
+
+    def _whole(self, name: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1 << 20:
+            raise self._wrong(f"nn_define has {name} {value!r}", "Use a whole number from 1 on.")
+        return value
+
+    def _number(self, name: str, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise self._wrong(f"{name} is {value!r}", "Use a number.")
+        return float(value)
+
+    def _nothing_else(self, where: str, fields: Mapping[str, Any]) -> None:
+        for name, value in fields.items():
+            if value not in _OFF:
+                raise self._wrong(f"{where}.{name} is not supported", "Leave it out.")
+
+    def _wrong(self, text: str, hint: str) -> UsageError:
+        return UsageError(f"{self._part.component}: {text}", hint=hint)
+
+
+def _linear(
+    inputs: int | None, outputs: int, bias: bool, start: Sequence[Any], bias_start: Sequence[Any]
+) -> dict[str, Any]:
+    return {
+        "kind": LINEAR,
+        "in": inputs,
+        "out": outputs,
+        "bias": bias,
+        "start": list(start),
+        "bias_start": list(bias_start),
+    }
+
+
+def _matched(word: str, names: Any) -> str | None:
+    for one in names:
+        if one.lower() == word.lower():
+            return str(one)
+    return None
