@@ -99,8 +99,8 @@ def trained_model(party):
 def people_deploy_and_export(guest, version, tmp_path):
     """Do with the command line what the clients of FATE did before."""
 
-    def weft(*argv):
-        argv = [sys.executable, "-m", "weft", "party", *argv, "--folder", str(guest.site.folder)]
+    def weft(*words):
+        argv = [sys.executable, "-m", "weft", "party", *words, "--folder", str(guest.site.folder)]
         return subprocess.run(argv, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
 
     made = weft("deploy", version, "data_transform_0", "hetero_lr_0", "--conf", "predict.json").strip()

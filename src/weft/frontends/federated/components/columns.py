@@ -21,12 +21,20 @@ _ALL: Final = -1
 
 
 def chosen_features(
-    part: ComponentPart, frame: PartyFrame, given: Mapping[str, Any], indexes: str, names: str, *, nothing: bool = False
+    part: ComponentPart,
+    frame: PartyFrame,
+    given: Mapping[str, Any],
+    indexes: str,
+    names: str,
+    *,
+    nothing: bool = False,
+    every: bool = False,
 ) -> list[str]:
     """Return the features that two of the parameters in `given` choose by index and by name, in the frame's order.
 
     An index of -1 chooses all, and so does it if neither is set, unless `nothing`. Names that this party does not have
-    are left out, and logged: in FATE, one list may have those of all parties. UsageError: there is no such index.
+    are left out, and logged: in FATE, one list may have those of all parties. UsageError: there is no such index, or
+    with `every` no such name.
     """
     features, places, words = frame.features, given.get(indexes), given.get(names)
     if places == _ALL:
@@ -41,6 +49,8 @@ def chosen_features(
     if not _is_list(words, str):
         raise UsageError(f"{part.component}: {names} is {words!r} at {part.here}", hint="Use a list of names.")
     unknown = [name for name in words or () if name not in features]
+    if unknown and every:
+        raise UsageError(f"{part.component}: {part.here} has no feature {unknown[0]!r}", hint=f"It stands in {names}.")
     if unknown:
         part.tracker.log(f"{names}: {part.here} has no feature {', '.join(unknown)}")
     found = {features[at] for at in places or ()} | set(words or ())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec.structs import replace
 
 from weft.frontends.federated.components.base import ComponentPart, PartOutput
+from weft.frontends.federated.components.columns import chosen_features
 from weft.frontends.federated.components.inputs import only_frame, only_model, word
 from weft.model.errors import UsageError
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 _MIN_MAX, _STANDARD = "min_max_scale", "standard_scale"
 _NORMAL, _CAP = "normal", "cap"
-_ALL: Final = -1
 
 
 def run(part: ComponentPart) -> PartOutput:
@@ -39,7 +39,9 @@ def _fit(part: ComponentPart, frame: PartyFrame) -> dict[str, Any]:
     method = word(part, "method", _STANDARD, _MIN_MAX, _STANDARD)
     mode = word(part, "mode", _NORMAL, _NORMAL, _CAP)
     columns = {}
-    for at, name in enumerate(_chosen(part, frame)):
+    for at, name in enumerate(
+        chosen_features(part, frame, part.parameters, "scale_col_indexes", "scale_names", every=True)
+    ):
         values = frame.columns[name].astype(float)
         known = values[~np.isnan(values)]
         if not len(known):
@@ -58,25 +60,6 @@ def _fit(part: ComponentPart, frame: PartyFrame) -> dict[str, Any]:
             width = kept.std() if part.parameters.get("with_std") is not False else 1.0
         columns[name] = {"lower": float(low), "upper": float(high), "shift": float(shift), "width": float(width)}
     return {"method": method, "columns": columns}
-
-
-def _chosen(part: ComponentPart, frame: PartyFrame) -> list[str]:
-    """Return the names of the features to scale: all, or those of the parameters by index or name."""
-    indexes, names = part.parameters.get("scale_col_indexes"), part.parameters.get("scale_names")
-    found = list(names or ())
-    if indexes not in (None, _ALL) or (names and not indexes):
-        try:
-            found += [frame.features[at] for at in indexes or () if frame.features[at] not in found]
-        except (IndexError, TypeError):
-            raise UsageError(
-                f"{part.component}: scale_col_indexes is {indexes!r}",
-                hint=f"Use indices below {len(frame.features)}, or -1 for all.",
-            ) from None
-        unknown = [name for name in found if name not in frame.features]
-        if unknown:
-            raise UsageError(f"{part.component}: {part.here} has no feature {unknown[0]!r}")
-        return found
-    return list(frame.features)
 
 
 def _bound(part: ComponentPart, parameter: str, name: str, at: int) -> float | None:

@@ -15,7 +15,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from weft.frontends.federated.components.base import ARBITER, ComponentPart, PartOutput
-from weft.frontends.federated.components.horizontal import HorizontalSums, arbitrate, chosen_features, refuse
+from weft.frontends.federated.components.columns import chosen_features
+from weft.frontends.federated.components.horizontal import HorizontalSums, arbitrate, refuse
 from weft.frontends.federated.components.inputs import columns_of, group, number, only_frame, only_model, word
 from weft.frontends.federated.components.quantiles import pooled_bins
 from weft.model.errors import UsageError
@@ -56,15 +57,12 @@ def _fit(part: ComponentPart) -> dict[str, Any]:
         )
     sums = HorizontalSums(part)
     frame = only_frame(part)
-    binned = sums.same(
-        "binned",
-        chosen_features(part, frame.features, given.get("bin_indexes", -1), given.get("bin_names")),
-        list[str],
-    )
+    binned = sums.same("binned", chosen_features(part, frame, given, "bin_indexes", "bin_names", every=True), list[str])
     transformed = list(binned)
     if transform.get("transform_cols", -1) != -1 or transform.get("transform_names"):
         cols = transform.get("transform_cols")
-        wanted = chosen_features(part, frame.features, None if cols == -1 else cols, transform.get("transform_names"))
+        own = {**transform, "transform_cols": None if cols == -1 else cols}
+        wanted = chosen_features(part, frame, own, "transform_cols", "transform_names", every=True)
         transformed = [name for name in binned if name in wanted]
     sums.compare({"bin_num": int(count), "transform_param": transformed if kind else []})
     matrix = columns_of(part, frame, {"features": binned})

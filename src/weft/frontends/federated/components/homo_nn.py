@@ -29,7 +29,7 @@ from weft.frontends.federated.components.networks import (
     REGRESSION,
     SIGMOID,
     SOFTMAX,
-    Network,
+    DenseNetwork,
     Stepper,
 )
 from weft.frontends.federated.components.predictions import (
@@ -188,7 +188,7 @@ def _fit(part: ComponentPart, frame: PartyFrame, averaging: _Averaging, reader: 
     share = sums.share(len(matrix))[1]
     if not averaging.weighted_aggregation:
         share = 1.0 / (len(part.all_of(GUEST)) + len(part.all_of(HOST)))
-    network = Network(layers)
+    network = DenseNetwork(layers)
     work = _Local(network, averaging, steps, (loss, number), matrix, target, part)
     parameters, losses, converged = _average(sums, work, averaging, share)
     sums.close()
@@ -271,7 +271,7 @@ class _Local:
 
     def __init__(
         self,
-        network: Network,
+        network: DenseNetwork,
         averaging: _Averaging,
         steps: Mapping[str, Any],
         loss: tuple[str, float],
@@ -326,7 +326,7 @@ class _Local:
 def _predicted(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], kind: str) -> PartyFrame:
     """Return the predictions for the rows of a frame."""
     matrix, loss = columns_of(part, frame, model), LOSSES[model["loss"]]
-    network = Network(model["layers"])
+    network = DenseNetwork(model["layers"])
     outputs = network.outputs([np.array(one, dtype=float) for one in model["parameters"]], matrix)
     if loss.task == REGRESSION:
         return regression_frame(frame, outputs[:, 0], kind)

@@ -30,7 +30,6 @@ SUM_SCALE: Final = 36
 """The binary digits behind the point of summed real numbers. They leave room for values below 10^7 at ten parties."""
 _MOST_VALUES: Final = 1000
 _EXPONENTS: Final = 512
-_ALL: Final = -1
 _COMPARED: Final = "settings"
 
 
@@ -182,25 +181,6 @@ def common_values(part: ComponentPart, name: str, own: Mapping[str, list[Any]]) 
     found = {column: sorted(values) for column, values in sets.items()}
     part.channel.send(name, found, hosts)
     return found
-
-
-def chosen_features(part: ComponentPart, features: Sequence[str], indexes: Any, names: Any) -> list[str]:
-    """Return the features that two parameters name, in their order: by indices (-1 stands for all), and by name.
-
-    UsageError: there is no such feature.
-    """
-    if indexes == _ALL:
-        return list(features)
-    rows = range(len(features))
-    asked, known = (indexes or []), (names or [])
-    if not isinstance(asked, list) or not all(type(one) is int and one in rows for one in asked):
-        raise UsageError(
-            f"{part.component}: there is no column of index {indexes!r}",
-            hint=f"Use indices below {len(features)}, or -1 for all.",
-        )
-    if not isinstance(known, list) or not all(one in features for one in known):
-        raise UsageError(f"{part.component}: {part.here} has no column of {names!r}")
-    return [name for at, name in enumerate(features) if at in asked or name in known]
 
 
 def labels_of(part: ComponentPart, frame: PartyFrame) -> Array:

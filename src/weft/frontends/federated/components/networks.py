@@ -69,7 +69,7 @@ ACTIVATIONS: Final[Mapping[str, _Activation]] = {
 """The layers without parameters, by their names in PyTorch."""
 
 
-class Network:
+class DenseNetwork:
     """The layers of a network, one after the other."""
 
     def __init__(self, layers: Sequence[Mapping[str, Any]]) -> None:

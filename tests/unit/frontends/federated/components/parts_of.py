@@ -33,7 +33,7 @@ def run_against(module, here, given, sent):
     exchange = PartExchange()
     for (source, name), value in sent.items():
         exchange.put(SentValue(name, source, here, encode(value)))
-    parties = {}
+    parties: dict[str, list[str]] = {}
     for party in dict.fromkeys([here, *(source for source, _ in sent)]):
         parties.setdefault(party.role, []).append(party.id)
     part = ComponentPart(

@@ -1,5 +1,7 @@
 """HeteroFeatureSelection: which features pass the filters, at all parties."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -225,7 +227,8 @@ def test_of_correlated_columns_the_most_informative_stays(binning, pearson, fede
     rows = frames(GUEST, HOST)
     parameters = {"threshold": 0.6, "select_federated": federated}
     ran = select(rows, binning, pearson, filter_methods=["correlation_filter"], correlation_param=parameters)
-    truth, kept = np.corrcoef(MATRIX[:, :14].T), []
+    truth = np.corrcoef(MATRIX[:, :14].T)
+    kept: list[Any] = []
     for _, party, name in information_values(binning):
         at = COLUMNS[party].start + int(name[1:])
         if party == HOST_2 or (party == HOST and not federated):

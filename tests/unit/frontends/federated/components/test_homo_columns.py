@@ -175,7 +175,7 @@ def test_tables_that_cannot_be_encoded():
     ):
         with pytest.raises(UsageError, match=message):
             run("HomoOneHotEncoder", {GUEST: good, HOST: other}, transform_col_indexes=[0, 1])
-    with pytest.raises(UsageError, match="no column of"):
+    with pytest.raises(UsageError, match="no feature 'z'"):
         run("HomoOneHotEncoder", TABLES, transform_col_indexes=[], transform_col_names=["z"])
     twice = table(y=[0], colour=["red"], colour_red=[1.0])
     with pytest.raises(UsageError, match="two columns 'colour_red'"):

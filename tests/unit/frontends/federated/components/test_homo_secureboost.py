@@ -165,7 +165,9 @@ def test_an_empty_party_changes_nothing():
     ran = run_parts("HomoSecureBoost", given | {ARBITER: PartInputs(USUAL)})
     assert splits_of(ran) == splits_of(train())
     assert ran.outputs[GUEST].data[0].columns[SCORE] == pytest.approx(scores_of(train()), abs=1e-8)
-    assert len(ran.outputs[HOST].data[0]) == 0
+    theirs = ran.outputs[HOST].data[0]
+    assert theirs is not None
+    assert len(theirs) == 0
 
 
 def test_the_arbiter_sees_no_counts():

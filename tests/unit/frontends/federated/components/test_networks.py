@@ -8,7 +8,7 @@ from weft.frontends.federated.components.networks import (
     LOSSES,
     MULTI,
     REGRESSION,
-    Network,
+    DenseNetwork,
     Stepper,
     softmax,
 )
@@ -57,7 +57,7 @@ def check(network, loss, target, number=0.0):
 @pytest.mark.parametrize("kind", list(ACTIVATIONS))
 @pytest.mark.parametrize("bias", [True, False])
 def test_layers(kind, bias):
-    network = Network([linear(4, 5), activation(kind), linear(5, 2, bias=bias)])
+    network = DenseNetwork([linear(4, 5), activation(kind), linear(5, 2, bias=bias)])
     check(network, "MSELoss", RANDOM.normal(size=(7, 2)))
 
 
@@ -72,7 +72,7 @@ def test_losses(loss):
     target = np.eye(3)[RANDOM.integers(0, 3, 7)] if task == MULTI else RANDOM.integers(0, 2, (7, 1)).astype(float)
     if task == REGRESSION:
         target = RANDOM.normal(size=(7, 1)) * 3
-    check(Network(layers), loss, target, LOSSES[loss].default)
+    check(DenseNetwork(layers), loss, target, LOSSES[loss].default)
 
 
 def test_values_of_losses():
@@ -91,7 +91,7 @@ def test_values_of_losses():
 
 
 def test_dropout_keeps_the_mean_in_training_and_nothing_changes_later():
-    network = Network([linear(4, 400), {"kind": "Dropout", "number": 0.25}, linear(400, 1)])
+    network = DenseNetwork([linear(4, 400), {"kind": "Dropout", "number": 0.25}, linear(400, 1)])
     parameters = network.start(np.random.default_rng(1))
     seen = []
 
@@ -144,11 +144,11 @@ def test_weight_decay_draws_to_zero():
 
 def test_how_parameters_start():
     wide = linear(100, 400) | {"start": ["uniform", 0, "glorot"], "bias_start": ["constant", 0.0, 0.0]}
-    weights, bias = Network([wide]).start(np.random.default_rng(0))
+    weights, bias = DenseNetwork([wide]).start(np.random.default_rng(0))
     assert np.abs(weights).max() == pytest.approx(np.sqrt(6 / 500), rel=0.01)
     assert not bias.any()
-    weights, bias = Network([linear(100, 400)]).start(np.random.default_rng(0))
+    weights, bias = DenseNetwork([linear(100, 400)]).start(np.random.default_rng(0))
     assert np.abs(weights).max() == pytest.approx(0.1, rel=0.01)
     assert np.abs(bias).max() == pytest.approx(0.1, rel=0.05)
-    normal = Network([wide | {"start": ["normal", 0, "he"]}]).start(np.random.default_rng(0))[0]
+    normal = DenseNetwork([wide | {"start": ["normal", 0, "he"]}]).start(np.random.default_rng(0))[0]
     assert normal.std() == pytest.approx(np.sqrt(2 / 100), rel=0.02)

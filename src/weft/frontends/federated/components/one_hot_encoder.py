@@ -1,23 +1,28 @@
-"""HomoOneHotEncoder: a column of zeros and ones for each value of a column, the same at all parties.
+"""OneHotEncoder and HomoOneHotEncoder: a column of zeros and ones for each value of a column.
 
-With `need_alignment` the values are those of all parties, so that their columns stay the same. A new column is named
-after the old one and the value: `colour_red`. A value that was not there in the training has zeros in all columns.
+A new column is named after the old one and the value: `colour_red`. A value that was not there in the training has
+zeros in all columns. OneHotEncoder encodes the columns of each party alone, and sends nothing. HomoOneHotEncoder is for
+parties with the same columns: with `need_alignment` the values are those of all, so that their columns stay the same.
 
-Who learns what: the guest learns which values the chosen columns have at each host, not how often; all parties learn
-the values of all together. Without `need_alignment` nothing is sent. The arbiter has no part in it.
+Who learns what with `need_alignment`: the guest learns which values the chosen columns have at each host, not how
+often; all parties learn the values of all together. The arbiter has no part in it.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from msgspec.structs import replace
 
 from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart, PartOutput
-from weft.frontends.federated.components.horizontal import chosen_features, common_values
+from weft.frontends.federated.components.columns import checked_columns, chosen_features
+from weft.frontends.federated.components.horizontal import common_values
 from weft.frontends.federated.components.inputs import only_frame, only_model
 from weft.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from weft.frontends.federated.components.frame import PartyFrame
 
 _MOST_VALUES: Final = 1000
 Array = np.ndarray[Any, Any]
@@ -25,18 +30,28 @@ Array = np.ndarray[Any, Any]
 
 def run(part: ComponentPart) -> PartOutput:
     """Encode. UsageError: a column is not there, has missing values, or has too many different ones."""
+    frame, model = only_frame(part), only_model(part)
+    return _encoded(part, frame, _fit(part, frame) if model is None else model)
+
+
+def run_homo(part: ComponentPart) -> PartOutput:
+    """Encode columns alike at all parties. Errors: see `run`."""
     if part.here.role == ARBITER:
         return PartOutput()
+    if len(part.all_of(GUEST)) != 1 or not part.all_of(HOST):
+        raise UsageError(f"{part.component} needs one guest and at least one host")
     frame, model = only_frame(part), only_model(part)
     if model is None:
-        model = _fit(part)
+        model = _fit(part, frame, homo=True)
+    return _encoded(part, frame, model)
+
+
+def _encoded(part: ComponentPart, frame: PartyFrame, model: dict[str, Any]) -> PartOutput:
     if "values" not in model:
         raise UsageError(
             f"{part.component}: {part.here} does not have the model", hint="Name the model_version of a training job."
         )
-    missing = [name for name in model["values"] if name not in frame.columns]
-    if missing:
-        raise UsageError(f"{part.component}: the rows of {part.here} have no column {missing[0]!r}")
+    checked_columns(part, frame, list(model["values"]))
     columns: dict[str, Array] = {}
     for name, values in frame.columns.items():
         if name not in model["values"]:
@@ -51,15 +66,10 @@ def run(part: ComponentPart) -> PartOutput:
     return PartOutput(data=(replace(frame, columns=columns),), model=model)
 
 
-def _fit(part: ComponentPart) -> dict[str, Any]:
-    if len(part.all_of(GUEST)) != 1 or not part.all_of(HOST):
-        raise UsageError(f"{part.component} needs one guest and at least one host")
-    frame, given = only_frame(part), part.parameters
-    names = chosen_features(
-        part, frame.features, given.get("transform_col_indexes", -1), given.get("transform_col_names")
-    )
+def _fit(part: ComponentPart, frame: PartyFrame, *, homo: bool = False) -> dict[str, Any]:
+    names = chosen_features(part, frame, part.parameters, "transform_col_indexes", "transform_col_names", every=homo)
     own = {name: _values(part, name, frame.columns[name]) for name in names}
-    found = own if given.get("need_alignment") is False else common_values(part, "values", own)
+    found = common_values(part, "values", own) if homo and _aligns(part) else own
     for name, values in found.items():
         if len(values) > _MOST_VALUES:
             raise UsageError(
@@ -67,6 +77,10 @@ def _fit(part: ComponentPart) -> dict[str, Any]:
                 hint=f"Encode columns of at most {_MOST_VALUES}, or put a binning before it.",
             )
     return {"kind": part.module, "values": found}
+
+
+def _aligns(part: ComponentPart) -> bool:
+    return part.parameters.get("need_alignment") is not False
 
 
 def _values(part: ComponentPart, name: str, column: Array) -> list[Any]:

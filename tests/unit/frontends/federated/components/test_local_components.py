@@ -1,0 +1,286 @@
+"""Components that change, describe or choose the rows of each party, and the model of one party alone."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from tests.unit.frontends.federated.components.parts_of import GUEST, HOST, breast, frame
+from weft.frontends.federated.components.frame import PartyFrame
+from weft.model.errors import UsageError
+from weft.testing.parts import PartInputs, run_parts
+
+MATRIX, Y = breast()
+
+
+def rows_of(**columns):
+    count = len(next(iter(columns.values())))
+    ids = np.array([f"id{at}" for at in range(count)], dtype=object)
+    return PartyFrame(ids, {name: np.array(one) for name, one in columns.items()})
+
+
+def run(module, rows, model=None, **parameters):
+    """Run a component at the guest alone; return its output."""
+    models = {"model": {"m": model}} if model is not None else {}
+    return run_parts(module, {GUEST: PartInputs(parameters, {"data": [rows]}, models)}).outputs[GUEST]
+
+
+# ----------------------------------------------------------------------------------------------------------- one-hot
+
+
+def test_each_value_becomes_a_column():
+    rows = rows_of(size=[1.0, 2.0, 1.0], colour=np.array(["red", "blue", "red"], dtype=object))
+    found = run("OneHotEncoder", rows)
+    columns = found.data[0].columns
+    assert list(columns) == ["size_1", "size_2", "colour_blue", "colour_red"]
+    assert columns["colour_red"].tolist() == [1, 0, 1]
+    new = rows_of(size=[2.0, 3.0], colour=np.array(["red", "green"], dtype=object))
+    again = run("OneHotEncoder", new, found.model).data[0]
+    assert again.matrix().tolist() == [[0, 1, 0, 1], [0, 0, 0, 0]]
+    only = run("OneHotEncoder", rows, transform_col_names=["colour"], transform_col_indexes=[]).data[0]
+    assert list(only.columns) == ["size", "colour_blue", "colour_red"]
+
+
+def test_columns_that_cannot_be_encoded_are_refused():
+    with pytest.raises(UsageError, match="missing"):
+        run("OneHotEncoder", rows_of(a=[1.0, np.nan]))
+    with pytest.raises(UsageError, match="different values"):
+        run("OneHotEncoder", rows_of(a=np.arange(2000.0)))
+
+
+# -------------------------------------------------------------------------------------------------------- statistics
+
+
+def test_statistics_are_those_of_the_columns():
+    model = run("DataStatistics", frame(MATRIX), statistics=["summary", "count", "95%"]).model
+    found, column = model["statistics"]["x3"], MATRIX[:, 3]
+    truth = {
+        "count": 569,
+        "sum": column.sum(),
+        "mean": column.mean(),
+        "stddev": column.std(),
+        "median": np.median(column),
+        "min": column.min(),
+        "max": column.max(),
+        "variance": column.var(),
+        "skewness": stats.skew(column),
+        "kurtosis": stats.kurtosis(column),
+        "95%": np.percentile(column, 95),
+        "missing_count": 0,
+        "missing_ratio": 0,
+    }
+    assert {name: found[name] for name in truth} == pytest.approx(truth, abs=1e-9)
+    assert len(model["statistics"]) == 30
+    unbiased = run("DataStatistics", frame(MATRIX), statistics=["skewness", "kurtosis"], bias=False).model
+    assert unbiased["statistics"]["x3"] == pytest.approx(
+        {"skewness": stats.skew(column, bias=False), "kurtosis": stats.kurtosis(column, bias=False)}
+    )
+
+
+def test_missing_and_abnormal_values_are_left_out():
+    rows = rows_of(a=[1.0, np.nan, 3.0, 99.0])
+    model = run("DataStatistics", rows, statistics=["mean", "missing_ratio"], abnormal_list=[99.0]).model
+    assert model["statistics"] == {"a": {"mean": 2.0, "missing_ratio": 0.5}}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"statistics": ["average"]}, "no statistic 'average'"),
+        ({"statistics": ["101%"]}, "no statistic '101%'"),
+        ({"column_indexes": [7]}, "column_indexes"),
+    ],
+)
+def test_wrong_statistics_are_refused(parameters, message):
+    with pytest.raises(UsageError, match=message):
+        run("DataStatistics", rows_of(a=[1.0]), **parameters)
+
+
+def test_features_are_selected_by_statistics():
+    described = run("DataStatistics", frame(MATRIX[:, :4] * [1, 2, 3, 4], Y), statistics=["stddev"])
+    limits = {"metrics": ["stddev"], "filter_type": ["threshold"], "take_high": [True], "threshold": [2.5]}
+    given = PartInputs(
+        {"filter_methods": ["statistic_filter"], "statistic_param": limits},
+        {"data": [frame(MATRIX[:, :4], Y)]},
+        {"isometric_model": {"statistics_0": described.model}},
+    )
+    ran = run_parts("HeteroFeatureSelection", {GUEST: given, HOST: PartInputs({}, {"data": [frame(MATRIX[:, 4:])]})})
+    assert ran.outputs[GUEST].data[0].features == ("x2", "x3")
+
+
+# -------------------------------------------------------------------------------------------------------- imputation
+
+
+def test_missing_values_are_filled_as_in_the_training():
+    rows = rows_of(a=[1.0, np.nan, 4.0], b=[np.nan, 2.0, -1.0])
+    found = run("FeatureImputation", rows, missing_fill_method="mean", col_missing_fill_method={"b": "max"})
+    assert found.data[0].matrix().tolist() == [[1, 2], [2.5, 2], [4, -1]]
+    again = run("FeatureImputation", rows_of(a=[np.nan], b=[np.nan]), found.model).data[0]
+    assert again.matrix().tolist() == [[2.5, 2]]
+    assert run("FeatureImputation", rows).data[0].matrix()[1, 0] == 0
+    own = run("FeatureImputation", rows, missing_fill_method="designated", default_value=[7, 8], missing_impute=[-1.0])
+    assert own.data[0].matrix().tolist() == [[1, 8], [7, 2], [4, 8]]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"missing_fill_method": "guess"}, "missing_fill_method"),
+        ({"col_missing_fill_method": {"a": "guess"}}, "'guess'"),
+        ({"missing_fill_method": "designated", "default_value": "x"}, "default_value"),
+        ({"missing_fill_method": "designated", "default_value": [1]}, "default_value"),
+    ],
+)
+def test_wrong_imputations_are_refused(parameters, message):
+    with pytest.raises(UsageError, match=message):
+        run("FeatureImputation", rows_of(a=[1.0], b=[1.0]), **parameters)
+
+
+# ------------------------------------------------------------------------------------------------------------- labels
+
+
+def labelled(labels):
+    return PartyFrame(
+        np.array([f"id{at}" for at in range(len(labels))], dtype=object),
+        {"y": np.array(labels, dtype=object), "x0": np.arange(float(len(labels)))},
+        label="y",
+    )
+
+
+def test_labels_get_codes_and_predictions_their_labels_again():
+    rows = labelled(["no", "yes", "no", "yes"])
+    coded = run("LabelTransform", rows)
+    assert coded.data[0].y.tolist() == [0, 1, 0, 1]
+    predicted = run("LocalBaseline", coded.data[0]).data[0]
+    back = run("LabelTransform", predicted, coded.model).data[0]
+    assert back.columns["label"].tolist() == ["no", "yes", "no", "yes"]
+    assert set(back.columns["predict_result"].tolist()) <= {"no", "yes"}
+    assert list(json.loads(back.columns["predict_detail"][0])) == ["no", "yes"]
+    assert back.columns["predict_score"].tolist() == predicted.columns["predict_score"].tolist()
+
+
+def test_codes_are_those_of_the_parameters():
+    found = run("LabelTransform", labelled([1, 2, 1]), label_encoder={"1": "a", "2": "b"}, label_list=[1, 2])
+    assert found.data[0].y.tolist() == ["a", "b", "a"]
+    with pytest.raises(UsageError, match="has no code"):
+        run("LabelTransform", labelled([3]), found.model)
+    with pytest.raises(UsageError, match="same code"):
+        run("LabelTransform", labelled([1, 2]), label_encoder={"1": 0, "2": 0})
+    with pytest.raises(UsageError, match="no code for 2"):
+        run("LabelTransform", labelled([1, 2]), label_encoder={"1": 0, "3": 1}, label_list=[1, 2])
+    assert run("LabelTransform", rows_of(a=[1.0])).data[0].columns["a"].tolist() == [1.0]
+
+
+# ------------------------------------------------------------------------------------------------- samples and splits
+
+
+def both(module, **parameters):
+    """Run a component at guest and host, and return their frames."""
+    given = {
+        GUEST: PartInputs(parameters, {"data": [frame(MATRIX[:, :2], Y)]}),
+        HOST: PartInputs(parameters, {"data": [frame(MATRIX[:, 2:4])]}),
+    }
+    ran = run_parts(module, given)
+    return ran.outputs[GUEST].data, ran.outputs[HOST].data
+
+
+def test_a_sample_has_the_same_rows_at_all_parties():
+    (mine,), (theirs,) = both("FederatedSample", fractions=0.25, random_state=3)
+    assert mine.ids.tolist() == theirs.ids.tolist()
+    assert len(mine) == len(set(mine.ids)) == 142
+    places = [int(id[2:]) for id in mine.ids]
+    assert theirs.matrix().tolist() == MATRIX[places, 2:4].tolist()
+    (again,), _ = both("FederatedSample", fractions=0.25, random_state=3)
+    assert again.ids.tolist() == mine.ids.tolist()
+    (usual,), _ = both("FederatedSample")
+    assert len(usual) == 57
+
+
+def test_a_sample_by_labels_and_a_larger_one():
+    (mine,), (theirs,) = both("FederatedSample", mode="stratified", fractions=[[0, 0.5], [1, 0.1]])
+    assert [(mine.y == label).sum() for label in (0, 1)] == [round(0.5 * (Y == 0).sum()), round(0.1 * (Y == 1).sum())]
+    assert mine.ids.tolist() == theirs.ids.tolist()
+    (mine,), (theirs,) = both("FederatedSample", method="upsample", fractions=2.0)
+    assert len(mine) == len(set(mine.ids)) == 2 * 569
+    assert mine.ids.tolist() == theirs.ids.tolist()
+
+
+def test_a_split_gives_each_row_to_one_part_of_both():
+    mine, theirs = both("HeteroDataSplit", test_size=0.3, validate_size=0.2, stratified=True, random_state=1)
+    assert [one.ids.tolist() for one in mine] == [one.ids.tolist() for one in theirs]
+    assert sorted(id for one in mine for id in one.ids) == sorted(frame(MATRIX).ids)
+    assert [len(one) for one in mine] == pytest.approx([284, 114, 171], abs=2)
+    for one in mine:
+        assert one.y.mean() == pytest.approx(Y.mean(), abs=0.01)
+
+
+def test_splits_by_numbers_in_order_and_by_default():
+    mine, _ = both("HomoDataSplit", train_size=500, test_size=60, shuffle=False)
+    assert [len(one) for one in mine] == [500, 9, 60]
+    assert mine[0].ids.tolist() == frame(MATRIX).ids[:500].tolist()
+    assert [len(one) for one in both("HeteroDataSplit")[0]] == [455, 114, 0]
+
+
+@pytest.mark.parametrize(
+    ("module", "parameters", "message"),
+    [
+        ("FederatedSample", {"fractions": 1.5}, "fraction is 1.5"),
+        ("FederatedSample", {"mode": "stratified", "fractions": [[7, 0.5]]}, "label 7"),
+        ("FederatedSample", {"mode": "stratified", "fractions": 0.5}, "fractions is 0.5"),
+        ("FederatedSample", {"mode": "exact_by_weight"}, "no weight"),
+        ("HeteroDataSplit", {"train_size": 0.8, "test_size": 0.5}, "1.3 together"),
+        ("HeteroDataSplit", {"train_size": 0.8, "test_size": 5}, "at once"),
+        ("HeteroDataSplit", {"test_size": -1}, "test_size"),
+        ("HeteroDataSplit", {"stratified": True, "split_points": "x"}, "split_points"),
+    ],
+)
+def test_wrong_choices_are_refused(module, parameters, message):
+    with pytest.raises(UsageError, match=message):
+        both(module, **parameters)
+
+
+# ----------------------------------------------------------------------------------------------------------- baseline
+
+
+def test_the_baseline_is_a_model_of_scikit_learn():
+    rows = frame(MATRIX[:, :5], Y)
+    found = run("LocalBaseline", rows, model_name="LogisticRegression", model_opts={"C": 0.5, "max_iter": 300})
+    truth = LogisticRegression(C=0.5, max_iter=300).fit(MATRIX[:, :5], Y)
+    scores = found.data[0].columns["predict_score"]
+    assert scores == pytest.approx(truth.predict_proba(MATRIX[:, :5])[:, 1], abs=1e-9)
+    assert json.loads(json.dumps(found.model)) == found.model
+    again = run("LocalBaseline", rows, found.model).data[0]
+    assert again.columns["predict_score"].tolist() == scores.tolist()
+
+
+def test_the_baseline_of_several_classes_and_of_numbers():
+    classes = np.digitize(MATRIX[:, 0], [-0.5, 0.5])
+    found = run("LocalBaseline", frame(MATRIX[:, :5], classes)).data[0]
+    truth = LogisticRegression().fit(MATRIX[:, :5], classes).predict_proba(MATRIX[:, :5])
+    shown = np.array([list(json.loads(one).values()) for one in found.columns["predict_detail"]])
+    assert shown == pytest.approx(truth, abs=1e-6)
+    numbers = run("LocalBaseline", frame(MATRIX[:, 1:5], MATRIX[:, 0]), model_name="Ridge").data[0]
+    ridge = Ridge().fit(MATRIX[:, 1:5], MATRIX[:, 0]).predict(MATRIX[:, 1:5])
+    assert numbers.columns["predict_score"] == pytest.approx(ridge, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"model_name": "os.system"}, "model_name"),
+        ({"model_opts": {"c": 1}}, "no option 'c'"),
+        ({"model_opts": {"C": -1}}, "refuses"),
+        ({"predict_param": {"threshold": "x"}}, "threshold"),
+    ],
+)
+def test_wrong_baselines_are_refused(parameters, message):
+    with pytest.raises(UsageError, match=message):
+        run("LocalBaseline", frame(MATRIX[:, :2], Y), **parameters)
+
+
+def test_a_party_without_labels_learns_no_baseline():
+    found = run("LocalBaseline", frame(MATRIX))
+    assert not found.data
+    assert not run("LocalBaseline", frame(MATRIX), found.model).data
