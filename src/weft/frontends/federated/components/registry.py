@@ -21,6 +21,7 @@ COMPONENTS: Final[Mapping[str, str]] = {
     "HeteroLR": "hetero_lr:run",
     "HeteroLinR": "hetero_linr:run",
     "HeteroPoisson": "hetero_linr:run_poisson",
+    "HeteroSSHELR": "hetero_sshe_lr:run",
     "HeteroSecureBoost": "hetero_secureboost:run",
     "HomoFeatureBinning": "homo_feature_binning:run",
     "HomoLR": "homo_lr:run",
