@@ -23,7 +23,7 @@ from weft.frontends.federated.components.base import ARBITER, ComponentPart, Par
 from weft.frontends.federated.components.evaluation import binary_metrics
 from weft.frontends.federated.components.horizontal import HorizontalSums, arbitrate, labels_of, refuse
 from weft.frontends.federated.components.inputs import columns_of, group, number, only_frame, only_model, word
-from weft.frontends.federated.components.optimizers import Optimizer, Training, first_weights, training_of
+from weft.frontends.federated.components.optimizers import Optimizer, Training, first_weights, settings_of, training_of
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, class_frame, joined
 from weft.model.errors import UsageError
 
@@ -34,14 +34,6 @@ _MASKED_NOTE: Final = (
     "encrypt_param asks for Paillier: updates travel under pairwise masks instead, and hosts have the whole model"
 )
 _METHODS: Final = ("paillier", "iterativeaffine", "randomiterativeaffine")
-_NAMES: Final = {
-    "rate": "learning_rate",
-    "intercept": "init_param.fit_intercept",
-    "start": "init_param.init_method",
-    "start_value": "init_param.init_const",
-    "threshold": "predict_param.threshold",
-}
-"""The names in files of fields that have another one."""
 Array = np.ndarray[Any, Any]
 
 
@@ -118,7 +110,7 @@ def _notes_of(part: ComponentPart) -> list[str]:
 def _fit(part: ComponentPart, frame: PartyFrame, training: Training, rounds: _Rounds) -> dict[str, Any]:
     y = labels_of(part, frame)
     sums = HorizontalSums(part)
-    sums.compare({_NAMES.get(name, name): value for name, value in (asdict(training) | asdict(rounds)).items()})
+    sums.compare(settings_of(training) | asdict(rounds))
     features, matrix = sums.matrix(frame)
     classes = sums.classes(frame)
     rows = _Rows(matrix, np.empty(0), sums.share(len(matrix))[1])

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart
-from weft.frontends.federated.components.inputs import columns_of, complete_matrix, group
+from weft.frontends.federated.components.inputs import columns_of, compare_settings, complete_matrix, group
 from weft.frontends.federated.components.secure_trees import message_as
 from weft.frontends.federated.crypto.masks import MaskSecret, sum_of_covered
 from weft.model.errors import PartyMessageError, UsageError
@@ -115,12 +115,7 @@ class HorizontalSums:
 
     def compare(self, own: Mapping[str, Any]) -> None:
         """Compare parameters, by their names in the files, with those of the guest. UsageError: one differs."""
-        for name, value in self.same(_COMPARED, dict(own), dict[str, Any]).items():
-            if name in own and own[name] != value:
-                raise UsageError(
-                    f"{self.part.component}: {name} is {own[name]!r} at {self.part.here}, and {value!r} at the guest",
-                    hint="Set it in the common parameters.",
-                )
+        compare_settings(self.part, own, self.same(_COMPARED, dict(own), dict[str, Any]), self._guest)
 
     def matrix(self, frame: PartyFrame) -> tuple[list[str], Array]:
         """Return the features of the guest and their values here, in its order.

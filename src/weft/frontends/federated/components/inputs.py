@@ -12,6 +12,7 @@ from weft.model.errors import UsageError
 
 if TYPE_CHECKING:
     from weft.frontends.federated.components.base import ComponentPart
+    from weft.frontends.federated.schema import Party
 
 
 def only_frame(part: ComponentPart, *keys: str) -> PartyFrame:
@@ -59,6 +60,16 @@ def word(part: ComponentPart, name: str, default: str, *words: str) -> str:
         if str(value).lower() == one.lower():
             return one
     raise UsageError(f"{part.component}: {name} is {value!r}", hint=f"Use one of {', '.join(words)}.")
+
+
+def compare_settings(part: ComponentPart, own: Mapping[str, Any], theirs: Mapping[str, Any], source: Party) -> None:
+    """Compare parameters here with those at another party. UsageError: one differs."""
+    for name, value in theirs.items():
+        if name in own and own[name] != value:
+            raise UsageError(
+                f"{part.component}: {name} is {own[name]!r} at {part.here}, and {value!r} at {source}",
+                hint="Set it in the common parameters.",
+            )
 
 
 def complete_matrix(part: ComponentPart, frame: PartyFrame) -> np.ndarray[Any, Any]:

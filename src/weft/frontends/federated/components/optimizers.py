@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from weft.frontends.federated.components.inputs import number, word
 
@@ -20,6 +21,13 @@ Array = np.ndarray[Any, Any]
 SGD, RMSPROP, ADAM, ADAGRAD, NESTEROV = "sgd", "rmsprop", "adam", "adagrad", "nesterov_momentum_sgd"
 OPTIMIZERS: Final = (SGD, RMSPROP, ADAM, ADAGRAD, NESTEROV)
 L1, L2, NONE = "L1", "L2", "None"
+_NAMES: Final = {
+    "rate": "learning_rate",
+    "intercept": "init_param.fit_intercept",
+    "start": "init_param.init_method",
+    "start_value": "init_param.init_const",
+}
+"""The names in files of fields that have another one."""
 _TINY: Final = 1e-8
 
 
@@ -61,6 +69,11 @@ def training_of(part: ComponentPart, *, early_stop: str = "diff") -> Training:
         start=str(start.get("init_method") or "zeros"),
         start_value=float(start.get("init_const") or 1.0),
     )
+
+
+def settings_of(training: Training) -> dict[str, Any]:
+    """Return the parameters of a training by their names in files."""
+    return {_NAMES.get(name, name): value for name, value in asdict(training).items()}
 
 
 def first_weights(training: Training, count: int, seed: int) -> Array:

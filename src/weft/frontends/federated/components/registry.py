@@ -28,6 +28,7 @@ COMPONENTS: Final[Mapping[str, str]] = {
     "HeteroLinR": "hetero_linr:run",
     "HeteroPearson": "hetero_pearson:run",
     "HeteroPoisson": "hetero_linr:run_poisson",
+    "HeteroSSHELR": "hetero_sshe_lr:run",
     "HeteroSecureBoost": "hetero_secureboost:run",
     "HomoDataSplit": "row_choices:split_homo",
     "HomoFeatureBinning": "homo_feature_binning:run",

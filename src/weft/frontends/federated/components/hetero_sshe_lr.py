@@ -1,0 +1,198 @@
+"""HeteroSSHELR: logistic regression over the columns of a guest and a host, without an arbiter (`shared_models`).
+
+More than two classes are trained one against the rest. With the `reveal_strategy` "respectively" each party gets its
+own weights at the end, and sends its part of the scores to the guest in a prediction, as in HeteroLR. With
+"encrypted_reveal_in_host" nobody sees the weights of the host: each party keeps its share of them, and in a prediction
+the guest encrypts its shares, and the host returns the scores under encryption. The guest learns the scores of the host
+in any case; with as many rows as the host has features, and the rows themselves, they would tell the weights.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from msgspec.structs import replace
+
+from weft.frontends.federated.components.base import GUEST, ComponentPart, PartOutput
+from weft.frontends.federated.components.inputs import columns_of, complete_matrix, group, only_frame, only_model, word
+from weft.frontends.federated.components.optimizers import L1, NESTEROV, SGD, Training, settings_of, training_of
+from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, class_frame, joined
+from weft.frontends.federated.components.secure_trees import message_as
+from weft.frontends.federated.components.shared_models import SharedFit, SharedFitted, ShareLine
+from weft.frontends.federated.components.vertical import check_rows, scores_of
+from weft.frontends.federated.crypto.wide_shares import (
+    COLUMN_SCALE,
+    MODULUS,
+    SHARE_SCALE,
+    from_wide,
+    hidden_total,
+    whole,
+    wide_wire,
+)
+from weft.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from weft.frontends.federated.components.frame import PartyFrame
+
+_RESPECTIVELY, _ENCRYPTED = "respectively", "encrypted_reveal_in_host"
+_MOST_CLASSES: Final = 1000
+Array = np.ndarray[Any, Any]
+
+
+def run(part: ComponentPart) -> PartOutput:
+    """Train, or predict with a model. UsageError: a parameter, a label or a value is not possible."""
+    for name, what in (("cv_param", "need_cv"), ("stepwise_param", "need_stepwise")):
+        if group(part, name).get(what):
+            raise UsageError(f"{part.component}: {name}.{what} is not supported", hint="Set it to false.")
+    model = only_model(part)
+    if model is not None:
+        frame = only_frame(part, "test_data", "eval_data", "validate_data", "data")
+        return PartOutput(data=(_scored(part, frame, model, ShareLine(part), TEST),))
+    training, strategy, reveals = _options(part)
+    frame = only_frame(part, "train_data", "data")
+    line = ShareLine(part)
+    model = _fit(part, frame, training, line, strategy, reveals=reveals)
+    found = [_scored(part, frame, model, line, TRAIN)]
+    if part.data.get("validate_data"):
+        found.append(_scored(part, part.data["validate_data"][0], model, line, VALIDATE))
+    return PartOutput(data=(joined(found),), model=model)
+
+
+def _options(part: ComponentPart) -> tuple[Training, str, bool]:
+    """Return the training, the strategy, and whether weights are revealed in each step."""
+    training, reveals = training_of(part), bool(part.parameters.get("reveal_every_iter"))
+    if part.parameters.get("optimizer") is None:
+        training = replace(training, optimizer=SGD)
+    strategy = word(part, "reveal_strategy", _RESPECTIVELY, _RESPECTIVELY, _ENCRYPTED)
+    word(part, "multi_class", "ovr", "ovr")
+    word(part, "batch_strategy", "full", "full")
+    if part.parameters.get("early_stopping_rounds") or group(part, "callback_param").get("early_stopping_rounds"):
+        raise UsageError(f"{part.component}: early_stopping_rounds is not supported", hint="Leave it out.")
+    if reveals and strategy == _ENCRYPTED:
+        raise UsageError(
+            f"{part.component}: reveal_every_iter shows the host the weights that {_ENCRYPTED} hides",
+            hint="Set reveal_every_iter to false.",
+        )
+    if not reveals and (training.optimizer not in (SGD, NESTEROV) or training.penalty == L1):
+        asked = "penalty L1" if training.penalty == L1 else f"optimizer {training.optimizer}"
+        raise UsageError(
+            f"{part.component}: {asked} needs weights that are not shared",
+            hint="Set reveal_every_iter to true, or use sgd or nesterov_momentum_sgd with the penalty L2 or null.",
+        )
+    return training, strategy, reveals
+
+
+# ------------------------------------------------------------------------------------------------------------ training
+
+
+def _fit(
+    part: ComponentPart, frame: PartyFrame, training: Training, line: ShareLine, strategy: str, *, reveals: bool
+) -> dict[str, Any]:
+    check_rows(part, len(frame))
+    if not len(frame):
+        raise UsageError(f"{part.component}: there are no rows at {part.here}")
+    line.compare(settings_of(training) | {"reveal_strategy": strategy, "reveal_every_iter": reveals})
+    matrix, classes = complete_matrix(part, frame), list[Any]()
+    if line.guest:
+        classes = _classes(part, frame)
+        line.send("models", 1 if len(classes) == 2 else len(classes))
+        if training.intercept:
+            matrix = np.hstack([matrix, np.ones((len(matrix), 1))])
+        count = 1 if len(classes) == 2 else len(classes)
+    else:
+        count = message_as(int, line.receive("models"), line.other)
+    models: list[dict[str, Any]] = []
+    for at in range(count):
+        y = None if frame.y is None else np.where(frame.y == classes[1 if count == 1 else at], 1.0, -1.0)
+        fit = SharedFit(line, training, matrix, y, part.seed + at, reveals=reveals)
+        models.append(_revealed(line, fit.fit(), frame.features, strategy, reveals=reveals))
+        if models[-1]["losses"]:
+            points = [(float(epoch), loss) for epoch, loss in enumerate(models[-1]["losses"])]
+            part.tracker.curve("train", "loss" if count == 1 else f"loss_{at}", points, kind="LOSS")
+    for note in line.notes:
+        part.tracker.log(note)
+    summary: dict[str, Any] = {"encryption": line.method, "key_length": line.bits, "notes": line.notes}
+    summary["is_converged"] = all(one["converged"] for one in models)
+    if "weights" in models[0]:
+        summary |= {"coef": models[0]["weights"], "intercept": models[0]["intercept"]}
+    part.tracker.summary(summary)
+    return {
+        "kind": part.module,
+        "features": list(frame.features),
+        "classes": classes,
+        "reveal_strategy": strategy,
+        "models": models,
+    }
+
+
+def _classes(part: ComponentPart, frame: PartyFrame) -> list[Any]:
+    if frame.y is None:
+        raise UsageError(f"{part.component}: the rows of {part.here} have no label", hint="Set with_label before it.")
+    classes: list[Any] = np.unique(frame.y).tolist()
+    if not 2 <= len(classes) <= _MOST_CLASSES:
+        raise UsageError(f"{part.component}: there are {len(classes)} different labels")
+    return classes
+
+
+def _revealed(
+    line: ShareLine, fitted: SharedFitted, features: tuple[str, ...], strategy: str, *, reveals: bool
+) -> dict[str, Any]:
+    """Return the model of a party: its weights, or its shares of the weights of the host as text."""
+    found: dict[str, Any] = {"losses": fitted.losses, "converged": fitted.converged}
+    own, hides = fitted.own, strategy == _ENCRYPTED
+    if not reveals:
+        if not (line.guest and hides):
+            line.send("weights", wide_wire(fitted.other))
+        if not (not line.guest and hides):
+            own = (own + line.shares("weights", len(own))) % MODULUS
+    if hides and not line.guest:
+        return found | {"shares": [str(one) for one in own.tolist()]}
+    weights = from_wide(own)
+    intercept = float(weights[-1]) if len(weights) > len(features) else 0.0
+    found |= {"weights": dict(zip(features, map(float, weights), strict=False)), "intercept": intercept}
+    return found | ({"shares": [str(one) for one in fitted.other.tolist()]} if hides else {})
+
+
+# ---------------------------------------------------------------------------------------------------------- prediction
+
+
+def _scored(
+    part: ComponentPart, frame: PartyFrame, model: dict[str, Any], line: ShareLine, kind: str
+) -> PartyFrame | None:
+    """Return the predictions for the rows of a frame at the guest; None at the host."""
+    check_rows(part, len(frame))
+    matrix, totals = columns_of(part, frame, model), []
+    hides = model["reveal_strategy"] == _ENCRYPTED
+    for at, one in enumerate(model["models"]):
+        own = np.zeros(len(matrix))
+        if "weights" in one:
+            own = matrix @ np.array([one["weights"][name] for name in model["features"]]) + one["intercept"]
+        if hides:
+            theirs = _hidden_scores(line, one["shares"], matrix)
+            totals.append(None if theirs is None else own + theirs)
+        else:
+            totals.append(scores_of(part, own, f"/{kind}/{at}"))
+    if part.here.role != GUEST:
+        return None
+    scores = [1.0 / (1.0 + np.exp(-np.clip(one, -500, 500))) for one in totals if one is not None]
+    if len(scores) == 1:
+        probabilities = np.column_stack([1 - scores[0], scores[0]])
+    else:
+        stacked = np.column_stack(scores)
+        probabilities = stacked / stacked.sum(axis=1, keepdims=True)
+    threshold = float(group(part, "predict_param").get("threshold", 0.5))
+    return class_frame(frame, probabilities, model["classes"], kind, threshold=threshold)
+
+
+def _hidden_scores(line: ShareLine, texts: list[str], matrix: Array) -> Array | None:
+    """Return the scores by the shared weights of the host at the guest; None at the host."""
+    shares = np.empty(len(texts), dtype=object)
+    shares[:] = [int(one) for one in texts]
+    if line.guest:
+        line.send_encrypted("weights/encrypted", shares)
+        return from_wide(line.opened("scores/encrypted", len(matrix)), SHARE_SCALE + COLUMN_SCALE)
+    theirs = line.encrypted("weights/encrypted", len(shares))
+    values = whole(matrix)
+    line.send("scores/encrypted", hidden_total(theirs, values, values.dot(shares)).to_wire())
+    return None
