@@ -212,12 +212,14 @@ def _plan(boosting: Boosting, at: int, hosts: Sequence[Party]) -> list[LevelPlan
 
 def _predicted(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], kind: str) -> PartyFrame | None:
     """Return the predictions for the rows of a frame at the guest; None at hosts."""
-    check_rows(part, len(frame))
-    splits = _SplitsOf(part, frame, model)
     if part.here.role == HOST:
-        _answer(part, splits, kind)
+        answer_leaves(part, frame, model, kind)
         return None
-    scores = _scores(part, splits, model, kind)
+    leaves, trees = find_leaves(part, frame, model, kind), model["trees"]
+    scores = np.tile(np.array(model["start"]), (len(frame), 1))
+    for tree, nodes in enumerate(trees):
+        weights = np.array([node.get("weight", 0.0) for node in nodes])
+        scores[:, tree % len(model["start"])] += model["learning_rate"] * weights[leaves[:, tree]]
     return prediction_frame(part, frame, model["task"], model["classes"], scores, kind)
 
 
@@ -246,8 +248,10 @@ class _SplitsOf:
         return found
 
 
-def _answer(part: ComponentPart, splits: _SplitsOf, kind: str) -> None:
-    """Answer the questions of the guest: which rows of a node go left."""
+def answer_leaves(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], kind: str = TEST) -> None:
+    """Answer at a host the questions of the guest: which rows of a node go left. UsageError: a column is missing."""
+    check_rows(part, len(frame))
+    splits = _SplitsOf(part, frame, model)
     guest = part.all_of(GUEST)[0]
     while (questions := part.channel.receive(f"ask/{kind}", guest)) is not None:
         answers = []
@@ -256,15 +260,19 @@ def _answer(part: ComponentPart, splits: _SplitsOf, kind: str) -> None:
         part.channel.send(f"answer/{kind}", answers, guest)
 
 
-def _scores(part: ComponentPart, splits: _SplitsOf, model: dict[str, Any], kind: str) -> Array:
-    """Return the scores of all rows, by all trees level by level."""
+def find_leaves(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], kind: str = TEST) -> Array:
+    """Return at the guest the leaf of each row in each tree, shape (rows, trees), by all trees level by level.
+
+    UsageError: a column or a host of the model is missing. PartyMessageError: a host has sent no answers.
+    """
+    check_rows(part, len(frame))
+    splits = _SplitsOf(part, frame, model)
     known = {one.id: one for one in part.all_of(HOST)}
     gone = [id for id in model["parties"][1:] if id not in known]
     if gone:
         raise UsageError(f"{part.component}: the model has splits of host:{gone[0]}, which is not in this job")
     hosts = [known[id] for id in model["parties"][1:]]
-    outputs = len(model["start"])
-    scores = np.tile(np.array(model["start"]), (splits.rows, 1))
+    leaves = np.zeros((splits.rows, len(model["trees"])), dtype=np.int64)
     level = [(tree, 0, np.arange(splits.rows)) for tree in range(len(model["trees"]))]
     while level:
         questions: dict[Party, list[tuple[int, dict[str, Any], Array]]] = {}
@@ -272,7 +280,7 @@ def _scores(part: ComponentPart, splits: _SplitsOf, model: dict[str, Any], kind:
         for tree, at, rows in level:
             node = model["trees"][tree][at]
             if "split" not in node:
-                scores[rows, tree % outputs] += model["learning_rate"] * node["weight"]
+                leaves[rows, tree] = at
             elif node["party"] == 0:
                 following += _children(tree, node, rows, splits.left(node["split"], rows))
             elif len(rows):
@@ -289,7 +297,7 @@ def _scores(part: ComponentPart, splits: _SplitsOf, model: dict[str, Any], kind:
                 following += _children(tree, node, rows, mask_of(one, len(rows), host))
         level = following
     part.channel.send(f"ask/{kind}", None, part.all_of(HOST))
-    return scores
+    return leaves
 
 
 def _children(tree: int, node: dict[str, Any], rows: Array, left: Array) -> list[tuple[int, int, Array]]:

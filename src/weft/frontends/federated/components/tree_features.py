@@ -1,0 +1,46 @@
+"""SBTFeatureTransformer: for each tree of a HeteroSecureBoost model a column for each leaf, 1 for the rows that reach it.
+
+Its guest gets the columns, `sbt_TREE_LEAF`, in place of its features (`hetero_secureboost` says who learns what); hosts
+keep their rows without features. With `dense_format` of False FATE keeps the columns sparse; here they are the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.frontends.federated.components.base import GUEST, HOST, ComponentPart, PartOutput
+from weft.frontends.federated.components.hetero_secureboost import answer_leaves, find_leaves
+from weft.frontends.federated.components.inputs import only_frame, only_model
+from weft.model.errors import UsageError
+
+_KEY = "trees"
+
+
+def run(part: ComponentPart) -> PartOutput:
+    """Transform. UsageError: there is no model of boosted trees, or its columns are not there."""
+    if len(part.all_of(GUEST)) != 1 or not part.all_of(HOST):
+        raise UsageError(f"{part.component} needs one guest and at least one host")
+    frame, own = only_frame(part), only_model(part)
+    model: Any = own.get(_KEY) if isinstance(own, dict) and _KEY in own and "splits" in (own[_KEY] or {}) else own
+    if own is None:
+        model = next(iter(part.models.get("isometric_model", {}).values()), None)
+    if not isinstance(model, dict) or "splits" not in model:
+        raise UsageError(
+            f"{part.component}: {part.here} has no model of boosted trees",
+            hint="Name the model of a HeteroSecureBoost as isometric_model.",
+        )
+    kept = {"kind": part.module, _KEY: model}
+    if part.here.role == HOST:
+        answer_leaves(part, frame, model)
+        return PartOutput(data=(frame.with_features((), np.empty((len(frame), 0))),), model=kept)
+    leaves = find_leaves(part, frame, model)
+    names, columns = [], []
+    for tree, nodes in enumerate(model["trees"]):
+        for at, leaf in enumerate(at for at, node in enumerate(nodes) if "split" not in node):
+            names.append(f"sbt_{tree}_{at}")
+            columns.append(leaves[:, tree] == leaf)
+    values = np.column_stack(columns).astype(float) if columns else np.empty((len(frame), 0))
+    part.tracker.summary({"trees": len(model["trees"]), "columns": len(names)})
+    return PartOutput(data=(frame.with_features(names, values),), model=kept)
