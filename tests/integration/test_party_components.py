@@ -44,8 +44,8 @@ def test_features_are_binned_selected_scaled_and_learnt_from(parties, tmp_path):
         [[ids[at], *matrix[at, 10:]] for at in order],
         (["id", "y", *(f"g{at}" for at in range(10))], ["id", *(f"h{at}" for at in range(20))]),
     )
-    names = ("reader_0", "data_transform_0", "intersection_0")
-    components = {name: TRAIN["components"][name] for name in names} | {
+    first = ("reader_0", "data_transform_0", "intersection_0")
+    components = {name: TRAIN["components"][name] for name in first} | {
         "statistics_0": step("DataStatistics", "intersection_0"),
         "binning_0": step("HeteroFeatureBinning", "intersection_0"),
         "selection_0": step("HeteroFeatureSelection", "intersection_0", isometric=("binning_0", "statistics_0")),
@@ -124,10 +124,10 @@ def test_features_are_binned_selected_scaled_and_learnt_from(parties, tmp_path):
     again = guest.client.post(
         "tracking/component/output/data", part | {"job_id": predicted["job"], "component_name": "hetero_lr_0"}
     )[0]
-    first, second = ({row[0]: float(row[3]) for row in rows} for rows in (train, again))
-    both = first.keys() & second.keys()  # a client of FATE gets the first hundred rows
+    before, after = ({row[0]: float(row[3]) for row in rows} for rows in (train, again))
+    both = before.keys() & after.keys()  # a client of FATE gets the first hundred rows
     assert len(both) > 30
-    assert max(abs(first[id] - second[id]) for id in both) < 1e-9
+    assert max(abs(before[id] - after[id]) for id in both) < 1e-9
 
 
 def test_parties_with_the_same_columns_learn_together(parties, tmp_path):  # noqa: F811

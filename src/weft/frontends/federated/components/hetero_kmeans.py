@@ -72,9 +72,9 @@ def _fit(part: ComponentPart, rounds: _Rounds, frame: PartyFrame) -> dict[str, A
     centers, converged, done = matrix[rounds.first_rows(len(frame), k)], False, 0
     while done < most and not converged:
         nearest = rounds.nearest(matrix, centers)
-        moved = np.array(
-            [matrix[nearest == at].mean(axis=0) if (nearest == at).any() else centers[at] for at in range(k)]
-        )
+        moved = centers.copy()
+        for at in np.unique(nearest):  # a centre that is nearest to no row stays
+            moved[at] = matrix[nearest == at].mean(axis=0)
         converged = rounds.have_settled(float(((moved - centers) ** 2).sum()), tolerance)
         centers, done = moved, done + 1
         part.tracker.progress(done, most)

@@ -1,4 +1,4 @@
-"""SBTFeatureTransformer: for each tree of a HeteroSecureBoost model a column for each leaf, 1 for the rows that reach it.
+"""SBTFeatureTransformer: a column for each leaf of a HeteroSecureBoost model, 1 for the rows that reach it.
 
 Its guest gets the columns, `sbt_TREE_LEAF`, in place of its features (`hetero_secureboost` says who learns what); hosts
 keep their rows without features. With `dense_format` of False FATE keeps the columns sparse; here they are the same.
@@ -6,7 +6,7 @@ keep their rows without features. With `dense_format` of False FATE keeps the co
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from weft.frontends.federated.components.hetero_secureboost import answer_leaves
 from weft.frontends.federated.components.inputs import only_frame, only_model
 from weft.model.errors import UsageError
 
-_KEY = "trees"
+_KEY: Final = "trees"
 
 
 def run(part: ComponentPart) -> PartOutput:

@@ -24,9 +24,8 @@ def transformed(models, kind="isometric_model"):
 
 
 def test_leaves_become_columns():
-    trained = run_parts(
-        "HeteroSecureBoost", {one: PartInputs(TREES, data) for one, data in rows_of("train_data").items()}
-    )
+    given = {party: PartInputs(TREES, data) for party, data in rows_of("train_data").items()}
+    trained = run_parts("HeteroSecureBoost", given)
     models = {party: trained.outputs[party].model for party in (GUEST, HOST)}
     ran = transformed(models)
     found, model = ran.outputs[GUEST].data[0], models[GUEST]
