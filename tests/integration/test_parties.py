@@ -166,6 +166,35 @@ def test_the_first_failure_is_told_at_every_party_and_a_rerun_begins_again(parti
     assert guest.processes() == host.processes() == []
 
 
+def test_changed_parameters_run_at_all_parties(parties):
+    guest, host = parties["1"], parties["2"]
+    guest.start()
+    host.start()
+    wishes = conf()
+    wishes["component_parameters"]["role"] = {"host": {"0": {"secure_add_0": {"data_num": 0}}}}
+    job = guest.submit(wishes=wishes)
+    assert guest.ended(job)["status"] == "failed"
+    own = {"host": {"0": {"secure_add_0": {"data_num": 100}}}}
+    with pytest.raises(weft.WeftError, match="belongs to party 1"):
+        host.client.post("job/parameter/update", {"job_id": job, "component_parameters": {"role": own}})
+    with pytest.raises(weft.UsageError, match="new job"):
+        guest.client.post("job/parameter/update", {"job_id": job, "job_parameters": {"common": {"task_cores": 2}}})
+    changed = guest.client.post("job/parameter/update", {"job_id": job, "component_parameters": {"role": own}})
+    assert changed == {"components": ["secure_add_0"]}
+    guest.client.post("job/rerun", {"job_id": job})
+    until(lambda: guest.show(job)["status"] not in ENDED, "the second epoch")
+    shown = guest.ended(job)
+    assert shown["status"] == "success", shown
+    assert shown["metrics"] == {"secure_add_0 sum": 200.0}
+    assert host.ended(job)["status"] == "success"
+
+    less = {"common": {"secure_add_0": {"data_num": 50}}, "role": {"host": {"0": {"secure_add_0": {"data_num": 50}}}}}
+    guest.client.post("job/parameter/update", {"job_id": job, "component_parameters": less})
+    guest.client.post("job/rerun", {"job_id": job})  # a success runs again, since its parameters have changed
+    until(lambda: guest.show(job)["metrics"] == {"secure_add_0 sum": 100.0}, "the third epoch")
+    assert guest.ended(job)["status"] == host.ended(job)["status"] == "success"
+
+
 def test_what_cannot_run_is_refused_with_its_party_and_its_cause(parties):
     guest, host = parties["1"], parties["2"]
     guest.start()

@@ -366,7 +366,7 @@ class World:
             return
         if event is None:
             keep = {name: one for name, one in server.job.statuses.items() if one == c.SUCCESS}
-            event = c.Rerun(keep)
+            event = c.Rerun(keep, "other files" if self.random.random() < 0.5 else "")
         server.post_job(event)
 
     def heal(self):

@@ -174,12 +174,19 @@ def rerun(
         str, CommandParameter(name="--from", help="Run this component and those below it again.")
     ] = "",
     force: Annotated[bool, CommandParameter(help="Run successful components again, too.")] = False,
+    changes: Annotated[
+        Path | None,
+        CommandParameter(name="--changes", help="A file with the job_parameters and component_parameters that change."),
+    ] = None,
     folder: Folder = None,
     context: Given,
 ) -> None:
     """Run the failed components of an ended job again, and what has not run."""
     client = client_of(context, folder)
-    client.post("job/rerun", {"job_id": _id(client, job), "component_name": component, "force": force})
+    id = _id(client, job)
+    if changes is not None:
+        client.post("job/parameter/update", {**_document(context.cwd / changes), "job_id": id})
+    client.post("job/rerun", {"job_id": id, "component_name": component, "force": force})
 
 
 @party_app.command

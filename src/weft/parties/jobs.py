@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from weft.frontends.federated.coordination.records import PartStatus
 from weft.frontends.federated.modules import modules
-from weft.frontends.federated.prediction import prediction_dsl
+from weft.frontends.federated.prediction import merged, prediction_dsl
 from weft.frontends.federated.schema import FederatedJob, Party
 from weft.frontends.federated.selection import selected_components
 from weft.model.errors import ConflictError, NotFoundError, UsageError
@@ -112,9 +112,15 @@ class SiteJobs:
         self, job_id: str, job_parameters: Mapping[str, Any] | None, component_parameters: Mapping[str, Any] | None
     ) -> Mapping[str, Any]:
         """See `PartyJobs.update`."""
-        raise UsageError(
-            "the parameters of a submitted job cannot be changed yet", hint="Submit the changed files as a new job."
-        )
+        entry = self._work.entry(job_id)
+        if not job_parameters and not component_parameters:
+            raise UsageError("no parameters are given", hint="Give job_parameters or component_parameters.")
+        conf = json.loads(entry.conf)
+        if "component_parameters" not in conf and component_parameters:
+            raise UsageError("the conf of the job has version 1, which keeps parameters elsewhere")
+        changes = {"job_parameters": job_parameters, "component_parameters": component_parameters}
+        changed = conf | {name: merged(conf.get(name) or {}, value) for name, value in changes.items() if value}
+        return {"components": self._work.change(job_id, json.dumps(changed, indent=1))}
 
     def clean(self, part: JobPart) -> None:
         """See `PartyJobs.clean`."""

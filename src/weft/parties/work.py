@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -59,10 +58,12 @@ from weft.model.errors import (
     PartyIdentityError,
     PartyMessageError,
     PartyRefusedError,
+    UsageError,
 )
 from weft.parties.cores import PartyCoreLeases
 from weft.parties.drivers import SUCCESS, ComponentEnd, DriverCalls, DriverPlan, JobDriver
 from weft.parties.inputs import InputFinder, plan_of, task_of
+from weft.parties.job_rules import changed_components, coordination_of, digest_of, kept_components, whole_number
 from weft.parties.ledger import REPORT, WISH, JobEntry, PartyLedger
 from weft.parties.loop import PartyLoop, Subject
 from weft.parties.machines import CoordinationMachine, MachineCalls, PartMachine
@@ -84,6 +85,8 @@ WISH_PATH: Final = "/wish"
 REPORT_PATH: Final = "/report"
 REQUEST_PATH: Final = "/request"
 _KEPT_JOBS: Final = 64
+_CHANGED: Final = "changed"
+"""The key in `JobEntry.about` of components whose parameters have changed since they ran."""
 _STATUSES: Final = {"success": PartStatus.SUCCESS, "failed": PartStatus.FAILED, "canceled": PartStatus.CANCELED}
 
 
@@ -252,14 +255,43 @@ class PartyWork:
         state = self.coordination(id)
         if state is None or state.phase is not JobPhase.END:
             raise ConflictError(f"job {id} has not ended", hint=f"Stop it first: weft party stop {id}")
-        keep = kept_components(job, state.statuses, components, force=force)
+        about = msgspec.json.decode(entry.about or "{}")
+        keep = kept_components(job, state.statuses, components, force=force, changed=about.pop(_CHANGED, ()))
         subject = Subject(id)
         if self.loop.machine(subject) is None:
             self.loop.add(subject, CoordinationMachine(state, self._calls))
         for part in state.parts:
             if part.id == self._me:
                 self._part_machine(id, part)
-        self.loop.call(subject, Rerun(keep))
+        self.loop.call(subject, Rerun(keep, entry.digest))
+        with self.ledger.write() as write:
+            write.set_job(id, about=msgspec.json.encode(about).decode())
+
+    def change(self, id: str, conf: str) -> list[str]:
+        """Give an ended job of this party another conf for its next epoch, and return the components that it changes.
+
+        ConflictError: the job has not ended. UsageError: the conf changes more than parameters. PartyRefusedError: the
+        job belongs to another party.
+        """
+        entry, old = self.entry(id), self.job(id)
+        if not entry.mine:
+            raise PartyRefusedError(f"job {id} belongs to party {entry.initiator}", hint="Ask it to change the job.")
+        state = self.coordination(id)
+        if state is None or state.phase is not JobPhase.END:
+            raise ConflictError(f"job {id} has not ended", hint=f"Stop it first: weft party stop {id}")
+        new, digest = read_job(entry.dsl, conf), digest_of(entry.dsl, conf)
+        if coordination_of(id, digest, old) != coordination_of(id, digest, new):
+            raise UsageError(
+                f"the change of job {id} is one of parties, cores, limits of time, or of which component runs where",
+                hint="Submit the changed files as a new job.",
+            )
+        changed = changed_components(old, new)
+        about = msgspec.json.decode(entry.about or "{}")
+        about[_CHANGED] = sorted({*about.get(_CHANGED, ()), *changed})
+        with self.ledger.write() as write:
+            write.set_job(id, conf=conf, digest=digest, about=msgspec.json.encode(about).decode())
+        self._remember(id, new)
+        return changed
 
     def approve(self, id: str, declined: str) -> None:
         """Approve the parts of a job that wait for it, or decline them for a reason."""
@@ -323,15 +355,31 @@ class PartyWork:
         entry = self.ledger.job(wish.job)
         if entry is None:
             self._first_wish(message, peer)
-        elif (entry.initiator, entry.digest) != (peer.id, wish.digest):
+        elif entry.initiator != peer.id:
             raise PartyIdentityError(f"job {wish.job} is another one here", party=peer.id)
+        elif entry.digest != wish.digest:
+            self._changed_wish(message, entry, peer)
         machine = self._part_machine(wish.job, wish.part)
         self.loop.call(Subject(wish.job, wish.part), WishReceived(wish))
         report = machine.state.report
         return b"" if report is None else write_document(report)
 
-    def _first_wish(self, message: WishMessage, peer: Peer) -> None:
-        """Take a new job of another party. PartyRefusedError, PartyIdentityError: it is not one for this party."""
+    def _changed_wish(self, message: WishMessage, entry: JobEntry, peer: Peer) -> None:
+        """Take other parameters of a job for a new epoch. PartyRefusedError, PartyIdentityError: it is another job."""
+        wish = message.wish
+        known = [one.wish.epoch for one in self.participations(wish.job) if one.wish is not None]
+        if wish.epoch <= max(known, default=0):
+            raise PartyIdentityError(f"job {wish.job} is another one here", party=peer.id)
+        job = self._checked_job(message, peer)
+        parties = {(one.role, one.id) for one in job.parts}
+        if message.dsl != entry.dsl or parties != {(one.role, one.id) for one in self.job(wish.job).parts}:
+            raise PartyIdentityError(f"job {wish.job} has other components or parties here", party=peer.id)
+        with self.ledger.write() as write:
+            write.set_job(wish.job, conf=message.conf, digest=wish.digest)
+        self._remember(wish.job, job)
+
+    def _checked_job(self, message: WishMessage, peer: Peer) -> FederatedJob:
+        """Return the job of a message. PartyRefusedError, PartyIdentityError: it is not one for this party."""
         wish = message.wish
         if not message.dsl:
             raise PartyRefusedError(f"party {self._me} does not know job {wish.job}", party=self._me)
@@ -345,6 +393,11 @@ class PartyWork:
                 party=peer.id,
                 hint="The conf names another initiator, or the role is not one that was agreed with the party.",
             )
+        return job
+
+    def _first_wish(self, message: WishMessage, peer: Peer) -> None:
+        """Take a new job of another party. Errors: see `_checked_job`."""
+        wish, job = message.wish, self._checked_job(message, peer)
         with self.ledger.write() as write:
             write.add_job(
                 JobEntry(
@@ -392,7 +445,8 @@ class PartyWork:
         message = WishMessage(wish)
         if wish.phase in (JobPhase.CREATE, JobPhase.END):
             entry = self.entry(letter.job)
-            message = WishMessage(wish, entry.dsl, entry.conf)
+            if entry.digest == wish.digest:  # else the files have changed for the next epoch
+                message = WishMessage(wish, entry.dsl, entry.conf)
         return self._around.call(party, WISH_PATH, msgspec.json.encode(message))
 
     def _answered(self, party: str, letter: Letter, answer: bytes) -> None:
@@ -438,8 +492,8 @@ class PartyWork:
             job,
             done | {name: SUCCESS for name in job.dsl.order if not state.runs_at[name] or name not in selected},
             trigger_rules(job),
-            _whole(parameters.get("auto_retries")),
-            float(_whole(parameters.get("auto_retry_delay"))),
+            whole_number(parameters.get("auto_retries")),
+            float(whole_number(parameters.get("auto_retry_delay"))),
         )
         calls = DriverCalls(
             begin=lambda job, component: self.loop.post(Subject(job), Begin(component)),
@@ -558,60 +612,6 @@ class PartyWork:
         return machine  # type: ignore[no-any-return]
 
 
-def coordination_of(id: str, digest: str, job: FederatedJob) -> Coordination:
-    """Return the first state of a job at its initiator."""
-    parts = [Party(one.role, one.id) for one in job.parts]
-    runs_at = {
-        name: [Party(one.role, one.id) for one in job.parts if one.components[name].runs] for name in job.dsl.order
-    }
-    taking_part = [part for part in parts if any(part in at for at in runs_at.values())]
-    parameters = job.conf.parameters
-    return Coordination(
-        job=id,
-        initiator=job.conf.initiator,
-        digest=digest,
-        runs_at=runs_at,
-        parts=taking_part,
-        cores={str(part): cores_of(job, part) for part in taking_part},
-        timeout=float(_whole(parameters.get("timeout"))),
-        fail_after=float(_whole(parameters.get("fail_after"))),
-    )
-
-
-def cores_of(job: FederatedJob, part: Party) -> int:
-    """Return the cores that a part holds: `task_cores` times `task_parallelism`, of an arbiter without cores one."""
-    parameters = plan_of(job, part).job_parameters
-    if part.role == "arbiter":
-        return 1
-    cores = _whole(parameters.get("task_cores")) or _whole(parameters.get("processors_per_node")) or 1
-    return cores * (_whole(parameters.get("task_parallelism")) or 1)
-
-
-def kept_components(
-    job: FederatedJob, statuses: Mapping[str, str], named: Sequence[str], *, force: bool
-) -> dict[str, str]:
-    """Return the components that a rerun keeps. NotFoundError: a named one does not exist.
-
-    Those below a component that runs again run again, too. Successes run again with `force`, or if they lie below.
-    """
-    for name in named:
-        if name not in job.dsl.components:
-            raise NotFoundError(f"the job has no component {name!r}", hint=f"It has {', '.join(job.dsl.order)}.")
-    again = {name for name in job.dsl.order if statuses.get(name) != SUCCESS and (not named or name in named)}
-    again |= {name for name in named if force}
-    if force and not named:
-        again |= set(job.dsl.order)
-    for name in job.dsl.order:
-        if any(above in again for above in job.dsl.upstream[name]):
-            again.add(name)
-    return {name: SUCCESS for name in job.dsl.order if name not in again and statuses.get(name) == SUCCESS}
-
-
-def digest_of(dsl: str, conf: str) -> str:
-    """Return the digest of the files of a job."""
-    return sha256(f"{len(dsl)}:{dsl}{conf}".encode()).hexdigest()
-
-
 def said(failure: PartFailure) -> str:
     """Return a failure in words, with its party."""
     return f"party {failure.party}: {failure.message}" if failure.party else failure.message
@@ -622,11 +622,3 @@ def _decoded(body: bytes, of: Any, party: str) -> Any:
         return msgspec.json.decode(body, type=of)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise PartyMessageError(f"a message of party {party} is malformed: {error}", party=party) from None
-
-
-def _whole(value: Any) -> int:
-    """Return a whole number of a file; 0 for anything else."""
-    try:
-        return max(0, int(value))
-    except (TypeError, ValueError, OverflowError):
-        return 0

@@ -152,7 +152,7 @@ def merged_conf(trained: Mapping[str, Any], conf: Mapping[str, Any], dsl: Mappin
         for own in (base.get("role_parameters") or {}).values():
             own.pop(ARGS, None)
             _only(own, names)
-    return _merged(base, conf)
+    return merged(base, conf)
 
 
 def _keep(parameters: dict[str, Any], names: set[str]) -> None:
@@ -167,11 +167,12 @@ def _only(own: dict[str, Any], names: set[str]) -> None:
         del own[name]
 
 
-def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `first` with what `second` says; objects are merged member by member."""
     found = dict(first)
     for key, value in second.items():
         old = found.get(key)
-        found[key] = _merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        found[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return found
 
 

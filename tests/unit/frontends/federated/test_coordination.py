@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from weft.frontends.federated.coordination import coordinator as c
 from weft.frontends.federated.coordination import participant as p
@@ -225,6 +226,19 @@ def test_a_rerun_begins_the_next_epoch_and_old_documents_change_nothing():
     job.post(HOST, p.WishReceived(old[1]))
     assert job.state.reports == before[0].reports
     assert job.parts[HOST].wish == before[1].wish
+
+
+def test_other_files_are_approved_anew():
+    job = Job(does=lambda *_: PartStatus.FAILED).begin()
+    job.post(None, c.FinishJob("failed", "a failed"))
+    assert job.parts[HOST].approved
+    wish = replace(job.parts[HOST].wish, epoch=9, version=99, digest="other")
+    state, effects = p.participate(job.parts[HOST], p.WishReceived(wish), 0.0)
+    assert not state.approved
+    assert p.AskApproval() in effects
+    job.post(None, c.Rerun({}, "other"))
+    assert {one.wish.digest for one in job.parts.values()} == {"other"}
+    assert job.state.digest == "other"
 
 
 @pytest.mark.parametrize("phase", ["create", "reserve", "run"])

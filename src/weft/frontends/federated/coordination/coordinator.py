@@ -141,9 +141,13 @@ class Undeliverable(Struct, frozen=True):
 
 
 class Rerun(Struct, frozen=True):
-    """An ended job begins its next epoch; `keep` are the statuses of components that do not run again."""
+    """An ended job begins its next epoch; `keep` are the statuses of components that do not run again.
+
+    `digest` is that of its files if they have changed.
+    """
 
     keep: Mapping[str, str]
+    digest: str = ""
 
 
 class CoordinationTick(Struct, frozen=True):
@@ -256,8 +260,8 @@ def _taken(state: Coordination, event: CoordinationEvent, now: float) -> Coordin
             return _finished(state, status, PartFailure(reason, state.initiator.id) if reason else None, now)
         case Undeliverable(part, failure):
             return _finished(state, FAILED, replace(failure, party=failure.party or part.id), now)
-        case Rerun(keep):
-            return _rerun(state, keep, now)
+        case Rerun():
+            return _rerun(state, event, now)
         case Submitted():
             return state if state.since else replace(state, since=now)
         case _:
@@ -273,11 +277,12 @@ def _begun(state: Coordination, component: str, now: float) -> Coordination:
     return replace(begun, statuses={**begun.statuses, component: RUNNING})
 
 
-def _rerun(state: Coordination, keep: Mapping[str, str], now: float) -> Coordination:
+def _rerun(state: Coordination, event: Rerun, now: float) -> Coordination:
     if state.phase is not JobPhase.END:
         return state
     return replace(
         state,
+        digest=event.digest or state.digest,
         epoch=state.epoch + 1,
         phase=JobPhase.CREATE,
         status=WAITING,
@@ -287,7 +292,7 @@ def _rerun(state: Coordination, keep: Mapping[str, str], now: float) -> Coordina
         again_at=0.0,
         tries=0,
         attempts={},
-        statuses=dict(keep),
+        statuses=dict(event.keep),
         settled=False,
     )
 

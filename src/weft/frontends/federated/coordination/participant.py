@@ -215,7 +215,9 @@ def _taken(
             if not is_newer(wish, state.wish):
                 return state
             if state.wish is None or wish.epoch > state.wish.epoch:
-                if state.wish is None or not state.approved:
+                if state.wish is not None and wish.digest != state.wish.digest:  # other files need a new approval
+                    state = replace(state, approved=False, refused="")
+                if not state.approved:
                     effects.append(AskApproval())
                 state = replace(state, over=False)
             return replace(state, wish=wish)
