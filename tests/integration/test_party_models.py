@@ -155,7 +155,18 @@ def test_a_model_is_trained_over_the_columns_of_two_parties_and_predicts(parties
     ends = {one["name"]: one["status"] for one in some["components"]}
     assert (ends["intersection_0"], ends["hetero_lr_0"]) == ("success", "pass")
 
-    wishes = conf(job_type="predict", model_version=trained["job"], model_id="m")
+    taken = {"job_id": trained["job"], "component_list": ["reader_0", "data_transform_0", "intersection_0"]}
+    heir = guest.ended(guest.submit(TRAIN, conf(inheritance_info=taken)))
+    assert heir["status"] == "success", heir
+    ends = {one["name"]: one["status"] for one in heir["components"]}
+    assert (ends["intersection_0"], ends["hetero_lr_0"]) == ("pass", "success")
+    assert heir["metrics"]["evaluation_0 train auc"] == pytest.approx(trained["metrics"]["evaluation_0 train auc"])
+    with pytest.raises(UsageError, match="no job 7"):
+        guest.submit(TRAIN, conf(inheritance_info=taken | {"job_id": "7"}))
+    with pytest.raises(UsageError, match="'lr'"):
+        guest.submit(TRAIN, conf(inheritance_info=taken | {"component_list": ["lr"]}))
+
+    wishes = conf(job_type="predict", model_version=heir["job"], model_id="m")
     predicted = guest.ended(guest.submit(PREDICT, wishes))
     assert predicted["status"] == "success", predicted
     part = {"role": "guest", "party_id": "1", "component_name": "hetero_lr_0"}

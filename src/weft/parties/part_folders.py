@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from weft.parties.values import AttemptKey
 
 CURRENT: Final = "current"
+_INHERITED: Final = "0-0"
+"""The attempt of an earlier job; those of a job begin with epoch 1."""
 _SAFE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
@@ -62,6 +64,18 @@ class PartFolders:
         aside = folder.parent / f"{CURRENT}.new"
         aside.write_text(folder.name)
         os.replace(aside, folder.parent / CURRENT)
+
+    def inherit(self, earlier: str, job: str, part: Party, component: str) -> None:
+        """Give a job what a component of an earlier one has left at a part: the same files, with names of their own.
+
+        NotFoundError: it has left nothing.
+        """
+        source, target = self.current(earlier, part, component), self.component(job, part, component)
+        if (target / CURRENT).exists():
+            return
+        shutil.rmtree(target / _INHERITED, ignore_errors=True)
+        shutil.copytree(source, target / _INHERITED, copy_function=os.link)
+        (target / CURRENT).write_text(_INHERITED)
 
     def current(self, job: str, part: Party, component: str) -> Path:
         """Return the folder of the attempt that has succeeded last. NotFoundError: none has."""

@@ -50,7 +50,7 @@ from weft.frontends.federated.coordination.records import (
 )
 from weft.frontends.federated.planning import read_job
 from weft.frontends.federated.schema import FederatedJob, Party
-from weft.frontends.federated.selection import selected_components, trigger_rules
+from weft.frontends.federated.selection import inheritance, selected_components, trigger_rules
 from weft.model.errors import (
     ConflictError,
     NotFoundError,
@@ -209,6 +209,8 @@ class PartyWork:
             )
         selected_components(job)
         trigger_rules(job)
+        if why := self._why_not_inherit(job):
+            raise UsageError(why, hint="Leave inheritance_info out, or name a job of this party with these components.")
         digest = digest_of(dsl, conf)
         entry = JobEntry(
             job=id,
@@ -523,10 +525,31 @@ class PartyWork:
     def _ask(self, state: Participation) -> None:
         subject = Subject(state.job, state.part)
         job = self.job(state.job)
-        if why := self._inputs.why_not(job, state.part):
+        if why := self._inputs.why_not(job, state.part) or self._why_not_inherit(job, state):
             self.loop.post(subject, Declined(why))
         elif state.initiator.id == self._me or not self._around.asks_approval(job, state.part):
             self.loop.post(subject, Approved())
+
+    def _why_not_inherit(self, job: FederatedJob, state: Participation | None = None) -> str:
+        """Return why a job cannot take components from an earlier one, "" if it can; take them for a part."""
+        earlier, components = inheritance(job)
+        if not components:
+            return ""
+        entry = self.ledger.job(earlier)
+        if entry is None or entry.initiator != job.conf.initiator.id:
+            return f"party {self._me} has no job {earlier} of party {job.conf.initiator.id} to take components from"
+        old = self.job(earlier)
+        for name in components:
+            one, other = job.dsl.components[name], old.dsl.components.get(name)
+            if other is None or (one.module, one.outputs) != (other.module, other.outputs):
+                return f"job {earlier} has no component {name} of the same module and outputs"
+            if state is None or not plan_of(job, state.part).components[name].runs:
+                continue
+            try:
+                self._around.folders.inherit(earlier, state.job, state.part, name)
+            except NotFoundError as error:
+                return error.message
+        return ""
 
     def _take(self, state: Participation, cores: int) -> None:
         subject = Subject(state.job, state.part)

@@ -1,13 +1,14 @@
 """Which components of a job run, and after which ends of those before them: fields of `job_parameters` of Weft's own.
 
 `run_only` names the components that run, `run_to` the last one (with all before it). `trigger_rules` has the rule of a
-component by its name; without one it runs when all components before it have succeeded.
+component by its name; without one it runs when all components before it have succeeded. `inheritance_info`, of FATE
+1.7 and later, names an earlier job and the components whose outputs are taken from it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.frontends.federated.compiler import TRIGGER_RULES
 from weft.model.errors import UsageError
@@ -16,11 +17,38 @@ from weft.model.suggestions import did_you_mean
 if TYPE_CHECKING:
     from weft.frontends.federated.schema import FederatedJob
 
-RUN_ONLY, RUN_TO, RULES = "run_only", "run_to", "trigger_rules"
+RUN_ONLY, RUN_TO, RULES, INHERITS = "run_only", "run_to", "trigger_rules", "inheritance_info"
+
+
+class Inheritance(NamedTuple):
+    """An earlier job, and the components that are taken from it."""
+
+    job: str
+    components: tuple[str, ...] = ()
+
+
+def inheritance(job: FederatedJob) -> Inheritance:
+    """Return what a job takes from an earlier one; without components if nothing.
+
+    UsageError: no job is named, or a component does not exist.
+    """
+    given = job.conf.parameters.get(INHERITS) or {}
+    if not isinstance(given, Mapping):
+        raise UsageError(f"{INHERITS} must be an object", hint='Write: {"job_id": "JOB", "component_list": ["NAME"]}')
+    listed = given.get("component_list") or ()
+    if not listed:
+        return Inheritance("")
+    if not isinstance(listed, list) or not isinstance(given.get("job_id"), str):
+        raise UsageError(f"{INHERITS} needs job_id, a text, and component_list, a list")
+    return Inheritance(given["job_id"], tuple(_known(job, name, INHERITS) for name in listed))
 
 
 def selected_components(job: FederatedJob) -> set[str]:
     """Return the components that run. UsageError: one of those named does not exist, or both fields are set."""
+    return _selected(job) - set(inheritance(job).components)
+
+
+def _selected(job: FederatedJob) -> set[str]:
     only, to = job.conf.parameters.get(RUN_ONLY), job.conf.parameters.get(RUN_TO)
     if only and to:
         raise UsageError(f"{RUN_ONLY} and {RUN_TO} exclude each other", hint="Leave one of them out.")
