@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart, PartOutput
-from weft.frontends.federated.components.inputs import columns_of, complete_matrix, group, only_frame, only_model
+from weft.frontends.federated.components.inputs import (
+    columns_of,
+    complete_matrix,
+    group,
+    only_frame,
+    only_model,
+    weights_of,
+)
 from weft.frontends.federated.components.optimizers import Training, training_of
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, joined, regression_frame
 from weft.frontends.federated.components.vertical import (
@@ -78,7 +85,8 @@ def _fit(part: ComponentPart, frame: PartyFrame, training: Training, family: Fam
         y = frame.y.astype(float)
         if family is POISSON and (y < 0).any():
             raise UsageError(f"{part.component}: a label is negative, and labels are counts")
-    fitted = VerticalFit(part, training, family).fit(key, complete_matrix(part, frame), y, part.seed)
+    matrix, counts = complete_matrix(part, frame), weights_of(part, frame)
+    fitted = VerticalFit(part, training, family).fit(key, matrix, y, part.seed, counts)
     if fitted.losses:
         points = [(float(epoch), loss) for epoch, loss in enumerate(fitted.losses)]
         part.tracker.curve("train", "loss", points, kind="LOSS")

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart, PartOutput
-from weft.frontends.federated.components.inputs import columns_of, complete_matrix, group, only_frame, only_model
+from weft.frontends.federated.components.inputs import (
+    columns_of,
+    complete_matrix,
+    group,
+    only_frame,
+    only_model,
+    weights_of,
+)
 from weft.frontends.federated.components.optimizers import Training, training_of
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, class_frame, joined
 from weft.frontends.federated.components.vertical import (
@@ -68,9 +75,10 @@ def _fit(part: ComponentPart, frame: PartyFrame, training: Training) -> dict[str
     else:
         count = int(part.channel.receive("models", part.all_of(GUEST)[0]))
     matrix, models = complete_matrix(part, frame), []
+    counts = weights_of(part, frame)
     for at in range(count):
         y = None if frame.y is None else np.where(frame.y == classes[1 if count == 1 else at], 1.0, -1.0)
-        fitted = VerticalFit(part, training, LOGISTIC, f"/{at}").fit(key, matrix, y, part.seed + at)
+        fitted = VerticalFit(part, training, LOGISTIC, f"/{at}").fit(key, matrix, y, part.seed + at, counts)
         weights = fitted.weights
         intercept = part.here.role == GUEST and training.intercept
         models.append(

@@ -23,7 +23,7 @@ from weft.frontends.federated.components.boosting import (
     prediction_frame,
     targets_of,
 )
-from weft.frontends.federated.components.inputs import only_frame, only_model
+from weft.frontends.federated.components.inputs import only_frame, only_model, weights_of
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, joined
 from weft.frontends.federated.components.secure_trees import (
     GuestTree,
@@ -97,8 +97,11 @@ class _GuestFit:
         scores = np.tile(start, (len(target), 1))
         trees: list[list[Any]] = []
         losses: list[float] = []
+        counts = weights_of(part, self._frame)
         for at in range(boosting.num_trees):
             g, h = loss.derivatives(target, loss.predict(scores))
+            if counts is not None:
+                g, h = g * counts[:, None], h * counts[:, None]
             steps = np.empty_like(scores)
             for output in range(scores.shape[1]):
                 number = len(trees)

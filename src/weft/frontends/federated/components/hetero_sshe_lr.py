@@ -15,7 +15,15 @@ import numpy as np
 from msgspec.structs import replace
 
 from weft.frontends.federated.components.base import GUEST, ComponentPart, PartOutput
-from weft.frontends.federated.components.inputs import columns_of, complete_matrix, group, only_frame, only_model, word
+from weft.frontends.federated.components.inputs import (
+    columns_of,
+    complete_matrix,
+    group,
+    only_frame,
+    only_model,
+    refuse_weights,
+    word,
+)
 from weft.frontends.federated.components.optimizers import L1, NESTEROV, SGD, Training, settings_of, training_of
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, class_frame, joined
 from weft.frontends.federated.components.secure_trees import message_as
@@ -51,6 +59,7 @@ def run(part: ComponentPart) -> PartOutput:
         return PartOutput(data=(_scored(part, frame, model, ShareLine(part), TEST),))
     training, strategy, reveals = _options(part)
     frame = only_frame(part, "train_data", "data")
+    refuse_weights(part, frame)
     line = ShareLine(part)
     model = _fit(part, frame, training, line, strategy, reveals=reveals)
     found = [_scored(part, frame, model, line, TRAIN)]

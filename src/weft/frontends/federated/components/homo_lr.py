@@ -22,7 +22,15 @@ from msgspec.structs import asdict
 from weft.frontends.federated.components.base import ARBITER, ComponentPart, PartOutput
 from weft.frontends.federated.components.evaluation import binary_metrics
 from weft.frontends.federated.components.horizontal import HorizontalSums, arbitrate, labels_of, refuse
-from weft.frontends.federated.components.inputs import columns_of, group, number, only_frame, only_model, word
+from weft.frontends.federated.components.inputs import (
+    columns_of,
+    group,
+    number,
+    only_frame,
+    only_model,
+    refuse_weights,
+    word,
+)
 from weft.frontends.federated.components.optimizers import Optimizer, Training, first_weights, settings_of, training_of
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, class_frame, joined
 from weft.model.errors import UsageError
@@ -62,6 +70,7 @@ def run(part: ComponentPart) -> PartOutput:
         arbitrate(part)
         return PartOutput()
     frame = only_frame(part, "train_data", "data")
+    refuse_weights(part, frame)
     model = _fit(part, frame, training, rounds)
     for note in notes:
         part.tracker.log(note)

@@ -19,7 +19,7 @@ from msgspec.structs import asdict
 
 from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart, PartOutput
 from weft.frontends.federated.components.horizontal import HorizontalSums, arbitrate, labels_of, refuse
-from weft.frontends.federated.components.inputs import columns_of, group, only_frame, only_model
+from weft.frontends.federated.components.inputs import columns_of, group, only_frame, only_model, refuse_weights
 from weft.frontends.federated.components.network_files import DescriptionReader
 from weft.frontends.federated.components.networks import (
     BINARY,
@@ -82,6 +82,7 @@ def run(part: ComponentPart) -> PartOutput:
         arbitrate(part)
         return PartOutput()
     frame = only_frame(part, "train_data", "data")
+    refuse_weights(part, frame)
     model = _fit(part, frame, averaging, reader)
     found = [_predicted(part, frame, model, TRAIN)]
     if part.data.get("validate_data"):

@@ -25,7 +25,7 @@ from weft.frontends.federated.components.boosting import (
     targets_of,
 )
 from weft.frontends.federated.components.horizontal import HorizontalSums, arbitrate, labels_of
-from weft.frontends.federated.components.inputs import columns_of, only_frame, only_model, word
+from weft.frontends.federated.components.inputs import columns_of, only_frame, only_model, refuse_weights, word
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, joined
 from weft.frontends.federated.components.quantiles import pooled_bins
 from weft.frontends.federated.components.trees import (
@@ -60,6 +60,7 @@ def run(part: ComponentPart) -> PartOutput:
         arbitrate(part)
         return PartOutput()
     frame = only_frame(part, "train_data", "data")
+    refuse_weights(part, frame)
     model, scores = _fit(part, boosting, frame)
     found = [prediction_frame(part, frame, model["task"], model["classes"], scores, TRAIN)]
     if part.data.get("validate_data"):

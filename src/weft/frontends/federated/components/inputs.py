@@ -94,3 +94,32 @@ def columns_of(part: ComponentPart, frame: PartyFrame, model: Mapping[str, Any])
         raise UsageError(f"{part.component}: the rows of {part.here} have no column {missing[0]!r}")
     kept = PartyFrame(frame.ids, {name: frame.columns[name] for name in model["features"]})
     return complete_matrix(part, kept)
+
+
+def weights_of(part: ComponentPart, frame: PartyFrame) -> np.ndarray[Any, Any] | None:
+    """Return the weights of the rows of a frame, of mean 1; None: all count the same.
+
+    UsageError: a weight is negative or no number, or all are zero.
+    """
+    if not frame.weight:
+        return None
+    try:
+        found = frame.columns[frame.weight].astype(float)
+    except (TypeError, ValueError):
+        found = np.array([np.nan])
+    if not np.isfinite(found).all() or (found < 0).any() or not found.sum():
+        raise UsageError(
+            f"{part.component}: column {frame.weight!r} at {part.here} has weights that are negative or no numbers",
+            hint="Weights are numbers from 0 on, and one of them is above.",
+        )
+    weights: np.ndarray[Any, Any] = found / found.mean()
+    return weights
+
+
+def refuse_weights(part: ComponentPart, frame: PartyFrame) -> None:
+    """UsageError: the rows have weights, which this component would not use."""
+    if frame.weight:
+        raise UsageError(
+            f"{part.component}: {part.module} does not use weights of rows, and those of {part.here} have them",
+            hint="Leave the SampleWeight before it out.",
+        )

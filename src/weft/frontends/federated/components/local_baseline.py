@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from weft.frontends.federated.components.base import ARBITER, ComponentPart, PartOutput
-from weft.frontends.federated.components.inputs import columns_of, complete_matrix, group, only_frame, only_model
+from weft.frontends.federated.components.inputs import (
+    columns_of,
+    complete_matrix,
+    group,
+    only_frame,
+    only_model,
+    weights_of,
+)
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, class_frame, joined, regression_frame
 from weft.model.errors import UsageError
 from weft.model.suggestions import did_you_mean
@@ -65,7 +72,7 @@ def _fit(part: ComponentPart, frame: PartyFrame) -> dict[str, Any]:
     options.setdefault("random_state", part.seed) if "random_state" in known else None
     matrix, labels = complete_matrix(part, frame), frame.y
     try:
-        fitted = kind(**options).fit(matrix, labels)
+        fitted = kind(**options).fit(matrix, labels, sample_weight=weights_of(part, frame))
     except (ValueError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise UsageError(f"{part.component}: {name} refuses its options or rows: {reason}") from None

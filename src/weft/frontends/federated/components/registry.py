@@ -45,6 +45,7 @@ COMPONENTS: Final[Mapping[str, str]] = {
     "PSI": "psi:run",
     "Reader": "reader:run",
     "SBTFeatureTransformer": "tree_features:run",
+    "SampleWeight": "sample_weight:run",
     "Scorecard": "scorecard:run",
     "SecureAddExample": "secure_add:run",
     "Union": "union:run",

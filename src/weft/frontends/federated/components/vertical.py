@@ -103,8 +103,12 @@ class VerticalFit:
 
     # --------------------------------------------------------------------------------------------- guest and hosts
 
-    def fit(self, key: PublicKey, matrix: Array, y: Array | None, seed: int) -> Fitted:
-        """Train, and return the weights. `matrix` has shape (rows, features); `y` is that of the guest."""
+    def fit(self, key: PublicKey, matrix: Array, y: Array | None, seed: int, counts: Array | None = None) -> Fitted:
+        """Train, and return the weights. `matrix` has shape (rows, features); `y` is that of the guest.
+
+        `counts`, at the guest, says how much each row counts; in the loss all rows count the same, since hosts do not
+        know it.
+        """
         guest = self._part.here.role == GUEST
         intercept = guest and self._training.intercept
         if intercept:
@@ -121,7 +125,8 @@ class VerticalFit:
                 part_of, score = matrix[rows], matrix[rows] @ weights
                 if guest:
                     assert y is not None
-                    residual, square = self._guest_residual(key, score, y[rows])
+                    count = None if counts is None else counts[rows]
+                    residual, square = self._guest_residual(key, score, y[rows], count)
                     squares.append(square)
                 else:
                     residual = self._host_residual(key, score)
@@ -138,7 +143,9 @@ class VerticalFit:
                 return Fitted(weights, losses, converged=True)
         return Fitted(weights, losses, converged=False)
 
-    def _guest_residual(self, key: PublicKey, score: Array, y: Array) -> tuple[Encrypted, Encrypted | None]:
+    def _guest_residual(
+        self, key: PublicKey, score: Array, y: Array, count: Array | None
+    ) -> tuple[Encrypted, Encrypted | None]:
         """Return the encrypted residual of a batch, and the sum of its squares (None with several hosts)."""
         share = self._family.guest_share(score, y)
         if self._family.multiplies:
@@ -154,6 +161,8 @@ class VerticalFit:
                 if len(self._hosts) == 1 and self._family.loss is not None:
                     sums = key.encrypted(self._receive("squares", host))
                     square = theirs.dot(2 * share[:, None]) + sums + np.array([float(share @ share)])
+        if count is not None:
+            residual = (residual * count).masked()
         self._part.channel.send(self._name("residual"), residual.to_wire(), self._hosts)
         return residual, square
 
