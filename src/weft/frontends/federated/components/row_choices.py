@@ -123,10 +123,13 @@ def _sampled(part: ComponentPart, frame: PartyFrame) -> Array:
     labels = np.array([_text(one) for one in frame.y.tolist()], dtype=object)
     if unknown := [label for label in shares if label not in labels]:
         raise UsageError(f"{part.component}: fractions names the label {unknown[0]}, which no row has")
-    found = []
-    for label in sorted(set(labels.tolist())):
-        usual = 1.0 if fractions is not None else _FRACTION
-        found.append(_some(generator, np.flatnonzero(labels == label), shares.get(label, usual), up=up))
+    known = sorted(set(labels.tolist()))
+    if fractions is not None and (without := [label for label in known if label not in shares]):
+        raise UsageError(
+            f"{part.component}: fractions has none for the label {without[0]} at {part.here}",
+            hint="Name all labels; those with the fraction 1 keep all their rows.",
+        )
+    found = [_some(generator, np.flatnonzero(labels == label), shares.get(label, _FRACTION), up=up) for label in known]
     return np.sort(np.concatenate(found)) if found else np.arange(0)
 
 
@@ -149,7 +152,7 @@ def _whole_weights(part: ComponentPart, frame: PartyFrame) -> Array:
     weights = frame.columns[frame.weight].astype(float)
     if not np.isfinite(weights).all() or (weights < 0).any():
         raise UsageError(f"{part.component}: a weight at {part.here} is negative, or no number")
-    whole: Array = np.rint(weights).astype(np.int64)
+    whole: Array = np.ceil(weights).astype(np.int64)
     return whole
 
 
@@ -177,19 +180,31 @@ def _split(part: ComponentPart, frame: PartyFrame) -> list[Array]:
         return [np.sort(one) for one in np.split(generator.permutation(len(frame)), np.cumsum(counts))[:3]]
     found: list[list[Array]] = [[], [], []]
     strata = _strata(part, frame)
-    wholes = [0, 0, 0]
-    seen = 0
+    shares, room, owed = np.array(counts) / max(1, len(frame)), np.array(counts), np.zeros(3)
     for stratum in np.unique(strata):
         rows = np.flatnonzero(strata == stratum)
         if part.parameters.get("shuffle") is not False:
             rows = generator.permutation(rows)
-        seen += len(rows)
-        # what was rounded away in one stratum goes to the next, so that the sizes of all together are right
-        takes = [round(count * seen / len(frame)) - whole for count, whole in zip(counts, wholes, strict=True)]
-        wholes = [whole + take for whole, take in zip(wholes, takes, strict=True)]
+        owed += shares * len(rows)
+        takes = _takes(owed, room, len(rows))
+        room, owed = room - takes, owed - takes
         for at, piece in enumerate(np.split(rows, np.cumsum(takes))[:3]):
             found[at].append(piece)
     return [np.sort(np.concatenate(one)) if one else np.arange(0) for one in found]
+
+
+def _takes(owed: Array, room: Array, rows: int) -> Array:
+    """Return how many of the rows of a stratum go to each place, `rows` together.
+
+    `owed` has the shares of all strata so far that are not given yet, and `room` what each place may still take: what
+    is rounded away in one stratum goes to the next.
+    """
+    takes = np.minimum(np.floor(np.maximum(owed, 0)), room).astype(np.int64)
+    while takes.sum() > rows:
+        takes[np.where(takes > 0, owed - takes, np.inf).argmin()] -= 1
+    while takes.sum() < rows:
+        takes[np.where(takes < room, owed - takes, -np.inf).argmax()] += 1
+    return takes
 
 
 def _counts(part: ComponentPart, rows: int) -> list[int]:
@@ -210,6 +225,11 @@ def _counts(part: ComponentPart, rows: int) -> list[int]:
         raise UsageError(f"{part.component}: the sizes are {total:g} together, and there is {whole:g}")
     if free:
         given[free[0]] = whole - total
+    elif total < whole - 1e-9:
+        raise UsageError(
+            f"{part.component}: the sizes are {total:g} together, and rows would be left out of {whole:g}",
+            hint="Leave one size out: it gets the rest.",
+        )
     sizes = [float(given[name] or 0) for name in _SIZES]
     shares = sizes if kinds == {int} else [rows * one for one in sizes]
     ends = [round(sum(shares[: at + 1])) for at in range(3)]
@@ -220,9 +240,9 @@ def _strata(part: ComponentPart, frame: PartyFrame) -> Array:
     if frame.y is None:
         raise UsageError(f"{part.component}: the rows of {part.here} have no label, so they are not stratified")
     points = part.parameters.get("split_points")
-    if points is None:
+    if points is None or points == []:
         return np.array([str(one) for one in frame.y.tolist()], dtype=object)
     if not isinstance(points, list) or not all(isinstance(one, (int, float)) for one in points):
         raise UsageError(f"{part.component}: split_points is {points!r}", hint="Write a list of numbers.")
-    strata: Array = np.digitize(frame.y.astype(float), sorted(points))
+    strata: Array = np.digitize(frame.y.astype(float), sorted(points), right=True)
     return strata

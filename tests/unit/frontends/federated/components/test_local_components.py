@@ -216,6 +216,36 @@ def test_a_split_gives_each_row_to_one_part_of_both():
         assert one.y.mean() == pytest.approx(Y.mean(), abs=0.01)
 
 
+@pytest.mark.parametrize("sizes", [{"test_size": 0.3, "validate_size": 0.2}, {"train_size": 0.5, "test_size": 0.5}])
+def test_a_split_by_labels_loses_no_row_whatever_is_rounded(sizes):
+    wanted = [sizes.get("train_size", 0.5), sizes.get("validate_size", 0.0), sizes["test_size"]]
+    for count in range(3, 60):
+        labels = np.random.default_rng(count).integers(0, 3, count)
+        rows = frame(np.arange(2.0 * count).reshape(count, 2), labels)
+        found = run("HomoDataSplit", rows, stratified=True, random_state=1, **sizes).data
+        assert sorted(id for one in found for id in one.ids) == sorted(rows.ids)
+        assert [len(one) for one in found] == pytest.approx([share * count for share in wanted], abs=1)
+        for label in range(3):
+            shares = [share * (labels == label).sum() for share in wanted]
+            assert [(one.y == label).sum() for one in found] == pytest.approx(shares, abs=2)
+
+
+def test_numbers_are_divided_by_points_up_to_which_they_are_alike():
+    labels = np.repeat([0.0, 0.5, 1.0], [40, 40, 20])
+    rows = frame(np.arange(200.0).reshape(100, 2), labels)
+    found = run("HomoDataSplit", rows, stratified=True, split_points=[0.5], train_size=0.5, validate_size=0.5).data
+    assert [int((one.y <= 0.5).sum()) for one in found] == [40, 40, 0]
+    found = run("HomoDataSplit", rows, stratified=True, split_points=[], train_size=0.5, validate_size=0.5).data
+    assert [int((one.y == 0.5).sum()) for one in found] == [20, 20, 0]
+
+
+def test_rows_are_repeated_by_their_weights():
+    rows = PartyFrame(frame(MATRIX[:4]).ids, {"x": np.arange(4.0), "w": np.array([0.0, 0.4, 1.0, 2.5])}, weight="w")
+    found = run("FederatedSample", rows, mode="exact_by_weight").data[0]
+    assert found.ids.tolist() == ["id1", "id2", "id3", "id3_1", "id3_2"]
+    assert found.columns["x"].tolist() == [1, 2, 3, 3, 3]
+
+
 def test_splits_by_numbers_in_order_and_by_default():
     mine, _ = both("HomoDataSplit", train_size=500, test_size=60, shuffle=False)
     assert [len(one) for one in mine] == [500, 9, 60]
@@ -229,9 +259,11 @@ def test_splits_by_numbers_in_order_and_by_default():
         ("FederatedSample", {"fractions": 1.5}, "fraction is 1.5"),
         ("FederatedSample", {"mode": "stratified", "fractions": [[7, 0.5]]}, "label 7"),
         ("FederatedSample", {"mode": "stratified", "fractions": 0.5}, "fractions is 0.5"),
+        ("FederatedSample", {"mode": "stratified", "fractions": [[0, 0.5]]}, "none for the label 1"),
         ("FederatedSample", {"mode": "exact_by_weight"}, "no weight"),
         ("HeteroDataSplit", {"train_size": 0.8, "test_size": 0.5}, "1.3 together"),
         ("HeteroDataSplit", {"train_size": 0.8, "test_size": 5}, "at once"),
+        ("HeteroDataSplit", {"train_size": 0.5, "validate_size": 0.1, "test_size": 0.2}, "would be left out"),
         ("HeteroDataSplit", {"test_size": -1}, "test_size"),
         ("HeteroDataSplit", {"stratified": True, "split_points": "x"}, "split_points"),
     ],
