@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -109,3 +109,20 @@ def numbers_of(part: ComponentPart, frame: PartyFrame, name: str) -> Array:
     if np.isinf(values).any():
         raise UsageError(f"{part.component}: column {name!r} at {part.here} has infinite values")
     return values
+
+
+def value_key(value: Any) -> str:
+    """Return a value as text by which values are compared: 1, 1.0 and "1" are the same, as keys of JSON are text."""
+    text = str(value)
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return str(int(number)) if number.is_integer() else str(number)
+
+
+def are_among(column: Array, keys: Collection[str]) -> Array:
+    """Return which values of a column have one of these keys (`value_key`)."""
+    if not keys:
+        return np.zeros(len(column), dtype=bool)
+    return np.array([value_key(one) in keys for one in column.tolist()], dtype=bool)

@@ -1,7 +1,8 @@
 """DataStatistics: figures of columns, each party of its own rows. Nothing crosses between parties.
 
-The names of the figures are those of FATE 1.5 to 1.11 (`statistics_param`). `quantile_error` has no effect: percentiles
-are exact. Values that are missing, and those of `abnormal_list`, are counted as missing and left out of the rest.
+The names of the figures are those of FATE 1.5 to 1.11 (`statistics_param`). The summary is part of every result, since
+filters of features need it. `quantile_error` has no effect: percentiles are exact. Values that are missing, and those
+of `abnormal_list`, are counted as missing and left out of the rest.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from weft.frontends.federated.components.base import ComponentPart, PartOutput
-from weft.frontends.federated.components.columns import chosen_features
+from weft.frontends.federated.components.columns import are_among, chosen_features, value_key
 from weft.frontends.federated.components.inputs import only_frame
 from weft.model.errors import UsageError
 
@@ -23,13 +24,17 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 _PERCENTILE: Final = re.compile(r"(100|[1-9]?\d)%")
 _SUMMARY: Final = "summary"
+_LEAST_MEAN: Final = 1e-8
 
 
 def run(part: ComponentPart) -> PartOutput:
     """Compute. UsageError: a statistic or a column does not exist, or a column has no numbers."""
     frame = only_frame(part)
     wanted, names = _wanted(part), chosen_features(part, frame, part.parameters, "column_indexes", "column_names")
-    abnormal = {str(one) for one in part.parameters.get("abnormal_list") or ()}
+    listed = part.parameters.get("abnormal_list") or ()
+    if not isinstance(listed, (list, tuple)):
+        raise UsageError(f"{part.component}: abnormal_list is {listed!r}", hint="Write a list of values.")
+    abnormal = {value_key(one) for one in listed}
     bias = part.parameters.get("bias") is not False
     found = {name: _figures(part, frame, name, wanted, abnormal, bias=bias) for name in names}
     part.tracker.summary(found)
@@ -37,10 +42,10 @@ def run(part: ComponentPart) -> PartOutput:
 
 
 def _wanted(part: ComponentPart) -> list[str]:
+    """Return the figures that the parameters name."""
     given = part.parameters.get("statistics") or _SUMMARY
-    listed = [given] if isinstance(given, str) else given
     found: dict[str, None] = {}
-    for one in listed if isinstance(listed, list) else [listed]:
+    for one in given if isinstance(given, list) else [given]:
         if one == _SUMMARY:
             found |= dict.fromkeys(_BASIC)
         elif isinstance(one, str) and (one in _FIGURES or one in _COUNTS or _PERCENTILE.fullmatch(one)):
@@ -48,17 +53,15 @@ def _wanted(part: ComponentPart) -> list[str]:
         else:
             words = ", ".join((_SUMMARY, *_COUNTS, *_FIGURES))
             raise UsageError(f"{part.component}: there is no statistic {one!r}", hint=f"Use {words}, or 95%.")
-    # FATE adds the summary to a single name, since filters of features need it
-    return list(found if isinstance(given, list) else dict.fromkeys(_BASIC) | found)
+    return list(found)
 
 
 def _figures(
     part: ComponentPart, frame: PartyFrame, name: str, wanted: list[str], abnormal: set[str], *, bias: bool
 ) -> dict[str, float]:
     column = frame.columns[name]
-    left_out = np.array([str(one) in abnormal for one in column.tolist()], dtype=bool)
     try:
-        values = np.where(left_out, np.nan, column).astype(float)
+        values = np.where(are_among(column, abnormal), np.nan, column).astype(float)
     except (TypeError, ValueError):
         raise UsageError(
             f"{part.component}: column {name!r} at {part.here} has values that are no numbers",
@@ -72,11 +75,12 @@ def _figures(
         "missing_ratio": missing / len(values) if len(values) else 0.0,
     }
     found = {}
-    for one in wanted:
+    for one in dict.fromkeys((*wanted, *_BASIC)):
         if one in counts:
             found[one] = counts[one]
         elif not len(known):
-            raise UsageError(f"{part.component}: column {name!r} at {part.here} has no values")
+            if one in wanted:
+                raise UsageError(f"{part.component}: column {name!r} at {part.here} has no values for {one}")
         elif one in _FIGURES:
             found[one] = float(_FIGURES[one](known, bias))
         else:
@@ -102,8 +106,8 @@ def _kurtosis(values: Array, bias: bool) -> float:
 
 
 def _variation(values: Array, bias: bool) -> float:
-    mean = values.mean()
-    return float(values.std() / abs(mean)) if mean else float(np.inf if values.std() else 0.0)
+    """Return the deviation by the mean; one of zero counts as 1e-8, as in FATE, so that the figure is a number."""
+    return float(values.std() / max(abs(values.mean()), _LEAST_MEAN))
 
 
 _COUNTS: Final = ("count", "missing_count", "missing_ratio")

@@ -1,4 +1,8 @@
-"""FeatureImputation: values in place of missing ones, each party of its own rows. Nothing crosses between parties."""
+"""FeatureImputation: values in place of missing ones, each party of its own rows. Nothing crosses between parties.
+
+Missing are values that are no numbers (NaN), and those of `missing_impute`. Without a method they become 0; with
+`col_missing_fill_method` alone only its columns are filled. Source of names and meanings: FATE 1.7 to 1.11.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from weft.frontends.federated.components.base import ComponentPart, PartOutput
-from weft.frontends.federated.components.columns import checked_columns
+from weft.frontends.federated.components.columns import are_among, checked_columns, value_key
 from weft.frontends.federated.components.inputs import group, only_frame, only_model, word
 from weft.model.errors import UsageError
 
@@ -38,49 +42,61 @@ def run(part: ComponentPart) -> PartOutput:
 
 
 def _fit(part: ComponentPart, frame: PartyFrame) -> dict[str, Any]:
-    method = word(part, "missing_fill_method", "", *_METHODS)
-    own = group(part, "col_missing_fill_method")
-    for name, one in own.items():
-        if name not in frame.features:
-            part.tracker.log(f"col_missing_fill_method: {part.here} has no feature {name}")
-        if str(one) not in _METHODS:
-            raise UsageError(
-                f"{part.component}: col_missing_fill_method of {name!r} is {one!r}", hint=f"Use {', '.join(_METHODS)}."
-            )
-    missing = {str(one) for one in part.parameters.get("missing_impute") or ()}
+    method, own = word(part, "missing_fill_method", "", *_METHODS), _own_methods(part, frame)
+    listed = part.parameters.get("missing_impute")
+    if listed is not None and not isinstance(listed, list):
+        raise UsageError(f"{part.component}: missing_impute is {listed!r}", hint="Write a list of values.")
+    missing = {value_key(one) for one in listed or ()}
     fill = {}
     for at, name in enumerate(frame.features):
-        numbers = _numbers(part, frame, name, missing)
-        known = numbers[~np.isnan(numbers)]
-        how = str(own.get(name, method))
+        how = own.get(name, method)
         if how == _DESIGNATED:
-            fill[name] = _designated(part, name, at)
-        elif not how or not len(known):
-            fill[name] = 0.0
-        else:
+            fill[name] = _designated(part, name, at, len(frame.features))
+        elif how:
+            numbers = _numbers(part, frame, name, missing)
+            known = numbers[~np.isnan(numbers)]
+            if not len(known):
+                raise UsageError(
+                    f"{part.component}: column {name!r} at {part.here} has no values to take the {how} of",
+                    hint="Set its method to designated in col_missing_fill_method.",
+                )
             fill[name] = float(known.min() if how == "min" else known.max() if how == "max" else known.mean())
+        elif not own:
+            fill[name] = 0.0
     return {"kind": part.module, "missing": sorted(missing), "fill": fill}
 
 
-def _designated(part: ComponentPart, name: str, at: int) -> float:
+def _own_methods(part: ComponentPart, frame: PartyFrame) -> dict[str, str]:
+    found = {}
+    for name, one in group(part, "col_missing_fill_method").items():
+        if name not in frame.features:
+            part.tracker.log(f"col_missing_fill_method: {part.here} has no feature {name}")
+        found[name] = str(one).lower()
+        if found[name] not in _METHODS:
+            raise UsageError(
+                f"{part.component}: col_missing_fill_method of {name!r} is {one!r}", hint=f"Use {', '.join(_METHODS)}."
+            )
+    return found
+
+
+def _designated(part: ComponentPart, name: str, at: int, count: int) -> float:
     given = part.parameters.get("default_value", 0)
     if isinstance(given, Mapping):
         given = given.get(name, 0)
     elif isinstance(given, list):
-        given = given[at] if at < len(given) else None
+        given = given[at] if len(given) == count else None
     if isinstance(given, bool) or not isinstance(given, (int, float)):
         raise UsageError(
-            f"{part.component}: default_value has no number for column {name!r}",
-            hint="Use a number, or a list with one for each feature.",
+            f"{part.component}: default_value has no number for column {name!r} of {part.here}",
+            hint=f"Use a number, or a list with one for each of its {count} features.",
         )
     return float(given)
 
 
 def _numbers(part: ComponentPart, frame: PartyFrame, name: str, missing: set[str]) -> Array:
     column = frame.columns[name]
-    left_out = np.array([str(one) in missing for one in column.tolist()], dtype=bool)
     try:
-        return np.where(left_out, np.nan, column).astype(float)
+        return np.where(are_among(column, missing), np.nan, column).astype(float)
     except (TypeError, ValueError):
         raise UsageError(
             f"{part.component}: column {name!r} at {part.here} has values that are no numbers",

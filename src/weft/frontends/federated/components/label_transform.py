@@ -10,6 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from weft.frontends.federated.components.base import ComponentPart, PartOutput
+from weft.frontends.federated.components.columns import value_key
 from weft.frontends.federated.components.inputs import group, only_frame, only_model
 from weft.frontends.federated.components.predictions import DETAIL, LABEL, RESULT, is_predictions
 from weft.model.errors import UsageError
@@ -60,9 +61,9 @@ def _fit(part: ComponentPart, frame: PartyFrame) -> dict[str, Any]:
 
 
 def _mapped(part: ComponentPart, labels: Array, codes: list[tuple[Any, Any]]) -> Array:
-    known = {_key(label): code for label, code in codes}
+    known = {value_key(label): code for label, code in codes}
     try:
-        return np.array([known[_key(one)] for one in labels.tolist()])
+        return np.array([known[value_key(one)] for one in labels.tolist()])
     except KeyError as error:
         raise UsageError(
             f"{part.component}: a label at {part.here} is {error.args[0]!r}, which has no code",
@@ -73,11 +74,11 @@ def _mapped(part: ComponentPart, labels: Array, codes: list[tuple[Any, Any]]) ->
 def _restored(part: ComponentPart, frame: PartyFrame, codes: list[tuple[Any, Any]]) -> PartyFrame:
     """Return predictions with the old labels."""
     back = [(code, label) for label, code in codes]
-    names = {_key(code): str(label) for label, code in codes}
+    names = {value_key(code): str(label) for label, code in codes}
     labels = frame.columns[LABEL]
     known = labels.dtype.kind != "f" or not np.isnan(labels).any()
     details = [
-        json.dumps({names.get(_key(name), name): value for name, value in json.loads(one).items()})
+        json.dumps({names.get(value_key(name), name): value for name, value in json.loads(one).items()})
         for one in frame.columns[DETAIL].tolist()
     ]
     return replace(
@@ -89,13 +90,3 @@ def _restored(part: ComponentPart, frame: PartyFrame, codes: list[tuple[Any, Any
             DETAIL: np.array(details, dtype=object),
         },
     )
-
-
-def _key(label: Any) -> str:
-    """Return a label as text; 1, 1.0 and "1" are the same, as keys of JSON are text."""
-    text = str(label)
-    try:
-        number = float(text)
-    except ValueError:
-        return text
-    return str(int(number)) if number.is_integer() else text

@@ -74,15 +74,34 @@ def test_statistics_are_those_of_the_columns():
     assert {name: found[name] for name in truth} == pytest.approx(truth, abs=1e-9)
     assert len(model["statistics"]) == 30
     unbiased = run("DataStatistics", frame(MATRIX), statistics=["skewness", "kurtosis"], bias=False).model
-    assert unbiased["statistics"]["x3"] == pytest.approx(
-        {"skewness": stats.skew(column, bias=False), "kurtosis": stats.kurtosis(column, bias=False)}
-    )
+    shown = unbiased["statistics"]["x3"]
+    assert shown["skewness"] == pytest.approx(stats.skew(column, bias=False))
+    assert shown["kurtosis"] == pytest.approx(stats.kurtosis(column, bias=False))
 
 
-def test_missing_and_abnormal_values_are_left_out():
+@pytest.mark.parametrize("value", [99, 99.0, "99"])
+def test_missing_and_abnormal_values_are_left_out(value):
     rows = rows_of(a=[1.0, np.nan, 3.0, 99.0])
-    model = run("DataStatistics", rows, statistics=["mean", "missing_ratio"], abnormal_list=[99.0]).model
-    assert model["statistics"] == {"a": {"mean": 2.0, "missing_ratio": 0.5}}
+    found = run("DataStatistics", rows, statistics=["mean", "missing_ratio"], abnormal_list=[value]).model["statistics"]
+    assert (found["a"]["mean"], found["a"]["missing_ratio"], found["a"]["max"]) == (2.0, 0.5, 3.0)
+
+
+def test_the_summary_is_there_whatever_is_named():
+    for given in ("95%", ["95%"]):
+        found = run("DataStatistics", rows_of(a=[1.0, 2.0]), statistics=given).model["statistics"]["a"]
+        assert {"95%", "median", "skewness", "kurtosis", "coefficient_of_variance"} <= set(found)
+    empty = rows_of(a=[np.nan, np.nan])
+    found = run("DataStatistics", empty, statistics=["count"]).model["statistics"]["a"]
+    assert found == {"count": 0.0, "missing_count": 2.0, "missing_ratio": 1.0}
+    with pytest.raises(UsageError, match="no values for median"):
+        run("DataStatistics", empty, statistics=["median"])
+
+
+def test_figures_are_numbers_of_json_also_around_a_mean_of_zero():
+    model = run("DataStatistics", rows_of(a=[-1.0, 1.0], b=[0.0, 0.0])).model
+    assert json.loads(json.dumps(model, allow_nan=False)) == model
+    assert model["statistics"]["a"]["coefficient_of_variance"] == pytest.approx(1e8)
+    assert model["statistics"]["b"]["coefficient_of_variance"] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -90,6 +109,7 @@ def test_missing_and_abnormal_values_are_left_out():
     [
         ({"statistics": ["average"]}, "no statistic 'average'"),
         ({"statistics": ["101%"]}, "no statistic '101%'"),
+        ({"abnormal_list": 99}, "abnormal_list is 99"),
         ({"column_indexes": [7]}, "column_indexes"),
     ],
 )
@@ -120,8 +140,25 @@ def test_missing_values_are_filled_as_in_the_training():
     again = run("FeatureImputation", rows_of(a=[np.nan], b=[np.nan]), found.model).data[0]
     assert again.matrix().tolist() == [[2.5, 2]]
     assert run("FeatureImputation", rows).data[0].matrix()[1, 0] == 0
-    own = run("FeatureImputation", rows, missing_fill_method="designated", default_value=[7, 8], missing_impute=[-1.0])
+    own = run("FeatureImputation", rows, missing_fill_method="designated", default_value=[7, 8], missing_impute=[-1])
     assert own.data[0].matrix().tolist() == [[1, 8], [7, 2], [4, 8]]
+
+
+@pytest.mark.parametrize("value", [0, 0.0, "0"])
+def test_values_that_count_as_missing_are_compared_as_numbers(value):
+    rows = rows_of(a=[0.0, 1.0, 4.0], b=np.array([0, 2, 2]), c=np.array(["0.0", "3", "5"], dtype=object))
+    found = run("FeatureImputation", rows, missing_fill_method="Mean", missing_impute=[value])
+    assert found.data[0].matrix().tolist() == [[2.5, 2, 4], [1, 2, 3], [4, 2, 5]]
+    again = run("FeatureImputation", rows.take([0]), found.model).data[0]
+    assert again.matrix().tolist() == [[2.5, 2, 4]]
+
+
+def test_only_the_named_columns_are_filled_without_a_common_method():
+    rows = rows_of(a=[np.nan, 3.0, 5.0], b=[np.nan, 1.0, 1.0])
+    found = run("FeatureImputation", rows, col_missing_fill_method={"a": "MIN"}, default_value=42)
+    assert found.data[0].columns["a"].tolist() == [3, 3, 5]
+    assert np.isnan(found.data[0].columns["b"][0])
+    assert list(found.model["fill"]) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -131,6 +168,9 @@ def test_missing_values_are_filled_as_in_the_training():
         ({"col_missing_fill_method": {"a": "guess"}}, "'guess'"),
         ({"missing_fill_method": "designated", "default_value": "x"}, "default_value"),
         ({"missing_fill_method": "designated", "default_value": [1]}, "default_value"),
+        ({"missing_fill_method": "designated", "default_value": [1, 2, 3]}, "default_value"),
+        ({"missing_fill_method": "mean", "missing_impute": [1]}, "no values to take the mean of"),
+        ({"missing_impute": 0}, "missing_impute is 0"),
     ],
 )
 def test_wrong_imputations_are_refused(parameters, message):
