@@ -9,7 +9,7 @@ from weft.frontends.federated.components.frame import PartyFrame
 from weft.frontends.federated.components.registry import component
 from weft.frontends.federated.schema import Party
 from weft.frontends.federated.wire import encode
-from weft.testing.parts import PartExchange, PartRecord, SentValue
+from weft.testing.parts import PartExchange, PartInputs, PartRecord, SentValue, run_parts
 
 GUEST, HOST, HOST_2, ARBITER = Party("guest", "1"), Party("host", "2"), Party("host", "3"), Party("arbiter", "4")
 
@@ -49,3 +49,9 @@ def run_against(module, here, given, sent):
         models=given.models,
     )
     return component(module)(part)
+
+
+def run_alone(module, rows, model=None, **parameters):
+    """Run a component at the guest alone; return its output."""
+    models = {"model": {"m": model}} if model is not None else {}
+    return run_parts(module, {GUEST: PartInputs(parameters, {"data": [rows]}, models)}).outputs[GUEST]

@@ -1,13 +1,13 @@
-"""Components that change, describe or choose the rows of each party, and the model of one party alone."""
+"""Components that change, describe or choose the rows of each party."""
 
 import json
 
 import numpy as np
 import pytest
 from scipy import stats
-from sklearn.linear_model import LogisticRegression, Ridge
 
 from tests.unit.frontends.federated.components.parts_of import GUEST, HOST, breast, frame
+from tests.unit.frontends.federated.components.parts_of import run_alone as run
 from weft.frontends.federated.components.frame import PartyFrame
 from weft.model.errors import UsageError
 from weft.testing.parts import PartInputs, run_parts
@@ -19,12 +19,6 @@ def rows_of(**columns):
     count = len(next(iter(columns.values())))
     ids = np.array([f"id{at}" for at in range(count)], dtype=object)
     return PartyFrame(ids, {name: np.array(one) for name, one in columns.items()})
-
-
-def run(module, rows, model=None, **parameters):
-    """Run a component at the guest alone; return its output."""
-    models = {"model": {"m": model}} if model is not None else {}
-    return run_parts(module, {GUEST: PartInputs(parameters, {"data": [rows]}, models)}).outputs[GUEST]
 
 
 # ----------------------------------------------------------------------------------------------------------- one-hot
@@ -311,48 +305,3 @@ def test_splits_by_numbers_in_order_and_by_default():
 def test_wrong_choices_are_refused(module, parameters, message):
     with pytest.raises(UsageError, match=message):
         both(module, **parameters)
-
-
-# ----------------------------------------------------------------------------------------------------------- baseline
-
-
-def test_the_baseline_is_a_model_of_scikit_learn():
-    rows = frame(MATRIX[:, :5], Y)
-    found = run("LocalBaseline", rows, model_name="LogisticRegression", model_opts={"C": 0.5, "max_iter": 300})
-    truth = LogisticRegression(C=0.5, max_iter=300).fit(MATRIX[:, :5], Y)
-    scores = found.data[0].columns["predict_score"]
-    assert scores == pytest.approx(truth.predict_proba(MATRIX[:, :5])[:, 1], abs=1e-9)
-    assert json.loads(json.dumps(found.model)) == found.model
-    again = run("LocalBaseline", rows, found.model).data[0]
-    assert again.columns["predict_score"].tolist() == scores.tolist()
-
-
-def test_the_baseline_of_several_classes_and_of_numbers():
-    classes = np.digitize(MATRIX[:, 0], [-0.5, 0.5])
-    found = run("LocalBaseline", frame(MATRIX[:, :5], classes)).data[0]
-    truth = LogisticRegression().fit(MATRIX[:, :5], classes).predict_proba(MATRIX[:, :5])
-    shown = np.array([list(json.loads(one).values()) for one in found.columns["predict_detail"]])
-    assert shown == pytest.approx(truth, abs=1e-6)
-    numbers = run("LocalBaseline", frame(MATRIX[:, 1:5], MATRIX[:, 0]), model_name="Ridge").data[0]
-    ridge = Ridge().fit(MATRIX[:, 1:5], MATRIX[:, 0]).predict(MATRIX[:, 1:5])
-    assert numbers.columns["predict_score"] == pytest.approx(ridge, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"model_name": "os.system"}, "model_name"),
-        ({"model_opts": {"c": 1}}, "no option 'c'"),
-        ({"model_opts": {"C": -1}}, "refuses"),
-        ({"predict_param": {"threshold": "x"}}, "threshold"),
-    ],
-)
-def test_wrong_baselines_are_refused(parameters, message):
-    with pytest.raises(UsageError, match=message):
-        run("LocalBaseline", frame(MATRIX[:, :2], Y), **parameters)
-
-
-def test_a_party_without_labels_learns_no_baseline():
-    found = run("LocalBaseline", frame(MATRIX))
-    assert not found.data
-    assert not run("LocalBaseline", frame(MATRIX), found.model).data
