@@ -207,6 +207,33 @@ def test_codes_are_those_of_the_parameters():
     assert run("LabelTransform", rows_of(a=[1.0])).data[0].columns["a"].tolist() == [1.0]
 
 
+def test_labels_without_a_code_stay_and_come_back_with_their_type():
+    rows = labelled([0, 1, 2, 0, 1, 2])
+    found = run("LabelTransform", rows, label_encoder={"0": 1, "1": 0})
+    assert found.data[0].y.tolist() == [1, 0, 2, 1, 0, 2]
+    predicted = run("LocalBaseline", found.data[0]).data[0]
+    back = run("LabelTransform", predicted, found.model).data[0]
+    assert back.columns["label"].tolist() == [0, 1, 2, 0, 1, 2]
+    assert back.columns["predict_result"].dtype.kind == "i"
+    first, second = (json.loads(one.columns["predict_detail"][0]) for one in (predicted, back))
+    assert [second[name] for name in "012"] == [first[name] for name in "102"]
+    with pytest.raises(UsageError, match="same code"):
+        run("LabelTransform", rows, label_encoder={"0": 2})
+    with pytest.raises(UsageError, match="texts and numbers at once"):
+        run("LabelTransform", labelled(["a", "b"]), label_encoder={"a": 1})
+
+
+def test_predictions_are_coded_without_a_model_and_numbers_stay():
+    predicted = run("LocalBaseline", labelled(["no", "yes", "no", "yes"])).data[0]
+    coded = run("LabelTransform", predicted, label_encoder={"no": 10, "yes": 11}).data[0]
+    assert coded.columns["label"].tolist() == [10, 11, 10, 11]
+    assert list(json.loads(coded.columns["predict_detail"][0])) == ["10", "11"]
+    model = run("LabelTransform", labelled([0, 1])).model
+    numbers = run("LocalBaseline", frame(MATRIX[:, :2], MATRIX[:, 3]), model_name="Ridge").data[0]
+    stay = run("LabelTransform", numbers, model).data[0]
+    assert stay.columns["predict_result"].tolist() == numbers.columns["predict_result"].tolist()
+
+
 # ------------------------------------------------------------------------------------------------- samples and splits
 
 
