@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from tests.unit.frontends.federated.components.parts_of import ARBITER, GUEST, HOST, breast, frame
+from tests.unit.frontends.federated.components.parts_of import ARBITER, GUEST, HOST, breast, frame, run_alone
 from weft.frontends.federated.components.frame import PartyFrame
 from weft.model.errors import UsageError
 from weft.testing.parts import PartInputs, run_parts
@@ -40,7 +40,21 @@ def test_weights_by_class_and_by_column():
     column = weighed(with_column(COUNTS.astype(float)), sample_weight_name="w", normalize=True)
     assert column.features == ROWS.features
     assert column.columns["w"] == pytest.approx(COUNTS / COUNTS.mean())
-    assert not weighed(sample_weight_name="other").weight
+    host = frame(MATRIX[:, 10:])
+    assert not weighed(host, sample_weight_name="other").weight
+
+
+def test_later_rows_weigh_as_in_the_training():
+    trained = run_alone("SampleWeight", ROWS, class_weight="Balanced")
+    again = run_alone("SampleWeight", ROWS, trained.model).data[0]
+    assert again.columns[again.weight].tolist() == trained.data[0].columns[again.weight].tolist()
+    part = ROWS.take(np.flatnonzero(Y == 1)[:3])
+    later = run_alone("SampleWeight", part, trained.model).data[0]
+    assert later.columns[later.weight] == pytest.approx([len(Y) / (2 * (Y == 1).sum())] * 3)
+    named = run_alone("SampleWeight", with_column(COUNTS.astype(float)), sample_weight_name="w")
+    assert run_alone("SampleWeight", with_column(COUNTS * 1.0), named.model).data[0].weight == "w"
+    assert not run_alone("SampleWeight", ROWS, named.model).data[0].weight
+    assert not run_alone("SampleWeight", ROWS, {}).data[0].weight
 
 
 @pytest.mark.parametrize(
@@ -51,6 +65,7 @@ def test_weights_by_class_and_by_column():
         ({"class_weight": {"0": 1, "1": "x"}}, "no number"),
         ({"class_weight": {"0": 1, "1": -1}}, "negative"),
         ({"class_weight": "balanced", "sample_weight_name": "w"}, "exclude"),
+        ({"sample_weight_name": "other"}, "no column 'other'"),
     ],
 )
 def test_wrong_weights_are_refused(parameters, message):
