@@ -24,7 +24,8 @@ from weft.model.errors import UsageError
 if TYPE_CHECKING:
     from weft.frontends.federated.components.frame import PartyFrame
 
-_MOST_VALUES: Final = 1000
+_MOST_VALUES: Final = 1024
+_FILL: Final = "Put a FeatureImputation before it."
 Array = np.ndarray[Any, Any]
 
 
@@ -53,6 +54,7 @@ def _encoded(part: ComponentPart, frame: PartyFrame, model: dict[str, Any]) -> P
         )
     checked_columns(part, frame, list(model["values"]))
     columns: dict[str, Array] = {}
+    unknown: dict[str, int] = {}
     for name, values in frame.columns.items():
         if name not in model["values"]:
             columns[name] = values
@@ -62,7 +64,11 @@ def _encoded(part: ComponentPart, frame: PartyFrame, model: dict[str, Any]) -> P
             if new in frame.columns or new in columns:
                 raise UsageError(f"{part.component}: there are two columns {new!r}", hint="Rename one before it.")
             columns[new] = (values == one).astype(np.int64)
-    part.tracker.summary({"values": model["values"], "columns": len(columns)})
+        rows = len(frame) - int(sum(columns[f"{name}_{one}"].sum() for one in model["values"][name]))
+        if rows:
+            unknown[name] = rows
+            part.tracker.log(f"{rows} values of {name} at {part.here} were not in the training: they have zeros")
+    part.tracker.summary({"values": model["values"], "columns": len(columns), "unknown": unknown})
     return PartOutput(data=(replace(frame, columns=columns),), model=model)
 
 
@@ -87,6 +93,11 @@ def _values(part: ComponentPart, name: str, column: Array) -> list[Any]:
     """Return the different values of a column; numbers that are whole as integers."""
     if column.dtype.kind == "f":
         if not np.isfinite(column).all():
-            raise UsageError(f"{part.component}: a value of {name!r} at {part.here} is missing")
+            raise UsageError(f"{part.component}: a value of {name!r} at {part.here} is missing", hint=_FILL)
         return [int(one) if one.is_integer() else one for one in np.unique(column).tolist()]
+    kinds = {isinstance(one, str) for one in column.tolist()}
+    if any(one is None or one != one for one in column.tolist()):
+        raise UsageError(f"{part.component}: a value of {name!r} at {part.here} is missing", hint=_FILL)
+    if len(kinds) > 1:
+        raise UsageError(f"{part.component}: column {name!r} at {part.here} has texts and numbers at once")
     return list(np.unique(column).tolist())

@@ -171,7 +171,7 @@ def test_tables_that_cannot_be_encoded():
         (table(y=[0], colour=["red"], size=[np.nan], weight=[1.0]), "missing"),
         (table(y=[0], colour=[7], size=[1.0], weight=[1.0]), "some values of colour"),
         (table(y=[0], colour=["red"], length=[1.0], weight=[1.0]), "different columns"),
-        (table(y=[0] * 1001, colour=["red"] * 1001, size=range(1001), weight=[1.0] * 1001), "different values"),
+        (table(y=[0] * 1025, colour=["red"] * 1025, size=range(1025), weight=[1.0] * 1025), "different values"),
     ):
         with pytest.raises(UsageError, match=message):
             run("HomoOneHotEncoder", {GUEST: good, HOST: other}, transform_col_indexes=[0, 1])

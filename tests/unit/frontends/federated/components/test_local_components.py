@@ -40,8 +40,24 @@ def test_each_value_becomes_a_column():
 def test_columns_that_cannot_be_encoded_are_refused():
     with pytest.raises(UsageError, match="missing"):
         run("OneHotEncoder", rows_of(a=[1.0, np.nan]))
+    with pytest.raises(UsageError, match="missing"):
+        run("OneHotEncoder", rows_of(a=np.array(["x", None], dtype=object)))
+    with pytest.raises(UsageError, match="texts and numbers"):
+        run("OneHotEncoder", rows_of(a=np.array(["x", 1.0], dtype=object)))
+    with pytest.raises(UsageError, match="two columns 'a_1'"):
+        run("OneHotEncoder", rows_of(a=[1.0], a_1=[2.0]), transform_col_names=["a"])
     with pytest.raises(UsageError, match="different values"):
-        run("OneHotEncoder", rows_of(a=np.arange(2000.0)))
+        run("OneHotEncoder", rows_of(a=np.arange(1025.0)))
+    assert len(run("OneHotEncoder", rows_of(a=np.arange(1024.0))).data[0].columns) == 1024
+
+
+def test_values_that_were_not_in_the_training_are_counted():
+    model = run("OneHotEncoder", rows_of(a=[1.0, 2.0], b=[5.0, 5.0])).model
+    given = PartInputs({}, {"data": [rows_of(a=[2.0, 3.0, 4.0], b=[5.0, 5.0, 5.0])]}, {"model": {"m": model}})
+    ran = run_parts("OneHotEncoder", {GUEST: given})
+    assert ran.outputs[GUEST].data[0].matrix().tolist() == [[0, 1, 1], [0, 0, 1], [0, 0, 1]]
+    assert ran.records[GUEST].summaries["unknown"] == {"a": 2}
+    assert "2 values of a" in ran.records[GUEST].lines[0]
 
 
 # -------------------------------------------------------------------------------------------------------- statistics
