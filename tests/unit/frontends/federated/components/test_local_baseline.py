@@ -1,6 +1,7 @@
 """The model of one party alone, against scikit-learn."""
 
 import json
+import sys
 from typing import Any
 
 import numpy as np
@@ -119,3 +120,9 @@ def test_a_party_without_labels_learns_no_baseline():
     found = run("LocalBaseline", frame(MATRIX))
     assert not found.data
     assert not run("LocalBaseline", frame(MATRIX), found.model).data
+
+
+def test_a_party_without_the_library_is_told_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(UsageError, match="needs scikit-learn, which guest 1 does not have"):
+        run("LocalBaseline", frame(MATRIX[:, :2], Y))
