@@ -6,6 +6,7 @@ The process ends with its guardian, and so with the server of the party: a start
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
 import sys
@@ -39,6 +40,7 @@ _MODULE: Final = "weft.frontends.federated.components.process"
 _KEPT: Final = ("HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "TZ", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 _TAIL: Final = 5
 SUCCESS, FAILED, CANCELED = "success", "failed", "canceled"
+_log = logging.getLogger(__name__)
 
 
 class PartEnd(NamedTuple):
@@ -198,4 +200,5 @@ def _environment() -> dict[str, str]:
 def _error(error: BaseException) -> dict[str, Any]:
     if isinstance(error, WeftError):
         return {"code": error.code, "message": error.message, "hint": error.hint}
-    return {"code": "WEFT900", "message": f"{type(error).__name__}: {error}"}
+    _log.error("a part could not be started", exc_info=error)  # its text may have paths, which others need not know
+    return {"code": "WEFT900", "message": f"the part could not be started: {type(error).__name__}"}

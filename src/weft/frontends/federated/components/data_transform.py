@@ -18,6 +18,7 @@ _MISSING: Final = frozenset({"", "NULL", "null", "NA", "na", "N/A", "nan", "NaN"
 _FILLS: Final = ("min", "max", "mean", "designated")
 _VALUE: Final = "value"
 _LABELS: Final = ("int", "int64", "float", "float64", "str", "long")
+_AT_HOME = "The log of the component at this party tells the value."
 Array = np.ndarray[Any, Any]
 
 
@@ -77,7 +78,10 @@ def _sparse(part: ComponentPart, raw: PartyFrame, texts: list[str], separator: s
         for item in words:
             index, _, value = item.partition(":")
             if not index.isdigit() or not value:
-                raise UsageError(f"{part.component}: {item!r} in row {at + 1} is no index:value")
+                part.tracker.log(f"row {at + 1} has {item!r}")
+                raise UsageError(
+                    f"{part.component}: row {at + 1} at {part.here} has a value that is no index:value", hint=_AT_HOME
+                )
             cells.setdefault(int(index), np.full(len(raw), "0", dtype=object))[at] = value
     most = max(cells, default=-1)
     zero = np.full(len(raw), "0", dtype=object)
@@ -97,8 +101,8 @@ def _fit(part: ComponentPart, frame: PartyFrame) -> dict[str, Any]:
     if part.parameters.get("with_label"):
         label = _label_name(part)
         if label not in frame.columns:
-            hint = f"The table has {', '.join(frame.columns)}."
-            raise UsageError(f"{part.component}: the table at {part.here} has no label {label!r}", hint=hint)
+            part.tracker.log(f"the table has {', '.join(frame.columns)}")
+            raise UsageError(f"{part.component}: the table at {part.here} has no label {label!r}", hint=_AT_HOME)
     features = [name for name in frame.columns if name != label]
     missing = {*_MISSING, *map(str, part.parameters.get("missing_impute") or ())}
     outliers = {*map(str, part.parameters.get("outlier_impute") or ())}
@@ -168,9 +172,10 @@ def _numbers(part: ComponentPart, name: str, texts: Array, missing: set[str]) ->
         for at, text in enumerate(texts.tolist()):
             found[at] = np.nan if str(text).strip() in missing else float(text)
     except (TypeError, ValueError):
+        part.tracker.log(f"row {at + 1} of column {name!r} has {texts[at]!r}, which is no number")
         raise UsageError(
-            f"{part.component}: {texts[at]!r} in row {at + 1} of column {name!r} at {part.here} is no number",
-            hint="Name it in missing_impute, or leave the column out.",
+            f"{part.component}: row {at + 1} of column {name!r} at {part.here} has a value that is no number",
+            hint=f"Name it in missing_impute, or leave the column out. {_AT_HOME}",
         ) from None
     return found
 

@@ -98,9 +98,10 @@ def _mapped(part: ComponentPart, labels: Array, codes: list[tuple[Any, Any]]) ->
     try:
         return np.array([known[value_key(one)] for one in labels.tolist()])
     except KeyError as error:
+        part.tracker.log(f"the label {error.args[0]!r} has no code")
         raise UsageError(
-            f"{part.component}: a label at {part.here} is {error.args[0]!r}, which has no code",
-            hint="Name all labels in label_encoder.",
+            f"{part.component}: a label at {part.here} has no code",
+            hint="Name all labels in label_encoder. The log of the component at this party tells which one.",
         ) from None
 
 

@@ -108,8 +108,8 @@ def main(folder: Path) -> int:
         print(error, file=sys.stderr)  # noqa: T201
         result = {"status": FAILED, "error": _described(error)}
     except Exception as error:  # noqa: BLE001 - the party that has started it must hear the reason
-        traceback.print_exc()
-        result = {"status": FAILED, "error": {"code": "WEFT501", "message": f"{type(error).__name__}: {error}"}}
+        traceback.print_exc()  # into the log of the part: the text may have values of rows, which stay at this party
+        result = {"status": FAILED, "error": _unexpected(error)}
     write_json(folder / RESULT, result)
     return {SUCCESS: 0, CANCELED: _STOPPED}.get(str(result["status"]), 1)
 
@@ -164,6 +164,11 @@ def _model(path: str) -> Any:
 def _described(error: WeftError) -> dict[str, str]:
     party = error.party if isinstance(error, PartyError) else ""
     return {"code": error.code, "message": error.message, "hint": error.hint, "party": party}
+
+
+def _unexpected(error: Exception) -> dict[str, str]:
+    message = f"the component ended with {type(error).__name__}"
+    return {"code": "WEFT501", "message": message, "hint": "Its log at the party where it failed tells more."}
 
 
 def _end(number: int, _frame: FrameType | None) -> None:

@@ -125,8 +125,9 @@ def _sampled(part: ComponentPart, frame: PartyFrame) -> Array:
         raise UsageError(f"{part.component}: fractions names the label {unknown[0]}, which no row has")
     known = sorted(set(labels.tolist()))
     if fractions is not None and (without := [label for label in known if label not in shares]):
+        part.tracker.log(f"fractions has none for the label {without[0]}")
         raise UsageError(
-            f"{part.component}: fractions has none for the label {without[0]} at {part.here}",
+            f"{part.component}: fractions has none for a label at {part.here}",
             hint="Name all labels; those with the fraction 1 keep all their rows.",
         )
     found = [_some(generator, np.flatnonzero(labels == label), shares.get(label, _FRACTION), up=up) for label in known]

@@ -86,8 +86,9 @@ def _by_class(part: ComponentPart, labels: Array, given: Any) -> dict[str, float
 def _weights(part: ComponentPart, labels: Array, classes: Mapping[str, float]) -> Array:
     missing = [one for one in np.unique(labels).tolist() if value_key(one) not in classes]
     if missing:
+        part.tracker.log(f"class_weight has none for the label {missing[0]!r}")
         raise UsageError(
-            f"{part.component}: class_weight has no weight for the label {missing[0]!r} of {part.here}",
+            f"{part.component}: class_weight has no weight for a label of {part.here}",
             hint="Name all labels in class_weight.",
         )
     return np.array([classes[value_key(one)] for one in labels.tolist()], dtype=float)

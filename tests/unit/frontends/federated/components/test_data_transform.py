@@ -72,7 +72,7 @@ def test_sparse_rows_and_tags():
 @pytest.mark.parametrize(
     ("columns", "parameters", "message"),
     [
-        ({"a": ["1", "x"]}, {}, r"'x' in row 2 of column 'a' at guest 1"),
+        ({"a": ["1", "x"]}, {}, "row 2 of column 'a' at guest 1"),
         ({"a": ["1"]}, LABELLED, "no label 'y'"),
         ({"y": ["x"], "a": ["1"]}, LABELLED, "label at guest 1 is no number"),
         ({"a": ["1"]}, {"input_format": "poem"}, "input_format"),
@@ -83,6 +83,16 @@ def test_sparse_rows_and_tags():
 def test_mistakes_name_their_place(columns, parameters, message):
     with pytest.raises(UsageError, match=message):
         transform(raw(**columns), **parameters)
+
+
+@pytest.mark.parametrize(
+    ("columns", "parameters"),
+    [({"value": ["secret 1:2"]}, {"input_format": "sparse", "delimitor": " "}), ({"a": ["secret"]}, {})],
+)
+def test_no_value_of_a_row_stands_in_an_error(columns, parameters):
+    with pytest.raises(UsageError) as error:
+        transform(raw(**columns), **parameters)
+    assert "secret" not in error.value.message + error.value.hint
 
 
 def test_a_prediction_needs_the_columns_of_the_fit():

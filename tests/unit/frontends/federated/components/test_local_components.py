@@ -336,7 +336,7 @@ def test_splits_by_numbers_in_order_and_by_default():
         ("FederatedSample", {"fractions": 1.5}, "fraction is 1.5"),
         ("FederatedSample", {"mode": "stratified", "fractions": [[7, 0.5]]}, "label 7"),
         ("FederatedSample", {"mode": "stratified", "fractions": 0.5}, "fractions is 0.5"),
-        ("FederatedSample", {"mode": "stratified", "fractions": [[0, 0.5]]}, "none for the label 1"),
+        ("FederatedSample", {"mode": "stratified", "fractions": [[0, 0.5]]}, "none for a label"),
         ("FederatedSample", {"mode": "exact_by_weight"}, "no weight"),
         ("HeteroDataSplit", {"train_size": 0.8, "test_size": 0.5}, "1.3 together"),
         ("HeteroDataSplit", {"train_size": 0.8, "test_size": 5}, "at once"),

@@ -61,7 +61,7 @@ def test_later_rows_weigh_as_in_the_training():
     ("parameters", "message"),
     [
         ({"class_weight": "heavy"}, "class_weight is 'heavy'"),
-        ({"class_weight": {"0": 1}}, "label 1"),
+        ({"class_weight": {"0": 1}}, "for a label"),
         ({"class_weight": {"0": 1, "1": "x"}}, "no number"),
         ({"class_weight": {"0": 1, "1": -1}}, "negative"),
         ({"class_weight": "balanced", "sample_weight_name": "w"}, "exclude"),
