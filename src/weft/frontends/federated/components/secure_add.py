@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from weft.frontends.federated.components.base import GUEST, HOST, ComponentPart, PartOutput
+from weft.frontends.federated.components.inputs import number
 from weft.frontends.federated.crypto.shares import split_shares
 from weft.model.errors import PartyMessageError, UsageError
 
@@ -19,8 +20,13 @@ _TOLERANCE: Final = 1e-6
 
 
 def run(part: ComponentPart) -> PartOutput:
-    """Add `data_num` ones of guest and host. PartyMessageError: the total is not the sum of all ones."""
-    count = int(part.parameters.get("data_num", 1000))
+    """Add `data_num` ones of guest and host.
+
+    UsageError: there are several hosts, or `data_num` is no number. PartyMessageError: the total is not the sum.
+    """
+    if len(part.all_of(GUEST)) != 1 or len(part.all_of(HOST)) != 1:
+        raise UsageError(f"{part.component} needs one guest and one host")
+    count = int(number(part, "data_num", 1000))
     if count < 1:
         raise UsageError(f"{part.component}: data_num is {count}", hint="Use at least 1.")
     other = part.all_of(HOST if part.here.role == GUEST else GUEST)[0]
