@@ -8,8 +8,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.frontends.federated.coordination.records import PartStatus
+from weft.frontends.federated.expansion import merged
 from weft.frontends.federated.modules import modules
-from weft.frontends.federated.prediction import merged, prediction_dsl
+from weft.frontends.federated.prediction import prediction_dsl
 from weft.frontends.federated.schema import FederatedJob, Party
 from weft.frontends.federated.selection import selected_components
 from weft.model.errors import ConflictError, NotFoundError, UsageError

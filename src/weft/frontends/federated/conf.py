@@ -5,7 +5,7 @@ Source: FATE 1.5 to 1.11 (`doc/dsl_conf_v1_setting_guide`, `dsl_conf_v2_setting_
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from weft.documents import yaml
@@ -103,18 +103,25 @@ def read_conf(text: str, file: str, *, job_type: str = "") -> Conf:
     return conf
 
 
-def _version(root: ObjectReader) -> int:
-    jobs = root.value("job_parameters")
+def version_of(conf: Mapping[str, Any]) -> int:
+    """Return the version of a conf as JSON; 2 if it states one that does not exist."""
+    return _VERSIONS.get(_stated_version(conf.get), 2)
+
+
+def _stated_version(value: Callable[[str], Any]) -> Any:
+    """Return the version that a conf states, or that its members tell. `value` returns a member, None without it."""
+    jobs = value("job_parameters")
     inside = jobs if isinstance(jobs, dict) else {}
-    common = inside.get("common")
-    places = (root.value("dsl_version"), inside.get("dsl_version"), (common or {}).get("dsl_version"))
-    given = [one for one in places if one]
-    if not given:
-        return 2 if "component_parameters" in root else 1
-    if given[0] not in _VERSIONS:
-        root.wrong("dsl_version", f"there is no version {given[0]!r}", "There are 1 and 2.")
+    places = (value("dsl_version"), inside.get("dsl_version"), (inside.get("common") or {}).get("dsl_version"))
+    return next((one for one in places if one), 1 if value("component_parameters") is None else 2)
+
+
+def _version(root: ObjectReader) -> int:
+    stated = _stated_version(root.value)
+    if stated not in _VERSIONS:
+        root.wrong("dsl_version", f"there is no version {stated!r}", "There are 1 and 2.")
         return 2
-    return _VERSIONS[given[0]]
+    return _VERSIONS[stated]
 
 
 def _party_id(node: yaml.Node) -> str:

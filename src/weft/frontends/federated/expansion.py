@@ -72,15 +72,16 @@ def job_parameters(conf: Conf, role: str, index: int) -> dict[str, Any]:
     found = dict(conf.parameters)
     for own, indices, given in conf.own_parameters:
         if own == role and index in indices:
-            found = _merged(found, given)
+            found = merged(found, given)
     return {key: value for key, value in found.items() if key in JOB_PARAMETERS}
 
 
-def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `first` with what `second` says; objects are merged member by member."""
     found = dict(first)
     for key, value in second.items():
         old = found.get(key)
-        found[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        found[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return found
 
 

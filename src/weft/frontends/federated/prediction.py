@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final
 
+from weft.frontends.federated.conf import version_of
+from weft.frontends.federated.expansion import merged
 from weft.frontends.federated.schema import ARGS, PIPELINE, PREDICT, READER
 from weft.model.errors import NotFoundError, UsageError
 from weft.model.suggestions import did_you_mean
@@ -110,18 +112,18 @@ def prediction_conf(
     """Return a conf for predictions with the DSL `dsl`, by that of the training job, with the tables to fill in."""
     found = {key: deepcopy(conf[key]) for key in ("dsl_version", "initiator", "role") if key in conf}
     own = {"job_type": PREDICT, "model_id": model_id, "model_version": model_version}
-    found["job_parameters"] = {"common": own} if _version(conf) == 2 else own
+    found["job_parameters"] = {"common": own} if version_of(conf) == 2 else own
     roles: dict[str, Any] = {}
     readers = [name for name, one in dsl["components"].items() if one.get("module") == READER]
     for role, ids in (conf.get("role") or {}).items():
         if role not in ("guest", "host"):
             continue
         tables = [_table(f"{role}_{at}") for at in range(len(ids))]
-        if _version(conf) == 2:
+        if version_of(conf) == 2:
             roles[role] = {str(at): {name: {"table": tables[at]} for name in readers} for at in range(len(ids))}
         else:
             roles[role] = {ARGS: {"data": {"eval_data": tables}}}
-    found |= {"component_parameters": {"role": roles}} if _version(conf) == 2 else {"role_parameters": roles}
+    found |= {"component_parameters": {"role": roles}} if version_of(conf) == 2 else {"role_parameters": roles}
     return found
 
 
@@ -134,10 +136,10 @@ def merged_conf(trained: Mapping[str, Any], conf: Mapping[str, Any], dsl: Mappin
 
     Parameters of components that `dsl` does not have are left out. UsageError: the two differ in their version.
     """
-    if _version(trained) != _version(conf):
+    if version_of(trained) != version_of(conf):
         raise UsageError(
-            f"the conf has dsl_version {_version(conf)}, and that of the model has {_version(trained)}",
-            hint=f"Set dsl_version to {_version(trained)}.",
+            f"the conf has dsl_version {version_of(conf)}, and that of the model has {version_of(trained)}",
+            hint=f"Set dsl_version to {version_of(trained)}.",
         )
     base = deepcopy(dict(trained))
     jobs = base.get("job_parameters") or {}
@@ -145,7 +147,7 @@ def merged_conf(trained: Mapping[str, Any], conf: Mapping[str, Any], dsl: Mappin
         for name in _ONE_RUN:
             place.pop(name, None)
     names = set(dsl.get("components") or {})
-    if _version(conf) == 2:
+    if version_of(conf) == 2:
         _keep(base.get("component_parameters") or {}, names)
     else:
         _only(base.get("algorithm_parameters") or {}, names)
@@ -165,18 +167,3 @@ def _keep(parameters: dict[str, Any], names: set[str]) -> None:
 def _only(own: dict[str, Any], names: set[str]) -> None:
     for name in [one for one in own if one not in names]:
         del own[name]
-
-
-def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `first` with what `second` says; objects are merged member by member."""
-    found = dict(first)
-    for key, value in second.items():
-        old = found.get(key)
-        found[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-    return found
-
-
-def _version(conf: Mapping[str, Any]) -> int:
-    jobs = conf.get("job_parameters") or {}
-    places = (conf, jobs, jobs.get("common") or {}) if isinstance(jobs, Mapping) else (conf,)
-    return 2 if any(str(one.get("dsl_version", "")) == "2" for one in places) else 1

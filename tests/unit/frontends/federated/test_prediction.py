@@ -135,6 +135,14 @@ def test_a_conf_takes_what_it_does_not_say_from_that_of_the_training_job():
         merged_conf(CONF, {"dsl_version": 1}, dsl)
 
 
+def test_a_conf_without_a_version_has_that_of_its_members():
+    trained = {key: value for key, value in CONF.items() if key != "dsl_version"}
+    dsl = prediction_dsl(DSL)
+    own = prediction_conf(trained, dsl, model_id="m", model_version="v.1")
+    assert "component_parameters" in own
+    assert merged_conf(trained, own, dsl)["component_parameters"]["common"] == {"lr_0": {"alpha": 0.5}}
+
+
 def test_the_files_of_a_prediction_are_those_of_a_job():
     dsl = prediction_dsl(DSL)
     conf = merged_conf(CONF, prediction_conf(CONF, dsl, model_id="m", model_version="v.1"), dsl)
