@@ -60,10 +60,7 @@ class PartFolders:
 
     def succeeded(self, key: AttemptKey, part: Party) -> None:
         """Let later components read this attempt."""
-        folder = self.attempt(key, part)
-        aside = folder.parent / f"{CURRENT}.new"
-        aside.write_text(folder.name)
-        os.replace(aside, folder.parent / CURRENT)
+        _set_current(self.attempt(key, part))
 
     def inherit(self, earlier: str, job: str, part: Party, component: str) -> None:
         """Give a job what a component of an earlier one has left at a part: the same files, with names of their own.
@@ -75,7 +72,7 @@ class PartFolders:
             return
         shutil.rmtree(target / _INHERITED, ignore_errors=True)
         shutil.copytree(source, target / _INHERITED, copy_function=os.link)
-        (target / CURRENT).write_text(_INHERITED)
+        _set_current(target / _INHERITED)
 
     def current(self, job: str, part: Party, component: str) -> Path:
         """Return the folder of the attempt that has succeeded last. NotFoundError: none has."""
@@ -97,6 +94,13 @@ class PartFolders:
     def remove(self, job: str) -> None:
         """Remove all that a job has left."""
         shutil.rmtree(self.job(job), ignore_errors=True)
+
+
+def _set_current(attempt: Path) -> None:
+    """Make an attempt the current one of its component; a crash leaves the old one or the new one."""
+    aside = attempt.parent / f"{CURRENT}.new"
+    aside.write_text(attempt.name)
+    os.replace(aside, attempt.parent / CURRENT)
 
 
 def _safe(name: str) -> str:
