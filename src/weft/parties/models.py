@@ -70,7 +70,7 @@ class SiteModels:
         version = str(common.get("model_version") or "")
         if not version:
             raise UsageError("a prediction needs the version of a model", hint="Set model_version in job_parameters.")
-        about = self._about(str(common.get("model_id") or ""), version, any_id=bool(dsl))
+        about = self._about("" if dsl else str(common.get("model_id") or ""), version)
         dsl = dsl or self._dsl(about, version)
         return dsl, merged_conf(about.conf, conf, dsl)
 
@@ -89,14 +89,17 @@ class SiteModels:
     def query(self, which: ModelFilter) -> Sequence[ModelRow]:
         """See `PartyModels.query`."""
         kept = {one.version: one for one in self._store.all()}
-        known = dict(self._trained())
+        known = dict(self._trained(trained_version(which.model_version)))
         known |= {version: one for version, one in kept.items() if one.imported and version not in known}
         found = [row for version, one in known.items() for row in self._rows(kept.get(version, one))]
         found = [row for row in found if all(getattr(which, name) in ("", getattr(row, name)) for name in _FILTERED)]
         return sorted(found, key=lambda row: row.created_at, reverse=True)
 
-    def _trained(self) -> Iterator[tuple[str, ModelAbout]]:
+    def _trained(self, version: str) -> Iterator[tuple[str, ModelAbout]]:
+        """Yield the models of jobs by version, all or one."""
         for entry in self._work.ledger.jobs(status="success"):
+            if version not in ("", entry.job):
+                continue  # its files need not be read
             job = self._work.job(entry.job)
             if job.conf.job_type != PREDICT:
                 yield entry.job, about_of(entry, job)
@@ -130,8 +133,8 @@ class SiteModels:
                     detail={"components": list(deployment.dsl.get("components", {})), "imported": about.imported},
                 )
 
-    def _about(self, model_id: str, version: str, *, any_id: bool = False) -> ModelAbout:
-        """Return what is known of a model by one of its versions. NotFoundError: this party has no such model."""
+    def _about(self, model_id: str, version: str) -> ModelAbout:
+        """Return what is known of a model by a version, and its id unless "". NotFoundError: there is none here."""
         trained = trained_version(version)
         about = self._store.about(trained)
         if about is None:
@@ -144,7 +147,7 @@ class SiteModels:
             if entry.status != "success":
                 raise UsageError(f"job {trained} is {entry.status}, so it has no complete model")
             about = about_of(entry, self._work.job(trained))
-        if model_id and model_id != about.model_id and not any_id:
+        if model_id and model_id != about.model_id:
             raise NotFoundError(f"version {version} belongs to the model {about.model_id}, not to {model_id}")
         return about
 
@@ -159,15 +162,13 @@ class SiteModels:
         """See `PartyModels.unpack`."""
         manifest = self._store.read_manifest(archive)
         about = manifest.about
-        inside = ModelFilter(
-            model_id=about.model_id,
-            model_version=trained_version(which.model_version or about.version),
-            role=manifest.role,
-            party_id=manifest.party,
-        )
-        for name in _FILTERED:
-            asked, found = getattr(which, name), getattr(inside, name)
-            if asked and trained_version(asked) != (about.version if name == "model_version" else found):
+        for name, asked, found in (
+            ("model_id", which.model_id, about.model_id),
+            ("model_version", trained_version(which.model_version), about.version),
+            ("role", which.role, manifest.role),
+            ("party_id", which.party_id, manifest.party),
+        ):
+            if asked and asked != found:
                 raise ConflictError(f"the archive has {name} {found!r}, and {asked!r} was asked for")
         if manifest.party != self._me:
             raise UsageError(

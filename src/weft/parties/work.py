@@ -251,12 +251,8 @@ class PartyWork:
 
     def rerun(self, id: str, components: Sequence[str], *, force: bool) -> None:
         """Begin the next epoch of an ended job. ConflictError: it has not ended. NotFoundError: no such component."""
-        entry, job = self.entry(id), self.job(id)
-        if not entry.mine:
-            raise PartyRefusedError(f"job {id} belongs to party {entry.initiator}", hint="Ask it to run the job again.")
-        state = self.coordination(id)
-        if state is None or state.phase is not JobPhase.END:
-            raise ConflictError(f"job {id} has not ended", hint=f"Stop it first: weft party stop {id}")
+        entry, state = self._own_ended(id, "run the job again")
+        job = self.job(id)
         about = msgspec.json.decode(entry.about or "{}")
         keep = kept_components(job, state.statuses, components, force=force, changed=about.pop(_CHANGED, ()))
         subject = Subject(id)
@@ -275,12 +271,8 @@ class PartyWork:
         ConflictError: the job has not ended. UsageError: the conf changes more than parameters. PartyRefusedError: the
         job belongs to another party.
         """
-        entry, old = self.entry(id), self.job(id)
-        if not entry.mine:
-            raise PartyRefusedError(f"job {id} belongs to party {entry.initiator}", hint="Ask it to change the job.")
-        state = self.coordination(id)
-        if state is None or state.phase is not JobPhase.END:
-            raise ConflictError(f"job {id} has not ended", hint=f"Stop it first: weft party stop {id}")
+        entry, _ = self._own_ended(id, "change the job")
+        old = self.job(id)
         new, digest = read_job(entry.dsl, conf), digest_of(entry.dsl, conf)
         if coordination_of(id, digest, old) != coordination_of(id, digest, new):
             raise UsageError(
@@ -294,6 +286,16 @@ class PartyWork:
             write.set_job(id, conf=conf, digest=digest, about=msgspec.json.encode(about).decode())
         self._remember(id, new)
         return changed
+
+    def _own_ended(self, id: str, do: str) -> tuple[JobEntry, Coordination]:
+        """Return a job of this party that has ended. PartyRefusedError: it is not its own. ConflictError: it runs."""
+        entry = self.entry(id)
+        if not entry.mine:
+            raise PartyRefusedError(f"job {id} belongs to party {entry.initiator}", hint=f"Ask it to {do}.")
+        state = self.coordination(id)
+        if state is None or state.phase is not JobPhase.END:
+            raise ConflictError(f"job {id} has not ended", hint=f"Stop it first: weft party stop {id}")
+        return entry, state
 
     def approve(self, id: str, declined: str) -> None:
         """Approve the parts of a job that wait for it, or decline them for a reason."""
@@ -525,13 +527,13 @@ class PartyWork:
     def _ask(self, state: Participation) -> None:
         subject = Subject(state.job, state.part)
         job = self.job(state.job)
-        if why := self._inputs.why_not(job, state.part) or self._why_not_inherit(job, state):
+        if why := self._inputs.why_not(job, state.part) or self._inherit(job, state):
             self.loop.post(subject, Declined(why))
         elif state.initiator.id == self._me or not self._around.asks_approval(job, state.part):
             self.loop.post(subject, Approved())
 
-    def _why_not_inherit(self, job: FederatedJob, state: Participation | None = None) -> str:
-        """Return why a job cannot take components from an earlier one, "" if it can; take them for a part."""
+    def _why_not_inherit(self, job: FederatedJob) -> str:
+        """Return why a job cannot take components from an earlier one, "" if it can or takes none."""
         earlier, components = inheritance(job)
         if not components:
             return ""
@@ -543,12 +545,20 @@ class PartyWork:
             one, other = job.dsl.components[name], old.dsl.components.get(name)
             if other is None or (one.module, one.outputs) != (other.module, other.outputs):
                 return f"job {earlier} has no component {name} of the same module and outputs"
-            if state is None or not plan_of(job, state.part).components[name].runs:
-                continue
-            try:
-                self._around.folders.inherit(earlier, state.job, state.part, name)
-            except NotFoundError as error:
-                return error.message
+        return ""
+
+    def _inherit(self, job: FederatedJob, state: Participation) -> str:
+        """Give a part what it takes from an earlier job; return why it cannot, "" if it can."""
+        if why := self._why_not_inherit(job):
+            return why
+        earlier, components = inheritance(job)
+        plan = plan_of(job, state.part)
+        try:
+            for name in components:
+                if plan.components[name].runs:
+                    self._around.folders.inherit(earlier, state.job, state.part, name)
+        except NotFoundError as error:
+            return error.message
         return ""
 
     def _take(self, state: Participation, cores: int) -> None:
