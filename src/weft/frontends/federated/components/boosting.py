@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from weft.frontends.federated.components.inputs import group, number, word
+from weft.frontends.federated.components.inputs import group, number, whole_number, word
+from weft.frontends.federated.components.links import sigmoid, softmax
 from weft.frontends.federated.components.predictions import class_frame, regression_frame
 from weft.frontends.federated.components.trees import SplitRules
 from weft.model.errors import UsageError
@@ -52,7 +53,8 @@ def boosting_of(part: ComponentPart) -> Boosting:
     fast = part.module == "HeteroFastSecureBoost"
     name = "boosting_strategy" if part.parameters.get("boosting_strategy") is not None else "work_mode"
     strategy = word(part, name, MIX if fast else STANDARD, STANDARD, MIX, LAYERED)
-    guest_depth, host_depth = _whole(part, "guest_depth", 2, least=0), _whole(part, "host_depth", 3, least=0)
+    guest_depth = whole_number(part, "guest_depth", 2, least=0)
+    host_depth = whole_number(part, "host_depth", 3, least=0)
     rules = _rules(part)
     if strategy == LAYERED:
         rules = rules._replace(max_depth=guest_depth + host_depth)
@@ -67,19 +69,19 @@ def boosting_of(part: ComponentPart) -> Boosting:
     return Boosting(
         rules,
         task,
-        _whole(part, "num_trees", 5, least=1),
+        whole_number(part, "num_trees", 5, least=1),
         number(part, "learning_rate", 0.3, least=0.0),
-        _whole(part, "bin_num", 32, least=2),
+        whole_number(part, "bin_num", 32, least=2),
         rate,
         bool(part.parameters.get("n_iter_no_change", True)),
         number(part, "tol", 0.0001),
         bool(part.parameters.get("complete_secure", False)),
         strategy,
-        _whole(part, "tree_num_per_party", 1, least=1),
+        whole_number(part, "tree_num_per_party", 1, least=1),
         guest_depth,
         host_depth,
         goss,
-        _whole(part, "random_seed", 100, least=0),
+        whole_number(part, "random_seed", 100, least=0),
     )
 
 
@@ -137,13 +139,6 @@ def _rules(part: ComponentPart) -> SplitRules:
     return SplitRules(**values)
 
 
-def _whole(part: ComponentPart, name: str, default: int, *, least: int) -> int:
-    value = number(part, name, default, least=least)
-    if value != int(value):
-        raise UsageError(f"{part.component}: {name} is {value!r}; it must be a whole number")
-    return int(value)
-
-
 class BoostingLoss(NamedTuple):
     """A loss over scores of shape (rows, outputs). `target` is what derivatives subtract, of the same shape.
 
@@ -154,17 +149,6 @@ class BoostingLoss(NamedTuple):
     predict: Callable[[Array], Array]
     derivatives: Callable[[Array, Array], tuple[Array, Array]]
     loss: Callable[[Array, Array], float]
-
-
-def _sigmoid(scores: Array) -> Array:
-    found: Array = 1.0 / (1.0 + np.exp(-np.clip(scores, -500, 500)))
-    return found
-
-
-def _softmax(scores: Array) -> Array:
-    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
-    found: Array = powers / powers.sum(axis=1, keepdims=True)
-    return found
 
 
 def _two_classes_loss(target: Array, found: Array) -> float:
@@ -181,10 +165,10 @@ def _zeros(target: Array) -> Array:
 
 
 TWO_CLASSES: Final = BoostingLoss(
-    _zeros, _sigmoid, lambda target, found: (found - target, found * (1 - found)), _two_classes_loss
+    _zeros, sigmoid, lambda target, found: (found - target, found * (1 - found)), _two_classes_loss
 )
 MORE_CLASSES: Final = BoostingLoss(
-    _zeros, _softmax, lambda target, found: (found - target, found * (1 - found)), _classes_loss
+    _zeros, softmax, lambda target, found: (found - target, found * (1 - found)), _classes_loss
 )
 LEAST_SQUARES: Final = BoostingLoss(
     lambda target: target.mean(axis=0),

@@ -99,16 +99,26 @@ def checked_columns(part: ComponentPart, frame: PartyFrame, names: Sequence[str]
 
 def numbers_of(part: ComponentPart, frame: PartyFrame, name: str) -> Array:
     """Return a column as float64, NaN where it is missing. UsageError: a value is no number, or infinite."""
-    try:
-        values = frame.columns[name].astype(float)
-    except (TypeError, ValueError):
-        raise UsageError(
-            f"{part.component}: column {name!r} at {part.here} has values that are no numbers",
-            hint="Put a DataTransform before this component.",
-        ) from None
+    values = numbers_without(part, frame, name, (), hint="Put a DataTransform before this component.")
     if np.isinf(values).any():
         raise UsageError(f"{part.component}: column {name!r} at {part.here} has infinite values")
     return values
+
+
+def numbers_without(
+    part: ComponentPart, frame: PartyFrame, name: str, left_out: Collection[str], *, hint: str
+) -> Array:
+    """Return a column as float64, NaN where it is missing or has one of the keys `left_out` (`value_key`).
+
+    UsageError: another value is no number; `hint` says what to do about it.
+    """
+    column = frame.columns[name]
+    try:
+        return np.where(are_among(column, left_out), np.nan, column).astype(float)
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"{part.component}: column {name!r} at {part.here} has values that are no numbers", hint=hint
+        ) from None
 
 
 def value_key(value: Any) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from weft.frontends.federated.components.base import ComponentPart, PartOutput
-from weft.frontends.federated.components.columns import are_among, chosen_features, value_key
+from weft.frontends.federated.components.columns import chosen_features, numbers_without, value_key
 from weft.frontends.federated.components.inputs import only_frame
 from weft.model.errors import UsageError
 
@@ -59,14 +59,8 @@ def _wanted(part: ComponentPart) -> list[str]:
 def _figures(
     part: ComponentPart, frame: PartyFrame, name: str, wanted: list[str], abnormal: set[str], *, bias: bool
 ) -> dict[str, float]:
-    column = frame.columns[name]
-    try:
-        values = np.where(are_among(column, abnormal), np.nan, column).astype(float)
-    except (TypeError, ValueError):
-        raise UsageError(
-            f"{part.component}: column {name!r} at {part.here} has values that are no numbers",
-            hint="Put a DataTransform before it, or name the values in abnormal_list.",
-        ) from None
+    hint = "Put a DataTransform before it, or name the values in abnormal_list."
+    values = numbers_without(part, frame, name, abnormal, hint=hint)
     known = values[~np.isnan(values)]
     missing = len(values) - len(known)
     counts = {

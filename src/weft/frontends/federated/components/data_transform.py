@@ -18,7 +18,7 @@ _MISSING: Final = frozenset({"", "NULL", "null", "NA", "na", "N/A", "nan", "NaN"
 _FILLS: Final = ("min", "max", "mean", "designated")
 _VALUE: Final = "value"
 _LABELS: Final = ("int", "int64", "float", "float64", "str", "long")
-_AT_HOME = "The log of the component at this party tells the value."
+_AT_HOME: Final = "The log of the component at this party tells the value."
 Array = np.ndarray[Any, Any]
 
 

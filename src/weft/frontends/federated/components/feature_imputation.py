@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from weft.frontends.federated.components.base import ComponentPart, PartOutput
-from weft.frontends.federated.components.columns import are_among, checked_columns, value_key
+from weft.frontends.federated.components.columns import checked_columns, numbers_without, value_key
 from weft.frontends.federated.components.inputs import group, only_frame, only_model, word
 from weft.model.errors import UsageError
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 _DESIGNATED: Final = "designated"
+_NO_NUMBERS: Final = "Name them in missing_impute, or put a DataTransform before it."
 _METHODS: Final = ("min", "max", "mean", _DESIGNATED)
 
 
@@ -33,7 +34,7 @@ def run(part: ComponentPart) -> PartOutput:
     checked_columns(part, frame, list(model["fill"]))
     missing, columns, counts = set(model["missing"]), dict(frame.columns), {}
     for name, value in model["fill"].items():
-        numbers = _numbers(part, frame, name, missing)
+        numbers = numbers_without(part, frame, name, missing, hint=_NO_NUMBERS)
         where = np.isnan(numbers)
         counts[name] = int(where.sum())
         columns[name] = np.where(where, value, numbers)
@@ -53,7 +54,7 @@ def _fit(part: ComponentPart, frame: PartyFrame) -> dict[str, Any]:
         if how == _DESIGNATED:
             fill[name] = _designated(part, name, at, len(frame.features))
         elif how:
-            numbers = _numbers(part, frame, name, missing)
+            numbers = numbers_without(part, frame, name, missing, hint=_NO_NUMBERS)
             known = numbers[~np.isnan(numbers)]
             if not len(known):
                 raise UsageError(
@@ -91,14 +92,3 @@ def _designated(part: ComponentPart, name: str, at: int, count: int) -> float:
             hint=f"Use a number, or a list with one for each of its {count} features.",
         )
     return float(given)
-
-
-def _numbers(part: ComponentPart, frame: PartyFrame, name: str, missing: set[str]) -> Array:
-    column = frame.columns[name]
-    try:
-        return np.where(are_among(column, missing), np.nan, column).astype(float)
-    except (TypeError, ValueError):
-        raise UsageError(
-            f"{part.component}: column {name!r} at {part.here} has values that are no numbers",
-            hint="Name them in missing_impute, or put a DataTransform before it.",
-        ) from None

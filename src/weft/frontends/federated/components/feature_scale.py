@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from weft.frontends.federated.components.base import ComponentPart, PartOutput
-from weft.frontends.federated.components.columns import chosen_features
+from weft.frontends.federated.components.columns import checked_columns, chosen_features
 from weft.frontends.federated.components.inputs import only_frame, only_model, word
 from weft.model.errors import UsageError
 
@@ -25,10 +25,9 @@ def run(part: ComponentPart) -> PartOutput:
     frame, model = only_frame(part), only_model(part)
     if model is None:
         model = _fit(part, frame)
+    checked_columns(part, frame, list(model["columns"]))
     columns = dict(frame.columns)
     for name, one in model["columns"].items():
-        if name not in columns:
-            raise UsageError(f"{part.component}: the rows of {part.here} have no column {name!r}")
         values = np.clip(columns[name].astype(float), one["lower"], one["upper"])
         columns[name] = (values - one["shift"]) / one["width"] if one["width"] else np.zeros(len(frame))
     part.tracker.summary({"scaled": list(model["columns"])})

@@ -18,19 +18,21 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart, PartOutput
-from weft.frontends.federated.components.horizontal import check_parties
+from weft.frontends.federated.components.horizontal import agree_on_masks
 from weft.frontends.federated.components.inputs import (
+    check_parties,
     columns_of,
     compare_settings,
     complete_matrix,
     number,
     only_frame,
     only_model,
+    whole_number,
 )
 from weft.frontends.federated.components.predictions import TEST, TRAIN, class_frame
 from weft.frontends.federated.components.secure_trees import message_as
 from weft.frontends.federated.components.vertical import check_rows
-from weft.frontends.federated.crypto.masks import MaskSecret, PairwiseMasks, sum_of_covered
+from weft.frontends.federated.crypto.masks import sum_of_covered
 from weft.model.errors import PartyMessageError, UsageError
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ def run(part: ComponentPart) -> PartOutput:
 
     UsageError: a parameter or a value is not possible, or there are fewer rows than clusters.
     """
-    check_parties(part)
+    check_parties(part, arbiter=True)
     if part.here.role == ARBITER:
         _arbitrate(part)
         return PartOutput()
@@ -78,7 +80,7 @@ def run(part: ComponentPart) -> PartOutput:
 
 
 def _fit(part: ComponentPart, rounds: _Rounds, frame: PartyFrame) -> dict[str, Any]:
-    k, most = (_whole(part, name, usual) for name, usual in (("k", _CLUSTERS), ("max_iter", _ROUNDS)))
+    k, most = (whole_number(part, name, usual, least=0) for name, usual in (("k", _CLUSTERS), ("max_iter", _ROUNDS)))
     tolerance = number(part, "tol", _TOLERANCE, least=0)
     if k < 2 or k > len(frame):
         raise UsageError(f"{part.component}: k is {k}, and there are {len(frame)} rows", hint="Use 2 or more clusters.")
@@ -108,10 +110,7 @@ class _Rounds:
 
     def __init__(self, part: ComponentPart) -> None:
         self._part, self._arbiter = part, part.all_of(ARBITER)[0]
-        others, secret = part.others(GUEST, HOST), MaskSecret()
-        part.channel.send("mask_key", secret.public, others)
-        keys = {one: part.channel.receive("mask_key", one) for one in others}
-        self._masks: PairwiseMasks = secret.agree(part.here, keys, f"{part.job}/{part.component}")
+        self._masks = agree_on_masks(part)
 
     def compare(self, settings: dict[str, Any]) -> None:
         """Compare the settings of a host with those of the guest. UsageError: one differs."""
@@ -127,8 +126,7 @@ class _Rounds:
         """Return the rows that are the first centres; the guest draws them."""
         part = self._part
         if part.here.role == GUEST:
-            seed = part.parameters.get("random_stat")
-            generator = np.random.default_rng(part.seed if seed is None else _whole(part, "random_stat", 0))
+            generator = np.random.default_rng(whole_number(part, "random_stat", part.seed, least=0))
             chosen: Array = generator.choice(rows, k, replace=False)
             part.channel.send("first_rows", chosen, part.all_of(HOST))
             return chosen
@@ -233,10 +231,3 @@ def _are_below(found: Any, count: int, bound: int) -> bool:
     if not isinstance(found, np.ndarray) or found.dtype.kind != "i" or found.shape != (count,):
         return False
     return not count or (int(found.min()) >= 0 and int(found.max()) < bound)
-
-
-def _whole(part: ComponentPart, name: str, usual: int) -> int:
-    value = number(part, name, usual, least=0)
-    if value != int(value):
-        raise UsageError(f"{part.component}: {name} is {value!r}; it must be a whole number")
-    return int(value)

@@ -13,9 +13,9 @@ from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, Compo
 from weft.frontends.federated.components.inputs import (
     columns_of,
     complete_matrix,
-    group,
     only_frame,
     only_model,
+    refuse,
     weights_of,
 )
 from weft.frontends.federated.components.optimizers import Training, training_of
@@ -53,9 +53,7 @@ def run_poisson(part: ComponentPart) -> PartOutput:
 
 
 def _run(part: ComponentPart, family: Family) -> PartOutput:
-    for name, what in (("cv_param", "need_cv"), ("stepwise_param", "need_stepwise")):
-        if group(part, name).get(what):
-            raise UsageError(f"{part.component}: {name}.{what} is not supported", hint="Set it to false.")
+    refuse(part, {"cv_param": "need_cv", "stepwise_param": "need_stepwise"})
     model = only_model(part)
     if model is not None:
         if part.here.role == ARBITER:

@@ -6,19 +6,22 @@ their parts of the scores to the guest, as in FATE: the guest learns the sum in 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart, PartOutput
 from weft.frontends.federated.components.inputs import (
+    classes_of,
     columns_of,
     complete_matrix,
     group,
     only_frame,
     only_model,
+    refuse,
     weights_of,
 )
+from weft.frontends.federated.components.links import one_against_rest
 from weft.frontends.federated.components.optimizers import Training, training_of
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, class_frame, joined
 from weft.frontends.federated.components.vertical import (
@@ -29,20 +32,16 @@ from weft.frontends.federated.components.vertical import (
     scores_of,
     take_key,
 )
-from weft.model.errors import UsageError
 
 if TYPE_CHECKING:
     from weft.frontends.federated.components.frame import PartyFrame
 
-_MOST_CLASSES: Final = 1000
 Array = np.ndarray[Any, Any]
 
 
 def run(part: ComponentPart) -> PartOutput:
     """Train, or predict with a model. UsageError: a parameter or a label is not possible."""
-    for name, what in (("cv_param", "need_cv"), ("stepwise_param", "need_stepwise")):
-        if group(part, name).get(what):
-            raise UsageError(f"{part.component}: {name}.{what} is not supported", hint="Set it to false.")
+    refuse(part, {"cv_param": "need_cv", "stepwise_param": "need_stepwise"})
     model = only_model(part)
     if model is not None:
         return _predict(part, model)
@@ -69,7 +68,7 @@ def _fit(part: ComponentPart, frame: PartyFrame, training: Training) -> dict[str
     check_rows(part, len(frame))
     classes: list[Any] = []
     if part.here.role == GUEST:
-        classes = _classes(part, frame)
+        classes = classes_of(part, frame)
         count = 1 if len(classes) == 2 else len(classes)
         part.channel.send("models", count, part.others(HOST, ARBITER))
     else:
@@ -101,15 +100,6 @@ def _fit(part: ComponentPart, frame: PartyFrame, training: Training) -> dict[str
     return {"kind": part.module, "features": list(frame.features), "classes": classes, "models": models}
 
 
-def _classes(part: ComponentPart, frame: PartyFrame) -> list[Any]:
-    if frame.y is None:
-        raise UsageError(f"{part.component}: the rows of {part.here} have no label", hint="Set with_label before it.")
-    classes: list[Any] = np.unique(frame.y).tolist()
-    if not 2 <= len(classes) <= _MOST_CLASSES:
-        raise UsageError(f"{part.component}: there are {len(classes)} different labels")
-    return classes
-
-
 def _predict(part: ComponentPart, model: dict[str, Any]) -> PartOutput:
     if part.here.role == ARBITER:
         return PartOutput()
@@ -127,11 +117,6 @@ def _scored(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], kind:
         totals.append(scores_of(part, matrix @ weights + one["intercept"], f"/{kind}/{at}"))
     if part.here.role != GUEST:
         return None
-    scores = [1.0 / (1.0 + np.exp(-np.clip(one, -500, 500))) for one in totals if one is not None]
-    if len(scores) == 1:
-        probabilities = np.column_stack([1 - scores[0], scores[0]])
-    else:
-        stacked = np.column_stack(scores)
-        probabilities = stacked / stacked.sum(axis=1, keepdims=True)
+    probabilities = one_against_rest([one for one in totals if one is not None])
     threshold = float(group(part, "predict_param").get("threshold", 0.5))
     return class_frame(frame, probabilities, model["classes"], kind, threshold=threshold)

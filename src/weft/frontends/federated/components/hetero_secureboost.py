@@ -23,7 +23,8 @@ from weft.frontends.federated.components.boosting import (
     prediction_frame,
     targets_of,
 )
-from weft.frontends.federated.components.inputs import only_frame, only_model, weights_of
+from weft.frontends.federated.components.columns import checked_columns
+from weft.frontends.federated.components.inputs import check_parties, only_frame, only_model, weights_of
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, joined
 from weft.frontends.federated.components.secure_trees import (
     GuestTree,
@@ -48,8 +49,7 @@ Array = np.ndarray[Any, Any]
 
 def run(part: ComponentPart) -> PartOutput:
     """Train, or predict with a model. UsageError: a parameter, a label or a value is not possible."""
-    if len(part.all_of(GUEST)) != 1 or not part.all_of(HOST):
-        raise UsageError(f"{part.component} needs one guest and at least one host")
+    check_parties(part)
     model = only_model(part)
     if model is not None:
         frame = only_frame(part, "test_data", "eval_data", "validate_data", "data")
@@ -232,9 +232,7 @@ class _SplitsOf:
     def __init__(self, part: ComponentPart, frame: PartyFrame, model: dict[str, Any]) -> None:
         self.rows, self._part, self._splits = len(frame), part, model["splits"]
         names = list(dict.fromkeys(name for name, _ in self._splits))
-        missing = [name for name in names if name not in frame.columns]
-        if missing:
-            raise UsageError(f"{part.component}: the rows of {part.here} have no column {missing[0]!r}")
+        checked_columns(part, frame, names)
         stacked = np.column_stack([frame.columns[name] for name in names] or [np.empty((len(frame), 0))])
         matrix = frame.with_features(names, stacked).matrix()
         if not np.isfinite(matrix).all():

@@ -9,21 +9,24 @@ in any case; with as many rows as the host has features, and the rows themselves
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec.structs import replace
 
 from weft.frontends.federated.components.base import GUEST, ComponentPart, PartOutput
 from weft.frontends.federated.components.inputs import (
+    classes_of,
     columns_of,
     complete_matrix,
     group,
     only_frame,
     only_model,
+    refuse,
     refuse_weights,
     word,
 )
+from weft.frontends.federated.components.links import one_against_rest
 from weft.frontends.federated.components.optimizers import L1, NESTEROV, SGD, Training, settings_of, training_of
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, class_frame, joined
 from weft.frontends.federated.components.secure_trees import message_as
@@ -44,15 +47,12 @@ if TYPE_CHECKING:
     from weft.frontends.federated.components.frame import PartyFrame
 
 _RESPECTIVELY, _ENCRYPTED = "respectively", "encrypted_reveal_in_host"
-_MOST_CLASSES: Final = 1000
 Array = np.ndarray[Any, Any]
 
 
 def run(part: ComponentPart) -> PartOutput:
     """Train, or predict with a model. UsageError: a parameter, a label or a value is not possible."""
-    for name, what in (("cv_param", "need_cv"), ("stepwise_param", "need_stepwise")):
-        if group(part, name).get(what):
-            raise UsageError(f"{part.component}: {name}.{what} is not supported", hint="Set it to false.")
+    refuse(part, {"cv_param": "need_cv", "stepwise_param": "need_stepwise"})
     model = only_model(part)
     if model is not None:
         frame = only_frame(part, "test_data", "eval_data", "validate_data", "data")
@@ -104,7 +104,7 @@ def _fit(
     line.compare(settings_of(training) | {"reveal_strategy": strategy, "reveal_every_iter": reveals})
     matrix, classes = complete_matrix(part, frame), list[Any]()
     if line.guest:
-        classes = _classes(part, frame)
+        classes = classes_of(part, frame)
         line.send("models", 1 if len(classes) == 2 else len(classes))
         if training.intercept:
             matrix = np.hstack([matrix, np.ones((len(matrix), 1))])
@@ -133,15 +133,6 @@ def _fit(
         "reveal_strategy": strategy,
         "models": models,
     }
-
-
-def _classes(part: ComponentPart, frame: PartyFrame) -> list[Any]:
-    if frame.y is None:
-        raise UsageError(f"{part.component}: the rows of {part.here} have no label", hint="Set with_label before it.")
-    classes: list[Any] = np.unique(frame.y).tolist()
-    if not 2 <= len(classes) <= _MOST_CLASSES:
-        raise UsageError(f"{part.component}: there are {len(classes)} different labels")
-    return classes
 
 
 def _revealed(
@@ -184,12 +175,7 @@ def _scored(
             totals.append(scores_of(part, own, f"/{kind}/{at}"))
     if part.here.role != GUEST:
         return None
-    scores = [1.0 / (1.0 + np.exp(-np.clip(one, -500, 500))) for one in totals if one is not None]
-    if len(scores) == 1:
-        probabilities = np.column_stack([1 - scores[0], scores[0]])
-    else:
-        stacked = np.column_stack(scores)
-        probabilities = stacked / stacked.sum(axis=1, keepdims=True)
+    probabilities = one_against_rest([one for one in totals if one is not None])
     threshold = float(group(part, "predict_param").get("threshold", 0.5))
     return class_frame(frame, probabilities, model["classes"], kind, threshold=threshold)
 

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from weft.frontends.federated.components.base import ARBITER, ComponentPart, PartOutput
 from weft.frontends.federated.components.columns import chosen_features
-from weft.frontends.federated.components.horizontal import HorizontalSums, arbitrate, refuse
-from weft.frontends.federated.components.inputs import columns_of, group, number, only_frame, only_model, word
+from weft.frontends.federated.components.horizontal import HorizontalSums, arbitrate
+from weft.frontends.federated.components.inputs import columns_of, group, number, only_frame, only_model, refuse, word
 from weft.frontends.federated.components.quantiles import pooled_bins
 from weft.model.errors import UsageError
 

@@ -21,16 +21,19 @@ from msgspec.structs import asdict
 
 from weft.frontends.federated.components.base import ARBITER, ComponentPart, PartOutput
 from weft.frontends.federated.components.evaluation import binary_metrics
-from weft.frontends.federated.components.horizontal import HorizontalSums, arbitrate, labels_of, refuse
+from weft.frontends.federated.components.horizontal import HorizontalSums, arbitrate
 from weft.frontends.federated.components.inputs import (
     columns_of,
     group,
+    labels_of,
     number,
     only_frame,
     only_model,
+    refuse,
     refuse_weights,
     word,
 )
+from weft.frontends.federated.components.links import one_against_rest
 from weft.frontends.federated.components.optimizers import Optimizer, Training, first_weights, settings_of, training_of
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, class_frame, joined
 from weft.model.errors import UsageError
@@ -281,10 +284,5 @@ def _scored(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], kind:
     matrix, scores = columns_of(part, frame, model), []
     for one in model["models"]:
         weights = np.array([one["weights"][name] for name in model["features"]])
-        scores.append(1.0 / (1.0 + np.exp(-np.clip(matrix @ weights + one["intercept"], -500, 500))))
-    if len(scores) == 1:
-        probabilities = np.column_stack([1 - scores[0], scores[0]])
-    else:
-        stacked = np.column_stack(scores)
-        probabilities = stacked / stacked.sum(axis=1, keepdims=True)
-    return class_frame(frame, probabilities, model["classes"], kind, threshold=_threshold(part))
+        scores.append(matrix @ weights + one["intercept"])
+    return class_frame(frame, one_against_rest(scores), model["classes"], kind, threshold=_threshold(part))

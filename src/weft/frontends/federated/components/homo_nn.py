@@ -18,8 +18,16 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart, PartOutput
-from weft.frontends.federated.components.horizontal import HorizontalSums, arbitrate, labels_of, refuse
-from weft.frontends.federated.components.inputs import columns_of, group, only_frame, only_model, refuse_weights
+from weft.frontends.federated.components.horizontal import HorizontalSums, arbitrate
+from weft.frontends.federated.components.inputs import (
+    columns_of,
+    group,
+    labels_of,
+    only_frame,
+    only_model,
+    refuse,
+    refuse_weights,
+)
 from weft.frontends.federated.components.network_files import DescriptionReader
 from weft.frontends.federated.components.networks import (
     BINARY,

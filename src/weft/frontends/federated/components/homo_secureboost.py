@@ -24,8 +24,15 @@ from weft.frontends.federated.components.boosting import (
     prediction_frame,
     targets_of,
 )
-from weft.frontends.federated.components.horizontal import HorizontalSums, arbitrate, labels_of
-from weft.frontends.federated.components.inputs import columns_of, only_frame, only_model, refuse_weights, word
+from weft.frontends.federated.components.horizontal import HorizontalSums, arbitrate
+from weft.frontends.federated.components.inputs import (
+    columns_of,
+    labels_of,
+    only_frame,
+    only_model,
+    refuse_weights,
+    word,
+)
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, joined
 from weft.frontends.federated.components.quantiles import pooled_bins
 from weft.frontends.federated.components.trees import (

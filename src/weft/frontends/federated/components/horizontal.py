@@ -11,15 +11,21 @@ together. The guest learns which labels each host has, and tells all of them to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart
-from weft.frontends.federated.components.inputs import columns_of, compare_settings, complete_matrix, group
+from weft.frontends.federated.components.inputs import (
+    check_parties,
+    columns_of,
+    compare_settings,
+    complete_matrix,
+    labels_of,
+)
 from weft.frontends.federated.components.secure_trees import message_as
-from weft.frontends.federated.crypto.masks import MaskSecret, sum_of_covered
+from weft.frontends.federated.crypto.masks import MaskSecret, PairwiseMasks, sum_of_covered
 from weft.model.errors import PartyMessageError, UsageError
 
 if TYPE_CHECKING:
@@ -33,10 +39,12 @@ _EXPONENTS: Final = 512
 _COMPARED: Final = "settings"
 
 
-def check_parties(part: ComponentPart) -> None:
-    """UsageError: there are not exactly one guest, one arbiter and at least one host."""
-    if len(part.all_of(GUEST)) != 1 or len(part.all_of(ARBITER)) != 1 or not part.all_of(HOST):
-        raise UsageError(f"{part.component} needs one guest, one arbiter and at least one host")
+def agree_on_masks(part: ComponentPart) -> PairwiseMasks:
+    """Return the masks of a data party; all data parties call it. PartyMessageError: another has sent no key."""
+    others, secret = part.others(GUEST, HOST), MaskSecret()
+    part.channel.send("mask_key", secret.public, others)
+    keys = {one: part.channel.receive("mask_key", one) for one in others}
+    return secret.agree(part.here, keys, f"{part.job}/{part.component}")
 
 
 def arbitrate(part: ComponentPart) -> int:
@@ -44,7 +52,7 @@ def arbitrate(part: ComponentPart) -> int:
 
     PartyMessageError: an array is none, or of another form than those of others.
     """
-    check_parties(part)
+    check_parties(part, arbiter=True)
     parties, count = [*part.all_of(GUEST), *part.all_of(HOST)], 0
     while (first := part.channel.receive("covered", parties[0])) is not None:
         covered = {parties[0]: first} | {one: part.channel.receive("covered", one) for one in parties[1:]}
@@ -58,14 +66,11 @@ class HorizontalSums:
     """The end of a data party. All data parties ask for the same sums in the same order."""
 
     def __init__(self, part: ComponentPart) -> None:
-        check_parties(part)
+        check_parties(part, arbiter=True)
         self.part, self.is_guest = part, part.here.role == GUEST
         self._arbiter, self._hosts = part.all_of(ARBITER)[0], part.all_of(HOST)
         self._guest = part.all_of(GUEST)[0]
-        others, secret = part.others(GUEST, HOST), MaskSecret()
-        part.channel.send("mask_key", secret.public, others)
-        keys = {one: part.channel.receive("mask_key", one) for one in others}
-        self._masks = secret.agree(part.here, keys, f"{part.job}/{part.component}")
+        self._masks = agree_on_masks(part)
 
     def total(self, values: Array, *, power: int = 0) -> Array:
         """Return the sum of the arrays of all data parties: integers exactly, real numbers to 36 binary digits.
@@ -176,18 +181,3 @@ def common_values(part: ComponentPart, name: str, own: Mapping[str, list[Any]]) 
     found = {column: sorted(values) for column, values in sets.items()}
     part.channel.send(name, found, hosts)
     return found
-
-
-def labels_of(part: ComponentPart, frame: PartyFrame) -> Array:
-    """Return the labels of a frame. UsageError: it has none."""
-    if frame.y is None:
-        raise UsageError(f"{part.component}: the rows of {part.here} have no label", hint="Set with_label before it.")
-    return frame.y
-
-
-def refuse(part: ComponentPart, groups: Mapping[str, str], names: Sequence[str] = ()) -> None:
-    """Refuse parameters that ask for something: fields of groups, and single ones. UsageError: one does."""
-    asked = [f"{name}.{field}" for name, field in groups.items() if group(part, name).get(field)]
-    asked += [name for name in names if part.parameters.get(name)]
-    if asked:
-        raise UsageError(f"{part.component}: {asked[0]} is not supported", hint="Set it to false, or leave it out.")

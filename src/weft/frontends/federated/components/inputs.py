@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from weft.frontends.federated.components.base import ARBITER, GUEST, HOST
+from weft.frontends.federated.components.columns import checked_columns
 from weft.frontends.federated.components.frame import PartyFrame
 from weft.model.errors import UsageError
 
 if TYPE_CHECKING:
     from weft.frontends.federated.components.base import ComponentPart
     from weft.frontends.federated.schema import Party
+
+_MOST_CLASSES: Final = 1000
 
 
 def only_frame(part: ComponentPart, *keys: str) -> PartyFrame:
@@ -32,6 +36,15 @@ def only_model(part: ComponentPart) -> Any:
     return None
 
 
+def check_parties(part: ComponentPart, *, arbiter: bool = False) -> None:
+    """UsageError: there are not exactly one guest and at least one host; with `arbiter`, exactly one of these."""
+    complete = len(part.all_of(GUEST)) == 1 and part.all_of(HOST)
+    if arbiter and not (complete and len(part.all_of(ARBITER)) == 1):
+        raise UsageError(f"{part.component} needs one guest, one arbiter and at least one host")
+    if not complete:
+        raise UsageError(f"{part.component} needs one guest and at least one host")
+
+
 def group(part: ComponentPart, name: str) -> Mapping[str, Any]:
     """Return a group of parameters; empty if it is not set. UsageError: it is no group."""
     found = part.parameters.get(name) or {}
@@ -49,6 +62,14 @@ def number(part: ComponentPart, name: str, default: float, *, least: float | Non
         bound = "" if least is None else f" from {least:g} on"
         raise UsageError(f"{part.component}: {name} is {value!r}; it must be a number{bound}")
     return value
+
+
+def whole_number(part: ComponentPart, name: str, default: int, *, least: int) -> int:
+    """Return a whole number among the parameters. UsageError: it is none, or below `least`."""
+    value = number(part, name, default, least=least)
+    if value != int(value):
+        raise UsageError(f"{part.component}: {name} is {value!r}; it must be a whole number")
+    return int(value)
 
 
 def word(part: ComponentPart, name: str, default: str, *words: str) -> str:
@@ -89,9 +110,7 @@ def columns_of(part: ComponentPart, frame: PartyFrame, model: Mapping[str, Any])
         raise UsageError(
             f"{part.component}: {part.here} does not have the model", hint="Name the model_version of a training job."
         )
-    missing = [name for name in model["features"] if name not in frame.columns]
-    if missing:
-        raise UsageError(f"{part.component}: the rows of {part.here} have no column {missing[0]!r}")
+    checked_columns(part, frame, model["features"])
     kept = PartyFrame(frame.ids, {name: frame.columns[name] for name in model["features"]})
     return complete_matrix(part, kept)
 
@@ -123,3 +142,26 @@ def refuse_weights(part: ComponentPart, frame: PartyFrame) -> None:
             f"{part.component}: {part.module} does not use weights of rows, and those of {part.here} have them",
             hint="Leave the SampleWeight before it out.",
         )
+
+
+def labels_of(part: ComponentPart, frame: PartyFrame) -> np.ndarray[Any, Any]:
+    """Return the labels of a frame. UsageError: it has none."""
+    if frame.y is None:
+        raise UsageError(f"{part.component}: the rows of {part.here} have no label", hint="Set with_label before it.")
+    return frame.y
+
+
+def classes_of(part: ComponentPart, frame: PartyFrame) -> list[Any]:
+    """Return the labels of a frame, ascending. UsageError: it has none, only one, or too many."""
+    classes: list[Any] = np.unique(labels_of(part, frame)).tolist()
+    if not 2 <= len(classes) <= _MOST_CLASSES:
+        raise UsageError(f"{part.component}: there are {len(classes)} different labels")
+    return classes
+
+
+def refuse(part: ComponentPart, groups: Mapping[str, str], names: Sequence[str] = ()) -> None:
+    """Refuse parameters that ask for something: fields of groups, and single ones. UsageError: one does."""
+    asked = [f"{name}.{field}" for name, field in groups.items() if group(part, name).get(field)]
+    asked += [name for name in names if part.parameters.get(name)]
+    if asked:
+        raise UsageError(f"{part.component}: {asked[0]} is not supported", hint="Set it to false, or leave it out.")

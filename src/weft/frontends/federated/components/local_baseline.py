@@ -24,6 +24,7 @@ from weft.frontends.federated.components.inputs import (
     only_model,
     weights_of,
 )
+from weft.frontends.federated.components.links import one_against_rest, softmax
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, class_frame, joined, regression_frame
 from weft.model.errors import UsageError
 from weft.model.suggestions import did_you_mean
@@ -179,15 +180,8 @@ def _scored(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], kind:
     values = columns_of(part, frame, model) @ np.array(model["coef"]).T + np.array(model["intercept"])
     if not model["classes"]:
         return regression_frame(frame, values[:, 0], kind)
-    if len(model["classes"]) == 2:
-        second = 1 / (1 + np.exp(-np.clip(values[:, 0], -500, 500)))
-        chances = np.column_stack([1 - second, second])
-    elif model.get("one_vs_rest"):
-        each = 1 / (1 + np.exp(-np.clip(values, -500, 500)))
-        chances = each / each.sum(axis=1, keepdims=True)
-    else:
-        powers = np.exp(values - values.max(axis=1, keepdims=True))
-        chances = powers / powers.sum(axis=1, keepdims=True)
+    rest = len(model["classes"]) == 2 or model.get("one_vs_rest")
+    chances = one_against_rest(list(values.T)) if rest else softmax(values)
     threshold = group(part, "predict_param").get("threshold")
     if threshold is not None and (isinstance(threshold, bool) or not isinstance(threshold, (int, float))):
         raise UsageError(f"{part.component}: predict_param.threshold is {threshold!r}; it must be a number")

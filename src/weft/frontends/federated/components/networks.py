@@ -11,21 +11,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from weft.frontends.federated.components.links import sigmoid, softmax
+
 Array = np.ndarray[Any, Any]
 LINEAR, DROPOUT, SOFTMAX, LOG_SOFTMAX, SIGMOID = "Linear", "Dropout", "Softmax", "LogSoftmax", "Sigmoid"
 _LEAST: Final = 1e-12
-
-
-def _sigmoid(x: Array) -> Array:
-    found: Array = 1.0 / (1.0 + np.exp(-np.clip(x, -500, 500)))
-    return found
-
-
-def softmax(x: Array) -> Array:
-    """Return the softmax of each row."""
-    powers = np.exp(x - x.max(axis=1, keepdims=True))
-    found: Array = powers / powers.sum(axis=1, keepdims=True)
-    return found
 
 
 def _log_softmax(x: Array) -> Array:
@@ -55,10 +45,10 @@ ACTIVATIONS: Final[Mapping[str, _Activation]] = {
         "alpha",
         1.0,
     ),
-    SIGMOID: _Activation(lambda x, a: _sigmoid(x), lambda x, y, g, a: g * y * (1 - y)),
+    SIGMOID: _Activation(lambda x, a: sigmoid(x), lambda x, y, g, a: g * y * (1 - y)),
     "Tanh": _Activation(lambda x, a: np.tanh(x), lambda x, y, g, a: g * (1 - y * y)),
     "Softplus": _Activation(
-        lambda x, a: np.logaddexp(0.0, a * x) / a, lambda x, y, g, a: g * _sigmoid(a * x), "beta", 1.0
+        lambda x, a: np.logaddexp(0.0, a * x) / a, lambda x, y, g, a: g * sigmoid(a * x), "beta", 1.0
     ),
     SOFTMAX: _Activation(lambda x, a: softmax(x), lambda x, y, g, a: y * (g - (g * y).sum(axis=1, keepdims=True))),
     LOG_SOFTMAX: _Activation(
@@ -198,7 +188,7 @@ def _cross(outputs: Array, target: Array, _: float) -> tuple[float, Array]:
 
 def _cross_logits(outputs: Array, target: Array, _: float) -> tuple[float, Array]:
     value = (np.logaddexp(0.0, outputs) - target * outputs).mean()
-    return float(value), (_sigmoid(outputs) - target) / outputs.size
+    return float(value), (sigmoid(outputs) - target) / outputs.size
 
 
 def _classes_logits(outputs: Array, target: Array, _: float) -> tuple[float, Array]:
@@ -237,7 +227,7 @@ def _smooth(outputs: Array, target: Array, beta: float) -> tuple[float, Array]:
 BINARY, MULTI, REGRESSION = "binary", "multi", "regression"
 LOSSES: Final[Mapping[str, NetworkLoss]] = {
     "BCELoss": NetworkLoss(BINARY, _cross),
-    "BCEWithLogitsLoss": NetworkLoss(BINARY, _cross_logits, _sigmoid),
+    "BCEWithLogitsLoss": NetworkLoss(BINARY, _cross_logits, sigmoid),
     "CrossEntropyLoss": NetworkLoss(MULTI, _classes_logits, softmax),
     "NLLLoss": NetworkLoss(MULTI, _classes_logs, np.exp),
     "CategoricalCrossentropy": NetworkLoss(MULTI, _classes),

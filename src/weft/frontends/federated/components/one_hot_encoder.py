@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from msgspec.structs import replace
 
-from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart, PartOutput
+from weft.frontends.federated.components.base import ARBITER, ComponentPart, PartOutput
 from weft.frontends.federated.components.columns import checked_columns, chosen_features
 from weft.frontends.federated.components.horizontal import common_values
-from weft.frontends.federated.components.inputs import only_frame, only_model
+from weft.frontends.federated.components.inputs import check_parties, only_frame, only_model
 from weft.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,8 +39,7 @@ def run_homo(part: ComponentPart) -> PartOutput:
     """Encode columns alike at all parties. Errors: see `run`."""
     if part.here.role == ARBITER:
         return PartOutput()
-    if len(part.all_of(GUEST)) != 1 or not part.all_of(HOST):
-        raise UsageError(f"{part.component} needs one guest and at least one host")
+    check_parties(part)
     frame, model = only_frame(part), only_model(part)
     if model is None:
         model = _fit(part, frame, homo=True)

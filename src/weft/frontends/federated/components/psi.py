@@ -14,7 +14,7 @@ import numpy as np
 from weft.frontends.federated.components.base import ComponentPart, PartOutput
 from weft.frontends.federated.components.bins import bin_codes, quantile_edges
 from weft.frontends.federated.components.columns import ANONYMOUS, anonymous_names, numbers_of
-from weft.frontends.federated.components.inputs import number, only_frame, only_model
+from weft.frontends.federated.components.inputs import number, only_frame, only_model, whole_number
 from weft.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,16 +28,14 @@ def run(part: ComponentPart) -> PartOutput:
     """Compare two tables. UsageError: one is missing, is empty, or has other features; a parameter is not possible."""
     if only_model(part) is not None:
         return PartOutput()
-    count = number(part, "max_bin_num", 20, least=1)
-    if count != int(count):
-        raise UsageError(f"{part.component}: max_bin_num is {count!r}; it must be a whole number")
+    count = whole_number(part, "max_bin_num", 20, least=1)
     number(part, "binning_error", 0.001, least=0.0)
     expected, actual = only_frame(part, "train_data"), only_frame(part, "validate_data", "eval_data", "test_data")
     if set(expected.features) != set(actual.features):
         raise UsageError(f"{part.component}: the tables at {part.here} have different features")
     if not len(expected) or not len(actual):
         raise UsageError(f"{part.component}: a table at {part.here} has no rows")
-    found = {name: _compared(part, expected, actual, name, int(count)) for name in expected.features}
+    found = {name: _compared(part, expected, actual, name, count) for name in expected.features}
     scores = {name: one["total"] for name, one in found.items()}
     for name, one in found.items():
         part.tracker.metric("psi", name, one["total"])

@@ -6,32 +6,32 @@ keep their rows without features. With `dense_format` of False FATE keeps the co
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from weft.frontends.federated.components.base import GUEST, HOST, ComponentPart, PartOutput
+from weft.frontends.federated.components.base import HOST, ComponentPart, PartOutput
 from weft.frontends.federated.components.hetero_secureboost import answer_leaves, find_leaves
-from weft.frontends.federated.components.inputs import only_frame, only_model
+from weft.frontends.federated.components.inputs import check_parties, only_frame, only_model
 from weft.model.errors import UsageError
 
-_KEY: Final = "trees"
+_BOOSTED: Final = "boosted"
+"""The key of the model of boosted trees in the model of this component."""
 
 
 def run(part: ComponentPart) -> PartOutput:
     """Transform. UsageError: there is no model of boosted trees, or its columns are not there."""
-    if len(part.all_of(GUEST)) != 1 or not part.all_of(HOST):
-        raise UsageError(f"{part.component} needs one guest and at least one host")
-    frame, own = only_frame(part), only_model(part)
-    model: Any = own.get(_KEY) if isinstance(own, dict) and _KEY in own and "splits" in (own[_KEY] or {}) else own
-    if own is None:
-        model = next(iter(part.models.get("isometric_model", {}).values()), None)
-    if not isinstance(model, dict) or "splits" not in model:
+    check_parties(part)
+    frame, given = only_frame(part), only_model(part)
+    if given is None:
+        given = next(iter(part.models.get("isometric_model", {}).values()), {})
+    model = given.get(_BOOSTED, given)
+    if "splits" not in model:
         raise UsageError(
             f"{part.component}: {part.here} has no model of boosted trees",
             hint="Name the model of a HeteroSecureBoost as isometric_model.",
         )
-    kept = {"kind": part.module, _KEY: model}
+    kept = {"kind": part.module, _BOOSTED: model}
     if part.here.role == HOST:
         answer_leaves(part, frame, model)
         return PartOutput(data=(frame.with_features((), np.empty((len(frame), 0))),), model=kept)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart
+from weft.frontends.federated.components.inputs import check_parties
 from weft.frontends.federated.components.optimizers import Optimizer, Training, first_weights
 from weft.frontends.federated.crypto.ciphers import PLAIN, Encrypted, PrivateKey, PublicKey
 from weft.frontends.federated.crypto.keys import cipher_of, make_keys, read_key
@@ -65,8 +66,7 @@ class VerticalFit:
         self._part, self._training, self._family, self._tag = part, training, family, tag
         self._hosts = part.all_of(HOST)
         guests, arbiters = part.all_of(GUEST), part.all_of(ARBITER)
-        if len(guests) != 1 or len(arbiters) != 1 or not self._hosts:
-            raise UsageError(f"{part.component} needs one guest, one arbiter and at least one host")
+        check_parties(part, arbiter=True)
         self._guest, self._arbiter = guests[0], arbiters[0]
 
     # ----------------------------------------------------------------------------------------------------- arbiter

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from weft.frontends.federated.components.links import softmax
 from weft.frontends.federated.components.networks import (
     ACTIVATIONS,
     LOSSES,
@@ -10,7 +11,6 @@ from weft.frontends.federated.components.networks import (
     REGRESSION,
     DenseNetwork,
     Stepper,
-    softmax,
 )
 
 RANDOM = np.random.default_rng(3)
