@@ -241,7 +241,13 @@ class FakeModels:
         self.taken: list[tuple[ModelFilter, bytes, bool]] = []
 
     def deploy(
-        self, model_id: str, model_version: str, *, components: Sequence[str], dsl: Mapping[str, Any] | None
+        self,
+        model_id: str,
+        model_version: str,
+        *,
+        components: Sequence[str],
+        dsl: Mapping[str, Any] | None,
+        readers: bool = False,
     ) -> DeployedModel:
         row = self.jobs.row(model_version)
         kept = components or list(row.dsl["components"])

@@ -19,6 +19,7 @@ CLOCK = DemoClock(time.time, time.monotonic, time.sleep)
 COMPONENTS = 20
 WAITING, ENDED_JOBS = 1_000, 10_000
 _POLL_S = 0.005
+_TABLE = {"dataset": {"namespace": "n", "name": "t"}}
 
 
 def _run(client: SiteClient, dsl: Any, conf: Any) -> tuple[str, float]:
@@ -83,6 +84,7 @@ def chain() -> dict[str, float]:
         with servers(sites, CLOCK) as clients:
             for client in clients.values():
                 client.upload(rows, {"namespace": "n", "table_name": "t", "head": 1, "partition": 1})
+                client.post("permission/grant", {"party_id": "1"} | _TABLE)
             job, seconds = _run(clients["guest"], {"components": components}, conf)
         return {"seconds": seconds, "overhead": (seconds - _busy(sites, job)) / (COMPONENTS * 2)}
 
@@ -110,6 +112,7 @@ def _learn(module: str, parameters: dict[str, Any], tables: dict[str, Path], rol
         with servers(sites, CLOCK) as clients:
             for role, rows in tables.items():
                 clients[role].upload(rows, {"namespace": "n", "table_name": "t", "head": 1, "partition": 1})
+                clients[role].post("permission/grant", {"party_id": "9999"} | _TABLE)
             job, _ = _run(clients["guest"], {"components": components}, conf)
             shown = clients["guest"].post("weft/job", {"job_id": job})
     return float(next(one["seconds"] for one in shown["components"] if one["name"] == "learn_0"))

@@ -10,17 +10,22 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("fastapi")
 
+from tests.integration.test_parties import Served
 from tests.party_ports import party_ports
+from weft.parties.client_keys import add_key, read_keys
 from weft.parties.http.app import HttpSettings, make_app
-from weft.parties.http.keys import SignedRequests, add_key, read_keys
+from weft.parties.http.callers import SignedRequests
 from weft.parties.http.server import HttpServer
+from weft.parties.invitations import invite, join
 from weft.runtime.clock import RealClock
 
 HOME = Path(os.environ.get("WEFT_FATE_CLIENT") or Path(__file__).parents[2] / ".providers" / "fate-client")
@@ -191,41 +196,52 @@ json.dump(found, open(sys.argv[2], "w"))
 """
 
 
+class FateClient:
+    """A copy of FATE's client with settings of its own, below a folder. Its code runs in `work`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self.work = folder, folder / "work"
+        site = next((HOME / "lib").glob("python3*/site-packages"))
+        for package in ("flow_client", "pipeline"):
+            shutil.copytree(site / package, folder / "code" / package, ignore=shutil.ignore_patterns("__pycache__"))
+        self.work.mkdir()
+
+    def connect(self, **settings: Any) -> None:
+        """Let it use a server: `ip` and `port`, and its keys."""
+        given = {"app_key": None, "secret_key": None} | settings
+        flow = given | {"api_version": "v1", "server_conf_path": None}
+        (self._folder / "code" / "flow_client" / "settings.yaml").write_text(json.dumps(flow))
+        logs = {"log_directory": str(self._folder / "pipeline_logs"), "console_display_log": False}
+        (self._folder / "code" / "pipeline" / "config.yaml").write_text(json.dumps(given | logs))
+
+    def run(self, code: str, *words: str) -> Any:
+        """Run code of the client, and return what it has written as JSON."""
+        (self._folder / "code" / "driver.py").write_text(code)
+        out = self._folder / "found.json"
+        env = {"PYTHONPATH": str(self._folder / "code"), "PATH": os.environ["PATH"], "HOME": str(self._folder)}
+        command = [str(PYTHON), "-W", "ignore", str(self._folder / "code" / "driver.py"), *words, str(out)]
+        ended = subprocess.run(command, cwd=self.work, env=env, capture_output=True, text=True, timeout=300)
+        assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+        return json.loads(out.read_text())
+
+
 @pytest.fixture
 def client(tmp_path, request):
     """Yield the ports of a party, a function that runs code of the client, and the folder where it runs.
 
     With a parameter clients must sign their requests; it is a text that the client has after its secret.
     """
-    site = next((HOME / "lib").glob("python3*/site-packages"))
-    for package in ("flow_client", "pipeline"):
-        shutil.copytree(site / package, tmp_path / "code" / package, ignore=shutil.ignore_patterns("__pycache__"))
-    work = tmp_path / "work"
-    work.mkdir()
-    ports = party_ports(tmp_path / "party", sources=[work], targets=[work])
-    settings: dict[str, Any] = {"app_key": None, "secret_key": None}
+    fate = FateClient(tmp_path)
+    ports = party_ports(tmp_path / "party", sources=[fate.work], targets=[fate.work])
+    settings: dict[str, Any] = {}
     check = None
     if hasattr(request, "param"):
         key = add_key(tmp_path, "ada")
-        check = SignedRequests(read_keys(tmp_path), RealClock())
+        check = SignedRequests(lambda: read_keys(tmp_path), RealClock())
         settings = {"app_key": key.app_key, "secret_key": key.secret_key + request.param}
     with HttpServer(make_app(ports, HttpSettings(check=check)), port=0, with_keys=check is not None) as server:
-        settings |= {"ip": server.host, "port": server.port}
-        flow = settings | {"api_version": "v1", "server_conf_path": None}
-        (tmp_path / "code" / "flow_client" / "settings.yaml").write_text(json.dumps(flow))
-        logs = {"log_directory": str(tmp_path / "pipeline_logs"), "console_display_log": False}
-        (tmp_path / "code" / "pipeline" / "config.yaml").write_text(json.dumps(settings | logs))
-
-        def run(code: str, *words: str) -> Any:
-            (tmp_path / "code" / "driver.py").write_text(code)
-            out = tmp_path / "found.json"
-            env = {"PYTHONPATH": str(tmp_path / "code"), "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-            command = [str(PYTHON), "-W", "ignore", str(tmp_path / "code" / "driver.py"), *words, str(out)]
-            ended = subprocess.run(command, cwd=work, env=env, capture_output=True, text=True, timeout=300)
-            assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
-            return json.loads(out.read_text())
-
-        yield ports, run, work
+        fate.connect(ip=server.host, port=server.port, **settings)
+        yield ports, fate.run, fate.work
     ports.tables.close()
 
 
@@ -308,3 +324,93 @@ def test_flow_signs_its_requests(client, expected):
     answers = [json.loads(output[output.index("{") :]) for output, _ in run(FLOW, "words.json")]
     assert [answer["retcode"] for answer in answers] == [expected] * len(commands)
     assert len(ports.tables.all()) == (expected == 0)
+
+
+REAL = """
+import json, sys
+from pipeline.backend.pipeline import PipeLine
+from pipeline.component import DataTransform, Evaluation, HeteroLR, Intersection, Reader
+from pipeline.interface import Data, Model
+
+guest, host = 9999, 10000
+pipe = PipeLine().set_initiator(role="guest", party_id=guest).set_roles(guest=guest, host=host, arbiter=host)
+pipe.add_upload_data(file=sys.argv[1], table_name="mine", namespace="e", head=1, partition=4)
+pipe.upload(drop=1)
+reader, transform = Reader(name="reader_0"), DataTransform(name="data_transform_0")
+reader.get_party_instance(role="guest", party_id=guest).component_param(table={"name": "mine", "namespace": "e"})
+reader.get_party_instance(role="host", party_id=host).component_param(table={"name": "theirs", "namespace": "e"})
+transform.get_party_instance(role="guest", party_id=guest).component_param(with_label=True, label_name="y")
+transform.get_party_instance(role="host", party_id=host).component_param(with_label=False)
+match, model = Intersection(name="intersection_0"), HeteroLR(name="hetero_lr_0", max_iter=2, learning_rate=0.5)
+evaluation = Evaluation(name="evaluation_0", eval_type="binary")
+pipe.add_component(reader)
+pipe.add_component(transform, data=Data(data=reader.output.data))
+pipe.add_component(match, data=Data(data=transform.output.data))
+pipe.add_component(model, data=Data(train_data=match.output.data))
+pipe.add_component(evaluation, data=Data(data=model.output.data))
+pipe.compile()
+pipe.fit()
+part = pipe.get_component("hetero_lr_0")
+rows = part.get_output_data()
+pipe.deploy_component([transform, match, model])
+predict = PipeLine()
+predict.add_component(reader)
+predict.add_component(pipe, data=Data(predict_input={pipe.data_transform_0.input.data: reader.output.data}))
+predict.predict()
+again = predict.get_component("hetero_lr_0").get_output_data()
+found = {
+    "columns": list(rows.columns),
+    "details": rows["predict_detail"].tolist(),
+    "scores": dict(zip(rows["sid"], rows["predict_score"].astype(float))),
+    "again": dict(zip(again["sid"], again["predict_score"].astype(float))),
+    "auc": pipe.get_component("evaluation_0").get_summary(),
+    "weights": sorted(part.get_model_param()),
+}
+json.dump(found, open(sys.argv[2], "w"))
+"""
+
+
+@pytest.fixture
+def sites(tmp_path):
+    """Yield a client, and the servers of a guest and of a party that is host and arbiter."""
+    parties = {id: Served(tmp_path, id) for id in ("9999", "10000")}
+    now = time.time()
+    for one in parties.values():
+        for other in parties.values():
+            if one is not other:
+                join(other.site, invite(one.site, now), now)
+    fate = FateClient(tmp_path)
+    try:
+        for one in parties.values():
+            one.start()
+        fate.connect(ip="127.0.0.1", port=parties["9999"].site.party.http_port)
+        yield fate, *parties.values()
+    finally:
+        for one in parties.values():
+            one.end()
+
+
+def test_servers_of_parties_run_what_the_client_of_fate_asks(sites):
+    """The toy test of `flow`, and a `pipeline` that is fitted, read, deployed and predicts, without a key."""
+    fate, _, host = sites
+    (fate.work / "words.json").write_text(
+        json.dumps([["test", "toy", "-gid", "9999", "-hid", "10000", "--task-cores", "1"]])
+    )
+    [[output, error]] = fate.run(FLOW, "words.json")
+    assert "is success" in output, output + error
+    rng = np.random.default_rng(7)
+    values = rng.normal(size=(60, 2)).round(3)
+    labels = (values.sum(axis=1) > 0).astype(int)
+    mine = [f"{at},{labels[at]},{values[at, 0]}" for at in range(60)]
+    (fate.work / "mine.csv").write_text("\n".join(["id,y,a", *mine]) + "\n")
+    theirs = fate.work / "theirs.csv"
+    theirs.write_text("\n".join(["id,b", *(f"{at},{values[at, 1]}" for at in range(60))]) + "\n")
+    host.client.upload(theirs, {"namespace": "e", "table_name": "theirs", "head": 1, "partition": 1})
+    host.client.post("permission/grant", {"party_id": 9999, "dataset": {"namespace": "e", "name": "theirs"}})
+    found = fate.run(REAL, str(fate.work / "mine.csv"))
+    assert found["columns"] == ["sid", "label", "predict_result", "predict_score", "predict_detail", "type"]
+    assert len(found["scores"]) == 60
+    assert {tuple(one) for one in found["details"]} == {("0", "1")}
+    assert found["again"] == pytest.approx(found["scores"])
+    assert found["auc"]
+    assert found["weights"]

@@ -14,6 +14,7 @@ import weft
 from tests.integration.places import until
 from weft.parties.client import SiteClient
 from weft.parties.invitations import invite, join
+from weft.parties.policy import SitePolicy, write_policy
 from weft.parties.site import PartySite
 
 SOURCE = Path(weft.__file__).parents[1]
@@ -219,9 +220,9 @@ def test_what_cannot_run_is_refused_with_its_party_and_its_cause(parties):
 
 def test_a_partner_approves_a_job_first_if_its_policy_says_so(parties):
     guest, host = parties["1"], parties["2"]
-    (host.site.folder / "policy.json").write_text(json.dumps({"approval": "always"}))
     guest.start()
     host.start()
+    write_policy(host.site.folder, SitePolicy(approval="always"))
     job = guest.submit()
     until(lambda: "host 2: waits for approval" in guest.show(job)["reason"], "the question")
     assert "weft party approve" in host.show(job)["reason"]

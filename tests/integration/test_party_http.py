@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 import errno
 import io
 import itertools
@@ -21,12 +22,14 @@ from hypothesis import strategies as st
 
 from tests.party_ports import BEGAN, FixedClock, party_ports
 from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, UsageError
+from weft.parties.client_keys import ClientKey, add_key, read_keys, remove_key, signed
 from weft.parties.http import calls
 from weft.parties.http.app import HttpSettings, check_host, make_app
+from weft.parties.http.callers import SignedRequests
 from weft.parties.http.calls import MOST_BODY, MOST_DEPTH
-from weft.parties.http.keys import ClientKey, SignedRequests, add_key, read_keys, remove_key, signed
 from weft.parties.http.routes import ROUTES
 from weft.parties.http.server import HttpServer
+from weft.parties.http.tracking_routes import _line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -405,6 +408,13 @@ def test_rows_of_a_component(party, part):
     assert answer.status_code == 404
 
 
+def test_downloaded_rows_are_csv_that_a_client_of_fate_reads():
+    row = ["id1", 1, 0.5, '{"0": 0.5, "1": 0.5}', "train"]
+    assert _line(row, 3) == "id1,1,0.5,\"{'0': 0.5, '1': 0.5}\",train\n"
+    [line] = csv.reader(io.StringIO(_line(["a,b", 'c"d', "e\nf", '{"label": 1.5}'], 3)))
+    assert line == ["a,b", 'c"d', "e\nf", "{'label': 1.5}"]
+
+
 def test_a_model_is_deployed_and_described(party):
     job_id = party.submit()
     model = {"model_id": "guest-9999#model", "model_version": job_id}
@@ -613,7 +623,7 @@ def key(tmp_path):
 
 @pytest.fixture
 def locked(tmp_path, key):
-    check = SignedRequests(read_keys(tmp_path), FixedClock())
+    check = SignedRequests(lambda: read_keys(tmp_path), FixedClock())
     found = Party(tmp_path, HttpSettings(check=check))
     yield found
     found.ports.tables.close()

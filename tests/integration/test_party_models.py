@@ -86,6 +86,7 @@ def upload(party, path, header, rows):
         writer.writerow(header)
         writer.writerows(rows)
     party.client.upload(path, {"namespace": "n", "table_name": "rows", "head": 1, "partition": 1, "drop": 1})
+    party.client.post("permission/grant", {"party_id": "1", "dataset": {"namespace": "n", "name": "rows"}})
 
 
 PREDICT_ORDER = ("reader_0", "data_transform_0", "intersection_0", "hetero_lr_0")

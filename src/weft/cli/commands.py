@@ -32,7 +32,7 @@ for _target, _help in {
     "queries:sql": "Run an SQL query over Parquet and CSV files, and print its rows.",
     "schedules:schedule_app": "Run pipelines at regular times.",
     "up:up": "Fire the schedules of a project and start the runs of `weft run -d`, until Ctrl-C.",
-    "party_models:party_app": "Run federated jobs with other parties: keys, servers, jobs, models.",
+    "party:party_app": "Run federated jobs with other parties: keys, servers, jobs, models.",
     "results:cache_app": "List, show and remove results of the cache.",
 }.items():
     app.command(f"weft.cli.{_target}", name=_target.partition(":")[2].removesuffix("_app"), help=_help)

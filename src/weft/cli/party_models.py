@@ -54,7 +54,7 @@ def deploy(
     """Make a version of a model that predicts, and print it."""
     client = client_of(context, folder)
     model = _model(client, version, "")
-    body = {"model_id": model["model_id"], "model_version": version, "cpn_list": list(components)}
+    body = {"model_id": model["model_id"], "model_version": version, "cpn_list": list(components), "readers": 1}
     made = str(client.post("model/deploy", body)["model_version"])
     context.out.write(f"{made}\n")
     if conf is not None:

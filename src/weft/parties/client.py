@@ -5,7 +5,9 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import secrets
 from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import urlencode
 
 from weft.model.errors import (
     CapacityError,
@@ -21,13 +23,16 @@ from weft.model.errors import (
     UsageError,
     WeftError,
 )
+from weft.parties.client_keys import OWNER, read_keys, signed
+from weft.parties.policy import LOOPBACK, read_policy
+from weft.runtime.clock import RealClock
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from weft.parties.client_keys import ClientKey
     from weft.parties.site import PartySite
 
-LOOPBACK: Final = "127.0.0.1"
 ANY: Final = "0.0.0.0"
 _TIMEOUT_S: Final = 60.0
 _CHUNK: Final = 1 << 20
@@ -47,15 +52,20 @@ _KINDS: Final = (
 
 
 class SiteClient:
-    """Calls the server of a party at `host:port`; `party` is its id, for messages."""
+    """Calls the server of a party at a port of this machine; `party` is its id, for messages.
 
-    def __init__(self, host: str, port: int, party: str) -> None:
-        self._host, self._port, self._party = host, port, party
+    It signs with `key`. Without one the server must run as the same user.
+    """
+
+    def __init__(self, host: str, port: int, party: str, key: ClientKey | None = None) -> None:
+        self._host, self._port, self._party, self._key = host, port, party, key
 
     @classmethod
     def of(cls, site: PartySite) -> Self:
-        """Return the client of the party of a folder."""
-        return cls(LOOPBACK if site.party.host in ("", ANY) else site.party.host, site.party.http_port, site.party.id)
+        """Return the client of the party of a folder, with the key of its owner."""
+        host = read_policy(site.folder).client_host
+        key = next((one for one in read_keys(site.folder).values() if one.user == OWNER), None)
+        return cls(LOOPBACK if host == ANY else host, site.party.http_port, site.party.id, key)
 
     def post(self, route: str, body: Any = None) -> Any:
         """Return the data of an answer. WeftError: what the server has refused. PartyUnreachableError: none runs."""
@@ -67,9 +77,10 @@ class SiteClient:
     def download(self, route: str, body: Any, file: Path) -> None:
         """Write the file of an answer to `file`. Errors: see `post`."""
         connection = http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_S)
-        headers = {"Content-Type": "application/json"}
+        content = json.dumps(body).encode()
+        headers = {"Content-Type": "application/json", **self._signature(f"/v1/{route}", content)}
         try:
-            connection.request("POST", f"/v1/{route}", body=json.dumps(body).encode(), headers=headers)
+            connection.request("POST", f"/v1/{route}", body=content, headers=headers)
             answer = connection.getresponse()
             if answer.headers.get_content_type() == "application/json":
                 raise self._error(json.loads(answer.read()))
@@ -83,12 +94,10 @@ class SiteClient:
 
     def upload(self, file: Path, fields: dict[str, Any], route: str = "data/upload") -> Any:
         """Send a file, as a table or to another route. Errors: see `post`."""
-        boundary = "weft-part-boundary-7d4a6c"
-        head = "".join(
-            f'--{boundary}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'
-            for key, value in fields.items()
-        )
-        head += f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{file.name}"\r\n\r\n'
+        boundary = f"weft-{secrets.token_hex(16)}"
+        name = file.name.replace('"', "_")
+        head = f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n'
+        head += "Content-Type: application/octet-stream\r\n\r\n"
         tail = f"\r\n--{boundary}--\r\n".encode()
         start = head.encode()
 
@@ -101,13 +110,15 @@ class SiteClient:
 
         length = len(start) + file.stat().st_size + len(tail)
         kind = f"multipart/form-data; boundary={boundary}"
-        answer = self._call("POST", f"/v1/{route}", body(), kind, length)
+        answer = self._call("POST", f"/v1/{route}?{urlencode(fields)}", body(), kind, length)
         if answer.get("retcode") != 0:
             raise self._error(answer)
         return answer
 
     def _call(self, method: str, path: str, body: Any, kind: str, length: int | None = None) -> dict[str, Any]:
-        headers = {"Content-Type": kind} | ({} if length is None else {"Content-Length": str(length)})
+        covered = body if isinstance(body, bytes) else b""
+        headers = {"Content-Type": kind, **self._signature(path, covered)}
+        headers |= {} if length is None else {"Content-Length": str(length)}
         connection = http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_S)
         try:
             connection.request(method, path, body=body, headers=headers)
@@ -117,6 +128,14 @@ class SiteClient:
         finally:
             connection.close()
         return answer if isinstance(answer, dict) else {"retcode": 100, "retmsg": "the answer is no object"}
+
+    def _signature(self, path: str, body: bytes) -> dict[str, str]:
+        """Return the headers that sign a request."""
+        if self._key is None:
+            return {}
+        stamp, nonce, name = str(int(RealClock().wall() * 1000)), secrets.token_hex(16), self._key.app_key
+        signature = signed(self._key.secret_key, stamp, nonce, name, path, body, {})
+        return {"TIMESTAMP": stamp, "NONCE": nonce, "APP_KEY": name, "SIGNATURE": signature}
 
     def _silent(self, error: Exception) -> PartyUnreachableError:
         return PartyUnreachableError(

@@ -74,12 +74,15 @@ def run_demo(folder: Path | None, clock: DemoClock, say: Callable[[str], None], 
         prefix = "toy_" if toy else ""
         if not toy:
             for role in ("guest", "host"):
-                rows = clients[role].upload(
-                    example / "data" / f"default_credit_{role}.csv.gz",
-                    {"namespace": _NAMESPACE, "table_name": f"default_credit_{role}", "head": 1, "partition": 1},
+                table = f"default_credit_{role}"
+                clients[role].upload(
+                    example / "data" / f"{table}.csv.gz",
+                    {"namespace": _NAMESPACE, "table_name": table, "head": 1, "partition": 1},
                 )
-                del rows
-                say(f"{role}: table {_NAMESPACE}.default_credit_{role}")
+                say(f"{role}: table {_NAMESPACE}.{table}")
+            guest, granted = sites["guest"].party.id, {"namespace": _NAMESPACE, "name": "default_credit_host"}
+            clients["host"].post("permission/grant", {"party_id": guest, "dataset": granted})
+            say(f"host: jobs of party {guest} may use {_NAMESPACE}.default_credit_host")
         began = clock.now()
         body = {
             "job_dsl": json.loads((example / f"{prefix}dsl.json").read_text()),

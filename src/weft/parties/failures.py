@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
@@ -11,6 +12,8 @@ from weft.model import errors
 from weft.model.errors import InternalError, PartyError, WeftError
 
 _LONGEST: Final = 1000
+_PATH: Final = re.compile(r"(?<![\w.:/-])/(?:[^\s/:'\"]+/)+(?=[^\s/:'\"])")
+"""The folders of a path that begins at the root of a file system."""
 
 
 class FailureReport(Struct, frozen=True):
@@ -37,10 +40,16 @@ def _kinds(kind: type[WeftError]) -> dict[str, type[WeftError]]:
 _KINDS: Final = _kinds(WeftError)
 
 
+def without_paths(text: str) -> str:
+    """Return a text for other parties: of paths only the last name, since they need not know the disks of this one."""
+    return _PATH.sub("", text)
+
+
 def report_of(error: WeftError, me: str) -> bytes:
     """Return an error of party `me` as bytes."""
     party = error.party if isinstance(error, PartyError) and error.party else me
-    return _encoder.encode(FailureReport(error.code, error.message[:_LONGEST], error.hint[:_LONGEST], party[:64]))
+    message, hint = without_paths(error.message), without_paths(error.hint)
+    return _encoder.encode(FailureReport(error.code, message[:_LONGEST], hint[:_LONGEST], party[:64]))
 
 
 def error_of(data: bytes, party: str) -> WeftError:

@@ -35,11 +35,17 @@ class SiteModels:
     # -------------------------------------------------------------------------------------------------- predictions
 
     def deploy(
-        self, model_id: str, model_version: str, *, components: Sequence[str], dsl: Mapping[str, Any] | None
+        self,
+        model_id: str,
+        model_version: str,
+        *,
+        components: Sequence[str],
+        dsl: Mapping[str, Any] | None,
+        readers: bool = False,
     ) -> DeployedModel:
         """See `PartyModels.deploy`."""
         about = self._about(model_id, model_version)
-        made = dict(dsl) if dsl else prediction_dsl(about.dsl, components)
+        made = dict(dsl) if dsl else prediction_dsl(about.dsl, components, readers=readers)
         number = 1 + max((int(one.rpartition(".")[2]) for one in about.deployments), default=0)
         version = f"{about.version}.{number}"
         deployment = Deployment(made, self._clock.wall())

@@ -23,7 +23,7 @@ from weft.graph.logical import LogicalGraph, Vertex
 from weft.model.errors import WeftError
 from weft.model.program import Program, Style
 from weft.model.resources import Resources
-from weft.operators.call import CommandSpec, last_lines, run_guarded
+from weft.operators.call import CommandSpec, run_guarded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 _MODULE: Final = "weft.frontends.federated.components.process"
 _KEPT: Final = ("HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "TZ", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
-_TAIL: Final = 5
 SUCCESS, FAILED, CANCELED = "success", "failed", "canceled"
 _log = logging.getLogger(__name__)
 
@@ -181,9 +180,10 @@ class PartRunner:
             return PartEnd(SUCCESS)
         if isinstance(found.get("error"), dict):
             return PartEnd(FAILED, found["error"])
-        tail = " / ".join(last_lines(folder / "log", count=_TAIL))
         how = f"exit code {result.exit_code}" if result.signal is None else f"signal {result.signal}"
-        return PartEnd(FAILED, {"code": "WEFT501", "message": f"its process ended with {how}: {tail}"})
+        # All parties see the message. The last lines of the log may have values of rows, so they stay in the log.
+        hint = f"Its log at party {part.id} tells more: weft party logs {key.job}/{key.component}"
+        return PartEnd(FAILED, {"code": "WEFT501", "message": f"its process ended with {how}", "hint": hint})
 
     def _write_traffic(self, key: AttemptKey, part: Party, folder: Path) -> None:
         found = {str(other): msgspec.to_builtins(one) for other, one in self._hub.traffic(key, part).items()}

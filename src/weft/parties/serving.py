@@ -13,13 +13,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-from msgspec import Struct
-
 from weft.frontends.federated.components.registry import COMPONENTS
-from weft.model.errors import UsageError, WeftError
+from weft.model.errors import WeftError
 from weft.parties.audit import AuditLog
-from weft.parties.http.app import make_app
+from weft.parties.client_keys import read_keys
+from weft.parties.http.app import HttpSettings, make_app
+from weft.parties.http.callers import CheckCallers, SignedRequests
 from weft.parties.http.ports import PartyPorts
 from weft.parties.http.server import HttpServer
 from weft.parties.jobs import SiteJobs
@@ -28,55 +27,21 @@ from weft.parties.model_store import ModelStore
 from weft.parties.models import SiteModels
 from weft.parties.part_folders import PartFolders
 from weft.parties.peers import Peers
-from weft.parties.site import PartySite
-from weft.parties.tables import GRANTED, OPEN, PartyTables
+from weft.parties.policy import ALWAYS, OPEN, LivePolicy, SitePolicy, read_policy
+from weft.parties.site import PartySite, joined_address
+from weft.parties.tables import PartyTables
 from weft.parties.tags import ModelTags
 from weft.parties.transport import PartyClient, PartyServer
 from weft.parties.work import PartySurroundings, PartyWork
 from weft.runtime.clock import RealClock
-from weft.store.folders import OwnerLock, safe_open
+from weft.store.folders import OwnerLock
 from weft.wiring.session import Session
 
 if TYPE_CHECKING:
     from weft.frontends.federated.schema import FederatedJob, Party
 
-POLICY: Final = "policy.json"
 _CALL_S: Final = 30.0
-_MOST_POLICY: Final = 1 << 20
 _log = logging.getLogger(__name__)
-
-
-class SitePolicy(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a party lets others do: the file `policy.json` in its folder.
-
-    `approval` says which jobs of other parties wait for `weft party approve`: never or always. `data` says which tables
-    they may use: open (all) or granted. `database` is the URL of the records of jobs; "" for a file in the folder.
-    """
-
-    approval: str = "never"
-    data: str = OPEN
-    database: str = ""
-
-    @classmethod
-    def read(cls, folder: Path) -> SitePolicy:
-        """Read the policy of a site. UsageError: the file is wrong."""
-        if not (folder / POLICY).exists():
-            return cls()
-        with safe_open(folder, POLICY, mode="rb") as file:
-            text: bytes = file.read(_MOST_POLICY)
-        try:
-            found = msgspec.json.decode(text, type=cls)
-        except msgspec.MsgspecError as error:
-            raise UsageError(
-                f"{POLICY} is wrong: {error}", hint="Its fields are approval, data and database."
-            ) from None
-        for name, word, words in (
-            ("approval", found.approval, ("never", "always")),
-            ("data", found.data, (OPEN, GRANTED)),
-        ):
-            if word not in words:
-                raise UsageError(f"{POLICY}: {name} is {word!r}", hint=f"Use {' or '.join(words)}.")
-        return found
 
 
 @contextmanager
@@ -85,7 +50,15 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
 
     ConflictError: it runs already, or a port is taken. UsageError: its policy is wrong.
     """
-    policy = SitePolicy.read(site.folder)
+    first = read_policy(site.folder)
+
+    def failed(what: str, error: BaseException) -> None:
+        if isinstance(error, WeftError):
+            _log.warning("%s: %s", what, error.message)
+        else:
+            _log.error("%s failed", what, exc_info=error)
+
+    policy = LivePolicy(site.folder, failed)
     with ExitStack() as stack:
         stack.callback(OwnerLock(site.folder).release)
         sockets = Path(tempfile.mkdtemp(prefix="weft-party-"))
@@ -97,11 +70,13 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
         stack.callback(audit.close)
         client = PartyClient(site, peers, clock)
         stack.callback(client.close)
-        ledger = PartyLedger(policy.database or site.folder / "party.db")
+        ledger = PartyLedger(first.database or site.folder / "party.db")
         stack.callback(ledger.close)
         folders = PartFolders(site.folder / "jobs")
         models = ModelStore(site.folder / "models", folders)
-        tables = PartyTables.open(site.folder, data=policy.data, clock=clock, sources=[site.folder / "data"])
+        tables = PartyTables.open(
+            site.folder, is_open=lambda: policy.now().data == OPEN, clock=clock, sources=[site.folder / "data"]
+        )
         stack.callback(tables.close)
         tags = ModelTags(site.folder, clock=clock)
         stack.callback(tags.close)
@@ -110,14 +85,8 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
         def call(party: str, path: str, body: bytes) -> bytes:
             return client.call(party, path, body, _CALL_S)
 
-        def failed(what: str, error: BaseException) -> None:
-            if isinstance(error, WeftError):
-                _log.warning("%s: %s", what, error.message)
-            else:
-                _log.error("%s failed", what, exc_info=error)
-
         def asks(job: FederatedJob, part: Party) -> bool:
-            return policy.approval == "always"
+            return policy.now().approval == ALWAYS
 
         work = PartyWork(
             PartySurroundings(
@@ -150,7 +119,9 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
         stack.callback(work.close)
         work.start()  # before messages of others: parts must know first that their processes have ended
         stack.enter_context(PartyServer(site, peers, work.handlers(), clock, audit, client=client))
-        stack.enter_context(HttpServer(make_app(ports), port=site.party.http_port))
+        check = CheckCallers(SignedRequests(lambda: read_keys(site.folder), clock))
+        app = make_app(ports, HttpSettings(hosts=first.client_names, check=check))
+        stack.enter_context(HttpServer(app, host=first.client_host, port=site.party.http_port, with_keys=True))
         yield ports
 
 
@@ -162,9 +133,18 @@ def serve(folder: Path, say: Callable[[str], None]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
     with running_server(site, RealClock()):
-        party = site.party
+        party, policy = site.party, read_policy(folder)
         say(f"party {party.id} ({party.name}) runs, process {os.getpid()}")
         say(f"parties reach it at {party.host or '(not reachable)'}:{party.party_port}")
-        say(f"clients reach it at http://127.0.0.1:{party.http_port}/v1")
+        say(f"clients reach it at http://{joined_address(policy.client_host, party.http_port)}/v1")
+        for line in said_policy(policy):
+            say(line)
         ended.wait()
         say("the server ends; jobs go on at its next start")
+
+
+def said_policy(policy: SitePolicy) -> list[str]:
+    """Return in words what a policy lets other parties do."""
+    may_use = "all tables of this party" if policy.data == OPEN else "the tables that are granted to them"
+    waits = "wait for `weft party approve`" if policy.approval == ALWAYS else "start without approval"
+    return [f"jobs of other parties {waits}, and may use {may_use} (weft party policy)"]

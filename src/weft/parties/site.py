@@ -2,6 +2,8 @@
 
 party.json          id, name and addresses
 cert.pem            the certificate, which others get
+clients.json        the keys of its clients, readable by this user alone
+policy.json         what it lets others do; without it, the policy by default
 keys/               tls.pem and signing.pem: made here, readable by this user alone, never sent
 peers/ID.json       the parties that it knows
 invitations/        open invitations that one further party may use
@@ -22,6 +24,7 @@ import msgspec
 from msgspec import Struct
 
 from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, UnreadableError, UsageError
+from weft.parties.client_keys import OWNER, add_key
 from weft.runtime.clock import RealClock
 from weft.store.disk import sync_folder
 from weft.store.folders import safe_open
@@ -106,6 +109,7 @@ class PartySite(Struct, frozen=True):
         write_file(folder, f"keys/{_TLS_KEY}", made.tls_key)
         write_file(folder, f"keys/{_SIGNING_KEY}", made.signing_key)
         write_file(folder, _CERTIFICATE, made.certificate)
+        add_key(folder, OWNER)
         # Last, since a folder with this file is a party.
         write_file(folder, _DESCRIPTION, msgspec.json.format(msgspec.json.encode(party)))
         return cls(folder, party)

@@ -180,7 +180,7 @@ class TableIndex:
 
     def granted(self, namespace: str, name: str, party: str) -> bool:
         """Whether a table is granted to a party, by itself or by EVERY."""
-        return any(one in (namespace, EVERY) and two in (name, EVERY) for one, two, _ in self.grants(party))
+        return any(covers(one, two, namespace, name) for one, two, _ in self.grants(party))
 
     # --------------------------------------------------------------------------------------------------------- jobs
 
@@ -200,6 +200,11 @@ class TableIndex:
         """Return the number of uploads and downloads."""
         with self.database.read() as db:
             return 0 if db is None else int(db.rows("SELECT count(*) FROM party_table_jobs")[0][0])
+
+
+def covers(granted_namespace: str, granted_name: str, namespace: str, name: str) -> bool:
+    """Whether the grant of a table, or of EVERY one, is one of this table."""
+    return granted_namespace in (namespace, EVERY) and granted_name in (name, EVERY)
 
 
 def already_there(namespace: str, name: str) -> ConflictError:

@@ -46,8 +46,6 @@ from weft.store.disk import sync_folder
 from weft.store.folders import safe_open
 
 TABLES_NAME: Final = "tables.db"
-OPEN, GRANTED = "open", "granted"
-"""Policies of a site: partners may use all tables in their jobs, or those that were granted to them."""
 _MOST_NAME: Final = 255
 _PART: Final = ".part"
 _GZIP: Final = b"\x1f\x8b"
@@ -113,8 +111,8 @@ class PartyTables:
     """The tables of one party, in a folder. Safe to use from several threads.
 
     `sources` are the folders of the site whose files clients may name (to upload on the server, to bind), `targets`
-    those that downloads may be written to. `data` is OPEN or GRANTED. `new_job_id` makes the ids of jobs, which
-    should not collide with those of other jobs of the party.
+    those that downloads may be written to. `is_open` tells whether jobs of other parties may use tables that were not
+    granted to them. `new_job_id` makes the ids of jobs, which should not collide with those of other jobs of the party.
     """
 
     def __init__(
@@ -124,13 +122,11 @@ class PartyTables:
         *,
         sources: Sequence[Path] = (),
         targets: Sequence[Path] = (),
-        data: str = OPEN,
+        is_open: Callable[[], bool] = lambda: False,
         clock: WallClock | None = None,
         new_job_id: Callable[[], str] | None = None,
     ) -> None:
-        if data not in (OPEN, GRANTED):
-            raise UsageError(f"the policy of data is {data!r}", hint=f"Give {OPEN} or {GRANTED}.")
-        self.folder, self.index, self.data = folder, TableIndex(database), data
+        self.folder, self.index, self.is_open = folder, TableIndex(database), is_open
         self._sources = [Path(os.path.abspath(one)) for one in sources]
         self._targets = [Path(os.path.abspath(one)) for one in targets]
         self._clock: WallClock = clock or RealClock()
@@ -342,11 +338,11 @@ class PartyTables:
                 f"the table {namespace}/{name} is disabled",
                 hint=f"Enable it: flow table enable -n {namespace} -t {name}",
             )
-        if party and self.data == GRANTED and not self.granted(namespace, name, party):
+        if party and not self.is_open() and not self.granted(namespace, name, party):
             raise PartyRefusedError(
-                f"the table {namespace}/{name} is not granted to party {party}",
+                f"the table {namespace}.{name} is not granted to party {party}",
                 party=party,
-                hint="Ask its owner to grant it: flow privilege grant, with party_id and dataset.",
+                hint=f"Its owner runs: weft party grant {party} --namespace {namespace} --name {name}",
             )
         return table
 

@@ -2,14 +2,17 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.unit.cli.fakes import World
 from tests.unit.parties.pair import echo
 from weft.parties.audit import AuditLog
+from weft.parties.client_keys import OWNER, read_keys
 from weft.parties.invitations import read_invitation
 from weft.parties.peers import Peers
+from weft.parties.policy import read_policy
 from weft.parties.site import PartySite
 from weft.parties.transport import PartyClient, PartyServer
 from weft.runtime.clock import RealClock
@@ -149,3 +152,30 @@ def test_a_missing_library_is_named_with_its_extra(weft, monkeypatch, library, w
     assert weft("party", *words) == 2
     assert library in weft.err
     assert "weft[federated]" in weft.err
+
+
+# ------------------------------------------------------------------------------------------------- what others may do
+
+
+def test_a_policy_is_shown_and_changed(two):
+    assert two("party", "policy", "--folder", "guest") == 0
+    assert "approval  never: jobs of other parties start without approval" in two.out
+    assert "data      granted" in two.out
+    assert two("party", "policy", "--approval", "always", "--folder", "guest", "--json") == 0
+    assert (document(two)["approval"], document(two)["data"]) == ("always", "granted")
+    assert read_policy(Path("guest")).approval == "always"
+    assert two("party", "policy", "--data", "all", "--folder", "guest") == 2
+    assert "data is 'all'" in two.err
+    assert read_policy(Path("guest")).data == "granted"
+
+
+def test_keys_of_clients_are_made_listed_and_removed(two):
+    assert two("party", "keys", "--add", "ada", "--folder", "guest", "--json") == 0
+    made = document(two)
+    assert read_keys(Path("guest"))[made["app_key"]].user == "ada"
+    assert two("party", "keys", "--folder", "guest", "--json") == 0
+    assert [one["user"] for one in document(two)["keys"]] == [OWNER, "ada"]
+    assert made["secret_key"] not in two.out
+    assert two("party", "keys", "--remove", OWNER, "--folder", "guest") == 2
+    assert two("party", "keys", "--remove", "ada", "--folder", "guest") == 0
+    assert [one.user for one in read_keys(Path("guest")).values()] == [OWNER]

@@ -22,7 +22,7 @@ from weft.model.errors import (
 )
 from weft.parties import csv_rows
 from weft.parties.csv_rows import CsvRows, CsvShape
-from weft.parties.tables import GRANTED, JobNames, NewTable, PartyTables
+from weft.parties.tables import JobNames, NewTable, PartyTables
 
 ROWS = b"id,y,x0\n3,0,0.5\n1,1,0.7\n2,1,\n"
 
@@ -319,7 +319,7 @@ def test_a_disabled_table_is_refused_and_can_be_removed(tables):
 
 
 def test_partners_use_granted_tables_only(tmp_path):
-    tables = PartyTables.open(tmp_path, data=GRANTED)
+    tables = PartyTables.open(tmp_path)
     upload(tables)
     assert len(tables.frame("experiment", "a")) == 3
     with pytest.raises(PartyRefusedError, match="not granted to party 10000"):
@@ -343,14 +343,6 @@ def test_a_new_table_of_the_same_name_needs_new_grants(tables):
     tables.delete("experiment", "a")
     upload(tables)
     assert tables.grants() == []
-
-
-def test_a_policy_that_is_unknown_is_an_error(tmp_path):
-    with pytest.raises(UsageError, match="the policy of data is 'all'"):
-        PartyTables.open(tmp_path, data="all")
-
-
-# ---------------------------------------------------------------------------------------------------- files of the site
 
 
 @pytest.fixture

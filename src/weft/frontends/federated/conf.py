@@ -5,6 +5,7 @@ Source: FATE 1.5 to 1.11 (`doc/dsl_conf_v1_setting_guide`, `dsl_conf_v2_setting_
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ _VERSIONS: Final = {1: 1, 2: 2, "1": 1, "2": 2}
 _JOB_TYPES: Final = (TRAIN, PREDICT)
 _ASSISTANT: Final = "assistant"
 _ALL_PARTIES: Final = "all"
+_COMPONENT: Final = re.compile(r"[A-Za-z]\w*_\d+")
+"""A name of a component as FATE's clients make them."""
 _FIELDS: Final = ("dsl_version", "initiator", "role", "job_parameters", "provider", "conf_path", "dsl_path", "local")
 _FIELDS_1: Final = ("role_parameters", "algorithm_parameters")
 _FIELDS_2: Final = ("component_parameters",)
@@ -98,6 +101,7 @@ def read_conf(text: str, file: str, *, job_type: str = "") -> Conf:
         common=shared,
         own=own,
         tables=_tables(root, roles) if version == 1 else {},
+        notes=tuple(_without_index(root.inside("component_parameters").inside("role"), roles)) if version == 2 else (),
     )
     problems.raise_if_any()
     return conf
@@ -203,6 +207,15 @@ def _known_roles(given: ObjectReader, roles: Mapping[str, Sequence[str]]) -> Ite
             given.wrong(role, f"there is no role {show(role)}", hint_of(role, list(roles)))
 
 
+def _without_index(given: ObjectReader, roles: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield a note for each component that stands directly below a role: no party reads it, in FATE neither."""
+    for role in given:
+        for key in given.inside(role) if role in roles else ():
+            if _COMPONENT.fullmatch(key):
+                where = f"{given.path}.{role}.{key}"
+                yield f'{where} has no effect: it stands below no index of a party. Write "{role}": {{"all": {{...}}}}'
+
+
 def _by_party(
     given: ObjectReader, roles: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[str, tuple[int, ...], ObjectReader]]:
@@ -210,6 +223,8 @@ def _by_party(
     for role in _known_roles(given, roles):
         by_index, count = given.inside(role), len(roles[role])
         for key in by_index:
+            if _COMPONENT.fullmatch(key):
+                continue
             indices = tuple(range(count)) if key == _ALL_PARTIES else _indices(by_index, key, role, count)
             yield role, indices, by_index.inside(key)
 

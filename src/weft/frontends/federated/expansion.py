@@ -216,6 +216,7 @@ def _lacks_table(part: PlannedPart) -> bool:
 def _notes(dsl: Dsl, conf: Conf, parts: Sequence[PartyPlan]) -> Iterator[str]:
     """Yield what has no effect, and what is taken otherwise than FATE takes it."""
     yield from dsl.notes
+    yield from conf.notes
     for name in dict.fromkeys([*conf.common, *(name for one in conf.own for name in one.components)]):
         if name not in dsl.components and conf.job_type != PREDICT:
             meant = did_you_mean(name, dsl.components)

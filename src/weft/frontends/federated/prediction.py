@@ -34,24 +34,25 @@ _ONE_RUN: Final = ("inheritance_info", "run_only", "run_to", "trigger_rules")
 """The job parameters of a training job that do not hold for a prediction."""
 
 
-def prediction_dsl(dsl: Mapping[str, Any], components: Sequence[str] = ()) -> dict[str, Any]:
+def prediction_dsl(dsl: Mapping[str, Any], components: Sequence[str] = (), *, readers: bool = True) -> dict[str, Any]:
     """Return the DSL of predictions of a training job. Both are JSON as in the files.
 
-    `components` are those to keep, beside readers; without, all that can predict. The input of a component that is
-    kept from one that is not comes from the data input of that one. NotFoundError: there is no such component.
+    `components` are those to keep, and with `readers` readers beside them; without names all that can predict. The
+    input of a component that is kept from one that is not comes from the data input of that one; without a reader
+    there, it is open. NotFoundError: there is no such component.
     """
     listed: Mapping[str, Mapping[str, Any]] = dsl.get("components") or {}
     for name in components:
         if name not in listed:
             hint = did_you_mean(name, listed, f"It has {', '.join(listed)}.")
             raise NotFoundError(f"the model has no component {name!r}", hint=hint)
-    kept = {name for name, one in listed.items() if _is_kept(name, one, components)}
+    kept = {name for name, one in listed.items() if _is_kept(name, one, components, readers=readers)}
     found = {name: _component(name, listed, kept) for name in listed if name in kept}
     return {**{key: value for key, value in dsl.items() if key != "components"}, "components": found}
 
 
-def _is_kept(name: str, one: Mapping[str, Any], components: Sequence[str]) -> bool:
-    if one.get("module") == READER or name in components:
+def _is_kept(name: str, one: Mapping[str, Any], components: Sequence[str], *, readers: bool) -> bool:
+    if name in components or (one.get("module") == READER and (readers or not components)):
         return True
     return not components and one.get("need_deploy", one.get("module") not in _NOT_DEPLOYED) is not False
 
@@ -85,17 +86,20 @@ def _data(
     learns = next((key for key in _ROWS if given.get(key)), "")
     if learns:
         found["test_data"] = [_source(one, listed, kept) for one in given[learns]]
-    return found
+    named = ((key, list(filter(None, sources))) for key, sources in found.items())
+    return {key: sources for key, sources in named if sources}
 
 
 def _source(source: str, listed: Mapping[str, Mapping[str, Any]], kept: set[str]) -> str:
-    """Return where data come from if some components are left out."""
+    """Return where data come from if some components are left out; "" if from a reader that is."""
     for _ in range(len(listed) + 1):
         name = source.partition(".")[0]
         if name == ARGS:
             return f"{ARGS}.eval_data"
         if name in kept or name not in listed:
             return source
+        if listed[name].get("module") == READER:
+            return ""
         above = (listed[name].get("input") or {}).get("data") or {}
         key = next((key for key in ("data", *_ROWS, *above) if above.get(key)), None)
         if key is None:

@@ -98,6 +98,7 @@ class Conf(Struct, frozen=True, kw_only=True):
     common: Mapping[str, Value] = field(default_factory=dict)
     own: Sequence[OwnParameters] = ()
     tables: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
 
 class OwnParameters(Struct, frozen=True):

@@ -1,7 +1,7 @@
 """The application: the routes of all groups below `/v1`, and what holds for each request.
 
-Without keys only clients of this machine are served. A web page could reach them through the browser of a user, so
-requests with the origin of another page, or with the name of another host, are refused.
+A web page could reach the server through the browser of its user, so requests without a signature are refused if they
+have the origin of another page, or the name of another host.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from weft.model.errors import ForbiddenError
+from weft.parties.http.callers import SIGNATURE
 from weft.parties.http.calls import HttpCall, read_call, read_upload
 from weft.parties.http.envelope import FileReply, HttpReply, failed, json_response
 from weft.parties.http.groups import ARCHIVE, FILE, UPLOAD, HttpRoute
 from weft.parties.http.routes import ROUTES
+from weft.parties.policy import LOOPBACK
 
 if TYPE_CHECKING:
     from weft.parties.http.ports import PartyPorts
 
 PREFIX: Final = "/v1/"
 MOST_UPLOAD: Final = 64 << 30
-LOOPBACK: Final = "127.0.0.1"
 _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 MOST_ARCHIVE: Final = 100 << 20
 Check = Callable[[Request, bytes, Mapping[str, str]], str]
@@ -59,7 +60,7 @@ def check_host(host: str, *, with_keys: bool) -> None:
     if not local and not with_keys:
         raise ForbiddenError(
             f"the interface for clients would be served on {host} to anyone who can reach it",
-            hint=f"Serve it on {LOOPBACK}, or make keys for its clients in the folder of the site first.",
+            hint=f"Serve it on {LOOPBACK}, or give its clients keys: weft party keys --add NAME",
         )
 
 
@@ -85,7 +86,7 @@ def _endpoint(route: HttpRoute, ports: PartyPorts, settings: HttpSettings) -> Ca
     async def endpoint(request: Request) -> Response:
         scratch: Path | None = None
         try:
-            if settings.check is None:
+            if SIGNATURE not in request.headers:
                 _refuse_pages(request, settings)
             if route.kind in (UPLOAD, ARCHIVE, FILE):
                 scratch = Path(tempfile.mkdtemp(dir=ports.scratch))
@@ -139,5 +140,5 @@ def _refuse_pages(request: Request, settings: HttpSettings) -> None:
     if wrong is not None:
         raise ForbiddenError(
             f"this server does not answer requests to or from {wrong!r}",
-            hint=f"Use http://{LOOPBACK}, or add the name to the hosts of the site.",
+            hint=f"Use http://{LOOPBACK}, or add the name to client_names in policy.json.",
         )

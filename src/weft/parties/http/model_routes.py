@@ -31,12 +31,19 @@ def _filter(call: HttpCall, *, whole: bool = False) -> ModelFilter:
 
 
 def deploy(ports: PartyPorts, call: HttpCall) -> HttpReply:
-    """Make a model for predictions, of components (`cpn_list`), by a DSL, or of all that can predict."""
+    """Make a model for predictions, of components (`cpn_list`), by a DSL, or of all that can predict.
+
+    As in FATE, readers are left out unless they are named: its client refuses a deployed model with readers.
+    """
     if call.mapping("components_checkpoint"):
         return not_offered("a deployment of checkpoints", "Deploy the model of the job without them.")
     dsl = call.mapping("predict_dsl", "dsl")
     found = ports.models.deploy(
-        call.need("model_id"), call.need("model_version"), components=call.names("cpn_list"), dsl=dsl or None
+        call.need("model_id"),
+        call.need("model_version"),
+        components=call.names("cpn_list"),
+        dsl=dsl or None,
+        readers=call.flag("readers"),
     )
     parties = {role: dict(codes) for role, codes in found.parties.items()}
     detail = {

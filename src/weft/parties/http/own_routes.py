@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from weft.model.errors import NotFoundError
 from weft.parties.http.envelope import HttpReply
 from weft.parties.http.groups import HttpRoute
+from weft.parties.table_index import covers
 
 if TYPE_CHECKING:
     from weft.parties.http.calls import HttpCall
@@ -31,6 +32,27 @@ def log(ports: PartyPorts, call: HttpCall) -> HttpReply:
     return HttpReply(data=[{"part": part, "text": text} for part, text in found])
 
 
+def tables(ports: PartyPorts, call: HttpCall) -> HttpReply:
+    """Return the tables of the party, with the parties that they are granted to."""
+    granted = ports.tables.grants()
+    return HttpReply(
+        data=[
+            {
+                "namespace": one.namespace,
+                "name": one.name,
+                "rows": one.count,
+                "columns": len(one.header),
+                "enabled": one.enabled,
+                "open": ports.tables.is_open(),
+                "granted": sorted(
+                    {who for space, name, who in granted if covers(space, name, one.namespace, one.name)}
+                ),
+            }
+            for one in ports.tables.all()
+        ]
+    )
+
+
 def approve(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Approve a job of another party, or decline it."""
     ports.people.approve(call.need("job_id"), call.text("decline"))
@@ -41,5 +63,6 @@ ROUTES: Final = (
     HttpRoute("weft/jobs", jobs),
     HttpRoute("weft/job", job),
     HttpRoute("weft/log", log),
+    HttpRoute("weft/tables", tables),
     HttpRoute("weft/approve", approve),
 )

@@ -340,9 +340,18 @@ class PartyModels(Protocol):
     """The models of a party. Each method is called from several threads."""
 
     def deploy(
-        self, model_id: str, model_version: str, *, components: Sequence[str], dsl: Mapping[str, Any] | None
+        self,
+        model_id: str,
+        model_version: str,
+        *,
+        components: Sequence[str],
+        dsl: Mapping[str, Any] | None,
+        readers: bool = False,
     ) -> DeployedModel:
-        """Make a model for predictions of some components, by a given DSL, or of all that can predict."""
+        """Make a model for predictions of some components, by a given DSL, or of all that can predict.
+
+        With `readers`, those of the job go along with the components that are named.
+        """
         ...
 
     def predict_dsl(self, model_id: str, model_version: str) -> Mapping[str, Any]:

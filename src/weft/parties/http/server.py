@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 import uvicorn
 
 from weft.model.errors import CapacityError, ConflictError, UsageError
-from weft.parties.http.app import LOOPBACK, check_host
+from weft.parties.http.app import check_host
+from weft.parties.policy import LOOPBACK
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

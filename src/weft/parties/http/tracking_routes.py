@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from itertools import chain
+import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.model.errors import NotFoundError, UsageError
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 100
 _NOTHING: Final = "no data"
+_DETAIL: Final = "predict_detail"
+_SPECIAL: Final = re.compile(r'[,"\r\n]')
 
 
 def job_view(ports: PartyPorts, call: HttpCall) -> HttpReply:
@@ -92,7 +95,8 @@ def output_data(ports: PartyPorts, call: HttpCall) -> HttpReply:
 def output_data_download(ports: PartyPorts, call: HttpCall) -> FileReply:
     """Return the tables of a component as an archive: `NAME.csv`, and `NAME.meta` with the columns.
 
-    Values stand without quotes, as in FATE: its clients split lines at commas.
+    Details of predictions have single quotes inside, as in FATE: its client takes the first and the last character
+    away, and single quotes for double ones.
     """
     part, limit = part_of(call, component=True), call.number("limit", -1)
     tables = ports.tracking.output_tables(part)
@@ -105,14 +109,26 @@ def output_data_download(ports: PartyPorts, call: HttpCall) -> FileReply:
     files = []
     for at, table in enumerate(tables):
         rows, about = call.scratch / f"{at}.csv", call.scratch / f"{at}.meta"
-        with rows.open("w", encoding="utf-8") as out:
-            head = [table.header] if call.flag("head", True) and table.header else []
-            for row in chain(head, ports.tracking.output_rows(part, table.name, limit)):
-                out.write(",".join(map(str, row)) + "\n")
+        detail = table.header.index(_DETAIL) if _DETAIL in table.header else -1
+        with rows.open("w", encoding="utf-8", newline="") as out:
+            if call.flag("head", True) and table.header:
+                out.write(_line(table.header, -1))
+            out.writelines(_line(row, detail) for row in ports.tracking.output_rows(part, table.name, limit))
         about.write_text(json.dumps({"header": list(table.header)}, indent=4), encoding="utf-8")
         files += [(rows, f"{table.name}.csv"), (about, f"{table.name}.meta")]
     name = f"job_{part.job_id}_{part.component}_{part.role}_{part.party_id}_output_data.tar.gz"
     return FileReply(path=packed(iter(files), call.scratch / "data.tar.gz"), name=name, media="application/gzip")
+
+
+def _line(values: Iterable[Any], detail: int) -> str:
+    """Return a line of CSV; the value at `detail` is in quotes in any case."""
+    return ",".join(_quoted(str(one), always=at == detail) for at, one in enumerate(values)) + "\n"
+
+
+def _quoted(text: str, *, always: bool) -> str:
+    if always:
+        text = text.replace('"', "'")
+    return '"' + text.replace('"', '""') + '"' if always or _SPECIAL.search(text) else text
 
 
 def output_data_table(ports: PartyPorts, call: HttpCall) -> HttpReply:

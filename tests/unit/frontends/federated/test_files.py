@@ -9,7 +9,7 @@ from weft.frontends.federated.conf import read_conf
 from weft.frontends.federated.dsl import read_dsl
 from weft.frontends.federated.expansion import expand
 from weft.frontends.federated.modules import modules
-from weft.frontends.federated.planning import plan_federated
+from weft.frontends.federated.planning import plan_federated, read_job
 from weft.frontends.federated.schema import FederatedJob
 from weft.model.errors import FederatedFileError, NotFoundError
 
@@ -277,3 +277,22 @@ def test_a_plan_is_made_of_files(tmp_path):
     (tmp_path / "dsl.json").write_bytes(b"\xff")
     with pytest.raises(FederatedFileError, match="not UTF-8"):
         plan_federated(str(tmp_path / "conf.json"), str(tmp_path / "dsl.json"))
+
+
+def test_a_component_below_no_index_of_a_party_is_a_note():
+    """The toy test of FATE's client writes one so for the host."""
+    own = {"guest": {"0": {"secure_add_example_0": {"seed": 123}}}, "host": {"secure_add_example_0": {"seed": 321}}}
+    conf: Json = {
+        "dsl_version": 2,
+        "initiator": {"role": "guest", "party_id": "9999"},
+        "role": {"guest": ["9999"], "host": ["10000"]},
+        "component_parameters": {"role": own, "common": {"secure_add_example_0": {"data_num": 10}}},
+    }
+    job = read_job(
+        json.dumps({"components": {"secure_add_example_0": {"module": "SecureAddExample"}}}), json.dumps(conf)
+    )
+    assert [note for note in job.notes if "component_parameters.role.host.secure_add_example_0 has no effect" in note]
+    assert [part.components["secure_add_example_0"].parameters.get("seed") for part in job.parts] == [123, None]
+    conf["component_parameters"]["role"]["host"] = {"al": {}}
+    with pytest.raises(FederatedFileError, match="names no parties"):
+        read_job(json.dumps({"components": {"secure_add_example_0": {"module": "SecureAddExample"}}}), json.dumps(conf))

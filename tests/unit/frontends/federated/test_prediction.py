@@ -67,6 +67,14 @@ def test_a_prediction_leaves_out_what_only_trains():
     assert found["transform_1"]["input"]["model"] == ["pipeline.transform_0.model"]
 
 
+def test_readers_are_left_out_as_in_fate_unless_they_are_asked_for():
+    found = prediction_dsl(DSL, ["transform_0", "lr_0"], readers=False)["components"]
+    assert list(found) == ["transform_0", "lr_0"]
+    assert found["transform_0"]["input"] == {"model": ["pipeline.transform_0.model"]}
+    assert found["lr_0"]["input"]["data"] == {"test_data": ["transform_0.data"]}
+    assert list(prediction_dsl(DSL, readers=False)["components"])[:2] == ["reader_0", "reader_1"]
+
+
 def test_named_components_are_kept_beside_readers():
     found = prediction_dsl(DSL, ["lr_0"])["components"]
     assert list(found) == ["reader_0", "reader_1", "lr_0"]

@@ -12,14 +12,18 @@ import numpy as np
 from weft.frontends.federated.components.base import ComponentPart, PartOutput
 from weft.frontends.federated.components.frame import PartyFrame
 from weft.frontends.federated.components.inputs import only_frame, only_model, word
-from weft.model.errors import UsageError
+from weft.model.errors import CapacityError, UsageError
 
 _MISSING: Final = frozenset({"", "NULL", "null", "NA", "na", "N/A", "nan", "NaN", "None", "none"})
 _FILLS: Final = ("min", "max", "mean", "designated")
 _VALUE: Final = "value"
 _LABELS: Final = ("int", "int64", "float", "float64", "str", "long")
 _AT_HOME: Final = "The log of the component at this party tells the value."
+_MOST_CELLS: Final = 1 << 28
+"""The most values of a table that is made of tags or sparse rows: 2 GiB of numbers."""
 Array = np.ndarray[Any, Any]
+_Cells = dict[int, str]
+"""The values of a column by row."""
 
 
 def run(part: ComponentPart) -> PartOutput:
@@ -41,11 +45,9 @@ def _as_columns(part: ComponentPart, raw: PartyFrame) -> PartyFrame:
     separator = str(part.parameters.get("delimitor") or ",")
     form = word(part, "input_format", "dense", "dense", "sparse", "svmlight", "tag")
     if form == "dense":
-        if list(raw.columns) != [_VALUE] or str(part.parameters.get("delimitor") or ",") not in str(
-            raw.columns[_VALUE][:1]
-        ):
+        if list(raw.columns) != [_VALUE] or separator not in str(raw.columns[_VALUE][:1]):
             return raw
-        rows = [str(one).split(str(part.parameters.get("delimitor") or ",")) for one in raw.columns[_VALUE]]
+        rows = [str(one).split(separator) for one in raw.columns[_VALUE]]
         width = len(rows[0]) if rows else 0
         if any(len(one) != width for one in rows):
             raise UsageError(f"{part.component}: rows have different numbers of values")
@@ -59,18 +61,35 @@ def _as_columns(part: ComponentPart, raw: PartyFrame) -> PartyFrame:
 def _tags(part: ComponentPart, raw: PartyFrame, texts: list[str], separator: str) -> PartyFrame:
     with_value = bool(part.parameters.get("tag_with_value"))
     between = str(part.parameters.get("tag_value_delimitor") or ":")
-    found: dict[str, Array] = {}
+    found: dict[str, _Cells] = {}
     for at, text in enumerate(texts):
         for item in filter(None, text.replace(separator, " ").split()):
             name, _, value = item.partition(between) if with_value else (item, "", "1")
-            found.setdefault(name, np.full(len(raw), "0", dtype=object))[at] = value or "1"
-    return PartyFrame(raw.ids, dict(sorted(found.items())))
+            found.setdefault(name, {})[at] = value or "1"
+    _check_size(part, len(found), len(raw))
+    return PartyFrame(raw.ids, {name: _filled(cells, len(raw)) for name, cells in sorted(found.items())})
+
+
+def _check_size(part: ComponentPart, columns: int, rows: int) -> None:
+    if columns * rows > _MOST_CELLS:
+        raise CapacityError(
+            f"{part.component}: the rows of {part.here} would get {columns:,} columns, with {columns * rows:,} values",
+            hint=f"Up to {_MOST_CELLS:,} are possible. Each tag, and each index up to the largest, is a column: choose "
+            "input_format dense if the values are neither.",
+        )
+
+
+def _filled(cells: _Cells, rows: int) -> Array:
+    """Return a column with "0" where nothing was given."""
+    found = np.full(rows, "0", dtype=object)
+    found[list(cells)] = list(cells.values())
+    return found
 
 
 def _sparse(part: ComponentPart, raw: PartyFrame, texts: list[str], separator: str) -> PartyFrame:
     with_label = bool(part.parameters.get("with_label"))
     labels: list[str] = []
-    cells: dict[int, Array] = {}
+    cells: dict[int, _Cells] = {}
     for at, text in enumerate(texts):
         words = text.replace(separator, " ").split()
         if with_label:
@@ -82,10 +101,10 @@ def _sparse(part: ComponentPart, raw: PartyFrame, texts: list[str], separator: s
                 raise UsageError(
                     f"{part.component}: row {at + 1} at {part.here} has a value that is no index:value", hint=_AT_HOME
                 )
-            cells.setdefault(int(index), np.full(len(raw), "0", dtype=object))[at] = value
-    most = max(cells, default=-1)
-    zero = np.full(len(raw), "0", dtype=object)
-    columns = {f"x{index}": cells.get(index, zero) for index in range(most + 1)}
+            cells.setdefault(int(index), {})[at] = value
+    width = max(cells, default=-1) + 1
+    _check_size(part, width, len(raw))
+    columns = {f"x{index}": _filled(cells.get(index, {}), len(raw)) for index in range(width)}
     if with_label:
         columns = {_label_name(part): np.array(labels, dtype=object)} | columns
     return PartyFrame(raw.ids, columns)

@@ -90,8 +90,10 @@ def _fit(part: ComponentPart, frame: PartyFrame) -> dict[str, Any]:
         try:
             fitted = [kind(**options).fit(matrix, target, sample_weight=weights) for target in targets]
         except (ValueError, TypeError) as error:
-            reason = str(error).splitlines()[0]
-            raise UsageError(f"{part.component}: {name} refuses its options or rows: {reason}") from None
+            part.tracker.log(f"scikit-learn: {error}")
+            raise UsageError(
+                f"{part.component}: {name} refuses its options or rows", hint=f"The log at {part.here} has the reason."
+            ) from None
     for text in dict.fromkeys(str(one.message).splitlines()[0] for one in caught):
         part.tracker.log(f"scikit-learn: {text}")
     rounds = [int(np.max(one.n_iter_)) for one in fitted if getattr(one, "n_iter_", None) is not None]

@@ -13,6 +13,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +21,7 @@ import msgspec
 from msgspec import Struct, field
 
 from weft.frontends.federated.components.base import ComponentPart
-from weft.frontends.federated.components.raw_tables import read_raw_frame
+from weft.frontends.federated.components.raw_tables import read_columns, read_raw_frame
 from weft.frontends.federated.components.registry import component
 from weft.frontends.federated.components.sockets import SocketChannel
 from weft.frontends.federated.components.tables import read_frame, write_frame
@@ -106,7 +107,7 @@ def main(folder: Path) -> int:
         result = {"status": CANCELED, "error": _described(error)}
     except WeftError as error:
         print(error, file=sys.stderr)  # noqa: T201
-        result = {"status": FAILED, "error": _described(error)}
+        result = {"status": FAILED, "error": without_columns(_described(error), folder)}
     except Exception as error:  # noqa: BLE001 - the party that has started it must hear the reason
         traceback.print_exc()  # into the log of the part: the text may have values of rows, which stay at this party
         result = {"status": FAILED, "error": _unexpected(error)}
@@ -164,6 +165,25 @@ def _model(path: str) -> Any:
 def _described(error: WeftError) -> dict[str, str]:
     party = error.party if isinstance(error, PartyError) else ""
     return {"code": error.code, "message": error.message, "hint": error.hint, "party": party}
+
+
+def without_columns(error: dict[str, str], folder: Path) -> dict[str, str]:
+    """Return an error for other parties: without columns of this one that the parameters of the job do not name.
+
+    Components name columns in quotes. The log has the whole text.
+    """
+    task = msgspec.json.decode((folder / TASK).read_bytes(), type=PartTask)
+    parameters = json.dumps(task.parameters, ensure_ascii=False)
+    columns: set[str] = set()
+    for paths in task.data.values():
+        for path in paths:
+            with suppress(OSError, WeftError):
+                columns |= set(read_columns(path)[1:])
+    hidden = [repr(name) for name in columns if json.dumps(name, ensure_ascii=False) not in parameters]
+    found = dict(error)
+    for name in sorted(hidden, key=len, reverse=True):
+        found = {key: text.replace(name, "(named in its log)") for key, text in found.items()}
+    return found
 
 
 def _unexpected(error: Exception) -> dict[str, str]:

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from tests.unit.frontends.federated.components.parts_of import GUEST
+from weft.frontends.federated.components import data_transform
 from weft.frontends.federated.components.frame import PartyFrame
-from weft.model.errors import UsageError
+from weft.model.errors import CapacityError, UsageError
 from weft.testing.parts import PartInputs, run_parts
 
 LABELLED = {"with_label": True, "label_name": "y"}
@@ -99,3 +100,26 @@ def test_a_prediction_needs_the_columns_of_the_fit():
     _, model = transform(raw(a=["1"], b=["2"]))
     with pytest.raises(UsageError, match="no column 'b'"):
         transform(raw(a=["1"]), model)
+
+
+@pytest.mark.parametrize(
+    ("form", "texts"), [("tag", ["a b", "c d"]), ("sparse", ["3:1", "0:1"])], ids=["tags", "an index that is large"]
+)
+def test_a_table_that_would_grow_too_wide_is_refused(monkeypatch, form, texts):
+    assert len(transform(raw(value=texts), input_format=form)[0].columns) == 4
+    monkeypatch.setattr(data_transform, "_MOST_CELLS", 7)
+    with pytest.raises(CapacityError, match="would get 4 columns, with 8 values") as caught:
+        transform(raw(value=texts), input_format=form)
+    assert "input_format dense" in caught.value.hint
+
+
+def test_many_rows_with_few_tags_need_little_memory():
+    import tracemalloc
+
+    frame = raw(value=[f"t{at % 5}" for at in range(20_000)])
+    tracemalloc.start()
+    found, _ = transform(frame, input_format="tag")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.columns["t3"].sum() == 4000
+    assert peak < 20_000 * 5 * 8 * 8

@@ -1,4 +1,4 @@
-"""Signed requests of clients, as FATE 1.7 and later sign them: HMAC-SHA1 with a key that client and server share.
+"""The keys of clients, with which they sign requests as FATE 1.7 and later do: HMAC-SHA1 with a shared key.
 
 The headers TIMESTAMP (milliseconds since 1970), NONCE, APP_KEY and SIGNATURE come with each request; the signature is
 over time, nonce, name of the key, path with query, body and form, each on a line. A request is taken once, within 60 s
@@ -12,29 +12,22 @@ import os
 import secrets
 import stat
 from base64 import b64encode
-from collections import OrderedDict
-from threading import Lock
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode
 
 import msgspec
 from msgspec import Struct
 
-from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, PartyIdentityError, UsageError
+from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from starlette.requests import Request
-
-    from weft.runtime.clock import WallClock
-
 KEYS_NAME: Final = "clients.json"
-MOST_SKEW_S: Final = 60.0
-_MOST_NONCES: Final = 1_000_000
-_MOST_NONCE: Final = 128
 _LEAST_SECRET: Final = 16
+OWNER: Final = "owner"
+"""The user of the key with which the command line signs; it is made with the folder of the site."""
 
 
 class ClientKey(Struct, frozen=True, kw_only=True):
@@ -84,7 +77,7 @@ def add_key(site: Path, user: str) -> ClientKey:
 
 
 def remove_key(site: Path, app_key: str) -> None:
-    """Remove a key; a server that runs takes it until it is started again. NotFoundError: there is none."""
+    """Remove a key. NotFoundError: there is none."""
     keys = read_keys(site)
     if app_key not in keys:
         raise NotFoundError(f"there is no key {app_key}", hint=f"The keys stand in {site / KEYS_NAME}.")
@@ -101,51 +94,6 @@ def _write(site: Path, keys: list[ClientKey]) -> None:
         os.replace(part, site / KEYS_NAME)
     finally:
         part.unlink(missing_ok=True)
-
-
-class SignedRequests:
-    """Checks the signatures of requests; call it with a request and its body. For several threads.
-
-    PartyIdentityError: no, a wrong, an old or a repeated signature. All of these look the same to a client, so that
-    none learns which names of keys exist.
-    """
-
-    def __init__(self, keys: Mapping[str, ClientKey], clock: WallClock) -> None:
-        self._keys, self._clock = dict(keys), clock
-        self._seen: OrderedDict[tuple[str, str], float] = OrderedDict()
-        self._lock = Lock()
-
-    def __call__(self, request: Request, body: bytes, form: Mapping[str, str]) -> str:
-        """Return the user whose key has signed the request."""
-        stamp, nonce, name, signature = (
-            request.headers.get(one, "") for one in ("timestamp", "nonce", "app_key", "signature")
-        )
-        key, now = self._keys.get(name), self._clock.wall()
-        secret = key.secret_key if key is not None else "x" * 43
-        path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        wanted = signed(secret, stamp, nonce, name, path, body, form)
-        good = hmac.compare_digest(wanted.encode(), signature.encode())
-        fresh = stamp.isdigit() and len(stamp) < 20 and abs(int(stamp) / 1000 - now) <= MOST_SKEW_S
-        known = key is not None and good and fresh and 0 < len(nonce) <= _MOST_NONCE
-        if key is None or not known or not self._first(name, nonce, now):
-            raise PartyIdentityError(
-                "the request is not signed with a key of this site, or not in time",
-                hint="Give the client its key (flow init --app-key --secret-key), and compare the clocks: "
-                f"{MOST_SKEW_S:g} s are allowed.",
-            )
-        return key.user or key.app_key
-
-    def _first(self, name: str, nonce: str, now: float) -> bool:
-        """Remember a nonce as long as its request could be repeated; return whether it is new."""
-        with self._lock:
-            while self._seen and (
-                next(iter(self._seen.values())) < now - 2 * MOST_SKEW_S or len(self._seen) >= _MOST_NONCES
-            ):
-                self._seen.popitem(last=False)
-            if (name, nonce) in self._seen:
-                return False
-            self._seen[name, nonce] = now
-            return True
 
 
 def signed(secret: str, stamp: str, nonce: str, name: str, path: str, body: bytes, form: Mapping[str, str]) -> str:

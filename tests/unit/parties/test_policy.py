@@ -1,0 +1,116 @@
+"""What a party lets others do, and who may use its interface for clients."""
+
+import os
+import socket
+
+import pytest
+from starlette.requests import Request
+
+from weft.model.errors import PartyIdentityError, UsageError
+from weft.parties.http.callers import CheckCallers, user_of
+from weft.parties.policy import ALWAYS, GRANTED, OPEN, STRICTEST, LivePolicy, SitePolicy, read_policy, write_policy
+
+
+def test_without_a_file_nothing_is_open(tmp_path):
+    found = read_policy(tmp_path)
+    assert (found.data, found.client_host) == (GRANTED, "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"approval": "sometimes"}', "approval is 'sometimes'"),
+        ('{"data": "all"}', "data is 'all'"),
+        ('{"datum": "open"}', "datum"),
+        ("{", "policy.json is wrong"),
+        ("[]", "policy.json is wrong"),
+    ],
+)
+def test_a_wrong_file_is_named(tmp_path, text, why):
+    (tmp_path / "policy.json").write_text(text)
+    with pytest.raises(UsageError, match=why) as caught:
+        read_policy(tmp_path)
+    assert caught.value.hint
+
+
+def test_a_server_follows_the_file(tmp_path):
+    problems = []
+    live = LivePolicy(tmp_path, lambda what, error: problems.append(error))
+    assert live.now() == SitePolicy()
+    write_policy(tmp_path, SitePolicy(approval=ALWAYS, data=OPEN))
+    assert live.now() == SitePolicy(approval=ALWAYS, data=OPEN)
+    (tmp_path / "policy.json").write_text('{"data": "opne"}')
+    assert live.now() is live.now() is STRICTEST
+    assert [type(error) for error in problems] == [UsageError]
+    (tmp_path / "policy.json").unlink()
+    assert live.now() == SitePolicy()
+
+
+def request_from(client, server, *headers):
+    return Request({"type": "http", "client": client, "server": server, "headers": list(headers)})
+
+
+def unused(*_):
+    raise AssertionError("the request has no signature")
+
+
+def connected(server, user):
+    """Connect from another process of a user; return its pid, the server's end, and what lets the process end."""
+    "localhost".encode("idna")  # loaded now: the other user may not read the files of Python
+    server.settimeout(60)
+    go, end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(end)
+            os.setuid(user)
+            with socket.socket() as client:
+                client.connect(server.getsockname())
+                os.read(go, 1)
+        finally:
+            os._exit(0)
+    os.close(go)
+    return pid, server.accept()[0], end
+
+
+@pytest.fixture
+def server():
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        yield found
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+@pytest.mark.parametrize("user", [65534, 0])
+def test_the_kernel_tells_who_has_connected(server, user, tmp_path):
+    pid, end, go = connected(server, user)
+    try:
+        with end:
+            assert user_of(end.getpeername(), server.getsockname()) == user
+            request = request_from(end.getpeername(), server.getsockname())
+            check = CheckCallers(unused)
+            if user == 0:
+                assert check(request, b"", {}) == ""
+            else:
+                with pytest.raises(PartyIdentityError, match="no signature"):
+                    check(request, b"", {})
+    finally:
+        os.close(go)
+        os.waitpid(pid, 0)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="the kernel does not tell users of connections")
+def test_a_closed_connection_belongs_to_nobody(server):
+    client = socket.create_connection(server.getsockname())
+    end, address = server.accept()
+    with end:
+        assert user_of(address, server.getsockname()) == os.geteuid()
+        client.close()
+        assert end.recv(1) == b""
+        assert user_of(address, server.getsockname()) is None
+    assert user_of(("192.0.2.1", address[1]), server.getsockname()) is None
+    assert user_of(("testclient", 1), ("127.0.0.1", 2)) is None
+
+
+def test_a_signature_is_checked_whoever_sends_it():
+    check = CheckCallers(lambda request, body, form: "ada")
+    assert check(request_from(("192.0.2.1", 1), ("192.0.2.2", 2), (b"signature", b"x")), b"", {}) == "ada"
