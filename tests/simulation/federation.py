@@ -22,7 +22,7 @@ from weft.frontends.federated.coordination.records import (
     is_newer,
 )
 from weft.frontends.federated.schema import Party
-from weft.parties.cores import PartyCoreLeases
+from weft.parties.cores import CoreLease, PartyCoreLeases
 
 JOB = "job"
 MOST_EVENTS = 60_000
@@ -223,7 +223,7 @@ class Server:
                 answer = p.Declined("no") if world.declines == part else p.Approved()
                 world.at(world.random.uniform(0, 2), self.alive(lambda: self.post_part(part, answer)))
             case p.TakeCores(cores):
-                if why := self.leases.take(JOB, str(part), cores):
+                if why := self.leases.take(CoreLease(JOB, str(part), cores)):
                     self.queue.append(("part", part, p.Declined(why)))
                 self.grant()
                 if why := self.leases.why(JOB, str(part)):
@@ -338,6 +338,9 @@ class World:
             cores={str(part): 1 for part in used},
             fail_after=rng.choice([0.0, 0.0, 100.0]),
             timeout=rng.choice([0.0, 0.0, 0.0, 300.0]),
+            time_limits={name: 4.0 for name in names if rng.random() < 0.1},
+            waits_for=["before"] if rng.random() < 0.2 else [],
+            steps=rng.choice([None, None, None, 1]),
         )
         first.disk_job = msgspec.json.encode(first.job)
         self.at(0.0, lambda: first.up and first.post_job(c.Submitted()))
@@ -355,6 +358,12 @@ class World:
             self.at(begin, lambda lines=lines: self.cut.update(lines))
             self.at(begin + rng.uniform(1, 150), lambda lines=lines: self.cut.difference_update(lines))
         first = self.servers[self.initiator.id]
+        before = c.JobBefore("before", c.SUCCESS if rng.random() < 0.8 else c.FAILED)
+        for at in (rng.uniform(0, 60), CALM_S + 50):  # a server that starts again is told again
+            self.at(at, lambda: self.user(first, before))
+        for at in (*sorted(rng.uniform(0, 100) for _ in range(3)), CALM_S + 60):
+            step = c.GoOn(1 if at < CALM_S else None)
+            self.at(at, lambda step=step: self.user(first, step))
         if rng.random() < 0.3:
             self.at(rng.uniform(0, 60), lambda: self.user(first, c.FinishJob(c.CANCELED, "stopped by a user")))
         if rng.random() < 0.3:

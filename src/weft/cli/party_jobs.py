@@ -190,6 +190,22 @@ def rerun(
 
 
 @party_app.command
+def step(
+    job: Job,
+    /,
+    *,
+    all: Annotated[bool, CommandParameter(help="Go on without pauses.")] = False,
+    folder: Folder = None,
+    context: Given,
+) -> None:
+    """Let the next component of a job with single_step begin."""
+    client = client_of(context, folder)
+    id = _id(client, job)
+    held = client.post("weft/step", {"job_id": id, "all": int(all)})["held"]
+    context.say(f"job {id} goes on" + (f" with {', '.join(held if all else held[:1])}" if held else ""))
+
+
+@party_app.command
 def approve(
     job: Job,
     /,

@@ -23,6 +23,12 @@ _APPROVAL: Final = {
     "never": "jobs of other parties start without approval",
     "always": "jobs of other parties wait for weft party approve",
 }
+_QUEUE: Final = {
+    "backfill": "jobs wait for cores in order, and small ones may overtake",
+    "fifo": "jobs wait for cores in order",
+    "priority": "jobs with a higher priority come first",
+    "fair": "jobs of the party that holds the fewest cores come first",
+}
 _DATA: Final = {"granted": "they use tables that are granted to them", "open": "they may use all tables"}
 
 
@@ -34,6 +40,9 @@ def policy(
     ] = None,
     data: Annotated[
         str | None, CommandParameter(help="Which tables they may use: granted, or open for all tables.")
+    ] = None,
+    queue: Annotated[
+        str | None, CommandParameter(help="The order of jobs that wait for cores: backfill, fifo, priority or fair.")
     ] = None,
     folder: Folder = None,
     as_json: AsJson = False,
@@ -47,7 +56,8 @@ def policy(
     from weft.parties.policy import read_policy, write_policy
 
     found = read_policy(site.folder)
-    changes = {name: word for name, word in (("approval", approval), ("data", data)) if word is not None}
+    given = {"approval": approval, "data": data, "queue": queue}
+    changes = {name: word for name, word in given.items() if word is not None}
     if changes:
         found = replace(found, **changes)
         write_policy(site.folder, found)
@@ -155,5 +165,5 @@ def _print_policy(context: CommandContext, found: SitePolicy, *, as_json: bool) 
         return
     context.out.write(
         f"approval  {found.approval}: {_APPROVAL[found.approval]}\ndata      {found.data}: {_DATA[found.data]}\n"
-        f"clients   served at {found.client_host}\n"
+        f"queue     {found.queue}: {_QUEUE[found.queue]}\nclients   served at {found.client_host}\n"
     )

@@ -13,12 +13,13 @@ from weft.frontends.federated.compiler import compile_components
 from weft.model.errors import RunCancelledError, TaskError
 
 if TYPE_CHECKING:
-    from weft.frontends.federated.schema import FederatedJob
+    from weft.frontends.federated.schema import ComponentLimits, FederatedJob
     from weft.graph.task import TaskContext
     from weft.runtime.session import Run
     from weft.wiring.session import Session
 
 SUCCESS, FAILED, CANCELED, TIMEOUT, LOST = "success", "failed", "canceled", "timeout", "lost"
+_PASSED: Final = "pass"
 MOST_LOST: Final = 8
 """The number of attempts of a component that may be lost with a server before it fails."""
 
@@ -31,23 +32,27 @@ class ComponentEnd(NamedTuple):
 
 
 class DriverCalls(NamedTuple):
-    """What a driver asks for: to begin an attempt of a component (the present one, if it runs already), to stop a
-    component, and to finish the job, each by the job's id.
+    """What a driver asks for: to begin an attempt of a component (the present one, if it runs already), to leave one
+    out, to stop one, and to finish the job, each by the job's id.
     """
 
     begin: Callable[[str, str], None]
+    skip: Callable[[str, str], None]
     halt: Callable[[str, str, str], None]
     finish: Callable[[str, str, str], None]
 
 
 class DriverPlan(NamedTuple):
-    """What of a job runs in its present epoch: statuses of components that do not run again, and trigger rules."""
+    """What of a job runs in its present epoch.
+
+    `done` are components that do not run, `ends` those that have ended otherwise before the server was started again.
+    """
 
     job: FederatedJob
     done: Mapping[str, str]
+    ends: Mapping[str, ComponentEnd]
     rules: Mapping[str, str]
-    retries: int
-    delay_s: float
+    limits: Mapping[str, ComponentLimits]
 
 
 class JobDriver:
@@ -61,6 +66,7 @@ class JobDriver:
         self._statuses = dict(plan.done)
         self._stopped = ""
         self._status = ""
+        self._left = False
         self._run: Run | None = None
 
     def start(self) -> None:
@@ -72,8 +78,7 @@ class JobDriver:
             self._component,
             selected=selected,
             rules=self._plan.rules,
-            retries=self._plan.retries,
-            delay_s=self._plan.delay_s,
+            limits=self._plan.limits,
         )
         if not selected:
             self._calls.finish(self.id, SUCCESS, "")
@@ -89,6 +94,12 @@ class JobDriver:
         if self._run is not None:
             self._run.cancel(reason)
 
+    def leave(self) -> None:
+        """End the run alone: the server ends, and the job goes on at its next start."""
+        with self._changed:
+            self._left = True
+            self._changed.notify_all()
+
     def ended(self, component: str, end: ComponentEnd) -> None:
         """Tell that an attempt of a component has ended at all parties."""
         with self._changed:
@@ -103,8 +114,12 @@ class JobDriver:
         TaskError: the component has failed. RunCancelledError: it was stopped.
         """
         component = ctx.vertex
+        if (before := self._plan.ends.get(component)) is not None:
+            self._statuses[component] = before.status
+            raise TaskError(before.reason or f"{component} ended as {before.status}", task=component)
         if why := self._skipped(component):
-            self._statuses[component] = "skipped"
+            self._statuses[component] = _PASSED
+            self._calls.skip(self.id, component)
             return why
         ctx.on_cancel(lambda: self._calls.halt(self.id, component, self._stopped or "stopped"))
         for _ in range(MOST_LOST + 1):
@@ -112,8 +127,8 @@ class JobDriver:
                 self._ends.pop(component, None)
             self._calls.begin(self.id, component)
             with self._changed:
-                self._changed.wait_for(lambda: component in self._ends)
-                end = self._ends[component]
+                self._changed.wait_for(lambda: component in self._ends or self._left)
+                end = self._ends.get(component, ComponentEnd(CANCELED, "the server of the party ends"))
             if end.status != LOST or ctx.cancelled():
                 break
         self._statuses[component] = FAILED if end.status == LOST else end.status
@@ -137,6 +152,8 @@ class JobDriver:
         assert self._run is not None
         self._run.wait()
         error = self._run.error()
+        if self._left:
+            return
         if self._stopped:
             status, reason = self._status, self._stopped
         elif error is None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft.frontends.federated.coordination.coordinator import Coordination
 from weft.frontends.federated.schema import Party
+from weft.frontends.federated.selection import component_limits, first_steps, jobs_before, whole_number
 from weft.model.errors import NotFoundError
 from weft.parties.drivers import SUCCESS
 from weft.parties.inputs import plan_of
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def coordination_of(id: str, digest: str, job: FederatedJob) -> Coordination:
-    """Return the first state of a job at its initiator."""
+    """Return the first state of a job at its initiator. UsageError: a field of `job_parameters` is wrong."""
     parts = [Party(one.role, one.id) for one in job.parts]
     runs_at = {
         name: [Party(one.role, one.id) for one in job.parts if one.components[name].runs] for name in job.dsl.order
@@ -33,6 +34,9 @@ def coordination_of(id: str, digest: str, job: FederatedJob) -> Coordination:
         cores={str(part): cores_of(job, part) for part in taking_part},
         timeout=float(whole_number(parameters.get("timeout"))),
         fail_after=float(whole_number(parameters.get("fail_after"))),
+        time_limits={name: one.timeout_s for name, one in component_limits(job).items() if one.timeout_s},
+        waits_for=jobs_before(job),
+        steps=first_steps(job),
     )
 
 
@@ -83,11 +87,3 @@ def kept_components(
 def digest_of(dsl: str, conf: str) -> str:
     """Return the digest of the files of a job."""
     return sha256(f"{len(dsl)}:{dsl}{conf}".encode()).hexdigest()
-
-
-def whole_number(value: Any) -> int:
-    """Return a whole number of a file; 0 for anything else."""
-    try:
-        return max(0, int(value))
-    except (TypeError, ValueError, OverflowError):
-        return 0

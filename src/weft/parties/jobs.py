@@ -229,7 +229,7 @@ class SiteJobs:
         default = "canceled" if entry.status in ENDED else "waiting"
         if component not in selected_components(job):
             default = _PASSED
-        kept = "success" if statuses.get(component) == "success" else "waiting"
+        kept = found if (found := statuses.get(component)) in ("success", _PASSED) else "waiting"
         failure = None if seen is None or seen.failure is None else said(seen.failure)
         return TaskRow(
             job_id=entry.job,
@@ -362,6 +362,10 @@ class SiteJobs:
         """See `PartyPeople.approve`."""
         self._work.approve(id, declined)
 
+    def step(self, id: str, count: int | None) -> list[str]:
+        """See `PartyPeople.step`."""
+        return self._work.step(id, count)
+
     def show(self, id: str) -> dict[str, Any]:
         """Return what a job is at this party: each component with its parts, what it waits for and what was sent."""
         entry, job = self._work.entry(id), self._work.job(id)
@@ -450,6 +454,10 @@ def _cause(state: Coordination | None, own: Participation | None) -> str:
 
 def _reason(state: Coordination | None, own: Participation | None, parts: Any) -> str:
     """Return what a job waits for."""
+    if state is not None and state.waits_for and state.status == "waiting":
+        return f"waits for the end of job {', '.join(state.waits_for)}"
+    if state is not None and state.held and state.status == "running":
+        return f"pauses before {', '.join(state.held)}: weft party step {state.job}"
     if state is not None and state.status == "waiting":
         if state.unreachable:
             return f"party {', '.join(state.unreachable)} does not answer"

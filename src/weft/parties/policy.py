@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from weft.model.errors import NotFoundError, UsageError, WeftError
+from weft.parties.cores import QUEUES
 from weft.parties.site import read_file, write_file
 
 if TYPE_CHECKING:
@@ -19,20 +20,23 @@ POLICY: Final = "policy.json"
 NEVER, ALWAYS = "never", "always"
 OPEN, GRANTED = "open", "granted"
 LOOPBACK: Final = "127.0.0.1"
-_WORDS: Final = {"approval": (NEVER, ALWAYS), "data": (OPEN, GRANTED)}
+_WORDS: Final = {"approval": (NEVER, ALWAYS), "data": (OPEN, GRANTED), "queue": QUEUES}
 
 
 class SitePolicy(Struct, frozen=True, forbid_unknown_fields=True):
     """The policy of a party.
 
-    `approval` says which jobs of other parties wait for `weft party approve`: never or always. `data` says which tables
-    they may use: granted (to the initiator of the job) or open (all). Both take effect at once. At the next start of
-    the server: `database` is the URL of the records of jobs, "" for a file in the folder; clients are served at
-    `client_host`, and `client_names` are further names of that host.
+    These take effect at once: `approval` says which jobs of other parties wait for `weft party approve` (never or
+    always), `data` which tables they may use (granted: to the initiator of the job; open: all), and `queue` in which
+    order jobs wait for cores (one of QUEUES).
+
+    These hold from the next start of the server on: `database` is the URL of the records of jobs, "" for a file in the
+    folder; clients are served at `client_host`, and `client_names` are further names of that host.
     """
 
     approval: str = NEVER
     data: str = GRANTED
+    queue: str = QUEUES[0]
     database: str = ""
     client_host: str = LOOPBACK
     client_names: tuple[str, ...] = ()

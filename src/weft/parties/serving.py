@@ -102,6 +102,7 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
                 call=call,
                 failed=failed,
                 asks_approval=asks,
+                queue=lambda: policy.now().queue,
             )
         )
         site_models = SiteModels(site.party.id, work, models, tags, clock)

@@ -14,11 +14,14 @@ from weft.frontends.federated.coordination.coordinator import (
     ComponentEnded,
     Coordination,
     FinishJob,
+    GoOn,
     Halt,
+    JobBefore,
     JobEnded,
     Reachable,
     ReportReceived,
     Rerun,
+    Skipped,
     Submitted,
     Undeliverable,
     Unreachable,
@@ -50,7 +53,13 @@ from weft.frontends.federated.coordination.records import (
 )
 from weft.frontends.federated.planning import read_job
 from weft.frontends.federated.schema import FederatedJob, Party
-from weft.frontends.federated.selection import inheritance, selected_components, trigger_rules
+from weft.frontends.federated.selection import (
+    component_limits,
+    inheritance,
+    job_priority,
+    selected_components,
+    trigger_rules,
+)
 from weft.model.errors import (
     ConflictError,
     NotFoundError,
@@ -60,11 +69,11 @@ from weft.model.errors import (
     PartyRefusedError,
     UsageError,
 )
-from weft.parties.cores import PartyCoreLeases
+from weft.parties.cores import CoreLease, PartyCoreLeases
 from weft.parties.drivers import SUCCESS, ComponentEnd, DriverCalls, DriverPlan, JobDriver
 from weft.parties.failures import without_paths
 from weft.parties.inputs import InputFinder, plan_of, task_of
-from weft.parties.job_rules import changed_components, coordination_of, digest_of, kept_components, whole_number
+from weft.parties.job_rules import changed_components, coordination_of, digest_of, kept_components
 from weft.parties.ledger import REPORT, WISH, JobEntry, PartyLedger
 from weft.parties.loop import PartyLoop, Subject
 from weft.parties.machines import CoordinationMachine, MachineCalls, PartMachine
@@ -88,6 +97,8 @@ REQUEST_PATH: Final = "/request"
 _KEPT_JOBS: Final = 64
 _CHANGED: Final = "changed"
 """The key in `JobEntry.about` of components whose parameters have changed since they ran."""
+_FINAL: Final = ("failed", "timeout")
+_GOES_ON: Final = ("waiting", "running")
 _STATUSES: Final = {"success": PartStatus.SUCCESS, "failed": PartStatus.FAILED, "canceled": PartStatus.CANCELED}
 
 
@@ -122,6 +133,7 @@ class PartySurroundings(Struct, frozen=True):
     call: Callable[[str, str, bytes], bytes]
     failed: Callable[[str, BaseException], None]
     asks_approval: Callable[[FederatedJob, Party], bool]
+    queue: Callable[[], str]
 
 
 class PartyWork:
@@ -130,7 +142,7 @@ class PartyWork:
     def __init__(self, around: PartySurroundings) -> None:
         self._around, self._me = around, around.me
         self.ledger, self.clock = around.ledger, around.clock
-        self.cores = PartyCoreLeases(around.cores)
+        self.cores = PartyCoreLeases(around.cores, around.queue)
         self._inputs = InputFinder(around.me, around.folders, around.models, around.tables)
         self.loop = PartyLoop(around.ledger, around.clock, lambda subject, error: around.failed(str(subject), error))
         self.hub = ValueHub(around.me, around.call, self._value_refused)
@@ -160,6 +172,7 @@ class PartyWork:
             over=self._over,
         )
         self._drivers: dict[str, JobDriver] = {}
+        self._followers: dict[str, set[str]] = {}
         self._jobs: dict[str, FederatedJob] = {}
         self._lock = threading.Lock()
 
@@ -178,6 +191,9 @@ class PartyWork:
                     self._part_machine(job, part)
         for subject in self.loop.subjects():
             self.loop.post(subject, Restarted() if subject.part is not None else Submitted())
+            machine = self.loop.machine(subject)
+            if isinstance(machine, CoordinationMachine):
+                self._follow(machine.state)
         for entry in ledger.documents():
             part = Party(entry.role, entry.party)
             self.outbox.put(entry.receiver, Letter(entry.job, part, entry.kind, entry.version, entry.body.encode()))
@@ -193,6 +209,10 @@ class PartyWork:
         for key, part in self._runner.alive():
             self._runner.stop(key, part, "the server of the party ends")
         self.loop.close()
+        with self._lock:
+            drivers = list(self._drivers.values())
+        for driver in drivers:
+            driver.leave()
 
     # --------------------------------------------------------------------------------------------------- jobs of mine
 
@@ -210,9 +230,14 @@ class PartyWork:
             )
         selected_components(job)
         trigger_rules(job)
+        job_priority(job)
         if why := self._why_not_inherit(job):
             raise UsageError(why, hint="Leave inheritance_info out, or name a job of this party with these components.")
         digest = digest_of(dsl, conf)
+        state = coordination_of(id, digest, job)
+        for before in state.waits_for:
+            if not self.entry(before).mine:
+                raise UsageError(f"run_after names job {before} of another party", hint="Name jobs of this party.")
         entry = JobEntry(
             job=id,
             digest=digest,
@@ -228,14 +253,28 @@ class PartyWork:
         with self.ledger.write() as write:
             write.add_job(entry)
         self._remember(id, job)
-        state = coordination_of(id, digest, job)
         for part in state.parts:
             if part.id == self._me:
                 own = Participation(job=id, part=part, initiator=state.initiator)
                 self.loop.add(Subject(id, part), PartMachine(own, self._calls))
         self.loop.add(Subject(id), CoordinationMachine(state, self._calls))
         self.loop.call(Subject(id), Submitted())
+        self._follow(state)
         return job
+
+    def step(self, id: str, count: int | None) -> list[str]:
+        """Let further components of a job in single step begin (None: all), and return those that were held.
+
+        ConflictError: the job does not run in single step. PartyRefusedError: it belongs to another party.
+        """
+        entry = self.entry(id)
+        if not entry.mine:
+            raise PartyRefusedError(f"job {id} belongs to party {entry.initiator}", hint="Ask it to go on.")
+        state = self.coordination(id)
+        if state is None or state.steps is None or state.phase is JobPhase.END:
+            raise ConflictError(f"job {id} does not run in single step", hint="Set single_step in its job_parameters.")
+        self.loop.call(Subject(id), GoOn(count))
+        return list(state.held)
 
     def stop(self, id: str, status: str, reason: str) -> None:
         """Stop a job at all its parties; a partner asks its initiator. NotFoundError: there is no such job."""
@@ -491,17 +530,24 @@ class PartyWork:
         state = self.coordination(id)
         assert state is not None
         job = self.job(id)
-        parameters, selected = job.conf.parameters, selected_components(job)
+        selected = selected_components(job)
         done = {name: status for name, status in state.statuses.items() if status == SUCCESS}
+        limits = component_limits(job)
+        ends = {
+            name: ComponentEnd(one.ended, "" if one.failure is None else said(one.failure))
+            for name, one in state.attempts.items()
+            if one.ended in _FINAL and one.number >= limits[name].retries
+        }
         plan = DriverPlan(
             job,
             done | {name: SUCCESS for name in job.dsl.order if not state.runs_at[name] or name not in selected},
+            ends,
             trigger_rules(job),
-            whole_number(parameters.get("auto_retries")),
-            float(whole_number(parameters.get("auto_retry_delay"))),
+            limits,
         )
         calls = DriverCalls(
             begin=lambda job, component: self.loop.post(Subject(job), Begin(component)),
+            skip=lambda job, component: self.loop.post(Subject(job), Skipped(component)),
             halt=lambda job, component, reason: self.loop.post(Subject(job), Halt(component, reason)),
             finish=lambda job, status, reason: self.loop.post(Subject(job), FinishJob(status, reason)),
         )
@@ -522,6 +568,20 @@ class PartyWork:
             driver = self._drivers.pop(id, None)
         if driver is not None:
             driver.stop(effect.status, "" if effect.cause is None else said(effect.cause))
+        with self._lock:
+            followers = self._followers.pop(id, set())
+        for follower in followers:
+            self.loop.post(Subject(follower), JobBefore(id, effect.status))
+
+    def _follow(self, state: Coordination) -> None:
+        """Tell a job of the ends of those that it waits for: now, or when they come."""
+        for before in state.waits_for:
+            with self._lock:
+                self._followers.setdefault(before, set()).add(state.job)
+            entry = self.ledger.job(before)  # read after the entry above, so that no end is missed
+            status = "deleted" if entry is None else entry.status
+            if status not in _GOES_ON:
+                self.loop.post(Subject(state.job), JobBefore(before, status))
 
     # ---------------------------------------------------------------------------------------------- effects of a part
 
@@ -564,7 +624,8 @@ class PartyWork:
 
     def _take(self, state: Participation, cores: int) -> None:
         subject = Subject(state.job, state.part)
-        if why := self.cores.take(state.job, str(state.part), cores):
+        priority = job_priority(self.job(state.job))
+        if why := self.cores.take(CoreLease(state.job, str(state.part), cores, state.initiator.id, priority)):
             self.loop.post(subject, Declined(why))
             return
         self._grant()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from weft.frontends.federated.schema import ComponentLimits
 from weft.graph.logical import (
     AFTER_ANY,
     NONE,
@@ -50,13 +51,12 @@ def compile_components(
     *,
     selected: Collection[str],
     rules: Mapping[str, str],
-    retries: int = 0,
-    delay_s: float = 0.0,
+    limits: Mapping[str, ComponentLimits] | None = None,
 ) -> LogicalGraph:
     """Return the graph of the selected components. `body` is a program of style TASK, called with each.
 
-    Order leads over components that are left out. `rules` has the trigger rules other than `all_success`, `retries`
-    is the number of further attempts of a component, `delay_s` the pause in seconds before the first of them.
+    Order leads over components that are left out. `rules` has the trigger rules other than `all_success`, `limits` how
+    often components are tried again.
     """
     graph = LogicalGraph(name, frontend=FRONTEND, on_failure=OnFailure.CONTINUE)
     before: dict[str, set[str]] = {}
@@ -67,12 +67,13 @@ def compile_components(
         before[component] = found
         if component not in selected:
             continue
+        limit = (limits or {}).get(component, ComponentLimits())
         graph.add_vertex(
             Vertex(
                 id=component,
                 program=Program(body, style=Style.TASK),
                 resources=_NO_SLOT,
-                retry=Retry(user=retries, infrastructure=retries, delay_s=delay_s),
+                retry=Retry(user=limit.retries, infrastructure=limit.retries, delay_s=limit.delay_s),
             )
         )
         for source in sorted(found):

@@ -109,6 +109,17 @@ class OwnParameters(Struct, frozen=True):
     components: Mapping[str, Value]
 
 
+class ComponentLimits(Struct, frozen=True):
+    """Of a component: further attempts, the pause before the first of them, and how long one may take (0: any time).
+
+    Times are in seconds.
+    """
+
+    retries: int = 0
+    delay_s: float = 0.0
+    timeout_s: float = 0.0
+
+
 class FederatedJob(Struct, frozen=True):
     """A job for each party that takes part. `notes` are for the user: what is taken otherwise than FATE takes it."""
 

@@ -1,8 +1,12 @@
-"""Which components of a job run, and after which ends of those before them: fields of `job_parameters` of Weft's own.
+"""Which components of a job run, when, and how long: fields of `job_parameters`, Weft's own unless said otherwise.
 
-`run_only` names the components that run, `run_to` the last one (with all before it). `trigger_rules` has the rule of a
-component by its name; without one it runs when all components before it have succeeded. `inheritance_info`, of FATE
-1.7 and later, names an earlier job and the components whose outputs are taken from it.
+- `run_only` names the components that run, `run_to` the last one (with all before it).
+- `trigger_rules` has the rule of a component by its name; without one it runs when all before it have succeeded.
+- `inheritance_info`, of FATE 1.7 and later, names an earlier job and the components whose outputs are taken from it.
+- `run_after` names jobs that must succeed first.
+- `single_step` holds each component until somebody lets it begin.
+- `component_limits` has by component what FATE has for the whole job: `auto_retries`, `auto_retry_delay`, `timeout`.
+- `priority` counts where the queue of a party goes by it.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.frontends.federated.compiler import TRIGGER_RULES
+from weft.frontends.federated.schema import ComponentLimits
 from weft.model.errors import UsageError
 from weft.model.suggestions import did_you_mean
 
@@ -18,6 +23,9 @@ if TYPE_CHECKING:
     from weft.frontends.federated.schema import FederatedJob
 
 RUN_ONLY, RUN_TO, RULES, INHERITS = "run_only", "run_to", "trigger_rules", "inheritance_info"
+AFTER, SINGLE_STEP, LIMITS, PRIORITY = "run_after", "single_step", "component_limits", "priority"
+_MOST_PRIORITY = 100
+_RETRIES, _DELAY, _TIMEOUT = "auto_retries", "auto_retry_delay", "timeout"
 
 
 class Inheritance(NamedTuple):
@@ -77,6 +85,71 @@ def trigger_rules(job: FederatedJob) -> dict[str, str]:
             raise UsageError(f"{RULES}.{name} is {rule!r}", hint=f"Use one of {', '.join(TRIGGER_RULES)}.")
         rules[_known(job, str(name), RULES)] = str(rule)
     return rules
+
+
+def component_limits(job: FederatedJob) -> dict[str, ComponentLimits]:
+    """Return the limits of all components: their own, or else those of the job.
+
+    UsageError: a component does not exist, or a limit is no whole number from 0 on.
+    """
+    given = job.conf.parameters.get(LIMITS) or {}
+    if not isinstance(given, Mapping) or not all(isinstance(one, Mapping) for one in given.values()):
+        raise UsageError(
+            f"{LIMITS} must be an object", hint=f'Write: "{LIMITS}": {{"COMPONENT": {{"{_TIMEOUT}": 60}}}}'
+        )
+    for name, own in given.items():
+        _known(job, str(name), LIMITS)
+        for field, value in own.items():
+            if field not in (_RETRIES, _DELAY, _TIMEOUT):
+                raise UsageError(
+                    f"{LIMITS}.{name} has {field!r}", hint=f"It takes {_RETRIES}, {_DELAY} and {_TIMEOUT}."
+                )
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise UsageError(f"{LIMITS}.{name}.{field} is {value!r}", hint="Write a whole number from 0 on.")
+    whole = job.conf.parameters
+    return {
+        name: ComponentLimits(
+            int(given.get(name, {}).get(_RETRIES, whole_number(whole.get(_RETRIES)))),
+            float(given.get(name, {}).get(_DELAY, whole_number(whole.get(_DELAY)))),
+            float(given.get(name, {}).get(_TIMEOUT, 0)),
+        )
+        for name in job.dsl.order
+    }
+
+
+def jobs_before(job: FederatedJob) -> list[str]:
+    """Return the ids of the jobs that must succeed first. UsageError: they are no texts."""
+    given = job.conf.parameters.get(AFTER) or []
+    found = [given] if isinstance(given, str) else given
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise UsageError(f"{AFTER} must be a list of ids of jobs", hint=f'Write: "{AFTER}": ["JOB"]')
+    return list(dict.fromkeys(found))
+
+
+def first_steps(job: FederatedJob) -> int | None:
+    """Return how many components begin by themselves: one in single step, else all. UsageError: it is no boolean."""
+    given = job.conf.parameters.get(SINGLE_STEP) or False
+    if not isinstance(given, bool):
+        raise UsageError(f"{SINGLE_STEP} is {given!r}", hint="Write true or false.")
+    return 1 if given else None
+
+
+def job_priority(job: FederatedJob) -> int:
+    """Return the place of a job in queues by priority, higher ones first. UsageError: it is no whole number."""
+    given = job.conf.parameters.get(PRIORITY) or 0
+    if isinstance(given, bool) or not isinstance(given, int) or abs(given) > _MOST_PRIORITY:
+        raise UsageError(
+            f"{PRIORITY} is {given!r}", hint=f"Write a whole number from {-_MOST_PRIORITY} to {_MOST_PRIORITY}."
+        )
+    return given
+
+
+def whole_number(value: Any) -> int:
+    """Return a whole number of a file; 0 for anything else."""
+    try:
+        return max(0, int(value))
+    except (TypeError, ValueError, OverflowError):
+        return 0
 
 
 def _known(job: FederatedJob, name: Any, field: str) -> str:

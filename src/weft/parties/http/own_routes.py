@@ -59,10 +59,17 @@ def approve(ports: PartyPorts, call: HttpCall) -> HttpReply:
     return HttpReply()
 
 
+def step(ports: PartyPorts, call: HttpCall) -> HttpReply:
+    """Let the next component of a job in single step begin, or all."""
+    count = None if call.flag("all") else call.number("count", 1)
+    return HttpReply(data={"held": list(ports.people.step(call.need("job_id"), count))})
+
+
 ROUTES: Final = (
     HttpRoute("weft/jobs", jobs),
     HttpRoute("weft/job", job),
     HttpRoute("weft/log", log),
     HttpRoute("weft/tables", tables),
     HttpRoute("weft/approve", approve),
+    HttpRoute("weft/step", step),
 )

@@ -410,6 +410,10 @@ class PartyPeople(Protocol):
         """Return the logs of a component at the parts of this party."""
         ...
 
+    def step(self, id: str, count: int | None) -> Sequence[str]:
+        """Let further components of a job in single step begin (None: all); return those that were held."""
+        ...
+
     def approve(self, id: str, declined: str) -> None:
         """Approve the parts of a job that wait for it, or decline them for a reason."""
         ...

@@ -271,3 +271,83 @@ def test_wishes_of_others_and_broken_documents_are_not_taken():
     for data in (b"", b"[]", b'{"job": 1}', b"\xff"):
         with pytest.raises(PartyMessageError):
             read_document(data, Wish)
+
+
+# ----------------------------------------------------------------------------------- jobs before, steps, limits of time
+
+
+def test_no_part_hears_of_a_job_that_waits_for_another():
+    job = Job(waits_for=["x", "y"]).begin()
+    job.post(None, c.CoordinationTick())
+    job.post(None, c.JobBefore("x", "success"))
+    job.post(None, c.JobBefore("z", "failed"))
+    assert (job.state.phase, job.effects, job.state.wishes) == (JobPhase.CREATE, [], {})
+    job.post(None, c.JobBefore("y", "success"))
+    assert job.ended == [("a", "success", None)]
+
+
+@pytest.mark.parametrize("status", ["failed", "canceled", "timeout", "deleted"])
+def test_a_job_whose_predecessor_does_not_succeed_fails_with_its_name(status):
+    job = Job(waits_for=["x"]).begin()
+    job.post(None, c.JobBefore("x", status))
+    assert (job.state.status, job.state.settled) == ("failed", True)
+    assert job.state.cause.message == f"job x, after which it runs, ended as {status}"
+    job.post(None, c.Rerun({}))
+    assert job.ended == [("a", "success", None)]
+
+
+def test_a_job_that_waits_can_be_stopped():
+    job = Job(waits_for=["x"]).begin()
+    job.post(None, c.FinishJob("canceled", "by hand"))
+    assert (job.state.status, job.state.settled) == ("canceled", True)
+    job.post(None, c.JobBefore("x", "success"))
+    assert job.state.status == "canceled"
+
+
+def test_in_single_step_each_component_waits_for_its_word():
+    job = Job(steps=1, components=("a", "b", "d")).begin()
+    job.post(None, c.Begin("b"))
+    job.post(None, c.Begin("d"))
+    job.post(None, c.Begin("b"))
+    assert (job.ended, job.state.held) == ([("a", "success", None)], ["b", "d"])
+    job.post(None, c.GoOn(1))
+    assert [name for name, *_ in job.ended] == ["a", "b"]
+    job.post(None, c.GoOn(None))
+    assert [name for name, *_ in job.ended] == ["a", "b", "d"]
+    assert (job.state.held, job.state.steps) == ([], None)
+
+
+def test_steps_that_come_early_are_kept():
+    job = Job(steps=1).begin()
+    job.post(None, c.GoOn(1))
+    job.post(None, c.Begin("b"))
+    assert [name for name, *_ in job.ended] == ["a", "b"]
+
+
+def test_another_attempt_of_a_component_needs_no_step():
+    fails_once = lambda part, component, attempt: PartStatus.SUCCESS if attempt else PartStatus.FAILED  # noqa: E731
+    job = Job(steps=1, does=fails_once).begin()
+    job.post(None, c.Begin("a"))
+    assert [status for _, status, _ in job.ended] == ["failed", "success"]
+
+
+@pytest.mark.parametrize("event", [c.Halt("b", "stopped"), c.FinishJob("canceled", "stopped")])
+def test_a_component_that_is_held_ends_with_its_job(event):
+    job = Job(steps=1).begin()
+    job.post(None, c.Begin("b"))
+    job.post(None, event)
+    assert [(name, status) for name, status, _ in job.ended] == [("a", "success"), ("b", "canceled")]
+    assert job.state.held == []
+
+
+def test_a_component_that_takes_too_long_is_stopped_everywhere():
+    job = Job(does=lambda *_: None, time_limits={"a": 60.0}).begin()
+    job.now = 59.0
+    job.post(None, c.CoordinationTick())
+    assert job.ended == []
+    assert 60.0 in [one.at for one in job.effects if isinstance(one, c.CoordinationWake)]
+    job.now = 60.0
+    job.post(None, c.CoordinationTick())
+    [(name, status, failure)] = job.ended
+    assert (name, status, failure.message) == ("a", "timeout", "a took longer than its timeout of 60 s")
+    assert job.state.statuses == {"a": "timeout"}

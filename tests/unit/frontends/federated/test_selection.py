@@ -4,7 +4,15 @@ import pytest
 
 from weft.frontends.federated.compiler import compile_components
 from weft.frontends.federated.planning import read_job
-from weft.frontends.federated.selection import selected_components, trigger_rules
+from weft.frontends.federated.schema import ComponentLimits
+from weft.frontends.federated.selection import (
+    component_limits,
+    first_steps,
+    job_priority,
+    jobs_before,
+    selected_components,
+    trigger_rules,
+)
 from weft.graph.logical import Outcome
 from weft.model.errors import UsageError
 
@@ -73,6 +81,14 @@ def test_order_leads_over_components_that_do_not_run():
         ({"trigger_rules": {"a": "sometimes"}}, "trigger_rules.a is 'sometimes'"),
         ({"trigger_rules": {"z": "all_done"}}, "trigger_rules names 'z'"),
         ({"trigger_rules": ["a"]}, "must be an object"),
+        ({"component_limits": ["a"]}, "component_limits must be an object"),
+        ({"component_limits": {"z": {}}}, "component_limits names 'z'"),
+        ({"component_limits": {"a": {"retries": 1}}}, "component_limits.a has 'retries'"),
+        ({"component_limits": {"a": {"timeout": "1"}}}, "component_limits.a.timeout is '1'"),
+        ({"component_limits": {"a": {"timeout": True}}}, "component_limits.a.timeout is True"),
+        ({"run_after": 7}, "run_after must be a list"),
+        ({"single_step": "yes"}, "single_step is 'yes'"),
+        ({"priority": 1000}, "priority is 1000"),
     ],
 )
 def test_mistakes_are_named(parameters, message):
@@ -81,6 +97,30 @@ def test_mistakes_are_named(parameters, message):
     def read():
         selected_components(one)
         trigger_rules(one)
+        component_limits(one)
+        jobs_before(one)
+        first_steps(one)
+        job_priority(one)
 
     with pytest.raises(UsageError, match=message):
         read()
+
+
+def test_limits_of_a_component_go_over_those_of_the_job():
+    one = job(auto_retries=2, auto_retry_delay=1, component_limits={"a": {"auto_retries": 0, "timeout": 60}})
+    limits = component_limits(one)
+    assert limits["a"] == ComponentLimits(0, 1.0, 60.0)
+    assert limits["b"] == ComponentLimits(2, 1.0, 0.0)
+    graph = compile_components(one, "job", print, selected=one.dsl.order, rules={}, limits=limits)
+    assert {name: vertex.retry.user for name, vertex in graph.vertices.items()} == {
+        "reader_0": 2,
+        "a": 0,
+        "b": 2,
+        "union_0": 2,
+    }
+
+
+def test_other_fields_of_scheduling_are_read():
+    assert (jobs_before(job(run_after="x")), jobs_before(job(run_after=["x", "y", "x"]))) == (["x"], ["x", "y"])
+    assert (first_steps(job()), first_steps(job(single_step=True))) == (None, 1)
+    assert (job_priority(job()), job_priority(job(priority=-3))) == (0, -3)

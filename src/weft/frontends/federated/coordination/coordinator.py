@@ -31,7 +31,7 @@ from weft.frontends.federated.coordination.records import (
 from weft.frontends.federated.schema import Party  # noqa: TC001 - fields of records are read at run time
 
 SUCCESS, FAILED, CANCELED, TIMEOUT, LOST = "success", "failed", "canceled", "timeout", "lost"
-WAITING, RUNNING = "waiting", "running"
+WAITING, RUNNING, PASSED = "waiting", "running", "pass"
 PREPARE_S: Final = 120.0
 """The seconds that parts have to prepare a component."""
 RESERVE_S: Final = 30.0
@@ -50,6 +50,7 @@ class Attempt(Struct, frozen=True):
     since: float
     reason: str = ""
     failure: PartFailure | None = None
+    timed_out: bool = False
     ended: str = ""
 
 
@@ -60,6 +61,10 @@ class Coordination(Struct, frozen=True, kw_only=True):
     seconds that a party may be unreachable (0: any time), `timeout` those from its start that the job may take (0:
     any). `wishes` are the present documents, `reports` the newest known ones, by the name of the part. `statuses` are
     those of components in FATE's words.
+
+    `waits_for` has the jobs of this party that must succeed first; no part hears of the job before. `time_limits` has
+    the seconds that components may take once all their parts go. `steps` is the number of components that may still
+    begin (None: all), and `held` has those that are ready and may not.
     """
 
     job: str
@@ -70,6 +75,10 @@ class Coordination(Struct, frozen=True, kw_only=True):
     cores: Mapping[str, int]
     fail_after: float = 0.0
     timeout: float = 0.0
+    time_limits: Mapping[str, float] = field(default_factory=dict)
+    waits_for: Sequence[str] = ()
+    steps: int | None = None
+    held: Sequence[str] = ()
     epoch: int = 1
     phase: JobPhase = JobPhase.CREATE
     status: str = WAITING
@@ -106,6 +115,12 @@ class Halt(Struct, frozen=True):
 
     component: str
     reason: str
+
+
+class Skipped(Struct, frozen=True):
+    """A component does not run, by its trigger rule."""
+
+    component: str
 
 
 class ReportReceived(Struct, frozen=True):
@@ -150,6 +165,19 @@ class Rerun(Struct, frozen=True):
     digest: str = ""
 
 
+class JobBefore(Struct, frozen=True):
+    """A job that this one waits for has ended."""
+
+    job: str
+    status: str
+
+
+class GoOn(Struct, frozen=True):
+    """Further components may begin: `count` of them, or all (None)."""
+
+    count: int | None
+
+
 class CoordinationTick(Struct, frozen=True):
     """Time has passed."""
 
@@ -158,12 +186,15 @@ CoordinationEvent = (
     Submitted
     | Begin
     | Halt
+    | Skipped
     | ReportReceived
     | Unreachable
     | Reachable
     | FinishJob
     | Undeliverable
     | Rerun
+    | JobBefore
+    | GoOn
     | CoordinationTick
 )
 
@@ -228,10 +259,12 @@ def coordinate(
             ComponentEnded(name, CANCELED, changed.cause) for name, one in state.attempts.items() if not one.ended
         ]
         effects.append(JobEnded(changed.status, changed.cause))
+    left = [name for name in state.held if name not in changed.held and name not in changed.attempts]
+    effects += [ComponentEnded(name, CANCELED, changed.cause) for name in left]
     changed = _with_wishes(changed, effects)
     if isinstance(event, (Submitted, CoordinationTick)) and not changed.settled:
         changed = _pulled(changed, now, effects, always=isinstance(event, Submitted))
-    if not changed.settled:
+    if not changed.settled and not changed.waits_for:
         effects.append(CoordinationWake(_next_time(changed, now)))
     return changed, effects
 
@@ -248,9 +281,13 @@ def _taken(state: Coordination, event: CoordinationEvent, now: float) -> Coordin
             return _begun(state, component, now)
         case Halt(component, reason):
             attempt = state.attempts.get(component)
-            if attempt is None or attempt.ended:
+            if attempt is None:
+                return replace(state, held=[name for name in state.held if name != component])
+            if attempt.ended:
                 return state
             return _with_attempt(state, component, _stopped(attempt, reason, None, now))
+        case Skipped(component):
+            return replace(state, statuses={**state.statuses, component: PASSED})
         case Unreachable(party):
             return replace(state, unreachable={party: now, **state.unreachable})
         case Reachable(party):
@@ -262,6 +299,11 @@ def _taken(state: Coordination, event: CoordinationEvent, now: float) -> Coordin
             return _finished(state, FAILED, replace(failure, party=failure.party or part.id), now)
         case Rerun():
             return _rerun(state, event, now)
+        case JobBefore(job, status):
+            return _after(state, job, status, now)
+        case GoOn(count):
+            more = None if count is None or state.steps is None else state.steps + count
+            return _released(replace(state, steps=more), now)
         case Submitted():
             return state if state.since else replace(state, since=now)
         case _:
@@ -272,9 +314,31 @@ def _begun(state: Coordination, component: str, now: float) -> Coordination:
     attempt = state.attempts.get(component)
     if state.phase is not JobPhase.RUN or (attempt is not None and not attempt.ended):
         return state
+    if attempt is None and state.steps is not None:
+        if state.steps == 0:
+            return state if component in state.held else replace(state, held=[*state.held, component])
+        state = replace(state, steps=state.steps - 1)
     number = 0 if attempt is None else attempt.number + 1
     begun = _with_attempt(state, component, Attempt(number, Want.PREPARE, now))
     return replace(begun, statuses={**begun.statuses, component: RUNNING})
+
+
+def _released(state: Coordination, now: float) -> Coordination:
+    """Begin the components that were held, as far as they may."""
+    while state.held and state.steps != 0:
+        component, *others = state.held
+        state = _begun(replace(state, held=others), component, now)
+    return state
+
+
+def _after(state: Coordination, job: str, status: str, now: float) -> Coordination:
+    """Go on after a job that this one waits for."""
+    if job not in state.waits_for or state.phase is JobPhase.END:
+        return state
+    if status != SUCCESS:
+        message = f"job {job}, after which it runs, ended as {status}"
+        return _finished(state, FAILED, PartFailure(message, state.initiator.id), now)
+    return replace(state, waits_for=[one for one in state.waits_for if one != job], since=now)
 
 
 def _rerun(state: Coordination, event: Rerun, now: float) -> Coordination:
@@ -293,6 +357,8 @@ def _rerun(state: Coordination, event: Rerun, now: float) -> Coordination:
         tries=0,
         attempts={},
         statuses=dict(event.keep),
+        waits_for=(),
+        held=(),
         settled=False,
     )
 
@@ -312,6 +378,7 @@ def _finished(state: Coordination, status: str, cause: PartFailure | None, now: 
         since=now,
         statuses={**state.statuses, **left},
         attempts={name: replace(one, ended=one.ended or CANCELED) for name, one in state.attempts.items()},
+        held=(),
     )
 
 
@@ -335,7 +402,8 @@ def _moved(state: Coordination, now: float, effects: list[CoordinationEffect]) -
                 if moved is not state:
                     return moved
         return state
-    if all(_phase(state, part) is PartPhase.ENDED or _given_up(state, part, now) for part in state.parts):
+    unknown = bool(state.waits_for)  # no part has heard of the job
+    if unknown or all(_phase(state, part) is PartPhase.ENDED or _given_up(state, part, now) for part in state.parts):
         effects.append(JobSettled())
         return replace(state, settled=True)
     return state
@@ -399,6 +467,11 @@ def _component_moved(
             slow = [part for part, one in seen.items() if one is None or one.status not in ready]
             message = f"{', '.join(map(str, slow))} did not prepare {component} in {PREPARE_S:g} s"
             return _with_attempt(state, component, _stopped(attempt, message, PartFailure(message, slow[0].id), now))
+        limit = state.time_limits.get(component, 0.0)
+        if limit and attempt.want is Want.GO and now >= attempt.since + limit:
+            message = f"{component} took longer than its timeout of {limit:g} s"
+            failure = PartFailure(message, state.initiator.id)
+            return _with_attempt(state, component, replace(_stopped(attempt, message, failure, now), timed_out=True))
         return state
     if not all(one is not None and one.status in ENDED_STATUSES for one in seen.values()):
         return state
@@ -406,7 +479,7 @@ def _component_moved(
     status = FAILED if attempt.failure else CANCELED
     if not attempt.failure and any(one.status is PartStatus.LOST for one in failed):
         status = LOST
-    if any(one.status is PartStatus.TIMEOUT for one in failed):
+    if attempt.timed_out or any(one.status is PartStatus.TIMEOUT for one in failed):
         status = TIMEOUT
     return _component_ended(state, component, attempt, status, effects)
 
@@ -459,6 +532,8 @@ def _given_up(state: Coordination, part: Party, now: float) -> bool:
 
 def _with_wishes(state: Coordination, effects: list[CoordinationEffect]) -> Coordination:
     """Return the state with the wishes that follow from it, and send those that have changed."""
+    if state.waits_for:
+        return state
     wishes = dict(state.wishes)
     for part in state.parts:
         old = wishes.get(str(part))
@@ -493,7 +568,7 @@ def _wish(state: Coordination, part: Party, version: int) -> Wish:
 
 def _pulled(state: Coordination, now: float, effects: list[CoordinationEffect], *, always: bool) -> Coordination:
     """Send wishes again if it is time, so that a report that was lost comes with the answer."""
-    if not always and now < state.pull_at:
+    if state.waits_for or (not always and now < state.pull_at):
         return state
     sent = {one.part for one in effects if isinstance(one, SendWish)}
     effects += [SendWish(part) for part in state.parts if part not in sent]
@@ -517,9 +592,11 @@ def _times(state: Coordination, now: float) -> Iterator[float]:
         yield state.started + state.timeout
     if state.fail_after:
         yield from (since + state.fail_after for since in state.unreachable.values() if since + state.fail_after > now)
-    for one in state.attempts.values():
+    for name, one in state.attempts.items():
         if not one.ended and one.want is Want.PREPARE and one.since + PREPARE_S > now:
             yield one.since + PREPARE_S
+        if not one.ended and one.want is Want.GO and name in state.time_limits:
+            yield one.since + state.time_limits[name]
 
 
 def _share(text: str) -> float:
