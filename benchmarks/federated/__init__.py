@@ -42,6 +42,15 @@ OF_WEFT = (
         figure="seconds",
     ),
     Spec(
+        "psi_1e5",
+        "s of CPU",
+        Side("weft", "benchmarks.federated.cryptography", "intersect_with_spu"),
+        1.2,
+        "The intersection of 1e5 with 1e5 ids by ECDH with SPU, both sides. Peer: SPU alone.",
+        peer=Side("SPU", "benchmarks.federated.cryptography", "spu_alone"),
+        figure="cpu",
+    ),
+    Spec(
         "psi_1e5_s",
         "s",
         Side("weft", "benchmarks.federated.cryptography", "intersect"),

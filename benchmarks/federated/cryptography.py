@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import secrets
+import subprocess
 import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import gmpy2
 import numpy as np
 
 from weft.frontends.federated.components.frame import PartyFrame
 from weft.frontends.federated.crypto.paillier import generate
+from weft.frontends.federated.providers import spu_psi_path
 from weft.frontends.federated.schema import Party
 from weft.testing.parts import PartInputs, run_parts
 
 BITS = 2048
 MANY, FEW = 4_000, 200
 IDS = 100_000
+_TRACES = "psi_*.trace"
 ROWS, EPOCHS = 30_000, 10
 
 
@@ -64,9 +71,64 @@ def intersect() -> dict[str, float]:
     return {"seconds": seconds}
 
 
+def _spu() -> Path:
+    found = Path(os.environ.get("WEFT_SPU") or Path(__file__).parents[2] / ".providers" / "spu")
+    if not found.exists():
+        raise RuntimeError(f"no SPU in {found}: make providers")
+    return found.absolute()
+
+
+def _cpu_s() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def intersect_with_spu() -> dict[str, float]:
+    """Intersect two sets of ids as `intersect`, with SPU for both parts, and return the seconds of CPU of both."""
+    os.environ["WEFT_SPU"] = str(_spu())
+    before, here = _cpu_s(), os.getcwd()
+    with TemporaryDirectory() as name:
+        os.chdir(name)
+        try:
+            intersect()
+        finally:
+            os.chdir(here)
+            del os.environ["WEFT_SPU"]
+    return {"cpu": _cpu_s() - before}
+
+
+def spu_alone() -> dict[str, float]:
+    """Intersect the same sets by two processes of SPU that connect to each other, and return their seconds of CPU."""
+    before, traces = _cpu_s(), set(Path("/tmp").glob(_TRACES))
+    with TemporaryDirectory() as name:
+        folders = [Path(name) / str(rank) for rank in range(2)]
+        for rank, folder in enumerate(folders):
+            folder.mkdir()
+            (folder / "peer.sock").symlink_to(folders[1 - rank] / "own.sock")
+            first = rank * IDS // 2
+            with (folder / "ids.csv").open("w") as file:
+                file.write("id\n")
+                file.writelines(f"client-{at}\n" for at in range(first, first + IDS))
+        programs = [
+            subprocess.Popen(
+                [_spu() / "bin" / "python", "-I", spu_psi_path(), folder, str(rank), "both"],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            for rank, folder in enumerate(folders)
+        ]
+        assert [one.wait() for one in programs] == [0, 0]
+        assert len((folders[0] / "common.csv").read_text().splitlines()) == IDS // 2 + 1
+    for trace in set(Path("/tmp").glob(_TRACES)) - traces:  # SPU writes them there whatever TMPDIR says
+        trace.unlink()
+    return {"cpu": _cpu_s() - before}
+
+
 CASES = {
     "encrypt": encrypt,
     "encrypt_by_the_book": encrypt_by_the_book,
     "credit_by_the_book": credit_by_the_book,
     "intersect": intersect,
+    "intersect_with_spu": intersect_with_spu,
+    "spu_alone": spu_alone,
 }

@@ -5,6 +5,7 @@ import numpy as np
 from tests.integration.test_parties import parties  # noqa: F401 - a fixture
 from tests.integration.test_party_models import TRAIN, upload
 from tests.unit.frontends.federated.components.parts_of import breast
+from tests.unit.frontends.federated.components.test_intersection import SPU
 
 TABLE = {"table": {"name": "rows", "namespace": "n"}}
 LABELLED = {"with_label": True, "label_name": "y"}
@@ -33,7 +34,9 @@ def started(parties, tmp_path, mine, theirs, heads):  # noqa: F811
     return guest
 
 
-def test_features_are_binned_selected_scaled_and_learnt_from(parties, tmp_path):  # noqa: F811
+def test_features_are_binned_selected_scaled_and_learnt_from(parties, tmp_path, monkeypatch):  # noqa: F811
+    if SPU.exists():
+        monkeypatch.setenv("WEFT_SPU", str(SPU))
     matrix, y = breast()
     ids = [f"c{at}" for at in range(len(y))]
     order = np.random.default_rng(7).permutation(len(y))
@@ -160,3 +163,6 @@ def test_parties_with_the_same_columns_learn_together(parties, tmp_path):  # noq
     shown = guest.ended(guest.submit({"components": components}, wishes))
     assert shown["status"] == "success", shown
     assert shown["metrics"]["evaluation_0 train auc"] > 0.97
+    part = {"job_id": shown["job"], "role": "guest", "party_id": 1, "component_name": "intersection_0"}
+    summary = guest.client.post("tracking/component/summary/download", part)
+    assert summary.get("engine", "").startswith("spu ") == SPU.exists()

@@ -17,7 +17,7 @@ from weft.store.places import PROJECT_FILE
 from weft.store.state import StateRoot, current_user, find_project
 
 BACKENDS: Final = ("threads", "processes")
-NOT_SETTINGS: Final = frozenset({"WEFT_CACHE_INDEX", "WEFT_RECORD", "WEFT_SEED"})
+NOT_SETTINGS: Final = frozenset({"WEFT_CACHE_INDEX", "WEFT_RECORD", "WEFT_SEED", "WEFT_SPU"})
 """Variables with this prefix that are no settings: tests and benchmarks read them."""
 TABLES: Final = ("fs", "images", "queues")
 """Tables of `weft.toml` for other readers."""

@@ -19,6 +19,7 @@ import msgspec
 
 from weft.frontends.federated.compiler import FRONTEND
 from weft.frontends.federated.components.sockets import PartGate
+from weft.frontends.federated.components.spu import VARIABLE
 from weft.graph.logical import LogicalGraph, Vertex
 from weft.model.errors import WeftError
 from weft.model.program import Program, Style
@@ -194,6 +195,8 @@ class PartRunner:
 def _environment() -> dict[str, str]:
     """Return the environment of a part: what programs need, and none of the variables of this server."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    if os.environ.get(VARIABLE):
+        kept[VARIABLE] = os.path.abspath(os.environ[VARIABLE])
     return kept | {"PYTHONPATH": os.pathsep.join(one for one in sys.path if one), "PYTHONUNBUFFERED": "1"}
 
 

@@ -3,6 +3,9 @@
 The guest learns which of its ids each host has. With `sync_intersect_ids` (the default) each host learns the common ids
 among its own, and takes their order, so that later components work on equal rows; without, hosts keep nothing.
 
+With ECDH and SPU at both parties (`components.spu`) the host learns the same. Where several hosts take part and learn
+common ids, SPU would tell each host more, so it is not used.
+
 With `cardinality_only` each party raises the hashes of all others, too, and shuffles them. All learn the number of
 common ids alone; the guest sees the numbers for each group of parties as well.
 """
@@ -16,6 +19,7 @@ import numpy as np
 from weft.frontends.federated.components.base import GUEST, HOST, ComponentPart, PartOutput
 from weft.frontends.federated.components.frame import PartyFrame
 from weft.frontends.federated.components.inputs import only_frame
+from weft.frontends.federated.components.spu import agree_on_spu, common_ids, spu_version
 from weft.frontends.federated.crypto.psi import (
     ECDH,
     METHODS,
@@ -90,6 +94,8 @@ def _synced(part: ComponentPart) -> bool:
 
 def _guest(part: ComponentPart, frame: PartyFrame, method: str) -> tuple[PartyFrame | None, int]:
     hosts, ids = part.all_of(HOST), frame.ids.tolist()
+    if method == ECDH and len(hosts) == 1 and agree_on_spu(part, hosts[0], rows=len(frame), both=_synced(part)):
+        return _guest_with_spu(part, frame, hosts[0])
     theirs: dict[Party, dict[int, int]] = {}
     for host in hosts:
         mine, places = _ask(part, ids, host, method)
@@ -118,6 +124,12 @@ def _ask(part: ComponentPart, ids: list[str], host: Party, method: str) -> tuple
 
 def _host(part: ComponentPart, frame: PartyFrame, method: str) -> tuple[PartyFrame | None, int]:
     guest, channel = part.all_of(GUEST)[0], part.channel
+    if (
+        method == ECDH
+        and len(part.all_of(HOST)) == 1
+        and agree_on_spu(part, guest, rows=len(frame), both=_synced(part))
+    ):
+        return _host_with_spu(part, frame, guest)
     order = shuffled(len(frame))
     ids = [str(frame.ids[at]) for at in order]
     if method == RSA:
@@ -131,12 +143,44 @@ def _host(part: ComponentPart, frame: PartyFrame, method: str) -> tuple[PartyFra
         channel.send("tags", tags(secret.again(channel.receive("points", guest), guest.id)), guest)
     if not _synced(part):
         return None, _count(channel.receive("count", guest), frame, guest)
-    rows = channel.receive("rows", guest)
-    if not isinstance(rows, np.ndarray) or rows.dtype != np.int64 or rows.ndim != 1:
-        raise PartyMessageError(f"{guest} has sent rows of another form", party=guest.id)
-    if len(rows) and (rows.min() < 0 or rows.max() >= len(frame) or len(np.unique(rows)) != len(rows)):
-        raise PartyMessageError(f"{guest} has sent rows that are none", party=guest.id)
+    rows = _rows(channel.receive("rows", guest), len(frame), guest)
     return frame.take(np.array(order, dtype=np.int64)[rows]), len(rows)
+
+
+def _guest_with_spu(part: ComponentPart, frame: PartyFrame, host: Party) -> tuple[PartyFrame, int]:
+    ids, both = frame.ids.tolist(), _synced(part)
+    part.tracker.summary({"engine": f"spu {spu_version()}"})
+    found = common_ids(part, ids, host, receives=True, both=both)
+    places = {id: at for at, id in enumerate(found)}
+    kept = np.array([at for at, id in enumerate(ids) if id in places], dtype=np.int64)
+    if both:
+        part.channel.send("rows", np.array([places[ids[at]] for at in kept.tolist()], dtype=np.int64), host)
+    else:
+        part.channel.send("count", len(kept), host)
+    return frame.take(kept), len(kept)
+
+
+def _host_with_spu(part: ComponentPart, frame: PartyFrame, guest: Party) -> tuple[PartyFrame | None, int]:
+    ids, both = frame.ids.tolist(), _synced(part)
+    part.tracker.summary({"engine": f"spu {spu_version()}"})
+    found = common_ids(part, ids, guest, receives=False, both=both)
+    if not both:
+        return None, _count(part.channel.receive("count", guest), frame, guest)
+    rows = _rows(part.channel.receive("rows", guest), len(found), guest)
+    places = {id: at for at, id in enumerate(ids)}
+    try:
+        return frame.take(np.array([places[found[at]] for at in rows.tolist()], dtype=np.int64)), len(rows)
+    except KeyError:
+        raise PartyMessageError(f"{guest} has sent ids that {part.here} does not have", party=guest.id) from None
+
+
+def _rows(value: Any, count: int, guest: Party) -> Any:
+    """Return the rows that the guest has chosen of `count` ones. PartyMessageError: they are none."""
+    if not isinstance(value, np.ndarray) or value.dtype != np.int64 or value.ndim != 1:
+        raise PartyMessageError(f"{guest} has sent rows of another form", party=guest.id)
+    if len(value) and (value.min() < 0 or value.max() >= count or len(np.unique(value)) != len(value)):
+        raise PartyMessageError(f"{guest} has sent rows that are none", party=guest.id)
+    return value
 
 
 def _guest_count(part: ComponentPart, frame: PartyFrame, method: str) -> int:

@@ -1,4 +1,6 @@
 import hashlib
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,9 @@ from weft.frontends.federated.crypto.psi import RsaBlinder, power, split
 from weft.frontends.federated.wire import decode, encode, integers
 from weft.model.errors import PartyMessageError, UsageError
 from weft.testing.parts import PartInputs, run_parts
+
+SPU = Path(os.environ.get("WEFT_SPU") or Path(__file__).parents[5] / ".providers" / "spu")
+needs_spu = pytest.mark.skipif(not SPU.exists(), reason=f"no SPU in {SPU}: make providers, or WEFT_SPU")
 
 
 def rows(*names):
@@ -153,3 +158,45 @@ def test_blinded_hashes_and_signatures_that_are_none_are_refused(wire):
     for modulus in (None, 15, "9", 2**2048, True):
         with pytest.raises(PartyMessageError):
             RsaBlinder(modulus, "9")
+
+
+@pytest.fixture
+def spu(monkeypatch, tmp_path):
+    monkeypatch.setenv("WEFT_SPU", str(SPU))
+    monkeypatch.chdir(tmp_path)
+    traces = set(Path("/tmp").glob("psi_*.trace"))
+    yield
+    assert list(tmp_path.iterdir()) == []
+    assert set(Path("/tmp").glob("psi_*.trace")) <= traces
+
+
+@needs_spu
+@pytest.mark.parametrize("sync", [True, False])
+def test_spu_finds_what_our_own_ecdh_finds(spu, sync):
+    names = ["e", "a", "d, or so", 'b"', "ß\n", "f"]
+    ran = intersect({GUEST: rows(*names), HOST: rows("x", *reversed(names[1:]))}, sync_intersect_ids=sync)
+    guest, host = (ran.outputs[one].data[0] for one in (GUEST, HOST))
+    assert guest.ids.tolist() == names[1:]
+    assert guest.columns["x"].tolist() == [1, 2, 3, 4, 5]
+    assert ran.records[GUEST].summaries["engine"].startswith("spu ")
+    if sync:
+        assert host.ids.tolist() == names[1:]
+        assert host.columns["x"].tolist() == [5, 4, 3, 2, 1]
+    else:
+        assert host is None
+        assert ran.records[HOST].summaries["intersect_num"] == 5
+    sent = b"".join(one.data for one in ran.sent)
+    assert not any(name.encode().hex().encode() in sent for name in names if len(name) > 2)
+
+
+@needs_spu
+def test_a_party_without_rows_uses_our_own_ecdh(spu):
+    ran = intersect({GUEST: rows("a"), HOST: rows()})
+    assert len(ran.outputs[GUEST].data[0]) == 0
+    assert "engine" not in ran.records[GUEST].summaries
+
+
+def test_an_environment_without_spu_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("WEFT_SPU", str(tmp_path))
+    with pytest.raises(UsageError, match="WEFT_SPU names an environment without spu"):
+        intersect({GUEST: rows("a"), HOST: rows("a")})

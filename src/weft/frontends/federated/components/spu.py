@@ -1,0 +1,120 @@
+"""The intersection with SPU (libpsi), in an environment of its own: the variable WEFT_SPU names it.
+
+SPU is used if both parts have the same version. It is ECDH on Curve25519 as in `crypto.psi`, and faster by vector
+instructions. The programs of both parts meet through a tunnel.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from weft.frontends.federated.components.tunnels import PartTunnel
+from weft.frontends.federated.providers import spu_psi_path
+from weft.model.errors import PartyMessageError, UsageError
+
+if TYPE_CHECKING:
+    from weft.frontends.federated.components.base import ComponentPart
+    from weft.frontends.federated.schema import Party
+
+VARIABLE: Final = "WEFT_SPU"
+_LOG: Final = "spu.log"
+_TAIL: Final = 4_000
+_TRACE: Final = re.compile(r"Trace has been written to (/tmp/psi_[\w-]+\.trace)")
+
+
+def spu_version() -> str:
+    """Return the version of SPU that this party has, "" if it has none. UsageError: WEFT_SPU names no environment."""
+    home = os.environ.get(VARIABLE, "")
+    if not home:
+        return ""
+    found = next(iter(sorted(Path(home).glob("lib/python3*/site-packages/spu-*.dist-info"))), None)
+    if found is None or not (Path(home) / "bin" / "python").exists():
+        raise UsageError(f"{VARIABLE} names an environment without spu", hint="Make one: make providers")
+    return found.name.removeprefix("spu-").removesuffix(".dist-info")
+
+
+def agree_on_spu(part: ComponentPart, peer: Party, *, rows: int, both: bool) -> bool:
+    """Return whether both parts use SPU, which needs rows at both.
+
+    `both` says whether both learn the common ids, which they must agree on.
+    """
+    offer = [spu_version() if rows else "", both]
+    part.channel.send("engine", offer, peer)
+    theirs = part.channel.receive("engine", peer)
+    return bool(offer[0]) and theirs == offer
+
+
+def common_ids(part: ComponentPart, ids: list[str], peer: Party, *, receives: bool, both: bool) -> list[str]:
+    """Return the common ids in an order that both parts have; none to a part that does not get them.
+
+    UsageError: SPU has failed. PartyMessageError, RunCancelledError: see `ComponentChannel.receive`.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="spu-", dir="."))
+    try:
+        with (folder / "ids.csv").open("w") as file:
+            file.write("id\n")
+            file.writelines(f"{one.encode().hex()}\n" for one in ids)
+        worker = _start(folder, rank=0 if receives else 1, both=both)
+        tunnel = PartTunnel(
+            part.channel, peer, entry=folder / "peer.sock", exit=folder / "own.sock", failed=worker.kill
+        )
+        try:
+            code = worker.wait()
+            if tunnel.error is None:
+                tunnel.close()
+        finally:
+            worker.kill()
+            worker.wait()
+            tunnel.shut()
+        if tunnel.error is not None:
+            raise tunnel.error
+        if code:
+            part.tracker.log((folder / _LOG).read_text(errors="replace")[-_TAIL:])
+            raise UsageError(
+                f"{part.component}: SPU has failed at {part.here}", hint="Its messages are in the log there."
+            )
+        return _read(folder / "common.csv", peer) if receives or both else []
+    finally:
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove what SPU has left: its folder, and the trace that it writes to /tmp whatever TMPDIR says."""
+    with suppress(OSError):
+        for trace in _TRACE.findall((folder / _LOG).read_text(errors="replace")):
+            Path(trace).unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start(folder: Path, *, rank: int, both: bool) -> subprocess.Popen[Any]:
+    python = Path(os.environ[VARIABLE]).absolute() / "bin" / "python"
+    command = [str(python), "-I", str(spu_psi_path()), str(folder.absolute()), str(rank), "both" if both else "one"]
+    environment = {name: os.environ[name] for name in ("HOME", "LANG", "PATH") if name in os.environ}
+    with (folder / _LOG).open("wb") as log:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment | {"TMPDIR": str(folder.absolute())},
+        )
+
+
+def _read(path: Path, peer: Party) -> list[str]:
+    csv.field_size_limit(sys.maxsize)
+    with path.open(newline="") as file:
+        rows = csv.reader(file)
+        next(rows, None)
+        try:
+            return sorted(bytes.fromhex(row[0]).decode() for row in rows)
+        except (ValueError, IndexError):
+            raise PartyMessageError(f"{peer} has made SPU write ids that are none", party=peer.id) from None
