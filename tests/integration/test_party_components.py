@@ -101,6 +101,9 @@ def test_features_are_binned_selected_scaled_and_learnt_from(parties, tmp_path, 
     trained = guest.ended(guest.submit({"components": components}, wishes))
     assert trained["status"] == "success", trained
     assert trained["metrics"]["evaluation_0 validate auc"] > 0.97
+    at = {"job_id": trained["job"], "role": "guest", "party_id": 1, "component_name": "intersection_0"}
+    summary = guest.client.post("tracking/component/summary/download", at)
+    assert summary.get("engine", "").startswith("spu ") == SPU.exists()
     part = {"role": "guest", "party_id": "1", "job_id": trained["job"]}
     kept = guest.client.post("tracking/component/summary/download", part | {"component_name": "selection_0"})
     assert kept
@@ -163,6 +166,3 @@ def test_parties_with_the_same_columns_learn_together(parties, tmp_path):  # noq
     shown = guest.ended(guest.submit({"components": components}, wishes))
     assert shown["status"] == "success", shown
     assert shown["metrics"]["evaluation_0 train auc"] > 0.97
-    part = {"job_id": shown["job"], "role": "guest", "party_id": 1, "component_name": "intersection_0"}
-    summary = guest.client.post("tracking/component/summary/download", part)
-    assert summary.get("engine", "").startswith("spu ") == SPU.exists()
