@@ -27,6 +27,8 @@ SID: Final = "sid"
 _SPARSE: Final = re.compile(r"\d+:[-+.\deE]+")
 _SPARSE_FROM: Final = 2
 """The index of the first `index:value` of a line of svmlight, after id and label."""
+_SEPARATORS: Final = ",;\t|"
+NO_HEAD: Final = "give --no-head (head 0 for clients of FATE)"
 _BATCH: Final = 16_384
 _CELLS: Final = 1 << 20
 MOST_COLUMNS: Final = 20_000
@@ -45,7 +47,8 @@ class CsvShape(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if len(self.delimiter) != 1 or self.delimiter in '"\r\n\0':
             raise UsageError(
-                f"id_delimiter is {self.delimiter!r}", hint="Give one character, such as a comma, a tab or a semicolon."
+                f"the delimiter is {self.delimiter!r}",
+                hint="Give one character, such as a comma, a tab or a semicolon.",
             )
 
 
@@ -72,14 +75,25 @@ class CsvRows:
             self.shape = replace(self.shape, head=False)
             self._lines.again()
             return SID, (VALUE,)
+        self._check_separator(names)
         id_name, header = (SID, names) if self.shape.extend_sid else (names[0], names[1:])
         if len(names) > MOST_COLUMNS:
             raise InputLimitError(f"{self.name} has {len(names):,} columns; at most {MOST_COLUMNS:,} are read")
         twice = next((name for at, name in enumerate(header) if name in header[:at] or name == id_name), None)
         if twice is not None or not all((id_name, *header)):
             found = f"two columns are named {twice!r}" if twice else "a column has no name"
-            raise self._wrong(found, hint="Give each column a name of its own; if the file has no head, set head to 0.")
+            raise self._wrong(found, hint=f"Give each column a name of its own; if the file has no head, {NO_HEAD}.")
         return id_name, tuple(header)
+
+    def _check_separator(self, names: Sequence[str]) -> None:
+        """Refuse a head that is one column by the delimiter, and several by another one."""
+        other = next((one for one in _SEPARATORS if one != self.shape.delimiter and one in names[0]), "")
+        if len(names) == 1 and other:
+            shown = "a tab" if other == "\t" else repr(other)
+            raise self._wrong(
+                f"the head has one column, {names[0][:60]!r}, since the delimiter is {self.shape.delimiter!r}",
+                hint=f"If {shown} separates the columns, give --id-delimiter (id_delimiter for clients of FATE).",
+            )
 
     def batches(self) -> Iterator[Sequence[Sequence[str]]]:
         """Return the columns, the ids first, some rows at a time. UsageError, InputLimitError: a line is wrong."""
@@ -106,6 +120,8 @@ class CsvRows:
                     if not row:
                         continue
                     raise self._wrong(f"{len(row)} values, and the head has {width}")
+                if not (row[0].strip() or self.shape.extend_sid):
+                    raise self._wrong("the id is empty")
                 yield row
         except csv.Error as error:
             raise self._wrong(str(error)) from None
@@ -121,6 +137,8 @@ class CsvRows:
             one, found, rest = text.partition(self.shape.delimiter)
             if not found:
                 raise self._wrong(f"there is no {self.shape.delimiter!r} after the id")
+            if not one.strip():
+                raise self._wrong("the id is empty")
             yield one, rest.rstrip()
 
     def suspects(self) -> frozenset[int]:
@@ -139,7 +157,8 @@ class CsvRows:
                 if row[0] in seen:
                     raise self._wrong(
                         f"the id {row[0]!r} is that of line {seen[row[0]]} too",
-                        hint="Remove one of the rows, or set extend_sid to give each row an id of its own.",
+                        hint="Remove one of the rows, or let --extend-sid (extend_sid 1 for clients of FATE) make "
+                        "an id for each.",
                     )
                 seen[row[0]] = self._lines.number
 

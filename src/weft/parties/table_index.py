@@ -211,7 +211,7 @@ def already_there(namespace: str, name: str) -> ConflictError:
     """Return the error for a table of a name that is taken."""
     return ConflictError(
         f"the table {namespace}/{name} exists already",
-        hint="Give drop=1 (flow: --drop) to replace it, or choose another name.",
+        hint="Give --drop (drop 1 for clients of FATE) to replace it, or choose another name.",
     )
 
 

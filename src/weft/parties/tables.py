@@ -159,7 +159,12 @@ class PartyTables:
         wrong, or two have the same id.
         """
         self._refuse_existing(new)
-        if file.read(len(_GZIP)) == _GZIP:
+        packed = file.read(len(_GZIP)) == _GZIP
+        if name.lower().endswith(".gz") and not packed:
+            raise UsageError(
+                f"{name} is not compressed with gzip, though its name says so", hint="Compress it, or rename it."
+            )
+        if packed:
             file.seek(0)
             file = cast("IO[bytes]", _Unpacked(file, name))
         file.seek(0)
@@ -300,7 +305,8 @@ class PartyTables:
         found = self.find(namespace, name)
         if found is None:
             raise NotFoundError(
-                f"there is no table {namespace}/{name}", hint="List them with table/list, or upload it first."
+                f"there is no table {namespace}/{name}",
+                hint=f"Upload it first: weft party upload FILE --namespace {namespace} --name {name}",
             )
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import threading
@@ -67,7 +68,8 @@ CELLS = st.text(st.characters(exclude_categories=["Cs", "Cc"], include_character
 
 
 @given(
-    rows=st.lists(st.tuples(CELLS, CELLS), max_size=30, unique_by=lambda row: row[0]), delimiter=st.sampled_from(",;|")
+    rows=st.lists(st.tuples(CELLS.filter(str.strip), CELLS), max_size=30, unique_by=lambda row: row[0]),
+    delimiter=st.sampled_from(",;|"),
 )
 @settings(max_examples=60, deadline=None)
 def test_whatever_is_written_as_csv_comes_back(tmp_path_factory, rows, delimiter):
@@ -142,6 +144,10 @@ def test_a_byte_order_mark_and_ends_of_lines_of_windows_are_no_data(tables):
         (b"id,id\n", "line 1: two columns are named 'id'"),
         (b"id,,x\n", "line 1: a column has no name"),
         (b"id,x\n1,\xff\n", "line 2, byte 3 is not UTF-8"),
+        (b"id,x\n1,2\n,3\n", "line 3: the id is empty"),
+        (b"id,x\n1,2\n  ,3\n", "line 3: the id is empty"),
+        (b"id;y;x\n1;0;2\n", "line 1: the head has one column, 'id;y;x', since the delimiter is ','"),
+        (b"id\ty\n1\t0\n", "line 1: the head has one column"),
         (b"id,x\n1,\x00\n", "line 2 has a NUL byte"),
         (b"id,x\n1," + b"9" * 200_000, "line 2: field larger than field limit"),
     ],
@@ -159,6 +165,21 @@ def test_a_line_of_a_file_without_a_head_needs_an_id(tables):
         upload(tables, b"1,a\n2\n", new(head=False))
     with pytest.raises(UsageError, match="line 3: the id '1' is that of line 1 too"):
         upload(tables, b"1,a\n2,b\n1,c\n", new(head=False))
+    with pytest.raises(UsageError, match="line 2: the id is empty"):
+        upload(tables, b"1,a\n,b\n", new(head=False))
+
+
+def test_ids_alone_are_a_table_and_values_may_be_empty(tables):
+    upload(tables, b"id\n1\n2\n")
+    upload(tables, b"y,x\n,1\n,2\n", new("b", extend_sid=True))
+    assert (rows_of(tables), len(rows_of(tables, "b"))) == ([("1",), ("2",)], 2)
+
+
+def test_a_name_of_gzip_needs_gzip(tables):
+    with pytest.raises(UsageError, match=r"a\.csv\.GZ is not compressed with gzip, though its name says so"):
+        tables.upload(io.BytesIO(ROWS), new(), name="a.csv.GZ")
+    tables.upload(io.BytesIO(gzip.compress(ROWS)), new(), name="a.csv.gz")
+    assert len(rows_of(tables)) == 3
 
 
 def test_sizes_are_limited(tables, monkeypatch):
@@ -182,7 +203,7 @@ def test_names_are_printable_and_short(name):
 
 @pytest.mark.parametrize("delimiter", ["", ",,", '"', "\n"])
 def test_a_delimiter_is_one_character(delimiter):
-    with pytest.raises(UsageError, match="id_delimiter is"):
+    with pytest.raises(UsageError, match="the delimiter is"):
         CsvShape(delimiter=delimiter)
 
 

@@ -132,9 +132,14 @@ def tag_columns(tag: ModelTag) -> dict[str, Any]:
     }
 
 
+def table_schema(table: StoredTable) -> dict[str, Any]:
+    """Return the columns of a table and the name of its id as FATE tells them."""
+    return {"header": ",".join(table.header) if table.head else "", "sid": table.id_name}
+
+
 def table_columns(table: StoredTable) -> dict[str, Any]:
     """Return what `table_info` tells of a table."""
-    schema: dict[str, Any] = {"header": ",".join(table.header) if table.head else "", "sid": table.id_name}
+    schema = table_schema(table)
     if table.meta:
         schema["meta"] = dict(table.meta)
     return {

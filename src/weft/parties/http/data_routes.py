@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from weft.model.errors import UsageError
+from weft.parties.http.columns import table_schema
 from weft.parties.http.envelope import HttpReply, not_offered
 from weft.parties.http.groups import UPLOAD as UPLOADS
 from weft.parties.http.groups import HttpRoute
@@ -35,6 +38,12 @@ def new_table(call: HttpCall) -> NewTable:
     )
 
 
+def _stored(ports: PartyPorts, job: TableJob) -> HttpReply:
+    """Return the answer to an upload."""
+    reply, table = _answer(job), ports.tables.get(job.namespace, job.name)
+    return replace(reply, data=reply.data | {"schema": table_schema(table), "columns": list(table.header)})
+
+
 def _answer(job: TableJob) -> HttpReply:
     data = submitted(SubmittedJob(job_id=job.job_id)) | {"namespace": job.namespace, "table_name": job.name}
     return HttpReply(job_id=job.job_id, data=data | {"count": job.count})
@@ -47,13 +56,13 @@ def upload(ports: PartyPorts, call: HttpCall) -> HttpReply:
     if call.file is not None:
         with call.file.open("rb") as file:
             job = ports.tables.upload(file, new, name=call.file_name or "the file", user=call.user, conf=conf)
-        return _answer(job)
+        return _stored(ports, job)
     if call.flag("use_local_data", True):
         raise UsageError(
             "the request has no file",
             hint="Send it as multipart/form-data, or set use_local_data to 0 to name a file of the site.",
         )
-    return _answer(ports.tables.upload_path(call.need("file"), new, user=call.user, conf=conf))
+    return _stored(ports, ports.tables.upload_path(call.need("file"), new, user=call.user, conf=conf))
 
 
 def download(ports: PartyPorts, call: HttpCall) -> HttpReply:
@@ -83,8 +92,8 @@ def history(ports: PartyPorts, call: HttpCall) -> HttpReply:
             "partition": table.partitions,
             "upload_count": job.count,
         }
-        schema = {"header": ",".join(table.header) if table.head else "", "sid": table.id_name}
-        found.append({job.job_id: {"upload_info": info, "notes": job.conf.get("notes", ""), "schema": schema}})
+        notes = job.conf.get("notes", "")
+        found.append({job.job_id: {"upload_info": info, "notes": notes, "schema": table_schema(table)}})
     return HttpReply(data=found)
 
 
