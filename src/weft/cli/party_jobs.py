@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 Job = Annotated[str, CommandParameter(help="The id of a job, or @last.")]
 _SUCCESS: Final = "success"
-_LONGEST_FILE: Final = 16 << 20
 
 
 @party_app.command
@@ -65,16 +63,26 @@ def upload(
     name: Annotated[str, CommandParameter(help="The name of the table.")],
     namespace: Annotated[str, CommandParameter(help="Its namespace.")],
     drop: Annotated[bool, CommandParameter(help="Replace a table of this name.")] = False,
+    id_delimiter: Annotated[str, CommandParameter(help="The character between columns; by default a comma.")] = ",",
+    no_head: Annotated[bool, CommandParameter(help="The first line is a row: the file does not name columns.")] = False,
+    extend_sid: Annotated[bool, CommandParameter(help="The file has no ids: make one for each row.")] = False,
     folder: Folder = None,
     context: Given,
 ) -> None:
-    """Store a CSV file with a header as a table of the party. It stays here."""
+    """Store a CSV file as a table of the party: ids first, and a head that names the columns. It stays here."""
     path = context.cwd / file
     if not path.is_file():
         raise NotFoundError(f"there is no file {file}")
-    fields = {"namespace": namespace, "table_name": name, "head": 1, "partition": 1, "drop": int(drop)}
-    client_of(context, folder).upload(path, fields)
-    context.out.write(f"table {clean(namespace)}.{clean(name)}\n")
+    fields = {"namespace": namespace, "table_name": name, "head": int(not no_head), "partition": 1, "drop": int(drop)}
+    fields |= {"id_delimiter": id_delimiter, "extend_sid": int(extend_sid)}
+    stored = client_of(context, folder).upload(path, fields)["data"]
+    columns = stored["columns"]
+    context.out.write(
+        f"table    {clean(namespace)}.{clean(name)}\n"
+        f"rows     {stored['count']:,}\n"
+        f"id       {clean(stored['schema']['sid'])}\n"
+        f"columns  {len(columns):,}: {one_line(', '.join(columns))}\n"
+    )
 
 
 @party_app.command
@@ -92,12 +100,12 @@ def submit(
     context: Given,
 ) -> None:
     """Submit a federated job to the server of its initiator, and follow it."""
-    from weft.parties.demo import follow
-
     client = client_of(context, folder)
-    components = {} if dsl is None else _document(context.cwd / dsl)
-    body = {"job_dsl": components, "job_runtime_conf": _document(context.cwd / conf)}
-    job = str(client.post("job/submit", body)["job_id"])
+    from weft.parties.demo import follow
+    from weft.parties.job_files import read_files
+
+    files = read_files(context.cwd, str(conf), None if dsl is None else str(dsl))
+    job = str(client.post("job/submit", {"job_dsl": files.dsl, "job_runtime_conf": files.conf})["job_id"])
     context.say(f"job {job} is submitted")
     context.hint = f"The job goes on. weft party show {job} shows it, weft party stop {job} stops it."
     if detach:
@@ -185,7 +193,9 @@ def rerun(
     client = client_of(context, folder)
     id = _id(client, job)
     if changes is not None:
-        client.post("job/parameter/update", {**_document(context.cwd / changes), "job_id": id})
+        from weft.parties.job_files import read_changes
+
+        client.post("job/parameter/update", {**read_changes(context.cwd, str(changes)), "job_id": id})
     client.post("job/rerun", {"job_id": id, "component_name": component, "force": force})
 
 
@@ -243,18 +253,6 @@ def _id(client: SiteClient, job: str) -> str:
     if not found:
         raise NotFoundError("the party has no jobs")
     return str(found[0]["job"])
-
-
-def _document(path: Path) -> Any:
-    """Return a JSON file. UsageError: it is none."""
-    if not path.is_file():
-        raise NotFoundError(f"there is no file {path.name}")
-    if path.stat().st_size > _LONGEST_FILE:
-        raise UsageError(f"{path.name} has more than {_LONGEST_FILE >> 20} MiB")
-    try:
-        return json.loads(path.read_text("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path.name} is not JSON: {error}", hint="`weft plan` names the place.") from None
 
 
 def _print(context: CommandContext, shown: dict[str, Any], *, as_json: bool) -> None:

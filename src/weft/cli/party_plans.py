@@ -9,7 +9,7 @@ from weft.model.records import as_dict
 
 if TYPE_CHECKING:
     from weft.cli.context import CommandContext
-    from weft.graph.party_plan import FederatedPlan, PartyPlan
+    from weft.graph.party_plan import FederatedPlan, PartyPlan, PlannedComponent
 
 
 def print_federated_plan(context: CommandContext, plan: FederatedPlan, *, as_json: bool) -> int:
@@ -28,7 +28,7 @@ def print_federated_plan(context: CommandContext, plan: FederatedPlan, *, as_jso
                 one_line(one.name, 40),
                 one_line(one.module, 40),
                 one_line(", ".join(one.after), 60),
-                *(_part(party, one.name) for party in plan.parties),
+                *(_part(party, one) for party in plan.parties),
             )
             for one in plan.components
         ],
@@ -36,8 +36,8 @@ def print_federated_plan(context: CommandContext, plan: FederatedPlan, *, as_jso
     return 0
 
 
-def _part(party: PartyPlan, component: str) -> str:
-    part = party.components[component]
+def _part(party: PartyPlan, component: PlannedComponent) -> str:
+    part = party.components[component.name]
     if part.runs:
-        return "runs"
+        return "runs" if component.exists else "cannot run"
     return "-" if "has no part for" in part.why_not else one_line(part.why_not, 60)

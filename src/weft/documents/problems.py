@@ -49,7 +49,10 @@ class Problem(Struct, frozen=True):
 
 
 class Problems:
-    """The problems of one file, or of the files of one folder, in the order of discovery."""
+    """The problems of one file, or of the files of one folder, in the order of discovery.
+
+    `file` is "" for a text that is no file of the user: its places are not told.
+    """
 
     def __init__(self, file: str, kind: FileKind) -> None:
         self.file = file
@@ -78,11 +81,12 @@ class Problems:
         if others:
             lines = [message, *_indented(hint)]
             for problem in others:
-                where = f"{problem.mark.file or self.file}:{problem.mark.line}:{problem.mark.column}: "
+                file = problem.mark.file or self.file
+                where = f"{file}:{problem.mark.line}:{problem.mark.column}: " if file else ""
                 at = f"{problem.path}: " if problem.path else ""
                 lines += [f"{where}{at}{problem.message}", *_indented(problem.hint)]
             message = "\n".join(lines)
-            hint = f"{len(self.found)} mistakes in {self.file}{ending}"
+            hint = f"{len(self.found)} mistakes in {self.file or f'the {self.kind.name}'}{ending}"
         raise self.kind.error(
             message,
             file=first.mark.file or self.file,

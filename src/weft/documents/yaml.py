@@ -239,9 +239,8 @@ class _Builder:
     def over(self, mark: FilePosition, message: str, hint: str | None = None) -> NoReturn:
         """Raise the error for a passed limit."""
         usual = f"split the {self._problems.kind.name}, or move data out of it"
-        raise InputLimitError(
-            f"{self._file}:{mark.line}:{mark.column}: {message}", hint=usual if hint is None else hint
-        )
+        where = f"{self._file}:{mark.line}:{mark.column}: " if self._file else ""
+        raise InputLimitError(f"{where}{message}", hint=usual if hint is None else hint)
 
     def take(self, event: yaml.Event) -> None:
         """Add one event to the tree."""

@@ -9,11 +9,12 @@ from msgspec import Struct
 
 
 class PlannedComponent(Struct, frozen=True):
-    """A component of a job: its module, and the components that it takes outputs from."""
+    """A component of a job: its module, the components that it takes outputs from, and whether Weft has the module."""
 
     name: str
     module: str
     after: tuple[str, ...]
+    exists: bool = True
 
 
 class PlannedPart(Struct, frozen=True):

@@ -99,14 +99,17 @@ class GraphError(DefinitionError):
 
 
 class DocumentError(DefinitionError):
-    """A file breaks a rule; the message begins with `file:line:column`, `path` is the field's path."""
+    """A file breaks a rule; the message begins with `file:line:column`, `path` is the field's path.
+
+    A text that is no file of the user, `file` "", has no places that the user could look at.
+    """
 
     code = "WEFT205"
 
     def __init__(
         self, message: str, *, file: str = "", line: int = 0, column: int = 0, path: str = "", hint: str = ""
     ) -> None:
-        where = f"{file}:{line}:{column}: " if line else (f"{file}: " if file else "")
+        where = f"{file}:{line}:{column}: " if file and line else (f"{file}: " if file else "")
         at = f"{path}: " if path else ""
         super().__init__(f"{where}{at}{message}", hint=hint)
         self.file, self.line, self.column, self.path = file, line, column, path

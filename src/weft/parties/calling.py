@@ -93,9 +93,8 @@ class PartyClient:
         """
         peer = self._peers.find(party_id)
         now = self._clock.wall()
-        envelope, hop = Envelope(new_id(now), self._site.id, party_id, path, now, body), peer
-        if peer.via:
-            hop = self._peers.find(peer.via)
+        envelope, hop = Envelope(new_id(now), self._site.id, party_id, path, now, body), self._peers.carrier(peer)
+        if hop is not peer:
             envelope = seal(envelope, peer.certificate.encode())
         data = self.deliver(hop, pack(sign(envelope, self._signer), self._most), timeout_s)
         answer = unpack(data, party_id, self._most)

@@ -9,21 +9,9 @@ import secrets
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlencode
 
-from weft.model.errors import (
-    CapacityError,
-    ConflictError,
-    DefinitionError,
-    ForbiddenError,
-    InputLimitError,
-    NotFoundError,
-    PartyError,
-    PartyIdentityError,
-    PartyRefusedError,
-    PartyUnreachableError,
-    UsageError,
-    WeftError,
-)
+from weft.model.errors import PartyError, PartyUnreachableError, WeftError
 from weft.parties.client_keys import OWNER, read_keys, signed
+from weft.parties.failures import kind_of
 from weft.parties.policy import LOOPBACK, read_policy
 from weft.runtime.clock import RealClock
 
@@ -37,18 +25,6 @@ ANY: Final = "0.0.0.0"
 _TIMEOUT_S: Final = 60.0
 _CHUNK: Final = 1 << 20
 _CODED: Final = re.compile(r"(.*) \[(WEFT\d+)\]", re.DOTALL)
-_KINDS: Final = (
-    UsageError,
-    DefinitionError,
-    InputLimitError,
-    NotFoundError,
-    ForbiddenError,
-    ConflictError,
-    CapacityError,
-    PartyIdentityError,
-    PartyRefusedError,
-)
-"""The errors that keep their kind, and with it the exit code, on the way from the server."""
 
 
 class SiteClient:
@@ -151,5 +127,4 @@ class SiteClient:
         if coded is None:
             return PartyError(message)
         text, code = coded.groups()
-        kind = next((one for one in _KINDS if one.code == code), PartyError)
-        return kind(text)
+        return kind_of(code)(text)

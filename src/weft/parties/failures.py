@@ -45,6 +45,11 @@ def without_paths(text: str) -> str:
     return _PATH.sub("", text)
 
 
+def kind_of(code: str) -> type[WeftError]:
+    """Return the class of errors with a code; that of all errors of parties if it is unknown here."""
+    return _KINDS.get(code, PartyError)
+
+
 def report_of(error: WeftError, me: str) -> bytes:
     """Return an error of party `me` as bytes."""
     party = error.party if isinstance(error, PartyError) and error.party else me
@@ -58,7 +63,7 @@ def error_of(data: bytes, party: str) -> WeftError:
         report = _decoder.decode(data)
     except msgspec.MsgspecError:
         return PartyError(f"party {party} answered an error that cannot be read", party=party)
-    kind = _KINDS.get(report.code, PartyError)
+    kind = kind_of(report.code)
     if issubclass(kind, PartyError):
         return kind(report.message, party=report.party or party, hint=report.hint)
     return kind(f"party {party}: {report.message}", hint=report.hint)

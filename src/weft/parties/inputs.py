@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from weft.frontends.federated.components.process import PartTask
-from weft.frontends.federated.components.registry import COMPONENTS
+from weft.frontends.federated.components.registry import COMPONENTS, no_module
 from weft.frontends.federated.components.tables import write_frame
 from weft.frontends.federated.schema import ARGS, PIPELINE, READER, FederatedComponent, FederatedJob, Party
-from weft.model.errors import NotFoundError, PartyRefusedError, WeftError
+from weft.model.errors import NotFoundError, PartyRefusedError, UsageError, WeftError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,19 +29,29 @@ class InputFinder:
         self._me, self._folders, self._model_store, self._tables = me, folders, models, tables
 
     def why_not(self, job: FederatedJob, part: Party) -> str:
-        """Return why a part cannot run here, "" if it can: a module or a table is missing, or not granted."""
+        """Return why a part cannot run here, "" if it can: see `check`."""
+        try:
+            self.check(job, part)
+        except WeftError as error:
+            return error.message
+        return ""
+
+    def check(self, job: FederatedJob, part: Party) -> None:
+        """Check that a part can run here. UsageError: there is no such module.
+
+        NotFoundError, PartyRefusedError: a table is missing, disabled, or not granted.
+        """
         plan = plan_of(job, part)
         for name, component in job.dsl.components.items():
             if not plan.components[name].runs:
                 continue
             if component.module not in COMPONENTS:
-                return f"the module {component.module} of {name} does not run on Weft yet"
+                raise UsageError(
+                    f"{name}: {no_module(component.module)}",
+                    hint=f"There are: {', '.join(COMPONENTS)}.",
+                )
             for namespace, table in _tables_of(component, plan):
-                try:
-                    self._tables.usable(namespace, table, self._asks(job))
-                except WeftError as error:
-                    return error.message
-        return ""
+                self._tables.usable(namespace, table, self._asks(job))
 
     def task(self, id: str, job: FederatedJob, part: Party, component: str, folder: Path) -> dict[str, Any]:
         """Return the fields of a `PartTask` that depend on the job. WeftError: an input is missing."""

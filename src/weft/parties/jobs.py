@@ -78,7 +78,7 @@ class SiteJobs:
         """See `PartyJobs.submit`."""
         dsl, conf = self._models.complete(dsl, conf)
         id = self._new_id()
-        texts = json.dumps(dsl, indent=1), json.dumps(conf, indent=1)
+        texts = _text(dsl), _text(conf)
         job = self._work.submit(id, *texts, {"user": user})
         folder = self._folders.job(id)
         folder.mkdir(parents=True, mode=0o700, exist_ok=True)
@@ -121,7 +121,7 @@ class SiteJobs:
             raise UsageError("the conf of the job has version 1, which keeps parameters elsewhere")
         changes = {"job_parameters": job_parameters, "component_parameters": component_parameters}
         changed = conf | {name: merged(conf.get(name) or {}, value) for name, value in changes.items() if value}
-        return {"components": self._work.change(job_id, json.dumps(changed, indent=1))}
+        return {"components": self._work.change(job_id, _text(changed))}
 
     def clean(self, part: JobPart) -> None:
         """See `PartyJobs.clean`."""
@@ -422,6 +422,11 @@ class SiteJobs:
                     if _role_and_id(other)[1] != self._me:
                         sent, received = sent + one["bytes_out"], received + one["bytes_in"]
         return sent, received
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    # Escaped, a character beyond 16 bits would become two, which are none to the reader of files.
+    return json.dumps(document, indent=1, ensure_ascii=False)
 
 
 def known_modules() -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
+from weft.frontends.federated.conf import job_type_of
 from weft.frontends.federated.prediction import merged_conf, prediction_conf, prediction_dsl
 from weft.frontends.federated.schema import PREDICT, FederatedJob, Party
 from weft.model.errors import ConflictError, NotFoundError, UsageError
@@ -68,11 +69,10 @@ class SiteModels:
 
         Those of a training job stay as they are. UsageError: no version is named, or it has no DSL for predictions.
         """
-        jobs = conf.get("job_parameters")
-        jobs = jobs if isinstance(jobs, Mapping) else {}
-        common = jobs.get("common", jobs)
-        if not isinstance(common, Mapping) or common.get("job_type") != PREDICT:
+        if job_type_of(conf) != PREDICT:
             return dsl, conf
+        jobs = conf["job_parameters"]
+        common = jobs.get("common", jobs)
         version = str(common.get("model_version") or "")
         if not version:
             raise UsageError("a prediction needs the version of a model", hint="Set model_version in job_parameters.")

@@ -78,6 +78,10 @@ class Peers:
             )
         return peer
 
+    def carrier(self, peer: Peer) -> Peer:
+        """Return the party that messages for a party go to: its relay, or itself. PartyIdentityError: see `find`."""
+        return self.find(peer.via) if peer.via else peer
+
     def by_fingerprint(self, fingerprint: str) -> Peer | None:
         """Return the party with a certificate, None if there is none."""
         self._refresh()

@@ -100,6 +100,7 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
                 clock=clock,
                 sockets=sockets,
                 call=call,
+                check_route=lambda party: peers.carrier(peers.find(party)),
                 failed=failed,
                 asks_approval=asks,
                 queue=lambda: policy.now().queue,

@@ -119,7 +119,11 @@ class RequestMessage(Struct, frozen=True):
 
 
 class PartySurroundings(Struct, frozen=True):
-    """What the work of a party stands on. `call(party, path, body)` reaches another party; `failed` logs an error."""
+    """What the work of a party stands on.
+
+    `call(party, path, body)` reaches another party, `check_route(party)` raises PartyIdentityError if there is no way
+    to it; `failed` logs an error.
+    """
 
     me: str
     cores: int
@@ -131,6 +135,7 @@ class PartySurroundings(Struct, frozen=True):
     clock: RealClock
     sockets: Path
     call: Callable[[str, str, bytes], bytes]
+    check_route: Callable[[str], object]
     failed: Callable[[str, BaseException], None]
     asks_approval: Callable[[FederatedJob, Party], bool]
     queue: Callable[[], str]
@@ -219,7 +224,8 @@ class PartyWork:
     def submit(self, id: str, dsl: str, conf: str, about: Mapping[str, Any]) -> FederatedJob:
         """Begin a job of this party, by its files as JSON.
 
-        FederatedFileError, UsageError: they are wrong. PartyRefusedError: the initiator is another party.
+        FederatedFileError, UsageError: they are wrong. NotFoundError: a table of this party is missing.
+        PartyRefusedError: the initiator is another party. PartyIdentityError: a partner is not known.
         """
         job = read_job(dsl, conf)
         if job.conf.initiator.id != self._me:
@@ -238,6 +244,11 @@ class PartyWork:
         for before in state.waits_for:
             if not self.entry(before).mine:
                 raise UsageError(f"run_after names job {before} of another party", hint="Name jobs of this party.")
+        for part in state.parts:
+            if part.id == self._me:
+                self._inputs.check(job, part)
+            else:
+                self._around.check_route(part.id)
         entry = JobEntry(
             job=id,
             digest=digest,

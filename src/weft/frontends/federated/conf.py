@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from weft.documents import yaml
 from weft.documents.problems import FilePosition, Problems, show
-from weft.frontends.federated.documents import CONF_FILE, ObjectReader, hint_of, is_null, plain, value_of
+from weft.frontends.federated.documents import CONF_FILE, SWAPPED, ObjectReader, hint_of, is_null, load, plain, value_of
 from weft.frontends.federated.modules import ROLES
+from weft.frontends.federated.parameter_types import job_parameter_fault
 from weft.frontends.federated.schema import ARGS, PREDICT, TRAIN, Conf, OwnParameters, Party, Value
 from weft.model.suggestions import did_you_mean
 
@@ -77,7 +78,10 @@ def read_conf(text: str, file: str, *, job_type: str = "") -> Conf:
     FederatedFileError: parties, indices or a type are wrong; all mistakes are told.
     """
     problems = Problems(file, CONF_FILE)
-    root = ObjectReader(yaml.load(text, problems), "", problems, FilePosition(1, 1))
+    root = ObjectReader(load(text, problems), "", problems, FilePosition(1, 1))
+    if "components" in root and "role" not in root:
+        root.wrong("components", "this is a DSL, and a conf is expected here", SWAPPED)
+        problems.raise_if_any()
     version = _version(root)
     root.only(*_FIELDS, *(_FIELDS_2 if version == 2 else _FIELDS_1))
     roles = _roles(root)
@@ -86,13 +90,12 @@ def read_conf(text: str, file: str, *, job_type: str = "") -> Conf:
     common = jobs.inside("common") if has_common else jobs
     if has_common:
         jobs.only("common", "role")
-    parameters = {key: common.value(key) for key in common}
+    parameters = _job_parameters(common)
     job_type = job_type or parameters.get("job_type", TRAIN)
     if job_type not in _JOB_TYPES:
         common.wrong("job_type", f"there is no job type {job_type!r}", hint_of(str(job_type), list(_JOB_TYPES)))
     own_parameters = [
-        (role, indices, {key: reader.value(key) for key in reader})
-        for role, indices, reader in _by_party(jobs.inside("role"), roles)
+        (role, indices, _job_parameters(reader)) for role, indices, reader in _by_party(jobs.inside("role"), roles)
     ]
     shared, own = _version_2(root, roles) if version == 2 else _version_1(root, roles)
     conf = Conf(
@@ -109,6 +112,14 @@ def read_conf(text: str, file: str, *, job_type: str = "") -> Conf:
     )
     problems.raise_if_any()
     return conf
+
+
+def job_type_of(conf: Mapping[str, Any]) -> Any:
+    """Return the job type that a conf as JSON states; TRAIN if it states none."""
+    jobs = conf.get("job_parameters")
+    jobs = jobs if isinstance(jobs, Mapping) else {}
+    common = jobs.get("common", jobs)
+    return (common.get("job_type") if isinstance(common, Mapping) else None) or TRAIN
 
 
 def version_of(conf: Mapping[str, Any]) -> int:
@@ -177,6 +188,14 @@ def _initiator(root: ObjectReader, roles: Mapping[str, Sequence[str]]) -> Party:
 
 
 # --------------------------------------------------------------------------------------------------------- parameters
+
+
+def _job_parameters(reader: ObjectReader) -> dict[str, Any]:
+    found = {key: reader.value(key) for key in reader}
+    for key, value in found.items():
+        if fault := job_parameter_fault(key, value):
+            reader.wrong(key, fault)
+    return found
 
 
 def _named(reader: ObjectReader) -> dict[str, Value]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -13,6 +14,9 @@ from weft.model.suggestions import nearest
 
 DSL_FILE: Final = FileKind(FederatedFileError, "DSL", "a DSL needs components")
 CONF_FILE: Final = FileKind(FederatedFileError, "conf", "a conf needs initiator and role")
+CHANGES_FILE: Final = FileKind(FederatedFileError, "file of changes", "write job_parameters or component_parameters")
+_NEAR: Final = "Look at this place and at the one before it: for a comma, a quote or a bracket."
+SWAPPED: Final = "Swap the two files: CONF --dsl DSL"
 
 
 class ObjectReader:
@@ -81,6 +85,26 @@ class ObjectReader:
     def value(self, key: str) -> Any:
         """Return a member as plain JSON; None if it is missing."""
         return plain(self.entries[key]) if key in self.entries else None
+
+
+def load(text: str, problems: Problems) -> yaml.Node:
+    """Return the root of a text. FederatedFileError: it is no JSON; see `yaml.load` for the limits."""
+    try:
+        return yaml.load(text, problems)
+    except FederatedFileError:
+        try:
+            json.loads(text)
+        except json.JSONDecodeError as error:
+            raise FederatedFileError(
+                f"not valid JSON: {error.msg}",
+                file=problems.file,
+                line=error.lineno,
+                column=error.colno,
+                hint=_NEAR,
+            ) from None
+        except RecursionError:
+            pass
+        raise
 
 
 def is_null(node: yaml.Node) -> bool:

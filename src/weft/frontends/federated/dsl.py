@@ -9,9 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from weft.documents import yaml
 from weft.documents.problems import FilePosition, Problems, join, show
-from weft.frontends.federated.documents import DSL_FILE, ObjectReader, hint_of
+from weft.frontends.federated.documents import DSL_FILE, SWAPPED, ObjectReader, hint_of, load
 from weft.frontends.federated.modules import modules
 from weft.frontends.federated.schema import ARGS, PIPELINE, PREDICT, ROOTS, TRAIN, Dsl, FederatedComponent, Output
 
@@ -28,7 +27,10 @@ def read_dsl(text: str, file: str, *, version: int, mode: str = TRAIN) -> Dsl:
     FederatedFileError: a component, an input or a name is wrong, or components form a loop; all mistakes are told.
     """
     problems = Problems(file, DSL_FILE)
-    root = ObjectReader(yaml.load(text, problems), "", problems, FilePosition(1, 1))
+    root = ObjectReader(load(text, problems), "", problems, FilePosition(1, 1))
+    if "role" in root and "components" not in root:
+        root.wrong("role", "this is a conf, and a DSL is expected here", SWAPPED)
+        problems.raise_if_any()
     root.only("components", "provider")
     listed = root.inside("components")
     if not listed.entries:
@@ -39,6 +41,8 @@ def read_dsl(text: str, file: str, *, version: int, mode: str = TRAIN) -> Dsl:
         _check_numbers(components, problems)
     for component in components.values():
         _check_sources(component, components, version, mode, problems)
+    if mode == PREDICT:
+        _check_prediction(components, problems)
     problems.raise_if_any()
     upstream = {
         name: tuple(dict.fromkeys(one.component for one in component.sources() if one.component not in ROOTS))
@@ -129,6 +133,19 @@ def _check_sources(
             made = found.outputs.get(kind, ())
             hint = f"It has: {', '.join(made)}" if made else f'Write in it: "output": {{"{kind}": ["{source.name}"]}}'
             problems.add(source.mark, at, f"{found.name} has no {kind} output {show(source.name)}", hint)
+
+
+def _check_prediction(components: Mapping[str, FederatedComponent], problems: Problems) -> None:
+    """Check that nothing is trained: the DSL of a training job would be, without a word."""
+    hint = "Leave the DSL out: a deployed version of a model has its own. See: weft party deploy VERSION"
+    for component in components.values():
+        if "train_data" in component.data:
+            message = f"a prediction does not train, and {component.name} would: the DSL is that of a training job"
+            problems.add(component.mark, f"components.{component.name}.input.data.train_data", message, hint)
+    if components and not any(one.component == PIPELINE for each in components.values() for one in each.models):
+        first = next(iter(components.values()))
+        message = f"a prediction takes models from {PIPELINE}, and no component does: the DSL is that of a training job"
+        problems.add(first.mark, "components", message, hint)
 
 
 def _check_numbers(components: Mapping[str, FederatedComponent], problems: Problems) -> None:

@@ -14,6 +14,7 @@ from weft.documents.problems import FilePosition, Problems, show
 from weft.frontends.federated.conf import JOB_PARAMETERS, uneven
 from weft.frontends.federated.documents import CONF_FILE, hint_of
 from weft.frontends.federated.modules import Module, Parameters, modules
+from weft.frontends.federated.parameter_types import parameter_fault
 from weft.frontends.federated.schema import (
     ARGS,
     PREDICT,
@@ -116,7 +117,7 @@ def _component(
 
 
 class _Merger:
-    """Merges the parameters of a component, and checks their names."""
+    """Merges the parameters of a component, and checks their names and types."""
 
     def __init__(self, conf: Conf, component: str, module: Module, problems: Problems) -> None:
         self._conf, self._name, self._module, self._problems = conf, component, module, problems
@@ -146,8 +147,12 @@ class _Merger:
         role: str = "",
         index: int = 0,
         listed: int = 0,
+        group: str = "",
     ) -> None:
-        """Merge parameters into those that are there; with `listed`, leaves are lists of so many values."""
+        """Merge parameters, those of a `group` or of the module, into those that are there.
+
+        With `listed`, leaves are lists of so many values.
+        """
         if given.fields is None:
             self._problems.add(given.mark, path, "must be an object")
             return
@@ -157,11 +162,12 @@ class _Merger:
                     message = f"{self._module.name} has no parameter {show(key)}"
                     self._problems.add(value.mark, f"{path}.{key}", message, hint_of(key, sorted(known)))
                 continue
-            group = known[key]
-            if group is not None and value.fields is not None:
+            below = known[key]
+            if below is not None and value.fields is not None:
                 inner = into.get(key)
                 inner = dict(inner) if isinstance(inner, dict) else {}
-                self.merge(inner, value, group.names, f"{path}.{key}", role=role, index=index, listed=listed)
+                at = f"{path}.{key}"
+                self.merge(inner, value, below.names, at, role=role, index=index, listed=listed, group=key)
                 into[key] = inner
             elif not listed:
                 into[key] = value.plain
@@ -172,6 +178,9 @@ class _Merger:
                 self._problems.add(value.mark, f"{path}.{key}", *uneven(len(value.plain), role, listed))
             else:
                 into[key] = value.plain[index]
+            fault = parameter_fault(group or self._module.name, key, into.get(key), is_group=below is not None)
+            if fault:
+                self._problems.add(value.mark, f"{path}.{key}", fault)
 
 
 # ------------------------------------------------------------------------------------------------------------- checks

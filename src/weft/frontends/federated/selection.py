@@ -41,8 +41,6 @@ def inheritance(job: FederatedJob) -> Inheritance:
     UsageError: no job is named, or a component does not exist.
     """
     given = job.conf.parameters.get(INHERITS) or {}
-    if not isinstance(given, Mapping):
-        raise UsageError(f"{INHERITS} must be an object", hint='Write: {"job_id": "JOB", "component_list": ["NAME"]}')
     listed = given.get("component_list") or ()
     if not listed:
         return Inheritance("")
@@ -77,8 +75,6 @@ def _selected(job: FederatedJob) -> set[str]:
 def trigger_rules(job: FederatedJob) -> dict[str, str]:
     """Return the rules of components by name. UsageError: there is no such component, or no such rule."""
     given = job.conf.parameters.get(RULES) or {}
-    if not isinstance(given, Mapping):
-        raise UsageError(f"{RULES} must be an object", hint=f'Write: "{RULES}": {{"COMPONENT": "all_done"}}')
     rules: dict[str, str] = {}
     for name, rule in given.items():
         if rule not in TRIGGER_RULES:

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from weft.frontends.federated.conf import read_conf
+from weft.frontends.federated.conf import JOB_PARAMETERS, read_conf
 from weft.frontends.federated.dsl import read_dsl
 from weft.frontends.federated.expansion import expand
-from weft.frontends.federated.modules import modules
+from weft.frontends.federated.modules import _GROUPS, _MODULES, modules
+from weft.frontends.federated.parameter_types import _job_kinds, _kinds
 from weft.frontends.federated.planning import plan_federated, read_job
 from weft.frontends.federated.schema import FederatedJob
 from weft.model.errors import FederatedFileError, NotFoundError
@@ -160,6 +161,24 @@ def test_what_the_dsl_does_not_have_is_told_and_not_refused():
         (("component_parameters", "common", "hetero_lr_0"), 1, "must be an object"),
         (("component_parameters", "role", "guest", "0"), {}, "reader_0 has no table at guest 1"),
         (("algorithm_parameters",), {}, "unknown field"),
+        (("job_parameters", "common", "task_cores"), "many", "must be a number or digits, is the text `many`"),
+        (("job_parameters", "common", "trigger_rules"), ["a"], "must be an object, is the list `a`"),
+        (("job_parameters", "common", "inheritance_info"), "7", "must be an object, is the text `7`"),
+        (
+            ("component_parameters", "common", "hetero_lr_0", "max_iter"),
+            "many",
+            "component_parameters.common.hetero_lr_0.max_iter: must be a whole number, is the text `many`",
+        ),
+        (("component_parameters", "common", "hetero_lr_0", "max_iter"), 1.5, "a whole number, is the number 1.5"),
+        (("component_parameters", "common", "hetero_lr_0", "alpha"), True, "must be a number, is the truth value true"),
+        (("component_parameters", "common", "hetero_lr_0", "metrics"), [1], "text or a list of texts, is the list `1`"),
+        (("component_parameters", "common", "hetero_lr_0", "cv_param"), "no", "must be an object, is the text `no`"),
+        (
+            ("component_parameters", "common", "hetero_lr_0", "init_param", "fit_intercept"),
+            "false",
+            "init_param.fit_intercept: must be true or false, is the text `false`",
+        ),
+        (("component_parameters", "role", "host", "1", "hetero_lr_0", "alpha"), "x", "role.host.1.hetero_lr_0.alpha"),
     ],
 )
 def test_mistakes_of_a_conf_have_their_place_and_the_right_form(path, value, told):
@@ -179,7 +198,11 @@ def test_mistakes_of_a_conf_have_their_place_and_the_right_form(path, value, tol
 
 @pytest.mark.parametrize(
     ("value", "told"),
-    [([0.1], "the list has 1 value, and the job has 2 of role host"), (0.1, "must be a list")],
+    [
+        ([0.1], "the list has 1 value, and the job has 2 of role host"),
+        (0.1, "must be a list"),
+        (["rsa", 7], "must be text, is the number 7"),
+    ],
 )
 def test_lists_of_version_1_are_as_long_as_their_role(value, told):
     with pytest.raises(FederatedFileError, match=told):
@@ -236,12 +259,54 @@ def test_a_table_that_no_role_has_is_named():
 
 def test_a_predict_dsl_has_its_models_from_the_pipeline_and_its_conf_needs_no_tables():
     graph = dsl()
-    graph["components"]["hetero_lr_1"]["input"]["model"] = ["pipeline.hetero_lr_0.lr"]
+    graph["components"] = {
+        "reader_0": graph["components"]["reader_0"],
+        "hetero_lr_0": component("HeteroLR", data={"test_data": ["reader_0.data"]}, model="pipeline.hetero_lr_0.lr"),
+    }
     conf = conf_2(component_parameters={})
     conf["job_parameters"]["common"]["job_type"] = "predict"
     read = read_conf(json.dumps(conf), "conf.json")
     found = expand(read_dsl(json.dumps(graph), "dsl.json", version=2, mode="predict"), read, "conf.json")
     assert found.conf.job_type == "predict"
+
+
+@pytest.mark.parametrize(("version", "root"), [(1, "args.train"), (2, "reader_0.data")])
+def test_a_prediction_does_not_train(version, root):
+    with pytest.raises(FederatedFileError) as caught:
+        read_dsl(json.dumps(dsl(root=root)), "dsl.json", version=version, mode="predict")
+    assert "a prediction does not train, and hetero_lr_0 would" in str(caught.value)
+    assert "a prediction takes models from pipeline, and no component does" in str(caught.value)
+    assert "weft party deploy VERSION" in str(caught.value)
+
+
+def test_swapped_files_are_told_in_one_sentence():
+    with pytest.raises(FederatedFileError) as caught:
+        read_conf(json.dumps(dsl()), "dsl.json")
+    assert str(caught.value).startswith("dsl.json:1:2: components: this is a DSL, and a conf is expected here\nSwap")
+    with pytest.raises(FederatedFileError) as caught:
+        read_dsl(json.dumps(conf_2()), "conf.json", version=2)
+    assert "role: this is a conf, and a DSL is expected here\nSwap" in str(caught.value)
+
+
+def test_texts_that_are_no_files_have_paths_and_no_places():
+    conf = conf_2()
+    conf["component_parameters"]["common"]["hetero_lr_0"] |= {"max_iter": "many", "tol": "small"}
+    with pytest.raises(FederatedFileError) as caught:
+        read_job(json.dumps(dsl()), json.dumps(conf))
+    assert str(caught.value).splitlines() == [
+        "component_parameters.common.hetero_lr_0.max_iter: must be a whole number, is the text `many`",
+        "component_parameters.common.hetero_lr_0.tol: must be a number, is the text `small`",
+        "2 mistakes in the conf",
+    ]
+
+
+def test_each_typed_parameter_exists():
+    groups = {**_GROUPS, **{name: names for name, (_, names) in _MODULES.items()}}
+    known = {name.rstrip("*") for names in groups.values() for name in names.split()}
+    for typed in _kinds():
+        owner, _, name = typed.rpartition(".")
+        assert name in (groups[owner].split() if owner else known), typed
+    assert _job_kinds().keys() <= JOB_PARAMETERS
 
 
 def test_all_mistakes_are_told_together():

@@ -35,7 +35,6 @@ def test_inherited_components_do_not_run():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("7", "must be an object"),
         ({"component_list": ["a_0"]}, "needs job_id"),
         ({"job_id": "7", "component_list": "a_0"}, "needs job_id"),
         ({"job_id": "7", "component_list": ["c_0"]}, "'c_0'"),

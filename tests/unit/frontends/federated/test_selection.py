@@ -80,7 +80,6 @@ def test_order_leads_over_components_that_do_not_run():
         ({"run_only": ["a"], "run_to": "a"}, "exclude each other"),
         ({"trigger_rules": {"a": "sometimes"}}, "trigger_rules.a is 'sometimes'"),
         ({"trigger_rules": {"z": "all_done"}}, "trigger_rules names 'z'"),
-        ({"trigger_rules": ["a"]}, "must be an object"),
         ({"component_limits": ["a"]}, "component_limits must be an object"),
         ({"component_limits": {"z": {}}}, "component_limits names 'z'"),
         ({"component_limits": {"a": {"retries": 1}}}, "component_limits.a has 'retries'"),

@@ -57,7 +57,12 @@ def component(module: str) -> Run:
     """Return the function of a module. UsageError: Weft does not have it yet."""
     target = COMPONENTS.get(module)
     if target is None:
-        raise UsageError(f"the module {module} does not run on Weft yet", hint=f"There are: {', '.join(COMPONENTS)}.")
+        raise UsageError(no_module(module), hint=f"There are: {', '.join(COMPONENTS)}.")
     name, _, function = target.partition(":")
     run: Run = getattr(import_module(f"{_HOME}.{name}"), function)
     return run
+
+
+def no_module(module: str) -> str:
+    """Return that a module does not run, in words."""
+    return f"the module {module} does not run on Weft yet"
