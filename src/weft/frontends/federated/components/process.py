@@ -145,6 +145,7 @@ def run_part(folder: Path) -> None:
             write_json(folder / "model.json", output.model)
         if output.cache is not None:
             write_json(folder / "cache.json", output.cache)
+        channel.finish()
     finally:
         tracker.close()
         channel.close()

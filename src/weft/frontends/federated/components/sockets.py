@@ -108,6 +108,12 @@ class SocketChannel:
             self._line.send("receive", name, source.role, source.id)
             return decode(self._expect("value")[1])
 
+    def finish(self) -> None:
+        """Wait until the server has taken all values. RunCancelledError: the attempt was stopped."""
+        with self._waits:
+            self._line.send("finish")
+            self._expect("finished")
+
     def close(self) -> None:
         """Close the line."""
         self._line.close()
@@ -219,6 +225,9 @@ class PartGate:
                     with self._lock:
                         self._asked = (name, Party(role, id))
                         self._serve()
+                case ["finish"]:  # the process ends: what it has sent would be lost with the line
+                    with self._lock:
+                        self._say("finished")
                 case _:
                     raise PartyMessageError(f"a part sent {frame[0]!r}")
 
