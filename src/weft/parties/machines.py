@@ -126,7 +126,7 @@ class PartMachine:
     def step(self, event: Any, now: float) -> LoopStep | None:
         """See `SteppedMachine.step`."""
         state, effects = participate(self.state, event, now)
-        changed = state != self.state
+        changed, again = state != self.state, _epoch(state) != _epoch(self.state)
         self.state = state
         remote = state.initiator.id != self._calls.me
         asked = not remote and isinstance(event, WishReceived) and state.report is not None
@@ -139,7 +139,7 @@ class PartMachine:
             if remote and state.report is not None and any(isinstance(one, SendReport) for one in effects):
                 ledger.set_document(_entry(REPORT, state.part, state.initiator.id, state.report))
             if remote and state.wish is not None:
-                ledger.set_job(state.job, status=state.wish.job_status, **_times(state, now))
+                ledger.set_job(state.job, status=state.wish.job_status, **_times(state, again=again))
 
         return LoopStep(_encode(state).decode(), not state.over, write, lambda: self._after(state, effects))
 
@@ -182,9 +182,14 @@ def _ended(state: Coordination, now: float) -> float | None:
     return state.since if state.cause is not None or state.status not in ("waiting", "running") else None
 
 
-def _times(state: Participation, now: float) -> dict[str, float | None]:
-    """Return the times of a job of another party, by the clock here."""
-    assert state.wish is not None
+def _epoch(state: Participation) -> int:
+    return 0 if state.wish is None else state.wish.epoch
+
+
+def _times(state: Participation, *, again: bool) -> dict[str, float | None]:
+    """Return the times of a job of another party, by the clock here; `again` says that it begins again."""
+    found: dict[str, float | None] = {"ended": state.ended}
     begun = [one.started for one in state.components.values() if one.started is not None]
-    over = state.wish.job_status not in ("waiting", "running")
-    return {"started": min(begun, default=None), "ended": now if over and not state.over else None}
+    if begun or again:  # other parts of this party may have begun
+        found["started"] = min(begun, default=None)
+    return found

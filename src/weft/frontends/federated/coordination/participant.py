@@ -41,7 +41,10 @@ class LocalProcess(Struct, frozen=True):
 
 
 class Participation(Struct, frozen=True, kw_only=True):
-    """The state of a part. `holds` says whether it has cores, `asked` whether it has asked for them."""
+    """The state of a part. `holds` says whether it has cores, `asked` whether it has asked for them.
+
+    `ended` is when the part has heard of the end of the job, in seconds since 1970.
+    """
 
     job: str
     part: Party
@@ -53,6 +56,7 @@ class Participation(Struct, frozen=True, kw_only=True):
     asked: bool = False
     waits_for: str = ""
     heard: float = 0.0
+    ended: float | None = None
     over: bool = False
     components: Mapping[str, ObservedAttempt] = field(default_factory=dict)
     processes: Mapping[str, LocalProcess] = field(default_factory=dict)
@@ -220,7 +224,8 @@ def _taken(
                 if not state.approved:
                     effects.append(AskApproval())
                 state = replace(state, over=False)
-            return replace(state, wish=wish)
+            ends = wish.phase is JobPhase.END
+            return replace(state, wish=wish, ended=(state.ended or now) if ends else None)
         case Approved():
             return replace(state, approved=True)
         case Declined(reason):
