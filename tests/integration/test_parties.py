@@ -109,6 +109,9 @@ def test_two_parties_add_shares_and_agree_on_the_result(parties):
     theirs = host.ended(job)
     assert theirs["status"] == "success"
     assert theirs["components"][0]["parts"]["host 2"] == "success"
+    with pytest.raises(weft.ConflictError, match="nothing left to run"):
+        guest.client.post("job/rerun", {"job_id": job})
+    assert host.show(job)["seconds"] == theirs["seconds"], "the time of a job ends with it at its partners, too"
     rows = guest.client.post("job/query", {"job_id": job})
     rows = rows["jobs"] if isinstance(rows, dict) else rows
     assert rows[0]["f_status"] == "success"
@@ -240,6 +243,8 @@ def test_a_partner_approves_a_job_first_if_its_policy_says_so(parties):
     assert "weft party approve" in host.show(job)["reason"]
     host.client.post("weft/approve", {"job_id": job})
     assert guest.ended(job)["status"] == "success"
+    with pytest.raises(weft.ConflictError, match="waits for approval here: the job is"):
+        host.client.post("weft/approve", {"job_id": job, "decline": "too late"})
     other = guest.submit()
     until(lambda: "host 2: waits for approval" in guest.show(other)["reason"], "the question")
     host.client.post("weft/approve", {"job_id": other, "decline": "not on Fridays"})

@@ -67,6 +67,7 @@ class CommandContext(Struct):
         """Write a message to stderr."""
         with suppress(OSError):  # stderr is closed: its reader wants no more messages
             self.err.write(text + "\n")
+            self.err.flush()  # whoever reads a file or a pipe sees each message when it is made
 
 
 def drop_output() -> None:

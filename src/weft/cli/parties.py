@@ -9,7 +9,7 @@ from weft.cli.arguments import AsJson, Given
 from weft.cli.context import CommandContext
 from weft.cli.parsing import CommandGroup, CommandParameter
 from weft.cli.tables import clean, iso, moment, one_line, print_json, print_table, short_path
-from weft.model.errors import UnreadableError, WeftError
+from weft.model.errors import PartyUnreachableError, UnreadableError, UsageError, WeftError
 from weft.model.records import as_dict
 
 if TYPE_CHECKING:
@@ -26,14 +26,20 @@ _SHOWN = 16
 """The characters of a fingerprint in tables."""
 
 
-def site_of(context: CommandContext, folder: Path | None) -> PartySite:
-    """Return the party of a folder. NotFoundError: it has none. MissingExtraError: a library is not installed."""
+def site_of(context: CommandContext, folder: Path | None, *, keys: bool = True) -> PartySite:
+    """Return the party of a folder. NotFoundError: it has none. MissingExtraError: a library is not installed.
+
+    UnreadableError: a file of it is damaged; with `keys` also if it is a key or the certificate.
+    """
     from weft.parties.extras import require_libraries
 
     require_libraries()
     from weft.parties.site import PartySite
 
-    return PartySite.open(context.cwd / (folder or ""))
+    site = PartySite.open(context.cwd / (folder or ""))
+    if keys:
+        site.check_keys()
+    return site
 
 
 @party_app.command
@@ -46,11 +52,20 @@ def init(
         Path | None, CommandParameter(help="Make the party in this folder; by default, in one of its name.")
     ] = None,
     host: Annotated[str, CommandParameter(help="The name or address where others reach the party.")] = "127.0.0.1",
+    listen: Annotated[
+        str,
+        CommandParameter(
+            help="The address of this machine on which the server listens for other parties; by default that of --host "
+            "if this machine has it, else all."
+        ),
+    ] = "",
     outbound: Annotated[
         bool, CommandParameter(help="Others cannot connect to the party: it connects to them, or to a relay.")
     ] = False,
     port: Annotated[int, CommandParameter(help="The port for other parties; 0: one that is free.")] = 0,
-    http_port: Annotated[int, CommandParameter(help="The port for clients of the party; 0: one that is free.")] = 0,
+    http_port: Annotated[
+        int, CommandParameter(help="The port for clients of the party, on 127.0.0.1; 0: one that is free.")
+    ] = 0,
     cores: Annotated[int | None, CommandParameter(help="The cores for its jobs; by default, all.")] = None,
     as_json: AsJson = False,
     context: Given,
@@ -62,12 +77,15 @@ def init(
     from weft.parties.identity import read_certificate
     from weft.parties.site import PartySite
 
+    if not name.strip():
+        raise UsageError("the name of the party is empty", hint="Give a name, such as: weft party init bank --id 9999")
     place = context.cwd / (folder or _folder_name(name))
     site = PartySite.create(
         place,
         id,
         name=name,
         host="" if outbound else host,
+        listen=listen,
         party_port=port,
         http_port=http_port,
         cores=cores,
@@ -78,13 +96,20 @@ def init(
         print_json(context.out, "weft.party/1", **_own(site), fingerprint=fingerprint)
         return
     shown = short_path(place, context.cwd)
+    listens = f"{site.address}, listening on {_everywhere(site.listen)}"
     context.out.write(
         f"party        {site.id}, {one_line(site.party.name)}\n"
         f"folder       {shown}\n"
-        f"for parties  {site.address or 'connects to others only'}\n"
+        f"for parties  {listens if site.address else 'connects to others only'}\n"
+        f"for clients  http://127.0.0.1:{site.party.http_port}/v1\n"
+        f"keys         {shown}/keys, which only this user can read\n"
+        f"certificate  {shown}/cert.pem\n"
         f"fingerprint  {fingerprint}\n"
     )
-    context.say(f"Invite another party: weft party invite --folder {shown}")
+    context.say(
+        f"Start its server:     weft party start --folder {shown}\n"
+        f"Invite another party: weft party invite --folder {shown}"
+    )
 
 
 @party_app.command
@@ -141,7 +166,9 @@ def join(
     from weft.parties.invitations import read_invitation
     from weft.parties.peers import Peers
 
-    now = context.clock.wall()
+    now, known = context.clock.wall(), Peers(site)
+    invitation = read_invitation(text, now)
+    before = known.get(invitation.id)
     peer = joined(site, text, now, replace=replace)
     peer = changed(
         peer,
@@ -149,13 +176,17 @@ def join(
         relays=peer.relays or relay,
         roles=peer.roles if role is None else tuple(role),
     )
-    Peers(site).put(peer)
+    known.put(peer)
+    own = invited(site, now)
+    try:
+        why = _introduced(invitation, own) if invitation.entry_key else ""
+    except WeftError:
+        if before is None:  # the invitation is worth nothing, so nobody may rely on it
+            known.remove(peer.id)
+        raise
     AuditLog(site.audit, site.id, context.clock).append(
         "note", peer=peer.id, reason=f"joined with certificate {peer.fingerprint}"
     )
-    own = invited(site, now)
-    invitation = read_invitation(text, now)
-    why = _introduced(invitation, own) if invitation.entry_key else ""
     introduced = bool(invitation.entry_key) and not why
     if as_json:
         answer = None if introduced else own
@@ -176,7 +207,7 @@ def join(
 @party_app.command
 def renew(*, folder: Folder = None, as_json: AsJson = False, context: Given) -> None:
     """Replace the certificate of the party; the others must then join again with --replace."""
-    site = site_of(context, folder)
+    site = site_of(context, folder, keys=False)
     from weft.parties.audit import AuditLog
     from weft.parties.identity import read_certificate
 
@@ -286,14 +317,19 @@ def audit(
 
 
 def _introduced(invitation: Invitation, own: str) -> str:
-    """Introduce this party to the one of an invitation; return why it did not succeed."""
+    """Introduce this party to the one of an invitation; return why it does not answer. WeftError: it refuses."""
     from weft.parties.calling import introduce
 
     try:
         introduce(invitation, own)
-    except WeftError as error:
+    except PartyUnreachableError as error:
         return error.message
     return ""
+
+
+def _everywhere(address: str) -> str:
+    """Return an address to listen on in words."""
+    return "all addresses" if address in ("::", "0.0.0.0") else address
 
 
 def _folder_name(name: str) -> str:

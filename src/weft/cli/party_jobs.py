@@ -195,8 +195,10 @@ def rerun(
     if changes is not None:
         from weft.parties.job_files import read_changes
 
-        client.post("job/parameter/update", {**read_changes(context.cwd, str(changes)), "job_id": id})
+        changed = client.post("job/parameter/update", {**read_changes(context.cwd, str(changes)), "job_id": id})
+        context.say(f"changed: {clean(', '.join(changed['components']) or 'nothing')}")
     client.post("job/rerun", {"job_id": id, "component_name": component, "force": force})
+    context.say(f"job {id} runs again; see how it gets on: weft party show {id}")
 
 
 @party_app.command
@@ -226,7 +228,10 @@ def approve(
 ) -> None:
     """Approve a job of another party that waits for it, or decline it."""
     client = client_of(context, folder)
-    client.post("weft/approve", {"job_id": _id(client, job), "decline": decline})
+    id = _id(client, job)
+    client.post("weft/approve", {"job_id": id, "decline": decline})
+    done = "is declined" if decline else "is approved, and begins when all its parties have accepted it"
+    context.say(f"job {id} {done}; see how it gets on: weft party show {id}")
 
 
 # ------------------------------------------------------------------------------------------------------------- inside

@@ -15,6 +15,7 @@ from weft.model.errors import ConflictError, NotFoundError, UsageError
 from weft.model.wording import size_text
 
 if TYPE_CHECKING:
+    from weft.cli.context import CommandContext
     from weft.parties.client import SiteClient
 
 Version = Annotated[str, CommandParameter(help="A version of a model: the id of its job, or a deployed one.")]
@@ -53,6 +54,8 @@ def deploy(
 ) -> None:
     """Make a version of a model that predicts, and print it."""
     client = client_of(context, folder)
+    if conf is not None:
+        _check_folder(context, conf)
     model = _model(client, version, "")
     body = {"model_id": model["model_id"], "model_version": version, "cpn_list": list(components), "readers": 1}
     made = str(client.post("model/deploy", body)["model_version"])
@@ -75,6 +78,7 @@ def export_model(
 ) -> None:
     """Write this party's part of a model to an archive."""
     client, path = client_of(context, folder), context.cwd / file
+    _check_folder(context, file)
     if path.exists():
         raise ConflictError(f"{file} exists already", hint="Name another file.")
     client.download("model/export", _names(_model(client, version, role)), path)
@@ -100,6 +104,12 @@ def import_model(
     names = {"model_id": model, "model_version": version, "role": role, "party_id": site_of(context, folder).party.id}
     client_of(context, folder).upload(path, names | {"force_update": int(replace)}, "model/import")
     context.out.write(f"{clean(version)}\n")
+
+
+def _check_folder(context: CommandContext, file: Path) -> None:
+    """NotFoundError: the folder of a file to write does not exist."""
+    if not (context.cwd / file).parent.is_dir():
+        raise NotFoundError(f"there is no folder {file.parent}", hint="Make it, or name another file.")
 
 
 def _models(client: SiteClient) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ipaddress
+import socket
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -15,6 +15,7 @@ from weft.parties.failures import error_of
 from weft.parties.identity import TLS_NAME, Signer, check_certificate, read_certificate
 from weft.parties.mailboxes import Mailboxes
 from weft.parties.sealing import Opener, seal
+from weft.parties.site import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,14 +38,6 @@ def limits(most: int) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", most + OVERHEAD),
         ("grpc.max_send_message_length", most + OVERHEAD),
     ]
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine as it sees itself."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class _Line(Struct):
@@ -193,7 +186,8 @@ class PartyClient:
 def introduce(invitation: Invitation, text: str, timeout_s: float = 10.0) -> None:
     """Introduce a party by its invitation `text` to the party whose invitation it has joined.
 
-    PartyError: that party does not answer, or does not accept it. UsageError: its invitation allows no introduction.
+    PartyUnreachableError: that party does not answer. PartyIdentityError: its invitation was used or has expired.
+    UsageError: its invitation allows no introduction. WeftError: that party does not accept the introduction.
     """
     if not (invitation.entry_key and invitation.address):
         raise UsageError(
@@ -205,8 +199,27 @@ def introduce(invitation: Invitation, text: str, timeout_s: float = 10.0) -> Non
     with _channel(invitation.address, credentials, MOST_BYTES) as channel:
         try:
             channel.unary_unary(INTRODUCE)(text.encode(), timeout=timeout_s)
+            return
         except grpc.RpcError as error:
-            raise _failure(error, invitation.id, invitation.address) from None
+            failure = _failure(error, invitation.id, invitation.address)
+    # A server ends connections that come with the key of an invitation that it does not have any more.
+    if isinstance(failure, PartyUnreachableError) and _listens(invitation.address, timeout_s):
+        raise PartyIdentityError(
+            f"party {invitation.id} does not take this invitation: it was used before",
+            party=invitation.id,
+            hint=f"If this party has used it, all is done. If not, ask party {invitation.id} for a new one.",
+        )
+    raise failure
+
+
+def _listens(address: str, timeout_s: float) -> bool:
+    """Whether a server takes connections at an address."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
+    except OSError:
+        return False
+    return True
 
 
 def _channel(address: str, credentials: Any, most: int) -> Any:

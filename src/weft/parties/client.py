@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import secrets
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import IO, TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlencode
 
-from weft.model.errors import PartyError, PartyUnreachableError, WeftError
+from weft.model.errors import ForbiddenError, PartyError, PartyUnreachableError, WeftError
 from weft.parties.client_keys import OWNER, read_keys, signed
 from weft.parties.failures import kind_of
 from weft.parties.policy import LOOPBACK, read_policy
@@ -51,7 +52,7 @@ class SiteClient:
         return answer.get("data")
 
     def download(self, route: str, body: Any, file: Path) -> None:
-        """Write the file of an answer to `file`. Errors: see `post`."""
+        """Write the file of an answer to `file`. ForbiddenError: it cannot be written. Errors: see `post`."""
         connection = http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_S)
         content = json.dumps(body).encode()
         headers = {"Content-Type": "application/json", **self._signature(f"/v1/{route}", content)}
@@ -60,7 +61,7 @@ class SiteClient:
             answer = connection.getresponse()
             if answer.headers.get_content_type() == "application/json":
                 raise self._error(json.loads(answer.read()))
-            with file.open("wb") as target:
+            with _opened(file, "wb", "written") as target:
                 while piece := answer.read(_CHUNK):
                     target.write(piece)
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -69,7 +70,7 @@ class SiteClient:
             connection.close()
 
     def upload(self, file: Path, fields: dict[str, Any], route: str = "data/upload") -> Any:
-        """Send a file, as a table or to another route. Errors: see `post`."""
+        """Send a file, as a table or to another route. ForbiddenError: it cannot be read. Errors: see `post`."""
         boundary = f"weft-{secrets.token_hex(16)}"
         name = file.name.replace('"', "_")
         head = f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n'
@@ -79,14 +80,14 @@ class SiteClient:
 
         def body() -> Any:
             yield start
-            with file.open("rb") as source:
-                while piece := source.read(_CHUNK):
-                    yield piece
+            while piece := source.read(_CHUNK):
+                yield piece
             yield tail
 
-        length = len(start) + file.stat().st_size + len(tail)
         kind = f"multipart/form-data; boundary={boundary}"
-        answer = self._call("POST", f"/v1/{route}?{urlencode(fields)}", body(), kind, length)
+        with _opened(file, "rb", "read") as source:
+            length = len(start) + os.fstat(source.fileno()).st_size + len(tail)
+            answer = self._call("POST", f"/v1/{route}?{urlencode(fields)}", body(), kind, length)
         if answer.get("retcode") != 0:
             raise self._error(answer)
         return answer
@@ -128,3 +129,11 @@ class SiteClient:
             return PartyError(message)
         text, code = coded.groups()
         return kind_of(code)(text)
+
+
+def _opened(file: Path, mode: str, do: str) -> IO[bytes]:
+    """Open a file of the user. ForbiddenError: it cannot be read, or written."""
+    try:
+        return open(file, mode)
+    except OSError as error:
+        raise ForbiddenError(f"{file} cannot be {do}: {error.strerror}", hint="Name another file.") from None

@@ -112,7 +112,6 @@ def follow(client: SiteClient, job: str, clock: DemoClock, say: Callable[[str], 
 
 def make_parties(folder: Path, parties: Sequence[tuple[str, str]], now: float) -> dict[str, PartySite]:
     """Make the folders of parties by name and id, and let each know all others."""
-    folder.mkdir(parents=True, exist_ok=True)
     sites = {name: PartySite.create(folder / name, id, name=name) for name, id in parties}
     for inviter in sites.values():
         text = invite(inviter, now)

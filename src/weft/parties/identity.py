@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -198,7 +198,10 @@ class Signer:
         except (ValueError, TypeError):
             key = None
         if not isinstance(key, ed25519.Ed25519PrivateKey):
-            raise UnreadableError("the signing key of this party is damaged", hint="Restore it from a backup.")
+            raise UnreadableError(
+                "the signing key of this party, keys/signing.pem, is damaged",
+                hint="Restore it from a backup, or make a new party and exchange invitations again.",
+            )
         self._key = key
         self.public = key.public_key().public_bytes_raw()
         """The public key, 32 bytes."""
@@ -206,6 +209,25 @@ class Signer:
     def sign(self, data: bytes) -> bytes:
         """Return the signature of data, 64 bytes."""
         return self._key.sign(data)
+
+
+def check_keys(tls_key: bytes, certificate: bytes, signing_key: bytes) -> None:
+    """Require that the keys and the certificate of this party belong together. UnreadableError: one is damaged."""
+    hint = "Restore it from a backup. Or make it anew, which the others must join again: weft party renew"
+    public = Signer(signing_key).public
+    try:
+        facts = _facts(certificate)
+        certified = x509.load_pem_x509_certificate(certificate).public_key()
+    except Exception:  # noqa: BLE001 - as in read_certificate
+        raise UnreadableError("the certificate of this party, cert.pem, is damaged", hint=hint) from None
+    try:
+        own = serialization.load_pem_private_key(tls_key, None).public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise UnreadableError("the TLS key of this party, keys/tls.pem, is damaged", hint=hint) from None
+    if own != certified:
+        raise UnreadableError("keys/tls.pem is not the key of the certificate of this party, cert.pem", hint=hint)
+    if facts.signing_keys != (public.hex(),):
+        raise UnreadableError("the certificate of this party, cert.pem, names another signing key", hint=hint)
 
 
 @lru_cache(maxsize=256)

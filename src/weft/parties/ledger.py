@@ -87,10 +87,10 @@ class PartyLedger:
     def __init__(self, place: Path | str) -> None:
         self.database = Database(
             place,
-            what="the records of the party",
+            what="the database of jobs",
             schema=_SCHEMA,
             version=_VERSION,
-            again="Restore it from a backup: it has the states of jobs.",
+            again="the jobs that it knows are lost then, unless a backup takes its place",
             lock_name="party.lock",
         )
 

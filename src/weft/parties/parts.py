@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import secrets
+import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from weft.frontends.federated.components.process import PartTask
     from weft.frontends.federated.schema import Party
     from weft.graph.task import TaskContext
+    from weft.operators.call import CommandResult
     from weft.parties.part_folders import PartFolders
     from weft.parties.values import AttemptKey, ValueHub
     from weft.runtime.session import Run
@@ -181,15 +183,26 @@ class PartRunner:
             return PartEnd(SUCCESS)
         if isinstance(found.get("error"), dict):
             return PartEnd(FAILED, found["error"])
-        how = f"exit code {result.exit_code}" if result.signal is None else f"signal {result.signal}"
         # All parties see the message. The last lines of the log may have values of rows, so they stay in the log.
         hint = f"Its log at party {part.id} tells more: weft party logs {key.job}/{key.component}"
-        return PartEnd(FAILED, {"code": "WEFT501", "message": f"its process ended with {how}", "hint": hint})
+        return PartEnd(FAILED, {"code": "WEFT501", "message": _how(result), "hint": hint})
 
     def _write_traffic(self, key: AttemptKey, part: Party, folder: Path) -> None:
         found = {str(other): msgspec.to_builtins(one) for other, one in self._hub.traffic(key, part).items()}
         with suppress(OSError):
             (folder / "traffic.json").write_text(json.dumps(found))
+
+
+def _how(result: CommandResult) -> str:
+    """Return how a process without a result has ended, in words."""
+    if result.signal is None:
+        return f"its process ended with exit code {result.exit_code}"
+    try:
+        name = signal.Signals(result.signal).name
+    except ValueError:
+        name = f"signal {result.signal}"
+    full = ", perhaps since the memory was full" if result.signal == signal.SIGKILL else ""
+    return f"its process was ended by {name}{full}"
 
 
 def _environment() -> dict[str, str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from weft.frontends.federated.components.registry import COMPONENTS
-from weft.model.errors import WeftError
+from weft.model.errors import ConflictError, WeftError
 from weft.parties.audit import AuditLog
 from weft.parties.client_keys import read_keys
 from weft.parties.http.app import HttpSettings, make_app
@@ -60,7 +60,7 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
 
     policy = LivePolicy(site.folder, failed)
     with ExitStack() as stack:
-        stack.callback(OwnerLock(site.folder).release)
+        stack.callback(_owned(site).release)
         sockets = Path(tempfile.mkdtemp(prefix="weft-party-"))
         stack.callback(shutil.rmtree, sockets, ignore_errors=True)
         scratch = sockets / "requests"
@@ -125,6 +125,17 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
         app = make_app(ports, HttpSettings(hosts=first.client_names, check=check))
         stack.enter_context(HttpServer(app, host=first.client_host, port=site.party.http_port, with_keys=True))
         yield ports
+
+
+def _owned(site: PartySite) -> OwnerLock:
+    """Take the folder of a site. ConflictError: another server runs there."""
+    try:
+        return OwnerLock(site.folder)
+    except ConflictError:
+        raise ConflictError(
+            f"the server of party {site.id} runs already in {site.folder}",
+            hint="End that one first: Ctrl-C, or the process that it named when it started.",
+        ) from None
 
 
 def serve(folder: Path, say: Callable[[str], None]) -> None:

@@ -43,11 +43,14 @@ _FOLDERS: Final = ("keys", "peers", "invitations", "jobs", "data")
 _LONGEST_NAME: Final = 200
 _HOST: Final = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(\.(?!-)[A-Za-z0-9-]{1,63}){0,20}\.?")
 _LONGEST_HOST: Final = 253
+_ALL: Final = ("::", "0.0.0.0")
+"""Addresses that stand for all of a machine."""
 
 
 class PartyDescription(Struct, frozen=True):
-    """The party of a folder. Ports are on `host`; `host` is "" if others cannot connect to it.
+    """The party of a folder. Others reach it at `host`, "" if they cannot connect to it.
 
+    Its server listens for them on the address `listen`; "" for the loopback interface or all, by `host`.
     `cores` is the number that its jobs may use together. `created` is in seconds since 1970.
     """
 
@@ -58,6 +61,7 @@ class PartyDescription(Struct, frozen=True):
     http_port: int
     cores: int
     created: float
+    listen: str = ""
 
 
 class PartySite(Struct, frozen=True):
@@ -74,6 +78,7 @@ class PartySite(Struct, frozen=True):
         *,
         name: str = "",
         host: str = "127.0.0.1",
+        listen: str = "",
         party_port: int = 0,
         http_port: int = 0,
         cores: int | None = None,
@@ -81,10 +86,12 @@ class PartySite(Struct, frozen=True):
     ) -> Self:
         """Make the folder of a new party, with its keys and its certificate.
 
-        A port of 0 becomes one that is free now, and stays. Without `cores`, all cores of this machine.
+        A port of 0 becomes one that is free now, and stays. Without `listen` the server listens on the address `host`
+        if this machine has it, else on all. Without `cores`, all cores of this machine.
 
-        UsageError: no valid id, name, port or number of cores. ConflictError: the folder has a party already, or other
-        content. MissingExtraError is for the caller: the keys need `cryptography`.
+        UsageError: no valid id, name, address, port or number of cores. ConflictError: the folder has a party already,
+        or other content. ForbiddenError: it cannot be made. MissingExtraError is for the caller: the keys need
+        `cryptography`.
         """
         from weft.parties.identity import make_identity
 
@@ -93,15 +100,22 @@ class PartySite(Struct, frozen=True):
         for what, port in {"the port for parties": party_port, "the HTTP port": http_port}.items():
             if not 0 <= port <= 65535:
                 raise UsageError(f"{what} is {port}; it must be between 0 and 65535")
-        if host and not is_host(host):
+        if party_port and party_port == http_port:
+            raise UsageError(f"port {http_port} cannot be for parties and for clients", hint="Give two ports.")
+        if host and (not is_host(host) or host in _ALL):
             raise UsageError(f"{host[:80]!r} is no host", hint="Such as party.example or 192.0.2.1")
+        if listen and not _is_here(listen):
+            raise UsageError(
+                f"{listen[:80]!r} is no address of this machine", hint="Give one, or 0.0.0.0 or :: for all of them."
+            )
         if cores < 1:
             raise UsageError(f"the number of cores is {cores}; it must be at least 1")
         if len(name) > _LONGEST_NAME or not (name or "x").isprintable():
             raise UsageError(f"the name of a party has at most {_LONGEST_NAME} characters, all printable")
         now = (clock or RealClock()).wall()
         party_port, http_port = _free_ports(host, party_port, http_port)
-        party = PartyDescription(id, name or id, host, party_port, http_port, cores, now)
+        listen = listen or _interface(host)
+        party = PartyDescription(id, name or id, host, party_port, http_port, cores, now, listen)
         _make_folder(folder)
         for below in _FOLDERS:
             (folder / below).mkdir(mode=0o700, exist_ok=True)
@@ -133,7 +147,20 @@ class PartySite(Struct, frozen=True):
         check_party_id(party.id)
         for name in (_TLS_KEY, _SIGNING_KEY):
             _check_private(folder / "keys" / name)
+        for below in _FOLDERS:
+            try:
+                (folder / below).mkdir(mode=0o700, exist_ok=True)
+            except FileExistsError:
+                raise UnreadableError(
+                    f"{folder / below} is a file, and must be a folder", hint="Restore it from a backup, or remove it."
+                ) from None
         return cls(folder, party)
+
+    def check_keys(self) -> None:
+        """Require that keys and certificate belong together. UnreadableError: one is damaged."""
+        from weft.parties.identity import check_keys
+
+        check_keys(self.tls_key, self.certificate, self.signing_key)
 
     @property
     def id(self) -> str:
@@ -144,6 +171,11 @@ class PartySite(Struct, frozen=True):
     def address(self) -> str:
         """HOST:PORT of its server for parties; "" if others cannot connect to it."""
         return joined_address(self.party.host, self.party.party_port) if self.party.host else ""
+
+    @property
+    def listen(self) -> str:
+        """The address of this machine on which its server listens for other parties."""
+        return self.party.listen or _interface(self.party.host)
 
     @property
     def certificate(self) -> bytes:
@@ -220,6 +252,14 @@ def is_host(host: str) -> bool:
     return "%" not in host
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine as it sees itself."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def joined_address(host: str, port: int) -> str:
     """Return HOST:PORT, with an address of IPv6 in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -257,7 +297,14 @@ def write_file(folder: Path, name: str, data: bytes) -> None:
 
 
 def _make_folder(folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except FileExistsError:
+        raise ConflictError(f"{folder} is a file", hint="Choose another folder with --folder.") from None
+    except OSError as error:
+        raise ForbiddenError(
+            f"the folder {folder} cannot be made: {error.strerror}", hint="Choose another folder with --folder."
+        ) from None
     if (folder / _DESCRIPTION).exists():
         raise ConflictError(
             f"{folder} is the folder of a party already",
@@ -276,6 +323,22 @@ def _check_private(key: Path) -> None:
         ) from None
     if about.st_mode & 0o077:
         raise ForbiddenError(f"other users may read {key}", hint=f"Run: chmod 600 {key}")
+
+
+def _interface(host: str) -> str:
+    """Return the address to listen on for those who call `host`: `host` if this machine has it, else all."""
+    return host if is_loopback(host) or _is_here(host) else _ALL[0]
+
+
+def _is_here(address: str) -> bool:
+    """Whether this machine has an IP address."""
+    try:
+        family = socket.AF_INET6 if ipaddress.ip_address(address).version == 6 else socket.AF_INET
+        with socket.socket(family) as sock:
+            sock.bind((address, 0))
+    except (ValueError, OSError):
+        return False
+    return True
 
 
 def _free_ports(host: str, *ports: int) -> list[int]:

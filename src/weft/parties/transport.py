@@ -22,7 +22,7 @@ from weft.model.errors import (
     PartyRefusedError,
     WeftError,
 )
-from weft.parties.calling import ANSWER, CALL, INTRODUCE, KEEPALIVE_MS, POLL, PartyClient, is_loopback, limits
+from weft.parties.calling import ANSWER, CALL, INTRODUCE, KEEPALIVE_MS, POLL, PartyClient, limits
 from weft.parties.envelopes import (
     MOST_BYTES,
     WINDOW_S,
@@ -71,8 +71,7 @@ class PartyServer:
     """Answers messages of other parties.
 
     `handlers` maps paths to what answers them; no other path exists. A message may be `window_s` seconds old and have a
-    body of `most_bytes`. `threads` messages are handled at a time. It listens on the loopback interface if the host of
-    the party is one of it, else on all interfaces, or on `bind`.
+    body of `most_bytes`. `threads` messages are handled at a time.
 
     With the `client` of this party it hands out messages to parties that poll, and forwards messages to parties that
     this one relays for; if others cannot connect to this party, it does not listen but polls.
@@ -89,12 +88,10 @@ class PartyServer:
         window_s: float = WINDOW_S,
         most_bytes: int = MOST_BYTES,
         threads: int = 32,
-        bind: str | None = None,
         client: PartyClient | None = None,
     ) -> None:
         self._site, self._peers, self._handlers, self._clock, self._audit = site, peers, handlers, clock, audit
         self._window, self._most, self._threads = window_s, most_bytes, threads
-        self._bind = _interface(site.party.host) if bind is None else bind
         self._signer = Signer(site.signing_key)
         self._seen = SeenMessages(window_s)
         self._roots = _Roots(site, peers, clock)
@@ -133,7 +130,7 @@ class PartyServer:
             ],
             maximum_concurrent_rpcs=8 * self._threads,
         )
-        address = joined_address(self._bind, self._site.party.party_port)
+        address = joined_address(self._site.listen, self._site.party.party_port)
         try:
             self.port = server.add_secure_port(address, credentials)
         except RuntimeError:
@@ -379,10 +376,6 @@ class _Roots:
 def _certificate_of(context: Any) -> bytes:
     """Return the certificate of the other side of a connection, as PEM."""
     return b"".join(context.auth_context().get("x509_pem_cert", ()))
-
-
-def _interface(host: str) -> str:
-    return host if is_loopback(host) else "::"
 
 
 def _abort(context: Any, error: WeftError, me: str) -> NoReturn:

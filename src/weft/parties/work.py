@@ -301,11 +301,19 @@ class PartyWork:
             driver.stop(status, reason)
 
     def rerun(self, id: str, components: Sequence[str], *, force: bool) -> None:
-        """Begin the next epoch of an ended job. ConflictError: it has not ended. NotFoundError: no such component."""
+        """Begin the next epoch of an ended job. NotFoundError: no such component.
+
+        ConflictError: the job has not ended, or nothing is left to run.
+        """
         entry, state = self._own_ended(id, "run the job again")
         job = self.job(id)
         about = msgspec.json.decode(entry.about or "{}")
         keep = kept_components(job, state.statuses, components, force=force, changed=about.pop(_CHANGED, ()))
+        if selected_components(job) <= keep.keys():
+            raise ConflictError(
+                f"job {id} has nothing left to run: its components have succeeded",
+                hint="--force (force for clients of FATE) runs them again.",
+            )
         subject = Subject(id)
         if self.loop.machine(subject) is None:
             self.loop.add(subject, CoordinationMachine(state, self._calls))
@@ -349,10 +357,15 @@ class PartyWork:
         return entry, state
 
     def approve(self, id: str, declined: str) -> None:
-        """Approve the parts of a job that wait for it, or decline them for a reason."""
-        waiting = [one for one in self.loop.subjects() if one.job == id and one.part is not None]
+        """Approve the parts of a job that wait for it, or decline them for a reason. ConflictError: none waits."""
+        entry = self.entry(id)
+        states = [one for one in self.participations(id) if one.wish is not None]
+        waiting = [Subject(id, one.part) for one in states if not (one.approved or one.refused or one.over)]
         if not waiting:
-            raise NotFoundError(f"no part of job {id} waits for approval here")
+            raise ConflictError(
+                f"no part of job {id} waits for approval here: the job is {entry.status}",
+                hint=f"See how it gets on: weft party show {id}",
+            )
         for subject in waiting:
             self.loop.call(subject, Declined(declined) if declined else Approved())
 

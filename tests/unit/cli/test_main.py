@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from weft.cli.context import CommandContext
 from weft.cli.main import CANNOT_WRITE
 
 ROOT = Path(__file__).parents[3]
@@ -153,3 +154,9 @@ def test_whoever_has_stopped_reading_is_told_by_the_exit_code(tmp_path, words):
     finally:
         os.close(writer)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_each_message_is_written_when_it_is_made(tmp_path):
+    with (tmp_path / "log").open("w", encoding="utf-8") as err:
+        CommandContext(err=err).say("the server runs")
+        assert (tmp_path / "log").read_text() == "the server runs\n"

@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli.fakes import World
+from tests.unit.frontends.federated.test_files import conf_2, dsl
 from tests.unit.parties.pair import echo
+from weft.model.errors import ForbiddenError
 from weft.parties.audit import AuditLog
+from weft.parties.client import SiteClient
 from weft.parties.client_keys import OWNER, read_keys
 from weft.parties.invitations import read_invitation
 from weft.parties.peers import Peers
@@ -16,6 +19,7 @@ from weft.parties.policy import read_policy
 from weft.parties.site import PartySite
 from weft.parties.transport import PartyClient, PartyServer
 from weft.runtime.clock import RealClock
+from weft.store.folders import OwnerLock
 
 
 @pytest.fixture
@@ -49,6 +53,10 @@ def test_init_makes_a_folder_and_says_the_next_step(weft):
     site = PartySite.open(weft.folder / "guest")
     assert (site.id, site.party.name, site.party.cores, site.address) == ("9999", "guest", 2, "guest.example:9370")
     assert "9999" in weft.out
+    assert "for parties  guest.example:9370, listening on all addresses" in weft.out
+    assert f"for clients  http://127.0.0.1:{site.party.http_port}/v1" in weft.out
+    assert "guest/keys" in weft.out
+    assert "weft party start --folder guest" in weft.err
     assert "weft party invite --folder guest" in weft.err
 
 
@@ -57,6 +65,33 @@ def test_init_as_json_in_another_folder(weft):
     found = document(weft)
     assert (found["id"], found["name"], found["address"], len(found["fingerprint"])) == ("1", "Bank of X", "", 64)
     assert PartySite.open(weft.folder / "deep/bank").party.host == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["", "--id", "1"], 2, "the name of the party is empty"),
+        (["  ", "--id", "1"], 2, "the name of the party is empty"),
+        (["x", "--id", ""], 2, "'' cannot be the id of a party"),
+        (
+            ["x", "--id", "1", "--port", "5000", "--http-port", "5000"],
+            2,
+            "port 5000 cannot be for parties and for",
+        ),
+        (["x", "--id", "1", "--host", "0.0.0.0"], 2, "'0.0.0.0' is no host"),
+        (["x", "--id", "1", "--listen", "192.0.2.1"], 2, "'192.0.2.1' is no address of this machine"),
+        (["x", "--id", "1", "--folder", "/proc/x"], 5, "the folder /proc/x cannot be made"),
+        (["x", "--id", "1", "--folder", "file"], 7, "file is a file"),
+        (["x", "--id", "1", "--folder", "file/x"], 5, "file/x cannot be made"),
+    ],
+)
+def test_a_party_that_cannot_be_is_refused(weft, words, code, told):
+    (weft.folder / "file").touch()
+    before = sorted(one.name for one in weft.folder.iterdir())
+    assert weft("party", "init", *words) == code
+    assert told in weft.err
+    assert "WEFT900" not in weft.err
+    assert sorted(one.name for one in weft.folder.iterdir()) == before
 
 
 def test_init_twice_is_a_conflict(two):
@@ -91,6 +126,13 @@ def test_one_text_joins_two_parties_while_the_server_runs(two):
         assert (found["introduced"], found["invitation"], found["error"]) == (True, None, "")
         with PartyClient(guest, Peers(guest), clock) as client:
             assert client.call("10000", "/echo", b"x") == b"9999:x"
+        text = invitation(two)
+        assert two("party", "join", text, "--folder", "guest") == 0
+        assert two("party", "init", "third", "--id", "7") == 0
+        assert two("party", "join", text, "--folder", "third") == 6
+        assert "party 10000 does not take this invitation: it was used before" in two.err
+        assert two.out == ""
+        assert list(Peers(PartySite.open(two.folder / "third"))) == []
     audit.close()
     assert two("party", "audit", "--folder", "host") == 0
     assert "introduced with certificate" in two.out
@@ -143,6 +185,75 @@ def test_the_audit_log_is_shown_and_checked(two):
     file.write_text(file.read_text().replace("10000", "10001", 1))
     assert two("party", "audit", "--folder", "guest", "--verify") == 4
     assert "line 1" in two.err
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [
+        ("keys/tls.pem", "the TLS key of this party, keys/tls.pem, is damaged"),
+        ("keys/signing.pem", "the signing key of this party, keys/signing.pem, is damaged"),
+        ("cert.pem", "the certificate of this party, cert.pem, is damaged"),
+    ],
+)
+def test_a_damaged_key_is_named_before_anything_is_done(two, file, told):
+    (two.folder / "guest" / file).write_text("junk")
+    for words in (["start"], ["invite"], ["jobs"]):
+        assert two("party", *words, "--folder", "guest") == 4
+        assert told in two.err
+    assert two("party", "renew", "--folder", "guest") == (4 if "signing" in file else 0)
+
+
+def test_keys_of_another_party_are_named(two):
+    (two.folder / "guest/keys/tls.pem").write_bytes((two.folder / "host/keys/tls.pem").read_bytes())
+    assert two("party", "invite", "--folder", "guest") == 4
+    assert "keys/tls.pem is not the key of the certificate" in two.err
+    (two.folder / "guest/keys/tls.pem").write_bytes((two.folder / "host/keys/tls.pem").read_bytes())
+    (two.folder / "guest/cert.pem").write_bytes((two.folder / "host/cert.pem").read_bytes())
+    assert two("party", "invite", "--folder", "guest") == 4
+    assert "names another signing key" in two.err
+
+
+@pytest.mark.parametrize("name", ["data", "jobs", "peers", "invitations"])
+def test_a_file_in_place_of_a_folder_is_named(two, name):
+    (two.folder / "guest" / name).rmdir()
+    (two.folder / "guest" / name).touch()
+    for words in (["start"], ["peers"]):
+        assert two("party", *words, "--folder", "guest") == 4
+        assert f"guest/{name} is a file, and must be a folder" in two.err
+
+
+def test_a_server_runs_once_in_a_folder(two):
+    lock = OwnerLock(two.folder / "guest")
+    assert two("party", "start", "--folder", "guest") == 7
+    assert f"the server of party 9999 runs already in {two.folder}/guest" in two.err
+    lock.release()
+
+
+def test_a_damaged_database_of_jobs_is_told(two):
+    (two.folder / "guest/party.db").write_text("no database" * 100)
+    assert two("party", "start", "--folder", "guest") == 7
+    assert "the database of jobs in" in two.err
+    assert "Move the file away: the jobs that it knows are lost then, unless a backup takes its place." in two.err
+
+
+def test_files_of_jobs_are_checked_before_the_server_is_asked(two):
+    (two.folder / "conf.json").write_text(json.dumps(conf_2()))
+    (two.folder / "dsl.json").write_text(json.dumps(dsl()))
+    assert two("party", "submit", "dsl.json", "--dsl", "conf.json", "--folder", "guest") == 3
+    assert "error WEFT208: dsl.json:1:2: components: this is a DSL, and a conf is expected here" in two.err
+    assert two("party", "submit", "conf.json", "--dsl", "dsl.json", "--folder", "guest") == 6
+    assert "the server of party 9999 does not answer" in two.err
+
+
+def test_a_file_that_cannot_be_read_or_written_is_no_fault_of_the_server(two):
+    client = SiteClient.of(PartySite.open(two.folder / "guest"))
+    with pytest.raises(ForbiddenError, match="cannot be read: Is a directory"):
+        client.upload(two.folder, {})
+    for words in (["export-model", "7", "none/model.zip"], ["deploy", "7", "--conf", "none/conf.json"]):
+        assert two("party", *words, "--folder", "guest") == 4
+        assert "there is no folder none" in two.err
+    assert two("party", "demo", "--folder", "/proc/x") == 5
+    assert "the folder /proc/x/guest cannot be made" in two.err
 
 
 @pytest.mark.parametrize("library", ["cryptography", "grpc"])

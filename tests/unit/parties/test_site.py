@@ -62,6 +62,20 @@ class TestFolder:
             with pytest.raises(NotFoundError, match="no folder of a party"):
                 PartySite.open(folder)
 
+    @pytest.mark.parametrize(
+        ("host", "listen", "found"),
+        [
+            ("127.0.0.1", "", "127.0.0.1"),
+            ("192.0.2.1", "", "::"),  # of a router before this machine
+            ("party.example", "", "::"),
+            ("party.example", "127.0.0.1", "127.0.0.1"),
+            ("192.0.2.1", "0.0.0.0", "0.0.0.0"),
+        ],
+    )
+    def test_it_listens_where_it_says(self, tmp_path, host, listen, found):
+        site = PartySite.create(tmp_path / "a", "1", host=host, listen=listen, clock=SetClock())
+        assert (site.listen, PartySite.open(site.folder).listen) == (found, found)
+
     def test_a_damaged_description_is_named(self, site):
         (site.folder / "party.json").write_text("{}")
         with pytest.raises(UnreadableError, match="is damaged"):

@@ -501,9 +501,11 @@ class TestIntroductions:
             join(guest.site, text, clock.wall())
             introduce(read_invitation(text, clock.wall()), invite(guest.site, clock.wall()))
             assert guest.client.call("10000", "/echo", b"x") == b"9999:x"
-            with pytest.raises(PartyUnreachableError):  # it is used
+            with pytest.raises(PartyIdentityError, match="10000 does not take this invitation: it was used before"):
                 introduce(read_invitation(text, clock.wall()), invite(guest.site, clock.wall()))
         assert next(read_audit(host.site.audit)).peer == "9999"
+        with pytest.raises(PartyUnreachableError):  # its server does not run
+            introduce(read_invitation(text, clock.wall()), invite(guest.site, clock.wall()))
         guest.close()
         host.close()
 
