@@ -126,7 +126,7 @@ class PartMachine:
     def step(self, event: Any, now: float) -> LoopStep | None:
         """See `SteppedMachine.step`."""
         state, effects = participate(self.state, event, now)
-        changed, again = state != self.state, _epoch(state) != _epoch(self.state)
+        changed = state != self.state
         self.state = state
         remote = state.initiator.id != self._calls.me
         asked = not remote and isinstance(event, WishReceived) and state.report is not None
@@ -139,7 +139,7 @@ class PartMachine:
             if remote and state.report is not None and any(isinstance(one, SendReport) for one in effects):
                 ledger.set_document(_entry(REPORT, state.part, state.initiator.id, state.report))
             if remote and state.wish is not None:
-                ledger.set_job(state.job, status=state.wish.job_status, **_times(state, again=again))
+                ledger.set_job(state.job, status=state.wish.job_status, started=state.started, ended=state.ended)
 
         return LoopStep(_encode(state).decode(), not state.over, write, lambda: self._after(state, effects))
 
@@ -180,16 +180,3 @@ def _entry(kind: str, part: Party, receiver: str, document: Any) -> DocumentEntr
 
 def _ended(state: Coordination, now: float) -> float | None:
     return state.since if state.cause is not None or state.status not in ("waiting", "running") else None
-
-
-def _epoch(state: Participation) -> int:
-    return 0 if state.wish is None else state.wish.epoch
-
-
-def _times(state: Participation, *, again: bool) -> dict[str, float | None]:
-    """Return the times of a job of another party, by the clock here; `again` says that it begins again."""
-    found: dict[str, float | None] = {"ended": state.ended}
-    begun = [one.started for one in state.components.values() if one.started is not None]
-    if begun or again:  # other parts of this party may have begun
-        found["started"] = min(begun, default=None)
-    return found

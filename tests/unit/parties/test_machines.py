@@ -56,8 +56,8 @@ class Part:
         self.wish(JobPhase.RESERVE, now, epoch=epoch, status="waiting")
         self.take(CoresGranted(), now)
         self.wish(JobPhase.RUN, now, epoch=epoch, want=Want.PREPARE)
-        self.take(ProcessPrepared("a", epoch, 0), now)
-        self.wish(JobPhase.RUN, now, epoch=epoch, want=Want.GO)
+        self.take(ProcessPrepared("a", epoch, 0), now + 5)
+        self.wish(JobPhase.RUN, now + 5, epoch=epoch, want=Want.GO)
 
     @property
     def times(self):

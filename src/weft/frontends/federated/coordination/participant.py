@@ -43,7 +43,8 @@ class LocalProcess(Struct, frozen=True):
 class Participation(Struct, frozen=True, kw_only=True):
     """The state of a part. `holds` says whether it has cores, `asked` whether it has asked for them.
 
-    `ended` is when the part has heard of the end of the job, in seconds since 1970.
+    `started` and `ended` are when the part has heard that the job runs in this epoch, and has ended, in seconds since
+    1970.
     """
 
     job: str
@@ -56,6 +57,7 @@ class Participation(Struct, frozen=True, kw_only=True):
     asked: bool = False
     waits_for: str = ""
     heard: float = 0.0
+    started: float | None = None
     ended: float | None = None
     over: bool = False
     components: Mapping[str, ObservedAttempt] = field(default_factory=dict)
@@ -223,9 +225,10 @@ def _taken(
                     state = replace(state, approved=False, refused="")
                 if not state.approved:
                     effects.append(AskApproval())
-                state = replace(state, over=False)
-            ends = wish.phase is JobPhase.END
-            return replace(state, wish=wish, ended=(state.ended or now) if ends else None)
+                state = replace(state, over=False, started=None, ended=None)
+            started = now if wish.phase is JobPhase.RUN and state.started is None else state.started
+            ended = now if wish.phase is JobPhase.END and state.ended is None else state.ended
+            return replace(state, wish=wish, started=started, ended=ended)
         case Approved():
             return replace(state, approved=True)
         case Declined(reason):
