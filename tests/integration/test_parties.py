@@ -108,7 +108,7 @@ def test_two_parties_add_shares_and_agree_on_the_result(parties):
     assert shown["metrics"] == {"secure_add_0 sum": 200.0}
     theirs = host.ended(job)
     assert theirs["status"] == "success"
-    assert theirs["components"][0]["parts"]["host 2"] == "success"
+    assert theirs["components"][0]["parts"] == {"guest 1": "success", "host 2": "success"}
     with pytest.raises(weft.ConflictError, match="nothing left to run"):
         guest.client.post("job/rerun", {"job_id": job})
     assert host.show(job)["seconds"] == theirs["seconds"], "the time of a job ends with it at its partners, too"
@@ -240,7 +240,10 @@ def test_a_partner_approves_a_job_first_if_its_policy_says_so(parties):
     write_policy(host.site.folder, SitePolicy(approval="always"))
     job = guest.submit()
     until(lambda: "host 2: waits for approval" in guest.show(job)["reason"], "the question")
-    assert "weft party approve" in host.show(job)["reason"]
+    shown = host.show(job)
+    assert "weft party approve" in shown["reason"]
+    assert shown["components"][0]["parts"] == {"guest 1": "waiting", "host 2": "waiting"}
+    assert shown["components"][0]["status"] == "waiting"
     host.client.post("weft/approve", {"job_id": job})
     assert guest.ended(job)["status"] == "success"
     with pytest.raises(weft.ConflictError, match="waits for approval here: the job is"):

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from weft.frontends.federated.coordination.records import PartStatus
 from weft.frontends.federated.expansion import merged
 from weft.frontends.federated.modules import modules
@@ -201,18 +203,22 @@ class SiteJobs:
                 error=_cause(state, own),
             )
 
-    def _tasks(self, entry: JobEntry) -> Iterator[TaskRow]:
+    def _tasks(self, entry: JobEntry, *, every: bool = False) -> Iterator[TaskRow]:
+        """Yield the tasks that this party knows; with `every` also those of others, as far as it is told of them."""
         job = self._work.job(entry.job)
         state = self._work.coordination(entry.job) if entry.mine else None
         own = {one.part: one for one in self._work.participations(entry.job)}
         for plan in job.parts:
             part = Party(plan.role, plan.id)
             here = own.get(part)
-            if here is None and state is None:
+            known = here is not None or state is not None
+            if not (known or every):
                 continue
+            told = _statuses(state, here or next(iter(own.values()), None))
             for component in job.dsl.order:
                 if plan.components[component].runs:
-                    yield self._task(entry, job, part, component, here, state)
+                    task = self._task(entry, job, part, component, here, state, told)
+                    yield task if known else replace(task, party_status=_elsewhere(task.status))
 
     def _task(
         self,
@@ -222,10 +228,10 @@ class SiteJobs:
         component: str,
         here: Participation | None,
         state: Coordination | None,
+        statuses: Mapping[str, str],
     ) -> TaskRow:
         report = here.report if here is not None else state.reports.get(str(part)) if state is not None else None
         seen = None if report is None else report.components.get(component)
-        statuses = _statuses(state, here)
         default = "canceled" if entry.status in ENDED else "waiting"
         if component not in selected_components(job):
             default = _PASSED
@@ -371,7 +377,7 @@ class SiteJobs:
         entry, job = self._work.entry(id), self._work.job(id)
         state = self._work.coordination(id) if entry.mine else None
         parts = self._work.participations(id)
-        rows = list(self._tasks(entry))
+        rows = list(self._tasks(entry, every=True))
         shown = [one.name for one in job.parts]
         components: list[dict[str, Any]] = []
         figures: dict[str, float] = {}
@@ -443,6 +449,11 @@ def _statuses(state: Coordination | None, own: Participation | None) -> Mapping[
     if state is not None:
         return state.statuses
     return own.wish.statuses if own is not None and own.wish is not None else {}
+
+
+def _elsewhere(status: str) -> str:
+    """Return the status of a task at another party by that of all parties; "" where they may differ."""
+    return status if status in ("success", "running", "waiting", _PASSED) else ""
 
 
 def _progress(job: FederatedJob, statuses: Mapping[str, str], status: str) -> int:
