@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from weft.frontends.federated.conf import job_type_of
-from weft.frontends.federated.prediction import merged_conf, prediction_conf, prediction_dsl
+from weft.frontends.federated.prediction import merged_conf, prediction_conf, prediction_dsl, takes_models
 from weft.frontends.federated.schema import PREDICT, FederatedJob, Party
 from weft.model.errors import ConflictError, NotFoundError, UsageError
 from weft.parties.http.ports import DeployedModel, ModelFilter, ModelRow
@@ -67,7 +67,9 @@ class SiteModels:
     def complete(self, dsl: Mapping[str, Any], conf: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return the DSL and the conf of a job with what a prediction takes from its model.
 
-        Those of a training job stay as they are. UsageError: no version is named, or it has no DSL for predictions.
+        Those of a training job stay as they are. As in FATE, a DSL that takes no models from the pipeline, such as that
+        of the training job, gives way to the one of the model. UsageError: no version is named, or it has no DSL for
+        predictions.
         """
         if job_type_of(conf) != PREDICT:
             return dsl, conf
@@ -77,7 +79,7 @@ class SiteModels:
         if not version:
             raise UsageError("a prediction needs the version of a model", hint="Set model_version in job_parameters.")
         about = self._about("" if dsl else str(common.get("model_id") or ""), version)
-        dsl = dsl or self._dsl(about, version)
+        dsl = dsl if takes_models(dsl) else self._dsl(about, version)
         return dsl, merged_conf(about.conf, conf, dsl)
 
     def _dsl(self, about: ModelAbout, version: str) -> Mapping[str, Any]:

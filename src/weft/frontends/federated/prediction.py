@@ -51,6 +51,16 @@ def prediction_dsl(dsl: Mapping[str, Any], components: Sequence[str] = (), *, re
     return {**{key: value for key, value in dsl.items() if key != "components"}, "components": found}
 
 
+def takes_models(dsl: Mapping[str, Any]) -> bool:
+    """Whether a component of a DSL, as JSON, takes its model from a training job."""
+    listed = dsl.get("components")
+    inputs = (
+        [one.get("input") for one in listed.values() if isinstance(one, Mapping)] if isinstance(listed, Mapping) else []
+    )
+    models = [one.get("model") for one in inputs if isinstance(one, Mapping)]
+    return any(str(one).startswith(f"{PIPELINE}.") for each in models if isinstance(each, list) for one in each)
+
+
 def _is_kept(name: str, one: Mapping[str, Any], components: Sequence[str], *, readers: bool) -> bool:
     if name in components or (one.get("module") == READER and (readers or not components)):
         return True

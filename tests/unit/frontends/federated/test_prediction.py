@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from weft.frontends.federated.planning import read_job
-from weft.frontends.federated.prediction import merged_conf, prediction_conf, prediction_dsl
+from weft.frontends.federated.prediction import merged_conf, prediction_conf, prediction_dsl, takes_models
 from weft.model.errors import NotFoundError, UsageError
 
 DSL: dict[str, Any] = {
@@ -73,6 +73,15 @@ def test_readers_are_left_out_as_in_fate_unless_they_are_asked_for():
     assert found["transform_0"]["input"] == {"model": ["pipeline.transform_0.model"]}
     assert found["lr_0"]["input"]["data"] == {"test_data": ["transform_0.data"]}
     assert list(prediction_dsl(DSL, readers=False)["components"])[:2] == ["reader_0", "reader_1"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{}, {"components": []}, {"components": {"a": 1}}, {"components": {"a": {"input": []}}}]
+)
+def test_a_dsl_that_takes_models_of_a_training_job_is_one_of_predictions(wrong):
+    assert takes_models(prediction_dsl(DSL))
+    assert not takes_models(DSL)
+    assert not takes_models(wrong)
 
 
 def test_named_components_are_kept_beside_readers():
