@@ -4,10 +4,12 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tests.integration.places import until
 from weft.store.folders import shm_root, user_root
 
 ROOT = Path(__file__).parents[2]
@@ -31,6 +33,15 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports the death of another process at once")
+def _size(folder):
+    """Return the bytes of the files in a folder; one that was renamed meanwhile counts under its new name or not."""
+    total = 0
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            total += path.stat().st_size
+    return total
+
+
 def test_shared_memory_goes_with_a_killed_session(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
@@ -42,7 +53,7 @@ def test_shared_memory_goes_with_a_killed_session(tmp_path):
         try:
             assert process.stdout.readline() == "ready\n"
             (shared,) = user_root(shm_root()).glob(f"*-{process.pid}-*")
-            assert sum(path.stat().st_size for path in shared.rglob("*")) >= 32_000_000
+            until(lambda: _size(shared) >= 32_000_000, "the values in shared memory")
         finally:
             process.kill()
     deadline = time.monotonic() + DEADLINE_S

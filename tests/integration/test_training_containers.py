@@ -172,7 +172,7 @@ def test_no_container_and_no_network_is_left(place: Place, engine: Engine, numbe
     process = place.start("run", "run.yaml", "--isolation", "container")
     logs = [place.folder / ".weft" / "runs" / RUN / "logs" / f"worker.{index}.0.log" for index in range(2)]
     until(lambda: all(log.exists() and log.read_text() for log in logs))
-    assert len(engine.left(label(place))) == 3
+    until(lambda: len(engine.left(label(place))) == 3, "two containers and a network")
     process.send_signal(number)
     process.communicate(timeout=120)
     until(lambda: engine.left(label(place)) == [], "the removal of containers and network")
