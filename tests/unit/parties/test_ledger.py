@@ -3,9 +3,10 @@ import pytest
 from weft.parties.ledger import REPORT, WISH, DocumentEntry, JobEntry, PartyLedger
 
 
-@pytest.fixture
-def ledger(tmp_path):
-    found = PartyLedger(tmp_path / "party.db")
+@pytest.fixture(params=["sqlite", "postgresql"])
+def ledger(tmp_path, request):
+    place = tmp_path / "party.db" if request.param == "sqlite" else request.getfixturevalue("postgresql_url")
+    found = PartyLedger(place)
     yield found
     found.close()
 

@@ -94,7 +94,7 @@ def _synced(part: ComponentPart) -> bool:
 
 def _guest(part: ComponentPart, frame: PartyFrame, method: str) -> tuple[PartyFrame | None, int]:
     hosts, ids = part.all_of(HOST), frame.ids.tolist()
-    if method == ECDH and len(hosts) == 1 and agree_on_spu(part, hosts[0], rows=len(frame), both=_synced(part)):
+    if method == ECDH and len(hosts) == 1 and agree_on_spu(part, hosts[0], fits=len(frame) > 0, same=_synced(part)):
         return _guest_with_spu(part, frame, hosts[0])
     theirs: dict[Party, dict[int, int]] = {}
     for host in hosts:
@@ -127,7 +127,7 @@ def _host(part: ComponentPart, frame: PartyFrame, method: str) -> tuple[PartyFra
     if (
         method == ECDH
         and len(part.all_of(HOST)) == 1
-        and agree_on_spu(part, guest, rows=len(frame), both=_synced(part))
+        and agree_on_spu(part, guest, fits=len(frame) > 0, same=_synced(part))
     ):
         return _host_with_spu(part, frame, guest)
     order = shuffled(len(frame))

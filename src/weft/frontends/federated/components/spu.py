@@ -1,7 +1,7 @@
-"""The intersection with SPU (libpsi), in an environment of its own: the variable WEFT_SPU names it.
+"""Programs of SPU, in an environment of its own: the variable WEFT_SPU names it.
 
-SPU is used if both parts have the same version. It is ECDH on Curve25519 as in `crypto.psi`, and faster by vector
-instructions. The programs of both parts meet through a tunnel.
+SPU is used if both parts have the same version. The programs of both parts meet through a tunnel. Its intersection is
+ECDH on Curve25519 as in `crypto.psi`, and faster by vector instructions.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.frontends.federated.components.tunnels import PartTunnel
-from weft.frontends.federated.providers import spu_psi_path
+from weft.frontends.federated.providers import program
 from weft.model.errors import PartyMessageError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from weft.frontends.federated.components.base import ComponentPart
     from weft.frontends.federated.schema import Party
 
@@ -42,49 +44,57 @@ def spu_version() -> str:
     return found.name.removeprefix("spu-").removesuffix(".dist-info")
 
 
-def agree_on_spu(part: ComponentPart, peer: Party, *, rows: int, both: bool) -> bool:
-    """Return whether both parts use SPU, which needs rows at both.
-
-    `both` says whether both learn the common ids, which they must agree on.
-    """
-    offer = [spu_version() if rows else "", both]
+def agree_on_spu(part: ComponentPart, peer: Party, *, fits: bool, same: Any = None) -> bool:
+    """Return whether both parts use SPU: it fits what each has, and both have `same`, a value that travels."""
+    offer = [spu_version() if fits else "", same]
     part.channel.send("engine", offer, peer)
     theirs = part.channel.receive("engine", peer)
     return bool(offer[0]) and theirs == offer
 
 
-def common_ids(part: ComponentPart, ids: list[str], peer: Party, *, receives: bool, both: bool) -> list[str]:
-    """Return the common ids in an order that both parts have; none to a part that does not get them.
+@contextmanager
+def spu_folder() -> Iterator[Path]:
+    """Yield a folder for a program, which is removed with all that the program leaves."""
+    folder = Path(tempfile.mkdtemp(prefix="spu-", dir="."))
+    try:
+        yield folder
+    finally:
+        _remove(folder)
+
+
+def run_spu(part: ComponentPart, peer: Party, folder: Path, name: str, *words: str) -> None:
+    """Run a program of SPU at this part, and its connections to that of another part, to their end.
 
     UsageError: SPU has failed. PartyMessageError, RunCancelledError: see `ComponentChannel.receive`.
     """
-    folder = Path(tempfile.mkdtemp(prefix="spu-", dir="."))
+    worker = _start(folder, program(name), words)
+    tunnel = PartTunnel(part.channel, peer, entry=folder / "peer.sock", exit=folder / "own.sock", failed=worker.kill)
     try:
+        code = worker.wait()
+        if tunnel.error is None:
+            tunnel.close()
+    finally:
+        worker.kill()
+        worker.wait()
+        tunnel.shut()
+    if tunnel.error is not None:
+        raise tunnel.error
+    if code:
+        part.tracker.log((folder / _LOG).read_text(errors="replace")[-_TAIL:])
+        raise UsageError(f"{part.component}: SPU has failed at {part.here}", hint="Its messages are in the log there.")
+
+
+def common_ids(part: ComponentPart, ids: list[str], peer: Party, *, receives: bool, both: bool) -> list[str]:
+    """Return the common ids in an order that both parts have; none to a part that does not get them.
+
+    Errors: see `run_spu`.
+    """
+    with spu_folder() as folder:
         with (folder / "ids.csv").open("w") as file:
             file.write("id\n")
             file.writelines(f"{one.encode().hex()}\n" for one in ids)
-        worker = _start(folder, rank=0 if receives else 1, both=both)
-        tunnel = PartTunnel(
-            part.channel, peer, entry=folder / "peer.sock", exit=folder / "own.sock", failed=worker.kill
-        )
-        try:
-            code = worker.wait()
-            if tunnel.error is None:
-                tunnel.close()
-        finally:
-            worker.kill()
-            worker.wait()
-            tunnel.shut()
-        if tunnel.error is not None:
-            raise tunnel.error
-        if code:
-            part.tracker.log((folder / _LOG).read_text(errors="replace")[-_TAIL:])
-            raise UsageError(
-                f"{part.component}: SPU has failed at {part.here}", hint="Its messages are in the log there."
-            )
+        run_spu(part, peer, folder, "spu_psi", "0" if receives else "1", "both" if both else "one")
         return _read(folder / "common.csv", peer) if receives or both else []
-    finally:
-        _remove(folder)
 
 
 def _remove(folder: Path) -> None:
@@ -95,18 +105,13 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(folder: Path, *, rank: int, both: bool) -> subprocess.Popen[Any]:
+def _start(folder: Path, program: Path, words: Sequence[str]) -> subprocess.Popen[Any]:
     python = Path(os.environ[VARIABLE]).absolute() / "bin" / "python"
-    command = [str(python), "-I", str(spu_psi_path()), str(folder.absolute()), str(rank), "both" if both else "one"]
+    command = [str(python), "-I", str(program), str(folder.absolute()), *words]
     environment = {name: os.environ[name] for name in ("HOME", "LANG", "PATH") if name in os.environ}
+    environment["TMPDIR"] = str(folder.absolute())
     with (folder / _LOG).open("wb") as log:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=environment | {"TMPDIR": str(folder.absolute())},
-        )
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
 
 
 def _read(path: Path, peer: Party) -> list[str]:

@@ -5,6 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def spu_psi_path() -> Path:
-    """Return the program that intersects ids with SPU."""
-    return Path(__file__).parent / "spu_psi.py"
+def program(name: str) -> Path:
+    """Return the file of a program, such as `spu_psi`."""
+    return Path(__file__).parent / f"{name}.py"

@@ -6,6 +6,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 
 from tests.unit.frontends.federated.components.parts_of import GUEST, HOST, HOST_2, breast, frame
+from tests.unit.frontends.federated.components.test_intersection import needs_spu, spu  # noqa: F401 - a fixture
 from weft.frontends.federated.components.predictions import SCORE
 from weft.frontends.federated.wire import Integers, decode
 from weft.model.errors import UsageError
@@ -151,7 +152,7 @@ def test_only_random_numbers_and_ciphertexts_cross_in_the_training():
     ran = train(parameters, rows=slice(0, 20), cut=(2, 4))
     shares = {"start", "weights", "loss/share"}
     ciphers = {"shares", "product", "loss/product"}
-    open_names = {"key", "features", "settings", "rows", "models", "end", "score/train/0"}
+    open_names = {"engine", "key", "features", "settings", "rows", "models", "end", "score/train/0"}
     for one in ran.sent:
         value = decode(one.data)
         if one.name in shares:
@@ -195,3 +196,23 @@ def test_parties_that_do_not_fit_each_other():
         run_parts(
             "HeteroSSHELR", {party: PartInputs(USUAL, {"train_data": [frame(MATRIX)]}) for party in (GUEST, HOST)}
         )
+
+
+@needs_spu
+@pytest.mark.usefixtures("spu")
+@pytest.mark.parametrize("optimizer", ["sgd", "nesterov_momentum_sgd"])
+def test_spu_takes_the_same_steps(optimizer):
+    ran = train({**USUAL, "encrypt_param": {}, "optimizer": optimizer, "batch_size": 300})
+    weights, losses = pooled(nesterov=optimizer != "sgd", batch=300)
+    assert ran.records[GUEST].summaries["engine"].startswith("spu ")
+    assert weights_of(ran) == pytest.approx(weights, abs=2e-3)
+    assert ran.outputs[GUEST].model["models"][0]["losses"] == pytest.approx(losses, abs=2e-3)
+    assert ran.outputs[HOST].model["models"][0]["losses"] == []
+    assert roc_auc_score(Y, ran.outputs[GUEST].data[0].columns[SCORE]) > 0.99
+
+
+@needs_spu
+@pytest.mark.usefixtures("spu")
+def test_columns_that_are_too_large_for_spu_are_trained_by_our_own_protocol():
+    ran = train({**USUAL, "encrypt_param": {}, "max_iter": 1}, matrix=MATRIX * 1e6, rows=slice(15, 25), cut=(1, 2))
+    assert "engine" not in ran.records[GUEST].summaries
