@@ -83,6 +83,9 @@ def upload(
         f"id       {clean(stored['schema']['sid'])}\n"
         f"columns  {len(columns):,}: {one_line(', '.join(columns))}\n"
     )
+    option = "" if folder is None else f" --folder {folder}"
+    named = f"--namespace {clean(namespace)} --name {clean(name)}{option}"
+    context.say(f"Jobs of another party use it after: weft party grant ID {named}")
 
 
 @party_app.command

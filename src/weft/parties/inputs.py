@@ -33,7 +33,7 @@ class InputFinder:
         try:
             self.check(job, part)
         except WeftError as error:
-            return error.message
+            return f"{error.message}. {error.hint}" if error.hint else error.message
         return ""
 
     def check(self, job: FederatedJob, part: Party) -> None:

@@ -235,7 +235,7 @@ class SiteJobs:
         default = "canceled" if entry.status in ENDED else "waiting"
         if component not in selected_components(job):
             default = _PASSED
-        kept = found if (found := statuses.get(component)) in ("success", _PASSED) else "waiting"
+        kept = found if (found := statuses.get(component)) in ("success", _PASSED) else default
         failure = None if seen is None or seen.failure is None else said(seen.failure)
         return TaskRow(
             job_id=entry.job,
@@ -246,7 +246,7 @@ class SiteJobs:
             role=part.role,
             party_id=part.id,
             status=statuses.get(component, default),
-            party_status=(default if default == _PASSED else kept) if seen is None else _FATE[seen.status],
+            party_status=kept if seen is None else _FATE[seen.status],
             run_here=part.id == self._me,
             initiator_role=entry.initiator_role,
             initiator_party_id=entry.initiator,
