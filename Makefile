@@ -5,6 +5,8 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; 
             done)
 BIN := .venv/bin
 FAST_TESTS = $(wildcard tests/unit tests/properties tests/conformance tests/architecture)
+# One more than there are cores, since many tests wait for processes.
+TESTERS = $(shell $(BIN)/python -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
 SOAK_TESTS = $(wildcard tests/properties tests/simulation tests/integration/test_durable.py tests/soak)
 
 # Tests start hundreds of processes: without compiled modules each takes a second instead of a fifth.
@@ -25,14 +27,14 @@ demo: .venv ## run the example pipeline
 	$(BIN)/weft logs @last/evaluate -C examples/breast_cancer
 
 test: tools ## the whole test suite
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --max-worker-restart 0
+	$(BIN)/python -m pytest -q -n $(TESTERS) --dist loadfile --max-worker-restart 0
 
 check: tools ## format, lint, types, contracts, fast tests, diagrams: about a minute
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	HYPOTHESIS_PROFILE=fast $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile --max-worker-restart 0 -m "not slow" $(FAST_TESTS)
+	HYPOTHESIS_PROFILE=fast $(BIN)/python -m pytest -q -n $(TESTERS) --dist loadfile --max-worker-restart 0 -m "not slow" $(FAST_TESTS)
 	$(BIN)/python -m weft.testing.states --check
 
 bench: tools ## run every benchmark and write docs/benchmarks.md; after a stop it goes on with the rows that are missing
