@@ -94,6 +94,7 @@ class Server:
     def clear(self):
         self.job, self.parts, self.processes, self.driver = None, {}, {}, None
         self.leases = PartyCoreLeases(self.cores)
+        self.silent = set()
         self.queue, self.busy = [], False
 
     @property
@@ -268,6 +269,8 @@ class Server:
             document = present()
             if document is None or self.acked.get(key, (-1, -1)) >= (document.epoch, document.version):
                 return
+            self.silent.add(receiver)
+            self.post_job(c.Unreachable(receiver))
             world.message(self, receiver, key, document)
             world.at(world.random.uniform(1, 4), self.alive(again))
 
@@ -288,9 +291,12 @@ class Server:
         if self.up:
             self.world.answer(self, sender, key, document, answer)
 
-    def answered(self, key, document, answer):
+    def answered(self, sender, key, document, answer):
         kind, part = key
         self.acked[key] = max(self.acked.get(key, (-1, -1)), (document.epoch, document.version))
+        if sender in self.silent:
+            self.silent.remove(sender)
+            self.post_job(c.Reachable(sender))
         if answer is not None:
             if kind == "wish":
                 self.post_job(c.ReportReceived(answer))
@@ -405,7 +411,7 @@ class World:
         def come():
             other = self.servers[receiver]
             if other.up:
-                other.answered(key, document, answer)
+                other.answered(server.id, key, document, answer)
 
         self.carry(server.id, receiver, come)
 

@@ -231,7 +231,8 @@ class SiteJobs:
         statuses: Mapping[str, str],
     ) -> TaskRow:
         report = here.report if here is not None else state.reports.get(str(part)) if state is not None else None
-        seen = None if report is None else report.components.get(component)
+        epoch = state.epoch if state is not None else here.wish.epoch if here is not None and here.wish else 0
+        seen = report.components.get(component) if report is not None and report.epoch == epoch else None
         default = "canceled" if entry.status in ENDED else "waiting"
         if component not in selected_components(job):
             default = _PASSED

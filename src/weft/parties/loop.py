@@ -11,9 +11,8 @@ import heapq
 import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
-
-from weft.model.errors import WeftError
 
 if TYPE_CHECKING:
     from weft.frontends.federated.schema import Party
@@ -58,7 +57,8 @@ class SteppedMachine(Protocol):
 class _Posted(NamedTuple):
     subject: Subject
     event: Any = None
-    done: Callable[[], None] | None = None
+    make: Callable[[], SteppedMachine] | None = None
+    done: Callable[[Any], None] | None = None
     write: Callable[[LedgerWrite], None] | None = None
 
 
@@ -102,18 +102,27 @@ class PartyLoop:
         with self._lock:
             return list(self._machines)
 
-    def post(self, subject: Subject, event: Any, done: Callable[[], None] | None = None) -> None:
-        """Let a machine take an event; `done` is called once its effects have begun."""
-        self._queue.put(_Posted(subject, event, done))
+    def post(self, subject: Subject, event: Any, make: Callable[[], SteppedMachine] | None = None) -> None:
+        """Let a machine take an event. If there is none, or the last one is over by then, `make` makes it."""
+        self._queue.put(_Posted(subject, event, make))
 
-    def call(self, subject: Subject, event: Any) -> None:
-        """Let a machine take an event, and wait until its effects have begun."""
+    def call(self, subject: Subject, event: Any, make: Callable[[], SteppedMachine] | None = None) -> Any:
+        """Let a machine take an event (see `post`), wait until its effects have begun, and return the machine.
+
+        None: there is none.
+        """
         if threading.current_thread() is self._thread:
-            self.post(subject, event)
-            return
-        taken = threading.Event()
-        self.post(subject, event, taken.set)
+            self.post(subject, event, make)
+            return self.machine(subject)
+        taken, found = threading.Event(), []
+
+        def done(machine: Any) -> None:
+            found.append(machine)
+            taken.set()
+
+        self._queue.put(_Posted(subject, event, make, done))
         taken.wait()
+        return found[0]
 
     def post_write(self, write: Callable[[LedgerWrite], None]) -> None:
         """Let the next transaction write something."""
@@ -166,21 +175,23 @@ class PartyLoop:
         after: list[tuple[Subject, Callable[[], None]]] = []
         steps: list[tuple[Subject, LoopStep]] = []
         writes: list[Callable[[LedgerWrite], None]] = []
-        for subject, event, done, write in posted:
+        for subject, event, make, done, write in posted:
             if write is not None:
                 writes.append(write)
             machine = self.machine(subject)
-            if machine is not None and event is not None:
-                try:
-                    step = machine.step(event, self._clock.wall())
-                except Exception as error:  # noqa: BLE001 - one job must not end the others
-                    self._failed(subject, error)
-                else:
-                    if step is not None:
-                        steps.append((subject, step))
-                        after.append((subject, step.after))
+            try:
+                if machine is None and make is not None:
+                    machine = make()
+                    self.add(subject, machine)
+                step = None if machine is None or event is None else machine.step(event, self._clock.wall())
+            except Exception as error:  # noqa: BLE001 - one job must not end the others
+                self._failed(subject, error)
+                step = None
+            if step is not None:
+                steps.append((subject, step))
+                after.append((subject, step.after))
             if done is not None:
-                after.append((subject, done))
+                after.append((subject, partial(done, machine)))
         if steps or writes:
             self._write(steps, writes)
         for subject, effect in after:
@@ -207,7 +218,7 @@ class PartyLoop:
                     for one in writes:
                         one(write)
                 break
-            except WeftError as error:  # such as a full disk: nothing may follow from what is not written
+            except Exception as error:  # such as a full disk: nothing may follow from what is not written
                 self._failed(steps[0][0] if steps else _NOBODY, error)
                 if self._closed.wait(_WRITE_PAUSE_S):
                     raise

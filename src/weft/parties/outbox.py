@@ -33,13 +33,15 @@ class OutboxEvents(NamedTuple):
     """The callbacks of an outbox, called from its threads.
 
     `send(party, letter)` sends one and returns the answer. `answered`, `refused` and `reachable` are told what came of
-    it; `reachable` only of changes, with None, or the reason why a party does not answer.
+    it; `reachable` with the reason at each try that a party does not answer, since jobs may have begun after the first,
+    and with None once it answers again. `failed` is told of errors of this party, after which a letter is tried again.
     """
 
     send: Callable[[str, Letter], bytes]
     answered: Callable[[str, Letter, bytes], None]
     refused: Callable[[str, Letter, PartyError], None]
     reachable: Callable[[str, PartyError | None], None]
+    failed: Callable[[str, BaseException], None]
 
 
 class _Line:
@@ -75,8 +77,10 @@ class Outbox:
             line.changed.notify_all()
 
     def hurry(self, receiver: str) -> None:
-        """Try again at once: the party has been heard of."""
+        """Try again at once if the party did not answer: it has been heard of."""
         line = self._line(receiver)
+        if line.error is None:
+            return
         with line.changed:
             line.hurried = True
             line.changed.notify_all()
@@ -116,25 +120,35 @@ class Outbox:
                 answer = self._events.send(receiver, letter)
             except PartyUnreachableError as error:
                 self._tell(receiver, line, error)
-                with line.changed:
-                    line.changed.wait_for(lambda: self._closed or line.hurried, pause)
-                pause = min(2 * pause, _LAST_PAUSE_S)
+                pause = self._paused(line, pause)
                 continue
             except PartyError as error:
                 self._tell(receiver, line, None)
                 self._taken(line, key, letter)
                 self._events.refused(receiver, letter, error)
                 continue
+            except Exception as error:  # noqa: BLE001 - such as a full disk: the letters of all jobs would wait for ever
+                self._events.failed(receiver, error)
+                with line.changed:
+                    line.letters[key] = line.letters.pop(key)  # one that can never be sent holds no others up
+                pause = self._paused(line, pause)
+                continue
             pause = _FIRST_PAUSE_S
             self._tell(receiver, line, None)
             self._taken(line, key, letter)
             self._events.answered(receiver, letter, answer)
 
+    def _paused(self, line: _Line, pause: float) -> float:
+        """Wait before the next try, and return the pause after that."""
+        with line.changed:
+            line.changed.wait_for(lambda: self._closed or line.hurried, pause)
+        return min(2 * pause, _LAST_PAUSE_S)
+
     def _tell(self, receiver: str, line: _Line, error: PartyError | None) -> None:
-        """Tell whether the party answers, if that has changed."""
-        changed = (line.error is None) != (error is None)
+        """Tell that the party does not answer, or answers again."""
+        news = line.error is not None or error is not None
         line.error = error
-        if changed:
+        if news:
             self._events.reachable(receiver, error)
 
     @staticmethod

@@ -68,6 +68,7 @@ from weft.model.errors import (
     PartyMessageError,
     PartyRefusedError,
     UsageError,
+    WeftError,
 )
 from weft.parties.cores import CoreLease, PartyCoreLeases
 from weft.parties.drivers import SUCCESS, ComponentEnd, DriverCalls, DriverPlan, JobDriver
@@ -158,10 +159,10 @@ class PartyWork:
             around.sockets,
             PartEvents(lambda key, part, pid: None, self._prepared, self._ended),
         )
-        self.outbox = Outbox(OutboxEvents(self._send, self._answered, self._refused, self._reachable))
+        self.outbox = Outbox(OutboxEvents(self._send, self._answered, self._refused, self._reachable, self._failed))
         self._calls = MachineCalls(
             me=around.me,
-            post=self.loop.post,
+            post=self._post,
             post_at=self.loop.post_at,
             send=self.outbox.put,
             ready=self._ready,
@@ -191,9 +192,6 @@ class PartyWork:
         for job, state in ledger.coordinations():
             found = read_coordination(state)
             self.loop.add(Subject(job), CoordinationMachine(found, self._calls))
-            for part in found.parts:
-                if part.id == self._me:  # it may not have been written before the last end
-                    self._part_machine(job, part)
         for subject in self.loop.subjects():
             self.loop.post(subject, Restarted() if subject.part is not None else Submitted())
             machine = self.loop.machine(subject)
@@ -261,15 +259,11 @@ class PartyWork:
             conf=conf,
             about=msgspec.json.encode(about).decode(),
         )
-        with self.ledger.write() as write:
+        with self.ledger.write() as write:  # one without the other would wait for ever after a crash
             write.add_job(entry)
+            write.set_coordination(id, msgspec.json.encode(state).decode(), live=True)
         self._remember(id, job)
-        for part in state.parts:
-            if part.id == self._me:
-                own = Participation(job=id, part=part, initiator=state.initiator)
-                self.loop.add(Subject(id, part), PartMachine(own, self._calls))
-        self.loop.add(Subject(id), CoordinationMachine(state, self._calls))
-        self.loop.call(Subject(id), Submitted())
+        self.loop.call(Subject(id), Submitted(), lambda: CoordinationMachine(state, self._calls))
         self._follow(state)
         return job
 
@@ -314,13 +308,11 @@ class PartyWork:
                 f"job {id} has nothing left to run: its components have succeeded",
                 hint="--force (force for clients of FATE) runs them again.",
             )
-        subject = Subject(id)
-        if self.loop.machine(subject) is None:
-            self.loop.add(subject, CoordinationMachine(state, self._calls))
-        for part in state.parts:
-            if part.id == self._me:
-                self._part_machine(id, part)
-        self.loop.call(subject, Rerun(keep, entry.digest))
+        self.loop.call(
+            Subject(id),
+            Rerun(keep, entry.digest),
+            lambda: CoordinationMachine(self.coordination(id) or state, self._calls),
+        )
         with self.ledger.write() as write:
             write.set_job(id, about=msgspec.json.encode(about).decode())
 
@@ -406,12 +398,20 @@ class PartyWork:
 
     def handlers(self) -> dict[str, Callable[[Peer, bytes], bytes]]:
         """Return what answers messages of other parties, by path."""
-        return {
+        found: dict[str, Callable[[Peer, bytes], bytes]] = {
             WISH_PATH: self._wish_came,
             REPORT_PATH: self._report_came,
             REQUEST_PATH: self._request_came,
             VALUES_PATH: lambda peer, body: self.hub.receive(peer.id, body),
         }
+        return {path: self._heard(handler) for path, handler in found.items()}
+
+    def _heard(self, handler: Callable[[Peer, bytes], bytes]) -> Callable[[Peer, bytes], bytes]:
+        def heard(peer: Peer, body: bytes) -> bytes:
+            self.outbox.hurry(peer.id)
+            return handler(peer, body)
+
+        return heard
 
     def _wish_came(self, peer: Peer, body: bytes) -> bytes:
         message = _decoded(body, WishMessage, peer.id)
@@ -427,9 +427,9 @@ class PartyWork:
             raise PartyIdentityError(f"job {wish.job} is another one here", party=peer.id)
         elif entry.digest != wish.digest:
             self._changed_wish(message, entry, peer)
-        machine = self._part_machine(wish.job, wish.part)
-        self.loop.call(Subject(wish.job, wish.part), WishReceived(wish))
-        report = machine.state.report
+        subject = Subject(wish.job, wish.part)
+        machine = self.loop.call(subject, WishReceived(wish), lambda: self._part_machine(subject))
+        report = None if machine is None else machine.state.report
         return b"" if report is None else write_document(report)
 
     def _changed_wish(self, message: WishMessage, entry: JobEntry, peer: Peer) -> None:
@@ -507,15 +507,25 @@ class PartyWork:
     # ------------------------------------------------------------------------------------------------- documents out
 
     def _send(self, party: str, letter: Letter) -> bytes:
+        path, body = self._message(letter)
+        try:
+            return self._around.call(party, path, body)
+        except PartyError:
+            raise
+        except WeftError as error:  # of the other party, such as a file of a job that its version does not read
+            raise PartyRefusedError(error.message, party=party, hint=error.hint) from None
+
+    def _message(self, letter: Letter) -> tuple[str, bytes]:
+        """Return the path and the body of a letter."""
         if letter.kind == REPORT:
-            return self._around.call(party, REPORT_PATH, letter.body)
+            return REPORT_PATH, letter.body
         wish = read_document(letter.body, Wish)
         message = WishMessage(wish)
         if wish.phase in (JobPhase.CREATE, JobPhase.END):
             entry = self.entry(letter.job)
             if entry.digest == wish.digest:  # else the files have changed for the next epoch
                 message = WishMessage(wish, entry.dsl, entry.conf)
-        return self._around.call(party, WISH_PATH, msgspec.json.encode(message))
+        return WISH_PATH, msgspec.json.encode(message)
 
     def _answered(self, party: str, letter: Letter, answer: bytes) -> None:
         part, kind, version = letter.part, letter.kind, letter.version
@@ -541,6 +551,9 @@ class PartyWork:
         if kind == WISH:
             failure = PartFailure(error.message, error.party or party, error.code, error.hint)
             self.loop.post(Subject(letter.job), Undeliverable(part, failure))
+
+    def _failed(self, party: str, error: BaseException) -> None:
+        self._around.failed(f"a letter to party {party}", error)
 
     def _reachable(self, party: str, error: PartyError | None) -> None:
         for subject in self.loop.subjects():
@@ -715,20 +728,20 @@ class PartyWork:
                 self._jobs.pop(next(iter(self._jobs)))
         return job
 
-    def _part_machine(self, id: str, part: Party) -> PartMachine:
-        """Return the machine of a part, loaded from the ledger or new."""
-        subject = Subject(id, part)
-        machine = self.loop.machine(subject)
-        if machine is None:
-            states = [one for one in self.ledger.participations(id) if (one[1], one[2]) == part]
-            if states:
-                state = read_participation(states[0][3])
-            else:
-                entry = self.entry(id)
-                state = Participation(job=id, part=part, initiator=Party(entry.initiator_role, entry.initiator))
-            machine = PartMachine(state, self._calls)
-            self.loop.add(subject, machine)
-        return machine  # type: ignore[no-any-return]
+    def _post(self, subject: Subject, event: Any) -> None:
+        """Let a machine of this party take a document of another one of it."""
+        self.loop.post(subject, event, None if subject.part is None else lambda: self._part_machine(subject))
+
+    def _part_machine(self, subject: Subject) -> PartMachine:
+        """Return a machine for a part, loaded from the ledger or new."""
+        id, part = subject
+        assert part is not None
+        states = [one for one in self.ledger.participations(id) if (one[1], one[2]) == part]
+        if states:
+            return PartMachine(read_participation(states[0][3]), self._calls)
+        entry = self.entry(id)
+        state = Participation(job=id, part=part, initiator=Party(entry.initiator_role, entry.initiator))
+        return PartMachine(state, self._calls)
 
 
 def said(failure: PartFailure) -> str:

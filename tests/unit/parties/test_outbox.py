@@ -22,18 +22,23 @@ class World:
         self.block = threading.Event()
         self.block.set()
         self.refuses = False
+        self.broken: set[str] = set()
+        self.faults: list[str] = []
         self.outbox = Outbox(
             OutboxEvents(
                 self.send,
                 lambda party, letter, answer: self.answers.append((letter.version, answer)),
                 lambda party, letter, error: self.refusals.append((letter.version, str(error))),
                 lambda party, error: self.changes.append(error is None),
+                lambda party, error: self.faults.append(str(error)),
             )
         )
 
     def send(self, party, letter):
         self.sent.append(letter.version)
         self.block.wait(60)
+        if letter.job in self.broken:
+            raise RuntimeError("the database is locked")
         if self.cut:
             raise PartyUnreachableError("no answer", party=party)
         if self.refuses:
@@ -78,16 +83,36 @@ def test_a_newer_letter_replaces_one_that_waits_and_follows_one_on_its_way(world
     assert [version for version, _ in world.answers] == [1, 3]
 
 
-def test_a_party_that_does_not_answer_is_told_once_and_tried_again(world):
+def test_a_party_that_does_not_answer_is_told_at_each_try_and_when_it_answers_again(world):
     world.cut = True
     world.put(1)
-    until(lambda: len(world.sent) > 1)
-    assert world.changes == [False]
+    until(lambda: len(world.changes) > 1)
+    assert not any(world.changes)
     assert world.outbox.waiting() == {"2": (1, "no answer")}
     world.cut = False
     world.outbox.hurry("2")
     until(lambda: world.answers)
-    assert world.changes == [False, True]
+    assert world.changes.count(True) == 1
+    assert world.changes[-1]
+    world.put(2)
+    until(lambda: len(world.answers) == 2)
+    assert world.changes.count(True) == 1
+
+
+def test_a_fault_of_this_party_ends_no_thread_and_holds_no_other_letter_up(world):
+    world.broken.add("bad")
+    world.block.clear()
+    world.put(1, "bad")
+    until(lambda: world.sent)
+    world.put(2, "good")
+    world.block.set()
+    until(lambda: world.answers)
+    assert world.answers == [(2, b"answer")]
+    assert "the database is locked" in world.faults
+    assert world.changes == []
+    world.broken.clear()
+    until(lambda: len(world.answers) == 2)
+    assert world.answers[1] == (1, b"answer")
 
 
 def test_a_refused_letter_is_told_and_not_sent_again(world):

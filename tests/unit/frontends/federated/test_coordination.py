@@ -151,6 +151,12 @@ def test_a_party_that_refuses_fails_the_job_with_its_reason():
     assert {cause.message for cause in job.causes()} == {"host 2 refused: not on Fridays"}
 
 
+def test_a_part_that_has_refused_is_over_with_its_job():
+    job = Job(declines=HOST).begin()
+    assert job.parts[HOST].over
+    assert job.parts[HOST].report.phase is PartPhase.ENDED
+
+
 def test_cores_are_held_by_all_parts_or_by_none():
     job = Job(queued=[HOST]).begin()
     assert job.parts[GUEST].holds
@@ -201,6 +207,21 @@ def test_a_party_that_is_away_holds_the_job_up_unless_the_job_says_how_long():
     assert patient.state.status == "running"
     assert hasty.state.status == "failed"
     assert hasty.state.cause.message == "host 2 did not answer for 60 s"
+
+
+def test_who_does_not_answer_is_learnt_anew_after_a_restart_and_in_a_rerun():
+    job = Job(does=lambda *_: None, fail_after=60.0).begin()
+    job.post(None, c.Unreachable("2"))
+    job.now = 1000.0
+    job.post(None, c.Submitted())
+    assert job.state.status == "running"
+    job.post(None, c.Unreachable("2"))
+    job.now = 1061.0
+    job.post(None, c.CoordinationTick())
+    assert job.state.status == "failed"
+    job.now = 5000.0  # the party is back since, and no job was there to hear of it
+    job.post(None, c.Rerun({}))
+    assert job.state.status == "running"
 
 
 def test_a_restarted_server_has_lost_its_processes_and_the_component_with_them():

@@ -304,8 +304,8 @@ def _taken(state: Coordination, event: CoordinationEvent, now: float) -> Coordin
         case GoOn(count):
             more = None if count is None or state.steps is None else state.steps + count
             return _released(replace(state, steps=more), now)
-        case Submitted():
-            return state if state.since else replace(state, since=now)
+        case Submitted():  # after a restart it is not known any more who answers
+            return replace(state, since=state.since or now, unreachable={})
         case _:
             return state
 
@@ -355,6 +355,7 @@ def _rerun(state: Coordination, event: Rerun, now: float) -> Coordination:
         started=None,
         again_at=0.0,
         tries=0,
+        unreachable={},
         attempts={},
         statuses=dict(event.keep),
         waits_for=(),

@@ -299,7 +299,7 @@ def _followed(state: Participation, wish: Wish, now: float, effects: list[Partic
         state = _all_stopped(state, reason, effects)
         if not state.processes:
             state = _returned(state, effects)
-            if not state.over and not state.refused:
+            if not state.over and wish.phase is JobPhase.END:
                 effects.append(PartOver())
                 state = replace(state, over=True)
         return state
