@@ -35,15 +35,18 @@ def conf(*, host="2", **parameters):
 class Served:
     """A party and its server."""
 
-    def __init__(self, folder, id):
-        self.site = PartySite.create(folder / id, id, name=id)
+    def __init__(self, folder, id, *, host="127.0.0.1", ports=(0, 0)):
+        self.site = PartySite.create(folder / id, id, name=id, host=host, party_port=ports[0], http_port=ports[1])
         self.client = SiteClient.of(self.site)
         self.process = None
+
+    def command(self):
+        return [sys.executable, "-m", "weft", "party", "start", "--folder", str(self.site.folder)]
 
     def start(self):
         with (self.site.folder / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "weft", "party", "start", "--folder", str(self.site.folder)],
+                self.command(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -27,6 +27,9 @@ _PARTIES: Final = (("guest", "9999"), ("host", "9998"), ("arbiter", "10000"))
 _NAMESPACE: Final = "credit"
 _START_S: Final = 60.0
 _STOP_S: Final = 20.0
+_LOOK_S: Final = 0.1
+AWAY_S: Final = 60.0
+"""The seconds that who follows a job waits for a server that does not answer, such as one that is started again."""
 ENDED: Final = frozenset({"success", "failed", "canceled", "timeout"})
 
 
@@ -95,10 +98,26 @@ def run_demo(folder: Path | None, clock: DemoClock, say: Callable[[str], None], 
 
 
 def follow(client: SiteClient, job: str, clock: DemoClock, say: Callable[[str], None]) -> dict[str, Any]:
-    """Tell how the components of a job get on until it has ended; return what its party shows."""
+    """Tell how the components of a job get on until it has ended; return what its party shows.
+
+    PartyUnreachableError: the server does not answer for `AWAY_S` seconds.
+    """
     told: dict[str, str] = {}
+    away: float | None = None
     while True:
-        shown: dict[str, Any] = client.post("weft/job", {"job_id": job})
+        try:
+            shown: dict[str, Any] = client.post("weft/job", {"job_id": job})
+        except PartyUnreachableError as error:
+            if away is None:
+                away = clock.now()
+                say(f"{error.message}; the job goes on, and this waits up to {AWAY_S:g} s for the server")
+            elif clock.now() >= away + AWAY_S:
+                raise
+            clock.pause(_LOOK_S)
+            continue
+        if away is not None:
+            away = None
+            say("the server answers again")
         for component in shown["components"]:
             status, name = component["status"], component["name"]
             if status != told.get(name) and status in ENDED:
@@ -107,7 +126,7 @@ def follow(client: SiteClient, job: str, clock: DemoClock, say: Callable[[str], 
             told[name] = status
         if shown["status"] in ENDED:
             return shown
-        clock.pause(0.1)
+        clock.pause(_LOOK_S)
 
 
 def make_parties(folder: Path, parties: Sequence[tuple[str, str]], now: float) -> dict[str, PartySite]:

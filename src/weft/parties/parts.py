@@ -70,7 +70,7 @@ class _Process:
 
 
 class PartRunner:
-    """Runs processes of parts. `sockets` is a short path of a folder that belongs to this server alone."""
+    """Runs processes of parts. `sockets` is a folder that belongs to this server alone."""
 
     def __init__(
         self, session: Session, hub: ValueHub, folders: PartFolders, sockets: Path, events: PartEvents

@@ -6,11 +6,9 @@ import logging
 import os
 import shutil
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from weft.frontends.federated.components.registry import COMPONENTS
@@ -38,8 +36,12 @@ from weft.store.folders import OwnerLock
 from weft.wiring.session import Session
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from weft.frontends.federated.schema import FederatedJob, Party
 
+RUN: Final = "run"
+"""The folder of what belongs to one run of the server: sockets of parts, and files of requests."""
 _CALL_S: Final = 30.0
 _log = logging.getLogger(__name__)
 
@@ -61,9 +63,11 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
     policy = LivePolicy(site.folder, failed)
     with ExitStack() as stack:
         stack.callback(_owned(site).release)
-        sockets = Path(tempfile.mkdtemp(prefix="weft-party-"))
-        stack.callback(shutil.rmtree, sockets, ignore_errors=True)
-        scratch = sockets / "requests"
+        run = site.folder / RUN
+        shutil.rmtree(run, ignore_errors=True)  # what a killed server has left
+        run.mkdir(mode=0o700)
+        stack.callback(shutil.rmtree, run, ignore_errors=True)
+        scratch = run / "requests"
         scratch.mkdir()
         peers = Peers(site)
         audit = AuditLog(site.folder / "audit.jsonl", site.party.id, clock)
@@ -98,7 +102,7 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
                 models=models,
                 session=session,
                 clock=clock,
-                sockets=sockets,
+                sockets=run,
                 call=call,
                 check_route=lambda party: peers.carrier(peers.find(party)),
                 failed=failed,
