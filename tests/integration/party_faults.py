@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import random
+import re
 import signal
 import subprocess
 import time
@@ -353,8 +354,9 @@ class CutRun:
             if self.fail_after:
                 shown = guest.ended(job)
                 assert shown["status"] == "failed", shown
-                names = [f"{role} {ROLES[role]} did not answer for {self.fail_after} s" for role in self.away]
-                assert any(name in shown["reason"] for name in names), shown["reason"]
+                ids = "|".join(ROLES[role] for role in self.away)
+                named = rf"(\w+ ({ids})|party ({ids})) did not answer( \w+ \d)? for {self.fail_after} s"
+                assert re.search(named, shown["reason"]), shown["reason"]
             else:
                 until(lambda: "does not answer" in guest.show(job)["reason"], "the notice")
                 assert guest.show(job)["status"] == "running"

@@ -483,11 +483,18 @@ def _reason(state: Coordination | None, own: Participation | None, parts: Any) -
                 what = "waits for approval" if report.phase.value == "awaiting_approval" else report.reason
                 return f"{report.part}: {what}"
         return ""
-    if state is not None and state.unreachable and state.status == "running":
-        return f"party {', '.join(state.unreachable)} does not answer"
+    if state is not None and state.status == "running":
+        if state.unreachable:
+            return f"party {', '.join(state.unreachable)} does not answer"
+        for part, silent in state.silent.items():
+            if silent:
+                return f"party {', '.join(silent)} does not answer {part}"
     for one in parts:
         if one.wish is not None and not one.approved and not one.refused and one.wish.job_status == "waiting":
             return f"{one.part} waits for approval: weft party approve {one.job}"
+        for silent in one.silent.values():
+            if silent:
+                return f"party {', '.join(silent)} does not answer {one.part}"
         if one.waits_for:
             return f"{one.part}: {one.waits_for}"
     return ""

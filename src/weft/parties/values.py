@@ -95,7 +95,8 @@ class _Attempt:
 class ValueHub:
     """Moves values for the parts of the party `me`. `call(party, path, body)` sends a message and waits for the answer.
 
-    `refused` is told of streams that another party does not take.
+    `refused` is told of streams that another party does not take, `silent(key, source, party, answers)` when a party
+    does not answer, and when it answers again.
     """
 
     def __init__(
@@ -103,8 +104,9 @@ class ValueHub:
         me: str,
         call: Callable[[str, str, bytes], bytes],
         refused: Callable[[AttemptKey, Party, PartyError], None],
+        silent: Callable[[AttemptKey, Party, str, bool], None],
     ) -> None:
-        self._me, self._call, self._refused = me, call, refused
+        self._me, self._call, self._refused, self._silent = me, call, refused, silent
         self._attempts: dict[tuple[AttemptKey, Party], _Attempt] = {}
         self._lock = threading.Lock()
 
@@ -171,23 +173,28 @@ class ValueHub:
                 last = at + PIECE_BYTES >= len(data)
                 message = ValueMessage(key, source, to, stream.number, name, last, data[at : at + PIECE_BYTES])
                 try:
-                    if not self._insist(attempt, to.id, msgspec.msgpack.encode(message)):
+                    if not self._insist(attempt, key, source, to.id, msgspec.msgpack.encode(message)):
                         return
                 except PartyError as error:
                     self._refused(key, to, error)
                     return
                 stream.number += 1
 
-    def _insist(self, attempt: _Attempt, party: str, body: bytes) -> bool:
+    def _insist(self, attempt: _Attempt, key: AttemptKey, source: Party, party: str, body: bytes) -> bool:
         """Send a message until the party has taken it; return False if the attempt has ended."""
-        pause = _FIRST_PAUSE_S
+        pause, told = _FIRST_PAUSE_S, False
         while not attempt.ended.is_set():
             try:
                 self._call(party, VALUES_PATH, body)
             except PartyUnreachableError:
+                if not told:
+                    self._silent(key, source, party, False)
+                    told = True
                 attempt.ended.wait(pause)
                 pause = min(2 * pause, _LAST_PAUSE_S)
             else:
+                if told:
+                    self._silent(key, source, party, True)
                 return True
         return False
 

@@ -34,6 +34,7 @@ from weft.frontends.federated.coordination.participant import (
     Declined,
     GoProcess,
     Participation,
+    PartnerSilent,
     ProcessEnded,
     ProcessPrepared,
     Restarted,
@@ -151,7 +152,7 @@ class PartyWork:
         self.cores = PartyCoreLeases(around.cores, around.queue)
         self._inputs = InputFinder(around.me, around.folders, around.models, around.tables)
         self.loop = PartyLoop(around.ledger, around.clock, lambda subject, error: around.failed(str(subject), error))
-        self.hub = ValueHub(around.me, around.call, self._value_refused)
+        self.hub = ValueHub(around.me, around.call, self._value_refused, self._silent)
         self._runner = PartRunner(
             around.session,
             self.hub,
@@ -718,6 +719,9 @@ class PartyWork:
     def _value_refused(self, key: AttemptKey, to: Party, error: PartyError) -> None:
         """Stop an attempt whose values nobody takes: its other parts have ended."""
         self._around.failed(f"values of {key.component} for {to}", error)
+
+    def _silent(self, key: AttemptKey, source: Party, party: str, answers: bool) -> None:
+        self.loop.post(Subject(key.job, source), PartnerSilent(key.component, party, answers))
 
     # ------------------------------------------------------------------------------------------------------- inside
 

@@ -30,7 +30,9 @@ class Network:
         self.random = random.Random(seed)
         self.loses, self.doubles = loses, doubles
         self.refusals: list[tuple[Any, ...]] = []
-        self.hubs = {id: ValueHub(id, self.line(id), lambda *what: self.refusals.append(what)) for id in "12"}
+        self.silent: list[tuple[Any, ...]] = []
+        told = (lambda *what: self.refusals.append(what)), (lambda *what: self.silent.append(what))
+        self.hubs = {id: ValueHub(id, self.line(id), *told) for id in "12"}
 
     def line(self, sender):
         def call(party, path, body):
@@ -84,6 +86,18 @@ def test_a_bad_line_changes_nothing(seed, monkeypatch):
     assert network.refusals == []
 
 
+def test_a_party_that_takes_no_values_is_told_once_and_when_it_takes_them_again():
+    network, gate = Network(loses=1.0), Gate()
+    network.hubs["1"].open(KEY, GUEST, Gate())
+    network.hubs["2"].open(KEY, HOST, gate)
+    network.hubs["1"].send(KEY, GUEST, "x", HOST, b"value")
+    until(lambda: network.silent)
+    network.loses = 0.0
+    until(lambda: len(network.silent) == 2)
+    assert network.silent == [(KEY, GUEST, "2", False), (KEY, GUEST, "2", True)]
+    assert [data for _, _, data in gate.values] == [b"value"]
+
+
 def test_parts_of_one_party_exchange_values_without_a_message():
     network, gate = Network(loses=1.0), Gate()
     network.hubs["1"].open(KEY, GUEST, Gate())
@@ -120,7 +134,7 @@ def test_a_value_in_the_name_of_another_party_is_refused():
         bodies.append(body)
         return b""
 
-    hub = ValueHub("1", keep, lambda *_: None)
+    hub = ValueHub("1", keep, lambda *_: None, lambda *_: None)
     hub.open(KEY, GUEST, Gate())
     hub.send(KEY, GUEST, "x", HOST, b"value")
     until(lambda: bodies)

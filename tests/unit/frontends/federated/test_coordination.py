@@ -209,6 +209,26 @@ def test_a_party_that_is_away_holds_the_job_up_unless_the_job_says_how_long():
     assert hasty.state.cause.message == "host 2 did not answer for 60 s"
 
 
+def test_a_link_between_two_others_that_is_cut_holds_the_job_up_unless_it_says_how_long():
+    patient, hasty = Job(does=lambda *_: None).begin(), Job(does=lambda *_: None, fail_after=60.0).begin()
+    for job in (patient, hasty):
+        job.post(HOST, p.PartnerSilent("a", "3"))
+        assert job.state.silent["host 2"] == {"3": 0.0}
+        job.now = 1000.0
+        job.post(None, c.CoordinationTick())
+    assert patient.state.status == "running"
+    assert hasty.state.status == "failed"
+    assert {(cause.message, cause.party) for cause in hasty.causes()} == {
+        ("party 3 did not answer host 2 for 60 s", "3")
+    }
+    assert hasty.state.settled
+    patient.post(HOST, p.PartnerSilent("a", "3", True))
+    assert not patient.state.silent["host 2"]
+    patient.post(HOST, p.PartnerSilent("a", "3"))
+    patient.post(HOST, p.ProcessEnded("a", 1, 0, PartStatus.SUCCESS))
+    assert not patient.state.silent["host 2"]
+
+
 def test_who_does_not_answer_is_learnt_anew_after_a_restart_and_in_a_rerun():
     job = Job(does=lambda *_: None, fail_after=60.0).begin()
     job.post(None, c.Unreachable("2"))

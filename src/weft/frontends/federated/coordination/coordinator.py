@@ -58,9 +58,10 @@ class Coordination(Struct, frozen=True, kw_only=True):
     """The state of a job at its initiator.
 
     `runs_at` has the parts of each component, `cores` the number of cores of each part by its name. `fail_after` is the
-    seconds that a party may be unreachable (0: any time), `timeout` those from its start that the job may take (0:
-    any). `wishes` are the present documents, `reports` the newest known ones, by the name of the part. `statuses` are
-    those of components in FATE's words.
+    seconds that a party may be unreachable for the initiator, or for a part (0: any time), `timeout` those from its
+    start that the job may take (0: any). `wishes` are the present documents, `reports` the newest known ones, by the
+    name of the part. `statuses` are those of components in FATE's words. `unreachable` has since when a party does not
+    answer the initiator, and `silent` since when it takes no values of a part, by the name of the part.
 
     `waits_for` has the jobs of this party that must succeed first; no part hears of the job before. `time_limits` has
     the seconds that components may take once all their parts go. `steps` is the number of components that may still
@@ -94,6 +95,7 @@ class Coordination(Struct, frozen=True, kw_only=True):
     wishes: Mapping[str, Wish] = field(default_factory=dict)
     reports: Mapping[str, Report] = field(default_factory=dict)
     unreachable: Mapping[str, float] = field(default_factory=dict)
+    silent: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     settled: bool = False
 
 
@@ -276,7 +278,15 @@ def _taken(state: Coordination, event: CoordinationEvent, now: float) -> Coordin
                 return state
             if not is_newer(report, state.reports.get(str(report.part))):
                 return state
-            return replace(state, reports={**state.reports, str(report.part): report}, pulls=0, pull_at=now + PULL_S)
+            known = state.silent.get(str(report.part), {})
+            silent = {party: known.get(party, now) for party in report.silent if report.epoch == state.epoch}
+            return replace(
+                state,
+                reports={**state.reports, str(report.part): report},
+                silent={**state.silent, str(report.part): silent},
+                pulls=0,
+                pull_at=now + PULL_S,
+            )
         case Begin(component):
             return _begun(state, component, now)
         case Halt(component, reason):
@@ -305,7 +315,8 @@ def _taken(state: Coordination, event: CoordinationEvent, now: float) -> Coordin
             more = None if count is None or state.steps is None else state.steps + count
             return _released(replace(state, steps=more), now)
         case Submitted():  # after a restart it is not known any more who answers
-            return replace(state, since=state.since or now, unreachable={})
+            anew = {part: dict.fromkeys(parties, now) for part, parties in state.silent.items()}
+            return replace(state, since=state.since or now, unreachable={}, silent=anew)
         case _:
             return state
 
@@ -356,6 +367,7 @@ def _rerun(state: Coordination, event: Rerun, now: float) -> Coordination:
         again_at=0.0,
         tries=0,
         unreachable={},
+        silent={},
         attempts={},
         statuses=dict(event.keep),
         waits_for=(),
@@ -419,6 +431,10 @@ def _ended_early(state: Coordination, now: float) -> Coordination | None:
         if _given_up(state, part, now):
             message = f"{part} did not answer for {state.fail_after:g} s"
             return _finished(state, FAILED, PartFailure(message, part.id, "WEFT604"), now)
+        for party, since in state.silent.get(str(part), {}).items():
+            if state.fail_after and now >= since + state.fail_after:
+                message = f"party {party} did not answer {part} for {state.fail_after:g} s"
+                return _finished(state, FAILED, PartFailure(message, party, "WEFT604"), now)
     if state.timeout and state.started is not None and now >= state.started + state.timeout:
         message = f"the job took longer than its timeout of {state.timeout:g} s"
         return _finished(state, TIMEOUT, PartFailure(message, state.initiator.id), now)
@@ -592,7 +608,8 @@ def _times(state: Coordination, now: float) -> Iterator[float]:
     if state.timeout and state.started is not None and state.phase is JobPhase.RUN:
         yield state.started + state.timeout
     if state.fail_after:
-        yield from (since + state.fail_after for since in state.unreachable.values() if since + state.fail_after > now)
+        begun = [state.unreachable, *state.silent.values()]
+        yield from (at + state.fail_after for one in begun for at in one.values() if at + state.fail_after > now)
     for name, one in state.attempts.items():
         if not one.ended and one.want is Want.PREPARE and one.since + PREPARE_S > now:
             yield one.since + PREPARE_S

@@ -6,7 +6,7 @@ attempt runs twice in one epoch. Cores are held from the wish to reserve until t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -44,7 +44,7 @@ class Participation(Struct, frozen=True, kw_only=True):
     """The state of a part. `holds` says whether it has cores, `asked` whether it has asked for them.
 
     `started` and `ended` are when the part has heard that the job runs in this epoch, and has ended, in seconds since
-    1970.
+    1970. `silent` has the parties that do not take values of a component, by component.
     """
 
     job: str
@@ -62,6 +62,7 @@ class Participation(Struct, frozen=True, kw_only=True):
     over: bool = False
     components: Mapping[str, ObservedAttempt] = field(default_factory=dict)
     processes: Mapping[str, LocalProcess] = field(default_factory=dict)
+    silent: Mapping[str, Sequence[str]] = field(default_factory=dict)
     report: Report | None = None
 
 
@@ -112,6 +113,14 @@ class ProcessEnded(Struct, frozen=True):
     failure: PartFailure | None = None
 
 
+class PartnerSilent(Struct, frozen=True):
+    """A party does not take the values of a process, or takes them again (`answers`)."""
+
+    component: str
+    party: str
+    answers: bool = False
+
+
 class Restarted(Struct, frozen=True):
     """The server of the party was started again: no process of before lives."""
 
@@ -128,6 +137,7 @@ ParticipationEvent = (
     | CoresQueued
     | ProcessPrepared
     | ProcessEnded
+    | PartnerSilent
     | Restarted
     | Looked
 )
@@ -248,7 +258,14 @@ def _taken(
             if process is None or (process.epoch, process.attempt) != (epoch, attempt):
                 return state
             left = {name: one for name, one in state.processes.items() if name != component}
-            return _observe(replace(state, processes=left), component, epoch, attempt, status, failure, ended=now)
+            silent = {name: one for name, one in state.silent.items() if name != component}
+            state = replace(state, processes=left, silent=silent)
+            return _observe(state, component, epoch, attempt, status, failure, ended=now)
+        case PartnerSilent(component, party, answers):
+            if component not in state.processes:
+                return state
+            others = {*state.silent.get(component, ())} - {party}
+            return replace(state, silent={**state.silent, component: sorted(others if answers else others | {party})})
         case Restarted():
             if state.wish is not None and not state.approved and not state.refused:
                 effects.append(AskApproval())
@@ -262,7 +279,7 @@ def _restarted(state: Participation, now: float) -> Participation:
     failure = PartFailure("the server of the party was restarted", state.part.id, "WEFT604")
     for component, process in state.processes.items():
         state = _observe(state, component, process.epoch, process.attempt, PartStatus.LOST, failure, ended=now)
-    return replace(state, processes={}, holds=False, asked=False, waits_for="", heard=now)
+    return replace(state, processes={}, silent={}, holds=False, asked=False, waits_for="", heard=now)
 
 
 def _observe(
@@ -417,6 +434,7 @@ def _reported(state: Participation, wish: Wish, effects: list[ParticipationEffec
         wish_version=wish.version,
         phase=_phase(state, wish),
         reason=state.refused or state.waits_for,
+        silent=sorted({party for parties in state.silent.values() for party in parties}),
         components=state.components,
     )
     if report == old:

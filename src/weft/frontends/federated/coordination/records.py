@@ -6,7 +6,7 @@ document. Source of the rules: docs/decisions/048.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import TypeVar
 
@@ -113,7 +113,10 @@ class ObservedAttempt(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """What a part observes. `wish_version` is that of the latest wish of this epoch that it follows."""
+    """What a part observes. `wish_version` is that of the latest wish of this epoch that it follows.
+
+    `silent` are the parties that do not take values of its components.
+    """
 
     job: str
     part: Party
@@ -122,6 +125,7 @@ class Report(Struct, frozen=True, kw_only=True):
     wish_version: int
     phase: PartPhase
     reason: str = ""
+    silent: Sequence[str] = ()
     components: Mapping[str, ObservedAttempt] = field(default_factory=dict)
 
 
