@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.integration.places import until
 from tests.integration.test_parties import ENDED, Served
 from tests.integration.test_party_models import TRAIN, upload
@@ -75,18 +77,27 @@ def upload_rows(parties: Mapping[str, Served], folder: Path) -> None:
 
 
 @contextmanager
+def running(parties: Mapping[str, Served], folder: Path) -> Iterator[None]:
+    """Run the servers of parties with their tables, and end them."""
+    introduce(parties)
+    try:
+        for one in parties.values():
+            one.spawn()
+        for one in parties.values():
+            until(one.answers, "the server")
+        upload_rows(parties, folder / "csv")
+        yield
+    finally:
+        for one in parties.values():
+            one.end()
+
+
+@contextmanager
 def three_parties(folder: Path) -> Iterator[dict[str, Served]]:
     """Run three parties by role, and end them."""
     found = {role: Served(folder, id) for role, id in ROLES.items()}
-    introduce(found)
-    try:
-        for one in found.values():
-            one.start()
-        upload_rows(found, folder / "csv")
+    with running(found, folder):
         yield found
-    finally:
-        for one in found.values():
-            one.end()
 
 
 def component_folder(party: Served, role: str, job: str, component: str) -> Path:
@@ -135,7 +146,7 @@ def is_free(party: Served) -> bool:
 class KillRun:
     """One job, and one process of it that is killed at a moment that a seed chooses."""
 
-    def __init__(self, parties: dict[str, Served], seed: int) -> None:
+    def __init__(self, parties: Mapping[str, Served], seed: int) -> None:
         self.parties, self.random = parties, random.Random(seed)
         self.retries = self.random.choice([0, 2])
         self.victim = self.random.choice(["server", "server", "process", "guardian"])
@@ -167,7 +178,7 @@ class KillRun:
         if statuses == {"failed"}:
             reason = reasons.pop()
             assert reason.startswith(f"party {ROLES[self.role]}:"), f"{self}: {reason}"
-            assert "signal 9" in reason or "guardian" in reason, f"{self}: {reason}"
+            assert "SIGKILL" in reason or "guardian" in reason, f"{self}: {reason}"
         self.check_nothing_is_left()
 
     def kill(self) -> None:
@@ -205,6 +216,19 @@ class KillRun:
         for role, party in self.parties.items():
             until(partial(is_free, party), f"{self}: the end of processes and leases of the {role}")
             assert sorted(one.name for one in (Path(party.site.folder) / "run").iterdir()) == ["requests"], str(self)
+
+
+@contextmanager
+def watched_temporary_files(folder: Path) -> Iterator[None]:
+    """Give processes a folder for temporary files, which marks them, and check that none and nothing is left."""
+    folder.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(folder))
+        shared = set(os.listdir("/dev/shm"))
+        yield
+        until(lambda: not left_processes(str(folder)), "the end of all processes")
+        assert [one.name for one in folder.iterdir() if not one.name.startswith(f"weft-{os.getuid()}")] == []
+        assert [one for one in set(os.listdir("/dev/shm")) - shared if "weft" in one] == []
 
 
 # ----------------------------------------------------------------------------------------------------------- networks
@@ -321,21 +345,14 @@ def three_networks(folder: Path) -> Iterator[tuple[Network, dict[str, Isolated]]
     """Run three parties by role, each in a network namespace, and end them."""
     with Network() as net:
         found = {role: Isolated(folder, id, net) for role, id in ROLES.items()}
-        introduce(found)
-        try:
-            for one in found.values():
-                one.start()
-            upload_rows(found, folder / "csv")
+        with running(found, folder):
             yield net, found
-        finally:
-            for one in found.values():
-                one.end()
 
 
 class CutRun:
     """One job, and one link that is cut while a component runs; with `fail_after` the job does not wait for it."""
 
-    def __init__(self, net: Network, parties: dict[str, Isolated], one: str, to: str = "", *, fail_after: int = 0):
+    def __init__(self, net: Network, parties: Mapping[str, Isolated], one: str, to: str = "", *, fail_after: int = 0):
         self.net, self.parties, self.fail_after = net, parties, fail_after
         self.cut = (parties[one], parties[to] if to else None)
         self.away = {one, to or one} - {"guest"} or {"host", "arbiter"}

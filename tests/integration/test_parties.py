@@ -44,6 +44,10 @@ class Served:
         return [sys.executable, "-m", "weft", "party", "start", "--folder", str(self.site.folder)]
 
     def start(self):
+        self.spawn()
+        until(self.answers, "the server")
+
+    def spawn(self):
         with (self.site.folder / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
                 self.command(),
@@ -52,7 +56,6 @@ class Served:
                 stderr=log,
                 env=os.environ | {"PYTHONPATH": str(SOURCE)},
             )
-        until(self.answers, "the server")
 
     def answers(self):
         assert self.process.poll() is None, (self.site.folder / "server.log").read_text()

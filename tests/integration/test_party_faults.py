@@ -7,35 +7,35 @@ import pytest
 from tests.integration.party_faults import (
     CutRun,
     KillRun,
-    left_processes,
     three_networks,
     three_parties,
+    watched_temporary_files,
     why_no_namespaces,
 )
-from tests.integration.places import until
 
-NO_NAMESPACES = why_no_namespaces()
-
-
-@pytest.fixture
-def temporary(tmp_path, monkeypatch):
-    """A folder for temporary files, whose path marks all processes that a test starts."""
-    found = tmp_path / "temporary"
-    found.mkdir()
-    monkeypatch.setenv("TMPDIR", str(found))
-    yield found
-    until(lambda: not left_processes(str(found)), "the end of all processes")
-    assert [one.name for one in found.iterdir() if not one.name.startswith("weft-")] == []
+WHY_NOT = why_no_namespaces()
 
 
-@pytest.mark.skipif(bool(NO_NAMESPACES), reason=NO_NAMESPACES)
-def test_parties_agree_when_a_link_is_cut(tmp_path, temporary):
-    with three_networks(tmp_path) as (net, parties):
-        CutRun(net, parties, "host", fail_after=1).run("intersection_0")
+@pytest.fixture(scope="module")
+def net_and_parties(tmp_path_factory):
+    """Three parties, in network namespaces if this machine allows them."""
+    folder = tmp_path_factory.mktemp("parties")
+    with watched_temporary_files(folder / "temporary"):
+        if WHY_NOT:
+            with three_parties(folder) as parties:
+                yield None, parties
+        else:
+            with three_networks(folder) as found:
+                yield found
 
 
-def test_parties_agree_when_processes_are_killed(tmp_path, temporary, seed):
-    with three_parties(tmp_path) as parties:
-        run = KillRun(parties, seed)
-        run.run()
-        print(run)
+def test_parties_agree_when_processes_are_killed(net_and_parties, seed):
+    run = KillRun(net_and_parties[1], seed)
+    run.run()
+    print(run)
+
+
+@pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+def test_parties_agree_when_a_link_is_cut(net_and_parties):
+    net, parties = net_and_parties
+    CutRun(net, parties, "host", fail_after=1).run("intersection_0")

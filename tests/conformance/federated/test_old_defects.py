@@ -110,6 +110,7 @@ SHOWN: dict[int, tuple[str, ...]] = {
         BETWEEN + "test_a_restart_frees_cores_and_the_queue_goes_on",
         COORDINATION + "test_a_restarted_server_has_lost_its_processes_and_the_component_with_them",
         "integration/test_guardian.py::TestDeathOfTheOwner::test_takes_everything_along",
+        "integration/test_party_faults.py::test_parties_agree_when_processes_are_killed",
     ),
     # Other parties saw that they were killed and not why, and old states were shown after a retry.
     12: (
