@@ -59,7 +59,7 @@ class CsvRows:
         self.shape, self.name = shape, name
         self._lines = _Lines(file, name)
         self._hashes = array("q")
-        self._reader = csv.reader(self._lines, delimiter=shape.delimiter)
+        self._reader = csv.reader(self._lines, delimiter=shape.delimiter, strict=True)
         self.id_name, self.header = self._head()
 
     def _head(self) -> tuple[str, tuple[str, ...]]:

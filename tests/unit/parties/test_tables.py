@@ -425,3 +425,10 @@ def test_a_download_is_recorded(site):
     assert (job.user, job.count, tables.count_jobs()) == ("ada", 3, 2)
     with pytest.raises(ForbiddenError):
         tables.download("experiment", "a", str(folder / "in" / "b.csv"))
+
+
+def test_a_quote_that_does_not_end_is_an_error_instead_of_a_loss_of_rows(tables):
+    rows = b"id,x\n" + b"".join(b"%d,%s\n" % (at, b'"5 inch' if at == 10 else b"1") for at in range(100))
+    with pytest.raises(UsageError, match=r"a\.csv"):
+        upload(tables, rows)
+    assert tables.all() == []

@@ -135,8 +135,10 @@ def _refuse_pages(request: Request, settings: HttpSettings) -> None:
     allowed = _LOCAL_NAMES | set(settings.hosts)
     host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
     origin = request.headers.get("origin")
-    page = None if origin is None else urlsplit(origin).hostname or origin
-    wrong = next((one for one in (host, page) if one is not None and one not in allowed), None)
+    own = request.headers.get("host", "").lower()
+    other = origin is not None and urlsplit(origin).netloc.lower() != own
+    crossing = request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
+    wrong = origin or "a page of another site" if other or crossing else host if host not in allowed else None
     if wrong is not None:
         raise ForbiddenError(
             f"this server does not answer requests to or from {wrong!r}",

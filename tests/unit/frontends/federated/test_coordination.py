@@ -392,3 +392,15 @@ def test_a_component_that_takes_too_long_is_stopped_everywhere():
     [(name, status, failure)] = job.ended
     assert (name, status, failure.message) == ("a", "timeout", "a took longer than its timeout of 60 s")
     assert job.state.statuses == {"a": "timeout"}
+
+
+def test_each_rerun_is_approved_anew_since_grants_may_have_been_taken_back():
+    job = Job().begin()
+    job.post(None, c.FinishJob("failed", "by hand"))
+    job.declines = HOST
+    job.post(None, c.Rerun({"a": "success"}))
+    assert job.state.status == "failed"
+    assert "not on Fridays" in job.state.cause.message
+    job.declines = None
+    job.post(None, c.Rerun({"a": "success"}))
+    assert job.state.phase is JobPhase.RUN

@@ -71,7 +71,7 @@ def run_spu(part: ComponentPart, peer: Party, folder: Path, name: str, *words: s
     tunnel = PartTunnel(part.channel, peer, entry=folder / "peer.sock", exit=folder / "own.sock", failed=worker.kill)
     try:
         code = worker.wait()
-        if tunnel.error is None:
+        if code == 0 and tunnel.error is None:  # else the job stops the other part, whose program would wait
             tunnel.close()
     finally:
         worker.kill()

@@ -231,11 +231,9 @@ def _taken(
             if not is_newer(wish, state.wish):
                 return state
             if state.wish is None or wish.epoch > state.wish.epoch:
-                if state.wish is not None and wish.digest != state.wish.digest:  # other files need a new approval
-                    state = replace(state, approved=False, refused="")
-                if not state.approved:
-                    effects.append(AskApproval())
-                state = replace(state, over=False, started=None, ended=None)
+                # Each epoch is asked for anew: grants and approvals may have been taken back since the last one.
+                state = replace(state, approved=False, refused="", over=False, started=None, ended=None)
+                effects.append(AskApproval())
             started = now if wish.phase is JobPhase.RUN and state.started is None else state.started
             ended = now if wish.phase is JobPhase.END and state.ended is None else state.ended
             return replace(state, wish=wish, started=started, ended=ended)
