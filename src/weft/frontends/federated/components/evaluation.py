@@ -55,6 +55,17 @@ def _evaluated(part: ComponentPart, found: Predictions, kind: str) -> dict[str, 
     return binary_metrics(truth, scores)
 
 
+def metrics_of(found: Predictions) -> dict[str, float]:
+    """Return the metrics of predictions with labels, by what they predict; empty if two classes are only one here."""
+    assert found.labels is not None
+    if found.probabilities is None:
+        return regression_metrics(found.labels.astype(float), found.scores.astype(float))
+    if len(found.classes) > 2:
+        return multi_metrics(found.labels, found.results)
+    truth = np.array([str(one) == found.classes[1] for one in found.labels.tolist()])
+    return {} if truth.all() or not truth.any() else binary_metrics(truth, found.scores.astype(float))
+
+
 def binary_metrics(truth: Array, scores: Array) -> dict[str, float]:
     """Return the metrics of scores of two classes; `truth` is boolean. Ties count half in the AUC."""
     order = np.argsort(scores, kind="stable")

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart, PartOutput
+from weft.frontends.federated.components.cross_validation import cross_validated
 from weft.frontends.federated.components.inputs import (
     columns_of,
     complete_matrix,
     only_frame,
     only_model,
     refuse,
+    validation_frame,
     weights_of,
 )
 from weft.frontends.federated.components.optimizers import Training, training_of
@@ -38,11 +40,13 @@ if TYPE_CHECKING:
 _LARGEST: Final = 500.0
 
 
+@cross_validated()
 def run(part: ComponentPart) -> PartOutput:
     """Train a linear regression, or predict with a model."""
     return _run(part, LINEAR)
 
 
+@cross_validated()
 def run_poisson(part: ComponentPart) -> PartOutput:
     """Train a Poisson regression, or predict with a model. UsageError: there are several hosts."""
     if len(part.all_of(HOST)) > 1:
@@ -53,7 +57,7 @@ def run_poisson(part: ComponentPart) -> PartOutput:
 
 
 def _run(part: ComponentPart, family: Family) -> PartOutput:
-    refuse(part, {"cv_param": "need_cv", "stepwise_param": "need_stepwise"})
+    refuse(part, {"stepwise_param": "need_stepwise"})
     model = only_model(part)
     if model is not None:
         if part.here.role == ARBITER:
@@ -68,8 +72,9 @@ def _run(part: ComponentPart, family: Family) -> PartOutput:
     frame = only_frame(part, "train_data", "data")
     model = _fit(part, frame, training, family)
     found = [_scored(part, frame, model, family, TRAIN)]
-    if part.data.get("validate_data"):
-        found.append(_scored(part, part.data["validate_data"][0], model, family, VALIDATE))
+    validate = validation_frame(part)
+    if validate is not None:
+        found.append(_scored(part, validate, model, family, VALIDATE))
     return PartOutput(data=(joined(found),), model=model)
 
 

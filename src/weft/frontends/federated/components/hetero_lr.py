@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart, PartOutput
+from weft.frontends.federated.components.cross_validation import cross_validated
 from weft.frontends.federated.components.inputs import (
     classes_of,
     columns_of,
@@ -19,6 +20,7 @@ from weft.frontends.federated.components.inputs import (
     only_frame,
     only_model,
     refuse,
+    validation_frame,
     weights_of,
 )
 from weft.frontends.federated.components.links import one_against_rest
@@ -39,9 +41,10 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
+@cross_validated()
 def run(part: ComponentPart) -> PartOutput:
     """Train, or predict with a model. UsageError: a parameter or a label is not possible."""
-    refuse(part, {"cv_param": "need_cv", "stepwise_param": "need_stepwise"})
+    refuse(part, {"stepwise_param": "need_stepwise"})
     model = only_model(part)
     if model is not None:
         return _predict(part, model)
@@ -51,8 +54,9 @@ def run(part: ComponentPart) -> PartOutput:
     frame = only_frame(part, "train_data", "data")
     model = _fit(part, frame, training)
     found = [_scored(part, frame, model, TRAIN)]
-    if part.data.get("validate_data"):
-        found.append(_scored(part, part.data["validate_data"][0], model, VALIDATE))
+    validate = validation_frame(part)
+    if validate is not None:
+        found.append(_scored(part, validate, model, VALIDATE))
     return PartOutput(data=(joined(found),), model=model)
 
 

@@ -24,7 +24,14 @@ from weft.frontends.federated.components.boosting import (
     targets_of,
 )
 from weft.frontends.federated.components.columns import checked_columns
-from weft.frontends.federated.components.inputs import check_parties, only_frame, only_model, weights_of
+from weft.frontends.federated.components.cross_validation import cross_validated
+from weft.frontends.federated.components.inputs import (
+    check_parties,
+    only_frame,
+    only_model,
+    validation_frame,
+    weights_of,
+)
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, joined
 from weft.frontends.federated.components.secure_trees import (
     GuestTree,
@@ -47,6 +54,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
+@cross_validated()
 def run(part: ComponentPart) -> PartOutput:
     """Train, or predict with a model. UsageError: a parameter, a label or a value is not possible."""
     check_parties(part)
@@ -68,8 +76,9 @@ def run(part: ComponentPart) -> PartOutput:
         found.append(prediction_frame(part, frame, model["task"], model["classes"], scores, TRAIN))
     else:
         model = _host_fit(part, boosting, frame, bins)
-    if part.data.get("validate_data"):
-        found.append(_predicted(part, part.data["validate_data"][0], model, VALIDATE))
+    validate = validation_frame(part)
+    if validate is not None:
+        found.append(_predicted(part, validate, model, VALIDATE))
     return PartOutput(data=(joined(found),), model=model)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from weft.frontends.federated.components.base import GUEST, ComponentPart, PartOutput
+from weft.frontends.federated.components.cross_validation import cross_validated
 from weft.frontends.federated.components.inputs import (
     classes_of,
     columns_of,
@@ -26,6 +27,7 @@ from weft.frontends.federated.components.inputs import (
     only_model,
     refuse,
     refuse_weights,
+    validation_frame,
     word,
 )
 from weft.frontends.federated.components.links import one_against_rest
@@ -55,9 +57,10 @@ _RESPECTIVELY, _ENCRYPTED = "respectively", "encrypted_reveal_in_host"
 Array = np.ndarray[Any, Any]
 
 
+@cross_validated()
 def run(part: ComponentPart) -> PartOutput:
     """Train, or predict with a model. UsageError: a parameter, a label or a value is not possible."""
-    refuse(part, {"cv_param": "need_cv", "stepwise_param": "need_stepwise"})
+    refuse(part, {"stepwise_param": "need_stepwise"})
     model = only_model(part)
     if model is not None:
         frame = only_frame(part, "test_data", "eval_data", "validate_data", "data")
@@ -68,8 +71,9 @@ def run(part: ComponentPart) -> PartOutput:
     line = ShareLine(part)
     model = _fit(part, frame, training, line, strategy, reveals=reveals)
     found = [_scored(part, frame, model, line, TRAIN)]
-    if part.data.get("validate_data"):
-        found.append(_scored(part, part.data["validate_data"][0], model, line, VALIDATE))
+    validate = validation_frame(part)
+    if validate is not None:
+        found.append(_scored(part, validate, model, line, VALIDATE))
     return PartOutput(data=(joined(found),), model=model)
 
 

@@ -20,6 +20,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from weft.frontends.federated.components.base import ARBITER, ComponentPart, PartOutput
+from weft.frontends.federated.components.cross_validation import cross_validated
 from weft.frontends.federated.components.evaluation import binary_metrics
 from weft.frontends.federated.components.horizontal import HorizontalSums, arbitrate
 from weft.frontends.federated.components.inputs import (
@@ -31,6 +32,7 @@ from weft.frontends.federated.components.inputs import (
     only_model,
     refuse,
     refuse_weights,
+    validation_frame,
     word,
 )
 from weft.frontends.federated.components.links import one_against_rest
@@ -58,9 +60,10 @@ class _Rounds(Struct, frozen=True, kw_only=True):
     threshold: float
 
 
+@cross_validated(own_rows=True)
 def run(part: ComponentPart) -> PartOutput:
     """Train, or predict with a model. UsageError: a parameter or a label is not possible."""
-    refuse(part, {"cv_param": "need_cv", "stepwise_param": "need_stepwise"}, ("early_stopping_rounds",))
+    refuse(part, {"stepwise_param": "need_stepwise"}, ("early_stopping_rounds",))
     refuse(part, {"callback_param": "early_stopping_rounds"})
     model = only_model(part)
     if model is not None:
@@ -79,8 +82,9 @@ def run(part: ComponentPart) -> PartOutput:
         part.tracker.log(note)
     part.tracker.summary({"encryption": "pairwise masks", "notes": notes})
     found = [_scored(part, frame, model, TRAIN)]
-    if part.data.get("validate_data"):
-        found.append(_scored(part, part.data["validate_data"][0], model, VALIDATE))
+    validate = validation_frame(part)
+    if validate is not None:
+        found.append(_scored(part, validate, model, VALIDATE))
     return PartOutput(data=(joined(found),), model=model)
 
 
@@ -173,11 +177,11 @@ class _Watch:
     def __init__(self, part: ComponentPart, features: list[str], kind: Any, intercept: bool, mark: str) -> None:
         self.mark, self._tracker = mark, part.tracker
         self._curves: dict[str, list[tuple[float, float]]] = {}
-        frames = part.data.get("validate_data")
+        frame = validation_frame(part)
         self._y: Array | None = None
-        if frames and frames[0].y is not None and len(frames[0]):
-            self._y = np.where(frames[0].y == kind, 1.0, -1.0)
-            self._matrix = columns_of(part, frames[0], {"features": features})
+        if frame is not None and frame.y is not None and len(frame):
+            self._y = np.where(frame.y == kind, 1.0, -1.0)
+            self._matrix = columns_of(part, frame, {"features": features})
             if intercept:
                 self._matrix = np.hstack([self._matrix, np.ones((len(self._matrix), 1))])
 

@@ -24,6 +24,7 @@ from weft.frontends.federated.components.boosting import (
     prediction_frame,
     targets_of,
 )
+from weft.frontends.federated.components.cross_validation import cross_validated
 from weft.frontends.federated.components.horizontal import HorizontalSums, arbitrate
 from weft.frontends.federated.components.inputs import (
     columns_of,
@@ -31,6 +32,7 @@ from weft.frontends.federated.components.inputs import (
     only_frame,
     only_model,
     refuse_weights,
+    validation_frame,
     word,
 )
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, joined
@@ -53,6 +55,7 @@ _LEAF: Final = -1
 Array = np.ndarray[Any, Any]
 
 
+@cross_validated(own_rows=True)
 def run(part: ComponentPart) -> PartOutput:
     """Train, or predict with a model. UsageError: a parameter, a label or a value is not possible."""
     model = only_model(part)
@@ -70,8 +73,9 @@ def run(part: ComponentPart) -> PartOutput:
     refuse_weights(part, frame)
     model, scores = _fit(part, boosting, frame)
     found = [prediction_frame(part, frame, model["task"], model["classes"], scores, TRAIN)]
-    if part.data.get("validate_data"):
-        found.append(_predicted(part, part.data["validate_data"][0], model, VALIDATE))
+    validate = validation_frame(part)
+    if validate is not None:
+        found.append(_predicted(part, validate, model, VALIDATE))
     return PartOutput(data=(joined(found),), model=model)
 
 

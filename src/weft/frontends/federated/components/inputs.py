@@ -29,6 +29,14 @@ def only_frame(part: ComponentPart, *keys: str) -> PartyFrame:
     )
 
 
+def validation_frame(part: ComponentPart) -> PartyFrame | None:
+    """Return the rows that validate a training: those of `validate_data`, or of `eval_data` in files of version 1."""
+    for key in ("validate_data", "eval_data"):
+        if part.data.get(key):
+            return part.data[key][0]
+    return None
+
+
 def only_model(part: ComponentPart) -> Any:
     """Return the model that the component is given, empty if another part has it; None if it is to be trained."""
     for model in part.models.get("model", {}).values():

@@ -72,11 +72,11 @@ def _frame(frame: PartyFrame, results: Array, scores: Array, details: list[str],
 
 
 def joined(frames: Sequence[PartyFrame | None]) -> PartyFrame | None:
-    """Return the rows of several frames of predictions as one; None if there is none."""
+    """Return the rows of several frames with the same columns as one; None if there is none."""
     found = [one for one in frames if one is not None]
     if not found:
         return None
-    columns = {name: np.concatenate([one.columns[name] for one in found]) for name in _COLUMNS}
+    columns = {name: np.concatenate([one.columns[name] for one in found]) for name in found[0].columns}
     return replace(found[0], ids=np.concatenate([one.ids for one in found]), columns=columns)
 
 

@@ -343,7 +343,6 @@ def test_derivatives_and_sums_are_encrypted_with_fresh_randomness() -> None:
         ({"tree_param": {"min_leaf_node": -1}}, "tree_param.min_leaf_node"),
         ({"tree_param": {"criterion_params": [-1, 0]}}, "criterion_params"),
         ({"tree_param": {"criterion_method": "gini"}}, "criterion_method"),
-        ({"cv_param": {"need_cv": True}}, "cv_param.need_cv"),
         ({"early_stopping_rounds": 3}, "early_stopping_rounds"),
         ({"callback_param": {"callbacks": ["EarlyStopping"]}}, "early_stopping_rounds"),
         ({"multi_mode": "multi_output"}, "multi_mode"),

@@ -173,7 +173,7 @@ def test_only_random_numbers_and_ciphertexts_cross_in_the_training():
         ({"reveal_strategy": "guess"}, "reveal_strategy"),
         ({"batch_strategy": "random"}, "batch_strategy"),
         ({"early_stopping_rounds": 2}, "early_stopping_rounds"),
-        ({"cv_param": {"need_cv": True}}, "need_cv"),
+        ({"stepwise_param": {"need_stepwise": True}}, "stepwise_param"),
         ({"stepwise_param": {"need_stepwise": True}}, "need_stepwise"),
         ({"encrypt_param": {"method": "rot13"}}, "rot13"),
         ({"learning_rate": 1e9, "alpha": 1e6, "reveal_every_iter": True}, "too large"),

@@ -220,7 +220,7 @@ def test_what_replaces_paillier_is_said():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"cv_param": {"need_cv": True}}, "cv_param.need_cv"),
+        ({"stepwise_param": {"need_stepwise": True}}, "stepwise_param"),
         ({"stepwise_param": {"need_stepwise": True}}, "stepwise_param.need_stepwise"),
         ({"early_stopping_rounds": 3}, "early_stopping_rounds"),
         ({"aggregate_iters": 0}, "aggregate_iters"),

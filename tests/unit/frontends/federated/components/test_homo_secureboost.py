@@ -184,7 +184,6 @@ def test_the_arbiter_sees_no_counts():
         ({"use_missing": True}, "use_missing"),
         ({"num_trees": 0}, "num_trees"),
         ({"subsample_feature_rate": 2}, "subsample_feature_rate"),
-        ({"cv_param": {"need_cv": True}}, "need_cv"),
         ({"backend": "gpu"}, "backend"),
         ({"multi_mode": "multi_output"}, "multi_mode"),
         ({"objective_param": {"objective": "huber"}}, "huber"),
