@@ -35,7 +35,7 @@ from weft.frontends.federated.components.optimizers import L1, NESTEROV, SGD, Tr
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, class_frame, joined
 from weft.frontends.federated.components.secure_trees import message_as
 from weft.frontends.federated.components.shared_models import SharedFit, SharedFitted, ShareLine
-from weft.frontends.federated.components.spu import agree_on_spu, spu_version
+from weft.frontends.federated.components.spu import agree_on_spu
 from weft.frontends.federated.components.spu_models import fit_with_spu, fits_spu
 from weft.frontends.federated.components.vertical import check_rows, scores_of
 from weft.frontends.federated.crypto.ciphers import PLAIN
@@ -141,7 +141,7 @@ def _fit(
         part.tracker.log(note)
     summary: dict[str, Any] = {"encryption": line.method, "key_length": line.bits, "notes": line.notes}
     if with_spu:
-        summary = {"engine": f"spu {spu_version()}", "encryption": "cheetah"}
+        summary = {"encryption": "cheetah"}
     summary["is_converged"] = all(one["converged"] for one in models)
     if "weights" in models[0]:
         summary |= {"coef": models[0]["weights"], "intercept": models[0]["intercept"]}

@@ -19,7 +19,7 @@ import numpy as np
 from weft.frontends.federated.components.base import GUEST, HOST, ComponentPart, PartOutput
 from weft.frontends.federated.components.frame import PartyFrame
 from weft.frontends.federated.components.inputs import only_frame
-from weft.frontends.federated.components.spu import agree_on_spu, common_ids, spu_version
+from weft.frontends.federated.components.spu import agree_on_spu, common_ids
 from weft.frontends.federated.crypto.psi import (
     ECDH,
     METHODS,
@@ -149,7 +149,6 @@ def _host(part: ComponentPart, frame: PartyFrame, method: str) -> tuple[PartyFra
 
 def _guest_with_spu(part: ComponentPart, frame: PartyFrame, host: Party) -> tuple[PartyFrame, int]:
     ids, both = frame.ids.tolist(), _synced(part)
-    part.tracker.summary({"engine": f"spu {spu_version()}"})
     found = common_ids(part, ids, host, receives=True, both=both)
     places = {id: at for at, id in enumerate(found)}
     kept = np.array([at for at, id in enumerate(ids) if id in places], dtype=np.int64)
@@ -162,7 +161,6 @@ def _guest_with_spu(part: ComponentPart, frame: PartyFrame, host: Party) -> tupl
 
 def _host_with_spu(part: ComponentPart, frame: PartyFrame, guest: Party) -> tuple[PartyFrame | None, int]:
     ids, both = frame.ids.tolist(), _synced(part)
-    part.tracker.summary({"engine": f"spu {spu_version()}"})
     found = common_ids(part, ids, guest, receives=False, both=both)
     if not both:
         return None, _count(part.channel.receive("count", guest), frame, guest)

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.frontends.federated.components.tunnels import PartTunnel
-from weft.frontends.federated.providers import program
+from weft.frontends.federated.providers import SPU_PROGRAMS
 from weft.model.errors import PartyMessageError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from weft.frontends.federated.components.base import ComponentPart
     from weft.frontends.federated.schema import Party
@@ -60,12 +60,15 @@ def spu_folder() -> Iterator[Path]:
         _remove(folder)
 
 
-def run_spu(part: ComponentPart, peer: Party, folder: Path, name: str, *words: str) -> None:
+def run_spu(part: ComponentPart, peer: Party, folder: Path, name: str, rank: int) -> None:
     """Run a program of SPU at this part, and its connections to that of another part, to their end.
+
+    The ranks of both parts are 0 and 1. The summary tells that SPU runs.
 
     UsageError: SPU has failed. PartyMessageError, RunCancelledError: see `ComponentChannel.receive`.
     """
-    worker = _start(folder, program(name), words)
+    part.tracker.summary({"engine": f"spu {spu_version()}"})
+    worker = _start(folder, name, rank)
     tunnel = PartTunnel(part.channel, peer, entry=folder / "peer.sock", exit=folder / "own.sock", failed=worker.kill)
     try:
         code = worker.wait()
@@ -91,7 +94,7 @@ def common_ids(part: ComponentPart, ids: list[str], peer: Party, *, receives: bo
         with (folder / "ids.csv").open("w") as file:
             file.write("id\n")
             file.writelines(f"{one.encode().hex()}\n" for one in ids)
-        run_spu(part, peer, folder, "spu_psi", "0" if receives else "1", "both" if both else "one")
+        run_spu(part, peer, folder, "intersect_both" if both else "intersect", 0 if receives else 1)
         return _read(folder / "common.csv", peer) if receives or both else []
 
 
@@ -103,9 +106,9 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(folder: Path, program: Path, words: Sequence[str]) -> subprocess.Popen[Any]:
+def _start(folder: Path, name: str, rank: int) -> subprocess.Popen[Any]:
     python = Path(os.environ[VARIABLE]).absolute() / "bin" / "python"
-    command = [str(python), "-I", str(program), str(folder.absolute()), *words]
+    command = [str(python), "-I", str(SPU_PROGRAMS), name, str(folder.absolute()), str(rank)]
     environment = {name: os.environ[name] for name in ("HOME", "LANG", "PATH") if name in os.environ}
     environment["TMPDIR"] = str(folder.absolute())
     with (folder / _LOG).open("wb") as log:

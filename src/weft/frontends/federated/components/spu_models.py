@@ -56,7 +56,7 @@ def fit_with_spu(
         if guest:
             np.save(folder / "y.npy", np.asarray(y, np.float32))
         (folder / "settings.json").write_text(json.dumps(settings))
-        run_spu(part, peer, folder, "spu_lr", "0" if guest else "1")
+        run_spu(part, peer, folder, "train", 0 if guest else 1)
         weights = np.load(folder / "weights.npy", allow_pickle=False).astype(float)
         history = json.loads((folder / "history.json").read_text()) if guest else None
     if history is None:

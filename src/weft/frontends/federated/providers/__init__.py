@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
-
-def program(name: str) -> Path:
-    """Return the file of a program, such as `spu_psi`."""
-    return Path(__file__).parent / f"{name}.py"
+SPU_PROGRAMS: Final = Path(__file__).parent / "spu_programs.py"

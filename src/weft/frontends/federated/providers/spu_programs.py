@@ -1,12 +1,19 @@
-"""Trains a linear model of two parties with SPU: `python -I spu_lr.py FOLDER RANK`, in an environment that has `spu`.
+"""What two parties compute with SPU: `python -I spu_programs.py NAME FOLDER RANK`, in an environment that has `spu`.
 
-The party of rank 0, the guest, has labels of -1 and 1, and the residual is `score / 4 - y / 2`, the gradient of the
-Taylor polynomial of the logistic loss. The folder has `matrix.npy` (rows, columns), `first.npy` (the weights before the
-first step), `settings.json`, and at the guest `y.npy`. Sockets lie there as for `spu_psi.py`. It gets `weights.npy`, of
-this party alone, and at the guest `history.json`: the losses by epoch, and whether the training converged.
+The folder is that of one party, of rank 0 or 1. Sockets lie there: `own.sock` of this party, and `peer.sock`, behind
+which the other one is.
 
-The protocol is Cheetah (Huang and others 2022) for two parties that follow it, in fixed point of 18 binary digits.
-Source: the API of spu 0.9.5, `spu.libspu` and `spu.utils.frontend`.
+`intersect` (`intersect_both`) intersects ids, by ECDH. `ids.csv` has a column `id`; `common.csv` becomes the common ids
+at the party of rank 0 (at both).
+
+`train` trains a linear model. The party of rank 0, the guest, has labels of -1 and 1, and the residual is
+`score / 4 - y / 2`, the gradient of the Taylor polynomial of the logistic loss. The folder has `matrix.npy` (rows,
+columns), `first.npy` (the weights before the first step), `settings.json`, and at the guest `y.npy`. It gets
+`weights.npy`, of this party alone, and at the guest `history.json`: the losses by epoch, and whether the training
+converged. The protocol is Cheetah (Huang and others 2022) for two parties that follow it, in fixed point of 18 binary
+digits.
+
+Source: the API of spu 0.9.5, `spu.libpsi`, `spu.libspu` and `spu.utils.frontend`.
 """
 
 import json
@@ -16,9 +23,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import spu
+import spu.libpsi as psi
 import spu.libspu as library
 from spu.utils import frontend
 
@@ -27,6 +34,33 @@ _RETRIES, _RETRY_MS = 600, 100
 _FRACTION_BITS = 18
 _SECRET, _PUBLIC = library.Visibility.VIS_SECRET, library.Visibility.VIS_PUBLIC
 _HEAD = 8
+
+
+def connected(rank: int) -> Any:
+    """Return the link to the other party, by the sockets in the current folder. RuntimeError: it is not there."""
+    desc = library.link.Desc()
+    for at in range(2):
+        desc.add_party(f"party{at}", "unix:own.sock" if at == rank else "unix:peer.sock")
+    desc.recv_timeout_ms = desc.http_timeout_ms = _PATIENCE_MS
+    desc.connect_retry_times, desc.connect_retry_interval_ms = _RETRIES, _RETRY_MS
+    return library.link.create_brpc(desc, rank)
+
+
+def intersect(rank: int, *, both: bool) -> None:
+    """Intersect. RuntimeError: the other party is gone."""
+    link = connected(rank)
+    config = psi.PsiExecuteConfig(
+        protocol_conf=psi.PsiProtocolConfig(
+            protocol=psi.PsiProtocol.PROTOCOL_ECDH,
+            receiver_rank=0,
+            broadcast_result=both,
+            ecdh_params=psi.EcdhParams(curve=psi.EllipticCurveType.CURVE_25519),
+        ),
+        input_params=psi.InputParams(path=os.path.abspath("ids.csv"), selected_keys=["id"], keys_unique=True),
+        output_params=psi.OutputParams(path=os.path.abspath("common.csv")),
+    )
+    psi.psi_execute(config, link)
+    link.stop_link()
 
 
 def packed(share: Any) -> bytes:
@@ -54,15 +88,10 @@ class SpuMachine:
     """The virtual machine of SPU at one of two parties."""
 
     def __init__(self, rank: int) -> None:
-        desc = library.link.Desc()
-        for at in range(2):
-            desc.add_party(f"party{at}", "unix:own.sock" if at == rank else "unix:peer.sock")
-        desc.recv_timeout_ms = desc.http_timeout_ms = _PATIENCE_MS
-        desc.connect_retry_times, desc.connect_retry_interval_ms = _RETRIES, _RETRY_MS
         config = library.RuntimeConfig(protocol=library.ProtocolKind.CHEETAH, field=library.FieldType.FM64)
         config.fxp_fraction_bits = _FRACTION_BITS
         config.experimental_enable_colocated_optimization = True
-        self.rank, self.link = rank, library.link.create_brpc(desc, rank)
+        self.rank, self.link = rank, connected(rank)
         self._io, self._runtime = spu.Io(2, config), spu.Runtime(self.link, config)
         self._shapes: dict[str, tuple[tuple[int, ...], Any]] = {}
 
@@ -129,14 +158,13 @@ def step(settings: dict[str, Any], counts: list[int], rows: int) -> Callable[...
         (n0, s0), (n1, s1) = (
             moved(w, v, residual @ x, rate, keeps) for w, v, x, keeps in ((w0, v0, x0, kept[0]), (w1, v1, x1, kept[1]))
         )
-        return n0, n1, s0, s1, squares + jnp.sum(residual * residual) * settings["square_scale"]
+        return n0, n1, s0, s1, squares + (residual * residual).sum() * settings["square_scale"]
 
     return one
 
 
-def train(folder: str, rank: int) -> None:
+def train(rank: int) -> None:
     """Train. RuntimeError: the other party is gone. ValueError: it has sent something else."""
-    os.chdir(folder)
     with open("settings.json", encoding="utf-8") as file:
         settings = json.load(file)
     matrix, first = np.load("matrix.npy"), np.load("first.npy")
@@ -202,6 +230,10 @@ def iterate(machine: SpuMachine, settings: dict[str, Any], programs: list[Any], 
 
 
 if __name__ == "__main__":
-    train(sys.argv[1], int(sys.argv[2]))
+    os.chdir(sys.argv[2])
+    if sys.argv[1] == "train":
+        train(int(sys.argv[3]))
+    else:
+        intersect(int(sys.argv[3]), both=sys.argv[1] == "intersect_both")
     sys.stdout.flush()
     os._exit(0)  # all is written, and the threads of the library need some time to end
