@@ -73,7 +73,7 @@ def test_a_job_that_waits_says_for_what_and_a_smaller_one_runs_meanwhile(tmp_pat
         guest.work.cores.give_back("other", "guest 1")
         guest.jobs.stop(large, "canceled")
         assert host.ended(large) == "canceled"
-        assert [one.work.cores.holders() for one in works.of.values()] == [[], []]
+        until(lambda: [one.work.cores.holders() for one in works.of.values()] == [[], []], "the cores of both parties")
 
 
 def test_jobs_of_two_parties_with_the_same_id_do_not_mix(tmp_path):
