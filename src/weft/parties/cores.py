@@ -63,8 +63,9 @@ class PartyCoreLeases:
     def grant(self) -> list[CoreLease]:
         """Let waiting parts have the cores that are free; return those that have got some."""
         granted: list[CoreLease] = []
+        queue = self._queue()
         with self._lock:
-            while (found := self._next()) is not None:
+            while (found := self._next(queue)) is not None:
                 del self._waiting[found[:2]]
                 self._overtaken.pop(found[:2], None)
                 self._held[found[:2]] = found
@@ -78,7 +79,7 @@ class PartyCoreLeases:
             if lease is None:
                 return ""
             held = self._used()
-            ahead = self._ordered().index(lease)
+            ahead = self._ordered(self._queue()).index(lease)
             holders = ", ".join(sorted({one for one, _ in self._held}))
             before = f"; {ahead} before it in the queue" if ahead else ""
             free = f"{self.total - held} of {self.total} are free"
@@ -92,15 +93,15 @@ class PartyCoreLeases:
     def queue(self) -> list[CoreLease]:
         """Return the parts that wait, in order."""
         with self._lock:
-            return self._ordered()
+            return self._ordered(self._queue())
 
     # ------------------------------------------------------------------------------------------------------ inside
 
     def _used(self) -> int:
         return sum(one.cores for one in self._held.values())
 
-    def _ordered(self) -> list[CoreLease]:
-        waiting, queue = list(self._waiting.values()), self._queue()
+    def _ordered(self, queue: str) -> list[CoreLease]:
+        waiting = list(self._waiting.values())
         if queue == "priority":
             return sorted(waiting, key=lambda one: -one.priority)
         if queue == "fair":
@@ -110,16 +111,16 @@ class PartyCoreLeases:
             return sorted(waiting, key=lambda one: used.get(one.initiator, 0))
         return waiting
 
-    def _next(self) -> CoreLease | None:
+    def _next(self, queue: str) -> CoreLease | None:
         """Return the part that gets cores now, and count for those in front that it has overtaken them."""
         free = self.total - self._used()
         passed: list[tuple[str, str]] = []
-        for one in self._ordered():
+        for one in self._ordered(queue):
             if one.cores <= free:
                 for other in passed:
                     self._overtaken[other] = self._overtaken.get(other, 0) + 1
                 return one
             passed.append(one[:2])
-            if self._queue() == "fifo" or self._overtaken.get(one[:2], 0) >= MOST_OVERTAKEN:
+            if queue == "fifo" or self._overtaken.get(one[:2], 0) >= MOST_OVERTAKEN:
                 break
         return None
