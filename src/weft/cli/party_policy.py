@@ -92,13 +92,15 @@ def tables(*, as_json: AsJson = False, folder: Folder = None, context: Given) ->
 @party_app.command
 def grant(party: Partner, /, *, namespace: Namespace, name: Name, folder: Folder = None, context: Given) -> None:
     """Let the jobs of another party use a table. It stays here; what they learn depends on the components."""
-    _change(context, party, namespace, name, folder, "permission/grant")
     site = site_of(context, folder)
+    from weft.parties.client import SiteClient
     from weft.parties.peers import Peers
 
+    client = SiteClient.of(site)
+    client.post("permission/grant", _granted(party, namespace, name))
     if Peers(site).get(party) is None:
         context.say(f"warning: party {one_line(party)} is not known here yet: weft party join TEXT")
-    known = client_of(context, folder).post("weft/tables")
+    known = client.post("weft/tables")
     if not any(party in one["granted"] for one in known):
         context.say(f"warning: there is no table {one_line(namespace)}.{one_line(name)} yet: weft party tables")
     context.say(f"jobs of party {one_line(party)} may use {one_line(namespace)}.{one_line(name)}")
@@ -107,7 +109,7 @@ def grant(party: Partner, /, *, namespace: Namespace, name: Name, folder: Folder
 @party_app.command
 def revoke(party: Partner, /, *, namespace: Namespace, name: Name, folder: Folder = None, context: Given) -> None:
     """Take a grant back; a job that runs goes on."""
-    _change(context, party, namespace, name, folder, "permission/delete")
+    client_of(context, folder).post("permission/delete", _granted(party, namespace, name))
     context.say(f"new jobs of party {one_line(party)} may not use {one_line(namespace)}.{one_line(name)}")
 
 
@@ -154,9 +156,8 @@ def keys(
     print_table(context.console(), ("CLIENT", "APP KEY"), [(one_line(one.user), one.app_key) for one in known.values()])
 
 
-def _change(context: CommandContext, party: str, namespace: str, name: str, folder: Any, route: str) -> None:
-    body = {"party_id": party, "dataset": {"namespace": namespace, "name": name}}
-    client_of(context, folder).post(route, body)
+def _granted(party: str, namespace: str, name: str) -> dict[str, Any]:
+    return {"party_id": party, "dataset": {"namespace": namespace, "name": name}}
 
 
 def _print_policy(context: CommandContext, found: SitePolicy, *, as_json: bool) -> None:

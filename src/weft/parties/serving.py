@@ -53,14 +53,7 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
     ConflictError: it runs already, or a port is taken. UsageError: its policy is wrong.
     """
     first = read_policy(site.folder)
-
-    def failed(what: str, error: BaseException) -> None:
-        if isinstance(error, WeftError):
-            _log.warning("%s: %s", what, error.message)
-        else:
-            _log.error("%s failed", what, exc_info=error)
-
-    policy = LivePolicy(site.folder, failed)
+    policy = LivePolicy(site.folder, _failed)
     with ExitStack() as stack:
         stack.callback(_owned(site).release)
         run = site.folder / RUN
@@ -105,7 +98,7 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
                 sockets=run,
                 call=call,
                 check_route=lambda party: peers.carrier(peers.find(party)),
-                failed=failed,
+                failed=_failed,
                 asks_approval=asks,
                 queue=lambda: policy.now().queue,
             )
@@ -129,6 +122,13 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
         app = make_app(ports, HttpSettings(hosts=first.client_names, check=check))
         stack.enter_context(HttpServer(app, host=first.client_host, port=site.party.http_port, with_keys=True))
         yield ports
+
+
+def _failed(what: str, error: BaseException) -> None:
+    if isinstance(error, WeftError):
+        _log.warning("%s: %s", what, error.message)
+    else:
+        _log.error("%s failed", what, exc_info=error)
 
 
 def _owned(site: PartySite) -> OwnerLock:

@@ -135,12 +135,15 @@ def _refuse_pages(request: Request, settings: HttpSettings) -> None:
     allowed = _LOCAL_NAMES | set(settings.hosts)
     host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
     origin = request.headers.get("origin")
-    own = request.headers.get("host", "").lower()
-    other = origin is not None and urlsplit(origin).netloc.lower() != own
-    crossing = request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
-    wrong = origin or "a page of another site" if other or crossing else host if host not in allowed else None
-    if wrong is not None:
-        raise ForbiddenError(
-            f"this server does not answer requests to or from {wrong!r}",
-            hint=f"Use http://{LOOPBACK}, or add the name to client_names in policy.json.",
-        )
+    if origin is not None and urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
+        wrong = origin
+    elif request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        wrong = origin or "a page of another site"
+    elif host not in allowed:
+        wrong = host
+    else:
+        return
+    raise ForbiddenError(
+        f"this server does not answer requests to or from {wrong!r}",
+        hint=f"Use http://{LOOPBACK}, or add the name to client_names in policy.json.",
+    )

@@ -22,6 +22,7 @@ from weft.frontends.federated.components.inputs import (
     group,
     only_frame,
     only_model,
+    validation_frame,
     weights_of,
 )
 from weft.frontends.federated.components.links import one_against_rest, softmax
@@ -58,10 +59,9 @@ def run(part: ComponentPart) -> PartOutput:
         return PartOutput(model={"kind": part.module})
     model = _fit(part, frame)
     found = [_scored(part, frame, model, TRAIN)]
-    for key in ("validate_data", "eval_data"):
-        if part.data.get(key):
-            found.append(_scored(part, part.data[key][0], model, VALIDATE))
-            break
+    validate = validation_frame(part)
+    if validate is not None:
+        found.append(_scored(part, validate, model, VALIDATE))
     part.tracker.summary(_summary(model))
     return PartOutput(data=(joined(found),), model=model)
 
