@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from weft.frontends.federated.compiler import compile_components
+from weft.frontends.federated.coordination.coordinator import CANCELED, FAILED, LOST, PASSED, SUCCESS, TIMEOUT
 from weft.model.errors import RunCancelledError, TaskError
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from weft.runtime.session import Run
     from weft.wiring.session import Session
 
-SUCCESS, FAILED, CANCELED, TIMEOUT, LOST = "success", "failed", "canceled", "timeout", "lost"
-_PASSED: Final = "pass"
 MOST_LOST: Final = 8
 """The number of attempts of a component that may be lost with a server before it fails."""
 
@@ -118,7 +117,7 @@ class JobDriver:
             self._statuses[component] = before.status
             raise TaskError(before.reason or f"{component} ended as {before.status}", task=component)
         if why := self._skipped(component):
-            self._statuses[component] = _PASSED
+            self._statuses[component] = PASSED
             self._calls.skip(self.id, component)
             return why
         ctx.on_cancel(lambda: self._calls.halt(self.id, component, self._stopped or "stopped"))

@@ -6,11 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from weft.frontends.federated.coordination.coordinator import Coordination
+from weft.frontends.federated.coordination.coordinator import SUCCESS, Coordination
 from weft.frontends.federated.schema import Party
 from weft.frontends.federated.selection import component_limits, first_steps, jobs_before, whole_number
 from weft.model.errors import NotFoundError
-from weft.parties.drivers import SUCCESS
 from weft.parties.inputs import plan_of
 
 if TYPE_CHECKING:

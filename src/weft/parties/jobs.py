@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
+from weft.frontends.federated.coordination.coordinator import PASSED
 from weft.frontends.federated.coordination.records import PartStatus
 from weft.frontends.federated.expansion import merged
 from weft.frontends.federated.modules import modules
@@ -54,8 +55,6 @@ _FATE: Final[Mapping[PartStatus, str]] = {
     PartStatus.LOST: "failed",
 }
 _MOST_LOG: Final = 4 << 20
-_PASSED: Final = "pass"
-"""The status of a component that was not selected."""
 
 
 class SiteJobs:
@@ -235,8 +234,8 @@ class SiteJobs:
         seen = report.components.get(component) if report is not None and report.epoch == epoch else None
         default = "canceled" if entry.status in ENDED else "waiting"
         if component not in selected_components(job):
-            default = _PASSED
-        kept = found if (found := statuses.get(component)) in ("success", _PASSED) else default
+            default = PASSED
+        kept = found if (found := statuses.get(component)) in ("success", PASSED) else default
         failure = None if seen is None or seen.failure is None else said(seen.failure)
         return TaskRow(
             job_id=entry.job,
@@ -454,7 +453,7 @@ def _statuses(state: Coordination | None, own: Participation | None) -> Mapping[
 
 def _elsewhere(status: str) -> str:
     """Return the status of a task at another party by that of all parties; "" where they may differ."""
-    return status if status in ("success", "running", "waiting", _PASSED) else ""
+    return status if status in ("success", "running", "waiting", PASSED) else ""
 
 
 def _progress(job: FederatedJob, statuses: Mapping[str, str], status: str) -> int:

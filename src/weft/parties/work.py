@@ -10,6 +10,11 @@ import msgspec
 from msgspec import Struct
 
 from weft.frontends.federated.coordination.coordinator import (
+    FAILED,
+    RUNNING,
+    SUCCESS,
+    TIMEOUT,
+    WAITING,
     Begin,
     ComponentEnded,
     Coordination,
@@ -72,7 +77,7 @@ from weft.model.errors import (
     WeftError,
 )
 from weft.parties.cores import CoreLease, PartyCoreLeases
-from weft.parties.drivers import SUCCESS, ComponentEnd, DriverCalls, DriverPlan, JobDriver
+from weft.parties.drivers import ComponentEnd, DriverCalls, DriverPlan, JobDriver
 from weft.parties.failures import without_paths
 from weft.parties.inputs import InputFinder, plan_of, task_of
 from weft.parties.job_rules import changed_components, coordination_of, digest_of, kept_components
@@ -99,8 +104,6 @@ REQUEST_PATH: Final = "/request"
 _KEPT_JOBS: Final = 64
 _CHANGED: Final = "changed"
 """The key in `JobEntry.about` of components whose parameters have changed since they ran."""
-_FINAL: Final = ("failed", "timeout")
-_GOES_ON: Final = ("waiting", "running")
 _STATUSES: Final = {"success": PartStatus.SUCCESS, "failed": PartStatus.FAILED, "canceled": PartStatus.CANCELED}
 
 
@@ -574,7 +577,7 @@ class PartyWork:
         ends = {
             name: ComponentEnd(one.ended, "" if one.failure is None else said(one.failure))
             for name, one in state.attempts.items()
-            if one.ended in _FINAL and one.number >= limits[name].retries
+            if one.ended in (FAILED, TIMEOUT) and one.number >= limits[name].retries
         }
         plan = DriverPlan(
             job,
@@ -618,7 +621,7 @@ class PartyWork:
                 self._followers.setdefault(before, set()).add(state.job)
             entry = self.ledger.job(before)  # read after the entry above, so that no end is missed
             status = "deleted" if entry is None else entry.status
-            if status not in _GOES_ON:
+            if status not in (WAITING, RUNNING):
                 self.loop.post(Subject(state.job), JobBefore(before, status))
 
     # ---------------------------------------------------------------------------------------------- effects of a part

@@ -32,6 +32,7 @@ from weft.frontends.federated.schema import Party  # noqa: TC001 - fields of rec
 
 SUCCESS, FAILED, CANCELED, TIMEOUT, LOST = "success", "failed", "canceled", "timeout", "lost"
 WAITING, RUNNING, PASSED = "waiting", "running", "pass"
+"""The last is that of a component that does not run."""
 PREPARE_S: Final = 120.0
 """The seconds that parts have to prepare a component."""
 RESERVE_S: Final = 30.0
