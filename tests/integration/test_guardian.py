@@ -753,7 +753,7 @@ class TestGuardian:
     def test_that_was_told_to_stop_takes_no_more(self, spec, tmp_path, mark):
         run = Running(spec(f"echo $PPID; sleep {mark}; true"))
         wait_until(lambda: running(mark))
-        stopped = identity_of(int(text_of(tmp_path / "log").split()[0]))
+        stopped = identity_of(int(wait_until(lambda: text_of(tmp_path / "log").split())[0]))
         run.cancel()
         run.result()
         wait_until(lambda: not is_alive(stopped))
