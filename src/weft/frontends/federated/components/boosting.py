@@ -92,10 +92,6 @@ def _refuse(part: ComponentPart) -> None:
             raise UsageError(f"{part.component}: {name} is not supported", hint="Set it to false.")
     if group(part, "tree_param").get("use_missing"):
         raise UsageError(f"{part.component}: tree_param.use_missing is not supported", hint="Set it to false.")
-    if given.get("early_stopping_rounds") or "EarlyStopping" in (group(part, "callback_param").get("callbacks") or []):
-        raise UsageError(
-            f"{part.component}: early_stopping_rounds is not supported", hint="Leave it out; see n_iter_no_change."
-        )
     word(part, "multi_mode", "single_output", "single_output")
 
 

@@ -5,12 +5,14 @@ HeteroPoisson has a logarithmic link and one host: the residual is a product of 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart, PartOutput
 from weft.frontends.federated.components.cross_validation import cross_validated
+from weft.frontends.federated.components.evaluation import REGRESSION
 from weft.frontends.federated.components.inputs import (
     columns_of,
     complete_matrix,
@@ -32,12 +34,15 @@ from weft.frontends.federated.components.vertical import (
     scores_of,
     take_key,
 )
+from weft.frontends.federated.components.vertical_validation import EpochPlan
 from weft.model.errors import UsageError
 
 if TYPE_CHECKING:
     from weft.frontends.federated.components.frame import PartyFrame
+    from weft.frontends.federated.components.validation import ValidationRows
 
 _LARGEST: Final = 500.0
+Array = np.ndarray[Any, Any]
 
 
 @cross_validated()
@@ -89,13 +94,16 @@ def _fit(part: ComponentPart, frame: PartyFrame, training: Training, family: Fam
         if family is POISSON and (y < 0).any():
             raise UsageError(f"{part.component}: a label is negative, and labels are counts")
     matrix, counts = complete_matrix(part, frame), weights_of(part, frame)
-    fitted = VerticalFit(part, training, family).fit(key, matrix, y, part.seed, counts)
+    plan = EpochPlan.of(part, REGRESSION, frame.features, intercept=guest and training.intercept)
+    watch = None if plan is None else plan.watch("", "", partial(_truth, family))
+    fitted = VerticalFit(part, training, family).fit(key, matrix, y, part.seed, counts, watch)
     if fitted.losses:
         points = [(float(epoch), loss) for epoch, loss in enumerate(fitted.losses)]
         part.tracker.curve("train", "loss", points, kind="LOSS")
     weights = dict(zip(frame.features, map(float, fitted.weights), strict=False))
     intercept = float(fitted.weights[-1]) if guest and training.intercept else 0.0
     part.tracker.summary({"coef": weights, "intercept": intercept, "is_converged": fitted.converged})
+    part.tracker.summary({} if watch is None else watch.close())
     return {"kind": part.module, "features": list(frame.features), "weights": weights, "intercept": intercept}
 
 
@@ -108,5 +116,14 @@ def _scored(
     total = scores_of(part, matrix @ weights + model["intercept"], f"/{kind}")
     if total is None:
         return None
-    values = np.exp(np.minimum(total, _LARGEST)) if family is POISSON else total
-    return regression_frame(frame, values, kind)
+    return regression_frame(frame, _values(family, total), kind)
+
+
+def _values(family: Family, scores: Array) -> Array:
+    """Return what scores predict."""
+    return np.exp(np.minimum(scores, _LARGEST)) if family is POISSON else scores
+
+
+def _truth(family: Family, rows: ValidationRows, scores: Array) -> tuple[Array, Array]:
+    """Return the labels, and what is predicted."""
+    return rows.labels.astype(float), _values(family, scores)

@@ -6,12 +6,14 @@ their parts of the scores to the guest, as in FATE: the guest learns the sum in 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart, PartOutput
 from weft.frontends.federated.components.cross_validation import cross_validated
+from weft.frontends.federated.components.evaluation import BINARY
 from weft.frontends.federated.components.inputs import (
     classes_of,
     columns_of,
@@ -23,7 +25,7 @@ from weft.frontends.federated.components.inputs import (
     validation_frame,
     weights_of,
 )
-from weft.frontends.federated.components.links import one_against_rest
+from weft.frontends.federated.components.links import one_against_rest, sigmoid
 from weft.frontends.federated.components.optimizers import Training, training_of
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, class_frame, joined
 from weft.frontends.federated.components.vertical import (
@@ -34,9 +36,11 @@ from weft.frontends.federated.components.vertical import (
     scores_of,
     take_key,
 )
+from weft.frontends.federated.components.vertical_validation import EpochPlan
 
 if TYPE_CHECKING:
     from weft.frontends.federated.components.frame import PartyFrame
+    from weft.frontends.federated.components.validation import ValidationRows
 
 Array = np.ndarray[Any, Any]
 
@@ -78,12 +82,18 @@ def _fit(part: ComponentPart, frame: PartyFrame, training: Training) -> dict[str
     else:
         count = int(part.channel.receive("models", part.all_of(GUEST)[0]))
     matrix, models = complete_matrix(part, frame), []
-    counts = weights_of(part, frame)
+    counts, validation = weights_of(part, frame), list[Any]()
+    intercept = part.here.role == GUEST and training.intercept
+    plan = EpochPlan.of(part, BINARY, frame.features, intercept=intercept)
     for at in range(count):
-        y = None if frame.y is None else np.where(frame.y == classes[1 if count == 1 else at], 1.0, -1.0)
-        fitted = VerticalFit(part, training, LOGISTIC, f"/{at}").fit(key, matrix, y, part.seed + at, counts)
+        kind, mark = classes[1 if count == 1 else at] if classes else None, "" if count == 1 else f"_{at}"
+        y = None if frame.y is None else np.where(frame.y == kind, 1.0, -1.0)
+        watch = None if plan is None else plan.watch(f"/{at}", mark, partial(_truth, kind))
+        fit = VerticalFit(part, training, LOGISTIC, f"/{at}")
+        fitted = fit.fit(key, matrix, y, part.seed + at, counts, watch)
         weights = fitted.weights
-        intercept = part.here.role == GUEST and training.intercept
+        if watch is not None:
+            validation.append(watch.close())
         models.append(
             {
                 "weights": dict(zip(frame.features, map(float, weights), strict=False)),
@@ -94,14 +104,20 @@ def _fit(part: ComponentPart, frame: PartyFrame, training: Training) -> dict[str
         )
         if fitted.losses:
             points = [(float(epoch), loss) for epoch, loss in enumerate(fitted.losses)]
-            part.tracker.curve("train", "loss" if count == 1 else f"loss_{at}", points, kind="LOSS")
+            part.tracker.curve("train", f"loss{mark}", points, kind="LOSS")
     summary = {
         "coef": models[0]["weights"],
         "intercept": models[0]["intercept"],
         "is_converged": models[0]["converged"],
     }
     part.tracker.summary(summary if count == 1 else {"models": count})
+    part.tracker.summary((validation[0] if count == 1 else {"validation": validation}) if validation else {})
     return {"kind": part.module, "features": list(frame.features), "classes": classes, "models": models}
+
+
+def _truth(kind: Any, rows: ValidationRows, scores: Array) -> tuple[Array, Array]:
+    """Return which rows are of a class, and the probabilities of it."""
+    return rows.truth(kind), sigmoid(scores)
 
 
 def _predict(part: ComponentPart, model: dict[str, Any]) -> PartOutput:

@@ -23,12 +23,12 @@ from weft.frontends.federated.components.boosting import (
     prediction_frame,
     targets_of,
 )
-from weft.frontends.federated.components.columns import checked_columns
 from weft.frontends.federated.components.cross_validation import cross_validated
 from weft.frontends.federated.components.inputs import (
     check_parties,
     only_frame,
     only_model,
+    shared_validation_frame,
     validation_frame,
     weights_of,
 )
@@ -37,10 +37,9 @@ from weft.frontends.federated.components.secure_trees import (
     GuestTree,
     HostTree,
     LevelPlan,
-    bits_of,
-    mask_of,
-    message_as,
 )
+from weft.frontends.federated.components.tree_leaves import answer_leaves, find_leaves, leaf_weights
+from weft.frontends.federated.components.tree_validation import ROUND, VALIDATES, TreeWatch
 from weft.frontends.federated.components.trees import FeatureBins
 from weft.frontends.federated.components.vertical import check_rows
 from weft.frontends.federated.crypto.ciphers import PLAIN
@@ -97,8 +96,6 @@ class _GuestFit:
         classes, target = targets_of(part, boosting.task, self._frame.y)
         loss = loss_of(boosting.task, classes)
         method, bits, notes = cipher_of(part.parameters)
-        if part.parameters.get("validation_freqs"):
-            notes.append("validation_freqs has no effect: the model is validated once, when it is trained")
         keys = make_keys(method, bits)
         part.channel.send("key", keys.public.to_wire(), self._hosts)
         growth = GuestTree(part, boosting.rules, keys, self._bins, self._splits)
@@ -106,7 +103,8 @@ class _GuestFit:
         scores = np.tile(start, (len(target), 1))
         trees: list[list[Any]] = []
         losses: list[float] = []
-        counts = weights_of(part, self._frame)
+        counts, converged = weights_of(part, self._frame), False
+        watch = TreeWatch.of(part, boosting, classes, start)
         for at in range(boosting.num_trees):
             g, h = loss.derivatives(target, loss.predict(scores))
             if counts is not None:
@@ -122,9 +120,14 @@ class _GuestFit:
                 part.tracker.progress(len(trees), boosting.num_trees * scores.shape[1])
             scores = scores + boosting.learning_rate * steps
             losses.append(loss.loss(target, loss.predict(scores)))
-            if boosting.n_iter_no_change and at and abs(losses[-2] - losses[-1]) < boosting.tol:
+            converged = boosting.n_iter_no_change and at > 0 and abs(losses[-2] - losses[-1]) < boosting.tol
+            halts = watch is not None and watch.see(at, self._pieces(trees), scores)
+            if converged or halts:
                 break
         part.channel.send("tree", None, self._hosts)
+        if watch is not None:
+            trees, scores = watch.chosen(trees, scores)
+        self._keep(trees)
         part.tracker.curve("train", "loss", [(float(at), one) for at, one in enumerate(losses)], kind="LOSS")
         model = {
             "kind": part.module,
@@ -132,16 +135,29 @@ class _GuestFit:
             "classes": classes,
             "learning_rate": boosting.learning_rate,
             "start": start.tolist(),
-            "parties": [GUEST, *(one.id for one in self._hosts)],
-            "trees": trees,
             "losses": losses,
-            "converged": len(losses) < boosting.num_trees,
-            **_own_splits(self._frame, self._bins, self._splits),
+            "converged": bool(converged),
+            **self._pieces(trees),
         }
         for note in notes:
             part.tracker.log(note)
         part.tracker.summary(self._summary(model) | {"encryption": method, "key_length": bits, "notes": notes})
+        part.tracker.summary({} if watch is None else watch.close())
         return model, scores
+
+    def _pieces(self, trees: list[list[Any]]) -> dict[str, Any]:
+        """Return what a model of these trees needs to find leaves."""
+        parties = [GUEST, *(one.id for one in self._hosts)]
+        return {"parties": parties, "trees": trees, **_own_splits(self._frame, self._bins, self._splits)}
+
+    def _keep(self, trees: list[list[Any]]) -> None:
+        """Let each party forget the splits of trees that are not kept, which are its last ones."""
+        counts = [0] * (1 + len(self._hosts))
+        for node in (one for tree in trees for one in tree if "split" in one):
+            counts[node["party"]] = max(counts[node["party"]], node["split"] + 1)
+        del self._splits[counts[0] :]
+        for host, count in zip(self._hosts, counts[1:], strict=True):
+            self._part.channel.send("kept", count, host)
 
     def _summary(self, model: dict[str, Any]) -> dict[str, Any]:
         """Return what is known about the model: importances of own features by name, and of hosts as a whole."""
@@ -166,10 +182,16 @@ def _host_fit(part: ComponentPart, boosting: Boosting, frame: PartyFrame, bins: 
     splits: list[tuple[int, int]] = []
     growth, trees = HostTree(part, key, bins, splits), 0
     while (begin := part.channel.receive("tree", guest)) is not None:
+        if begin == VALIDATES:
+            answer_leaves(part, shared_validation_frame(part), _own_splits(frame, bins, splits), ROUND)
+            continue
         growth.grow(begin, _features(part, boosting, len(bins.edges), trees))
         trees += 1
         part.tracker.progress(trees, max(trees, boosting.num_trees))
-    model = {"kind": part.module, **_own_splits(frame, bins, splits)}
+    kept = part.channel.receive("kept", guest)
+    if not isinstance(kept, int) or not 0 <= kept <= len(splits):
+        raise PartyMessageError(f"{guest} keeps splits that there are not", party=guest.id)
+    model = {"kind": part.module, **_own_splits(frame, bins, splits[:kept])}
     counts: dict[str, int] = {}
     for name, _ in model["splits"]:
         counts[name] = counts.get(name, 0) + 1
@@ -227,88 +249,6 @@ def _predicted(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], ki
     if part.here.role == HOST:
         answer_leaves(part, frame, model, kind)
         return None
-    leaves, trees = find_leaves(part, frame, model, kind), model["trees"]
-    scores = np.tile(np.array(model["start"]), (len(frame), 1))
-    for tree, nodes in enumerate(trees):
-        weights = np.array([node.get("weight", 0.0) for node in nodes])
-        scores[:, tree % len(model["start"])] += model["learning_rate"] * weights[leaves[:, tree]]
+    leaves, start = find_leaves(part, frame, model, kind), np.array(model["start"])
+    scores = start + model["learning_rate"] * leaf_weights(model["trees"], leaves, len(start))
     return prediction_frame(part, frame, model["task"], model["classes"], scores, kind)
-
-
-class _SplitsOf:
-    """The splits of a party over the rows of a frame."""
-
-    def __init__(self, part: ComponentPart, frame: PartyFrame, model: dict[str, Any]) -> None:
-        self.rows, self._part, self._splits = len(frame), part, model["splits"]
-        names = list(dict.fromkeys(name for name, _ in self._splits))
-        checked_columns(part, frame, names)
-        stacked = np.column_stack([frame.columns[name] for name in names] or [np.empty((len(frame), 0))])
-        matrix = frame.with_features(names, stacked).matrix()
-        if not np.isfinite(matrix).all():
-            raise UsageError(f"{part.component}: a value at {part.here} is missing", hint="Set missing_fill before it.")
-        self._columns = dict(zip(names, matrix.T, strict=True))
-
-    def left(self, split: int, rows: Array) -> Array:
-        """Return which of the rows go left. PartyMessageError: there is no such split."""
-        if not 0 <= split < len(self._splits):
-            guest = self._part.all_of(GUEST)[0]
-            raise PartyMessageError(f"{guest} asks for a split that {self._part.here} does not have", party=guest.id)
-        name, threshold = self._splits[split]
-        found: Array = self._columns[name][rows] <= threshold
-        return found
-
-
-def answer_leaves(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], kind: str = TEST) -> None:
-    """Answer at a host the questions of the guest: which rows of a node go left. UsageError: a column is missing."""
-    check_rows(part, len(frame))
-    splits = _SplitsOf(part, frame, model)
-    guest = part.all_of(GUEST)[0]
-    while (questions := part.channel.receive(f"ask/{kind}", guest)) is not None:
-        answers = []
-        for split, bits in message_as(list[tuple[int, Any]], questions, guest):
-            answers.append(bits_of(splits.left(split, np.flatnonzero(mask_of(bits, splits.rows, guest)))))
-        part.channel.send(f"answer/{kind}", answers, guest)
-
-
-def find_leaves(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], kind: str = TEST) -> Array:
-    """Return at the guest the leaf of each row in each tree, shape (rows, trees), by all trees level by level.
-
-    UsageError: a column or a host of the model is missing. PartyMessageError: a host has sent no answers.
-    """
-    check_rows(part, len(frame))
-    splits = _SplitsOf(part, frame, model)
-    known = {one.id: one for one in part.all_of(HOST)}
-    gone = [id for id in model["parties"][1:] if id not in known]
-    if gone:
-        raise UsageError(f"{part.component}: the model has splits of host:{gone[0]}, which is not in this job")
-    hosts = [known[id] for id in model["parties"][1:]]
-    leaves = np.zeros((splits.rows, len(model["trees"])), dtype=np.int64)
-    level = [(tree, 0, np.arange(splits.rows)) for tree in range(len(model["trees"]))]
-    while level:
-        questions: dict[Party, list[tuple[int, dict[str, Any], Array]]] = {}
-        following = []
-        for tree, at, rows in level:
-            node = model["trees"][tree][at]
-            if "split" not in node:
-                leaves[rows, tree] = at
-            elif node["party"] == 0:
-                following += _children(tree, node, rows, splits.left(node["split"], rows))
-            elif len(rows):
-                questions.setdefault(hosts[node["party"] - 1], []).append((tree, node, rows))
-        for host, nodes in questions.items():
-            bits = [bits_of(np.isin(np.arange(splits.rows), rows, assume_unique=True)) for _, _, rows in nodes]
-            asked = [[node["split"], one] for (_, node, _), one in zip(nodes, bits, strict=True)]
-            part.channel.send(f"ask/{kind}", asked, host)
-        for host, nodes in questions.items():
-            answers = part.channel.receive(f"answer/{kind}", host)
-            if not isinstance(answers, list) or len(answers) != len(nodes):
-                raise PartyMessageError(f"{host} has answered another number of questions", party=host.id)
-            for (tree, node, rows), one in zip(nodes, answers, strict=True):
-                following += _children(tree, node, rows, mask_of(one, len(rows), host))
-        level = following
-    part.channel.send(f"ask/{kind}", None, part.all_of(HOST))
-    return leaves
-
-
-def _children(tree: int, node: dict[str, Any], rows: Array, left: Array) -> list[tuple[int, int, Array]]:
-    return [(tree, node["left"], rows[left]), (tree, node["right"], rows[~left])]

@@ -38,6 +38,7 @@ from weft.frontends.federated.components.inputs import (
 from weft.frontends.federated.components.links import one_against_rest
 from weft.frontends.federated.components.optimizers import Optimizer, Training, first_weights, settings_of, training_of
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, class_frame, joined
+from weft.frontends.federated.components.validation import asked_early_stop
 from weft.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,8 +64,11 @@ class _Rounds(Struct, frozen=True, kw_only=True):
 @cross_validated(own_rows=True)
 def run(part: ComponentPart) -> PartOutput:
     """Train, or predict with a model. UsageError: a parameter or a label is not possible."""
-    refuse(part, {"stepwise_param": "need_stepwise"}, ("early_stopping_rounds",))
-    refuse(part, {"callback_param": "early_stopping_rounds"})
+    refuse(part, {"stepwise_param": "need_stepwise"})
+    if asked_early_stop(part):
+        raise UsageError(
+            f"{part.component}: early_stopping_rounds is not supported", hint="Leave it out; see early_stop."
+        )
     model = only_model(part)
     if model is not None:
         if part.here.role == ARBITER:

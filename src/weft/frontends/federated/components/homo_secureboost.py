@@ -45,7 +45,8 @@ from weft.frontends.federated.components.trees import (
     SplitSums,
     left_sums,
 )
-from weft.model.errors import PartyMessageError
+from weft.frontends.federated.components.validation import asked_early_stop
+from weft.model.errors import PartyMessageError, UsageError
 
 if TYPE_CHECKING:
     from weft.frontends.federated.components.frame import PartyFrame
@@ -64,6 +65,10 @@ def run(part: ComponentPart) -> PartOutput:
             return PartOutput()
         frame = only_frame(part, "test_data", "eval_data", "validate_data", "data")
         return PartOutput(data=(_predicted(part, frame, model, TEST),))
+    if asked_early_stop(part):
+        raise UsageError(
+            f"{part.component}: early_stopping_rounds is not supported", hint="Leave it out; see n_iter_no_change."
+        )
     boosting = boosting_of(part)
     word(part, "backend", "distributed", "distributed", "memory")
     if part.here.role == ARBITER:

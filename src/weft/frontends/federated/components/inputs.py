@@ -37,6 +37,17 @@ def validation_frame(part: ComponentPart) -> PartyFrame | None:
     return None
 
 
+def shared_validation_frame(part: ComponentPart) -> PartyFrame:
+    """Return the rows that validate where the guest has some. UsageError: there are none here."""
+    frame = validation_frame(part)
+    if frame is None:
+        raise UsageError(
+            f"{part.component}: {part.here} has no rows that validate, and the guest has some",
+            hint="Give the component validate_data of all parties.",
+        )
+    return frame
+
+
 def only_model(part: ComponentPart) -> Any:
     """Return the model that the component is given, empty if another part has it; None if it is to be trained."""
     for model in part.models.get("model", {}).values():

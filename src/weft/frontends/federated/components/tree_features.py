@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 
 from weft.frontends.federated.components.base import HOST, ComponentPart, PartOutput
-from weft.frontends.federated.components.hetero_secureboost import answer_leaves, find_leaves
 from weft.frontends.federated.components.inputs import check_parties, only_frame, only_model
+from weft.frontends.federated.components.tree_leaves import answer_leaves, find_leaves
 from weft.model.errors import UsageError
 
 _BOOSTED: Final = "boosted"

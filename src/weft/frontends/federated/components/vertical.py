@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -59,6 +59,18 @@ class Fitted(NamedTuple):
     converged: bool
 
 
+class ModelWatch(Protocol):
+    """Looks at the weights of a model after each epoch, at guest and hosts."""
+
+    def see(self, epoch: int, weights: Array) -> bool:
+        """Look at the weights; return at the guest whether the training ends."""
+        ...
+
+    def chosen(self, last: Array) -> Array:
+        """Return the weights that are kept, given the last ones."""
+        ...
+
+
 class VerticalFit:
     """The training of one model at one party; `tag` tells models of one component apart."""
 
@@ -86,11 +98,11 @@ class VerticalFit:
                 mean = float(keys.decrypt(keys.public.encrypted(wire))[0])
                 loss = self._family.loss(mean)
             moved = sum(float(self._receive("moved", party)) for party in everyone)
-            stop = self._converged(loss, before, moved)
+            converged, halts = self._converged(loss, before, moved), bool(self._receive("halts", self._guest))
             before = loss
-            channel.send(self._name("end"), [stop, None if math.isinf(loss) else loss], everyone)
+            channel.send(self._name("end"), [converged, halts, None if math.isinf(loss) else loss], everyone)
             self._part.tracker.progress(epoch + 1, self._training.max_iter)
-            if stop:
+            if converged or halts:
                 break
 
     def _converged(self, loss: float, before: float, moved: float) -> bool:
@@ -103,11 +115,19 @@ class VerticalFit:
 
     # --------------------------------------------------------------------------------------------- guest and hosts
 
-    def fit(self, key: PublicKey, matrix: Array, y: Array | None, seed: int, counts: Array | None = None) -> Fitted:
+    def fit(
+        self,
+        key: PublicKey,
+        matrix: Array,
+        y: Array | None,
+        seed: int,
+        counts: Array | None = None,
+        watch: ModelWatch | None = None,
+    ) -> Fitted:
         """Train, and return the weights. `matrix` has shape (rows, features); `y` is that of the guest.
 
         `counts`, at the guest, says how much each row counts; in the loss all rows count the same, since hosts do not
-        know it.
+        know it. `watch` validates epochs.
         """
         guest = self._part.here.role == GUEST
         intercept = guest and self._training.intercept
@@ -119,6 +139,7 @@ class VerticalFit:
         if guest:
             self._part.channel.send(self._name("batches"), len(slices), self._arbiter)
         losses: list[float] = []
+        converged = False
         for epoch in range(self._training.max_iter):
             old, squares = weights, []
             for rows in slices:
@@ -135,13 +156,16 @@ class VerticalFit:
             if guest and len(self._hosts) == 1 and self._family.loss is not None:
                 self._send_loss(squares, len(matrix))
             self._part.channel.send(self._name("moved"), float(((weights - old) ** 2).sum()), self._arbiter)
-            stop, loss = self._receive("end", self._arbiter)
+            halts = watch is not None and watch.see(epoch, weights)
+            if guest:
+                self._part.channel.send(self._name("halts"), halts, self._arbiter)
+            converged, halts, loss = self._receive("end", self._arbiter)
             if loss is not None:
                 losses.append(float(loss))
             self._part.tracker.progress(epoch + 1, self._training.max_iter)
-            if stop:
-                return Fitted(weights, losses, converged=True)
-        return Fitted(weights, losses, converged=False)
+            if converged or halts:
+                break
+        return Fitted(weights if watch is None else watch.chosen(weights), losses, converged=bool(converged))
 
     def _guest_residual(
         self, key: PublicKey, score: Array, y: Array, count: Array | None

@@ -286,7 +286,7 @@ def test_neither_columns_nor_labels_nor_derivatives_nor_thresholds_travel() -> N
     y = np.random.default_rng(8).integers(0, 2, 64)
     run = train(frames(matrix, y, 2), num_trees=2, bin_num=6, encrypt_param={"method": "Paillier"})
     kinds = {(one.name, one.source) for one in run.sent}
-    assert kinds == {(name, GUEST) for name in ("rows", "key", "tree", "level", "choose")} | {
+    assert kinds == {(name, GUEST) for name in ("rows", "key", "tree", "level", "choose", "kept")} | {
         (name, HOST) for name in ("sums", "sides")
     }
     secrets = {*matrix.ravel().tolist(), *(cut for one in (GUEST, HOST) for _, cut in run.outputs[one].model["splits"])}
@@ -344,7 +344,7 @@ def test_derivatives_and_sums_are_encrypted_with_fresh_randomness() -> None:
         ({"tree_param": {"criterion_params": [-1, 0]}}, "criterion_params"),
         ({"tree_param": {"criterion_method": "gini"}}, "criterion_method"),
         ({"early_stopping_rounds": 3}, "early_stopping_rounds"),
-        ({"callback_param": {"callbacks": ["EarlyStopping"]}}, "early_stopping_rounds"),
+        ({"early_stopping_rounds": 3, "validation_freqs": 1}, "early_stopping_rounds needs rows"),
         ({"multi_mode": "multi_output"}, "multi_mode"),
         ({"EINI_inference": True}, "EINI_inference"),
         ({"boosting_strategy": "random"}, "boosting_strategy"),
