@@ -22,7 +22,7 @@ CLASSIFICATION, REGRESSION = "classification", "regression"
 STANDARD, MIX, LAYERED = "std", "mix", "layered"
 _MOST_CLASSES: Final = 1000
 _LEAST_PROBABILITY: Final = 1e-15
-_REFUSED: Final = ("use_missing", "EINI_inference")
+_REFUSED: Final = ("EINI_inference",)
 
 
 class Boosting(NamedTuple):
@@ -43,6 +43,8 @@ class Boosting(NamedTuple):
     host_depth: int
     goss: tuple[float, float] | None
     seed: int
+    use_missing: bool
+    zero_as_missing: bool
 
 
 def boosting_of(part: ComponentPart) -> Boosting:
@@ -82,7 +84,29 @@ def boosting_of(part: ComponentPart) -> Boosting:
         host_depth,
         goss,
         whole_number(part, "random_seed", 100, least=0),
+        *(_asks(part, name) for name in ("use_missing", "zero_as_missing")),
     )
+
+
+def _asks(part: ComponentPart, name: str) -> bool:
+    return bool(part.parameters.get(name) or group(part, "tree_param").get(name))
+
+
+def tree_matrix(part: ComponentPart, frame: PartyFrame, *, use_missing: bool, zero_as_missing: bool) -> Array:
+    """Return the features of a frame, NaN where they are missing, shape (rows, features).
+
+    `zero_as_missing` counts with `use_missing` alone, as in FATE. UsageError: a value is infinite, no number, or
+    missing without `use_missing`.
+    """
+    matrix = frame.matrix()
+    if np.isinf(matrix).any():
+        raise UsageError(f"{part.component}: a value at {part.here} is infinite", hint="Replace it before.")
+    if not use_missing and np.isnan(matrix).any():
+        raise UsageError(
+            f"{part.component}: a value at {part.here} is missing",
+            hint="Set missing_fill before it, or train with use_missing.",
+        )
+    return np.where(matrix == 0, np.nan, matrix) if use_missing and zero_as_missing else matrix
 
 
 def _refuse(part: ComponentPart) -> None:
@@ -90,8 +114,6 @@ def _refuse(part: ComponentPart) -> None:
     for name in _REFUSED:
         if given.get(name):
             raise UsageError(f"{part.component}: {name} is not supported", hint="Set it to false.")
-    if group(part, "tree_param").get("use_missing"):
-        raise UsageError(f"{part.component}: tree_param.use_missing is not supported", hint="Set it to false.")
     word(part, "multi_mode", "single_output", "single_output")
 
 

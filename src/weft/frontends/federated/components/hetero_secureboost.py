@@ -22,6 +22,7 @@ from weft.frontends.federated.components.boosting import (
     loss_of,
     prediction_frame,
     targets_of,
+    tree_matrix,
 )
 from weft.frontends.federated.components.cross_validation import cross_validated
 from weft.frontends.federated.components.inputs import (
@@ -63,12 +64,10 @@ def run(part: ComponentPart) -> PartOutput:
         return PartOutput(data=(_predicted(part, frame, model, TEST),))
     boosting, frame = boosting_of(part), only_frame(part, "train_data", "data")
     check_rows(part, len(frame))
-    matrix = frame.matrix()
     if not len(frame):
         raise UsageError(f"{part.component}: there are no rows at {part.here}")
-    if not np.isfinite(matrix).all():
-        raise UsageError(f"{part.component}: a value at {part.here} is missing", hint="Set missing_fill before it.")
-    bins = FeatureBins.of(matrix, boosting.bin_num)
+    use, zero = boosting.use_missing, boosting.zero_as_missing
+    bins = FeatureBins.of(tree_matrix(part, frame, use_missing=use, zero_as_missing=zero), boosting.bin_num)
     found: list[PartyFrame | None] = []
     if part.here.role == GUEST:
         model, scores = _GuestFit(part, boosting, frame, bins).fit()
@@ -87,7 +86,7 @@ def run(part: ComponentPart) -> PartOutput:
 class _GuestFit:
     def __init__(self, part: ComponentPart, boosting: Boosting, frame: PartyFrame, bins: FeatureBins) -> None:
         self._part, self._boosting, self._frame, self._bins = part, boosting, frame, bins
-        self._splits: list[tuple[int, int]] = []
+        self._splits: list[tuple[int, int, bool]] = []
         self._hosts = part.all_of(HOST)
 
     def fit(self) -> tuple[dict[str, Any], Array]:
@@ -113,7 +112,7 @@ class _GuestFit:
             for output in range(scores.shape[1]):
                 number = len(trees)
                 one_g, one_h, active = _sampled(boosting, g[:, output], h[:, output], number)
-                features = _features(part, boosting, len(self._bins.edges), number)
+                features = _features(part, boosting, self._bins, number)
                 grown = growth.grow(one_g, one_h, active, features, _plan(boosting, at, self._hosts))
                 trees.append(grown.nodes)
                 steps[:, output] = grown.weights
@@ -148,7 +147,11 @@ class _GuestFit:
     def _pieces(self, trees: list[list[Any]]) -> dict[str, Any]:
         """Return what a model of these trees needs to find leaves."""
         parties = [GUEST, *(one.id for one in self._hosts)]
-        return {"parties": parties, "trees": trees, **_own_splits(self._frame, self._bins, self._splits)}
+        return {
+            "parties": parties,
+            "trees": trees,
+            **_own_splits(self._boosting, self._frame, self._bins, self._splits),
+        }
 
     def _keep(self, trees: list[list[Any]]) -> None:
         """Let each party forget the splits of trees that are not kept, which are its last ones."""
@@ -179,39 +182,49 @@ class _GuestFit:
 def _host_fit(part: ComponentPart, boosting: Boosting, frame: PartyFrame, bins: FeatureBins) -> dict[str, Any]:
     guest = part.all_of(GUEST)[0]
     key = read_key(part.channel.receive("key", guest), plain=cipher_of(part.parameters)[0] == PLAIN)
-    splits: list[tuple[int, int]] = []
+    splits: list[tuple[int, int, bool]] = []
     growth, trees = HostTree(part, key, bins, splits), 0
     while (begin := part.channel.receive("tree", guest)) is not None:
         if begin == VALIDATES:
-            answer_leaves(part, shared_validation_frame(part), _own_splits(frame, bins, splits), ROUND)
+            answer_leaves(part, shared_validation_frame(part), _own_splits(boosting, frame, bins, splits), ROUND)
             continue
-        growth.grow(begin, _features(part, boosting, len(bins.edges), trees))
+        growth.grow(begin, _features(part, boosting, bins, trees))
         trees += 1
         part.tracker.progress(trees, max(trees, boosting.num_trees))
     kept = part.channel.receive("kept", guest)
     if not isinstance(kept, int) or not 0 <= kept <= len(splits):
         raise PartyMessageError(f"{guest} keeps splits that there are not", party=guest.id)
-    model = {"kind": part.module, **_own_splits(frame, bins, splits[:kept])}
+    model = {"kind": part.module, **_own_splits(boosting, frame, bins, splits[:kept])}
     counts: dict[str, int] = {}
-    for name, _ in model["splits"]:
+    for name, *_ in model["splits"]:
         counts[name] = counts.get(name, 0) + 1
     part.tracker.summary({"feature_importance": {name: {"split": count} for name, count in counts.items()}})
     return model
 
 
-def _own_splits(frame: PartyFrame, bins: FeatureBins, splits: Sequence[tuple[int, int]]) -> dict[str, Any]:
-    """Return the splits of a party by their ids: the feature, and the largest value that goes left."""
-    found = [[frame.features[feature], float(bins.edges[feature][edge])] for feature, edge in splits]
-    return {"features": list(frame.features), "splits": found}
+def _own_splits(
+    boosting: Boosting, frame: PartyFrame, bins: FeatureBins, splits: Sequence[tuple[int, int, bool]]
+) -> dict[str, Any]:
+    """Return the splits of a party by their ids: the feature, and the largest value that goes left.
+
+    With `use_missing` whether missing values go left follows.
+    """
+    found: list[list[Any]] = []
+    for feature, edge, left in splits:
+        found.append([frame.features[bins.columns[feature]], float(bins.edges[feature][edge])])
+        found[-1] += [left] * boosting.use_missing
+    missing = {"use_missing": boosting.use_missing, "zero_as_missing": boosting.zero_as_missing}
+    return {"features": list(frame.features), "splits": found, **missing}
 
 
-def _features(part: ComponentPart, boosting: Boosting, count: int, tree: int) -> Array:
-    """Return the features of a tree, ascending."""
-    if boosting.feature_rate == 1:
-        return np.arange(count)
-    random = np.random.default_rng([boosting.seed, part.seed, tree, zlib.crc32(str(part.here).encode())])
-    chosen = min(count, max(1, round(boosting.feature_rate * count)))
-    return np.sort(random.choice(count, chosen, replace=False))
+def _features(part: ComponentPart, boosting: Boosting, bins: FeatureBins, tree: int) -> Array:
+    """Return the features of a tree, ascending: those of some of the columns."""
+    columns = np.unique(bins.columns)
+    if boosting.feature_rate < 1 and len(columns):
+        random = np.random.default_rng([boosting.seed, part.seed, tree, zlib.crc32(str(part.here).encode())])
+        chosen = min(len(columns), max(1, round(boosting.feature_rate * len(columns))))
+        columns = random.choice(len(columns), chosen, replace=False)
+    return bins.features_of(columns)
 
 
 def _sampled(boosting: Boosting, g: Array, h: Array, tree: int) -> tuple[Array, Array, Array]:

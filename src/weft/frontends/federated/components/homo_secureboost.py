@@ -10,6 +10,7 @@ and numbers of rows in each bin over all parties. With one guest and one host, e
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from weft.frontends.federated.components.boosting import (
     loss_of,
     prediction_frame,
     targets_of,
+    tree_matrix,
 )
 from weft.frontends.federated.components.cross_validation import cross_validated
 from weft.frontends.federated.components.horizontal import HorizontalSums, arbitrate
@@ -92,11 +94,12 @@ def _fit(part: ComponentPart, boosting: Boosting, frame: PartyFrame) -> tuple[di
     labels_of(part, frame)
     sums = HorizontalSums(part)
     sums.compare(_settings(boosting))
-    features, matrix = sums.matrix(frame)
+    features, matrix = sums.matrix(frame, partial(_matrix, part, boosting.use_missing, boosting.zero_as_missing))
     classes = sums.classes(frame) if boosting.task == CLASSIFICATION else []
     _, target = targets_of(part, boosting.task, frame.y, classes)
     rows, share = sums.share(len(frame))
-    growth = _Growth(sums, boosting, pooled_bins(sums, matrix, boosting.bin_num, rows), rows, features)
+    bins = pooled_bins(sums, matrix, boosting.bin_num, rows, may_miss=boosting.use_missing)
+    growth = _Growth(sums, boosting, bins, rows, features)
     loss = loss_of(boosting.task, classes)
     power = sums.powers(target)[0] if boosting.task == REGRESSION else 0
     own = loss.start(target) if len(target) else np.zeros(target.shape[1])
@@ -128,6 +131,8 @@ def _fit(part: ComponentPart, boosting: Boosting, frame: PartyFrame) -> tuple[di
         "trees": trees,
         "losses": losses,
         "converged": len(losses) < boosting.num_trees,
+        "use_missing": boosting.use_missing,
+        "zero_as_missing": boosting.zero_as_missing,
     }
     notes = ["validation_freqs has no effect: the model is validated once"] * bool(
         part.parameters.get("validation_freqs")
@@ -138,9 +143,14 @@ def _fit(part: ComponentPart, boosting: Boosting, frame: PartyFrame) -> tuple[di
 
 def _settings(boosting: Boosting) -> dict[str, Any]:
     """Return the parameters that must be the same at all parties, by their names in files."""
-    names = ("task", "num_trees", "learning_rate", "bin_num", "feature_rate", "n_iter_no_change", "tol", "seed")
+    names = ["task", "num_trees", "learning_rate", "bin_num", "feature_rate", "n_iter_no_change", "tol", "seed"]
+    names += ["use_missing", "zero_as_missing"]
     own = {_NAMES.get(name, name): getattr(boosting, name) for name in names}
     return own | {f"tree_param.{name}": value for name, value in boosting.rules._asdict().items()}
+
+
+def _matrix(part: ComponentPart, use_missing: bool, zero_as_missing: bool, frame: PartyFrame) -> Array:
+    return tree_matrix(part, frame, use_missing=use_missing, zero_as_missing=zero_as_missing)
 
 
 def _summary(model: dict[str, Any]) -> dict[str, Any]:
@@ -227,14 +237,14 @@ class _Growth:
         """Return the features of a tree, ascending: the choice of the guest."""
         boosting, count = self._boosting, len(self._names)
         if boosting.feature_rate == 1:
-            return np.arange(count)
+            return self._bins.features_of(np.arange(count))
         random = np.random.default_rng([boosting.seed, self._sums.part.seed, number])
         chosen = min(count, max(1, round(boosting.feature_rate * count)))
         own = np.sort(random.choice(count, chosen, replace=False)).tolist()
         found = np.array(self._sums.same("chosen", own, list[int]), dtype=np.int64)
         if len(found) != chosen or found.min() < 0 or found.max() >= count or len(np.unique(found)) != chosen:
             raise PartyMessageError("the guest has chosen features that there are not")
-        return found
+        return self._bins.features_of(found)
 
     def _level_sums(self, bins: FeatureBins, nodes: list[_Node], g: Array, h: Array) -> list[SplitSums]:
         """Return the sums over all parties to the left of each candidate, for each node."""
@@ -275,14 +285,16 @@ class _Growth:
         feature, edge = bins.candidate(best)
         left = bins.codes[node.rows, feature] <= edge
         nodes[node.at] |= {
-            "feature": self._names[int(chosen[feature])],
+            "feature": self._names[int(bins.columns[feature])],
             "threshold": float(bins.edges[feature][edge]),
             "gain": gain,
             "left": len(nodes),
             "right": len(nodes) + 1,
         }
-        nodes += [{}, {}]
         low = _triple(np.array([one[best] for one in sums]))
+        if self._boosting.use_missing:
+            nodes[node.at]["missing_left"] = bins.sends_left(feature, low[2], node.total[2])
+        nodes += [{}, {}]
         high = (node.total[0] - low[0], node.total[1] - low[1], node.total[2] - low[2])
         return [
             _Node(len(nodes) - 2, node.rows[left], low),
@@ -300,7 +312,8 @@ def _triple(values: Array) -> tuple[int, int, int]:
 
 def _predicted(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], kind: str) -> PartyFrame:
     """Return the predictions for the rows of a frame."""
-    columns = dict(zip(model.get("features", ()), columns_of(part, frame, model).T, strict=True))
+    read = partial(_matrix, part, model.get("use_missing", False), model.get("zero_as_missing", False))
+    columns = dict(zip(model.get("features", ()), columns_of(part, frame, model, read).T, strict=True))
     scores = np.tile(np.array(model["start"]), (len(frame), 1))
     for number, tree in enumerate(model["trees"]):
         level = [(0, np.arange(len(frame)))]
@@ -310,6 +323,9 @@ def _predicted(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], ki
             if "weight" in node:
                 scores[rows, number % scores.shape[1]] += model["learning_rate"] * node["weight"]
             elif len(rows):
-                left = columns[node["feature"]][rows] <= node["threshold"]
+                values = columns[node["feature"]][rows]
+                left = values <= node["threshold"]
+                if node.get("missing_left"):
+                    left |= np.isnan(values)
                 level += [(node["left"], rows[left]), (node["right"], rows[~left])]
     return prediction_frame(part, frame, model["task"], model["classes"], scores, kind)

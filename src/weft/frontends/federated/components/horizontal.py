@@ -11,7 +11,7 @@ together. The guest learns which labels each host has, and tells all of them to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -21,7 +21,6 @@ from weft.frontends.federated.components.inputs import (
     check_parties,
     columns_of,
     compare_settings,
-    complete_matrix,
     labels_of,
 )
 from weft.frontends.federated.components.secure_trees import message_as
@@ -122,20 +121,20 @@ class HorizontalSums:
         """Compare parameters, by their names in the files, with those of the guest. UsageError: one differs."""
         compare_settings(self.part, own, self.same(_COMPARED, dict(own), dict[str, Any]), self._guest)
 
-    def matrix(self, frame: PartyFrame) -> tuple[list[str], Array]:
-        """Return the features of the guest and their values here, in its order.
+    def matrix(self, frame: PartyFrame, read: Callable[[PartyFrame], Array] | None = None) -> tuple[list[str], Array]:
+        """Return the features of the guest and their values here, in its order; `read` as in `columns_of`.
 
         UsageError: the features here are others, a value is missing, or all parties together have no rows.
         """
         if self.is_guest:
-            complete_matrix(self.part, frame)  # before anybody waits for the names
+            columns_of(self.part, frame, {"features": frame.features}, read)  # before anybody waits for the names
         names = self.same("features", list(frame.features), list[str])
         more = [name for name in frame.features if name not in names]
         if more:
             raise UsageError(
                 f"{self.part.component}: {self._guest} has no column {more[0]!r}, which {self.part.here} has"
             )
-        return names, columns_of(self.part, frame, {"features": names})
+        return names, columns_of(self.part, frame, {"features": names}, read)
 
     def share(self, rows: int) -> tuple[int, float]:
         """Return the rows of all parties, and the share of them that are here. UsageError: there are none at all."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -120,8 +120,15 @@ def complete_matrix(part: ComponentPart, frame: PartyFrame) -> np.ndarray[Any, A
     return matrix
 
 
-def columns_of(part: ComponentPart, frame: PartyFrame, model: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+def columns_of(
+    part: ComponentPart,
+    frame: PartyFrame,
+    model: Mapping[str, Any],
+    read: Callable[[PartyFrame], np.ndarray[Any, Any]] | None = None,
+) -> np.ndarray[Any, Any]:
     """Return the columns of `model["features"]` in their order, shape (rows, features).
+
+    `read` returns the features of a frame; None: they must be complete.
 
     UsageError: this part does not have the model, or the rows have no such column.
     """
@@ -131,7 +138,7 @@ def columns_of(part: ComponentPart, frame: PartyFrame, model: Mapping[str, Any])
         )
     checked_columns(part, frame, model["features"])
     kept = PartyFrame(frame.ids, {name: frame.columns[name] for name in model["features"]})
-    return complete_matrix(part, kept)
+    return complete_matrix(part, kept) if read is None else read(kept)
 
 
 def weights_of(part: ComponentPart, frame: PartyFrame) -> np.ndarray[Any, Any] | None:

@@ -38,32 +38,38 @@ def numbers_of(keys: Array) -> Array:
     return bits.view(np.float64)
 
 
-def pooled_quantiles(sums: HorizontalSums, matrix: Array, shares: Array, rows: int) -> Array:
-    """Return the quantiles of the columns at all parties, shape (columns, shares).
+def pooled_quantiles(sums: HorizontalSums, matrix: Array, shares: Array, rows: int | Array) -> Array:
+    """Return the quantiles of the columns at all parties, shape (columns, shares). Missing values are left out.
 
     The quantile of a share is the smallest value with at least that share of all `rows` at or below it, which is the
-    method `inverted_cdf` of NumPy.
+    method `inverted_cdf` of NumPy. `rows` may have a number for each column.
     """
-    ranks = np.clip(np.ceil(rows * np.asarray(shares, dtype=float)), 1, rows).astype(np.int64)
-    columns = [np.sort(ordered_keys(one)) for one in matrix.T]
-    found = np.zeros((len(columns), len(ranks)), dtype=np.uint64)
+    known = np.broadcast_to(np.asarray(rows), matrix.shape[1:])[:, None]
+    ranks = np.clip(np.ceil(known * np.asarray(shares, dtype=float)), 1, known).astype(np.int64)
+    columns = [np.sort(ordered_keys(one[~np.isnan(one)])) for one in matrix.T]
+    found = np.zeros(ranks.shape, dtype=np.uint64)
     digits = np.arange(1, 1 << _DIGIT, dtype=np.uint64)
     for shift in range(_BITS - _DIGIT, -1, -_DIGIT):
         thresholds = found[:, :, None] + (digits << np.uint64(shift)) - np.uint64(1)
         counts = np.zeros(thresholds.shape, dtype=np.int64)
         for at, column in enumerate(columns):
             counts[at] = np.searchsorted(column, thresholds[at], side="right")
-        below = sums.total(counts) < ranks[None, :, None]
+        below = sums.total(counts) < ranks[:, :, None]
         found += below.sum(axis=2).astype(np.uint64) << np.uint64(shift)
     return numbers_of(found)
 
 
-def pooled_bins(sums: HorizontalSums, matrix: Array, count: int, rows: int) -> FeatureBins:
-    """Return the bins that `FeatureBins.of` would find in the rows of all parties, with the codes of own rows."""
-    quantiles = pooled_quantiles(sums, matrix, np.append(np.arange(1, count) / count, 1.0), rows)
-    edges, codes = [], np.empty(matrix.shape, dtype=np.int32)
-    for at, one in enumerate(quantiles):
+def pooled_bins(sums: HorizontalSums, matrix: Array, count: int, rows: int, *, may_miss: bool = False) -> FeatureBins:
+    """Return the bins that `FeatureBins.of` would find in the rows of all parties, with the codes of own rows.
+
+    With `may_miss` the parties add up how many values are missing in each column, too.
+    """
+    missing = np.zeros(matrix.shape[1], dtype=np.int64)
+    if may_miss:
+        missing = sums.total(np.isnan(matrix).sum(axis=0).astype(np.int64))
+    quantiles = pooled_quantiles(sums, matrix, np.append(np.arange(1, count) / count, 1.0), rows - missing)
+    edges = []
+    for one, known in zip(quantiles, rows - missing, strict=True):
         found = np.unique(one[:-1])
-        edges.append(found[found < one[-1]])
-        codes[:, at] = np.searchsorted(edges[-1], matrix[:, at], side="left")
-    return FeatureBins(edges, codes)
+        edges.append(found[found < one[-1]] if known else np.empty(0))
+    return FeatureBins.with_edges(matrix, edges, missing > 0)

@@ -107,7 +107,12 @@ class GuestTree:
     """The growth of one tree at the guest. `active` are the rows whose derivatives count, ascending."""
 
     def __init__(
-        self, part: ComponentPart, rules: SplitRules, keys: PrivateKey, bins: FeatureBins, splits: list[tuple[int, int]]
+        self,
+        part: ComponentPart,
+        rules: SplitRules,
+        keys: PrivateKey,
+        bins: FeatureBins,
+        splits: list[tuple[int, int, bool]],
     ) -> None:
         self._part, self._rules, self._keys, self._bins, self._splits = part, rules, keys, bins, splits
         self._parties = [part.here, *part.all_of("host")]
@@ -235,8 +240,9 @@ class GuestTree:
             if choice.party == 0:
                 feature, edge = self._own.candidate(choice.tied[0])
                 feature = int(self._features[feature])
-                self._splits.append((feature, edge))
-                answers[node] = len(self._splits) - 1, self._bins.codes[self._rows[node], feature] <= edge
+                mask = self._bins.codes[self._rows[node], feature] <= edge
+                self._splits.append((feature, edge, self._bins.sends_left(feature, int(mask.sum()), len(mask))))
+                answers[node] = len(self._splits) - 1, mask
             else:
                 by_host[self._parties[choice.party]].append(node)
         for host, nodes in by_host.items():
@@ -278,7 +284,9 @@ class GuestTree:
 class HostTree:
     """The growth of one tree at a host."""
 
-    def __init__(self, part: ComponentPart, key: PublicKey, bins: FeatureBins, splits: list[tuple[int, int]]) -> None:
+    def __init__(
+        self, part: ComponentPart, key: PublicKey, bins: FeatureBins, splits: list[tuple[int, int, bool]]
+    ) -> None:
         self._part, self._bins, self._splits = part, bins, splits
         self._key, self._guest = key, part.all_of("guest")[0]
 
@@ -338,6 +346,7 @@ class HostTree:
                 raise PartyMessageError(f"{self._guest} has chosen a split that is none", party=self._guest.id)
             feature, edge = self._own.candidate(min(int(self._order[one]) for one in tied))
             feature = int(self._features[feature])
-            self._splits.append((feature, edge))
-            answers.append([len(self._splits) - 1, bits_of(self._bins.codes[self._node(node), feature] <= edge)])
+            mask = self._bins.codes[self._node(node), feature] <= edge
+            self._splits.append((feature, edge, self._bins.sends_left(feature, int(mask.sum()), len(mask))))
+            answers.append([len(self._splits) - 1, bits_of(mask)])
         self._part.channel.send("sides", answers, self._guest)

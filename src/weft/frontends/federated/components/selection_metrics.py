@@ -66,7 +66,7 @@ def _known(part: ComponentPart, one: FilterRound) -> Mapping[str, float | None]:
         if "feature_importance" not in model and "splits" not in model:
             raise UsageError(f"{part.component}: the model for {one.method} at {part.here} has no importances")
         counts: dict[str, float | None] = dict.fromkeys(model["features"], 0.0)
-        for name, _ in model.get("splits", ()):
+        for name, *_ in model.get("splits", ()):
             counts[name] = (counts.get(name) or 0.0) + 1
         return counts | dict(model.get("feature_importance") or {})
     model = model_of(part, one.method, "DataStatistics")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.frontends.federated.components.base import GUEST, HOST
+from weft.frontends.federated.components.boosting import tree_matrix
 from weft.frontends.federated.components.columns import checked_columns
 from weft.frontends.federated.components.predictions import TEST
 from weft.frontends.federated.components.secure_trees import bits_of, mask_of, message_as
@@ -40,12 +41,12 @@ class _SplitsOf:
 
     def __init__(self, part: ComponentPart, frame: PartyFrame, model: dict[str, Any]) -> None:
         self.rows, self._part, self._splits = len(frame), part, model["splits"]
-        names = list(dict.fromkeys(name for name, _ in self._splits))
+        names = list(dict.fromkeys(name for name, *_ in self._splits))
         checked_columns(part, frame, names)
         stacked = np.column_stack([frame.columns[name] for name in names] or [np.empty((len(frame), 0))])
-        matrix = frame.with_features(names, stacked).matrix()
-        if not np.isfinite(matrix).all():
-            raise UsageError(f"{part.component}: a value at {part.here} is missing", hint="Set missing_fill before it.")
+        kept = frame.with_features(names, stacked)
+        use, zero = model.get("use_missing", False), model.get("zero_as_missing", False)
+        matrix = tree_matrix(part, kept, use_missing=use, zero_as_missing=zero)
         self._columns = dict(zip(names, matrix.T, strict=True))
 
     def left(self, split: int, rows: Array) -> Array:
@@ -53,9 +54,10 @@ class _SplitsOf:
         if not 0 <= split < len(self._splits):
             guest = self._part.all_of(GUEST)[0]
             raise PartyMessageError(f"{guest} asks for a split that {self._part.here} does not have", party=guest.id)
-        name, threshold = self._splits[split]
-        found: Array = self._columns[name][rows] <= threshold
-        return found
+        name, threshold, *missing_left = self._splits[split]
+        values = self._columns[name][rows]
+        found: Array = values <= threshold
+        return found | np.isnan(values) if any(missing_left) else found
 
 
 def answer_leaves(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], kind: str = TEST) -> None:

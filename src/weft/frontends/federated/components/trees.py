@@ -17,28 +17,49 @@ Array = np.ndarray[Any, Any]
 DERIVATIVE_BITS: Final = 16
 """The binary digits of first and second derivatives, counted from the largest one of a tree."""
 _MOST_SUM_BITS: Final = 53
+_LARGEST: Final = float(np.finfo(float).max)
+"""The threshold that divides missing values from all others."""
 
 
 class FeatureBins(NamedTuple):
     """The bins of features. `edges[f]` are thresholds, ascending: bin b has the values in (edges[b - 1], edges[b]].
 
     `codes` has the bin of each value, shape (rows, features). The candidate (f, b) sends bins 0..b to the left.
+
+    A column with missing values is two features, so that the best side of these is found like any split: in the first
+    one they are above all values, where the last edge divides them from the rest, and in the second one below all.
+    `columns` has the column of each feature, `missing_left` on which side missing values are (None: there are none).
     """
 
     edges: list[Array]
     codes: Array
+    columns: Array
+    missing_left: list[bool | None]
 
     @classmethod
     def of(cls, matrix: Array, count: int) -> FeatureBins:
         """Return at most `count` bins of equal numbers of rows for each column. Edges are values of the column."""
-        edges, codes = [], np.empty(matrix.shape, dtype=np.int32)
-        shares = np.arange(1, count) / count
-        for at, column in enumerate(matrix.T):
-            found = np.unique(np.quantile(column, shares, method="inverted_cdf")) if len(column) else np.empty(0)
-            found = found[found < column.max()] if len(column) else found
-            edges.append(found)
-            codes[:, at] = np.searchsorted(found, column, side="left")
-        return cls(edges, codes)
+        edges, shares = [], np.arange(1, count) / count
+        for column in matrix.T:
+            known = column[~np.isnan(column)]
+            found = np.unique(np.quantile(known, shares, method="inverted_cdf")) if len(known) else np.empty(0)
+            edges.append(found[found < known.max()] if len(known) else found)
+        return cls.with_edges(matrix, edges, np.asarray(np.isnan(matrix).any(axis=0)))
+
+    @classmethod
+    def with_edges(cls, matrix: Array, edges: Sequence[Array], missing: Array) -> FeatureBins:
+        """Return the bins between edges, ascending; `missing` says which columns have missing values anywhere."""
+        found, codes, columns, lefts = list[Array](), list[Array](), list[int](), list[bool | None]()
+        for at, (column, own) in enumerate(zip(matrix.T, edges, strict=True)):
+            for left in (False, True) if missing[at] else (None,):
+                bounds = own if left is None else np.concatenate([[-_LARGEST], own] if left else [own, [_LARGEST]])
+                places = np.searchsorted(bounds, column, side="left")
+                found.append(bounds)
+                codes.append(np.where(np.isnan(column), 0, places) if left else places)
+                columns.append(at)
+                lefts.append(left)
+        stacked = np.column_stack(codes).astype(np.int32) if codes else np.empty((len(matrix), 0), dtype=np.int32)
+        return cls(found, stacked, np.array(columns, dtype=np.int64), lefts)
 
     @property
     def sizes(self) -> list[int]:
@@ -47,7 +68,18 @@ class FeatureBins(NamedTuple):
 
     def only(self, features: Array) -> FeatureBins:
         """Return the bins of some features."""
-        return FeatureBins([self.edges[at] for at in features.tolist()], self.codes[:, features])
+        places = features.tolist()
+        lefts = [self.missing_left[at] for at in places]
+        return FeatureBins([self.edges[at] for at in places], self.codes[:, features], self.columns[features], lefts)
+
+    def features_of(self, columns: Array) -> Array:
+        """Return the features of some columns, ascending."""
+        return np.flatnonzero(np.isin(self.columns, columns))
+
+    def sends_left(self, feature: int, left: int, total: int) -> bool:
+        """Whether a split sends missing values to the left; with none in the training, to the side with more rows."""
+        side = self.missing_left[feature]
+        return 2 * left > total if side is None else side
 
     def candidate(self, at: int) -> tuple[int, int]:
         """Return feature and bin of a candidate by its position: those of the first feature come first."""

@@ -337,8 +337,6 @@ def test_derivatives_and_sums_are_encrypted_with_fresh_randomness() -> None:
         ({"bin_num": 1}, "bin_num"),
         ({"learning_rate": "fast"}, "learning_rate"),
         ({"subsample_feature_rate": 0}, "subsample_feature_rate"),
-        ({"use_missing": True}, "use_missing"),
-        ({"tree_param": {"use_missing": True}}, "tree_param.use_missing"),
         ({"tree_param": {"max_depth": 0}}, "tree_param.max_depth"),
         ({"tree_param": {"min_leaf_node": -1}}, "tree_param.min_leaf_node"),
         ({"tree_param": {"criterion_params": [-1, 0]}}, "criterion_params"),

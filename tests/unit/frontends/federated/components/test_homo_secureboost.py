@@ -181,7 +181,6 @@ def test_the_arbiter_sees_no_counts():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"use_missing": True}, "use_missing"),
         ({"num_trees": 0}, "num_trees"),
         ({"subsample_feature_rate": 2}, "subsample_feature_rate"),
         ({"backend": "gpu"}, "backend"),
