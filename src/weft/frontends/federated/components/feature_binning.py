@@ -2,13 +2,17 @@
 
 The guest sends encrypted labels, one number for each row. A host adds up those of each bin and sends the encrypted
 sums, packed; the guest decrypts them to counts, and computes weight of evidence and information value. Source: the
-description of FATE 1.11. Quantiles are exact, so `error`, `head_size` and `compress_thres` have no effect.
+description of FATE 1.11. Quantiles are exact, so `error`, `head_size` and `compress_thres` have no effect. With the
+method `optimal` fine bins are merged (`optimal_bins`), those of a host by the guest, which tells it the last of each.
 
 Who learns what: a host learns the number of rows and of classes, and nothing about the labels. It does not get weights
 of evidence either: with its own number of rows in each bin they would tell it how many of these have which label. So,
 as in FATE, `woe` is no transform of a host. The guest learns, under anonymous names, how many rows of each class are in
 each bin of a host, in order, but no edges, no values and not which rows these are. A guest that does not follow the
 protocol could send other numbers than labels, and learn more about bins.
+
+With `optimal` the guest learns these numbers of each fine bin, of which some may hold a single row. The host learns
+which of its fine bins were merged, so where in its columns labels change.
 """
 
 from __future__ import annotations
@@ -37,22 +41,25 @@ from weft.frontends.federated.components.columns import (
     numbers_of,
     with_anonymous,
 )
-from weft.frontends.federated.components.inputs import group, number, only_frame, only_model, word
+from weft.frontends.federated.components.inputs import group, number, only_frame, only_model, whole_number, word
 from weft.frontends.federated.components.label_counts import (
+    FINE,
     BinLabels,
     Columns,
     announce,
     answer,
     counts_of_hosts,
     labels_of,
+    merged_counts,
 )
+from weft.frontends.federated.components.optimal_bins import rule_of
 from weft.model.errors import UsageError
 
 if TYPE_CHECKING:
     from weft.frontends.federated.components.frame import PartyFrame
 
 Array = np.ndarray[Any, Any]
-BIN_NUM, WOE = "bin_num", "woe"
+BIN_NUM, WOE, OPTIMAL = "bin_num", "woe", "optimal"
 
 
 def run(part: ComponentPart) -> PartOutput:
@@ -74,7 +81,20 @@ def _fit(part: ComponentPart, frame: PartyFrame) -> dict[str, Any]:
     if not 0 < adjustment < 1:
         raise UsageError(f"{part.component}: adjustment_factor is {adjustment:g}; it must be between 0 and 1")
     columns = _columns(part, frame)
+    if any(FINE in one for one in columns.values()) and not (static and _asks_hosts(part)):
+        raise UsageError(
+            f"{part.component}: the method optimal needs labels at {part.here}",
+            hint="Set skip_static to false, and local_only, too, if hosts use it.",
+        )
     names = anonymous_names(part, frame)
+    if part.here.role == GUEST:
+        results = _guest_results(part, frame, columns, adjustment, static=static)
+    else:
+        rule = None
+        if any(FINE in one for one in columns.values()):
+            rule = rule_of(part, whole_number(part, "bin_num", 10, least=1))[0]
+        answer(part, frame, columns, wants=static and not part.parameters.get("local_only"), rule=rule)
+    columns = {name: {key: value for key, value in one.items() if key != FINE} for name, one in columns.items()}
     model: dict[str, Any] = {
         "kind": part.module,
         "columns": columns,
@@ -82,16 +102,20 @@ def _fit(part: ComponentPart, frame: PartyFrame) -> dict[str, Any]:
         "transform": {"type": transform, "names": _transformed_names(part, frame, columns) if transform else []},
     }
     if part.here.role == GUEST:
-        model |= _guest_results(part, frame, columns, adjustment, static=static)
+        model |= results
         if transform == WOE and len(model["results"]) != 1:
             raise UsageError(
                 f"{part.component}: transform_type woe needs labels of two classes", hint="Use bin_num, or null."
             )
         _tell(part, model)
     else:
-        answer(part, frame, columns, wants=static and not part.parameters.get("local_only"))
         part.tracker.summary({"split_points": {name: one["edges"] for name, one in columns.items()}})
     return model
+
+
+def _asks_hosts(part: ComponentPart) -> bool:
+    """Whether this part has labels of its own, or the guest counts them for it."""
+    return part.here.role == GUEST or not part.parameters.get("local_only")
 
 
 # ---------------------------------------------------------------------------------------------------------------- bins
@@ -100,13 +124,14 @@ def _fit(part: ComponentPart, frame: PartyFrame) -> dict[str, Any]:
 def _columns(part: ComponentPart, frame: PartyFrame) -> dict[str, dict[str, Any]]:
     """Return the edges of all columns that are binned, by name."""
     given = part.parameters
-    method = str(given.get("method") or QUANTILE)
-    if method.lower() == "optimal":
-        raise UsageError(f"{part.component}: the method optimal is not supported", hint="Use quantile or bucket.")
-    method = word(part, "method", QUANTILE, QUANTILE, BUCKET)
-    count = number(part, "bin_num", 10, least=1)
-    if count != int(count):
-        raise UsageError(f"{part.component}: bin_num is {count!r}; it must be a whole number")
+    method, count = (
+        word(part, "method", QUANTILE, QUANTILE, BUCKET, OPTIMAL),
+        whole_number(part, "bin_num", 10, least=1),
+    )
+    optimal = method == OPTIMAL
+    if optimal:
+        _, fine = rule_of(part, count)
+        method, count = fine.method, fine.count
     number(part, "error", 0.001, least=0.0)
     chosen = chosen_features(part, frame, given, "bin_indexes", "bin_names")
     categories = chosen_features(part, frame, given, "category_indexes", "category_names", nothing=True)
@@ -128,8 +153,15 @@ def _columns(part: ComponentPart, frame: PartyFrame) -> dict[str, dict[str, Any]
         elif name in categories:
             edges = category_edges(values)
         else:
-            edges = (quantile_edges if method == QUANTILE else bucket_edges)(values, int(count))
+            edges = (quantile_edges if method == QUANTILE else bucket_edges)(values, count)
         found[name] = {"edges": edges, "category": name in categories, "missing": bool(np.isnan(values).any())}
+        if optimal and manual is None and name not in categories:
+            if found[name]["missing"]:
+                raise UsageError(
+                    f"{part.component}: column {name!r} at {part.here} has missing values, and the method is optimal",
+                    hint="Set missing_fill before it.",
+                )
+            found[name][FINE] = True
     return found
 
 
@@ -163,7 +195,7 @@ def _manual_edges(part: ComponentPart, frame: PartyFrame) -> dict[str, list[floa
 
 
 def _guest_results(
-    part: ComponentPart, frame: PartyFrame, columns: Columns, adjustment: float, *, static: bool
+    part: ComponentPart, frame: PartyFrame, columns: dict[str, dict[str, Any]], adjustment: float, *, static: bool
 ) -> dict[str, Any]:
     """Return the results of the guest and of the hosts: for each event, what the bins of each feature tell."""
     hosts = part.all_of(HOST)
@@ -178,7 +210,11 @@ def _guest_results(
         codes = bin_codes(numbers_of(part, frame, name), one["edges"])
         size = len(one["edges"]) + one["missing"]
         counts[name] = np.bincount(codes * width + labels.places, minlength=size * width).reshape(-1, width)
-    theirs = counts_of_hosts(part, labels, hosts) if asks and hosts else {}
+        if FINE in one:
+            rule, _ = rule_of(part, whole_number(part, "bin_num", 10, least=1))
+            ends, counts[name] = merged_counts(part, counts[name], rule, adjustment)
+            one["edges"] = [one["edges"][at] for at in ends]
+    theirs = counts_of_hosts(part, labels, hosts, adjustment) if asks and hosts else {}
     return {
         "labels": labels.classes,
         "results": _results(counts, width, adjustment),

@@ -15,6 +15,7 @@ import numpy as np
 from weft.frontends.federated.components.base import GUEST, HOST, ComponentPart
 from weft.frontends.federated.components.bins import bin_codes
 from weft.frontends.federated.components.columns import anonymous_names, numbers_of
+from weft.frontends.federated.components.optimal_bins import METRICS, MergeRule, merged_ends
 from weft.frontends.federated.components.secure_trees import message_as
 from weft.frontends.federated.components.vertical import check_rows
 from weft.frontends.federated.crypto.ciphers import PLAIN
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 Columns = Mapping[str, Mapping[str, Any]]
 """What is known of the bins of columns, by name: `edges`, and whether some values are `missing`."""
+FINE: Final = "fine"
+"""The mark of a column whose bins are fine, and are merged when labels are counted."""
 _MOST_CLASSES: Final = 100
 
 
@@ -39,6 +42,13 @@ class _Plan(msgspec.Struct, frozen=True):
     classes: int
 
 
+class _Merge(msgspec.Struct, frozen=True):
+    """Which features of a host have fine bins, and how these are merged."""
+
+    fine: list[bool]
+    rule: MergeRule
+
+
 class _BinSums(msgspec.Struct, frozen=True):
     """What a host sends: the number of bins of each feature, the largest of them, and sums of all the others."""
 
@@ -46,6 +56,7 @@ class _BinSums(msgspec.Struct, frozen=True):
     bins: list[int]
     largest: list[int]
     sums: Any
+    merge: _Merge | None = None
 
 
 class BinLabels(NamedTuple):
@@ -77,10 +88,23 @@ def announce(part: ComponentPart, classes: int) -> None:
     part.channel.send("plan", {"classes": classes}, part.all_of(HOST))
 
 
-def counts_of_hosts(part: ComponentPart, labels: BinLabels, hosts: Sequence[Party]) -> dict[Party, dict[str, Array]]:
+def merged_counts(part: ComponentPart, counts: Array, rule: MergeRule, adjustment: float) -> tuple[list[int], Array]:
+    """Return the last fine bin of each bin, and the counts of bins. UsageError: there are more than two classes."""
+    if counts.shape[1] != 2:
+        raise UsageError(
+            f"{part.component}: the method optimal needs labels of two classes, and there are {counts.shape[1]}",
+            hint="Use quantile or bucket.",
+        )
+    ends = merged_ends(counts, rule, adjustment)
+    return ends, np.add.reduceat(counts, [0, *(at + 1 for at in ends[:-1])], axis=0)
+
+
+def counts_of_hosts(
+    part: ComponentPart, labels: BinLabels, hosts: Sequence[Party], adjustment: float
+) -> dict[Party, dict[str, Array]]:
     """Return how many rows of each class are in the bins of the hosts, by anonymous name, shape (bins, classes).
 
-    PartyMessageError: a host has sent sums that are not possible.
+    Fine bins are merged, and their host is told how. PartyMessageError: a host has sent sums that are not possible.
     """
     rows, classes = len(labels.places), len(labels.classes)
     check_rows(part, rows)
@@ -101,7 +125,26 @@ def counts_of_hosts(part: ComponentPart, labels: BinLabels, hosts: Sequence[Part
         shifts, mask = [width * place for place in range(classes)], (1 << width) - 1
         split = np.array([[one >> shift & mask for shift in shifts] for one in known]).reshape(-1, classes)
         found[host] = _with_largest(sent, split.astype(int), totals, host)
+        if sent.merge is not None:
+            found[host] = _merged_for(part, sent.merge, found[host], host, adjustment)
         part.tracker.progress(done + 1, len(hosts))
+    return found
+
+
+def _merged_for(
+    part: ComponentPart, merge: _Merge, counts: dict[str, Array], host: Party, adjustment: float
+) -> dict[str, Array]:
+    """Return the counts of a host after its fine bins are merged, and tell it the last fine bin of each bin."""
+    rule = merge.rule
+    possible = rule.metric in METRICS and rule.most >= 1 and 0 <= rule.least_share <= rule.most_share <= 1
+    if len(merge.fine) != len(counts) or not possible:
+        raise PartyMessageError(f"{host} has sent rules for bins that are not possible", party=host.id)
+    found, ends = dict(counts), []
+    for name, fine in zip(counts, merge.fine, strict=True):
+        if fine:
+            last, found[name] = merged_counts(part, counts[name], rule, adjustment)
+            ends.append(last)
+    part.channel.send("merged", ends, host)
     return found
 
 
@@ -127,8 +170,15 @@ def _with_largest(sent: _BinSums, split: Array, totals: Array, host: Party) -> d
     return found
 
 
-def answer(part: ComponentPart, frame: PartyFrame, columns: Columns, *, wants: bool) -> None:
-    """Add up encrypted labels for the guest.
+def answer(
+    part: ComponentPart,
+    frame: PartyFrame,
+    columns: dict[str, dict[str, Any]],
+    *,
+    wants: bool,
+    rule: MergeRule | None = None,
+) -> None:
+    """Add up encrypted labels for the guest, and merge fine bins of `columns` by `rule`, as it says.
 
     UsageError: guest and host have parameters that contradict each other. PartyMessageError: a message is malformed.
     """
@@ -158,7 +208,23 @@ def answer(part: ComponentPart, frame: PartyFrame, columns: Columns, *, wants: b
         "largest": list(largest.values()),
         "sums": _summed(part, key, guest, coded, sizes, largest, plan.classes * len(frame).bit_length()),
     }
+    if rule is not None:
+        sent["merge"] = {"fine": [FINE in one for one in columns.values()], "rule": msgspec.to_builtins(rule)}
     part.channel.send("sums", sent, guest)
+    if rule is not None:
+        _merge(part, [one for one in columns.values() if FINE in one], guest)
+
+
+def _merge(part: ComponentPart, fine: list[dict[str, Any]], guest: Party) -> None:
+    """Merge fine bins as the guest says. PartyMessageError: it says what is not possible."""
+    ends = message_as(list[list[int]], part.channel.receive("merged", guest), guest)
+    for one, last in zip(fine, ends, strict=False):
+        edges = one["edges"]
+        if not last or sorted(set(last)) != last or last[0] < 0 or last[-1] != len(edges) - 1:
+            raise PartyMessageError(f"{guest} has merged bins that there are not", party=guest.id)
+        one["edges"] = [edges[at] for at in last]
+    if len(ends) != len(fine):
+        raise PartyMessageError(f"{guest} has merged bins of another number of columns", party=guest.id)
 
 
 def _summed(

@@ -246,7 +246,7 @@ def test_anonymous_names_stay_when_columns_go():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"method": "optimal"}, "optimal is not supported"),
+        ({"method": "optimal", "skip_static": True}, "optimal needs labels"),
         ({"method": "guess"}, "method"),
         ({"bin_num": 0}, "bin_num"),
         ({"bin_num": 2.5}, "bin_num"),
