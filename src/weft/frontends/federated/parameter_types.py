@@ -104,6 +104,7 @@ _PARAMETERS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     ),
     ((_FLAG, _WHOLE), "complete_secure"),
     ((_FLAG, _LIST), "take_high"),
+    ((_NUMBER, _TEXT, _LIST), "fill_value"),
     ((_NUMBER, _LIST), "feat_lower feat_upper fractions"),
     (
         (_NUMBER, _NUMBERS),

@@ -1,12 +1,14 @@
-"""HeteroSSHELR: logistic regression over the columns of a guest and a host, without an arbiter (`shared_models`).
+"""HeteroSSHELR and HeteroSSHELinR: logistic and linear regression without an arbiter (`shared_models`).
 
-More than two classes are trained one against the rest. With the `reveal_strategy` "respectively" each party gets its
-own weights at the end, and sends its part of the scores to the guest in a prediction, as in HeteroLR. With
-"encrypted_reveal_in_host" nobody sees the weights of the host: each party keeps its share of them, and in a prediction
-the guest encrypts its shares, and the host returns the scores under encryption. The guest learns the scores of the host
-in any case; with as many rows as the host has features, and the rows themselves, they would tell the weights.
+They learn from the columns of a guest and a host. More than two classes are trained one against the rest. With the
+`reveal_strategy` "respectively" each party gets its own weights at the end, and sends its part of the scores to the
+guest in a prediction, as in HeteroLR. With "encrypted_reveal_in_host" nobody sees the weights of the host: each party
+keeps its share of them, and in a prediction the guest encrypts its shares, and the host returns the scores under
+encryption. The guest learns the scores of the host in any case; with as many rows as the host has features, and the
+rows themselves, they would tell the weights.
 
-With SPU at both parties (`spu_models`) "respectively" trains there, which is far faster, in the same steps.
+With SPU at both parties (`spu_models`) "respectively" trains logistic models there, which is far faster, in the same
+steps.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from weft.frontends.federated.components.inputs import (
     columns_of,
     complete_matrix,
     group,
+    labels_of,
     only_frame,
     only_model,
     refuse,
@@ -32,9 +35,16 @@ from weft.frontends.federated.components.inputs import (
 )
 from weft.frontends.federated.components.links import one_against_rest
 from weft.frontends.federated.components.optimizers import L1, NESTEROV, SGD, Training, settings_of, training_of
-from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, class_frame, joined
+from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, class_frame, joined, regression_frame
 from weft.frontends.federated.components.secure_trees import message_as
-from weft.frontends.federated.components.shared_models import SharedFit, SharedFitted, ShareLine
+from weft.frontends.federated.components.shared_models import (
+    SHARED_LINEAR,
+    SHARED_LOGISTIC,
+    SharedFamily,
+    SharedFit,
+    SharedFitted,
+    ShareLine,
+)
 from weft.frontends.federated.components.spu import agree_on_spu
 from weft.frontends.federated.components.spu_models import fit_with_spu, fits_spu
 from weft.frontends.federated.components.vertical import check_rows, scores_of
@@ -59,7 +69,17 @@ Array = np.ndarray[Any, Any]
 
 @cross_validated()
 def run(part: ComponentPart) -> PartOutput:
-    """Train, or predict with a model. UsageError: a parameter, a label or a value is not possible."""
+    """Train a logistic regression, or predict with it. UsageError: a parameter, a label or a value is not possible."""
+    return _run(part, SHARED_LOGISTIC)
+
+
+@cross_validated()
+def run_linear(part: ComponentPart) -> PartOutput:
+    """Train a linear regression, or predict with it. UsageError: a parameter, a label or a value is not possible."""
+    return _run(part, SHARED_LINEAR)
+
+
+def _run(part: ComponentPart, family: SharedFamily) -> PartOutput:
     refuse(part, {"stepwise_param": "need_stepwise"})
     model = only_model(part)
     if model is not None:
@@ -69,7 +89,7 @@ def run(part: ComponentPart) -> PartOutput:
     frame = only_frame(part, "train_data", "data")
     refuse_weights(part, frame)
     line = ShareLine(part)
-    model = _fit(part, frame, training, line, strategy, reveals=reveals)
+    model = _fit(part, frame, training, family, line, strategy, reveals=reveals)
     found = [_scored(part, frame, model, line, TRAIN)]
     validate = validation_frame(part)
     if validate is not None:
@@ -105,7 +125,14 @@ def _options(part: ComponentPart) -> tuple[Training, str, bool]:
 
 
 def _fit(
-    part: ComponentPart, frame: PartyFrame, training: Training, line: ShareLine, strategy: str, *, reveals: bool
+    part: ComponentPart,
+    frame: PartyFrame,
+    training: Training,
+    family: SharedFamily,
+    line: ShareLine,
+    strategy: str,
+    *,
+    reveals: bool,
 ) -> dict[str, Any]:
     check_rows(part, len(frame))
     if not len(frame):
@@ -113,26 +140,24 @@ def _fit(
     line.compare(settings_of(training) | {"reveal_strategy": strategy, "reveal_every_iter": reveals})
     matrix, classes = complete_matrix(part, frame), list[Any]()
     if line.guest:
-        classes = classes_of(part, frame)
-        line.send("models", 1 if len(classes) == 2 else len(classes))
+        if family is SHARED_LOGISTIC:
+            classes = classes_of(part, frame)
         if training.intercept:
             matrix = np.hstack([matrix, np.ones((len(matrix), 1))])
-        count = 1 if len(classes) == 2 else len(classes)
+        count = len(classes) if len(classes) > 2 else 1
+        line.send("models", count)
     else:
         count = message_as(int, line.receive("models"), line.other)
     models: list[dict[str, Any]] = []
-    with_spu = agree_on_spu(
-        part,
-        line.other,
-        fits=strategy == _RESPECTIVELY and not reveals and line.method != PLAIN and fits_spu(training, matrix),
-    )
+    suits = family is SHARED_LOGISTIC and strategy == _RESPECTIVELY and not reveals
+    with_spu = agree_on_spu(part, line.other, fits=suits and line.method != PLAIN and fits_spu(training, matrix))
     for at in range(count):
-        y = None if frame.y is None else np.where(frame.y == classes[1 if count == 1 else at], 1.0, -1.0)
+        y = _targets(part, frame, family, classes, at) if line.guest else None
         if with_spu:
             fitted = fit_with_spu(part, line.other, training, matrix, y, part.seed + at)
             models.append(_own_model(fitted.weights, frame.features, fitted.losses, converged=fitted.converged))
         else:
-            fit = SharedFit(line, training, matrix, y, part.seed + at, reveals=reveals)
+            fit = SharedFit(line, training, family, matrix, y, part.seed + at, reveals=reveals)
             models.append(_revealed(line, fit.fit(), frame.features, strategy, reveals=reveals))
         if models[-1]["losses"]:
             points = [(float(epoch), loss) for epoch, loss in enumerate(models[-1]["losses"])]
@@ -153,6 +178,20 @@ def _fit(
         "reveal_strategy": strategy,
         "models": models,
     }
+
+
+def _targets(part: ComponentPart, frame: PartyFrame, family: SharedFamily, classes: list[Any], at: int) -> Array:
+    """Return what a model is to predict at the guest. UsageError: a label is no number."""
+    labels = labels_of(part, frame)
+    if family is SHARED_LOGISTIC:
+        return np.where(labels == classes[at if len(classes) > 2 else 1], 1.0, -1.0)
+    try:
+        found = labels.astype(float)
+    except (TypeError, ValueError):
+        found = np.array([np.nan])
+    if not np.isfinite(found).all():
+        raise UsageError(f"{part.component}: a label at {part.here} is no number", hint="Set label_type to float.")
+    return found
 
 
 def _revealed(
@@ -200,7 +239,10 @@ def _scored(
             totals.append(scores_of(part, own, f"/{kind}/{at}"))
     if part.here.role != GUEST:
         return None
-    probabilities = one_against_rest([one for one in totals if one is not None])
+    found = [one for one in totals if one is not None]
+    if not model["classes"]:
+        return regression_frame(frame, found[0], kind)
+    probabilities = one_against_rest(found)
     threshold = float(group(part, "predict_param").get("threshold", 0.5))
     return class_frame(frame, probabilities, model["classes"], kind, threshold=threshold)
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _HOME: Final = "weft.frontends.federated.components"
 COMPONENTS: Final[Mapping[str, str]] = {
+    "ColumnExpand": "column_expand:run",
     "DataIO": "data_transform:run",
     "DataStatistics": "data_statistics:run",
     "DataTransform": "data_transform:run",
@@ -30,6 +31,7 @@ COMPONENTS: Final[Mapping[str, str]] = {
     "HeteroPearson": "hetero_pearson:run",
     "HeteroPoisson": "hetero_linr:run_poisson",
     "HeteroSSHELR": "hetero_sshe_lr:run",
+    "HeteroSSHELinR": "hetero_sshe_lr:run_linear",
     "HeteroSecureBoost": "hetero_secureboost:run",
     "HomoDataSplit": "row_choices:split_homo",
     "HomoFeatureBinning": "homo_feature_binning:run",

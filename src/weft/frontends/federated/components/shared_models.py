@@ -1,9 +1,9 @@
-"""Logistic regression over the columns of a guest and a host, without an arbiter: on secret shares, and Paillier.
+"""Regressions over the columns of a guest and a host, without an arbiter: on secret shares, and Paillier.
 
 Source: Chen and others 2021 (CAESAR: homomorphic encryption and secret sharing). Each party has a key. Weights are
 shared between both, or revealed to their owner in each step (`reveal_every_iter`). Scores, residuals and gradients are
-shared; the residual is the Taylor approximation `score / 4 - y / 2` with y of -1 and 1. The loss is that of the
-approximation, `log 2 - 1/2 + 2 mean(d^2)`.
+shared; the residual of the logistic regression is the Taylor approximation `score / 4 - y / 2` with y of -1 and 1, and
+its loss that of the approximation, `log 2 - 1/2 + 2 mean(d^2)`. That of the linear one is `score - y`.
 
 Who learns what: encrypted numbers and random shares, the numbers of rows and features, and when the training ends. The
 guest learns the loss of each epoch, or how far all weights have moved. With `reveal_every_iter` each party sees its own
@@ -13,7 +13,7 @@ gradient in each step; without, nobody sees a weight before the end.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -45,6 +45,18 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 _MOMENTUM: Final = 0.9
+
+
+class SharedFamily(NamedTuple):
+    """A kind of model: its residual `d` is `score / 2^digits - target y`; its loss follows from the mean of `d^2`."""
+
+    digits: int
+    target: float
+    loss: Callable[[float], float]
+
+
+SHARED_LOGISTIC: Final = SharedFamily(2, 0.5, lambda mean: math.log(2) - 0.5 + 2 * mean)
+SHARED_LINEAR: Final = SharedFamily(0, 1.0, lambda mean: 0.5 * mean)
 
 
 class SharedFitted(NamedTuple):
@@ -143,12 +155,20 @@ class ShareLine:
 
 
 class SharedFit:
-    """The training of one model at one party. `y` is -1 or 1 at the guest, None at the host."""
+    """The training of one model at one party. `y` has the labels at the guest, -1 or 1 or numbers; None at the host."""
 
     def __init__(
-        self, line: ShareLine, training: Training, matrix: Array, y: Array | None, seed: int, *, reveals: bool
+        self,
+        line: ShareLine,
+        training: Training,
+        family: SharedFamily,
+        matrix: Array,
+        y: Array | None,
+        seed: int,
+        *,
+        reveals: bool,
     ) -> None:
-        self._line, self._training, self._reveals = line, training, reveals
+        self._line, self._training, self._family, self._reveals = line, training, family, reveals
         self._matrix, self._y = matrix, y
         self._first = line.guest
         width = matrix.shape[1]
@@ -190,7 +210,7 @@ class SharedFit:
                 total = None if found is None or total is None else total + found
             moved = self._moved(before) if training.early_stop == "weight_diff" else None
             if total is not None and self._line.guest and training.early_stop != "weight_diff":
-                losses.append(math.log(2) - 0.5 + 2 * total / len(self._matrix))
+                losses.append(self._family.loss(total / len(self._matrix)))
             self._line.part.tracker.progress(epoch + 1, training.max_iter)
             if self._ends(losses, moved):
                 return SharedFitted(self._own, self._other, losses, converged=True)
@@ -206,9 +226,9 @@ class SharedFit:
         """Take a step over a batch, and return the sum of the squares of its residual at the guest, if it counts."""
         line, real = self._line, self._matrix[rows]
         matrix = whole(real)
-        residual = self._quarter_scores(real, matrix)
+        residual = self._scores(real, matrix)
         if self._y is not None:
-            residual = (residual - to_wide(0.5 * self._y[rows])) % MODULUS
+            residual = (residual - to_wide(self._family.target * self._y[rows])) % MODULUS
         mine, theirs, encrypted = line.products(residual, matrix.T, self._other_width)
         own = (matrix.T.dot(residual) + mine) % MODULUS
         own, theirs = (lowered(one, COLUMN_SCALE, first=self._first) for one in (own, theirs))
@@ -225,13 +245,13 @@ class SharedFit:
             self._other = self._shared_step(1, self._other, theirs, len(real), epoch)
         return squares
 
-    def _quarter_scores(self, real: Array, matrix: Array) -> Array:
-        """Return the own share of a quarter of the scores."""
+    def _scores(self, real: Array, matrix: Array) -> Array:
+        """Return the own share of the scores, divided as the family says."""
         if self._reveals:
-            return to_wide(0.25 * (real @ self._weights))
+            return to_wide(math.ldexp(1.0, -self._family.digits) * (real @ self._weights))
         mine, theirs, _ = self._line.products(self._other, matrix, len(matrix))
         score = (matrix.dot(self._own) + mine + theirs) % MODULUS
-        return lowered(score, COLUMN_SCALE + 2, first=self._first)
+        return lowered(score, COLUMN_SCALE + self._family.digits, first=self._first)
 
     def _shared_step(self, which: int, weights: Array, gradient: Array, rows: int, epoch: int) -> Array:
         """Return the share of weights after a step, which is linear: see `Optimizer`."""
