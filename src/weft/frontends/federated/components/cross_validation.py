@@ -10,7 +10,7 @@ guest learns from each fold what it learns from a training. Otherwise nothing bu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +23,11 @@ from weft.frontends.federated.components.evaluation import metrics_of
 from weft.frontends.federated.components.frame import PartyFrame
 from weft.frontends.federated.components.inputs import group, only_frame, only_model
 from weft.frontends.federated.components.predictions import TYPE, joined, read_predictions
+from weft.frontends.federated.components.repetitions import RepeatedChannel, RepeatedTracker
 from weft.frontends.federated.components.secure_trees import message_as
 from weft.model.errors import PartyMessageError, UsageError
 
 if TYPE_CHECKING:
-    from weft.frontends.federated.components.base import ComponentChannel, PartTracker
     from weft.frontends.federated.schema import Party
 
 Array = np.ndarray[Any, Any]
@@ -86,9 +86,9 @@ def _validated(part: ComponentPart, run: Run, *, own_rows: bool) -> PartOutput:
     found: dict[str, dict[str, list[float]]] = {}
     summary: dict[str, Any] = {"fold_num": len(tests)}
     for at, test in enumerate(tests):
-        tracker = _FoldTracker(part.tracker, at, len(tests))
+        tracker = RepeatedTracker(part.tracker, f"fold_{at}", (at, len(tests)))
         parameters = {name: value for name, value in part.parameters.items() if name != _CV}
-        channel = _FoldChannel(part.channel, at)
+        channel = RepeatedChannel(part.channel, f"/fold{at}")
         one = replace(part, parameters=parameters, channel=channel, tracker=tracker, data={})
         if frame is None:
             run(one)
@@ -224,46 +224,3 @@ def _history(plan: _Plan, one: ComponentPart, predictions: PartyFrame | None, at
 
 def _fold_ids(ids: Array, at: int, kinds: Sequence[str]) -> Array:
     return np.array([f"{id}#fold{at}#{kind}" for id, kind in zip(ids, kinds, strict=True)], dtype=object)
-
-
-class _FoldChannel:
-    """The channel of a fold: its values have names of their own."""
-
-    def __init__(self, channel: ComponentChannel, at: int) -> None:
-        self._channel, self._tag = channel, f"/fold{at}"
-
-    def send(self, name: str, value: Any, to: Party | Sequence[Party]) -> None:
-        """See `ComponentChannel.send`."""
-        self._channel.send(name + self._tag, value, to)
-
-    def receive(self, name: str, source: Party) -> Any:
-        """See `ComponentChannel.receive`."""
-        return self._channel.receive(name + self._tag, source)
-
-
-class _FoldTracker:
-    """The tracker of a fold: names end with its number, and `told` is its summary."""
-
-    def __init__(self, tracker: PartTracker, at: int, count: int) -> None:
-        self._tracker, self._at, self._count = tracker, at, count
-        self.told: dict[str, Any] = {}
-
-    def metric(self, namespace: str, name: str, value: float) -> None:
-        """See `PartTracker.metric`."""
-        self._tracker.metric(f"{namespace}_fold_{self._at}", name, value)
-
-    def curve(self, namespace: str, name: str, points: Sequence[tuple[float, float]], *, kind: str = "") -> None:
-        """See `PartTracker.curve`."""
-        self._tracker.curve(namespace, f"{name}_fold_{self._at}", points, kind=kind)
-
-    def summary(self, values: Mapping[str, Any]) -> None:
-        """See `PartTracker.summary`."""
-        self.told |= values
-
-    def progress(self, done: int, total: int) -> None:
-        """See `PartTracker.progress`."""
-        self._tracker.progress(self._at * total + done, self._count * total)
-
-    def log(self, text: str) -> None:
-        """See `PartTracker.log`."""
-        self._tracker.log(f"fold {self._at}: {text}")

@@ -24,6 +24,7 @@ from weft.frontends.federated.components.inputs import (
 )
 from weft.frontends.federated.components.optimizers import Training, training_of
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, joined, regression_frame
+from weft.frontends.federated.components.stepwise import asks_steps, linear_fit, selected_model
 from weft.frontends.federated.components.vertical import (
     LINEAR,
     POISSON,
@@ -62,7 +63,8 @@ def run_poisson(part: ComponentPart) -> PartOutput:
 
 
 def _run(part: ComponentPart, family: Family) -> PartOutput:
-    refuse(part, {"stepwise_param": "need_stepwise"})
+    if family is POISSON:
+        refuse(part, {"stepwise_param": "need_stepwise"})
     model = only_model(part)
     if model is not None:
         if part.here.role == ARBITER:
@@ -70,17 +72,24 @@ def _run(part: ComponentPart, family: Family) -> PartOutput:
         frame = only_frame(part, "test_data", "eval_data", "validate_data", "data")
         check_rows(part, len(frame))
         return PartOutput(data=(_scored(part, frame, model, family, TEST),))
-    training = training_of(part)
+    train = partial(_trained, training_of(part), family)
+    model = selected_model(part, train, linear_fit) if asks_steps(part) else train(part)
     if part.here.role == ARBITER:
-        VerticalFit(part, training, family).arbitrate(hand_out_keys(part))
         return PartOutput()
     frame = only_frame(part, "train_data", "data")
-    model = _fit(part, frame, training, family)
     found = [_scored(part, frame, model, family, TRAIN)]
     validate = validation_frame(part)
     if validate is not None:
         found.append(_scored(part, validate, model, family, VALIDATE))
     return PartOutput(data=(joined(found),), model=model)
+
+
+def _trained(training: Training, family: Family, part: ComponentPart) -> Any:
+    """Return the model of a part; None at the arbiter."""
+    if part.here.role != ARBITER:
+        return _fit(part, only_frame(part, "train_data", "data"), training, family)
+    VerticalFit(part, training, family).arbitrate(hand_out_keys(part))
+    return None
 
 
 def _fit(part: ComponentPart, frame: PartyFrame, training: Training, family: Family) -> dict[str, Any]:
@@ -104,7 +113,8 @@ def _fit(part: ComponentPart, frame: PartyFrame, training: Training, family: Fam
     intercept = float(fitted.weights[-1]) if guest and training.intercept else 0.0
     part.tracker.summary({"coef": weights, "intercept": intercept, "is_converged": fitted.converged})
     part.tracker.summary({} if watch is None else watch.close())
-    return {"kind": part.module, "features": list(frame.features), "weights": weights, "intercept": intercept}
+    found = {"kind": part.module, "features": list(frame.features), "weights": weights, "intercept": intercept}
+    return found | {"losses": fitted.losses}
 
 
 def _scored(

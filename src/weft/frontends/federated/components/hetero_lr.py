@@ -21,13 +21,13 @@ from weft.frontends.federated.components.inputs import (
     group,
     only_frame,
     only_model,
-    refuse,
     validation_frame,
     weights_of,
 )
 from weft.frontends.federated.components.links import one_against_rest, sigmoid
 from weft.frontends.federated.components.optimizers import Training, training_of
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, class_frame, joined
+from weft.frontends.federated.components.stepwise import asks_steps, logistic_fit, selected_model
 from weft.frontends.federated.components.vertical import (
     LOGISTIC,
     VerticalFit,
@@ -48,15 +48,14 @@ Array = np.ndarray[Any, Any]
 @cross_validated()
 def run(part: ComponentPart) -> PartOutput:
     """Train, or predict with a model. UsageError: a parameter or a label is not possible."""
-    refuse(part, {"stepwise_param": "need_stepwise"})
     model = only_model(part)
     if model is not None:
         return _predict(part, model)
-    training = training_of(part)
+    train = partial(_trained, training_of(part))
+    model = selected_model(part, train, logistic_fit) if asks_steps(part) else train(part)
     if part.here.role == ARBITER:
-        return _arbitrate(part, training)
+        return PartOutput()
     frame = only_frame(part, "train_data", "data")
-    model = _fit(part, frame, training)
     found = [_scored(part, frame, model, TRAIN)]
     validate = validation_frame(part)
     if validate is not None:
@@ -64,11 +63,14 @@ def run(part: ComponentPart) -> PartOutput:
     return PartOutput(data=(joined(found),), model=model)
 
 
-def _arbitrate(part: ComponentPart, training: Training) -> PartOutput:
+def _trained(training: Training, part: ComponentPart) -> Any:
+    """Return the model of a part; None at the arbiter."""
+    if part.here.role != ARBITER:
+        return _fit(part, only_frame(part, "train_data", "data"), training)
     keys = hand_out_keys(part)
     for at in range(int(part.channel.receive("models", part.all_of(GUEST)[0]))):
         VerticalFit(part, training, LOGISTIC, f"/{at}").arbitrate(keys)
-    return PartOutput()
+    return None
 
 
 def _fit(part: ComponentPart, frame: PartyFrame, training: Training) -> dict[str, Any]:
@@ -105,14 +107,12 @@ def _fit(part: ComponentPart, frame: PartyFrame, training: Training) -> dict[str
         if fitted.losses:
             points = [(float(epoch), loss) for epoch, loss in enumerate(fitted.losses)]
             part.tracker.curve("train", f"loss{mark}", points, kind="LOSS")
-    summary = {
-        "coef": models[0]["weights"],
-        "intercept": models[0]["intercept"],
-        "is_converged": models[0]["converged"],
-    }
+    first = models[0]
+    summary = {"coef": first["weights"], "intercept": first["intercept"], "is_converged": first["converged"]}
     part.tracker.summary(summary if count == 1 else {"models": count})
     part.tracker.summary((validation[0] if count == 1 else {"validation": validation}) if validation else {})
-    return {"kind": part.module, "features": list(frame.features), "classes": classes, "models": models}
+    found = {"kind": part.module, "features": list(frame.features), "classes": classes, "models": models}
+    return found | ({"losses": first["losses"]} if count == 1 else {})
 
 
 def _truth(kind: Any, rows: ValidationRows, scores: Array) -> tuple[Array, Array]:

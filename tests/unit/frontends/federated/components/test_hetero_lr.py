@@ -128,7 +128,6 @@ def test_the_arbiter_sees_other_numbers_than_the_gradients():
         ({"penalty": "L3"}, "penalty"),
         ({"max_iter": 0}, "max_iter"),
         ({"learning_rate": "fast"}, "learning_rate"),
-        ({"stepwise_param": {"need_stepwise": True}}, "stepwise_param"),
         ({"encrypt_param": {"method": "rot13"}}, "encrypt_param"),
     ],
 )
