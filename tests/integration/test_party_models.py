@@ -131,6 +131,21 @@ def moves_to_another_server(guest, model, tmp_path):
         guest.client.upload(damaged, names, "model/import")
 
 
+def validates_across_folds(guest, taken):
+    """Train by folds over rows of an earlier job, with an early end in each."""
+    asked = conf(inheritance_info=taken)
+    asked["component_parameters"]["common"]["hetero_lr_0"] |= {
+        "cv_param": {"need_cv": True, "n_splits": 2, "shuffle": True, "random_seed": 3},
+        "callback_param": {"callbacks": ["EarlyStopping"], "validation_freqs": 2, "early_stopping_rounds": 2},
+    }
+    folds = guest.ended(guest.submit(TRAIN, asked))
+    assert folds["status"] == "success", folds
+    assert folds["metrics"]["hetero_lr_0 validate_mean auc"] > 0.95
+    each = [folds["metrics"][f"hetero_lr_0 validate_fold_{at} auc"] for at in range(2)]
+    assert folds["metrics"]["hetero_lr_0 validate_mean auc"] == pytest.approx(np.mean(each))
+    assert folds["metrics"]["evaluation_0 validate auc"] > 0.95
+
+
 def test_a_model_is_trained_over_the_columns_of_two_parties_and_predicts(parties, tmp_path):  # noqa: F811
     guest, host = parties["1"], parties["2"]
     assert isinstance(guest, Served)
@@ -166,6 +181,8 @@ def test_a_model_is_trained_over_the_columns_of_two_parties_and_predicts(parties
         guest.submit(TRAIN, conf(inheritance_info=taken | {"job_id": "7"}))
     with pytest.raises(UsageError, match="'lr'"):
         guest.submit(TRAIN, conf(inheritance_info=taken | {"component_list": ["lr"]}))
+
+    validates_across_folds(guest, taken)
 
     wishes = conf(job_type="predict", model_version=heir["job"], model_id="m")
     predicted = guest.ended(guest.submit(PREDICT, wishes))
