@@ -13,6 +13,7 @@ steps.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from msgspec.structs import replace
 
 from weft.frontends.federated.components.base import GUEST, ComponentPart, PartOutput
 from weft.frontends.federated.components.cross_validation import cross_validated
+from weft.frontends.federated.components.evaluation import BINARY, REGRESSION
 from weft.frontends.federated.components.inputs import (
     classes_of,
     columns_of,
@@ -33,7 +35,7 @@ from weft.frontends.federated.components.inputs import (
     validation_frame,
     word,
 )
-from weft.frontends.federated.components.links import one_against_rest
+from weft.frontends.federated.components.links import one_against_rest, sigmoid
 from weft.frontends.federated.components.optimizers import L1, NESTEROV, SGD, Training, settings_of, training_of
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, class_frame, joined, regression_frame
 from weft.frontends.federated.components.secure_trees import message_as
@@ -48,6 +50,7 @@ from weft.frontends.federated.components.shared_models import (
 from weft.frontends.federated.components.spu import agree_on_spu
 from weft.frontends.federated.components.spu_models import fit_with_spu, fits_spu
 from weft.frontends.federated.components.vertical import check_rows, scores_of
+from weft.frontends.federated.components.vertical_validation import EpochPlan
 from weft.frontends.federated.crypto.ciphers import PLAIN
 from weft.frontends.federated.crypto.wide_shares import (
     COLUMN_SCALE,
@@ -62,6 +65,7 @@ from weft.model.errors import UsageError
 
 if TYPE_CHECKING:
     from weft.frontends.federated.components.frame import PartyFrame
+    from weft.frontends.federated.components.validation import ValidationRows
 
 _RESPECTIVELY, _ENCRYPTED = "respectively", "encrypted_reveal_in_host"
 Array = np.ndarray[Any, Any]
@@ -105,8 +109,6 @@ def _options(part: ComponentPart) -> tuple[Training, str, bool]:
     strategy = word(part, "reveal_strategy", _RESPECTIVELY, _RESPECTIVELY, _ENCRYPTED)
     word(part, "multi_class", "ovr", "ovr")
     word(part, "batch_strategy", "full", "full")
-    if part.parameters.get("early_stopping_rounds") or group(part, "callback_param").get("early_stopping_rounds"):
-        raise UsageError(f"{part.component}: early_stopping_rounds is not supported", hint="Leave it out.")
     if reveals and strategy == _ENCRYPTED:
         raise UsageError(
             f"{part.component}: reveal_every_iter shows the host the weights that {_ENCRYPTED} hides",
@@ -149,19 +151,45 @@ def _fit(
     else:
         count = message_as(int, line.receive("models"), line.other)
     models: list[dict[str, Any]] = []
-    suits = family is SHARED_LOGISTIC and strategy == _RESPECTIVELY and not reveals
+    kind = BINARY if family is SHARED_LOGISTIC else REGRESSION
+    plan = EpochPlan.of(part, kind, frame.features, intercept=line.guest and training.intercept)
+    suits = family is SHARED_LOGISTIC and strategy == _RESPECTIVELY and not reveals and plan is None
     with_spu = agree_on_spu(part, line.other, fits=suits and line.method != PLAIN and fits_spu(training, matrix))
+    validation = list[dict[str, Any]]()
     for at in range(count):
+        mark = "" if count == 1 else f"_{at}"
+        watch = None if plan is None else plan.watch(f"/{at}", mark, partial(_truth, classes, at))
         y = _targets(part, frame, family, classes, at) if line.guest else None
         if with_spu:
             fitted = fit_with_spu(part, line.other, training, matrix, y, part.seed + at)
             models.append(_own_model(fitted.weights, frame.features, fitted.losses, converged=fitted.converged))
         else:
-            fit = SharedFit(line, training, family, matrix, y, part.seed + at, reveals=reveals)
+            fit = SharedFit(line, training, family, matrix, y, part.seed + at, reveals=reveals, watch=watch)
             models.append(_revealed(line, fit.fit(), frame.features, strategy, reveals=reveals))
         if models[-1]["losses"]:
             points = [(float(epoch), loss) for epoch, loss in enumerate(models[-1]["losses"])]
-            part.tracker.curve("train", "loss" if count == 1 else f"loss_{at}", points, kind="LOSS")
+            part.tracker.curve("train", f"loss{mark}", points, kind="LOSS")
+        if watch is not None:
+            validation.append(watch.close())
+    _tell(part, line, models, validation, with_spu=with_spu)
+    return {
+        "kind": part.module,
+        "features": list(frame.features),
+        "classes": classes,
+        "reveal_strategy": strategy,
+        "models": models,
+    }
+
+
+def _tell(
+    part: ComponentPart,
+    line: ShareLine,
+    models: list[dict[str, Any]],
+    validation: list[dict[str, Any]],
+    *,
+    with_spu: bool,
+) -> None:
+    """Tell the summary of a training."""
     for note in line.notes:
         part.tracker.log(note)
     summary: dict[str, Any] = {"encryption": line.method, "key_length": line.bits, "notes": line.notes}
@@ -171,13 +199,7 @@ def _fit(
     if "weights" in models[0]:
         summary |= {"coef": models[0]["weights"], "intercept": models[0]["intercept"]}
     part.tracker.summary(summary)
-    return {
-        "kind": part.module,
-        "features": list(frame.features),
-        "classes": classes,
-        "reveal_strategy": strategy,
-        "models": models,
-    }
+    part.tracker.summary((validation[0] if len(models) == 1 else {"validation": validation}) if validation else {})
 
 
 def _targets(part: ComponentPart, frame: PartyFrame, family: SharedFamily, classes: list[Any], at: int) -> Array:
@@ -192,6 +214,13 @@ def _targets(part: ComponentPart, frame: PartyFrame, family: SharedFamily, class
     if not np.isfinite(found).all():
         raise UsageError(f"{part.component}: a label at {part.here} is no number", hint="Set label_type to float.")
     return found
+
+
+def _truth(classes: list[Any], at: int, rows: ValidationRows, scores: Array) -> tuple[Array, Array]:
+    """Return truth and values of the rows that validate, as `Validation.measure` takes them."""
+    if not classes:
+        return rows.labels.astype(float), scores
+    return rows.truth(classes[at if len(classes) > 2 else 1]), sigmoid(scores)
 
 
 def _revealed(

@@ -7,14 +7,15 @@ its loss that of the approximation, `log 2 - 1/2 + 2 mean(d^2)`. That of the lin
 
 Who learns what: encrypted numbers and random shares, the numbers of rows and features, and when the training ends. The
 guest learns the loss of each epoch, or how far all weights have moved. With `reveal_every_iter` each party sees its own
-gradient in each step; without, nobody sees a weight before the end.
+gradient in each step; without, nobody sees a weight before the end. Where epochs are validated the guest learns the
+scores of these rows: the sums of both parties, or with `reveal_every_iter` the parts of the host.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from weft.frontends.federated.components.base import GUEST, HOST, ComponentPart
 from weft.frontends.federated.components.inputs import compare_settings
 from weft.frontends.federated.components.optimizers import L2, NESTEROV, Optimizer, Training, first_weights
 from weft.frontends.federated.components.secure_trees import message_as
+from weft.frontends.federated.components.vertical import scores_of
 from weft.frontends.federated.crypto.ciphers import PLAIN, Encrypted, PrivateKey
 from weft.frontends.federated.crypto.keys import cipher_of, make_keys, read_key
 from weft.frontends.federated.crypto.wide_shares import (
@@ -57,6 +59,18 @@ class SharedFamily(NamedTuple):
 
 SHARED_LOGISTIC: Final = SharedFamily(2, 0.5, lambda mean: math.log(2) - 0.5 + 2 * mean)
 SHARED_LINEAR: Final = SharedFamily(0, 1.0, lambda mean: 0.5 * mean)
+
+
+class SharedWatch(Protocol):
+    """Looks at the shares of a model after each epoch."""
+
+    def look(self, epoch: int, state: Any, scores: Callable[[Array], Array | None]) -> bool:
+        """Look at an epoch; `scores` returns those of rows at the guest. Return there whether the training ends."""
+        ...
+
+    def chosen(self, last: Any) -> Any:
+        """Return the state that is kept, given the last one."""
+        ...
 
 
 class SharedFitted(NamedTuple):
@@ -167,7 +181,9 @@ class SharedFit:
         seed: int,
         *,
         reveals: bool,
+        watch: SharedWatch | None = None,
     ) -> None:
+        self._watch = watch
         self._line, self._training, self._family, self._reveals = line, training, family, reveals
         self._matrix, self._y = matrix, y
         self._first = line.guest
@@ -200,7 +216,7 @@ class SharedFit:
 
     def fit(self) -> SharedFitted:
         """Train, and return the weights as shares; with `reveals` the shares of the own ones are the weights."""
-        training, losses = self._training, list[float]()
+        training, losses, converged = self._training, list[float](), False
         slices = list(self._batches())
         for epoch in range(training.max_iter):
             before = np.concatenate([self._own, self._other])
@@ -212,9 +228,36 @@ class SharedFit:
             if total is not None and self._line.guest and training.early_stop != "weight_diff":
                 losses.append(self._family.loss(total / len(self._matrix)))
             self._line.part.tracker.progress(epoch + 1, training.max_iter)
-            if self._ends(losses, moved):
-                return SharedFitted(self._own, self._other, losses, converged=True)
-        return SharedFitted(self._own, self._other, losses, converged=False)
+            halts, converged = self._halts(epoch), self._ends(losses, moved)
+            if halts or converged:
+                break
+        own, other = self._own, self._other
+        if self._watch is not None:
+            own, other = self._watch.chosen((own, other))
+        return SharedFitted(own, other, losses, converged=converged)
+
+    def _halts(self, epoch: int) -> bool:
+        """Return whether validation ends the training, which the guest decides."""
+        if self._watch is None:
+            return False
+        halts = self._watch.look(epoch, (self._own, self._other), self._validated)
+        if self._line.guest:
+            self._line.send("halts", halts)
+            return halts
+        return bool(self._line.receive("halts"))
+
+    def _validated(self, matrix: Array) -> Array | None:
+        """Return the scores of rows at the guest; None at the host."""
+        line, name = self._line, "validation/share"
+        if self._reveals:
+            return scores_of(line.part, matrix @ self._weights, f"/{name}")
+        values = whole(matrix)
+        mine, theirs, _ = line.products(self._other, values, len(values))
+        own = (values.dot(self._own) + mine + theirs) % MODULUS
+        if line.guest:
+            return from_wide((own + line.shares(name, len(own))) % MODULUS, SHARE_SCALE + COLUMN_SCALE)
+        line.send(name, wide_wire(own))
+        return None
 
     def _batches(self) -> Iterator[slice]:
         rows, size = len(self._matrix), self._training.batch_size

@@ -88,24 +88,32 @@ class EpochWatch:
 
     def __init__(self, plan: EpochPlan, tag: str, history: ValidationHistory | None, measure: Measure) -> None:
         self._plan, self._tag, self._history, self._measure = plan, tag, history, measure
-        self._kept: dict[int, Array] = {}
+        self._kept: dict[int, Any] = {}
 
     def see(self, epoch: int, weights: Array) -> bool:
         """Validate an epoch if it is due. Return at the guest whether the training ends; False at hosts."""
+        part, tag = self._plan.part, f"/epoch{self._tag}"
+        return self.look(epoch, weights, lambda matrix: scores_of(part, matrix @ weights, tag))
+
+    def look(self, epoch: int, state: Any, scores: Callable[[Array], Array | None]) -> bool:
+        """Do what `see` does for a model of another form: `state` is what is kept of an epoch.
+
+        `scores` returns those of rows, shape (rows, features), at the guest; None at hosts.
+        """
         plan = self._plan
         if not is_due(plan.told.freqs, epoch):
             return False
-        total = scores_of(plan.part, plan.matrix @ weights, f"/epoch{self._tag}")
+        total = scores(plan.matrix)
         if self._history is None or total is None:
-            self._kept[epoch] = weights
+            self._kept[epoch] = state
             return False
         assert plan.rows is not None
         assert plan.validation is not None
         metrics = plan.validation.measure(*self._measure(plan.rows, total))
-        return self._history.see(epoch, metrics, weights)
+        return self._history.see(epoch, metrics, state)
 
-    def chosen(self, last: Array) -> Array:
-        """Return the weights that are kept: those of the best epoch, or the last ones."""
+    def chosen(self, last: Any) -> Any:
+        """Return what is kept, such as weights: that of the best epoch, or the last one."""
         part, name = self._plan.part, f"best{self._tag}"
         if not self._plan.told.early:
             return last

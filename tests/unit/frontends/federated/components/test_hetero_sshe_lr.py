@@ -152,7 +152,7 @@ def test_only_random_numbers_and_ciphertexts_cross_in_the_training():
     ran = train(parameters, rows=slice(0, 20), cut=(2, 4))
     shares = {"start", "weights", "loss/share"}
     ciphers = {"shares", "product", "loss/product"}
-    open_names = {"engine", "key", "features", "settings", "rows", "models", "end", "score/train/0"}
+    open_names = {"engine", "key", "features", "settings", "rows", "models", "validation", "end", "score/train/0"}
     for one in ran.sent:
         value = decode(one.data)
         if one.name in shares:

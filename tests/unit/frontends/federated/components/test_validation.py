@@ -33,7 +33,7 @@ def train(module, parameters, matrix, y, *, rows=80, key="validate_data", cuts=(
         every = frame(matrix[:, begin:end], y if party == GUEST else None, first=begin)
         data = {"train_data": [every.take(slice(0, rows))], key: [every.take(slice(rows, None))]}
         given[party] = PartInputs(parameters, data)
-    if module != "HeteroSecureBoost":
+    if module not in ("HeteroSecureBoost", "HeteroSSHELR", "HeteroSSHELinR"):
         given[ARBITER] = PartInputs(parameters)
     return run_parts(module, given)
 
@@ -139,6 +139,22 @@ def test_several_classes(module):
         accuracy = (ran.outputs[GUEST].data[0].columns["predict_result"][80:].astype(int) == y[80:]).mean()
         assert summary["validation"]["accuracy"][summary["best_iteration"]] == pytest.approx(accuracy)
         assert len(ran.outputs[GUEST].model["trees"]) == 3 * (summary["best_iteration"] + 1)
+
+
+@pytest.mark.parametrize("mode", [{}, {"reveal_every_iter": True}, {"reveal_strategy": "encrypted_reveal_in_host"}])
+@pytest.mark.parametrize(("module", "asked"), [("HeteroSSHELR", AUC), ("HeteroSSHELinR", RMSE)])
+def test_models_on_shares_keep_their_best_epoch(module, asked, mode):
+    matrix, y = noisy()
+    parameters = LINEAR | mode | {"learning_rate": 0.4 if module == "HeteroSSHELR" else 0.6}
+    metric = roc_auc_score if module == "HeteroSSHELR" else lambda *one: -root_mean_squared_error(*one)
+    values, best = by_hand(module, parameters, matrix, y, metric, 2)
+    ran = train(module, parameters | asked, matrix, y)
+    points = ran.records[GUEST].curves["validate", asked["metrics"][0]]
+    assert [abs(value) for _, value in points] == pytest.approx(np.abs(values), abs=1e-4)
+    assert ran.records[GUEST].summaries["best_iteration"] == best < 11
+    shorter = train(module, parameters | {"max_iter": best + 1}, matrix, y)
+    assert scores_of(ran) == pytest.approx(scores_of(shorter), abs=1e-4)
+    assert not ran.records[HOST].summaries["is_converged"]
 
 
 def test_rows_of_version_1_validate_too():
