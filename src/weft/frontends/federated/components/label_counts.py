@@ -34,6 +34,8 @@ Columns = Mapping[str, Mapping[str, Any]]
 FINE: Final = "fine"
 """The mark of a column whose bins are fine, and are merged when labels are counted."""
 _MOST_CLASSES: Final = 100
+_MOST_BINS: Final = 1 << 16
+"""Bins of equal width may be more than rows."""
 
 
 class _Plan(msgspec.Struct, frozen=True):
@@ -152,7 +154,8 @@ def _check_sums(sent: _BinSums, rows: int, host: Party) -> None:
     """Check the sizes of a message. PartyMessageError: they are not possible."""
     alike = len(sent.names) == len(sent.bins) == len(sent.largest) == len(set(sent.names))
     if not alike or any(
-        not 0 <= largest < bins <= rows + 2 for bins, largest in zip(sent.bins, sent.largest, strict=True)
+        not 0 <= largest < bins <= max(rows + 2, _MOST_BINS)
+        for bins, largest in zip(sent.bins, sent.largest, strict=True)
     ):
         raise PartyMessageError(f"{host} has sent sums of bins that are not possible", party=host.id)
 

@@ -297,7 +297,7 @@ def test_wrong_rows_are_named():
         ({"names": ["a", "a"]}, "not possible"),
         ({"names": ["a"]}, "not possible"),
         ({"largest": [2, 0]}, "not possible"),
-        ({"bins": [2, 9]}, "not possible"),
+        ({"bins": [2, 1 << 20]}, "not possible"),
         ({"sums": {"plain": [1, 1]}}, "another number of packed sums"),
         ({"bins": ["x", 2]}, "malformed"),
         ({"sums": {"plain": [(5 << 6) + 1]}}, "more rows than there are"),

@@ -133,6 +133,14 @@ def test_bins_that_cannot_be_divided_or_merged_further():
     ]
 
 
+def test_fine_bins_of_equal_width_may_be_more_than_rows():
+    rows, y = MATRIX[:60], Y[:60]
+    given = {"optimal_binning_param": OPTIMAL | {"init_bucket_method": "bucket", "init_bin_nums": 200}, "bin_num": 4}
+    pooled = fit({GUEST: frame(rows[:, :2], y)}, **given).outputs[GUEST].model["columns"]
+    ran = fit({GUEST: frame(rows[:, :1], y), HOST: frame(rows[:, 1:2])}, **given)
+    assert ran.outputs[HOST].model["columns"]["x0"] == pooled["x1"]
+
+
 @pytest.mark.parametrize("metric", METRICS)
 def test_columns_of_hosts_are_merged_like_those_of_the_guest(metric):
     given = {"optimal_binning_param": OPTIMAL | {"metric_method": metric}, "bin_num": 5}
