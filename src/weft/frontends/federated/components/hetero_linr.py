@@ -1,6 +1,7 @@
 """HeteroLinR and HeteroPoisson: linear regressions over the columns of guest and hosts, with an arbiter (`vertical`).
 
-HeteroPoisson has a logarithmic link and one host: the residual is a product of what both parties know.
+HeteroPoisson has a logarithmic link and one host: the residual is a product of what both parties know. The logarithm of
+the exposure, a column of the guest, is an offset of the scores, which only the guest knows.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart, PartOutput
+from weft.frontends.federated.components.columns import numbers_of
 from weft.frontends.federated.components.cross_validation import cross_validated
 from weft.frontends.federated.components.evaluation import REGRESSION
 from weft.frontends.federated.components.inputs import (
@@ -57,8 +60,6 @@ def run_poisson(part: ComponentPart) -> PartOutput:
     """Train a Poisson regression, or predict with a model. UsageError: there are several hosts."""
     if len(part.all_of(HOST)) > 1:
         raise UsageError(f"{part.component}: a Poisson regression has one host")
-    if part.parameters.get("exposure_colname"):
-        raise UsageError(f"{part.component}: exposure_colname is not supported", hint="Leave it out.")
     return _run(part, POISSON)
 
 
@@ -102,10 +103,14 @@ def _fit(part: ComponentPart, frame: PartyFrame, training: Training, family: Fam
         y = frame.y.astype(float)
         if family is POISSON and (y < 0).any():
             raise UsageError(f"{part.component}: a label is negative, and labels are counts")
+    offset, exposure = None, _exposure(part, family)
+    if exposure:
+        offset = _offset(part, frame, exposure)
+        frame = replace(frame, columns={name: one for name, one in frame.columns.items() if name != exposure})
     matrix, counts = complete_matrix(part, frame), weights_of(part, frame)
     plan = EpochPlan.of(part, REGRESSION, frame.features, intercept=guest and training.intercept)
-    watch = None if plan is None else plan.watch("", "", partial(_truth, family))
-    fitted = VerticalFit(part, training, family).fit(key, matrix, y, part.seed, counts, watch)
+    watch = None if plan is None else plan.watch("", "", partial(_truth, part, family))
+    fitted = VerticalFit(part, training, family).fit(key, matrix, y, part.seed, counts, watch, offset)
     if fitted.losses:
         points = [(float(epoch), loss) for epoch, loss in enumerate(fitted.losses)]
         part.tracker.curve("train", "loss", points, kind="LOSS")
@@ -126,14 +131,36 @@ def _scored(
     total = scores_of(part, matrix @ weights + model["intercept"], f"/{kind}")
     if total is None:
         return None
-    return regression_frame(frame, _values(family, total), kind)
+    return regression_frame(frame, _values(part, frame, family, total), kind)
 
 
-def _values(family: Family, scores: Array) -> Array:
-    """Return what scores predict."""
-    return np.exp(np.minimum(scores, _LARGEST)) if family is POISSON else scores
+def _values(part: ComponentPart, frame: PartyFrame, family: Family, scores: Array) -> Array:
+    """Return what scores predict for the rows of a frame."""
+    if family is not POISSON:
+        return scores
+    exposure = _exposure(part, family)
+    total = scores + _offset(part, frame, exposure) if exposure else scores
+    return np.exp(np.minimum(total, _LARGEST))
 
 
-def _truth(family: Family, rows: ValidationRows, scores: Array) -> tuple[Array, Array]:
+def _exposure(part: ComponentPart, family: Family) -> str:
+    """Return the column of the guest that says how long each row was observed; "" if there is none."""
+    name = part.parameters.get("exposure_colname")
+    return str(name) if name and family is POISSON and part.here.role == GUEST else ""
+
+
+def _offset(part: ComponentPart, frame: PartyFrame, exposure: str) -> Array:
+    """Return the logarithm of the exposure of rows. UsageError: there is no such column, or a value is not above 0."""
+    if exposure not in frame.features:
+        raise UsageError(
+            f"{part.component}: {part.here} has no feature {exposure!r}", hint="It stands in exposure_colname."
+        )
+    values = numbers_of(part, frame, exposure)
+    if not (values > 0).all():
+        raise UsageError(f"{part.component}: column {exposure!r} of {part.here} has a value that is not above 0")
+    return np.log(values)
+
+
+def _truth(part: ComponentPart, family: Family, rows: ValidationRows, scores: Array) -> tuple[Array, Array]:
     """Return the labels, and what is predicted."""
-    return rows.labels.astype(float), _values(family, scores)
+    return rows.labels.astype(float), _values(part, rows.frame, family, scores)

@@ -123,11 +123,12 @@ class VerticalFit:
         seed: int,
         counts: Array | None = None,
         watch: ModelWatch | None = None,
+        offset: Array | None = None,
     ) -> Fitted:
         """Train, and return the weights. `matrix` has shape (rows, features); `y` is that of the guest.
 
         `counts`, at the guest, says how much each row counts; in the loss all rows count the same, since hosts do not
-        know it. `watch` validates epochs.
+        know it. `watch` validates epochs. `offset`, at the guest, is added to the scores of its rows.
         """
         guest = self._part.here.role == GUEST
         intercept = guest and self._training.intercept
@@ -144,6 +145,7 @@ class VerticalFit:
             old, squares = weights, []
             for rows in slices:
                 part_of, score = matrix[rows], matrix[rows] @ weights
+                score = score if offset is None else score + offset[rows]
                 if guest:
                     assert y is not None
                     count = None if counts is None else counts[rows]

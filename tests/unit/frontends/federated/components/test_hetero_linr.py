@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from sklearn.datasets import load_diabetes
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LinearRegression, PoissonRegressor
 from sklearn.metrics import r2_score
 from sklearn.preprocessing import StandardScaler
 
@@ -52,6 +52,21 @@ def test_counts_are_predicted_by_a_poisson_regression():
     assert np.corrcoef(values, rate)[0, 1] > 0.97
 
 
+def test_an_exposure_is_an_offset():
+    random = np.random.default_rng(12)
+    matrix = random.normal(size=(400, 5))
+    exposure = random.uniform(0.5, 4.0, 400)
+    y = random.poisson(exposure * np.exp(0.4 * matrix[:, 0] - 0.3 * matrix[:, 3]))
+    matrix[:, 1] = exposure
+    best = PoissonRegressor(alpha=0).fit(matrix[:, [0, 2, 3, 4]], y / exposure, sample_weight=exposure)
+    asked = USUAL | {"learning_rate": 0.1, "max_iter": 300, "exposure_colname": "x1", "validation_freqs": 300}
+    ran = train("HeteroPoisson", matrix, y, asked, cut=(2, 5))
+    weights = ran.outputs[GUEST].model["weights"] | ran.outputs[HOST].model["weights"]
+    assert list(weights.values()) == pytest.approx(best.coef_, abs=0.01)
+    values = ran.outputs[GUEST].data[0].columns[SCORE]
+    assert values == pytest.approx(exposure * best.predict(matrix[:, [0, 2, 3, 4]]), rel=0.05)
+
+
 def test_encrypted_numbers_make_the_model_of_plain_ones():
     matrix, y = diabetes()
     few = USUAL | {"max_iter": 2}
@@ -84,6 +99,8 @@ def test_what_cannot_be_trained_is_told():
         train("HeteroPoisson", matrix, np.abs(y), cut=(4, 7, 10))
     with pytest.raises(UsageError, match="exposure_colname"):
         train("HeteroPoisson", matrix, np.abs(y), USUAL | {"exposure_colname": "e"})
+    with pytest.raises(UsageError, match="not above 0"):
+        train("HeteroPoisson", matrix, np.abs(y), USUAL | {"exposure_colname": "x1"})
     matrix[0, 0] = np.nan
     with pytest.raises(UsageError, match="is missing"):
         train("HeteroLinR", matrix, y)
