@@ -129,9 +129,11 @@ def follow(client: SiteClient, job: str, clock: DemoClock, say: Callable[[str], 
         clock.pause(_LOOK_S)
 
 
-def make_parties(folder: Path, parties: Sequence[tuple[str, str]], now: float) -> dict[str, PartySite]:
-    """Make the folders of parties by name and id, and let each know all others."""
-    sites = {name: PartySite.create(folder / name, id, name=name) for name, id in parties}
+def make_parties(
+    folder: Path, parties: Sequence[tuple[str, str]], now: float, *, cores: int | None = None
+) -> dict[str, PartySite]:
+    """Make the folders of parties by name and id, and let each know all others. `cores` are those of each."""
+    sites = {name: PartySite.create(folder / name, id, name=name, cores=cores) for name, id in parties}
     for inviter in sites.values():
         text = invite(inviter, now)
         for guest in sites.values():

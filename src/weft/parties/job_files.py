@@ -56,6 +56,15 @@ def read_files(folder: Path, conf: str, dsl: str | None) -> JobFiles:
     return JobFiles(found, wishes)
 
 
+def read_documents(folder: Path, conf: str, dsl: str | None) -> JobFiles:
+    """Return the files of a job below a folder, of which only the form is checked: it takes more from another job.
+
+    Errors: see `read_files`.
+    """
+    wishes = _object(read_text(folder / conf, conf), conf, CONF_FILE)
+    return JobFiles({} if dsl is None else _object(read_text(folder / dsl, dsl), dsl, DSL_FILE), wishes)
+
+
 def read_changes(folder: Path, file: str) -> dict[str, Any]:
     """Return the changes of a job in a file below a folder: parameters of the job and of components, as in a conf.
 

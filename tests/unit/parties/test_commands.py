@@ -290,3 +290,31 @@ def test_keys_of_clients_are_made_listed_and_removed(two):
     assert two("party", "keys", "--remove", OWNER, "--folder", "guest") == 2
     assert two("party", "keys", "--remove", "ada", "--folder", "guest") == 0
     assert [one.user for one in read_keys(Path("guest")).values()] == [OWNER]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "no suite is named"),
+        (("none.json",), "none.json"),
+        (("s.json", "--timeout", "0"), "the timeout is 0"),
+        (("s.json", "--only", "trian"), "the suite has no task 'trian'"),
+        (("s.json", "--party", "guest_0"), "--party guest_0 names no party"),
+        (("s.json", "--party", "bank_0=guest"), "--party bank_0=guest names no party"),
+        (("s.json", "--party", "guest_0=guest", "--folder", "x"), "--folder is for parties that are made"),
+    ],
+)
+def test_suites_that_cannot_run_say_why(two, options, message):
+    (two.folder / "s.json").write_text(json.dumps({"tasks": {"train": {"conf": "c.json"}}}))
+    assert two("party", "suite", *options) != 0
+    assert message in two.err
+
+
+def test_a_task_whose_files_are_missing_is_told_with_those_that_need_it(two):
+    tasks = {"predict": {"conf": "p.json", "deps": "train"}, "train": {"conf": "c.json"}}
+    (two.folder / "s.json").write_text(json.dumps({"tasks": tasks}))
+    assert two("party", "suite", "s.json", "--party", "guest_0=guest") == 1
+    lines = {line.split()[0]: line for line in two.out.splitlines() if line}
+    assert "not submitted" in lines["train"]
+    assert "train: there is no file" in two.out
+    assert "predict: it needs train, which did not succeed" in two.out

@@ -1,0 +1,73 @@
+"""A suite of jobs over parties that are made for it: data, a training task, and a prediction by its model."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+
+from tests.integration.test_parties import SOURCE
+from tests.integration.test_party_models import PREDICT, TRAIN, conf
+from tests.unit.frontends.federated.components.parts_of import breast
+
+
+def table(path, header, rows):
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        writer.writerows(rows)
+
+
+def evaluated():
+    """Return the DSL of the prediction, with an evaluation that the deployed one has, too."""
+    judged = {"module": "Evaluation", "input": {"data": {"data": ["hetero_lr_0.data"]}}}
+    return {"components": {**PREDICT["components"], "evaluation_0": judged}}
+
+
+def test_a_prediction_of_a_suite_uses_the_model_of_the_task_that_it_names(tmp_path):
+    data, jobs = tmp_path / "examples" / "data", tmp_path / "examples" / "dsl"
+    data.mkdir(parents=True)
+    jobs.mkdir()
+    features, labels = breast()
+    ids = [f"id{at}" for at in range(len(labels))]
+    table(data / "guest.csv", ["id", "y", "x0"], zip(ids, labels, features[:, 0], strict=True))
+    table(
+        data / "host.csv",
+        ["id", *(f"h{at}" for at in range(9))],
+        [[id, *row] for id, row in zip(ids, features[:, 1:10], strict=True)],
+    )
+    for name, document in (("train_dsl", TRAIN), ("dsl", evaluated()), ("conf", conf())):
+        (jobs / f"{name}.json").write_text(json.dumps(document))
+    common = {"namespace": "n", "table_name": "rows", "head": 1, "partition": 4}
+    suite = {
+        "data": [common | {"file": f"examples/data/{role}.csv", "role": f"{role}_0"} for role in ("guest", "host")],
+        "tasks": {
+            "predict": {"conf": "conf.json", "dsl": "dsl.json", "deps": "train"},
+            "train": {"conf": "conf.json", "dsl": "train_dsl.json"},
+            "broken": {"conf": "none.json", "dsl": "dsl.json"},
+        },
+    }
+    (jobs / "suite.json").write_text(json.dumps(suite))
+    ended = subprocess.run(
+        [sys.executable, "-m", "weft", "party", "suite", "suite.json", "--json", "--folder", str(tmp_path / "parties")],
+        cwd=jobs,
+        env=os.environ | {"PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 1, ended.stderr
+    (report,) = json.loads(ended.stdout)["suites"]
+    assert [(one["party"], one["rows"]) for one in report["uploads"]] == [("1", 569), ("2", 569)], ended.stderr
+    results = {one["task"]: one for one in report["results"]}
+    assert list(results) == ["train", "predict", "broken"]
+    assert (results["train"]["status"], results["predict"]["status"]) == ("success", "success"), ended.stderr
+    trained, predicted = (
+        {name.rpartition(" ")[2]: value for name, value in results[task]["metrics"].items()}
+        for task in results
+        if task != "broken"
+    )
+    assert trained["auc"] > 0.97
+    assert predicted["auc"] == trained["auc"]
+    assert results["broken"]["status"] == "not submitted"
+    assert "none.json" in results["broken"]["reason"]
