@@ -28,7 +28,7 @@ _LEAST_MEAN: Final = 1e-8
 
 
 def run(part: ComponentPart) -> PartOutput:
-    """Compute. UsageError: a statistic or a column does not exist, or a column has no numbers."""
+    """Compute. UsageError: a statistic or a column does not exist, or a value is no number."""
     frame = only_frame(part)
     wanted, names = _wanted(part), chosen_features(part, frame, part.parameters, "column_indexes", "column_names")
     listed = part.parameters.get("abnormal_list") or ()
@@ -58,7 +58,8 @@ def _wanted(part: ComponentPart) -> list[str]:
 
 def _figures(
     part: ComponentPart, frame: PartyFrame, name: str, wanted: list[str], abnormal: set[str], *, bias: bool
-) -> dict[str, float]:
+) -> dict[str, float | None]:
+    """Return the figures of a column; None for one that is wanted and needs values, of which there are none."""
     hint = "Put a DataTransform before it, or name the values in abnormal_list."
     values = numbers_without(part, frame, name, abnormal, hint=hint)
     known = values[~np.isnan(values)]
@@ -68,13 +69,14 @@ def _figures(
         "missing_count": float(missing),
         "missing_ratio": missing / len(values) if len(values) else 0.0,
     }
-    found = {}
+    found: dict[str, float | None] = {}
     for one in dict.fromkeys((*wanted, *_BASIC)):
         if one in counts:
             found[one] = counts[one]
         elif not len(known):
             if one in wanted:
-                raise UsageError(f"{part.component}: column {name!r} at {part.here} has no values for {one}")
+                found[one] = None
+                part.tracker.log(f"column {name!r} has no values for {one}")
         elif one in _FIGURES:
             found[one] = float(_FIGURES[one](known, bias))
         else:
