@@ -18,10 +18,19 @@ def table(path, header, rows):
         writer.writerows(rows)
 
 
-def evaluated():
-    """Return the DSL of the prediction, with an evaluation that the deployed one has, too."""
-    judged = {"module": "Evaluation", "input": {"data": {"data": ["hetero_lr_0.data"]}}}
-    return {"components": {**PREDICT["components"], "evaluation_0": judged}}
+def scaled(dsl, **model):
+    """Return a DSL whose host leaves its columns as they are, with an evaluation at the end."""
+    components = json.loads(json.dumps(dsl["components"]))
+    (rows,) = components["hetero_lr_0"]["input"]["data"].values()
+    rows[:] = ["feature_scale_0.data"]
+    inputs = {"data": {"data": ["intersection_0.data"]}, **model}
+    components["feature_scale_0"] = {
+        "module": "FeatureScale",
+        "input": inputs,
+        "output": {"data": ["data"], "model": ["model"]},
+    }
+    components["evaluation_0"] = {"module": "Evaluation", "input": {"data": {"data": ["hetero_lr_0.data"]}}}
+    return {"components": components}
 
 
 def test_a_prediction_of_a_suite_uses_the_model_of_the_task_that_it_names(tmp_path):
@@ -36,13 +45,20 @@ def test_a_prediction_of_a_suite_uses_the_model_of_the_task_that_it_names(tmp_pa
         ["id", *(f"h{at}" for at in range(9))],
         [[id, *row] for id, row in zip(ids, features[:, 1:10], strict=True)],
     )
-    for name, document in (("train_dsl", TRAIN), ("dsl", evaluated()), ("conf", conf())):
+    wishes = conf()
+    wishes["component_parameters"]["role"]["host"]["0"]["feature_scale_0"] = {"need_run": False}
+    for name, document in (
+        ("train_dsl", scaled(TRAIN)),
+        ("dsl", scaled(PREDICT, model=["pipeline.feature_scale_0.model"])),
+        ("conf", wishes),
+        ("predict_conf", wishes | {"role": {"guest": [1], "host": [3], "arbiter": [2]}}),
+    ):
         (jobs / f"{name}.json").write_text(json.dumps(document))
     common = {"namespace": "n", "table_name": "rows", "head": 1, "partition": 4}
     suite = {
         "data": [common | {"file": f"examples/data/{role}.csv", "role": f"{role}_0"} for role in ("guest", "host")],
         "tasks": {
-            "predict": {"conf": "conf.json", "dsl": "dsl.json", "deps": "train"},
+            "predict": {"conf": "predict_conf.json", "dsl": "dsl.json", "deps": "train"},
             "train": {"conf": "conf.json", "dsl": "train_dsl.json"},
             "broken": {"conf": "none.json", "dsl": "dsl.json"},
         },
@@ -58,7 +74,7 @@ def test_a_prediction_of_a_suite_uses_the_model_of_the_task_that_it_names(tmp_pa
     )
     assert ended.returncode == 1, ended.stderr
     (report,) = json.loads(ended.stdout)["suites"]
-    assert [(one["party"], one["rows"]) for one in report["uploads"]] == [("1", 569), ("2", 569)], ended.stderr
+    assert [(one["party"], one["rows"]) for one in report["uploads"]] == [("1", 569), ("2", 569), ("3", 569)], ended.stderr
     results = {one["task"]: one for one in report["results"]}
     assert list(results) == ["train", "predict", "broken"]
     assert (results["train"]["status"], results["predict"]["status"]) == ("success", "success"), ended.stderr

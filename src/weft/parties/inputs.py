@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weft.frontends.federated.components.process import PartTask
 from weft.frontends.federated.components.registry import COMPONENTS, no_module
 from weft.frontends.federated.components.tables import write_frame
-from weft.frontends.federated.schema import ARGS, PIPELINE, READER, FederatedComponent, FederatedJob, Party
+from weft.frontends.federated.schema import ARGS, NEED_RUN, PIPELINE, READER, FederatedComponent, FederatedJob, Party
 from weft.model.errors import NotFoundError, PartyRefusedError, UsageError, WeftError
 
 if TYPE_CHECKING:
@@ -93,7 +93,14 @@ class InputFinder:
             table = plan.tables.get(source.name) or {}
             yield self._table(str(table.get("namespace")), str(table.get("name")), job, folder)
             return
-        listed = list(job.dsl.components[source.component].outputs.get("data", ()))
+        maker, planned = job.dsl.components[source.component], plan.components[source.component]
+        listed = list(maker.outputs.get("data", ()))
+        if not planned.runs and planned.parameters.get(NEED_RUN) is False:
+            # as in FATE, the rows of a component that a party leaves out pass it unchanged
+            before = next(iter(maker.data.values()), ())
+            for one in before[:1] if source.name == listed[0] else ():
+                yield from self._frames(id, job, part, plan, one, folder)
+            return
         with suppress(NotFoundError):
             path = self._folders.current(id, part, source.component) / f"data_{listed.index(source.name)}.arrow"
             if path.is_file():

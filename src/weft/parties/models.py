@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from weft.frontends.federated.conf import job_type_of
+from weft.frontends.federated.modules import GUEST, HOST
 from weft.frontends.federated.prediction import merged_conf, prediction_conf, prediction_dsl, takes_models
 from weft.frontends.federated.schema import PREDICT, FederatedJob, Party
 from weft.model.errors import ConflictError, NotFoundError, UsageError
@@ -69,7 +70,7 @@ class SiteModels:
 
         Those of a training job stay as they are. As in FATE, a DSL that takes no models from the pipeline, such as that
         of the training job, gives way to the one of the model. UsageError: no version is named, or it has no DSL for
-        predictions.
+        predictions, or a party has no part of the model.
         """
         if job_type_of(conf) != PREDICT:
             return dsl, conf
@@ -80,7 +81,9 @@ class SiteModels:
             raise UsageError("a prediction needs the version of a model", hint="Set model_version in job_parameters.")
         about = self._about("" if dsl else str(common.get("model_id") or ""), version)
         dsl = dsl if takes_models(dsl) else self._dsl(about, version)
-        return dsl, merged_conf(about.conf, conf, dsl)
+        found = merged_conf(about.conf, conf, dsl)
+        _check_parties(found, about)
+        return dsl, found
 
     def _dsl(self, about: ModelAbout, version: str) -> Mapping[str, Any]:
         """Return the DSL of a deployed version; files of version 1 know no deployment, so theirs is made."""
@@ -230,6 +233,18 @@ def model_id_of(job: FederatedJob) -> str:
         return str(given)
     roles = sorted(job.conf.roles.items())
     return "#".join([*(f"{role}-{'_'.join(ids)}" for role, ids in roles), "model"])
+
+
+def _check_parties(conf: Mapping[str, Any], about: ModelAbout) -> None:
+    """UsageError: a guest or a host of a prediction did not take part in the training."""
+    for role in (GUEST, HOST):
+        for id in map(str, conf.get("role", {}).get(role) or ()):
+            if id not in about.roles.get(role, ()):
+                known = ", ".join(f"{role} {one}" for role, ids in about.roles.items() for one in ids)
+                raise UsageError(
+                    f"{role} {id} has no part of the model of version {about.version}",
+                    hint=f"A prediction has the parties of the training: {known}.",
+                )
 
 
 def _parts_of(about: ModelAbout, me: str) -> list[Party]:

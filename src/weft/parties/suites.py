@@ -153,16 +153,16 @@ def run_suite(
                 raise one.error or NotFoundError("it has no files")
             files, client = _prepared(one.task, one.files, models, clients)
             answer = client.post("job/submit", {"job_dsl": files.dsl, "job_runtime_conf": files.conf})
-        except WeftError as error:
-            results[name] = SuiteResult(name, NOT_SUBMITTED, "", None, {}, " ".join(str(error).splitlines()))
-        else:
             job = str(answer["job_id"])
             say(f"{name}: job {job} is submitted")
             shown = follow(client, job, clock, _prefixed(name, say))
+        except WeftError as error:
+            results[name] = SuiteResult(name, NOT_SUBMITTED, "", None, {}, " ".join(str(error).splitlines()))
+        else:
             results[name] = _ended(name, shown, clock.now() - begun)
             if results[name].status == SUCCESS:
-                names = answer["model_info"]
-                models[name] = TrainedModel(str(names["model_id"]), str(names["model_version"]), job)
+                names, places = answer["model_info"], parties_of(files.conf)
+                models[name] = TrainedModel(str(names["model_id"]), str(names["model_version"]), job, places)
         say(f"{name}: {results[name].status}")
     return SuiteReport(loaded.name, uploads, tuple(results.values()), loaded.suite.notes)
 
@@ -253,7 +253,8 @@ def _prepared(
     task: SuiteTask, files: JobFiles, models: Mapping[str, TrainedModel], clients: Mapping[str, SiteClient]
 ) -> tuple[JobFiles, SiteClient]:
     """Return the files of a task with what it takes from others, and the client of its initiator."""
-    conf, id = files.conf, initiator_of(files.conf)
+    conf = with_parties(files.conf, models[task.model_of].places) if task.model_of else files.conf
+    id = initiator_of(conf)
     if id not in clients:
         raise NotFoundError(f"party {id} begins the task, and no folder of it is named")
     if task.data_of:
@@ -273,7 +274,7 @@ def _prepared(
 def _deployed(client: SiteClient, model: TrainedModel, dsl: Mapping[str, Any]) -> TrainedModel:
     body = {"model_id": model.model_id, "model_version": model.model_version, "predict_dsl": dsl, "readers": 1}
     made = client.post("model/deploy", body)
-    return TrainedModel(str(made["model_id"]), str(made["model_version"]), model.job)
+    return model._replace(model_id=str(made["model_id"]), model_version=str(made["model_version"]))
 
 
 def _prefixed(name: str, say: Callable[[str], None]) -> Callable[[str], None]:

@@ -17,6 +17,7 @@ from weft.frontends.federated.modules import Module, Parameters, modules
 from weft.frontends.federated.parameter_types import parameter_fault
 from weft.frontends.federated.schema import (
     ARGS,
+    NEED_RUN,
     PREDICT,
     READER,
     ROOTS,
@@ -31,7 +32,6 @@ from weft.model.suggestions import did_you_mean
 _PLACES: Final = ("work_mode", "backend", "federated_mode", "computing_engine", "federation_engine", "storage_engine")
 _ENGINES: Final = ("eggroll_run", "spark_run", "rabbitmq_run", "pulsar_run", "spark_submit_config", "engines_address")
 _AFFINE: Final = "iterativeaffine"
-_NEED_RUN: Final = "need_run"
 _MOST_NAMED: Final = 5
 
 
@@ -112,7 +112,7 @@ def _component(
             listed = len(conf.roles[role]) if conf.version == 1 else 0
             path = merger.own_path(role, own.indices)
             merger.merge(found, own.components[name], module.parameters, path, role=role, index=index, listed=listed)
-    runs = found.get(_NEED_RUN) is not False
+    runs = found.get(NEED_RUN) is not False
     return PlannedPart(runs, "" if runs else "need_run is false", found)
 
 

@@ -18,6 +18,7 @@ ARGS: Final = "args"
 PIPELINE: Final = "pipeline"
 """The root of models of a predict DSL: the model that a training job has made."""
 ROOTS: Final = (ARGS, PIPELINE)
+NEED_RUN: Final = "need_run"
 READER: Final = "Reader"
 TRAIN: Final = "train"
 PREDICT: Final = "predict"

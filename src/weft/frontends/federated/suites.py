@@ -66,11 +66,12 @@ class JobSuite(NamedTuple):
 
 
 class TrainedModel(NamedTuple):
-    """The names of the model that a job has made, and the id of the job."""
+    """The names of the model that a job has made, the id of the job, and its parties by their places."""
 
     model_id: str
     model_version: str
     job: str
+    places: Mapping[RolePlace, str]
 
 
 def read_suite(text: str, file: str) -> JobSuite:

@@ -19,7 +19,7 @@ from weft.frontends.federated.suites import (
 )
 from weft.model.errors import FederatedFileError, NotFoundError
 
-MODEL = TrainedModel("m", "7.1", "7")
+MODEL = TrainedModel("m", "7.1", "7", {})
 CONF = {
     "dsl_version": 2,
     "initiator": {"role": "guest", "party_id": 9999},
@@ -152,7 +152,7 @@ def test_a_task_with_a_model_predicts_unless_it_says_otherwise():
 
 def test_loaders_take_the_model_or_the_job_of_another_task():
     dsl = {"components": {"m_0": {"module": "ModelLoader"}, "c_0": {"module": "CacheLoader"}, "r_0": {"module": "R"}}}
-    found = with_loaders(CONF, dsl, model=MODEL, cache=TrainedModel("", "", "5"))
+    found = with_loaders(CONF, dsl, model=MODEL, cache=TrainedModel("", "", "5", {}))
     loaded = {"m_0": {"model_id": "m", "model_version": "7.1"}, "c_0": {"job_id": "5"}}
     assert found["component_parameters"]["common"] == loaded
     assert with_loaders(CONF, dsl, model=None, cache=None) == CONF

@@ -22,6 +22,9 @@ _AT_HOME: Final = "The log of the component at this party tells the value."
 _MOST_CELLS: Final = 1 << 28
 """The most values of a table that is made of tags or sparse rows: 2 GiB of numbers."""
 Array = np.ndarray[Any, Any]
+_TEXT: Final = "str"
+"""The type of data whose values stay as they are, for encoders of words."""
+_NO_TEXT: Final = ""
 _Cells = dict[int, str]
 """The values of a column by row."""
 
@@ -135,9 +138,12 @@ def _fit(part: ComponentPart, frame: PartyFrame) -> dict[str, Any]:
         "fill": {},
         "replace": {},
     }
-    if part.parameters.get("missing_fill"):
+    if model["data_type"] == _TEXT:
+        if part.parameters.get("missing_fill"):
+            model["fill"] = dict.fromkeys(features, str(part.parameters.get("default_value") or 0))
+    elif part.parameters.get("missing_fill"):
         model["fill"] = _values(part, frame, features, missing | outliers, "missing_fill_method", "default_value")
-    if part.parameters.get("outlier_replace") and outliers:
+    if part.parameters.get("outlier_replace") and outliers and model["data_type"] != _TEXT:
         names = ("outlier_replace_method", "outlier_replace_value")
         model["replace"] = _values(part, frame, features, missing | outliers, *names)
     if model["label_type"] not in _LABELS:
@@ -175,6 +181,10 @@ def _applied(part: ComponentPart, frame: PartyFrame, model: dict[str, Any]) -> P
         if name not in frame.columns:
             raise UsageError(f"{part.component}: the table at {part.here} has no column {name!r}")
         texts = frame.columns[name]
+        if model["data_type"] == _TEXT:
+            fill = model["fill"].get(name, _NO_TEXT)
+            columns[name] = np.array([fill if one.strip() in missing else one for one in map(str, texts)], dtype=object)
+            continue
         numbers = _numbers(part, name, texts, missing | outliers)
         if model["replace"]:
             numbers[np.isin(texts.astype(str), list(outliers))] = model["replace"][name]

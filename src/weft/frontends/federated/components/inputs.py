@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from weft.frontends.federated.components.base import ComponentPart
     from weft.frontends.federated.schema import Party
 
+_TRAIN: Final = "train_data"
 _MOST_CLASSES: Final = 1000
 
 
@@ -49,7 +50,15 @@ def shared_validation_frame(part: ComponentPart) -> PartyFrame:
 
 
 def only_model(part: ComponentPart) -> Any:
-    """Return the model that the component is given, empty if another part has it; None if it is to be trained."""
+    """Return the model that the component is given, empty if another part has it; None if it is to be trained.
+
+    UsageError: it is given one, and rows to train with.
+    """
+    if part.models.get("model") and part.data.get(_TRAIN):
+        raise UsageError(
+            f"{part.component}: training that goes on with a model is not supported",
+            hint="Leave out its model or its train_data.",
+        )
     for model in part.models.get("model", {}).values():
         return model
     return None
