@@ -185,6 +185,8 @@ def test_a_model_is_trained_over_the_columns_of_two_parties_and_predicts(parties
     validates_across_folds(guest, taken)
 
     wishes = conf(job_type="predict", model_version=heir["job"], model_id="m")
+    with pytest.raises(UsageError, match="host 1 has no part of the model"):
+        guest.submit(PREDICT, wishes | {"role": {"guest": [1], "host": [1], "arbiter": [2]}})
     predicted = guest.ended(guest.submit(PREDICT, wishes))
     assert predicted["status"] == "success", predicted
     part = {"role": "guest", "party_id": "1", "component_name": "hetero_lr_0"}

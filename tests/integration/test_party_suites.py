@@ -74,7 +74,9 @@ def test_a_prediction_of_a_suite_uses_the_model_of_the_task_that_it_names(tmp_pa
     )
     assert ended.returncode == 1, ended.stderr
     (report,) = json.loads(ended.stdout)["suites"]
-    assert [(one["party"], one["rows"]) for one in report["uploads"]] == [("1", 569), ("2", 569), ("3", 569)], ended.stderr
+    assert [(one["party"], one["rows"]) for one in report["uploads"]] == [("1", 569), ("2", 569), ("3", 569)], (
+        ended.stderr
+    )
     results = {one["task"]: one for one in report["results"]}
     assert list(results) == ["train", "predict", "broken"]
     assert (results["train"]["status"], results["predict"]["status"]) == ("success", "success"), ended.stderr

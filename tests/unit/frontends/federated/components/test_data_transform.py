@@ -52,6 +52,15 @@ def test_missing_values_stay_missing_if_nobody_fills_them():
     assert np.isnan(frame.columns["a"]).tolist() == [False, True, True]
 
 
+def test_texts_stay_texts_if_the_data_type_is_str():
+    rows = raw(y=["1", "0"], a=["red", ""])
+    frame, _ = transform(rows, **LABELLED, data_type="str")
+    assert (frame.y.tolist(), frame.columns["a"].tolist()) == ([1, 0], ["red", ""])
+    frame, model = transform(rows, **LABELLED, data_type="str", missing_fill=True, default_value="none")
+    assert frame.columns["a"].tolist() == ["red", "none"]
+    assert transform(raw(a=["NA", "2"]), model)[0].columns["a"].tolist() == ["none", "2"]
+
+
 def test_outliers_are_replaced():
     frame, _ = transform(
         raw(a=["1", "-9999", "3"]), outlier_replace=True, outlier_impute=["-9999"], outlier_replace_method="max"
