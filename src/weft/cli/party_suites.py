@@ -125,7 +125,7 @@ def _metrics(found: Mapping[str, float]) -> str:
 
     def rank(name: str) -> int:
         kind = name.rpartition(" ")[2]
-        return _FIRST.index(kind) if kind in _FIRST else len(_FIRST)
+        return _FIRST.index(kind) if kind in _FIRST else len(_FIRST) + kind.startswith("intersect_")
 
     chosen = sorted(found, key=rank)[:_METRICS]
     return ", ".join(f"{name.partition(' ')[2] or name} {found[name]:.4g}" for name in chosen)

@@ -199,7 +199,7 @@ def _common(
                 bool(own["take_high"]),
                 str(one),
                 federated and own["select_federated"] is not False,
-                _host_limits(part, limits[at] if isinstance(limits, list) and _nested(limits, at) else limits),
+                _host_limits(part, _of_metric(limits, at)),
                 _one_of(part, f"{name}.mul_class_merge_type", own["mul_class_merge_type"], _MERGES),
             )
         )
@@ -223,8 +223,11 @@ def _listed(part: ComponentPart, name: str, metrics: Any, defaults: Mapping[str,
     return found
 
 
-def _nested(limits: list[Any], at: int) -> bool:
-    return at < len(limits) and isinstance(limits[at], list)
+def _of_metric(limits: Any, at: int) -> Any:
+    """Return what `host_thresholds` has for a metric: a list in it belongs to one metric, beside null for others."""
+    if not isinstance(limits, list) or not any(isinstance(one, list) for one in limits):
+        return limits
+    return limits[at] if at < len(limits) else None
 
 
 def _one_of(part: ComponentPart, name: str, value: Any, words: Sequence[str]) -> str:

@@ -86,9 +86,10 @@ def test_a_threshold_of_information_values_is_for_all_parties(binning):
     assert all(name.startswith("host_") for names in sent for name in names[0])
 
 
-def test_hosts_may_have_thresholds_of_their_own(binning):
+@pytest.mark.parametrize(("metrics", "limits"), [(["iv"], [[100.0, 0.0]]), (["iv", "iv"], [[100.0, 0.0], None])])
+def test_hosts_may_have_thresholds_of_their_own(binning, metrics, limits):
     ranked = information_values(binning)
-    parameters = {"threshold": 0, "host_thresholds": [[100.0, 0.0]], "metrics": ["iv"]}
+    parameters = {"threshold": 0, "host_thresholds": limits, "metrics": metrics}
     found = left(select(frames(*COLUMNS), binning, filter_methods=["iv_filter"], iv_param=parameters))
     best = next(name for _, party, name in ranked if party == HOST)
     assert found == {GUEST: [f"x{at}" for at in range(6)], HOST: [best], HOST_2: ["x0", "x1", "x2", "x3"]}
