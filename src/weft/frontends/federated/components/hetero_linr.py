@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart, PartOutput
-from weft.frontends.federated.components.columns import numbers_of
+from weft.frontends.federated.components.columns import checked_columns, numbers_of
 from weft.frontends.federated.components.cross_validation import cross_validated
 from weft.frontends.federated.components.evaluation import REGRESSION
 from weft.frontends.federated.components.inputs import (
@@ -103,13 +103,13 @@ def _fit(part: ComponentPart, frame: PartyFrame, training: Training, family: Fam
         y = frame.y.astype(float)
         if family is POISSON and (y < 0).any():
             raise UsageError(f"{part.component}: a label is negative, and labels are counts")
-    offset, exposure = None, _exposure(part, family)
+    exposure = _exposure(part, frame) if guest and family is POISSON else ""
+    offset = _offset(part, frame, exposure)
     if exposure:
-        offset = _offset(part, frame, exposure)
         frame = replace(frame, columns={name: one for name, one in frame.columns.items() if name != exposure})
     matrix, counts = complete_matrix(part, frame), weights_of(part, frame)
     plan = EpochPlan.of(part, REGRESSION, frame.features, intercept=guest and training.intercept)
-    watch = None if plan is None else plan.watch("", "", partial(_truth, part, family))
+    watch = None if plan is None else plan.watch("", "", partial(_truth, part, family, exposure))
     fitted = VerticalFit(part, training, family).fit(key, matrix, y, part.seed, counts, watch, offset)
     if fitted.losses:
         points = [(float(epoch), loss) for epoch, loss in enumerate(fitted.losses)]
@@ -119,7 +119,7 @@ def _fit(part: ComponentPart, frame: PartyFrame, training: Training, family: Fam
     part.tracker.summary({"coef": weights, "intercept": intercept, "is_converged": fitted.converged})
     part.tracker.summary({} if watch is None else watch.close())
     found = {"kind": part.module, "features": list(frame.features), "weights": weights, "intercept": intercept}
-    return found | {"losses": fitted.losses}
+    return found | {"losses": fitted.losses} | ({"exposure": exposure} if exposure else {})
 
 
 def _scored(
@@ -131,36 +131,42 @@ def _scored(
     total = scores_of(part, matrix @ weights + model["intercept"], f"/{kind}")
     if total is None:
         return None
-    return regression_frame(frame, _values(part, frame, family, total), kind)
+    return regression_frame(frame, _values(part, frame, family, model.get("exposure", ""), total), kind)
 
 
-def _values(part: ComponentPart, frame: PartyFrame, family: Family, scores: Array) -> Array:
+def _values(part: ComponentPart, frame: PartyFrame, family: Family, exposure: str, scores: Array) -> Array:
     """Return what scores predict for the rows of a frame."""
     if family is not POISSON:
         return scores
-    exposure = _exposure(part, family)
-    total = scores + _offset(part, frame, exposure) if exposure else scores
-    return np.exp(np.minimum(total, _LARGEST))
+    offset = _offset(part, frame, exposure)
+    return np.exp(np.minimum(scores if offset is None else scores + offset, _LARGEST))
 
 
-def _exposure(part: ComponentPart, family: Family) -> str:
+def _exposure(part: ComponentPart, frame: PartyFrame) -> str:
     """Return the column of the guest that says how long each row was observed; "" if there is none."""
-    name = part.parameters.get("exposure_colname")
-    return str(name) if name and family is POISSON and part.here.role == GUEST else ""
+    name = str(part.parameters.get("exposure_colname") or "")
+    if name and name not in frame.columns:
+        part.tracker.log(f"the rows have no column {name!r} of exposure_colname, so all count the same, as in FATE")
+        return ""
+    return name
 
 
-def _offset(part: ComponentPart, frame: PartyFrame, exposure: str) -> Array:
-    """Return the logarithm of the exposure of rows. UsageError: there is no such column, or a value is not above 0."""
-    if exposure not in frame.features:
-        raise UsageError(
-            f"{part.component}: {part.here} has no feature {exposure!r}", hint="It stands in exposure_colname."
-        )
+def _offset(part: ComponentPart, frame: PartyFrame, exposure: str) -> Array | None:
+    """Return the logarithm of the exposure of rows; None without such a column.
+
+    UsageError: the rows do not have it, or a value of it is not above 0.
+    """
+    if not exposure:
+        return None
+    checked_columns(part, frame, [exposure])
     values = numbers_of(part, frame, exposure)
     if not (values > 0).all():
         raise UsageError(f"{part.component}: column {exposure!r} of {part.here} has a value that is not above 0")
     return np.log(values)
 
 
-def _truth(part: ComponentPart, family: Family, rows: ValidationRows, scores: Array) -> tuple[Array, Array]:
+def _truth(
+    part: ComponentPart, family: Family, exposure: str, rows: ValidationRows, scores: Array
+) -> tuple[Array, Array]:
     """Return the labels, and what is predicted."""
-    return rows.labels.astype(float), _values(part, rows.frame, family, scores)
+    return rows.labels.astype(float), _values(part, rows.frame, family, exposure, scores)

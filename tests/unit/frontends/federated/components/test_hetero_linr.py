@@ -65,6 +65,29 @@ def test_an_exposure_is_an_offset():
     assert list(weights.values()) == pytest.approx(best.coef_, abs=0.01)
     values = ran.outputs[GUEST].data[0].columns[SCORE]
     assert values == pytest.approx(exposure * best.predict(matrix[:, [0, 2, 3, 4]]), rel=0.05)
+    model, rows = ran.outputs[GUEST].model, {GUEST: frame(matrix[:, :2]), HOST: frame(matrix[:, 2:], first=2)}
+    models = {GUEST: model, HOST: ran.outputs[HOST].model}
+    given = {
+        place: PartInputs(USUAL, {"test_data": [rows[place]]}, {"model": {"hetero_poisson_0": models[place]}})
+        for place in rows
+    }
+    again = run_parts("HeteroPoisson", given | {ARBITER: PartInputs(USUAL, {}, {"model": {"hetero_poisson_0": {}}})})
+    assert again.outputs[GUEST].data[0].columns[SCORE] == pytest.approx(values)
+
+
+def test_without_the_column_of_the_exposure_all_rows_count_the_same():
+    matrix, y = diabetes()
+    few = USUAL | {"max_iter": 1, "learning_rate": 0.05}
+    ones = [train("HeteroPoisson", matrix, np.abs(y), few | more) for more in ({}, {"exposure_colname": "e"})]
+    assert ones[0].outputs[GUEST].model == ones[1].outputs[GUEST].model
+
+
+def test_training_does_not_go_on_with_a_model():
+    matrix, y = diabetes()
+    model = train("HeteroLinR", matrix, y, USUAL | {"max_iter": 1}).outputs[GUEST].model
+    given = PartInputs(USUAL, {"train_data": [frame(matrix[:, :4], y)]}, {"model": {"hetero_linr_0": model}})
+    with pytest.raises(UsageError, match="goes on with a model"):
+        run_parts("HeteroLinR", {GUEST: given})
 
 
 def test_encrypted_numbers_make_the_model_of_plain_ones():
@@ -97,8 +120,6 @@ def test_what_cannot_be_trained_is_told():
         train("HeteroPoisson", matrix, y)
     with pytest.raises(UsageError, match="one host"):
         train("HeteroPoisson", matrix, np.abs(y), cut=(4, 7, 10))
-    with pytest.raises(UsageError, match="exposure_colname"):
-        train("HeteroPoisson", matrix, np.abs(y), USUAL | {"exposure_colname": "e"})
     with pytest.raises(UsageError, match="not above 0"):
         train("HeteroPoisson", matrix, np.abs(y), USUAL | {"exposure_colname": "x1"})
     matrix[0, 0] = np.nan
