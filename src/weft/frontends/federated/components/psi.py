@@ -14,7 +14,7 @@ import numpy as np
 from weft.frontends.federated.components.base import ComponentPart, PartOutput
 from weft.frontends.federated.components.bins import bin_codes, quantile_edges
 from weft.frontends.federated.components.columns import ANONYMOUS, anonymous_names, numbers_of
-from weft.frontends.federated.components.inputs import number, only_frame, only_model, whole_number
+from weft.frontends.federated.components.inputs import number, only_frame, whole_number
 from weft.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _LEAST_SHARE: Final = 1e-6
 
 def run(part: ComponentPart) -> PartOutput:
     """Compare two tables. UsageError: one is missing, is empty, or has other features; a parameter is not possible."""
-    if only_model(part) is not None:
+    if part.models.get("model"):
         return PartOutput()
     count = whole_number(part, "max_bin_num", 20, least=1)
     number(part, "binning_error", 0.001, least=0.0)
