@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from weft.engine.policy import Fault, JobController, ManagerFactory, VertexManager
     from weft.engine.tuning import Tuning
     from weft.graph.lease import Cone
-    from weft.graph.logical import Bubble, Choice, Edge, LogicalGraph, Vertex
+    from weft.graph.logical import Bubble, Choice, LogicalGraph
     from weft.graph.task_spec import TaskSpec
     from weft.model.failures import Failure
     from weft.model.resources import Resources
@@ -218,14 +218,6 @@ class Unslotted:
         return bool(self.heaps)
 
 
-class Planned(NamedTuple):
-    """The submitted graph, which patches do not change."""
-
-    vertices: tuple[Vertex, ...]
-    edges: tuple[Edge, ...]
-    bubbles: tuple[Bubble, ...]
-
-
 class Growth(NamedTuple):
     """A change of the graph: the new stages and links, the dropped links, and the declared bubbles.
 
@@ -374,8 +366,7 @@ class Core:
     __slots__ = (*KEPT, *MADE_ANEW)
 
     def __init__(self, graph: LogicalGraph, job: str, tuning: Tuning, ring: int = 4096) -> None:
-        self.graph = graph.copy()  # a patch must not change the graph object of the user, who may run it again
-        self.planned = Planned(tuple(graph.vertices.values()), tuple(graph.edges), tuple(graph.bubbles))
+        self.planned = self.graph = graph  # a patch changes a copy: the submitted graph is the plan
         self.job = job
         self.tuning = tuning
         self.status = JobState.NEW
@@ -456,6 +447,9 @@ class Core:
                 setattr(self, name, _EMPTY)
         for stage in self.stages:
             stage.ready = NOTHING
+            stage.inputs, stage.outputs = stage.inputs or _NONE, stage.outputs or _NONE
+        self.bubbles, self.regions = self.bubbles or _NONE, self.regions or _NONE
+        self.moved = self.services = _NONE
         self.emitted = self.answered = self.dirty = self.unasked = _NONE
         self.out = self._claimed_in = self.backups_wanted = self.faults = self.unslotted = _NONE
 

@@ -208,7 +208,6 @@ class Loop:
 
     def _wait_for_turn(self, job: JobRun, now: float) -> None:
         """Put a job behind those that wait for workers, without a master."""
-        job.graph = job.graph.copy()  # the user may change the graph meanwhile
         job.submitted_at = now
         job.first = self._first
         if not self._alone:

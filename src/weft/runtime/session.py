@@ -523,7 +523,7 @@ class EngineSession:
             pending = None
         else:
             master, pending = recovered
-        job = JobRun(name, graph, master, journal)
+        job = JobRun(name, graph.copy(), master, journal)  # the user may change the graph meanwhile
         job.strict = strict
         job.shared = shared
         job.requests = requests

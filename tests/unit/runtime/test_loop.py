@@ -468,17 +468,6 @@ def test_a_waiting_job_can_be_cancelled_and_suspended(asked):
     assert loop.pool.idle == 1
 
 
-def test_a_change_of_the_graph_after_the_submission_does_not_reach_a_waiting_job():
-    executor, loop = session(1)
-    later(loop, "a", flat(1))
-    graph = flat(1)
-    job = later(loop, "b", graph)
-    graph.vertices.clear()
-    finish_all(executor, loop)
-    assert [row.id for row in job.inspector.vertices] == ["a"]
-    assert job.outcome == Complete("succeeded")
-
-
 @pytest.mark.parametrize(
     "fields",
     [{"resources": (Resources(cpu=0),)}, {"resources": (Resources(cpu=2),)}, {"cache_key": "k"}, {"n": 0}],

@@ -56,6 +56,23 @@ def test_a_run_goes_with_the_last_reference_to_it_and_its_results(session):
     wait_until(lambda: used(session) == 0)
 
 
+@pytest.mark.parametrize("before", [0, 2], ids=["a job that begins", "a job that waits"])
+def test_a_change_of_the_graph_after_the_submission_does_not_reach_the_job(session, before):
+    gate = threading.Event()
+    first = weft.Graph()
+    first.map(lambda _: gate.wait(DEADLINE_S), range(before))
+    blocked = session.submit(first)
+    graph = weft.Graph()
+    node = graph.map(lambda value: gate.wait(DEADLINE_S) and double(value), [1, 2])
+    run = session.submit(graph)
+    graph.vertices.clear()
+    graph.map(double, [3])
+    gate.set()
+    assert run.result(timeout_s=DEADLINE_S)[node] == [2, 4]
+    assert [row.id for row in run.job.inspector.vertices] == [node.id]
+    blocked.result(timeout_s=DEADLINE_S)
+
+
 def test_a_run_without_references_goes_at_its_end(session):
     gate, ended = threading.Event(), threading.Event()
     graph = weft.Graph()
