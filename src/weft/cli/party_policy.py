@@ -29,6 +29,10 @@ _QUEUE: Final = {
     "priority": "jobs with a higher priority come first",
     "fair": "jobs of the party that holds the fewest cores come first",
 }
+_IDS: Final = {
+    "private": "nobody sees ids of rows: a raw intersection runs as ECDH",
+    "shown": "a raw intersection may show ids of rows to its guest",
+}
 _DATA: Final = {"granted": "they use tables that are granted to them", "open": "they may use all tables"}
 
 
@@ -40,6 +44,9 @@ def policy(
     ] = None,
     data: Annotated[
         str | None, CommandParameter(help="Which tables they may use: granted, or open for all tables.")
+    ] = None,
+    ids: Annotated[
+        str | None, CommandParameter(help="Whether a raw intersection may show ids of rows: private or shown.")
     ] = None,
     queue: Annotated[
         str | None, CommandParameter(help="The order of jobs that wait for cores: backfill, fifo, priority or fair.")
@@ -56,7 +63,7 @@ def policy(
     from weft.parties.policy import read_policy, write_policy
 
     found = read_policy(site.folder)
-    given = {"approval": approval, "data": data, "queue": queue}
+    given = {"approval": approval, "data": data, "ids": ids, "queue": queue}
     changes = {name: word for name, word in given.items() if word is not None}
     if changes:
         found = replace(found, **changes)
@@ -166,5 +173,6 @@ def _print_policy(context: CommandContext, found: SitePolicy, *, as_json: bool) 
         return
     context.out.write(
         f"approval  {found.approval}: {_APPROVAL[found.approval]}\ndata      {found.data}: {_DATA[found.data]}\n"
+        f"ids       {found.ids}: {_IDS[found.ids]}\n"
         f"queue     {found.queue}: {_QUEUE[found.queue]}\nclients   served at {found.client_host}\n"
     )

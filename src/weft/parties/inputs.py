@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +23,13 @@ if TYPE_CHECKING:
 
 
 class InputFinder:
-    """Finds the inputs of parts of this party. `me` is its id."""
+    """Finds the inputs of parts of this party. `me` is its id; `shows_ids` says whether parts may show ids of rows."""
 
-    def __init__(self, me: str, folders: PartFolders, models: ModelStore, tables: PartyTables) -> None:
+    def __init__(
+        self, me: str, folders: PartFolders, models: ModelStore, tables: PartyTables, shows_ids: Callable[[], bool]
+    ) -> None:
         self._me, self._folders, self._model_store, self._tables = me, folders, models, tables
+        self._shows_ids = shows_ids
 
     def why_not(self, job: FederatedJob, part: Party) -> str:
         """Return why a part cannot run here, "" if it can: see `check`."""
@@ -84,6 +87,7 @@ class InputFinder:
             "models": models,
             "table": table,
             "seed": secrets.randbits(31),
+            "shows_ids": self._shows_ids(),
         }
 
     def _frames(

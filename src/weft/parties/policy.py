@@ -19,16 +19,18 @@ if TYPE_CHECKING:
 POLICY: Final = "policy.json"
 NEVER, ALWAYS = "never", "always"
 OPEN, GRANTED = "open", "granted"
+PRIVATE, SHOWN = "private", "shown"
 LOOPBACK: Final = "127.0.0.1"
-_WORDS: Final = {"approval": (NEVER, ALWAYS), "data": (OPEN, GRANTED), "queue": QUEUES}
+_WORDS: Final = {"approval": (NEVER, ALWAYS), "data": (OPEN, GRANTED), "ids": (PRIVATE, SHOWN), "queue": QUEUES}
 
 
 class SitePolicy(Struct, frozen=True, forbid_unknown_fields=True):
     """The policy of a party.
 
     These take effect at once: `approval` says which jobs of other parties wait for `weft party approve` (never or
-    always), `data` which tables they may use (granted: to the initiator of the job; open: all), and `queue` in which
-    order jobs wait for cores (one of QUEUES).
+    always), `data` which tables they may use (granted: to the initiator of the job; open: all), `ids` whether a raw
+    intersection may show the ids of rows to them (private: another method takes its place), and `queue` in which order
+    jobs wait for cores (one of QUEUES).
 
     These hold from the next start of the server on: `database` is the URL of the records of jobs, "" for a file in the
     folder; clients are served at `client_host`, and `client_names` are further names of that host.
@@ -36,6 +38,7 @@ class SitePolicy(Struct, frozen=True, forbid_unknown_fields=True):
 
     approval: str = NEVER
     data: str = GRANTED
+    ids: str = PRIVATE
     queue: str = QUEUES[0]
     database: str = ""
     client_host: str = LOOPBACK

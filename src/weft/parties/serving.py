@@ -25,7 +25,7 @@ from weft.parties.model_store import ModelStore
 from weft.parties.models import SiteModels
 from weft.parties.part_folders import PartFolders
 from weft.parties.peers import Peers
-from weft.parties.policy import ALWAYS, OPEN, LivePolicy, SitePolicy, read_policy
+from weft.parties.policy import ALWAYS, OPEN, SHOWN, LivePolicy, SitePolicy, read_policy
 from weft.parties.site import PartySite, joined_address
 from weft.parties.tables import PartyTables
 from weft.parties.tags import ModelTags
@@ -101,6 +101,7 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
                 failed=_failed,
                 asks_approval=asks,
                 queue=lambda: policy.now().queue,
+                shows_ids=lambda: policy.now().ids == SHOWN,
             )
         )
         site_models = SiteModels(site.party.id, work, models, tags, clock)

@@ -144,6 +144,7 @@ class PartySurroundings(Struct, frozen=True):
     failed: Callable[[str, BaseException], None]
     asks_approval: Callable[[FederatedJob, Party], bool]
     queue: Callable[[], str]
+    shows_ids: Callable[[], bool]
 
 
 class PartyWork:
@@ -153,7 +154,7 @@ class PartyWork:
         self._around, self._me = around, around.me
         self.ledger, self.clock = around.ledger, around.clock
         self.cores = PartyCoreLeases(around.cores, around.queue)
-        self._inputs = InputFinder(around.me, around.folders, around.models, around.tables)
+        self._inputs = InputFinder(around.me, around.folders, around.models, around.tables, around.shows_ids)
         self.loop = PartyLoop(around.ledger, around.clock, lambda subject, error: around.failed(str(subject), error))
         self.hub = ValueHub(around.me, around.call, self._value_refused, self._silent)
         self._runner = PartRunner(

@@ -119,6 +119,7 @@ class PartInputs(NamedTuple):
     data: Mapping[str, Sequence[PartyFrame]] = {}
     models: Mapping[str, Mapping[str, Any]] = {}
     tables: Callable[[str, str], PartyFrame] | None = None
+    shows_ids: bool = False
 
 
 class PartsRun(NamedTuple):
@@ -154,6 +155,7 @@ def run_parts(module: str, given: Mapping[Party, PartInputs], *, name: str = "co
             models=has.models,
             tables=has.tables,
             seed=seed,
+            shows_ids=has.shows_ids,
         )
         try:
             outputs[here] = run(part)

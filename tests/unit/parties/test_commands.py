@@ -278,6 +278,9 @@ def test_a_policy_is_shown_and_changed(two):
     assert two("party", "policy", "--data", "all", "--folder", "guest") == 2
     assert "data is 'all'" in two.err
     assert read_policy(Path("guest")).data == "granted"
+    assert two("party", "policy", "--ids", "shown", "--folder", "guest") == 0
+    assert "ids       shown: a raw intersection may show" in two.out
+    assert read_policy(Path("guest")).ids == "shown"
 
 
 def test_keys_of_clients_are_made_listed_and_removed(two):

@@ -74,6 +74,7 @@ class OneWork:
                 failed=lambda what, error: self.failures.append(error),
                 asks_approval=lambda job, part: self.asks,
                 queue=lambda: "backfill",
+                shows_ids=lambda: False,
             )
         )
         site_models = SiteModels(id, self.work, models, tags, clock)

@@ -62,7 +62,8 @@ class ComponentPart(Struct, frozen=True, kw_only=True):
     `parties` has the ids of each role of the job, in order, and `here` this part. `parameters` are those that the
     files set; a component fills in its own defaults. `data` has the frames of each data input by its key, `models` the
     models by "model" and "isometric_model" (each a JSON value by the component that made it). `fits` says whether it
-    trains: with `train_data` or `data` and without a model.
+    trains: with `train_data` or `data` and without a model. `shows_ids` says whether this party lets others see the ids
+    of its rows.
     """
 
     here: Party
@@ -77,6 +78,7 @@ class ComponentPart(Struct, frozen=True, kw_only=True):
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     tables: Callable[[str, str], PartyFrame] | None = None
     seed: int = 0
+    shows_ids: bool = False
 
     def others(self, *roles: str) -> list[Party]:
         """Return the other parts, of these roles or of all, in the order of the conf."""

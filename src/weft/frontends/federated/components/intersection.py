@@ -6,12 +6,16 @@ among its own, and takes their order, so that later components work on equal row
 With ECDH and SPU at both parties (`components.spu`) the host learns the same. Where several hosts take part and learn
 common ids, SPU would tell each host more, so it is not used.
 
+A raw intersection sends hashes of the ids of the host to the guest, who can try ids until one fits. It runs between two
+parties whose policies both show ids; between others ECDH takes its place.
+
 With `cardinality_only` each party raises the hashes of all others, too, and shuffles them. All learn the number of
 common ids alone; the guest sees the numbers for each group of parties as well.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -37,7 +41,7 @@ from weft.model.errors import PartyMessageError, UsageError
 if TYPE_CHECKING:
     from weft.frontends.federated.schema import Party
 
-_RAW: Final = "raw"
+RAW: Final = "raw"
 _IGNORED: Final = ("intersect_cache_param", "run_cache", "repeated_id_process", "repeated_id_owner", "with_sample_id")
 
 
@@ -66,8 +70,10 @@ def run(part: ComponentPart) -> PartOutput:
 
 def _method(part: ComponentPart) -> str:
     given = str(part.parameters.get("intersect_method") or ECDH).lower()
-    if given not in (*METHODS, _RAW):
-        raise UsageError(f"{part.component}: intersect_method is {given!r}", hint=f"Use one of {', '.join(METHODS)}.")
+    if given not in (*METHODS, RAW):
+        raise UsageError(
+            f"{part.component}: intersect_method is {given!r}", hint=f"Use one of {', '.join((*METHODS, RAW))}."
+        )
     if str(part.parameters.get("join_method") or "inner_join") != "inner_join":
         raise UsageError(f"{part.component}: join_method must be inner_join", hint="left_join is not supported.")
     for name in _IGNORED:
@@ -77,11 +83,39 @@ def _method(part: ComponentPart) -> str:
         part.tracker.log("rsa would tell the guest which ids are common: ecdh is used for cardinality_only")
         part.tracker.summary({"note": "cardinality_only with rsa: ecdh was used, since rsa shows which ids"})
         return ECDH
-    if given == _RAW:
-        part.tracker.log("raw would send ids that others can guess: ecdh is used")
-        part.tracker.summary({"note": "intersect_method raw: ecdh was used, since raw shows ids"})
+    if given == RAW and _counts(part):
+        part.tracker.log("raw would tell the guest which ids are common: ecdh is used for cardinality_only")
         return ECDH
     return given
+
+
+def _between(part: ComponentPart, other: Party, method: str) -> str:
+    """Return the method between this part and another: raw only if both show ids, and the guest joins."""
+    if method != RAW:
+        return method
+    at_guest = _raw_parameter(part, "join_role") in ("", GUEST)
+    part.channel.send("shows", part.shows_ids and at_guest, other)
+    if part.channel.receive("shows", other) is True and part.shows_ids and at_guest:
+        return RAW
+    why = "not both parties show ids (weft party policy --ids shown)" if at_guest else "the guest joins here"
+    part.tracker.log(f"ecdh is used with {other} instead of raw: {why}")
+    part.tracker.summary({"note": f"intersect_method raw: ecdh was used, since {why}"})
+    return ECDH
+
+
+def _raw_parameter(part: ComponentPart, name: str) -> str:
+    """Return a parameter of raw intersections, which FATE has in three places; "" if it stands in none."""
+    for group in ("raw_params", "encode_params"):
+        of = part.parameters.get(group)
+        if isinstance(of, Mapping) and of.get(name):
+            return str(of[name])
+    return str(part.parameters.get(name) or "")
+
+
+def _plain_tags(part: ComponentPart, ids: list[str]) -> bytes:
+    """Return hashes of ids that everybody can make; parts with other salts have none in common."""
+    salt = _raw_parameter(part, "salt").encode()
+    return tags([b"weft raw " + salt + b" " + id.encode() for id in ids])
 
 
 def _counts(part: ComponentPart) -> bool:
@@ -94,11 +128,16 @@ def _synced(part: ComponentPart) -> bool:
 
 def _guest(part: ComponentPart, frame: PartyFrame, method: str) -> tuple[PartyFrame | None, int]:
     hosts, ids = part.all_of(HOST), frame.ids.tolist()
-    if method == ECDH and len(hosts) == 1 and agree_on_spu(part, hosts[0], fits=len(frame) > 0, same=_synced(part)):
+    methods = {host: _between(part, host, method) for host in hosts}
+    if (
+        methods[hosts[0]] == ECDH
+        and len(hosts) == 1
+        and agree_on_spu(part, hosts[0], fits=len(frame) > 0, same=_synced(part))
+    ):
         return _guest_with_spu(part, frame, hosts[0])
     theirs: dict[Party, dict[int, int]] = {}
     for host in hosts:
-        mine, places = _ask(part, ids, host, method)
+        mine, places = _ask(part, ids, host, methods[host])
         theirs[host] = dict(zip(mine.tolist(), places.tolist(), strict=True))
     common = [at for at in range(len(ids)) if all(at in places for places in theirs.values())]
     for host in hosts:
@@ -112,6 +151,8 @@ def _guest(part: ComponentPart, frame: PartyFrame, method: str) -> tuple[PartyFr
 def _ask(part: ComponentPart, ids: list[str], host: Party, method: str) -> tuple[Any, Any]:
     """Return the positions of the ids that a host has, and those in its list."""
     channel = part.channel
+    if method == RAW:
+        return shared_positions(_plain_tags(part, ids), channel.receive("ids", host), host.id)
     if method == RSA:
         blinder = RsaBlinder(channel.receive("modulus", host), host.id)
         channel.send("blinded", blinder.blinded(ids), host)
@@ -124,6 +165,7 @@ def _ask(part: ComponentPart, ids: list[str], host: Party, method: str) -> tuple
 
 def _host(part: ComponentPart, frame: PartyFrame, method: str) -> tuple[PartyFrame | None, int]:
     guest, channel = part.all_of(GUEST)[0], part.channel
+    method = _between(part, guest, method)
     if (
         method == ECDH
         and len(part.all_of(HOST)) == 1
@@ -132,7 +174,9 @@ def _host(part: ComponentPart, frame: PartyFrame, method: str) -> tuple[PartyFra
         return _host_with_spu(part, frame, guest)
     order = shuffled(len(frame))
     ids = [str(frame.ids[at]) for at in order]
-    if method == RSA:
+    if method == RAW:
+        channel.send("ids", _plain_tags(part, ids), guest)
+    elif method == RSA:
         signer = RsaSigner()
         channel.send("modulus", int(signer.n), guest)
         channel.send("tags", signer.signed_ids(ids), guest)

@@ -57,6 +57,7 @@ class PartTask(Struct, frozen=True, kw_only=True):
     models: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     table: str = ""
     seed: int = 0
+    shows_ids: bool = False
 
 
 class FileTracker:
@@ -135,6 +136,7 @@ def run_part(folder: Path) -> None:
             models={kind: {name: _model(one) for name, one in of.items()} for kind, of in task.models.items()},
             tables=(lambda _namespace, _name: read_raw_frame(table)) if table else None,
             seed=task.seed,
+            shows_ids=task.shows_ids,
         )
         channel.prepared()
         output = run(part)

@@ -37,6 +37,41 @@ def test_all_parties_get_the_common_rows_in_the_order_of_the_guest(method):
     assert ran.records[GUEST].metrics["train", "intersect_rate"] == 0.75
 
 
+def raw(shows, frames, **parameters):
+    asked = {"intersect_method": "raw"} | parameters
+    return run_parts(
+        "Intersection",
+        {one: PartInputs(asked, {"data": [frame]}, shows_ids=one in shows) for one, frame in frames.items()},
+    )
+
+
+@pytest.mark.parametrize(
+    ("shows", "parameters", "runs_raw"),
+    [
+        ([GUEST, HOST], {}, True),
+        ([GUEST, HOST], {"raw_params": {"use_hash": True, "hash_method": "sha256", "salt": "s"}}, True),
+        ([GUEST, HOST], {"raw_params": {"join_role": "host"}}, False),
+        ([GUEST, HOST], {"join_role": "host"}, False),
+        ([GUEST], {}, False),
+        ([HOST], {}, False),
+        ([], {}, False),
+    ],
+)
+def test_raw_runs_between_parties_that_show_ids(shows, parameters, runs_raw):
+    frames = {GUEST: rows("e", "a", "d", "b"), HOST: rows("a", "b", "c", "d")}
+    ran = raw(shows, frames, **parameters)
+    assert ran.outputs[GUEST].data[0].ids.tolist() == ran.outputs[HOST].data[0].ids.tolist() == ["a", "d", "b"]
+    assert ("ids" in {one.name for one in ran.sent}) == runs_raw
+    for here in (GUEST, HOST):
+        assert ("note" in ran.records[here].summaries) == (not runs_raw)
+
+
+def test_raw_may_run_with_one_host_and_not_with_another():
+    ran = raw([GUEST, HOST_2], {GUEST: rows("a", "b", "c"), HOST: rows("c", "b"), HOST_2: rows("z", "b", "c")})
+    assert [ran.outputs[one].data[0].ids.tolist() for one in (GUEST, HOST, HOST_2)] == [["b", "c"]] * 3
+    assert [one.source for one in ran.sent if one.name == "ids"] == [HOST_2]
+
+
 def test_rows_of_two_hosts_are_those_that_all_have():
     ran = intersect({GUEST: rows("a", "b", "c"), HOST: rows("c", "b"), HOST_2: rows("z", "a", "c")})
     assert [ran.outputs[one].data[0].ids.tolist() for one in (GUEST, HOST, HOST_2)] == [["c"]] * 3
