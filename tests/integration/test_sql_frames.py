@@ -75,8 +75,8 @@ def test_rows_are_frames_again(context, frame):
 
 def test_types_that_frames_hold(context, frame):
     context.register("t", frame)
-    types = context.sql("FROM t").types
-    assert {types["n"], types["b"], types["s"]} == {"BIGINT", "BOOLEAN", "VARCHAR"}
+    query = context.sql("SELECT n, b, s FROM t")
+    assert query.types == ["BIGINT", "BOOLEAN", "VARCHAR"]
     empty = context.sql("SELECT n, s FROM t WHERE n > 9")
     assert (len(empty.pandas()), empty.polars().schema) == (0, {"n": polars.Int64, "s": polars.String})
 

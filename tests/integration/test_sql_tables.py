@@ -108,6 +108,14 @@ def test_a_query_is_a_table_of_another(mode):
 # ------------------------------------------------------------------------------------------------------- statements
 
 
+def test_columns_of_the_same_name_have_types_of_their_own():
+    with weft.SqlContext() as context:
+        query = context.sql("SELECT 1 AS a, 'x' AS a")
+        assert (query.columns, query.types, query.rows()) == (["a", "a"], ["INTEGER", "VARCHAR"], [(1, "x")])
+        with pytest.raises(SqlError, match="two columns of the table t are called a"):
+            context.sql("CREATE TABLE t AS SELECT 1 AS a, 'x' AS a").rows()
+
+
 @MODES
 def test_tables_and_views_within_a_session(mode):
     with weft.SqlContext(mode=mode) as context:
@@ -115,7 +123,7 @@ def test_tables_and_views_within_a_session(mode):
         assert context.sql("CREATE TABLE sums AS SELECT sum(age) AS s, interval 3 days AS i FROM people").rows() == [
             (1,)
         ]
-        assert context.sql("FROM sums").types == {"s": "HUGEINT", "i": "INTERVAL"}
+        assert context.sql("FROM sums").types == ["HUGEINT", "INTERVAL"]
         assert context.sql("INSERT INTO sums VALUES (?, NULL)", [7]).rows() == [(1,)]
         assert context.sql("INSERT INTO sums (s) SELECT s + 1 FROM sums").rows() == [(2,)]
         assert context.sql("SELECT s FROM sums ORDER BY s").rows() == [(7,), (8,), (100,), (101,)]

@@ -137,7 +137,7 @@ def _print(found: Query, rows: int, context: CommandContext, *, as_json: bool, a
         return
     if as_json:
         values = [[_plain(value) for value in row] for row in found.rows()]
-        columns = [{"name": name, "type": found.types[name]} for name in found.columns]
+        columns = [{"name": name, "type": of} for name, of in zip(found.columns, found.types, strict=True)]
         print_json(context.out, "weft.sql/1", columns=columns, rows=values)
         return
     table = found.arrow() if rows == 0 else found.first(rows + 1)

@@ -281,9 +281,13 @@ class SqlContext:
     def _make(self, statement: Statement, rows: Query) -> int:
         if self._is_there(statement):
             return 0
+        types = dict(zip(rows.columns, rows.types, strict=True))
+        if len(types) < len(rows.columns):
+            twice = next(name for name in types if rows.columns.count(name) > 1)
+            raise SqlError(f"two columns of the table {statement.name} are called {twice}", hint="Rename one with AS.")
         with rows.reader() as reader, self.cursor() as connection:
             connection.register(ROWS, reader)
-            table, count = self._stored(connection, statement.name, rows.types)
+            table, count = self._stored(connection, statement.name, types)
         self._add(statement.name, table)
         return count
 

@@ -97,8 +97,9 @@ class Backend(SQLBackend, NoUrl, DirectExampleLoader):  # type: ignore[misc]
         return self._get_schema_using_query(f"SELECT * FROM {self._quoted(table_name)}")
 
     def _get_schema_using_query(self, query: str) -> Any:
-        types = self._query(query).types
-        return ibis.schema({name: self.compiler.type_mapper.from_string(of) for name, of in types.items()})
+        made = self._query(query)
+        types = zip(made.columns, made.types, strict=True)
+        return ibis.schema({name: self.compiler.type_mapper.from_string(of) for name, of in types})
 
     def _quoted(self, name: str) -> str:
         text: str = sg.to_identifier(name, quoted=True).sql(self.dialect)

@@ -147,9 +147,9 @@ class Query:
         return [name for name, _ in self._described]
 
     @property
-    def types(self) -> dict[str, str]:
-        """The type of each column by its name."""
-        return dict(self._described)
+    def types(self) -> list[str]:
+        """The type of each column, in the order of `columns`."""
+        return [of for _, of in self._described]
 
     # ------------------------------------------------------------------------------------------------------------- rows
 

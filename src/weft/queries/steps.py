@@ -50,7 +50,7 @@ def run_query(ctx: TaskContext, _inputs: Mapping[str, TaskInput]) -> dict[str, A
         raise
     except WeftError as error:
         raise TaskError(error.message, task=name, hint=error.hint) from None
-    return {"columns": query.types}
+    return {"columns": [{"name": name, "type": of} for name, of in zip(query.columns, query.types, strict=True)]}
 
 
 def _write(ctx: TaskContext, query: Query, output: str, form: str) -> None:

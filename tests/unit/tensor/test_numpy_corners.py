@@ -664,3 +664,29 @@ def test_sums_of_durations_in_another_unit_are_refused_as_by_numpy(name):
     for xp, x in ((np, SECONDS), (wt, wt.asarray(SECONDS))):
         with pytest.raises(TypeError, match="only select the general DType"):
             getattr(xp, name)(x, dtype="m8[ms]")
+
+
+@pytest.mark.parametrize("index", [0, slice(None), [0, 1], (slice(None), slice(1, 3)), (slice(None, None, -1), 2)])
+@pytest.mark.parametrize("leading", [1, 2])
+def test_axes_of_length_one_before_those_of_the_place_are_left_out_of_an_assignment(index, leading):
+    wanted = np.zeros((2, 3))
+    shape = np.shape(wanted[index])
+    values = np.arange(float(np.prod(shape))).reshape((1,) * leading + shape)
+    found = wt.asarray(wanted, chunk_size=1)
+    wanted[index] = values
+    found[index] = wt.asarray(values, chunk_size=2)
+    same(found, wanted)
+    with pytest.raises(ValueError, match="broadcast"):
+        found[0] = np.ones((2, 1, 3))
+
+
+@pytest.mark.parametrize("axis", [-1, 0, None, 1])
+def test_an_array_without_axes_has_the_positions_of_one_element(axis):
+    for name, given in (("argsort", ()), ("argpartition", (0,))):
+        try:
+            wanted = getattr(np, name)(np.array(3), *given, axis=axis)
+        except np.exceptions.AxisError:
+            with pytest.raises(np.exceptions.AxisError):
+                getattr(wt, name)(wt.asarray(3), *given, axis=axis)
+        else:
+            same(getattr(wt, name)(wt.asarray(3), *given, axis=axis), wanted)

@@ -84,6 +84,12 @@ def _to_sort(x: Any, axis: int | None, kind: str | None, order: Any) -> tuple[Ar
     return node, axis_of(axis, len(node.grid)), fields_of(Tensor(node), order)
 
 
+def _on_an_axis(x: Any, axis: int | None) -> tuple[Tensor, int | None]:
+    """Return an array and an axis; positions in an array without axes are those in an array of one element."""
+    given = as_tensor(x)
+    return (shapes.ravel(given), 0) if given.ndim == 0 and axis in (-1, 0) else (given, axis)
+
+
 @public("a", ignored="parallel_kind psrs_kinds")
 @needs_lengths
 def sort(
@@ -123,7 +129,7 @@ def argsort(
     stable: bool = True,
 ) -> Tensor:
     """Return the positions of the elements in sorted order along an axis; see `sort`."""
-    node, along, fields = _to_sort(x, axis, kind, order)
+    node, along, fields = _to_sort(*_on_an_axis(x, axis), kind, order)
     return Tensor(ordering.argsort(node, along, descending=descending, stable=stable, order=fields))
 
 
@@ -141,7 +147,7 @@ def partition(
     Elements that are not larger come before them, elements that are not smaller after them. `order` are fields of a
     structured array, the first to compare first; `kind` has one value. With `return_index` also their positions.
     """
-    given, along, at = _split_at(x, kth, axis, kind)
+    given, along, at = _split_at(x, axis, kth, kind)
     if return_index:
         indices = argpartition(given, at, along, kind, order)
         return ExecutableTuple([take_along_axis(given, indices, axis=along), indices])
@@ -153,13 +159,13 @@ def partition(
 @public("a", ignored="need_align", method=True)
 def argpartition(x: ArrayLike, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Tensor:
     """Return the positions of the elements in the order of `partition`."""
-    given, along, at = _split_at(x, kth, axis, kind)
+    given, along, at = _split_at(*_on_an_axis(x, axis), kth, kind)
     if not given.shape[along]:
         return given.astype(INT)
     return Tensor(ordering.partition(given.node, along, at, order=fields_of(given, order), places=True))
 
 
-def _split_at(x: Any, kth: Any, axis: int | None, kind: str) -> tuple[Tensor, int, tuple[int, ...]]:
+def _split_at(x: Any, axis: int | None, kth: Any, kind: str) -> tuple[Tensor, int, tuple[int, ...]]:
     if kind != "introselect":
         raise ValueError(f"{kind!r} is an unrecognized kind of select; give 'introselect'")
     given = shapes.ravel(x) if axis is None else as_tensor(x)
