@@ -313,15 +313,45 @@ class FakePeople:
     def __init__(self, jobs: FakeJobs) -> None:
         self.jobs = jobs
 
-    def overview(self, limit: int = 0) -> Sequence[Mapping[str, Any]]:
-        return [{"job": row.job_id, "status": row.status} for row in self.jobs.query(JobFilter(limit=limit))]
+    def overview(self, limit: int = 0, status: str = "") -> Sequence[Mapping[str, Any]]:
+        which = JobFilter(limit=limit, status=[status] if status else ())
+        return [{"job": row.job_id, "status": row.status} for row in self.jobs.query(which)]
 
     def show(self, id: str) -> Mapping[str, Any]:
-        return {"job": id, "status": self.jobs.row(id).status}
+        row = self.jobs.row(id)
+        part = {"part": "guest 9999", "role": "guest", "party": "9999", "here": True, "state": "runs"}
+        host = part | {"part": "host 10000", "role": "host", "party": "10000", "here": False, "sent": 2048}
+        component = {"module": "M", "status": row.status, "parts": {"guest 9999": row.status, "host 10000": None}}
+        component |= {"attempt": 0, "upstream": [], "waits_for": [], "partners": [], "reason": "", "received": 0}
+        component |= {"started": BEGAN, "ended": BEGAN + 2, "seconds": 2.0, "sent": 2048}
+        left = {"component": "hetero_lr_0", "from": "guest 9999", "to": "host 10000", "kind": "residual"}
+        return {
+            "job": id,
+            "status": row.status,
+            "party": "9999",
+            "initiator": "guest 9999",
+            "created": row.created_at,
+            "started": row.started_at,
+            "ended": row.ended_at,
+            "seconds": 2.0,
+            "cause": {"message": "no memory", "party": "10000", "code": "WEFT501", "hint": "Add some."}
+            if row.status == "failed"
+            else None,
+            "reason": "party 10000: no memory" if row.status == "failed" else "",
+            "notes": [],
+            "parts": [part | {"sent": 0, "received": 0}, host | {"received": 0}],
+            "waits": [{"what": "party 10000 does not answer", "party": "10000", "since": BEGAN}]
+            if row.status == "running"
+            else [],
+            "components": [component | {"name": name} for name in row.dsl["components"]],
+            "left": [left | {"what": "encrypted residuals of rows", "messages": 30, "bytes": 2048}],
+            "metrics": {"evaluation_0 train auc": 0.75},
+        }
 
-    def logs(self, job_id: str, component: str, role: str) -> Sequence[tuple[str, str]]:
-        self.jobs.row(job_id)
-        return [(f"{component} of {role or 'guest'}", "a line\n")]
+    def logs(self, job_id: str, component: str, role: str) -> Mapping[str, Any]:
+        row = self.jobs.row(job_id)
+        path = self.jobs.logs / job_id / row.role / row.party_id / "INFO.log"
+        return {"logs": [{"name": component, "attempt": 0, "path": str(path)}], "active": row.status == "running"}
 
     def approve(self, id: str, declined: str) -> None:
         self.jobs.row(id)

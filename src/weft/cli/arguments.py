@@ -133,6 +133,12 @@ def service_of(context: CommandContext, where: Where) -> RunService:
     return context.service(settings, state)
 
 
+def party_folder(context: CommandContext, where: Where) -> Path | None:
+    """Return the folder of the options if it is that of a party: its runs are federated jobs. None: it is not."""
+    base = context.cwd / (where.project or "")
+    return base if where.state_dir is None and (base / "party.json").is_file() else None
+
+
 def say_diverted(context: CommandContext, state: StateRoot) -> None:
     """Say that the state lies outside of the project, if it does."""
     from weft.cli.tables import clean

@@ -9,6 +9,7 @@ from weft.cli.arguments import (
     AsJson,
     Given,
     Where,
+    party_folder,
     service_of,
 )
 from weft.cli.context import CommandContext
@@ -40,6 +41,11 @@ def logs(
     context: Given,
 ) -> None:
     """Print the logs of a run or of one step: the latest attempt of each task, or the named attempt."""
+    if (party := party_folder(context, where)) is not None:
+        from weft.cli.party_jobs import logs as job_logs
+
+        job_logs(target, follow=follow, tail=tail, as_json=as_json, folder=party, context=context)
+        return
     from weft.cli.logs import print_logs
     from weft.runs.listing import split_target
 

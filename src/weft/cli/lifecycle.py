@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.cli.arguments import AsJson, Given, Where, seconds_of, service_of
+from weft.cli.arguments import AsJson, Given, Where, party_folder, seconds_of, service_of
 from weft.cli.tables import clean, print_json
 from weft.model.errors import UsageError
 
@@ -24,6 +24,11 @@ def cancel(
     context: Given,
 ) -> None:
     """Cancel a run: stop its tasks in order, then run its post_process."""
+    if (party := party_folder(context, where)) is not None:
+        from weft.cli.party_jobs import stop
+
+        stop(run, as_json=as_json, folder=party, context=context)
+        return
     found = service_of(context, where).cancel(run, force=force)
     if as_json:
         print_json(context.out, "weft.cancel/1", run=found)

@@ -9,6 +9,7 @@ from weft.cli.arguments import (
     AsJson,
     Given,
     Where,
+    party_folder,
     service_of,
 )
 from weft.cli.parsing import CommandParameter
@@ -34,6 +35,11 @@ def ls(
     context: Given,
 ) -> None:
     """List the runs, newest first."""
+    if (party := party_folder(context, where)) is not None:
+        from weft.cli.party_jobs import jobs as list_jobs
+
+        list_jobs(status=state or "", number=number, quiet=quiet, as_json=as_json, folder=party, context=context)
+        return
     from weft.cli.tables import state_text
     from weft.runs.records import INTERRUPTED
 
@@ -87,6 +93,11 @@ def show(
     context: Given,
 ) -> None:
     """Show one run, or one step of it: times, parameters, outputs and paths of logs."""
+    if (party := party_folder(context, where)) is not None:
+        from weft.cli.party_jobs import show as show_job
+
+        show_job(target, as_json=as_json, folder=party, context=context)
+        return
     from weft.runs.listing import split_target
 
     name, step, attempt = split_target(target)

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from weft.cli.arguments import AsJson, Given
 from weft.cli.parsing import CommandParameter
 from weft.cli.parties import Folder, party_app, site_of
+from weft.cli.party_views import print_job
 from weft.cli.tables import clean, duration, moment, one_line, print_json, print_table
-from weft.model.errors import NotFoundError, RunFailedError, UsageError
-from weft.model.wording import size_text
+from weft.model.errors import ConflictError, NotFoundError, RunFailedError, UsageError
 
 if TYPE_CHECKING:
     from weft.cli.context import CommandContext
     from weft.parties.client import SiteClient
     from weft.parties.demo import DemoClock
+    from weft.store.state import LogFile
 
 Job = Annotated[str, CommandParameter(help="The id of a job, or @last.")]
 _SUCCESS: Final = "success"
@@ -50,7 +51,7 @@ def demo(
     if as_json:
         print_json(context.out, "weft.party.demo/1", **result._asdict())
     else:
-        _print_job(context, dict(result.shown))
+        print_job(context, result.shown)
     if result.status != _SUCCESS:
         raise RunFailedError(f"job {result.job} ended as {result.status}", hint="The reason stands above.")
 
@@ -115,17 +116,28 @@ def submit(
         context.out.write(f"{job}\n")
         return
     shown = follow(client, job, _clock(context), context.say)
-    _print(context, shown, as_json=as_json)
+    print_job(context, shown, as_json=as_json)
     if shown["status"] != _SUCCESS:
         raise RunFailedError(f"job {job} ended as {shown['status']}", hint="The reason stands above.")
 
 
 @party_app.command
-def jobs(*, as_json: AsJson = False, folder: Folder = None, context: Given) -> None:
+def jobs(
+    *,
+    status: Annotated[str, CommandParameter(help="List only jobs with this status, such as failed.")] = "",
+    number: Annotated[int, CommandParameter(name=["-n", "--number"], help="List at most this many; 0: all.")] = 20,
+    quiet: Annotated[bool, CommandParameter(name=["-q", "--quiet"], help="Print only ids.")] = False,
+    as_json: AsJson = False,
+    folder: Folder = None,
+    context: Given,
+) -> None:
     """List the jobs of the party, newest first."""
-    found = client_of(context, folder).post("weft/jobs", {})
+    found = client_of(context, folder).post("weft/jobs", {"limit": number, "status": status})
     if as_json:
         print_json(context.out, "weft.party.jobs/1", jobs=found)
+        return
+    if quiet:
+        context.out.write("".join(f"{one['job']}\n" for one in found))
         return
     rows = [
         (
@@ -145,35 +157,56 @@ def jobs(*, as_json: AsJson = False, folder: Folder = None, context: Given) -> N
 def show(job: Job, /, *, as_json: AsJson = False, folder: Folder = None, context: Given) -> None:
     """Show a job: each party's part, what it waits for, and what has left this party."""
     client = client_of(context, folder)
-    _print(context, client.post("weft/job", {"job_id": _id(client, job)}), as_json=as_json)
+    print_job(context, client.post("weft/job", {"job_id": _id(client, job)}), as_json=as_json)
 
 
 @party_app.command
 def logs(
-    target: Annotated[str, CommandParameter(help="JOB/COMPONENT, or JOB/COMPONENT/ROLE.")],
+    target: Annotated[str, CommandParameter(help="JOB, JOB/COMPONENT, or JOB/COMPONENT/ROLE.")],
     /,
     *,
+    follow: Annotated[
+        bool, CommandParameter(name=["-f", "--follow"], help="Follow the logs until the job has ended.")
+    ] = False,
+    tail: Annotated[
+        int | None, CommandParameter(name="--tail", help="Print only this many lines at the end of each log.")
+    ] = None,
+    as_json: Annotated[bool, CommandParameter(name="--json", help="Print one JSON document for each line.")] = False,
     folder: Folder = None,
     context: Given,
 ) -> None:
-    """Print the log of a component at this party."""
+    """Print the logs of the components of a job at this party."""
+    from weft.cli.logs import print_logs
+
+    if tail is not None and tail < 0:
+        raise UsageError(f"--tail is {tail}; it must be 0 or more")
     client = client_of(context, folder)
     job, _, rest = target.partition("/")
     component, _, role = rest.partition("/")
-    if not component:
-        raise UsageError(f"{target} names no component", hint="Write JOB/COMPONENT.")
-    found = client.post("weft/log", {"job_id": _id(client, job), "component": component, "role": role})
-    for part in found:
-        if len(found) > 1:
-            context.out.write(f"── {clean(part['part'])}\n")
-        context.out.write(part["text"])
+    wanted = {"job_id": _id(client, job), "component": component, "role": role}
+
+    def look() -> tuple[list[LogFile], bool]:
+        found = client.post("weft/log", wanted)
+        return [_log_file(one) for one in found["logs"]], found["active"]
+
+    printed = print_logs(look, context.out, follow=follow, tail=tail, pause=context.pause, as_json=as_json)
+    if not printed and tail != 0:
+        context.say(f"{target} has printed nothing at this party")
 
 
 @party_app.command
-def stop(job: Job, /, *, folder: Folder = None, context: Given) -> None:
+def stop(job: Job, /, *, as_json: AsJson = False, folder: Folder = None, context: Given) -> None:
     """Stop a job at all its parties."""
+    from weft.parties.demo import ENDED
+
     client = client_of(context, folder)
-    client.post("job/stop", {"job_id": _id(client, job)})
+    id = _id(client, job)
+    status = client.post("weft/job", {"job_id": id})["status"]
+    client.post("job/stop", {"job_id": id})
+    if as_json:
+        print_json(context.out, "weft.party.stop/1", job=id)
+    else:
+        context.say(f"job {id} has ended already: {status}" if status in ENDED else f"job {id} is being stopped")
 
 
 @party_app.command
@@ -220,6 +253,31 @@ def step(
     context.say(f"job {id} goes on" + (f" with {', '.join(held if all else held[:1])}" if held else ""))
 
 
+def resume(context: CommandContext, folder: Path, job: str, *, detach: bool, as_json: bool) -> None:
+    """Run the rest of a job that has failed or was stopped, and follow it. ConflictError: it runs, or has succeeded."""
+    from weft.parties.demo import ENDED, follow
+
+    client = client_of(context, folder)
+    id = _id(client, job)
+    status = client.post("weft/job", {"job_id": id})["status"]
+    if status == _SUCCESS:
+        raise ConflictError(
+            f"job {id} has succeeded: there is nothing left to do",
+            hint=f"To run it again: weft party rerun {id} --force",
+        )
+    if status not in ENDED:
+        raise ConflictError(f"job {id} is {status}: it goes on by itself", hint=f"What it waits for: weft show {id}")
+    client.post("job/rerun", {"job_id": id})
+    context.hint = f"The job goes on. weft show {id} shows it, weft cancel {id} stops it."
+    if detach:
+        context.out.write(f"{id}\n")
+        return
+    shown = follow(client, id, _clock(context), context.say)
+    print_job(context, shown, as_json=as_json)
+    if shown["status"] != _SUCCESS:
+        raise RunFailedError(f"job {id} ended as {shown['status']}", hint="The reason stands above.")
+
+
 @party_app.command
 def approve(
     job: Job,
@@ -263,42 +321,7 @@ def _id(client: SiteClient, job: str) -> str:
     return str(found[0]["job"])
 
 
-def _print(context: CommandContext, shown: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(context.out, "weft.party.job/1", **shown)
-    else:
-        _print_job(context, shown)
+def _log_file(log: dict[str, Any]) -> LogFile:
+    from weft.store.state import LogFile
 
-
-def _print_job(context: CommandContext, shown: dict[str, Any]) -> None:
-    """Print a job as its party sees it."""
-    took = "" if shown["seconds"] is None else f"  {duration(shown['seconds'])}"
-    context.out.write(f"{shown['job']}  {shown['status']}{took}  by {clean(shown['initiator'])}\n")
-    if shown["reason"]:
-        context.out.write(f"{clean(shown['reason'])}\n")
-    for note in shown["notes"]:
-        context.out.write(f"note: {clean(note)}\n")
-    context.out.write("\n")
-    parts = shown["parts"]
-    rows = []
-    for one in shown["components"]:
-        sent = one["sent"]
-        rows.append(
-            (
-                one_line(one["name"], 40),
-                one["status"],
-                *(one["parts"].get(part, "-") for part in parts),
-                "" if one["seconds"] is None else duration(one["seconds"]),
-                size_text(sent) if sent else "",
-                size_text(one["received"]) if one["received"] else "",
-            )
-        )
-    heads = ("COMPONENT", "STATUS", *(one_line(part.upper(), 30) for part in parts), "TIME", "SENT", "RECEIVED")
-    print_table(context.console(), heads, rows)
-    for one in shown["components"]:
-        if one["reason"]:
-            context.out.write(f"\n{one_line(one['name'], 40)}: {clean(one['reason'])}\n")
-    if shown["metrics"]:
-        context.out.write("\n")
-        for name, value in shown["metrics"].items():
-            context.out.write(f"{clean(name)}  {value:.6g}\n")
+    return LogFile(Path(log["path"]), log["name"], None, log["attempt"])

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 from weft.cli.arguments import AsJson, Given
 from weft.cli.parsing import CommandParameter
 from weft.cli.parties import party_app, site_of
-from weft.cli.tables import clean, duration, one_line, print_json, print_table
+from weft.cli.tables import clean, one_line, print_json, print_table
 from weft.model.errors import RunFailedError, UsageError
 from weft.model.records import as_dict
+from weft.model.wording import duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,6 +18,7 @@ from weft.cli.arguments import (
     Where,
     WorkerOptions,
     not_from_stdin,
+    party_folder,
     read_overrides,
     service_of,
     settings_of,
@@ -27,7 +28,7 @@ from weft.cli.parsing import CommandParameter
 from weft.cli.planning import print_plan, warn
 from weft.cli.steps import MOST_OUTPUTS, in_python, more_outputs, print_next, print_steps, run_document, took
 from weft.cli.tables import clean, print_json, short_path
-from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, RunCancelledError
+from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, RunCancelledError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,6 +105,16 @@ def resume(
     context: Given,
 ) -> int:
     """Continue a failed, cancelled, suspended or killed run; finished steps do not run again."""
+    if (party := party_folder(context, where)) is not None:
+        from weft.cli.party_jobs import resume as resume_job
+
+        if file is not None or parameters or param_file is not None:
+            raise UsageError(
+                "a federated job is resumed with its own files",
+                hint=f"To change parameters: weft party rerun {run} --changes FILE",
+            )
+        resume_job(context, party, run, detach=detach, as_json=as_json)
+        return 0
     if detach and file is not None:
         not_from_stdin(file, "a resume in the background")
     if detach and context.begun is None:

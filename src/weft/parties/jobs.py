@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -28,13 +28,12 @@ from weft.parties.http.ports import (
     TaskRow,
 )
 from weft.parties.inputs import plan_of
+from weft.parties.job_views import ENDED, PartyViewSources, job_view, own_parts, state_of
 from weft.parties.models import model_id_of
 from weft.parties.tracking import SiteTracking
 from weft.parties.work import said
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from weft.frontends.federated.coordination.coordinator import Coordination
     from weft.frontends.federated.coordination.participant import Participation
     from weft.parties.ledger import JobEntry
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from weft.parties.part_folders import PartFolders
     from weft.parties.work import PartyWork
 
-ENDED: Final = frozenset({"success", "failed", "canceled", "timeout"})
 _FATE: Final[Mapping[PartStatus, str]] = {
     PartStatus.STARTING: "running",
     PartStatus.PREPARED: "running",
@@ -72,6 +70,7 @@ class SiteJobs:
         self._me, self._work, self._folders, self._new_id = me, work, folders, new_id
         self._models, self._cores = models, cores
         self.tracking = SiteTracking(folders, work.job, self.part)
+        self._views = PartyViewSources(me, work, folders, self.tracking)
 
     # --------------------------------------------------------------------------------------------------- operations
 
@@ -280,28 +279,29 @@ class SiteJobs:
                 continue
             target = folder / plan.role / plan.id
             target.mkdir(parents=True, exist_ok=True)
-            texts = self.logs(job_id, "", plan.role)
-            (target / "INFO.log").write_text("".join(f"== {name}\n{text}" for name, text in texts))
+            with (target / "INFO.log").open("wb") as out:
+                for one in self.logs(job_id, "", plan.role)["logs"]:
+                    out.write(f"== {one['name']}\n".encode())
+                    out.write(Path(one["path"]).read_bytes()[-_MOST_LOG:])
             (target / "ERROR.log").touch()
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def logs(self, job_id: str, component: str, role: str) -> list[tuple[str, str]]:
-        """Return the logs of a component (of all: "") at the parts of this party, by part."""
-        job = self._work.job(job_id)
+    def logs(self, job_id: str, component: str, role: str) -> Mapping[str, Any]:
+        """See `PartyPeople.logs`."""
+        entry, job = self._work.entry(job_id), self._work.job(job_id)
         if component and component not in job.dsl.components:
             raise NotFoundError(f"job {job_id} has no component {component!r}", hint=", ".join(job.dsl.order))
+        here = [one for one in own_parts(self._me, job) if role in ("", one.role)]
         found = []
-        for plan in job.parts:
-            if plan.id != self._me or role not in ("", plan.role):
-                continue
-            for name in [component] if component else job.dsl.order:
-                folder = self._folders.latest(job_id, Party(plan.role, plan.id), name)
-                if folder is not None:
-                    with suppress(OSError):
-                        text = (folder / "log").read_bytes()[-_MOST_LOG:].decode("utf-8", "replace")
-                        found.append((f"{name} of {plan.name}", text))
-        return found
+        for name in [component] if component else job.dsl.order:
+            for plan in here:
+                attempts = self._folders.attempts(job_id, Party(plan.role, plan.id), name)
+                (_, attempt), folder = next(reversed(attempts.items()), ((0, 0), None))
+                if folder is not None and (folder / "log").is_file():
+                    what = name if len(here) == 1 else f"{name}/{plan.role}"
+                    found.append({"name": what, "attempt": attempt, "path": str(folder / "log")})
+        return {"logs": found, "active": entry.status not in ENDED}
 
     def graph(self, part: JobPart) -> JobGraph:
         """See `PartyJobs.graph`."""
@@ -345,10 +345,10 @@ class SiteJobs:
 
     # ---------------------------------------------------------------------------------------------------- for people
 
-    def overview(self, limit: int = 0) -> list[dict[str, Any]]:
-        """Return a line for each job, newest first."""
+    def overview(self, limit: int = 0, status: str = "") -> list[dict[str, Any]]:
+        """See `PartyPeople.overview`."""
         found = []
-        for entry in self._work.ledger.jobs(limit=limit):
+        for entry in self._work.ledger.jobs(limit=limit, status=status):
             state = self._work.coordination(entry.job) if entry.mine else None
             parts = self._work.participations(entry.job)
             own = parts[0] if parts else None
@@ -373,61 +373,14 @@ class SiteJobs:
         return self._work.step(id, count)
 
     def show(self, id: str) -> dict[str, Any]:
-        """Return what a job is at this party: each component with its parts, what it waits for and what was sent."""
-        entry, job = self._work.entry(id), self._work.job(id)
-        state = self._work.coordination(id) if entry.mine else None
-        parts = self._work.participations(id)
-        rows = list(self._tasks(entry, every=True))
-        shown = [one.name for one in job.parts]
-        components: list[dict[str, Any]] = []
-        figures: dict[str, float] = {}
-        for name in job.dsl.order:
-            own = [row for row in rows if row.component == name]
-            begun = [row.started_at for row in own if row.started_at is not None and row.run_here]
-            done = [row.ended_at for row in own if row.ended_at is not None and row.run_here]
-            sent, received = self._traffic(job, id, name)
-            components.append(
-                {
-                    "name": name,
-                    "module": job.dsl.components[name].module,
-                    "status": own[0].status if own else "success",
-                    "parts": {f"{row.role} {row.party_id}": row.party_status for row in own},
-                    "seconds": max(done) - min(begun) if begun and done else None,
-                    "sent": sent,
-                    "received": received,
-                    "reason": next((row.error for row in own if row.error), ""),
-                }
-            )
-            for plan in job.parts:
-                if plan.id == self._me:
-                    found = self.tracking.figures(id, Party(plan.role, plan.id), name)
-                    figures |= {f"{name} {key}": value for key, value in found.items()}
-        return {
-            "job": id,
-            "status": entry.status,
-            "seconds": _seconds(entry, self._work.clock.wall()),
-            "initiator": f"{entry.initiator_role} {entry.initiator}",
-            "reason": _cause(state, parts[0] if parts else None) or _reason(state, None, parts),
-            "notes": list(job.notes),
-            "parts": shown,
-            "components": components,
-            "metrics": figures,
+        """See `PartyPeople.show`."""
+        state = state_of(self._work, id)
+        parts = list(state.own.values())
+        return job_view(self._views, state, list(self._tasks(state.entry, every=True))) | {
+            "seconds": _seconds(state.entry, self._work.clock.wall()),
+            "reason": _cause(state.coordination, parts[0] if parts else None)
+            or _reason(state.coordination, None, parts),
         }
-
-    def _traffic(self, job: FederatedJob, id: str, component: str) -> tuple[int, int]:
-        """Return the bytes that parts of this party have sent to other parties, and received from them."""
-        sent = received = 0
-        for plan in job.parts:
-            if plan.id != self._me:
-                continue
-            folder = self._folders.latest(id, Party(plan.role, plan.id), component)
-            if folder is None:
-                continue
-            with suppress(OSError, ValueError):
-                for other, one in json.loads((folder / "traffic.json").read_text()).items():
-                    if _role_and_id(other)[1] != self._me:
-                        sent, received = sent + one["bytes_out"], received + one["bytes_in"]
-        return sent, received
 
 
 def _text(document: Mapping[str, Any]) -> str:

@@ -85,11 +85,16 @@ class PartFolders:
 
     def latest(self, job: str, part: Party, component: str) -> Path | None:
         """Return the folder of the attempt that was begun last; None: there is none."""
+        return next(reversed(self.attempts(job, part, component).values()), None)
+
+    def attempts(self, job: str, part: Party, component: str) -> dict[tuple[int, int], Path]:
+        """Return the folders of all attempts by epoch and number, in this order; epoch 0 is that of an earlier job."""
         folder = self.component(job, part, component)
         if not folder.is_dir():
-            return None
-        found = [one for one in folder.iterdir() if one.is_dir() and re.fullmatch(r"\d+-\d+", one.name)]
-        return max(found, key=lambda one: tuple(map(int, one.name.split("-"))), default=None)
+            return {}
+        names = [one.name for one in folder.iterdir() if one.is_dir() and re.fullmatch(r"\d+-\d+", one.name)]
+        found = sorted((int(epoch), int(number)) for epoch, _, number in (name.partition("-") for name in names))
+        return {key: folder / f"{key[0]}-{key[1]}" for key in found}
 
     def remove(self, job: str) -> None:
         """Remove all that a job has left."""

@@ -26,6 +26,7 @@ from weft.model.errors import WeftError
 from weft.model.program import Program, Style
 from weft.model.resources import Resources
 from weft.operators.call import CommandSpec, run_guarded
+from weft.parties.traffic import TrafficWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from weft.operators.call import CommandResult
     from weft.parties.part_folders import PartFolders
     from weft.parties.values import AttemptKey, ValueHub
+    from weft.runtime.clock import WallClock
     from weft.runtime.session import Run
     from weft.wiring.session import Session
 
@@ -63,8 +65,8 @@ class PartEvents(NamedTuple):
 class _Process:
     """A process of a part."""
 
-    def __init__(self, gate: PartGate) -> None:
-        self.gate = gate
+    def __init__(self, gate: PartGate, traffic: TrafficWriter) -> None:
+        self.gate, self.traffic = gate, traffic
         self.run: Run | None = None
         self.reason = ""
 
@@ -73,9 +75,15 @@ class PartRunner:
     """Runs processes of parts. `sockets` is a folder that belongs to this server alone."""
 
     def __init__(
-        self, session: Session, hub: ValueHub, folders: PartFolders, sockets: Path, events: PartEvents
+        self,
+        session: Session,
+        hub: ValueHub,
+        folders: PartFolders,
+        sockets: Path,
+        events: PartEvents,
+        clock: WallClock,
     ) -> None:
-        self._session, self._hub, self._folders = session, hub, folders
+        self._session, self._hub, self._folders, self._clock = session, hub, folders, clock
         self._sockets, self._events = sockets, events
         self._processes: dict[tuple[AttemptKey, Party], _Process] = {}
         self._lock = threading.Lock()
@@ -95,13 +103,14 @@ class PartRunner:
         socket, token = self._sockets / f"{secrets.token_hex(6)}.sock", secrets.token_hex(16)
         made = task(folder, str(socket), token)
         (folder / "task.json").write_bytes(msgspec.json.encode(made))
-        gate = PartGate(
-            socket,
-            token,
-            on_prepared=lambda: self._events.prepared(key, part),
-            on_send=lambda name, to, data: self._hub.send(key, part, name, to, data),
-        )
-        process = _Process(gate)
+        traffic = TrafficWriter(self._hub, key, part, folder, self._clock)
+
+        def send(name: str, to: Party, data: bytes) -> None:
+            self._hub.send(key, part, name, to, data)
+            traffic.noted(name, to)
+
+        gate = PartGate(socket, token, on_prepared=lambda: self._events.prepared(key, part), on_send=send)
+        process = _Process(gate, traffic)
         with self._lock:
             self._processes[key, part] = process
         self._hub.open(key, part, gate)
@@ -155,7 +164,7 @@ class PartRunner:
                 process.gate.close()
                 with self._lock:
                     self._processes.pop((key, part), None)
-                self._write_traffic(key, part, folder)
+                process.traffic.write()
                 if end.status == SUCCESS:
                     self._folders.succeeded(key, part)
                 self._events.ended(key, part, end)
@@ -186,11 +195,6 @@ class PartRunner:
         # All parties see the message. The last lines of the log may have values of rows, so they stay in the log.
         hint = f"Its log at party {part.id} tells more: weft party logs {key.job}/{key.component}"
         return PartEnd(FAILED, {"code": "WEFT501", "message": _how(result), "hint": hint})
-
-    def _write_traffic(self, key: AttemptKey, part: Party, folder: Path) -> None:
-        found = {str(other): msgspec.to_builtins(one) for other, one in self._hub.traffic(key, part).items()}
-        with suppress(OSError):
-            (folder / "traffic.json").write_text(json.dumps(found))
 
 
 def _how(result: CommandResult) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from copy import copy
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -22,6 +23,9 @@ PIECE_BYTES: Final = 8 << 20
 """The bytes of a value in one message."""
 MOST_WAITING_BYTES: Final = 1 << 30
 """The bytes of values that a party holds for parts that have not asked for them, for each attempt."""
+_MOST_KINDS: Final = 64
+"""The kinds of values that are counted one by one, for each pair of parts; names come from other parties, too."""
+_OTHER_KINDS: Final = "other"
 _FIRST_PAUSE_S: Final = 0.1
 _LAST_PAUSE_S: Final = 5.0
 
@@ -56,12 +60,19 @@ class ValueGate(Protocol):
 
 
 class Traffic(Struct):
-    """What one part has exchanged with one other part."""
+    """What one part has exchanged with one other part: numbers of values, and their bytes."""
 
     values_out: int = 0
     bytes_out: int = 0
     values_in: int = 0
     bytes_in: int = 0
+
+    def add(self, other: Traffic) -> None:
+        """Count what another one has counted, too."""
+        self.values_out += other.values_out
+        self.bytes_out += other.bytes_out
+        self.values_in += other.values_in
+        self.bytes_in += other.bytes_in
 
 
 class _Stream:
@@ -88,8 +99,15 @@ class _Attempt:
         self.gate = gate
         self.streams: dict[Party, _Stream] = {}
         self.arrivals: dict[Party, _Arrivals] = {}
-        self.traffic: dict[Party, Traffic] = {}
+        self.traffic: dict[Party, dict[str, Traffic]] = {}
         self.ended = threading.Event()
+
+    def counts(self, other: Party, name: str) -> Traffic:
+        """Return the counts of a kind of values. The kind is the name up to a slash: what follows is a number or so."""
+        kinds, kind = self.traffic.setdefault(other, {}), name.partition("/")[0]
+        if kind not in kinds and len(kinds) >= _MOST_KINDS:
+            kind = _OTHER_KINDS
+        return kinds.setdefault(kind, Traffic())
 
 
 class ValueHub:
@@ -115,11 +133,13 @@ class ValueHub:
         with self._lock:
             self._attempts[key, part] = _Attempt(gate)
 
-    def traffic(self, key: AttemptKey, part: Party) -> dict[Party, Traffic]:
-        """Return what a part has exchanged with others so far."""
+    def traffic(self, key: AttemptKey, part: Party) -> dict[Party, dict[str, Traffic]] | None:
+        """Return what a part has exchanged with each other one so far, by kind; None: the attempt is not known."""
         with self._lock:
             attempt = self._attempts.get((key, part))
-        return {} if attempt is None else dict(attempt.traffic)
+            if attempt is None:
+                return None
+            return {other: {kind: copy(one) for kind, one in kinds.items()} for other, kinds in attempt.traffic.items()}
 
     def attempts(self, job: str, component: str = "") -> set[AttemptKey]:
         """Return the attempts of a job, or of a component of it, that take values."""
@@ -142,12 +162,12 @@ class ValueHub:
             attempt = self._attempts.get((key, source))
             if attempt is None:
                 return
-            traffic = attempt.traffic.setdefault(to, Traffic())
+            traffic = attempt.counts(to, name)
             traffic.values_out += 1
             traffic.bytes_out += len(data)
             inside = self._attempts.get((key, to)) if to.id == self._me else None
             if inside is not None:
-                back = inside.traffic.setdefault(source, Traffic())
+                back = inside.counts(source, name)
                 back.values_in += 1
                 back.bytes_in += len(data)
             elif to.id != self._me:
@@ -238,7 +258,7 @@ class ValueHub:
                 return b""
             data = b"".join(arrivals.pieces)
             arrivals.pieces.clear()
-            traffic = attempt.traffic.setdefault(source, Traffic())
+            traffic = attempt.counts(source, message.name)
             traffic.values_in += 1
             traffic.bytes_in += len(data)
         attempt.gate.deliver(message.name, source, data)

@@ -163,6 +163,7 @@ class PartyWork:
             around.folders,
             around.sockets,
             PartEvents(lambda key, part, pid: None, self._prepared, self._ended),
+            around.clock,
         )
         self.outbox = Outbox(OutboxEvents(self._send, self._answered, self._refused, self._reachable, self._failed))
         self._calls = MachineCalls(
@@ -185,6 +186,7 @@ class PartyWork:
         self._drivers: dict[str, JobDriver] = {}
         self._followers: dict[str, set[str]] = {}
         self._jobs: dict[str, FederatedJob] = {}
+        self._unreachable: dict[str, float] = {}
         self._lock = threading.Lock()
 
     # ----------------------------------------------------------------------------------------------- start and end
@@ -560,7 +562,17 @@ class PartyWork:
     def _failed(self, party: str, error: BaseException) -> None:
         self._around.failed(f"a letter to party {party}", error)
 
+    def unreachable(self) -> dict[str, float]:
+        """Return the parties that do not answer, and since when, in seconds since 1970."""
+        with self._lock:
+            return dict(self._unreachable)
+
     def _reachable(self, party: str, error: PartyError | None) -> None:
+        with self._lock:
+            if error is None:
+                self._unreachable.pop(party, None)
+            else:
+                self._unreachable.setdefault(party, self.clock.wall())
         for subject in self.loop.subjects():
             machine = self.loop.machine(subject)
             if isinstance(machine, CoordinationMachine) and any(one.id == party for one in machine.state.parts):

@@ -66,8 +66,23 @@ def test_values_arrive_in_order_and_in_pieces(monkeypatch):
         network.hubs["1"].send(KEY, GUEST, f"name-{at % 3}", HOST, data)
     until(lambda: len(gate.values) == len(sent))
     assert gate.values == [(f"name-{at % 3}", GUEST, data) for at, data in enumerate(sent)]
-    assert network.hubs["1"].traffic(KEY, GUEST)[HOST].bytes_out == sum(map(len, sent))
-    assert network.hubs["2"].traffic(KEY, HOST)[GUEST].bytes_in == sum(map(len, sent))
+    out, into = network.hubs["1"].traffic(KEY, GUEST)[HOST], network.hubs["2"].traffic(KEY, HOST)[GUEST]
+    assert {kind: one.values_out for kind, one in out.items()} == {"name-0": 20, "name-1": 20, "name-2": 20}
+    assert sum(one.bytes_out for one in out.values()) == sum(map(len, sent))
+    assert sum(one.bytes_in for one in into.values()) == sum(map(len, sent))
+
+
+def test_kinds_are_names_up_to_a_slash_and_few():
+    network = Network()
+    network.hubs["1"].open(KEY, GUEST, Gate())
+    for at in range(200):
+        network.hubs["1"].send(KEY, GUEST, f"gradient/{at}", ARBITER, b"12")
+        network.hubs["1"].send(KEY, GUEST, f"name-{at}", ARBITER, b"1")
+    found = network.hubs["1"].traffic(KEY, GUEST)[ARBITER]
+    assert (found["gradient"].values_out, found["gradient"].bytes_out) == (200, 400)
+    assert found["other"].values_out == 200 - sum(kind.startswith("name-") for kind in found)
+    assert len(found) <= 65
+    assert network.hubs["2"].traffic(KEY, HOST) is None
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from weft.model.errors import NotFoundError
 from weft.parties.http.envelope import HttpReply
 from weft.parties.http.groups import HttpRoute
 from weft.parties.table_index import covers
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 def jobs(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Return a line for each job, newest first."""
-    return HttpReply(data=[dict(one) for one in ports.people.overview(call.number("limit", 0))])
+    return HttpReply(data=[dict(one) for one in ports.people.overview(call.number("limit", 0), call.text("status"))])
 
 
 def job(ports: PartyPorts, call: HttpCall) -> HttpReply:
@@ -25,11 +24,8 @@ def job(ports: PartyPorts, call: HttpCall) -> HttpReply:
 
 
 def log(ports: PartyPorts, call: HttpCall) -> HttpReply:
-    """Return the logs of a component at the parts of this party."""
-    found = ports.people.logs(call.need("job_id"), call.need("component"), call.text("role"))
-    if not found:
-        raise NotFoundError("the component has no log at this party", hint="It has not begun, or runs elsewhere.")
-    return HttpReply(data=[{"part": part, "text": text} for part, text in found])
+    """Return the files of the logs of a job at this party, of all its components or one, and whether it still runs."""
+    return HttpReply(data=dict(ports.people.logs(call.need("job_id"), call.text("component"), call.text("role"))))
 
 
 def tables(ports: PartyPorts, call: HttpCall) -> HttpReply:

@@ -398,16 +398,19 @@ class PartyModels(Protocol):
 class PartyPeople(Protocol):
     """What people ask of a party, beyond the clients of FATE."""
 
-    def overview(self, limit: int = 0) -> Sequence[Mapping[str, Any]]:
-        """Return a line for each job, newest first; `limit` 0 returns all."""
+    def overview(self, limit: int = 0, status: str = "") -> Sequence[Mapping[str, Any]]:
+        """Return a line for each job, newest first, or of those with a status; `limit` 0 returns all."""
         ...
 
     def show(self, id: str) -> Mapping[str, Any]:
         """Return a job: its components with their parts, what it waits for, what has left this party."""
         ...
 
-    def logs(self, job_id: str, component: str, role: str) -> Sequence[tuple[str, str]]:
-        """Return the logs of a component at the parts of this party."""
+    def logs(self, job_id: str, component: str, role: str) -> Mapping[str, Any]:
+        """Return `logs` (name, attempt, path of a file) of the latest attempts at this party, and `active`.
+
+        "" stands for all components and for all roles. NotFoundError: the job has no such component.
+        """
         ...
 
     def step(self, id: str, count: int | None) -> Sequence[str]:

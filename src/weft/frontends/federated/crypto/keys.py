@@ -44,6 +44,12 @@ def cipher_of(parameters: Mapping[str, Any]) -> tuple[str, int, list[str]]:
     return (PLAIN if method.lower() == PLAIN else PAILLIER), bits, notes
 
 
+def asks_for_plain(parameters: Mapping[str, Any]) -> bool:
+    """Whether the parameters of a component ask for no encryption."""
+    given = parameters.get("encrypt_param")
+    return isinstance(given, Mapping) and str(given.get("method")).lower() == PLAIN
+
+
 def make_keys(method: str, bits: int) -> PrivateKey:
     """Return a new key pair; UsageError: there is no such method, or no such length."""
     if method == PLAIN:

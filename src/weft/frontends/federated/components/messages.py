@@ -1,0 +1,127 @@
+"""What the values that parts send to each other are, in words, by the names under which components send them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+_COMMON: Final[Mapping[str, str]] = {
+    "batches": "the number of batches",
+    "engine": "which version of SPU it has",
+    "features": "names of columns",
+    "key": "a public key",
+    "mask_key": "public keys of masks",
+    "models": "the number of models",
+    "settings": "settings, to compare them",
+    "other": "values of further kinds",
+}
+_LINEAR: Final = {
+    "end": "the loss of an epoch, and whether it was the last",
+    "gradient": "encrypted gradients under a random mask",
+    "loss": "the encrypted loss",
+    "moved": "how far weights have moved",
+    "plain": "gradients under the random mask of their receiver",
+    "residual": "encrypted residuals of rows",
+    "rows": "the number of rows",
+    "score": "scores of rows",
+    "share": "encrypted shares of residuals",
+    "squares": "encrypted sums of squares",
+}
+_TREES: Final = {
+    "answer": "which rows go left at own splits",
+    "ask": "rows that reach a split",
+    "choose": "splits that were chosen",
+    "level": "rows of nodes, and which sums are asked for",
+    "sides": "which rows a split divides",
+    "sums": "encrypted sums of bins",
+    "tree": "encrypted gradients of rows",
+}
+_MASKED: Final = {
+    "binned": "names of columns with bins",
+    "chosen": "which columns a tree uses",
+    "converged": "whether the training has ended",
+    "covered": "numbers under masks",
+    "end": "whether the training has ended",
+    "labels": "the labels that occur",
+    "split": "splits of nodes",
+    "start": "first weights",
+    "total": "sums of numbers of all parties",
+}
+_INTERSECTION: Final = {
+    "blinded": "blinded hashes of ids",
+    "count": "the number of common rows",
+    "modulus": "a public key",
+    "points": "blinded hashes of ids",
+    "raise": "blinded hashes of ids of others",
+    "raised": "blinded hashes of ids of others",
+    "rows": "positions of common rows",
+    "signed": "signed blinded hashes of ids",
+    "tags": "hashes of twice blinded ids",
+    "tunnel": "messages of SPU, which intersects blinded ids",
+}
+_SHARED: Final = {
+    "end": "the loss of an epoch, and whether it was the last",
+    "gradient": "shares of gradients",
+    "moved": "how far weights have moved, as shares",
+    "product": "encrypted products under a random mask",
+    "score": "scores of rows",
+    "scores": "encrypted scores of rows",
+    "shares": "encrypted shares",
+    "start": "shares of first weights",
+    "tunnel": "messages of SPU, which computes on shares",
+    "weights": "shares of weights",
+}
+_BINNING: Final = {
+    "labels": "encrypted labels",
+    "plan": "how many classes there are",
+    "sums": "encrypted sums of bins",
+}
+_ROWS: Final = {"rows_chosen": "positions of the chosen rows"}
+_OF_MODULES: Final[Mapping[str, Mapping[str, str]]] = {
+    "FederatedSample": _ROWS,
+    "HeteroDataSplit": _ROWS,
+    "HeteroFastSecureBoost": _TREES,
+    "HeteroFeatureBinning": _BINNING,
+    "HeteroFeatureSelection": {
+        "filters": "which filters there are",
+        "left": "which features stay",
+        "names": "anonymous names of features",
+    }
+    | _BINNING,
+    "HeteroKmeans": {
+        "covered": "distances of rows under masks",
+        "first_rows": "positions of the first centres",
+        "nearest": "the cluster of each row",
+        "settled": "whether the centres have settled",
+        "spread": "that the clusters were judged",
+    },
+    "HeteroLR": _LINEAR,
+    "HeteroLinR": _LINEAR,
+    "HeteroPearson": {
+        "columns": "encrypted columns",
+        "correlations": "correlations of columns",
+        "plan": "anonymous names of columns",
+        "products": "encrypted products of columns",
+    },
+    "HeteroPoisson": _LINEAR,
+    "HeteroSSHELR": _SHARED,
+    "HeteroSecureBoost": _TREES,
+    "HomoFeatureBinning": _MASKED,
+    "HomoLR": _MASKED,
+    "HomoNN": _MASKED,
+    "HomoOneHotEncoder": {"values": "the values of columns"},
+    "HomoSecureBoost": _MASKED,
+    "HomoSecureboost": _MASKED,
+    "Intersection": _INTERSECTION,
+    "SBTFeatureTransformer": _TREES,
+    "SecureAddExample": {"share": "shares of numbers", "sum": "sums of shares"},
+}
+
+
+def message_words(module: str, kind: str, *, plain: bool = False) -> str:
+    """Return what the values of a kind are that a module sends; its name if there are no words for it.
+
+    With `plain` the job has asked for no encryption.
+    """
+    words = _OF_MODULES.get(module, {}).get(kind) or _COMMON.get(kind) or kind.replace("_", " ")
+    return words.replace("encrypted", "unencrypted") if plain else words

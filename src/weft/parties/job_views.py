@@ -1,0 +1,305 @@
+"""One job as the people of a party see it: each part, each component, what it waits for, and what has left the site."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from weft.frontends.federated.components.messages import message_words
+from weft.frontends.federated.coordination.records import JobPhase, PartPhase, PartStatus, Want
+from weft.frontends.federated.crypto.keys import asks_for_plain
+from weft.frontends.federated.schema import Party
+from weft.parties.traffic import KindExchange, exchanges
+from weft.parties.values import Traffic
+
+if TYPE_CHECKING:
+    from weft.frontends.federated.coordination.coordinator import Coordination
+    from weft.frontends.federated.coordination.participant import Participation
+    from weft.frontends.federated.coordination.records import PartFailure, Report
+    from weft.frontends.federated.schema import FederatedJob
+    from weft.graph.party_plan import PartyPlan
+    from weft.parties.http.ports import TaskRow
+    from weft.parties.ledger import JobEntry
+    from weft.parties.part_folders import PartFolders
+    from weft.parties.tracking import SiteTracking
+    from weft.parties.work import PartyWork
+
+ENDED: Final = frozenset({"success", "failed", "canceled", "timeout"})
+_PHASES: Final[Mapping[PartPhase, str]] = {
+    PartPhase.AWAITING: "waits for approval",
+    PartPhase.ACCEPTED: "has accepted",
+    PartPhase.REFUSED: "has refused",
+    PartPhase.QUEUED: "waits for cores",
+    PartPhase.RESERVED: "holds its cores",
+    PartPhase.ENDED: "has ended",
+}
+_RUNS: Final = "runs"
+_NOT_HEARD: Final = "has not answered yet"
+_ELSEWHERE: Final = "known to its party and to the initiator"
+
+
+class PartyViewSources(NamedTuple):
+    """What the views of jobs are made of. `me` is the id of the party."""
+
+    me: str
+    work: PartyWork
+    folders: PartFolders
+    tracking: SiteTracking
+
+
+class ViewedJob(NamedTuple):
+    """A job with the states of its coordination (at the initiator alone) and of the parts of this party."""
+
+    entry: JobEntry
+    job: FederatedJob
+    coordination: Coordination | None
+    own: Mapping[Party, Participation]
+
+    @property
+    def cause(self) -> PartFailure | None:
+        """The first failure of the job, None if there is none."""
+        if self.coordination is not None:
+            return self.coordination.cause
+        return next((one.wish.cause for one in self.own.values() if one.wish is not None), None)
+
+    @property
+    def runs(self) -> bool:
+        """Whether components may run."""
+        if self.coordination is not None:
+            return self.coordination.phase is JobPhase.RUN
+        return any(one.wish is not None and one.wish.phase is JobPhase.RUN for one in self.own.values())
+
+    def report(self, part: Party) -> Report | None:
+        """Return the newest report of a part in this epoch, as far as it is known here."""
+        if part in self.own:
+            return self.own[part].report
+        found = None if self.coordination is None else self.coordination.reports.get(str(part))
+        return found if found is not None and self.coordination and found.epoch == self.coordination.epoch else None
+
+
+def state_of(work: PartyWork, id: str) -> ViewedJob:
+    """Return a job with its states. NotFoundError: there is none."""
+    entry, job = work.entry(id), work.job(id)
+    state = work.coordination(id) if entry.mine else None
+    return ViewedJob(entry, job, state, {one.part: one for one in work.participations(id)})
+
+
+def job_view(sources: PartyViewSources, state: ViewedJob, tasks: Sequence[TaskRow]) -> dict[str, Any]:
+    """Return what a job is at a party, as JSON; times are in seconds since 1970, sizes in bytes."""
+    entry, job = state.entry, state.job
+    moved = [
+        one
+        for plan in own_parts(sources.me, job)
+        for name in job.dsl.order
+        for one in exchanges(sources.folders, sources.work.hub, entry.job, Party(plan.role, plan.id), name)
+    ]
+    components = [_component(state, name, tasks, moved) for name in job.dsl.order]
+    figures: dict[str, float] = {}
+    for plan in own_parts(sources.me, job):
+        for name in job.dsl.order:
+            found = sources.tracking.figures(entry.job, Party(plan.role, plan.id), name)
+            figures |= {f"{name} {key}": value for key, value in found.items()}
+    cause = state.cause
+    return {
+        "job": entry.job,
+        "status": entry.status,
+        "party": sources.me,
+        "initiator": f"{entry.initiator_role} {entry.initiator}",
+        "created": entry.created,
+        "started": entry.started,
+        "ended": entry.ended,
+        "cause": None
+        if cause is None
+        else {"message": cause.message, "party": cause.party, "code": cause.code, "hint": cause.hint},
+        "notes": list(job.notes),
+        "parts": [part_view(sources.me, state, plan, moved) for plan in job.parts],
+        "waits": list(_waits(sources, state)),
+        "components": components,
+        "left": [_left(job, one) for one in _by_size(moved) if one.traffic.values_out],
+        "metrics": figures,
+    }
+
+
+def own_parts(me: str, job: FederatedJob) -> list[PartyPlan]:
+    """Return the plans of the parts of a party."""
+    return [one for one in job.parts if one.id == me]
+
+
+# --------------------------------------------------------------------------------------------------------------- parts
+
+
+def part_view(me: str, state: ViewedJob, plan: PartyPlan, moved: Sequence[KindExchange]) -> dict[str, Any]:
+    """Return a part: who it is, how far it is, and what this party has exchanged with it."""
+    part = Party(plan.role, plan.id)
+    total = Traffic()
+    for one in moved:
+        if one.other == part:
+            total.add(one.traffic)
+    return {
+        "part": plan.name,
+        "role": plan.role,
+        "party": plan.id,
+        "here": plan.id == me,
+        "state": _part_state(state, plan),
+        "sent": total.bytes_out,
+        "received": total.bytes_in,
+    }
+
+
+def _part_state(state: ViewedJob, plan: PartyPlan) -> str:
+    part = Party(plan.role, plan.id)
+    if not any(one.runs for one in plan.components.values()):
+        return "takes no part"
+    if state.coordination is None and part not in state.own:
+        return "has ended" if state.entry.status in ENDED else _ELSEWHERE
+    report = state.report(part)
+    if report is None:
+        return _NOT_HEARD if state.entry.status not in ENDED else "has not heard of the end"
+    if report.phase is PartPhase.REFUSED and report.reason:
+        return f"has refused: {report.reason}"
+    if report.phase is PartPhase.RESERVED and state.runs:
+        return _RUNS
+    if state.entry.status in ENDED and report.phase is not PartPhase.ENDED:
+        return "has not heard of the end"
+    return _PHASES[report.phase]
+
+
+# --------------------------------------------------------------------------------------------------------------- waits
+
+
+def _waits(sources: PartyViewSources, state: ViewedJob) -> Iterator[dict[str, Any]]:
+    """Yield what a job waits for: approvals, cores, parties that do not answer, documents, other parts."""
+    silent = dict(sources.work.unreachable())
+    if state.coordination is not None:
+        silent |= state.coordination.unreachable
+    yield from _unheard(sources, state, silent)
+    if state.entry.status in ENDED:
+        return
+    if state.coordination is not None:
+        for earlier in state.coordination.waits_for if state.entry.status == "waiting" else ():
+            yield _wait(f"job {earlier} has not ended, and this one comes after it", None)
+        if state.coordination.held:
+            before = ", ".join(state.coordination.held)
+            yield _wait(f"the job pauses before {before}: weft party step {state.entry.job}", None)
+    yield from _cut_links(state)
+    for plan in state.job.parts:
+        part = Party(plan.role, plan.id)
+        report, own = state.report(part), state.own.get(part)
+        if own is not None and own.wish is not None and not own.approved and not own.refused:
+            yield _wait(f"{part} waits for approval: weft party approve {state.entry.job}", part)
+        elif own is not None and own.waits_for:
+            yield _wait(f"{part} {own.waits_for}", part)
+        elif report is not None and own is None and report.phase is PartPhase.AWAITING:
+            yield _wait(f"{part} waits for the approval of party {part.id}", part)
+        elif report is not None and own is None and report.phase is PartPhase.QUEUED:
+            yield _wait(f"{part} {report.reason or 'waits for cores'}", part)
+    for name, parts in _unprepared(state).items():
+        yield _wait(f"{name} waits until it is prepared by {', '.join(map(str, parts))}", parts[0])
+
+
+def _unheard(sources: PartyViewSources, state: ViewedJob, silent: Mapping[str, float]) -> Iterator[dict[str, Any]]:
+    """Yield the parties of a job that do not answer, and the documents that they have not acknowledged."""
+    documents = sources.work.ledger.documents(state.entry.job)
+    waiting = {one.receiver for one in documents if one.acknowledged < one.version}
+    for party in sorted({plan.id for plan in state.job.parts} - {sources.me}):
+        if party in silent and (party in waiting or state.entry.status not in ENDED):
+            told = "; it has not acknowledged the latest message" if party in waiting else ""
+            yield _wait(f"party {party} does not answer{told}", None, party, silent[party])
+        elif party in waiting:
+            yield _wait(f"party {party} has not acknowledged the latest message yet", None, party)
+
+
+def _cut_links(state: ViewedJob) -> Iterator[dict[str, Any]]:
+    """Yield the parties that take no values of a part, though others may reach them."""
+    if state.coordination is not None:
+        for part, parties in state.coordination.silent.items():
+            for party, since in parties.items():
+                yield _wait(f"party {party} does not answer {part}", None, party, since)
+        return
+    for own, one in state.own.items():
+        for party in sorted({party for parties in one.silent.values() for party in parties}):
+            yield _wait(f"party {party} does not answer {own}", None, party)
+
+
+def _unprepared(state: ViewedJob) -> dict[str, list[Party]]:
+    """Return the parts that have not prepared a component, for which its other parts wait."""
+    found = {}
+    for name, attempt in () if state.coordination is None else state.coordination.attempts.items():
+        if attempt.want is not Want.PREPARE or attempt.ended or state.coordination is None:
+            continue
+        late = []
+        for part in state.coordination.runs_at[name]:
+            report = state.report(part)
+            seen = None if report is None else report.components.get(name)
+            if seen is None or seen.attempt != attempt.number or seen.status is PartStatus.STARTING:
+                late.append(part)
+        if late and len(late) < len(state.coordination.runs_at[name]):
+            found[name] = late
+    return found
+
+
+def _wait(what: str, part: Party | None, party: str = "", since: float | None = None) -> dict[str, Any]:
+    return {"what": what, "party": party or (part.id if part else ""), "since": since}
+
+
+# ---------------------------------------------------------------------------------------------------------- components
+
+
+def _component(state: ViewedJob, name: str, tasks: Sequence[TaskRow], moved: Sequence[KindExchange]) -> dict[str, Any]:
+    """Return a component: its status at each part (None: not known here), its times here, and the bytes by partner."""
+    own = [row for row in tasks if row.component == name]
+    begun = [row.started_at for row in own if row.started_at is not None and row.run_here]
+    done = [row.ended_at for row in own if row.ended_at is not None and row.run_here]
+    runs = bool(begun) and len(done) < len(begun)
+    partners: dict[Party, Traffic] = {}
+    for one in moved:
+        if one.component == name:
+            partners.setdefault(one.other, Traffic()).add(one.traffic)
+    status = own[0].status if own else "success"
+    above = state.job.dsl.upstream[name]
+    ended = {row.component for row in tasks if row.status in {*ENDED, "pass"}}
+    return {
+        "name": name,
+        "module": state.job.dsl.components[name].module,
+        "status": status,
+        "parts": {
+            plan.name: next((row.party_status for row in own if (row.role, row.party_id) == (plan.role, plan.id)), None)
+            for plan in state.job.parts
+            if plan.components[name].runs
+        },
+        "attempt": max((row.version for row in own), default=0),
+        "upstream": list(above),
+        "waits_for": [one for one in above if one not in ended] if status == "waiting" else [],
+        "started": min(begun) if begun else None,
+        "ended": max(done) if done and not runs else None,
+        "seconds": max(done) - min(begun) if begun and done and not runs else None,
+        "sent": sum(one.bytes_out for one in partners.values()),
+        "received": sum(one.bytes_in for one in partners.values()),
+        "partners": [
+            {"part": str(other), "sent": one.bytes_out, "received": one.bytes_in} for other, one in partners.items()
+        ],
+        "reason": next((row.error for row in own if row.error), ""),
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------- traffic
+
+
+def _by_size(moved: Sequence[KindExchange]) -> list[KindExchange]:
+    return sorted(moved, key=lambda one: -one.traffic.bytes_out)
+
+
+def _left(job: FederatedJob, one: KindExchange) -> dict[str, Any]:
+    """Return what has left this party, of one kind."""
+    component = job.dsl.components[one.component]
+    plan = next(plan for plan in job.parts if (plan.role, plan.id) == one.part)
+    plain = asks_for_plain(plan.components[one.component].parameters)
+    return {
+        "component": one.component,
+        "from": str(one.part),
+        "to": str(one.other),
+        "kind": one.kind,
+        "what": message_words(component.module, one.kind, plain=plain),
+        "messages": one.traffic.values_out,
+        "bytes": one.traffic.bytes_out,
+    }

@@ -1,0 +1,112 @@
+"""The commands for the runs of a party: `weft ls`, `show`, `logs`, `resume` and `cancel` in its folder."""
+
+import json
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+from tests.party_ports import party_ports
+from tests.unit.cli.fakes import World
+from weft.parties.client import SiteClient
+from weft.parties.http.app import make_app
+from weft.parties.http.server import HttpServer
+from weft.parties.site import PartySite
+
+DSL = {"components": {"hetero_lr_0": {"module": "HeteroLR"}, "evaluation_0": {"module": "Evaluation"}}}
+CONF = {"dsl_version": 2, "initiator": {"role": "guest", "party_id": 9999}, "role": {"guest": [9999], "host": [10000]}}
+
+
+class Served(World):
+    """A world with the folder `guest` of a party, whose server answers from memory."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.site = PartySite.create(folder / "guest", "9999", name="guest")
+        self.ports = party_ports(folder / "served")
+
+    def submit(self, status):
+        self.ports.jobs.status = status
+        return SiteClient.of(self.site).post("job/submit", {"job_dsl": DSL, "job_runtime_conf": CONF})["job_id"]
+
+
+@pytest.fixture(scope="module")
+def weft(tmp_path_factory):
+    world = Served(tmp_path_factory.mktemp("party"))
+    with HttpServer(make_app(world.ports), port=world.site.party.http_port):
+        yield world
+
+
+@pytest.mark.parametrize("words", [("show", "-C", "guest"), ("party", "show", "--folder", "guest")])
+def test_a_job_is_shown_by_the_same_verb_as_other_runs(weft, words):
+    *verb, option, folder = words
+    job = weft.submit("failed")
+    assert weft(*verb, job, option, folder) == 0
+    assert weft.out.splitlines()[:3] == [
+        f"{job}  failed  2.0 s  by guest 9999",
+        "party 10000: no memory",
+        "Add some.",
+    ]
+    assert "guest 9999 (here)  runs" in weft.out
+    assert "encrypted residuals of rows  hetero_lr_0  host 10000  30      2.0 KiB" in weft.out
+    assert "evaluation_0 train auc  0.75" in weft.out
+
+
+def test_what_a_job_waits_for_is_told_with_the_time(weft):
+    job = weft.submit("running")
+    assert weft("show", "@last", "-C", "guest") == 0
+    assert "waits: party 10000 does not answer, since 2023-11-1" in weft.out
+    assert weft("show", job, "-C", "guest", "--json") == 0
+    found = json.loads(weft.out)
+    assert (found["schema"], found["job"], found["left"][0]["bytes"]) == ("weft.party.job/2", job, 2048)
+
+
+def test_jobs_are_listed_and_filtered(weft):
+    one, two = weft.submit("timeout"), weft.submit("success")
+    assert weft("ls", "-C", "guest", "-q", "--state", "timeout") == 0
+    assert weft.out == f"{one}\n"
+    assert weft("ls", "-C", "guest", "-q", "-n", "1") == 0
+    assert weft.out == f"{two}\n"
+
+
+def test_logs_are_printed_from_their_files(weft):
+    job = weft.submit("success")
+    assert weft("logs", f"{job}/hetero_lr_0", "-C", "guest") == 0
+    assert weft.out == "secure_add_guest success\n"
+    assert weft("logs", f"{job}/hetero_lr_0", "-C", "guest", "--json", "--tail", "1") == 0
+    assert json.loads(weft.out)["line"] == "secure_add_guest success"
+    assert weft("logs", job, "-C", "guest", "--tail", "-1") == 2
+    assert weft("logs", "nothing/x", "-C", "guest") == 4
+
+
+def test_resume_runs_the_rest_of_a_failed_job(weft):
+    job = weft.submit("failed")
+    weft.ports.jobs.calls.clear()
+    assert weft("resume", job, "-C", "guest", "-d") == 0
+    assert (weft.out, weft.ports.jobs.calls) == (f"{job}\n", [("rerun", job, [], False)])
+    assert weft("resume", job, "-C", "guest", "-p", "x=1") == 2
+    assert "weft party rerun" in weft.err
+
+
+@pytest.mark.parametrize(
+    ("status", "told"), [("running", "it goes on by itself"), ("success", "there is nothing left to do")]
+)
+def test_resume_says_why_there_is_nothing_to_resume(weft, status, told):
+    job = weft.submit(status)
+    assert weft("resume", job, "-C", "guest") == 7
+    assert told in weft.err
+
+
+def test_cancel_stops_a_job_and_tells_if_it_has_ended(weft):
+    job = weft.submit("running")
+    assert weft("cancel", job, "-C", "guest") == 0
+    assert "is being stopped" in weft.err
+    assert weft.ports.jobs.rows[job].status == "canceled"
+    assert weft("cancel", job, "-C", "guest") == 0
+    assert "has ended already: canceled" in weft.err
+
+
+def test_a_party_without_a_server_says_how_to_start_it(weft, tmp_path):
+    PartySite.create(tmp_path / "host", "10000", name="host")
+    assert weft("show", "@last", "-C", str(tmp_path / "host")) == 6
+    assert "weft party start" in weft.err
