@@ -353,6 +353,19 @@ class FakePeople:
         path = self.jobs.logs / job_id / row.role / row.party_id / "INFO.log"
         return {"logs": [{"name": component, "attempt": 0, "path": str(path)}], "active": row.status == "running"}
 
+    def metrics(self, job_id: str, component: str) -> Sequence[Mapping[str, Any]]:
+        self.jobs.row(job_id)
+        loss = {"namespace": "train", "name": "loss", "kind": "LOSS", "single": False}
+        auc = {"namespace": "train", "name": "auc", "kind": "", "single": True, "points": [["auc", 0.75]]}
+        points = [[at, 0.7 - at / 100] for at in range(40)]
+        each = {"events": 30, "non_events": 70, "woe": 0.25, "iv": 0.1}
+        bins = [
+            {"feature": "x0", "party": "guest 9999", "event": "1", "iv": 0.2, "edges": [0.5, 2.0], "bins": [each] * 2},
+            {"feature": "host_x1", "party": "host 10000", "event": "1", "iv": 0.1, "edges": None, "bins": [each]},
+        ]
+        found = {"component": component or "hetero_lr_0", "module": "HeteroLR", "part": "guest 9999"}
+        return [found | {"series": [loss | {"points": points}, auc], "bins": bins}]
+
     def approve(self, id: str, declined: str) -> None:
         self.jobs.row(id)
 

@@ -157,7 +157,7 @@ def jobs(
 def show(job: Job, /, *, as_json: AsJson = False, folder: Folder = None, context: Given) -> None:
     """Show a job: each party's part, what it waits for, and what has left this party."""
     client = client_of(context, folder)
-    print_job(context, client.post("weft/job", {"job_id": _id(client, job)}), as_json=as_json)
+    print_job(context, client.post("weft/job", {"job_id": job_of(client, job)}), as_json=as_json)
 
 
 @party_app.command
@@ -183,7 +183,7 @@ def logs(
     client = client_of(context, folder)
     job, _, rest = target.partition("/")
     component, _, role = rest.partition("/")
-    wanted = {"job_id": _id(client, job), "component": component, "role": role}
+    wanted = {"job_id": job_of(client, job), "component": component, "role": role}
 
     def look() -> tuple[list[LogFile], bool]:
         found = client.post("weft/log", wanted)
@@ -200,7 +200,7 @@ def stop(job: Job, /, *, as_json: AsJson = False, folder: Folder = None, context
     from weft.parties.demo import ENDED
 
     client = client_of(context, folder)
-    id = _id(client, job)
+    id = job_of(client, job)
     status = client.post("weft/job", {"job_id": id})["status"]
     client.post("job/stop", {"job_id": id})
     if as_json:
@@ -227,7 +227,7 @@ def rerun(
 ) -> None:
     """Run the failed components of an ended job again, and what has not run."""
     client = client_of(context, folder)
-    id = _id(client, job)
+    id = job_of(client, job)
     if changes is not None:
         from weft.parties.job_files import read_changes
 
@@ -248,7 +248,7 @@ def step(
 ) -> None:
     """Let the next component of a job with single_step begin."""
     client = client_of(context, folder)
-    id = _id(client, job)
+    id = job_of(client, job)
     held = client.post("weft/step", {"job_id": id, "all": int(all)})["held"]
     context.say(f"job {id} goes on" + (f" with {', '.join(held if all else held[:1])}" if held else ""))
 
@@ -258,7 +258,7 @@ def resume(context: CommandContext, folder: Path, job: str, *, detach: bool, as_
     from weft.parties.demo import ENDED, follow
 
     client = client_of(context, folder)
-    id = _id(client, job)
+    id = job_of(client, job)
     status = client.post("weft/job", {"job_id": id})["status"]
     if status == _SUCCESS:
         raise ConflictError(
@@ -289,7 +289,7 @@ def approve(
 ) -> None:
     """Approve a job of another party that waits for it, or decline it."""
     client = client_of(context, folder)
-    id = _id(client, job)
+    id = job_of(client, job)
     client.post("weft/approve", {"job_id": id, "decline": decline})
     done = "is declined" if decline else "is approved, and begins when all its parties have accepted it"
     context.say(f"job {id} {done}; see how it gets on: weft party show {id}")
@@ -312,7 +312,8 @@ def client_of(context: CommandContext, folder: Path | None) -> SiteClient:
     return SiteClient.of(site)
 
 
-def _id(client: SiteClient, job: str) -> str:
+def job_of(client: SiteClient, job: str) -> str:
+    """Return the id of a job; `@last` is the newest one. NotFoundError: the party has none."""
     if job != "@last":
         return job
     found = client.post("weft/jobs", {"limit": 1})

@@ -9,6 +9,9 @@ from weft.frontends.federated.components.messages import message_words
 from weft.frontends.federated.coordination.records import JobPhase, PartPhase, PartStatus, Want
 from weft.frontends.federated.crypto.keys import asks_for_plain
 from weft.frontends.federated.schema import Party
+from weft.model.errors import NotFoundError
+from weft.parties.fate_metrics import is_single
+from weft.parties.tracking import BINNING
 from weft.parties.traffic import KindExchange, exchanges
 from weft.parties.values import Traffic
 
@@ -97,6 +100,8 @@ def job_view(sources: PartyViewSources, state: ViewedJob, tasks: Sequence[TaskRo
     figures: dict[str, float] = {}
     for plan in own_parts(sources.me, job):
         for name in job.dsl.order:
+            if job.dsl.components[name].module in BINNING:
+                continue  # it has a figure for each column
             found = sources.tracking.figures(entry.job, Party(plan.role, plan.id), name)
             figures |= {f"{name} {key}": value for key, value in found.items()}
     cause = state.cause
@@ -280,6 +285,43 @@ def _component(state: ViewedJob, name: str, tasks: Sequence[TaskRow], moved: Seq
         ],
         "reason": next((row.error for row in own if row.error), ""),
     }
+
+
+# ------------------------------------------------------------------------------------------------------------- metrics
+
+
+def components_of(job: FederatedJob, name: str) -> Sequence[str]:
+    """Return the names of all components of a job, or of one. NotFoundError: there is none of this name."""
+    if name and name not in job.dsl.components:
+        raise NotFoundError(f"the job has no component {name!r}", hint=f"It has {', '.join(job.dsl.order)}.")
+    return [name] if name else job.dsl.order
+
+
+def metrics_view(sources: PartyViewSources, id: str, job: FederatedJob, component: str) -> Iterator[dict[str, Any]]:
+    """Yield what the components of a job have kept at each part of this party. NotFoundError: no such component."""
+    for name in components_of(job, component):
+        for plan in own_parts(sources.me, job):
+            part = Party(plan.role, plan.id)
+            series = sources.tracking.series(id, part, name)
+            bins = sources.tracking.bins(id, part, name)
+            if series or bins:
+                yield {
+                    "component": name,
+                    "module": job.dsl.components[name].module,
+                    "part": plan.name,
+                    "bins": bins,
+                    "series": [
+                        {
+                            "namespace": one.namespace,
+                            "name": one.name,
+                            "kind": one.about.get("metric_type", ""),
+                            "single": is_single(one),
+                            "points": [list(point) for point in one.points],
+                        }
+                        for one in series
+                        if not (bins and one.namespace.partition("/")[0] in ("iv", "woe"))
+                    ],
+                }
 
 
 # ------------------------------------------------------------------------------------------------------------- traffic

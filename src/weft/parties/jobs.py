@@ -28,7 +28,7 @@ from weft.parties.http.ports import (
     TaskRow,
 )
 from weft.parties.inputs import plan_of
-from weft.parties.job_views import ENDED, PartyViewSources, job_view, own_parts, state_of
+from weft.parties.job_views import ENDED, PartyViewSources, components_of, job_view, metrics_view, own_parts, state_of
 from weft.parties.models import model_id_of
 from weft.parties.tracking import SiteTracking
 from weft.parties.work import said
@@ -290,11 +290,9 @@ class SiteJobs:
     def logs(self, job_id: str, component: str, role: str) -> Mapping[str, Any]:
         """See `PartyPeople.logs`."""
         entry, job = self._work.entry(job_id), self._work.job(job_id)
-        if component and component not in job.dsl.components:
-            raise NotFoundError(f"job {job_id} has no component {component!r}", hint=", ".join(job.dsl.order))
         here = [one for one in own_parts(self._me, job) if role in ("", one.role)]
         found = []
-        for name in [component] if component else job.dsl.order:
+        for name in components_of(job, component):
             for plan in here:
                 attempts = self._folders.attempts(job_id, Party(plan.role, plan.id), name)
                 (_, attempt), folder = next(reversed(attempts.items()), ((0, 0), None))
@@ -363,6 +361,10 @@ class SiteJobs:
                 }
             )
         return found
+
+    def metrics(self, job_id: str, component: str) -> list[dict[str, Any]]:
+        """See `PartyPeople.metrics`."""
+        return list(metrics_view(self._views, job_id, self._work.job(job_id), component))
 
     def approve(self, id: str, declined: str) -> None:
         """See `PartyPeople.approve`."""

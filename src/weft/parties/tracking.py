@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from weft.frontends.federated.components.tables import read_frame
 from weft.model.errors import NotFoundError
+from weft.parties.fate_metrics import fate_metrics, is_single
 from weft.parties.http.ports import JobPart, MetricSeries, OutputModel, OutputTable
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from weft.parties.part_folders import PartFolders
 
 _METRICS: Final = "metrics.jsonl"
+BINNING: Final = ("HeteroFeatureBinning", "HomoFeatureBinning")
 _MOST_METRICS: Final = 64 << 20
 
 
@@ -40,18 +42,26 @@ class SiteTracking:
         return found
 
     def metrics(self, part: JobPart) -> Sequence[MetricSeries]:
-        """See `PartyTracking.metrics`: of a metric that was kept several times, the last value."""
-        folder = self._latest(part)
+        """See `PartyTracking.metrics`, under the names of FATE."""
+        job, here = self._read_job(part.job_id), self._find_part(part)
+        component = job.dsl.components.get(part.component)
+        if component is None:
+            return []
+        source = next((one.component for sources in component.data.values() for one in sources), "")
+        return fate_metrics(self.series(part.job_id, here, part.component), component.module, source)
+
+    def series(self, job: str, part: Party, component: str) -> list[MetricSeries]:
+        """Return the metrics that a component has kept at a part; of one that it kept several times, the last value."""
+        folder = self._folders.latest(job, part, component)
         if folder is None:
             return []
-        found: dict[tuple[str, str], MetricSeries] = {}
+        found: dict[tuple[str, str, bool], MetricSeries] = {}  # a figure and a curve may have one name
         for line in read_lines(folder / _METRICS):
             namespace, name = str(line.get("namespace", "")), str(line.get("name", ""))
-            points = line.get("points")
-            if points is None:
-                points = [[name, line.get("value")]]
+            single = "points" not in line
+            points = [[name, line.get("value")]] if single else line["points"]
             about = {"name": name, "metric_type": line.get("kind", "")}
-            found[namespace, name] = MetricSeries(
+            found[namespace, name, single] = MetricSeries(
                 namespace=namespace, name=name, points=[(one[0], one[1]) for one in points], about=about
             )
         return list(found.values())
@@ -74,10 +84,34 @@ class SiteTracking:
     def figures(self, job: str, part: Party, component: str) -> dict[str, float]:
         """Return the single figures of a component at a part, by namespace and name."""
         found: dict[str, float] = {}
-        for series in self.metrics(JobPart(job, part.role, part.id, component)):
-            if len(series.points) == 1 and isinstance(series.points[0][1], (int, float)):
+        for series in self.series(job, part, component):
+            if is_single(series) and isinstance(series.points[0][1], (int, float)):
                 found[f"{series.namespace} {series.name}".strip()] = float(series.points[0][1])
         return found
+
+    def bins(self, job: str, part: Party, component: str) -> list[dict[str, Any]]:
+        """Return the bins of columns that a component has made: one row for each column, party and event.
+
+        `edges` are the upper bounds of bins, None for columns of others, whose bounds are not known here. `bins` has
+        for each bin events, non_events, woe and iv, and is empty where no labels are known.
+        """
+        folder = self._folders.latest(job, part, component)
+        model: Any = {}
+        with suppress(OSError, ValueError):
+            model = json.loads((folder / "model.json").read_text()) if folder is not None else {}
+        if not isinstance(model, dict) or model.get("kind") not in BINNING:
+            return []
+        own = {name: one.get("edges", []) for name, one in model.get("columns", {}).items()}
+        results = model.get("results", [])
+        labels = model.get("labels", [])
+        rows = []
+        for at in range(max(1, len(results))):
+            event = str(labels[at]) if at < len(labels) else ""
+            told = results[at] if results else {}
+            rows += [_bin_row(name, str(part), event, edges, told.get(name)) for name, edges in own.items()]
+            for other, theirs in model.get("hosts", {}).items():
+                rows += [_bin_row(name, f"host {other}", event, None, one) for name, one in theirs[at].items()]
+        return sorted(rows, key=lambda row: -(row["iv"] or 0.0))
 
     # ----------------------------------------------------------------------------------------- parameters, models
 
@@ -171,6 +205,20 @@ class SiteTracking:
             file = self._folders.current(part.job_id, self._find_part(part), component) / f"data_{at}.arrow"
             return file if file.is_file() else None
         return None
+
+
+def _bin_row(
+    name: str, party: str, event: str, edges: Sequence[float] | None, told: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    columns = zip(told["events"], told["non_events"], told["woe"], told["iv_by_bin"], strict=True) if told else ()
+    return {
+        "feature": name,
+        "party": party,
+        "event": event,
+        "iv": None if told is None else told["iv"],
+        "edges": None if edges is None else list(edges),
+        "bins": [{"events": one, "non_events": other, "woe": woe, "iv": iv} for one, other, woe, iv in columns],
+    }
 
 
 def read_lines(file: Path) -> Iterator[dict[str, Any]]:

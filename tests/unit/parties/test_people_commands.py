@@ -8,6 +8,7 @@ pytest.importorskip("fastapi")
 
 from tests.party_ports import party_ports
 from tests.unit.cli.fakes import World
+from weft.cli.party_metrics import sparkline
 from weft.parties.client import SiteClient
 from weft.parties.http.app import make_app
 from weft.parties.http.server import HttpServer
@@ -110,3 +111,38 @@ def test_a_party_without_a_server_says_how_to_start_it(weft, tmp_path):
     PartySite.create(tmp_path / "host", "10000", name="host")
     assert weft("show", "@last", "-C", str(tmp_path / "host")) == 6
     assert "weft party start" in weft.err
+
+
+def test_metrics_are_figures_curves_and_bins(weft):
+    job = weft.submit("success")
+    assert weft("party", "metrics", job, "--folder", "guest") == 0
+    assert "train auc  0.75" in weft.out
+    assert "train loss  █" in weft.out
+    assert "0.7    0.31  0.31 to 0.7  40" in weft.out
+    assert "x0       guest 9999  0.2000  2" in weft.out
+    assert "up to" not in weft.out
+    assert weft("party", "metrics", f"{job}/binning_0", "--folder", "guest") == 0
+    assert "up to 0.5  100   30      70      0.2500  0.1000" in weft.out
+    assert "above 0.5" in weft.out
+
+
+def test_metrics_as_json(weft):
+    assert weft("party", "metrics", weft.submit("success"), "--folder", "guest", "--json") == 0
+    (found,) = json.loads(weft.out)["components"]
+    assert (found["component"], found["series"][1]["points"]) == ("hetero_lr_0", [["auc", 0.75]])
+
+
+@pytest.mark.parametrize(
+    ("points", "shown"),
+    [
+        ([(0, 1.0)], "▁"),
+        ([(0, 1.0), (1, 1.0), (2, 1.0)], "▁▁▁"),
+        ([(0, 0.0), (1, 7.0)], "▁█"),
+        ([(2, 7.0), (0, 0.0), (1, 1.0)], "▁▂█"),
+        ([(0, 0.0), (0.1, 0.0), (10, 7.0)], "▁▁█"),
+    ],
+)
+def test_a_curve_is_one_line(points, shown):
+    assert sparkline(points) == shown
+    assert len(sparkline(points, unicode=False)) == len(shown)
+    assert sparkline(points, unicode=False).isascii()

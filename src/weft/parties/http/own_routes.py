@@ -49,6 +49,11 @@ def tables(ports: PartyPorts, call: HttpCall) -> HttpReply:
     )
 
 
+def metrics(ports: PartyPorts, call: HttpCall) -> HttpReply:
+    """Return the metrics of a job at this party, of all its components or one."""
+    return HttpReply(data=[dict(one) for one in ports.people.metrics(call.need("job_id"), call.text("component"))])
+
+
 def approve(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Approve a job of another party, or decline it."""
     ports.people.approve(call.need("job_id"), call.text("decline"))
@@ -65,6 +70,7 @@ ROUTES: Final = (
     HttpRoute("weft/jobs", jobs),
     HttpRoute("weft/job", job),
     HttpRoute("weft/log", log),
+    HttpRoute("weft/metrics", metrics),
     HttpRoute("weft/tables", tables),
     HttpRoute("weft/approve", approve),
     HttpRoute("weft/step", step),

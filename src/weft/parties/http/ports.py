@@ -417,6 +417,14 @@ class PartyPeople(Protocol):
         """Let further components of a job in single step begin (None: all); return those that were held."""
         ...
 
+    def metrics(self, job_id: str, component: str) -> Sequence[Mapping[str, Any]]:
+        """Return what each component ("": all) has kept at each part of this party, if it has kept something.
+
+        `series` has the metrics (`namespace`, `name`, `kind`, `points`, and whether it is a `single` figure), `bins`
+        the bins of columns. NotFoundError: the job has no such component.
+        """
+        ...
+
     def approve(self, id: str, declined: str) -> None:
         """Approve the parts of a job that wait for it, or decline them for a reason."""
         ...

@@ -51,7 +51,7 @@ def _evaluated(part: ComponentPart, found: Predictions, kind: str) -> dict[str, 
         raise UsageError(f"{part.component}: all labels are the same, and nothing can be told apart")
     scores = found.scores.astype(float)
     for name, points in binary_curves(truth, scores).items():
-        part.tracker.curve(found.kind, name, points, kind=f"{name.upper()}_EVALUATION")
+        part.tracker.curve(found.kind, name, points, kind=f"{name.partition('_')[0].upper()}_EVALUATION")
     return binary_metrics(truth, scores)
 
 
@@ -100,12 +100,27 @@ def _rates(truth: Array, scores: Array) -> tuple[Array, Array]:
 
 
 def binary_curves(truth: Array, scores: Array) -> dict[str, list[tuple[float, float]]]:
-    """Return the ROC (false and true positive rates), KS (share of rows, difference), lift and gain, by name."""
+    """Return curves by the names of FATE.
+
+    `roc` has the true by the false positive rate; `ks_tpr` and `ks_fpr` have both, `gain` the true one and `lift` its
+    ratio to a random choice by the share of rows with the highest scores; `accuracy`, `precision` and `recall` are
+    those of each threshold of the score.
+    """
     hits, alarms = _rates(truth, scores)
     positives, total = int(truth.sum()), len(truth)
-    share = (hits * positives + alarms * (total - positives)) / total
+    negatives = total - positives
+    share = (hits * positives + alarms * negatives) / total
     lift = np.divide(hits, share, out=np.ones_like(hits), where=share > 0)
-    curves = {"roc": (alarms, hits), "ks": (share, hits - alarms), "gain": (share, hits), "lift": (share, lift)}
+    right = hits[1:] * positives
+    thresholds = np.unique(scores)
+    by_threshold = {
+        "accuracy": (right + negatives - alarms[1:] * negatives) / total,
+        "precision": right / (share[1:] * total),
+        "recall": hits[1:],
+    }
+    by_share = {"ks_fpr": alarms, "ks_tpr": hits, "gain": hits, "lift": lift}
+    curves = {"roc": (alarms, hits)} | {name: (share, one) for name, one in by_share.items()}
+    curves |= {name: (thresholds, one[::-1]) for name, one in by_threshold.items()}
     return {name: _thinned(x, y) for name, (x, y) in curves.items()}
 
 

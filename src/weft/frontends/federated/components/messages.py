@@ -12,6 +12,7 @@ _COMMON: Final[Mapping[str, str]] = {
     "key": "a public key",
     "mask_key": "public keys of masks",
     "models": "the number of models",
+    "rows": "the number of rows",
     "settings": "settings, to compare them",
     "other": "values of further kinds",
 }
@@ -22,7 +23,6 @@ _LINEAR: Final = {
     "moved": "how far weights have moved",
     "plain": "gradients under the random mask of their receiver",
     "residual": "encrypted residuals of rows",
-    "rows": "the number of rows",
     "score": "scores of rows",
     "share": "encrypted shares of residuals",
     "squares": "encrypted sums of squares",

@@ -31,6 +31,24 @@ def test_metrics_of_two_classes_are_those_of_scikit_learn(rows):
     assert found["f1_score"] == pytest.approx(metrics.f1_score(truth, chosen, zero_division=0))
 
 
+@settings(deadline=None)
+@given(SCORES)
+def test_curves_of_two_classes_are_those_of_scikit_learn(rows):
+    truth, scores = np.array([one for one, _ in rows]), np.array([two / 20 for _, two in rows])
+    if truth.all() or not truth.any():
+        return
+    found = {name: np.array(points) for name, points in evaluation.binary_curves(truth, scores).items()}
+    false, true, _ = metrics.roc_curve(truth, scores, drop_intermediate=False)
+    assert found["roc"] == pytest.approx(np.column_stack([false, true]))
+    assert found["ks_tpr"][:, 1] == pytest.approx(true)
+    assert found["ks_fpr"][:, 1] == pytest.approx(false)
+    precision, recall, thresholds = metrics.precision_recall_curve(truth, scores)
+    assert found["precision"] == pytest.approx(np.column_stack([thresholds, precision[:-1]]))
+    assert found["recall"] == pytest.approx(np.column_stack([thresholds, recall[:-1]]))
+    for threshold, accuracy in found["accuracy"]:
+        assert accuracy == pytest.approx(metrics.accuracy_score(truth, scores >= threshold))
+
+
 def test_metrics_of_numbers_classes_and_clusters_are_those_of_scikit_learn():
     truth, values = RNG.normal(size=50), RNG.normal(size=50)
     found = evaluation.regression_metrics(truth, values)
@@ -63,6 +81,9 @@ def test_predictions_of_each_kind_are_evaluated_apart():
     assert kept.metrics[TRAIN, "auc"] == 1.0
     assert kept.curves[TRAIN, "roc"][0] == (0.0, 0.0)
     assert kept.curves[TRAIN, "roc"][-1] == (1.0, 1.0)
+    assert {name for kind, name in kept.curves if kind == VALIDATE} == {
+        *("roc", "ks_fpr", "ks_tpr", "gain", "lift", "accuracy", "precision", "recall")
+    }
     assert kept.summaries[TRAIN]["auc"] == 1.0
 
 
