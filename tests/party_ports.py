@@ -353,6 +353,11 @@ class FakePeople:
         path = self.jobs.logs / job_id / row.role / row.party_id / "INFO.log"
         return {"logs": [{"name": component, "attempt": 0, "path": str(path)}], "active": row.status == "running"}
 
+    def report(self, id: str) -> Mapping[str, Any]:
+        shown = {**self.show(id), "made": BEGAN, "site": "bank", "user": "", "remarks": "", "job_type": "train"}
+        lists = ("tables", "models", "approvals", "parameters")
+        return shown | {"metrics": self.metrics(id, ""), "versions": {}} | {name: [] for name in lists}
+
     def metrics(self, job_id: str, component: str) -> Sequence[Mapping[str, Any]]:
         self.jobs.row(job_id)
         loss = {"namespace": "train", "name": "loss", "kind": "LOSS", "single": False}

@@ -9,8 +9,9 @@ from weft.cli.arguments import AsJson, Given
 from weft.cli.parsing import CommandParameter
 from weft.cli.parties import Folder, party_app, site_of
 from weft.cli.party_views import print_job
-from weft.cli.tables import clean, duration, moment, one_line, print_json, print_table
+from weft.cli.tables import clean, moment, one_line, print_json, print_table
 from weft.model.errors import ConflictError, NotFoundError, RunFailedError, UsageError
+from weft.model.wording import duration
 
 if TYPE_CHECKING:
     from weft.cli.context import CommandContext

@@ -1,15 +1,17 @@
-"""The command `weft party metrics`: figures, curves as one line each, and bins of columns."""
+"""The commands `weft party metrics` (figures, curves as one line each, bins of columns) and `weft party report`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from weft.cli.arguments import AsJson, Given
 from weft.cli.parsing import CommandParameter
 from weft.cli.parties import Folder, party_app
-from weft.cli.party_jobs import client_of, job_of
-from weft.cli.tables import clean, one_line, print_json, print_table, unicode_ok
+from weft.cli.party_jobs import Job, client_of, job_of
+from weft.cli.tables import clean, one_line, print_json, print_table, short_path, unicode_ok
+from weft.model.errors import NotFoundError
 
 if TYPE_CHECKING:
     from weft.cli.context import CommandContext
@@ -42,6 +44,31 @@ def metrics(
         _print_bins(context, one["bins"], whole=bool(component))
     if not found:
         context.say(f"{target} has no metrics at this party")
+
+
+@party_app.command
+def report(
+    job: Job,
+    /,
+    *,
+    output: Annotated[
+        Path | None, CommandParameter(name=["-o", "--output"], help="Write the page here; by default, to JOB.html.")
+    ] = None,
+    as_json: AsJson = False,
+    folder: Folder = None,
+    context: Given,
+) -> None:
+    """Write a page about a job, one HTML file, from the records of this party alone."""
+    client = client_of(context, folder)
+    id = job_of(client, job)
+    if as_json:
+        print_json(context.out, "weft.party.report/1", **client.post("weft/report", {"job_id": id, "document": 1}))
+        return
+    path = context.cwd / (output or f"{id}.html")
+    if not path.parent.is_dir():
+        raise NotFoundError(f"there is no folder {short_path(path.parent, context.cwd)}", hint="Make it first.")
+    client.download("weft/report", {"job_id": id}, path)
+    context.out.write(f"{short_path(path, context.cwd)}\n")
 
 
 def _print_series(context: CommandContext, series: Sequence[dict[str, Any]]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.cli.tables import clean, duration, moment, one_line, print_json, print_table
-from weft.model.wording import size_text
+from weft.cli.tables import clean, moment, one_line, print_json, print_table
+from weft.model.wording import duration, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

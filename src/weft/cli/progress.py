@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
 from msgspec import Struct
 
-from weft.cli.tables import clean, duration, look, moment, one_line, unicode_ok
+from weft.cli.tables import clean, look, moment, one_line, unicode_ok
 from weft.model.ids import loop_item
+from weft.model.wording import duration
 from weft.runs.records import RunTimes
 from weft.store.state import STATUS, read_status
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from weft.cli.tables import (
     amounts_text,
     clean,
-    duration,
     moment,
     one_line,
     print_table,
@@ -18,7 +17,7 @@ from weft.cli.tables import (
     state_text,
 )
 from weft.model.ids import loop_item
-from weft.model.wording import size_text
+from weft.model.wording import duration, size_text
 
 if TYPE_CHECKING:
     from weft.cli.context import CommandContext

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from weft.cli.arguments import AsJson, EntryKey, Given, Where, seconds_of, service_of
 from weft.cli.context import CommandContext
 from weft.cli.parsing import CommandGroup, CommandParameter
-from weft.cli.tables import clean, duration, iso, moment, one_line, print_json, print_table
+from weft.cli.tables import clean, iso, moment, one_line, print_json, print_table
 from weft.model.errors import UsageError
 from weft.model.records import as_dict
+from weft.model.wording import duration
 
 if TYPE_CHECKING:
     from weft.store.entries import Entry

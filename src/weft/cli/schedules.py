@@ -25,9 +25,10 @@ from weft.cli.arguments import (
 )
 from weft.cli.parsing import CommandGroup
 from weft.cli.planning import warn
-from weft.cli.tables import duration, iso, moment, one_line, print_json, print_table
+from weft.cli.tables import iso, moment, one_line, print_json, print_table
 from weft.model.errors import UsageError
 from weft.model.records import as_dict
+from weft.model.wording import duration
 from weft.runs.verbs import VERBS
 
 if TYPE_CHECKING:

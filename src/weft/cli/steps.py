@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from weft.cli.tables import (
     clean,
-    duration,
     iso,
     moment,
     one_line,
@@ -22,6 +21,7 @@ from weft.cli.tables import (
     short_paths,
 )
 from weft.model.records import as_dict
+from weft.model.wording import duration
 
 if TYPE_CHECKING:
     from weft.cli.context import CommandContext

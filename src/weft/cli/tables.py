@@ -86,20 +86,6 @@ def short_paths(text: str) -> str:
     return _LONG_PATH.sub(lambda path: "…/" + "/".join(path[0].split("/")[-2:]), text)
 
 
-def duration(seconds: float | None) -> str:
-    """Return a time span as text: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 04 min`."""
-    if seconds is None:
-        return ""
-    if seconds < 10:
-        return f"{max(seconds, 0.0):.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
-
-
 def amounts_text(amounts: Mapping[str, float]) -> str:
     """Return amounts of resources as text: `2 cores, 1.5 GiB of memory, 1 GPU`."""
     words = {"cpu": "core", "gpu": "GPU"}

@@ -42,9 +42,10 @@ _ELSEWHERE: Final = "known to its party and to the initiator"
 
 
 class PartyViewSources(NamedTuple):
-    """What the views of jobs are made of. `me` is the id of the party."""
+    """What the views of jobs are made of. `me` is the id of the party, `name` what its people call it."""
 
     me: str
+    name: str
     work: PartyWork
     folders: PartFolders
     tracking: SiteTracking

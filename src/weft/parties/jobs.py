@@ -23,6 +23,7 @@ from weft.parties.http.ports import (
     JobGraph,
     JobPart,
     JobRow,
+    ModelFilter,
     PartyCores,
     SubmittedJob,
     TaskRow,
@@ -30,6 +31,7 @@ from weft.parties.http.ports import (
 from weft.parties.inputs import plan_of
 from weft.parties.job_views import ENDED, PartyViewSources, components_of, job_view, metrics_view, own_parts, state_of
 from weft.parties.models import model_id_of
+from weft.parties.report import job_report
 from weft.parties.tracking import SiteTracking
 from weft.parties.work import said
 
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from weft.parties.ledger import JobEntry
     from weft.parties.models import SiteModels
     from weft.parties.part_folders import PartFolders
+    from weft.parties.site import PartyDescription
     from weft.parties.work import PartyWork
 
 _FATE: Final[Mapping[PartStatus, str]] = {
@@ -60,17 +63,16 @@ class SiteJobs:
 
     def __init__(
         self,
-        me: str,
+        party: PartyDescription,
         work: PartyWork,
         folders: PartFolders,
         models: SiteModels,
         new_id: Callable[[], str],
-        cores: int,
     ) -> None:
-        self._me, self._work, self._folders, self._new_id = me, work, folders, new_id
-        self._models, self._cores = models, cores
+        self._me, self._work, self._folders, self._new_id = party.id, work, folders, new_id
+        self._models, self._cores = models, party.cores
         self.tracking = SiteTracking(folders, work.job, self.part)
-        self._views = PartyViewSources(me, work, folders, self.tracking)
+        self._views = PartyViewSources(party.id, party.name, work, folders, self.tracking)
 
     # --------------------------------------------------------------------------------------------------- operations
 
@@ -366,9 +368,20 @@ class SiteJobs:
         """See `PartyPeople.metrics`."""
         return list(metrics_view(self._views, job_id, self._work.job(job_id), component))
 
+    def report(self, id: str) -> dict[str, Any]:
+        """See `PartyPeople.report`."""
+        state, now = state_of(self._work, id), self._work.clock.wall()
+        models = self._models.query(ModelFilter(model_version=id))
+        return job_report(self._views, state, self.show(id), models, now)
+
     def approve(self, id: str, declined: str) -> None:
         """See `PartyPeople.approve`."""
         self._work.approve(id, declined)
+        about = json.loads(self._work.entry(id).about)
+        decision = {"at": self._work.clock.wall(), "declined": declined}
+        about["decisions"] = [*about.get("decisions", ()), decision]
+        with self._work.ledger.write() as write:
+            write.set_job(id, about=json.dumps(about))
 
     def step(self, id: str, count: int | None) -> list[str]:
         """See `PartyPeople.step`."""

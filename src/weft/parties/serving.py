@@ -105,7 +105,7 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
             )
         )
         site_models = SiteModels(site.party.id, work, models, tags, clock)
-        jobs = SiteJobs(site.party.id, work, folders, site_models, tables.new_job_id, site.party.cores)
+        jobs = SiteJobs(site.party, work, folders, site_models, tables.new_job_id)
         ports = PartyPorts(
             party_id=site.party.id,
             jobs=jobs,

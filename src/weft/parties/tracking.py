@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.frontends.federated.components.tables import read_frame
+from weft.frontends.federated.components.tables import frame_shape, read_frame
 from weft.model.errors import NotFoundError
 from weft.parties.fate_metrics import fate_metrics, is_single
 from weft.parties.http.ports import JobPart, MetricSeries, OutputModel, OutputTable
@@ -157,14 +157,14 @@ class SiteTracking:
                 file = self._output(part, component, at)
                 if file is None:
                     continue
-                frame = read_frame(file)
+                rows, columns = frame_shape(file)
                 found.append(
                     OutputTable(
                         name=name,
                         table_name=f"{component}.{name}",
                         namespace=part.job_id,
-                        header=("sid", *frame.columns),
-                        count=len(frame),
+                        header=("sid", *columns),
+                        count=rows,
                     )
                 )
         return found

@@ -12,7 +12,6 @@ from weft.cli.tables import (
     LOOKS,
     clean,
     console,
-    duration,
     iso,
     look,
     moment,
@@ -21,6 +20,7 @@ from weft.cli.tables import (
     short_path,
     short_paths,
 )
+from weft.model.wording import duration
 from weft.runs.records import RUN_STATES, STEP_STATES
 
 

@@ -132,6 +132,20 @@ def test_metrics_as_json(weft):
     assert (found["component"], found["series"][1]["points"]) == ("hetero_lr_0", [["auc", 0.75]])
 
 
+def test_a_report_is_one_file(weft):
+    job = weft.submit("success")
+    assert weft("party", "report", job, "-o", "page.html", "--folder", "guest") == 0
+    assert weft.out == "page.html\n"
+    page = (weft.folder / "page.html").read_text()
+    assert page.startswith("<!DOCTYPE html>")
+    assert f"Job {job} at bank" in page
+    assert weft("party", "report", job, "--json", "--folder", "guest") == 0
+    assert json.loads(weft.out)["site"] == "bank"
+    assert weft("party", "report", job, "-o", "nowhere/page.html", "--folder", "guest") == 4
+    assert weft("party", "report", "unknown", "-o", "none.html", "--folder", "guest") == 4
+    assert not (weft.folder / "none.html").exists()
+
+
 @pytest.mark.parametrize(
     ("points", "shown"),
     [

@@ -78,7 +78,7 @@ class Viewed:
         work: Any = SimpleNamespace(hub=hub, ledger=ledger, unreachable=lambda: self.silent)
         here = GUEST if self.me == "1" else HOST
         tracking = SiteTracking(self.folders, lambda id: self.job, lambda part: here)
-        return PartyViewSources(self.me, work, self.folders, tracking)
+        return PartyViewSources(self.me, "bank", work, self.folders, tracking)
 
     @property
     def state(self) -> ViewedJob:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from weft.parties.http.envelope import HttpReply
-from weft.parties.http.groups import HttpRoute
+from weft.parties.http.envelope import FileReply, HttpReply
+from weft.parties.http.groups import BOTH, FILE, HttpRoute
+from weft.parties.report_page import report_page
 from weft.parties.table_index import covers
 
 if TYPE_CHECKING:
@@ -54,6 +55,18 @@ def metrics(ports: PartyPorts, call: HttpCall) -> HttpReply:
     return HttpReply(data=[dict(one) for one in ports.people.metrics(call.need("job_id"), call.text("component"))])
 
 
+def report(ports: PartyPorts, call: HttpCall) -> HttpReply | FileReply:
+    """Return the page of a job; with `document` what it tells, as JSON."""
+    job = call.need("job_id")
+    found = dict(ports.people.report(job))
+    if call.flag("document"):
+        return HttpReply(data=found)
+    assert call.scratch is not None
+    path = call.scratch / "report.html"
+    path.write_text(report_page(found), encoding="utf-8")
+    return FileReply(path=path, name=f"job_{job}_party_{ports.party_id}.html", media="text/html; charset=utf-8")
+
+
 def approve(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Approve a job of another party, or decline it."""
     ports.people.approve(call.need("job_id"), call.text("decline"))
@@ -71,6 +84,7 @@ ROUTES: Final = (
     HttpRoute("weft/job", job),
     HttpRoute("weft/log", log),
     HttpRoute("weft/metrics", metrics),
+    HttpRoute("weft/report", report, FILE, BOTH),
     HttpRoute("weft/tables", tables),
     HttpRoute("weft/approve", approve),
     HttpRoute("weft/step", step),

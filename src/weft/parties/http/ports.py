@@ -417,6 +417,10 @@ class PartyPeople(Protocol):
         """Let further components of a job in single step begin (None: all); return those that were held."""
         ...
 
+    def report(self, id: str) -> Mapping[str, Any]:
+        """Return all that the page of a job tells, from the records of this party; see `report_page`."""
+        ...
+
     def metrics(self, job_id: str, component: str) -> Sequence[Mapping[str, Any]]:
         """Return what each component ("": all) has kept at each part of this party, if it has kept something.
 

@@ -46,6 +46,17 @@ def read_frame(path: Path) -> PartyFrame:
     )
 
 
+def frame_shape(path: Path) -> tuple[int, list[str]]:
+    """Return the rows and the names of the columns of a frame. UnreadableError: the file is none, or damaged."""
+    try:
+        with pa.memory_map(str(path)) as source:
+            file = pa.ipc.open_file(source)
+            rows = sum(file.get_batch(at).num_rows for at in range(file.num_record_batches))
+            return rows, list(file.schema.names[1:])
+    except (OSError, pa.ArrowException, ValueError) as error:
+        raise UnreadableError(f"{path} is no table of a part: {error}", hint="Run the component again.") from None
+
+
 def _array(values: np.ndarray) -> pa.Array:
     return pa.array(values.tolist() if values.dtype.kind in "OUS" else np.ascontiguousarray(values))
 
