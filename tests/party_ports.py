@@ -321,7 +321,8 @@ class FakePeople:
         row = self.jobs.row(id)
         part = {"part": "guest 9999", "role": "guest", "party": "9999", "here": True, "state": "runs"}
         host = part | {"part": "host 10000", "role": "host", "party": "10000", "here": False, "sent": 2048}
-        component = {"module": "M", "status": row.status, "parts": {"guest 9999": row.status, "host 10000": None}}
+        parts = {"guest 9999": row.status, "host 10000": None}
+        component: dict[str, Any] = {"module": "M", "status": row.status, "parts": parts}
         component |= {"attempt": 0, "upstream": [], "waits_for": [], "partners": [], "reason": "", "received": 0}
         component |= {"started": BEGAN, "ended": BEGAN + 2, "seconds": 2.0, "sent": 2048}
         left = {"component": "hetero_lr_0", "from": "guest 9999", "to": "host 10000", "kind": "residual"}
@@ -352,6 +353,26 @@ class FakePeople:
         row = self.jobs.row(job_id)
         path = self.jobs.logs / job_id / row.role / row.party_id / "INFO.log"
         return {"logs": [{"name": component, "attempt": 0, "path": str(path)}], "active": row.status == "running"}
+
+    def models(self, which: ModelFilter) -> Sequence[Mapping[str, Any]]:
+        return [
+            {
+                "version": row.job_id,
+                "kind": "trained",
+                "job": row.job_id,
+                "model_id": "m",
+                "role": row.role,
+                "party": row.party_id,
+                "parties": row.roles,
+                "created": BEGAN,
+                "bytes": 2048,
+                "components": ["hetero_lr_0"],
+                "tags": ["best"],
+                "metrics": {"evaluation_0 train auc": 0.7, "evaluation_0 validate auc": 0.75},
+            }
+            for row in self.jobs.query(JobFilter(limit=which.limit))
+            if which.model_version in ("", row.job_id)
+        ]
 
     def report(self, id: str) -> Mapping[str, Any]:
         shown = {**self.show(id), "made": BEGAN, "site": "bank", "user": "", "remarks": "", "job_type": "train"}

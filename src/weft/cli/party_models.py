@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from weft.cli.arguments import AsJson, Given
 from weft.cli.parsing import CommandParameter
@@ -18,29 +18,84 @@ if TYPE_CHECKING:
     from weft.cli.context import CommandContext
     from weft.parties.client import SiteClient
 
+_HEADLINES: Final = ("auc", "r2_score", "accuracy", "adjusted_rand_score", "davies_bouldin_index")
 Version = Annotated[str, CommandParameter(help="A version of a model: the id of its job, or a deployed one.")]
 Role = Annotated[str, CommandParameter(help="The role of this party, if it has several in the job.")]
 
 
 @party_app.command
-def models(*, as_json: AsJson = False, folder: Folder = None, context: Given) -> None:
-    """List the models of the party, newest first."""
-    found = _models(client_of(context, folder))
+def models(
+    version: Annotated[str, CommandParameter(help="Show this version in full.")] = "",
+    /,
+    *,
+    number: Annotated[int, CommandParameter(name=["-n", "--number"], help="List at most this many; 0: all.")] = 20,
+    as_json: AsJson = False,
+    folder: Folder = None,
+    context: Given,
+) -> None:
+    """List the models of the party, newest first, or show one version."""
+    if number < 0:
+        raise UsageError(f"--number is {number}; it must be 0 or more")
+    client = client_of(context, folder)
+    found = _models(client, version) if version else client.post("weft/models", {"limit": number})
     if as_json:
-        print_json(context.out, "weft.party.models/1", models=found)
+        print_json(context.out, "weft.party.models/2", models=found)
+        return
+    if version:
+        for one in found:
+            _print_model(context, one)
         return
     rows = [
         (
-            one_line(one["model_version"], 60),
+            one_line(one["version"], 60),
+            one["kind"],
             one["role"],
-            one_line(one["model_id"], 60),
-            moment(one["create_time"] / 1000),
-            size_text(one["size"]),
+            moment(one["created"]),
+            _headline(one["metrics"]),
+            size_text(one["bytes"]),
             one_line(", ".join(one["components"]), 60),
+            one_line(", ".join(one["tags"]), 30),
         )
         for one in found
     ]
-    print_table(context.console(), ("VERSION", "ROLE", "MODEL", "CREATED", "SIZE", "COMPONENTS"), rows)
+    heads = ("VERSION", "KIND", "ROLE", "CREATED", "MEASURED", "SIZE", "COMPONENTS", "TAGS")
+    print_table(context.console(), heads, rows)
+    if not found:
+        context.say("the party has no models: they come from jobs that train, see weft party jobs")
+    elif len(found) == number:
+        context.say(f"showing {number}; all: weft party models -n 0")
+
+
+def _print_model(context: CommandContext, one: dict[str, Any]) -> None:
+    parties = ", ".join(f"{role} {id}" for role, ids in one["parties"].items() for id in ids)
+    lines = {
+        "version": one["version"],
+        "kind": one["kind"],
+        "from job": one["job"],
+        "model": one["model_id"],
+        "here": f"{one['role']} {one['party']}",
+        "parties": parties,
+        "created": moment(one["created"]),
+        "size": size_text(one["bytes"]),
+        "components": ", ".join(one["components"]),
+        "tags": ", ".join(one["tags"]),
+        **{name: f"{value:.6g}" for name, value in one["metrics"].items()},
+    }
+    width = max(map(len, lines))
+    for name, value in lines.items():
+        if value:
+            context.out.write(f"{one_line(name, 60):{width}}  {one_line(value, 400)}\n")
+    context.out.write("\n")
+
+
+def _headline(metrics: dict[str, float]) -> str:
+    """Return the figure that tells most of a model: of its last evaluation, in validation rather than in training."""
+    for wanted in _HEADLINES:
+        for namespace in ("validate", "train"):
+            found = [value for name, value in metrics.items() if name.endswith(f" {namespace} {wanted}")]
+            if found:
+                return f"{namespace} {wanted} {found[-1]:.4g}"
+    return ""
 
 
 @party_app.command
@@ -112,19 +167,19 @@ def _check_folder(context: CommandContext, file: Path) -> None:
         raise NotFoundError(f"there is no folder {file.parent}", hint="Make it, or name another file.")
 
 
-def _models(client: SiteClient) -> list[dict[str, Any]]:
-    try:
-        found: list[dict[str, Any]] = client.post("model/query", {})
-    except NotFoundError:
-        return []
+def _models(client: SiteClient, version: str) -> list[dict[str, Any]]:
+    """Return the models of a version, one for each role. NotFoundError: there is none."""
+    found: list[dict[str, Any]] = client.post("weft/models", {"model_version": version})
+    if not found:
+        raise NotFoundError(f"this party has no model of version {version}", hint="List them: weft party models")
     return found
 
 
 def _model(client: SiteClient, version: str, role: str) -> dict[str, Any]:
     """Return the model of a version. UsageError: this party has it in several roles, and none is named."""
-    found = [one for one in _models(client) if one["model_version"] == version and role in ("", one["role"])]
+    found = [one for one in _models(client, version) if role in ("", one["role"])]
     if not found:
-        raise NotFoundError(f"this party has no model of version {version}", hint="List them: weft party models")
+        raise NotFoundError(f"this party has no model of version {version} as {role}")
     if len({one["role"] for one in found}) > 1 and not role:
         found = [one for one in found if one["role"] == "guest"]
         if not found:
@@ -133,4 +188,5 @@ def _model(client: SiteClient, version: str, role: str) -> dict[str, Any]:
 
 
 def _names(model: dict[str, Any]) -> dict[str, Any]:
-    return {name: model[name] for name in ("model_id", "model_version", "role", "party_id")}
+    names = {"model_id": "model_id", "model_version": "version", "role": "role", "party_id": "party"}
+    return {name: model[field] for name, field in names.items()}

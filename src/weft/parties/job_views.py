@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from weft.frontends.federated.components.messages import message_words
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from weft.frontends.federated.coordination.records import PartFailure, Report
     from weft.frontends.federated.schema import FederatedJob
     from weft.graph.party_plan import PartyPlan
-    from weft.parties.http.ports import TaskRow
+    from weft.parties.http.ports import ModelRow, TaskRow
     from weft.parties.ledger import JobEntry
     from weft.parties.part_folders import PartFolders
     from weft.parties.tracking import SiteTracking
@@ -119,7 +120,7 @@ def job_view(sources: PartyViewSources, state: ViewedJob, tasks: Sequence[TaskRo
         else {"message": cause.message, "party": cause.party, "code": cause.code, "hint": cause.hint},
         "notes": list(job.notes),
         "parts": [part_view(sources.me, state, plan, moved) for plan in job.parts],
-        "waits": list(_waits(sources, state)),
+        "waits": list(_waits(sources, state)) or list(_unacknowledged(sources, state)),
         "components": components,
         "left": [_left(job, one) for one in _by_size(moved) if one.traffic.values_out],
         "metrics": figures,
@@ -175,10 +176,10 @@ def _part_state(state: ViewedJob, plan: PartyPlan) -> str:
 
 def _waits(sources: PartyViewSources, state: ViewedJob) -> Iterator[dict[str, Any]]:
     """Yield what a job waits for: approvals, cores, parties that do not answer, documents, other parts."""
-    silent = dict(sources.work.unreachable())
+    unreachable = dict(sources.work.unreachable())
     if state.coordination is not None:
-        silent |= state.coordination.unreachable
-    yield from _unheard(sources, state, silent)
+        unreachable |= state.coordination.unreachable
+    yield from _unheard(sources, state, unreachable)
     if state.entry.status in ENDED:
         return
     if state.coordination is not None:
@@ -203,16 +204,25 @@ def _waits(sources: PartyViewSources, state: ViewedJob) -> Iterator[dict[str, An
         yield _wait(f"{name} waits until it is prepared by {', '.join(map(str, parts))}", parts[0])
 
 
-def _unheard(sources: PartyViewSources, state: ViewedJob, silent: Mapping[str, float]) -> Iterator[dict[str, Any]]:
-    """Yield the parties of a job that do not answer, and the documents that they have not acknowledged."""
+def _waiting_for(sources: PartyViewSources, state: ViewedJob) -> set[str]:
+    """Return the parties that have not acknowledged the latest document about a part."""
     documents = sources.work.ledger.documents(state.entry.job)
-    waiting = {one.receiver for one in documents if one.acknowledged < one.version}
+    return {one.receiver for one in documents if one.acknowledged < one.version}
+
+
+def _unheard(sources: PartyViewSources, state: ViewedJob, unreachable: Mapping[str, float]) -> Iterator[dict[str, Any]]:
+    """Yield the parties of a job that do not answer, if it needs them."""
+    waiting = _waiting_for(sources, state)
     for party in sorted({plan.id for plan in state.job.parts} - {sources.me}):
-        if party in silent and (party in waiting or state.entry.status not in ENDED):
+        if party in unreachable and (party in waiting or state.entry.status not in ENDED):
             told = "; it has not acknowledged the latest message" if party in waiting else ""
-            yield _wait(f"party {party} does not answer{told}", None, party, silent[party])
-        elif party in waiting:
-            yield _wait(f"party {party} has not acknowledged the latest message yet", None, party)
+            yield _wait(f"party {party} does not answer{told}", None, party, unreachable[party])
+
+
+def _unacknowledged(sources: PartyViewSources, state: ViewedJob) -> Iterator[dict[str, Any]]:
+    """Yield the parties with a message on its way, which is told only where nothing else is."""
+    for party in sorted(_waiting_for(sources, state) - {sources.me}):
+        yield _wait(f"party {party} has not acknowledged the latest message yet", None, party)
 
 
 def _cut_links(state: ViewedJob) -> Iterator[dict[str, Any]]:
@@ -323,6 +333,33 @@ def metrics_view(sources: PartyViewSources, id: str, job: FederatedJob, componen
                         if not (bins and one.namespace.partition("/")[0] in ("iv", "woe"))
                     ],
                 }
+
+
+def model_view(sources: PartyViewSources, row: ModelRow) -> dict[str, Any]:
+    """Return a version of a model, with what the evaluations of its training job have measured at this party."""
+    trained = row.parent_version or row.model_version
+    metrics: dict[str, float] = {}
+    with suppress(NotFoundError):  # an imported model has no job here
+        job = sources.work.job(trained)
+        for name in job.dsl.order:
+            if job.dsl.components[name].module == "Evaluation":
+                found = sources.tracking.figures(trained, Party(row.role, row.party_id), name)
+                metrics |= {f"{name} {key}": value for key, value in found.items()}
+    kind = "imported" if row.detail.get("imported") else "trained"
+    return {
+        "version": row.model_version,
+        "kind": kind if row.parent else "deployed",
+        "job": trained,
+        "model_id": row.model_id,
+        "role": row.role,
+        "party": row.party_id,
+        "parties": {role: list(ids) for role, ids in row.roles.items()},
+        "created": row.created_at,
+        "bytes": row.nbytes,
+        "components": list(row.detail.get("components", ())),
+        "tags": list(row.tags),
+        "metrics": metrics,
+    }
 
 
 # ------------------------------------------------------------------------------------------------------------- traffic

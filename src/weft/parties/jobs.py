@@ -29,7 +29,16 @@ from weft.parties.http.ports import (
     TaskRow,
 )
 from weft.parties.inputs import plan_of
-from weft.parties.job_views import ENDED, PartyViewSources, components_of, job_view, metrics_view, own_parts, state_of
+from weft.parties.job_views import (
+    ENDED,
+    PartyViewSources,
+    components_of,
+    job_view,
+    metrics_view,
+    model_view,
+    own_parts,
+    state_of,
+)
 from weft.parties.models import model_id_of
 from weft.parties.report import job_report
 from weft.parties.tracking import SiteTracking
@@ -367,6 +376,10 @@ class SiteJobs:
     def metrics(self, job_id: str, component: str) -> list[dict[str, Any]]:
         """See `PartyPeople.metrics`."""
         return list(metrics_view(self._views, job_id, self._work.job(job_id), component))
+
+    def models(self, which: ModelFilter) -> list[dict[str, Any]]:
+        """See `PartyPeople.models`."""
+        return [model_view(self._views, row) for row in self._models.query(which)]
 
     def report(self, id: str) -> dict[str, Any]:
         """See `PartyPeople.report`."""

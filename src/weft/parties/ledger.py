@@ -113,10 +113,10 @@ class PartyLedger:
         rows = self._rows(f"SELECT {', '.join(_JOB)} FROM jobs WHERE job = :job", job=job)
         return JobEntry(**dict(zip(_JOB, rows[0], strict=True))) if rows else None
 
-    def jobs(self, *, limit: int = 0, status: str = "") -> list[JobEntry]:
-        """Return the jobs, newest first."""
+    def jobs(self, *, limit: int = 0, skip: int = 0, status: str = "") -> list[JobEntry]:
+        """Return the jobs, newest first: all (`limit` 0), or so many after the first `skip`."""
         where = " WHERE status = :status" if status else ""
-        most = f" LIMIT {limit:d}" if limit else ""
+        most = f" LIMIT {limit:d} OFFSET {skip:d}" if limit else ""
         rows = self._rows(
             f"SELECT {', '.join(_JOB)} FROM jobs{where} ORDER BY created DESC, job DESC{most}", status=status
         )

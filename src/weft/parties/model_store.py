@@ -94,6 +94,11 @@ class ModelStore:
             found = self._root / _safe(version) / _safe(part.role) / _safe(part.id) / f"{_safe(component)}.json"
         return found if found.is_file() else None
 
+    def has_made(self, version: str, party: str) -> bool:
+        """Whether the job of a version has left a model at a party; its files need not be read for that."""
+        found = self._folders.job(version).glob(f"*/{party}/*/*/{MODEL_FILE}")
+        return next(found, None) is not None
+
     def files(self, version: str, part: Party) -> dict[str, Path]:
         """Return the files of a model at a part, by component."""
         version = trained_version(version)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from weft.runtime.clock import WallClock
 
 _FILTERED: Final = ("model_id", "model_version", "role", "party_id")
+_PAGE: Final = 200
 _DEPLOY: Final = "Deploy the model first: weft party deploy VERSION, or flow model deploy."
 
 
@@ -100,20 +101,40 @@ class SiteModels:
     def query(self, which: ModelFilter) -> Sequence[ModelRow]:
         """See `PartyModels.query`."""
         kept = {one.version: one for one in self._store.all()}
-        known = dict(self._trained(trained_version(which.model_version)))
-        known |= {version: one for version, one in kept.items() if one.imported and version not in known}
-        found = [row for version, one in known.items() for row in self._rows(kept.get(version, one))]
-        found = [row for row in found if all(getattr(which, name) in ("", getattr(row, name)) for name in _FILTERED)]
-        return sorted(found, key=lambda row: row.created_at, reverse=True)
+        found: list[ModelRow] = []
+        versions: set[str] = set()
+        for about in self._trained(trained_version(which.model_version)):
+            rows = [row for row in self._rows(kept.get(about.version, about)) if _fits(row, which)]
+            found += rows
+            versions |= {about.version} if rows else set()
+            if which.limit and len(versions) >= which.limit:
+                break  # all others are older
+        for about in kept.values():
+            if about.version not in versions:
+                older = which.limit and not about.imported  # a deployed version may be newer than what has made it
+                found += [row for row in self._rows(about) if _fits(row, which) and not (older and row.parent)]
+        found.sort(key=lambda row: row.created_at, reverse=True)
+        return found[: which.limit] if which.limit else found
 
-    def _trained(self, version: str) -> Iterator[tuple[str, ModelAbout]]:
-        """Yield the models of jobs by version, all or one."""
-        for entry in self._work.ledger.jobs(status="success"):
-            if version not in ("", entry.job):
-                continue  # its files need not be read
-            job = self._work.job(entry.job)
-            if job.conf.job_type != PREDICT:
-                yield entry.job, about_of(entry, job)
+    def _trained(self, version: str) -> Iterator[ModelAbout]:
+        """Yield the models of jobs, newest first, or that of one version."""
+        for entry in self._successes(version):
+            if not self._store.has_made(entry.job, self._me):
+                continue
+            about = about_of(entry)
+            if job_type_of(about.conf) != PREDICT:
+                yield about
+
+    def _successes(self, job: str) -> Iterator[JobEntry]:
+        """Yield the jobs that have succeeded, newest first, or one of them; read in pages, for one may be enough."""
+        if job:
+            found = self._work.ledger.job(job)
+            yield from [found] if found is not None and found.status == "success" else []
+            return
+        skip = 0
+        while entries := self._work.ledger.jobs(status="success", limit=_PAGE, skip=skip):
+            yield from entries
+            skip += len(entries)
 
     def _rows(self, about: ModelAbout) -> Iterator[ModelRow]:
         for part in _parts_of(about, self._me):
@@ -157,7 +178,7 @@ class SiteModels:
                 ) from None
             if entry.status != "success":
                 raise UsageError(f"job {trained} is {entry.status}, so it has no complete model")
-            about = about_of(entry, self._work.job(trained))
+            about = about_of(entry)
         if model_id and model_id != about.model_id:
             raise NotFoundError(f"version {version} belongs to the model {about.model_id}, not to {model_id}")
         return about
@@ -214,14 +235,18 @@ class SiteModels:
         return self._tags.of_model(version)
 
 
-def about_of(entry: JobEntry, job: FederatedJob) -> ModelAbout:
-    """Return what is known of the model of a job that has ended."""
+def about_of(entry: JobEntry) -> ModelAbout:
+    """Return what is known of the model of a job that has ended, from its files as JSON."""
+    dsl, conf = json.loads(entry.dsl), json.loads(entry.conf)
+    roles = {role: [str(id) for id in ids] for role, ids in conf["role"].items()}
+    jobs = conf.get("job_parameters", {})
+    given = jobs.get("common", jobs).get("model_id") if job_type_of(conf) == PREDICT else None
     return ModelAbout(
         version=entry.job,
-        model_id=model_id_of(job),
-        roles={role: list(ids) for role, ids in job.conf.roles.items()},
-        dsl=json.loads(entry.dsl),
-        conf=json.loads(entry.conf),
+        model_id=str(given or _model_id(roles)),
+        roles=roles,
+        dsl=dsl,
+        conf=conf,
         created=entry.ended or entry.created,
     )
 
@@ -231,8 +256,15 @@ def model_id_of(job: FederatedJob) -> str:
     given = job.conf.parameters.get("model_id")
     if job.conf.job_type == PREDICT and given:
         return str(given)
-    roles = sorted(job.conf.roles.items())
-    return "#".join([*(f"{role}-{'_'.join(ids)}" for role, ids in roles), "model"])
+    return _model_id(job.conf.roles)
+
+
+def _model_id(roles: Mapping[str, Sequence[str]]) -> str:
+    return "#".join([*(f"{role}-{'_'.join(ids)}" for role, ids in sorted(roles.items())), "model"])
+
+
+def _fits(row: ModelRow, which: ModelFilter) -> bool:
+    return all(getattr(which, name) in ("", getattr(row, name)) for name in _FILTERED)
 
 
 def _check_parties(conf: Mapping[str, Any], about: ModelAbout) -> None:

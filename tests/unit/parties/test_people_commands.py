@@ -1,6 +1,7 @@
 """The commands for the runs of a party: `weft ls`, `show`, `logs`, `resume` and `cancel` in its folder."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -25,9 +26,10 @@ class Served(World):
         super().__init__(folder)
         self.site = PartySite.create(folder / "guest", "9999", name="guest")
         self.ports = party_ports(folder / "served")
+        self.jobs: Any = self.ports.jobs
 
     def submit(self, status):
-        self.ports.jobs.status = status
+        self.jobs.status = status
         return SiteClient.of(self.site).post("job/submit", {"job_dsl": DSL, "job_runtime_conf": CONF})["job_id"]
 
 
@@ -130,6 +132,20 @@ def test_metrics_as_json(weft):
     assert weft("party", "metrics", weft.submit("success"), "--folder", "guest", "--json") == 0
     (found,) = json.loads(weft.out)["components"]
     assert (found["component"], found["series"][1]["points"]) == ("hetero_lr_0", [["auc", 0.75]])
+
+
+def test_models_are_listed_with_what_was_measured(weft):
+    old, new = weft.submit("success"), weft.submit("success")
+    assert weft("party", "models", "-n", "1", "--folder", "guest") == 0
+    head, line = weft.out.splitlines()
+    assert head.split() == ["VERSION", "KIND", "ROLE", "CREATED", "MEASURED", "SIZE", "COMPONENTS", "TAGS"]
+    assert line.startswith(f"{new}  trained  guest")
+    assert "validate auc 0.75  2.0 KiB  hetero_lr_0  best" in line
+    assert "-n 0" in weft.err
+    assert weft("party", "models", old, "--folder", "guest") == 0
+    assert "parties guest 9999, host 10000" in " ".join(weft.out.split())
+    assert weft("party", "models", "unknown", "--folder", "guest") == 4
+    assert weft("party", "models", "-n", "-1", "--folder", "guest") == 2
 
 
 def test_a_report_is_one_file(weft):

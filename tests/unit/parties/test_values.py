@@ -48,6 +48,12 @@ class Network:
 
         return call
 
+    def moved(self, id, part):
+        """Return what a part has exchanged in the attempt of the tests."""
+        found = self.hubs[id].traffic(KEY, part)
+        assert found is not None
+        return found
+
 
 def until(condition):
     end = time.monotonic() + 60
@@ -66,7 +72,7 @@ def test_values_arrive_in_order_and_in_pieces(monkeypatch):
         network.hubs["1"].send(KEY, GUEST, f"name-{at % 3}", HOST, data)
     until(lambda: len(gate.values) == len(sent))
     assert gate.values == [(f"name-{at % 3}", GUEST, data) for at, data in enumerate(sent)]
-    out, into = network.hubs["1"].traffic(KEY, GUEST)[HOST], network.hubs["2"].traffic(KEY, HOST)[GUEST]
+    out, into = network.moved("1", GUEST)[HOST], network.moved("2", HOST)[GUEST]
     assert {kind: one.values_out for kind, one in out.items()} == {"name-0": 20, "name-1": 20, "name-2": 20}
     assert sum(one.bytes_out for one in out.values()) == sum(map(len, sent))
     assert sum(one.bytes_in for one in into.values()) == sum(map(len, sent))
@@ -78,7 +84,7 @@ def test_kinds_are_names_up_to_a_slash_and_few():
     for at in range(200):
         network.hubs["1"].send(KEY, GUEST, f"gradient/{at}", ARBITER, b"12")
         network.hubs["1"].send(KEY, GUEST, f"name-{at}", ARBITER, b"1")
-    found = network.hubs["1"].traffic(KEY, GUEST)[ARBITER]
+    found = network.moved("1", GUEST)[ARBITER]
     assert (found["gradient"].values_out, found["gradient"].bytes_out) == (200, 400)
     assert found["other"].values_out == 200 - sum(kind.startswith("name-") for kind in found)
     assert len(found) <= 65

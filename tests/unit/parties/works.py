@@ -12,12 +12,14 @@ from tests.integration.places import until
 from weft.frontends.federated.schema import Party
 from weft.model.errors import PartyUnreachableError, WeftError
 from weft.parties.failures import error_of, report_of
-from weft.parties.jobs import ENDED, SiteJobs
+from weft.parties.job_views import ENDED
+from weft.parties.jobs import SiteJobs
 from weft.parties.ledger import PartyLedger
 from weft.parties.model_store import ModelStore
 from weft.parties.models import SiteModels
 from weft.parties.part_folders import PartFolders
 from weft.parties.peers import Peer
+from weft.parties.site import PartyDescription
 from weft.parties.tables import NewTable, PartyTables
 from weft.parties.tags import ModelTags
 from weft.parties.work import PartySurroundings, PartyWork
@@ -78,7 +80,8 @@ class OneWork:
             )
         )
         site_models = SiteModels(id, self.work, models, tags, clock)
-        self.jobs = SiteJobs(id, self.work, self.folders, site_models, self.tables.new_job_id, cores)
+        party = PartyDescription(id, id, "", 0, 0, cores, 0.0)
+        self.jobs = SiteJobs(party, self.work, self.folders, site_models, self.tables.new_job_id)
         close(self.work.close)
         self.work.start()
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from weft.parties.http.envelope import FileReply, HttpReply
 from weft.parties.http.groups import BOTH, FILE, HttpRoute
+from weft.parties.http.ports import ModelFilter
 from weft.parties.report_page import report_page
 from weft.parties.table_index import covers
 
@@ -55,6 +56,14 @@ def metrics(ports: PartyPorts, call: HttpCall) -> HttpReply:
     return HttpReply(data=[dict(one) for one in ports.people.metrics(call.need("job_id"), call.text("component"))])
 
 
+def models(ports: PartyPorts, call: HttpCall) -> HttpReply:
+    """Return the models of the party, newest first, or those of a version."""
+    which = ModelFilter(
+        model_version=call.text("model_version"), role=call.text("role"), limit=max(call.number("limit", 0), 0)
+    )
+    return HttpReply(data=[dict(one) for one in ports.people.models(which)])
+
+
 def report(ports: PartyPorts, call: HttpCall) -> HttpReply | FileReply:
     """Return the page of a job; with `document` what it tells, as JSON."""
     job = call.need("job_id")
@@ -84,6 +93,7 @@ ROUTES: Final = (
     HttpRoute("weft/job", job),
     HttpRoute("weft/log", log),
     HttpRoute("weft/metrics", metrics),
+    HttpRoute("weft/models", models),
     HttpRoute("weft/report", report, FILE, BOTH),
     HttpRoute("weft/tables", tables),
     HttpRoute("weft/approve", approve),

@@ -302,12 +302,13 @@ class PartyTracking(Protocol):
 
 
 class ModelFilter(Struct, frozen=True, kw_only=True):
-    """Which models to return; an empty field does not filter."""
+    """Which models to return; an empty field does not filter, and `limit` 0 returns all."""
 
     model_id: str = ""
     model_version: str = ""
     role: str = ""
     party_id: str = ""
+    limit: int = 0
 
 
 class ModelRow(Struct, frozen=True, kw_only=True):
@@ -415,6 +416,10 @@ class PartyPeople(Protocol):
 
     def step(self, id: str, count: int | None) -> Sequence[str]:
         """Let further components of a job in single step begin (None: all); return those that were held."""
+        ...
+
+    def models(self, which: ModelFilter) -> Sequence[Mapping[str, Any]]:
+        """Return models, newest first: version, kind (trained, deployed or imported), parties, metrics, tags, size."""
         ...
 
     def report(self, id: str) -> Mapping[str, Any]:

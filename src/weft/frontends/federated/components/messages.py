@@ -9,6 +9,7 @@ _COMMON: Final[Mapping[str, str]] = {
     "batches": "the number of batches",
     "engine": "which version of SPU it has",
     "features": "names of columns",
+    "folds": "which rows validate each fold, by position",
     "key": "a public key",
     "mask_key": "public keys of masks",
     "models": "the number of models",

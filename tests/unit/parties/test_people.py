@@ -1,0 +1,54 @@
+"""What people see of jobs that run between two parties, whose line may be cut."""
+
+import json
+
+import pytest
+
+from tests.integration.places import until
+from tests.unit.parties.works import TOY, Works, toy_conf
+from weft.parties.http.ports import ModelFilter
+from weft.parties.report_page import report_page
+
+
+@pytest.fixture
+def works(tmp_path):
+    with Works(tmp_path, "1", "2", asks=("2",)) as found:
+        yield found
+
+
+def test_both_parties_see_a_job_from_its_wait_for_approval_to_its_end(works):
+    guest, host = works.of["1"].jobs, works.of["2"].jobs
+    job = works.of["1"].submit(toy_conf())
+    wait = "host 2 waits for the approval of party 2"
+    until(lambda: [one["what"] for one in guest.show(job)["waits"]] == [wait], "the question at the guest")
+    wait = f"host 2 waits for approval: weft party approve {job}"
+    assert [one["what"] for one in host.show(job)["waits"]] == [wait]
+    host.approve(job, "")
+    for one in works.of.values():
+        assert one.ended(job) == "success"
+    until(works.of["1"].idle, "the end of all messages")
+    for jobs, other in ((guest, "host 2"), (host, "guest 1")):
+        shown = jobs.show(job)
+        assert {(one["what"], one["to"]) for one in shown["left"]} >= {("shares of numbers", other)}
+        assert {one["state"] for one in shown["parts"]} == {"has ended"}
+        assert shown["waits"] == []
+        found = jobs.logs(job, "", "")
+        assert [one["name"] for one in found["logs"]] == ["secure_add_0"]
+        assert not found["active"]
+    (figure,) = guest.metrics(job, "secure_add_0")[0]["series"]
+    assert (figure["name"], figure["single"]) == ("sum", True)
+    told = host.report(job)
+    assert [one["what"] for one in told["approvals"]] == ["may run here", "approved by this party"]
+    assert "approved by this party" in report_page(json.loads(json.dumps(told)))
+    assert guest.models(ModelFilter(limit=5)) == []
+
+
+def test_a_cut_line_is_told_with_its_time(works):
+    guest = works.of["1"].jobs
+    works.cut.add("2")
+    job = works.of["1"].submit(toy_conf(), TOY)
+    waits = until(lambda: guest.show(job)["waits"], "the silence of the host")
+    (wait,) = until(lambda: [one for one in guest.show(job)["waits"] if one["since"]] or None, "its time") or waits
+    assert wait["what"] == "party 2 does not answer; it has not acknowledged the latest message"
+    guest.stop(job, "canceled")
+    assert works.of["1"].ended(job) == "canceled"
