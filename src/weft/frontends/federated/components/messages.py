@@ -17,7 +17,14 @@ _COMMON: Final[Mapping[str, str]] = {
     "settings": "settings, to compare them",
     "other": "values of further kinds",
 }
+_VALIDATION: Final = {
+    "best": "which epoch was the best",
+    "halts": "whether validation ends the training",
+    "validation": "which epochs are validated",
+}
 _LINEAR: Final = {
+    **_VALIDATION,
+    "columns": "anonymous names of columns",
     "end": "the loss of an epoch, and whether it was the last",
     "gradient": "encrypted gradients under a random mask",
     "loss": "the encrypted loss",
@@ -27,11 +34,13 @@ _LINEAR: Final = {
     "score": "scores of rows",
     "share": "encrypted shares of residuals",
     "squares": "encrypted sums of squares",
+    "step": "which columns a candidate has",
 }
 _TREES: Final = {
     "answer": "which rows go left at own splits",
     "ask": "rows that reach a split",
     "choose": "splits that were chosen",
+    "kept": "how many splits are kept",
     "level": "rows of nodes, and which sums are asked for",
     "sides": "which rows a split divides",
     "sums": "encrypted sums of bins",
@@ -61,8 +70,12 @@ _INTERSECTION: Final = {
     "tunnel": "messages of SPU, which intersects blinded ids",
 }
 _SHARED: Final = {
+    **_VALIDATION,
+    "converged": "whether the training has ended",
     "end": "the loss of an epoch, and whether it was the last",
+    "features": "the number of columns",
     "gradient": "shares of gradients",
+    "loss": "shares of the loss",
     "moved": "how far weights have moved, as shares",
     "product": "encrypted products under a random mask",
     "score": "scores of rows",
@@ -74,8 +87,9 @@ _SHARED: Final = {
 }
 _BINNING: Final = {
     "labels": "encrypted labels",
+    "merged": "which fine bins are merged",
     "plan": "how many classes there are",
-    "sums": "encrypted sums of bins",
+    "sums": "encrypted sums of bins, under anonymous names",
 }
 _ROWS: Final = {"rows_chosen": "positions of the chosen rows"}
 _OF_MODULES: Final[Mapping[str, Mapping[str, str]]] = {
