@@ -323,7 +323,15 @@ class FakePeople:
         host = part | {"part": "host 10000", "role": "host", "party": "10000", "here": False, "sent": 2048}
         parts = {"guest 9999": row.status, "host 10000": None}
         component: dict[str, Any] = {"module": "M", "status": row.status, "parts": parts}
-        component |= {"attempt": 0, "upstream": [], "waits_for": [], "partners": [], "reason": "", "received": 0}
+        component |= {
+            "attempt": 0,
+            "kept": False,
+            "upstream": [],
+            "waits_for": [],
+            "partners": [],
+            "reason": "",
+            "received": 0,
+        }
         component |= {"started": BEGAN, "ended": BEGAN + 2, "seconds": 2.0, "sent": 2048}
         left = {"component": "hetero_lr_0", "from": "guest 9999", "to": "host 10000", "kind": "residual"}
         return {
@@ -383,14 +391,15 @@ class FakePeople:
         self.jobs.row(job_id)
         loss = {"namespace": "train", "name": "loss", "kind": "LOSS", "single": False}
         auc = {"namespace": "train", "name": "auc", "kind": "", "single": True, "points": [["auc", 0.75]]}
-        points = [[at, 0.7 - at / 100] for at in range(40)]
+        points = [[at, 0.7 - at / 100] for at in range(40)] + [[40, None]]
         each = {"events": 30, "non_events": 70, "woe": 0.25, "iv": 0.1}
         bins = [
             {"feature": "x0", "party": "guest 9999", "event": "1", "iv": 0.2, "edges": [0.5, 2.0], "bins": [each] * 2},
             {"feature": "host_x1", "party": "host 10000", "event": "1", "iv": 0.1, "edges": None, "bins": [each]},
         ]
         found = {"component": component or "hetero_lr_0", "module": "HeteroLR", "part": "guest 9999"}
-        return [found | {"series": [loss | {"points": points}, auc], "bins": bins}]
+        confusion = [{"namespace": "train", "classes": ["0", "1"], "counts": [[60, 10], [12, 1800]]}]
+        return [found | {"series": [loss | {"points": points}, auc], "bins": bins, "confusion": confusion}]
 
     def approve(self, id: str, declined: str) -> None:
         self.jobs.row(id)

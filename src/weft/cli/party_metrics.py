@@ -12,6 +12,7 @@ from weft.cli.parties import Folder, party_app
 from weft.cli.party_jobs import Job, client_of, job_of
 from weft.cli.tables import clean, one_line, print_json, print_table, short_path, unicode_ok
 from weft.model.errors import NotFoundError
+from weft.model.wording import bin_name
 
 if TYPE_CHECKING:
     from weft.cli.context import CommandContext
@@ -41,6 +42,8 @@ def metrics(
     for at, one in enumerate(found):
         context.out.write(("\n" if at else "") + f"{clean(one['component'])} ({one['module']}) at {one['part']}\n")
         _print_series(context, one["series"])
+        for confusion in one["confusion"]:
+            _print_confusion(context, confusion)
         _print_bins(context, one["bins"], whole=bool(component))
     if not found:
         context.say(f"{target} has no metrics at this party")
@@ -73,14 +76,16 @@ def report(
 
 def _print_series(context: CommandContext, series: Sequence[dict[str, Any]]) -> None:
     figures = [one for one in series if one["single"]]
-    curves = [one for one in series if not one["single"] and one["points"]]
+    curves = [one | {"points": _numbers(one["points"])} for one in series if not one["single"]]
     print_table(
         context.console(),
         ("METRIC", "VALUE"),
-        [(_name(one), f"{one['points'][0][1]:.6g}") for one in figures],
+        [(_name(one), _figure(one["points"][0][1])) for one in figures],
     )
     rows = []
     for one in curves:
+        if not one["points"]:
+            continue
         values = [point[1] for point in one["points"]]
         rows.append(
             (
@@ -93,6 +98,24 @@ def _print_series(context: CommandContext, series: Sequence[dict[str, Any]]) -> 
             )
         )
     print_table(context.console(), ("CURVE", "", "FIRST", "LAST", "RANGE", "POINTS"), rows)
+
+
+def _numbers(points: Sequence[Sequence[float | None]]) -> list[tuple[float, float]]:
+    """Return the points that are numbers: JSON has null for a loss that has become infinite, or none."""
+    return [(x, y) for x, y in points if x is not None and y is not None]
+
+
+def _figure(value: float | None) -> str:
+    return "no number" if value is None else f"{value:.6g}"
+
+
+def _print_confusion(context: CommandContext, confusion: dict[str, Any]) -> None:
+    classes = [one_line(name, 20) for name in confusion["classes"]]
+    heads = (f"{one_line(confusion['namespace'], 20)}: LABEL", *(f"PREDICTED {name}" for name in classes))
+    rows = [
+        (name, *(f"{count:,}" for count in counts)) for name, counts in zip(classes, confusion["counts"], strict=True)
+    ]
+    print_table(context.console(), heads, rows)
 
 
 def _name(series: dict[str, Any]) -> str:
@@ -139,17 +162,6 @@ def _print_column(context: CommandContext, one: dict[str, Any]) -> None:
         for at, each in enumerate(one["bins"])
     ]
     print_table(context.console(), ("BIN", "ROWS", "EVENTS", "OTHERS", "WOE", "IV"), rows)
-
-
-def bin_name(edges: Sequence[float] | None, at: int) -> str:
-    """Return a bin in words: its bounds, or its number where they are not known. After the last one come no values."""
-    if edges is None:
-        return f"{at + 1}"
-    if at >= len(edges):
-        return "missing"
-    if at == len(edges) - 1:
-        return f"above {edges[at - 1]:.6g}" if at else "all"
-    return f"up to {edges[at]:.6g}"
 
 
 def sparkline(points: Sequence[Sequence[float]], unicode: bool = True) -> str:

@@ -62,7 +62,7 @@ def _print_components(context: CommandContext, shown: Mapping[str, Any]) -> None
             one_line(one["name"], 40),
             one["status"],
             *(one["parts"].get(part, "-") or "" for part in parts),
-            "" if one["seconds"] is None else duration(one["seconds"]),
+            _time(one),
             _size(one["sent"]),
             _size(one["received"]),
         )
@@ -73,6 +73,12 @@ def _print_components(context: CommandContext, shown: Mapping[str, Any]) -> None
     for one in shown["components"]:
         if one["reason"]:
             context.out.write(f"\n{one_line(one['name'], 40)}: {clean(one['reason'])}\n")
+
+
+def _time(component: Mapping[str, Any]) -> str:
+    if component["kept"]:
+        return "earlier run"
+    return "" if component["seconds"] is None else duration(component["seconds"])
 
 
 def _print_left(context: CommandContext, shown: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 _VOWELS: Final = tuple("aeiouAEIOU")
@@ -49,3 +50,14 @@ def duration(seconds: float | None) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+def bin_name(edges: Sequence[float] | None, at: int) -> str:
+    """Return a bin in words: its bounds, or its number where they are not known. After the last one come no values."""
+    if edges is None:
+        return f"{at + 1}"
+    if at >= len(edges):
+        return "missing"
+    if at == len(edges) - 1:
+        return f"above {edges[at - 1]:.6g}" if at else "all"
+    return f"up to {edges[at]:.6g}"

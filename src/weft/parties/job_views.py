@@ -38,6 +38,7 @@ _PHASES: Final[Mapping[PartPhase, str]] = {
     PartPhase.ENDED: "has ended",
 }
 _RUNS: Final = "runs"
+_EVALUATION: Final = "Evaluation"
 _NOT_HEARD: Final = "has not answered yet"
 _ELSEWHERE: Final = "known to its party and to the initiator"
 
@@ -272,6 +273,7 @@ def _component(state: ViewedJob, name: str, tasks: Sequence[TaskRow], moved: Seq
         if one.component == name:
             partners.setdefault(one.other, Traffic()).add(one.traffic)
     status = own[0].status if own else "success"
+    runs_here = any(row.run_here for row in own)
     above = state.job.dsl.upstream[name]
     ended = {row.component for row in tasks if row.status in {*ENDED, "pass"}}
     return {
@@ -284,6 +286,7 @@ def _component(state: ViewedJob, name: str, tasks: Sequence[TaskRow], moved: Seq
             if plan.components[name].runs
         },
         "attempt": max((row.version for row in own), default=0),
+        "kept": status == "success" and runs_here and not begun and state.entry.started is not None,
         "upstream": list(above),
         "waits_for": [one for one in above if one not in ended] if status == "waiting" else [],
         "started": min(begun) if begun else None,
@@ -315,12 +318,14 @@ def metrics_view(sources: PartyViewSources, id: str, job: FederatedJob, componen
             part = Party(plan.role, plan.id)
             series = sources.tracking.series(id, part, name)
             bins = sources.tracking.bins(id, part, name)
+            module = job.dsl.components[name].module
             if series or bins:
                 yield {
                     "component": name,
-                    "module": job.dsl.components[name].module,
+                    "module": module,
                     "part": plan.name,
                     "bins": bins,
+                    "confusion": sources.tracking.confusions(id, part, name) if module == _EVALUATION else [],
                     "series": [
                         {
                             "namespace": one.namespace,
@@ -342,7 +347,7 @@ def model_view(sources: PartyViewSources, row: ModelRow) -> dict[str, Any]:
     with suppress(NotFoundError):  # an imported model has no job here
         job = sources.work.job(trained)
         for name in job.dsl.order:
-            if job.dsl.components[name].module == "Evaluation":
+            if job.dsl.components[name].module == _EVALUATION:
                 found = sources.tracking.figures(trained, Party(row.role, row.party_id), name)
                 metrics |= {f"{name} {key}": value for key, value in found.items()}
     kind = "imported" if row.detail.get("imported") else "trained"

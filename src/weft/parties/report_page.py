@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from weft.model.wording import duration, size_text
+from weft.model.wording import bin_name, duration, size_text
 from weft.parties.report_charts import bin_bars, graph_chart, line_chart, number, text, time_bars
 from weft.parties.report_style import STYLE
 
@@ -127,7 +127,7 @@ def _components(report: Mapping[str, Any]) -> str:
             (
                 f"<b>{text(one['name'])}</b>{again}{more}{waits}",
                 *cells,
-                text(duration(one["seconds"])),
+                '<span class="soft">earlier run</span>' if one["kept"] else text(duration(one["seconds"])),
                 _bytes(one["sent"]),
                 _bytes(one["received"]),
             )
@@ -189,6 +189,7 @@ def _metrics(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"<h3>{text(one['component'])} <span class='soft'>{text(one['module'])}, {text(one['part'])}</span></h3>"
         yield f'<div class="tiles">{tiles}</div>' if tiles else ""
         yield f'<div class="two">{charts}</div>' if charts else ""
+        yield from map(_confusion, one["confusion"])
         yield _bins(one["bins"])
 
 
@@ -208,8 +209,21 @@ def _curves(series: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             ]
             yield line_chart(f"{title}, {namespace}", lines, x, y, diagonal=title == "ROC")
     for one in curves.values():
-        x = "iteration" if one["kind"] == "LOSS" else ""
+        x = "iteration" if one["namespace"] in ("train", "validate") else ""
         yield line_chart(_series_name(one), [(one["name"], one["points"])], x, one["name"])
+
+
+def _confusion(one: Mapping[str, Any]) -> str:
+    """Return a table of labels by predictions; a cell is the darker the more of its label it has."""
+    classes = [text(name) for name in one["classes"]]
+    rows = []
+    for name, counts in zip(classes, one["counts"], strict=True):
+        total = sum(counts) or 1
+        cells = [f'<td class="n" style="--part:{100 * count / total:.0f}%">{count:,}</td>' for count in counts]
+        rows.append(f'<tr><th scope="row">{name}</th>{"".join(cells)}</tr>')
+    heads = "".join(f'<th class="n">predicted {name}</th>' for name in classes)
+    first = f"<thead><tr><th>label, {text(one['namespace'])}</th>{heads}</tr></thead>"
+    return f'<div class="wide"><table class="confusion">{first}<tbody>{"".join(rows)}</tbody></table></div>'
 
 
 def _bins(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -230,7 +244,27 @@ def _bins(rows: Sequence[Mapping[str, Any]]) -> str:
     ]
     heads = ("=column", "=party", *(["event"] if events else []), "#IV", "#bins", "weight of evidence", "upper bounds")
     more = f"<p class='soft'>And {len(rows) - _MOST_COLUMNS} more columns.</p>" if len(rows) > _MOST_COLUMNS else ""
-    return _table(heads, shown) + more
+    return _table(heads, shown) + more + _each_bin(rows[:_MOST_COLUMNS], events=events)
+
+
+def _each_bin(rows: Sequence[Mapping[str, Any]], *, events: bool) -> str:
+    """Return the bins of columns one by one, to unfold; "" where no labels are known."""
+    shown = [
+        (
+            text(one["feature"]) if at == 0 else "",
+            *([text(one["event"])] if events else []),
+            text(bin_name(one["edges"], at)),
+            f"{each['events'] + each['non_events']:,.0f}",
+            f"{each['events']:,.0f}",
+            f"{each['non_events']:,.0f}",
+            f"{each['woe']:.4f}",
+            f"{each['iv']:.4f}",
+        )
+        for one in rows
+        for at, each in enumerate(one["bins"])
+    ]
+    heads = ("=column", *(["event"] if events else []), "=bin", "#rows", "#events", "#others", "#WOE", "#IV")
+    return f"<details><summary>rows of each bin</summary>{_table(heads, shown)}</details>" if shown else ""
 
 
 # ---------------------------------------------------------------------------------------------------- tables and models

@@ -52,6 +52,8 @@ svg text{font-size:10px;fill:var(--soft);font-family:inherit}
 .tiles{display:flex;flex-wrap:wrap;gap:8px 26px;margin:4px 0 14px}
 .tiles div{min-width:88px}.tiles span{display:block;color:var(--soft);font-size:12.5px}
 .tiles b{font-size:19px;font-weight:600;letter-spacing:-.01em;font-variant-numeric:tabular-nums}
+.confusion{width:auto;margin:0 0 16px}.confusion td{padding-left:14px;
+background:color-mix(in srgb,var(--c0) calc(var(--part)*.55),transparent)}
 .times th{width:1%;white-space:nowrap}.times td{white-space:nowrap;width:1%}.times td.bar{width:auto}
 svg.bins{display:block;margin:-4px 0}.bins .up{fill:var(--c0)}.bins .down{fill:var(--c1)}
 .graph{display:block;margin:0 auto 18px;max-width:100%;height:auto}
@@ -68,6 +70,6 @@ details{border:1px solid var(--rule);border-radius:8px;background:var(--card);ma
 details pre{border:0;padding:6px 0 2px;background:none}summary{cursor:pointer;font-weight:550}
 footer{margin-top:56px;padding-top:14px;border-top:1px solid var(--rule);color:var(--soft);font-size:13px}
 @media(max-width:560px){main{padding:22px 14px 50px}h1{font-size:20px}.state{margin-left:0}table{font-size:13px}
-td.bar{min-width:80px}}
+td.bar{min-width:80px}.wide td:first-child:not(.w){min-width:128px}.wide td.w{padding-right:10px}}
 @media print{body{background:#fff}details{break-inside:avoid}.chart{break-inside:avoid}h2{break-after:avoid}}
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _METRICS: Final = "metrics.jsonl"
 BINNING: Final = ("HeteroFeatureBinning", "HomoFeatureBinning")
+_SUMMARY: Final = "summary.json"
 _MOST_METRICS: Final = 64 << 20
 
 
@@ -82,12 +84,22 @@ class SiteTracking:
         return count
 
     def figures(self, job: str, part: Party, component: str) -> dict[str, float]:
-        """Return the single figures of a component at a part, by namespace and name."""
+        """Return the single figures of a component at a part by namespace and name, without what is no number."""
         found: dict[str, float] = {}
         for series in self.series(job, part, component):
-            if is_single(series) and isinstance(series.points[0][1], (int, float)):
-                found[f"{series.namespace} {series.name}".strip()] = float(series.points[0][1])
+            value = series.points[0][1] if is_single(series) else None
+            if isinstance(value, (int, float)) and math.isfinite(value):
+                found[f"{series.namespace} {series.name}".strip()] = float(value)
         return found
+
+    def confusions(self, job: str, part: Party, component: str) -> list[dict[str, Any]]:
+        """Return the confusion matrices of an evaluation: `namespace`, `classes`, `counts` by label and prediction."""
+        folder = self._folders.latest(job, part, component)
+        found: Any = {}
+        with suppress(OSError, ValueError):
+            found = json.loads((folder / _SUMMARY).read_text()) if folder is not None else {}
+        told = found.get("confusion") if isinstance(found, dict) else None
+        return [{"namespace": name, **one} for name, one in told.items()] if isinstance(told, dict) else []
 
     def bins(self, job: str, part: Party, component: str) -> list[dict[str, Any]]:
         """Return the bins of columns that a component has made: one row for each column, party and event.
@@ -140,7 +152,7 @@ class SiteTracking:
         if folder is None:
             return {}
         with suppress(OSError, ValueError):
-            found = json.loads((folder / "summary.json").read_text())
+            found = json.loads((folder / _SUMMARY).read_text())
             return found if isinstance(found, dict) else {}
         return {}
 

@@ -166,6 +166,16 @@ def test_components_have_times_sources_and_what_they_wait_for(tmp_path):
     assert (binning["waits_for"], evaluation["waits_for"]) == ([], ["binning_0"])
 
 
+def test_components_of_an_earlier_run_are_told_from_those_that_do_not_run_here(tmp_path):
+    viewed = Viewed(tmp_path, started=NOW - 5)
+    viewed.tasks = [
+        task("reader_0", GUEST, "success"),
+        task("binning_0", GUEST, "success", started_at=NOW - 3, ended_at=NOW - 2),
+        task("evaluation_0", HOST, "success"),
+    ]
+    assert [one["kept"] for one in viewed.show()["components"]] == [True, False, False]
+
+
 def test_what_has_left_is_told_by_kind_and_the_largest_first(tmp_path):
     viewed = Viewed(tmp_path)
     counts = {"values_out": 1, "bytes_out": 700, "values_in": 0, "bytes_in": 0}

@@ -121,6 +121,8 @@ def test_metrics_are_figures_curves_and_bins(weft):
     assert "train auc  0.75" in weft.out
     assert "train loss  █" in weft.out
     assert "0.7    0.31  0.31 to 0.7  40" in weft.out
+    assert "train: LABEL  PREDICTED 0  PREDICTED 1" in weft.out
+    assert "1             12           1,800" in weft.out
     assert "x0       guest 9999  0.2000  2" in weft.out
     assert "up to" not in weft.out
     assert weft("party", "metrics", f"{job}/binning_0", "--folder", "guest") == 0

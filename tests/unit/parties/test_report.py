@@ -79,6 +79,8 @@ def finished(tmp_path):
     viewed.own = {GUEST: Participation(job="job", part=GUEST, initiator=GUEST, approved=True)}
     folder = viewed.attempt("evaluation_0", GUEST)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in LINES))
+    confusion = {"train": {"classes": ["0", "1"], "counts": [[50, 10], [0, 1_840]]}}
+    (folder / "summary.json").write_text(json.dumps({"confusion": confusion}))
     binning = viewed.attempt("binning_0", GUEST)
     (binning / "model.json").write_text(json.dumps(MODEL))
     counts = {"values_out": 30, "bytes_out": 4_404_019, "values_in": 0, "bytes_in": 0}
@@ -100,6 +102,9 @@ def test_a_page_tells_all_of_a_job(finished):
         "binning_0 attempt 3",
         "train auc 0.75",
         "ROC, train",
+        "label, train predicted 0 predicted 1 0 50 10 1 0 1,840",
+        "rows of each bin",
+        "x0 up to 0.5 5 3 2 0.1000 0.1000 above 0.5",
         "host_2_x0 host 2 0.9000",
         "job.1 deployed",
         "was submitted here",
@@ -165,6 +170,8 @@ def test_no_text_becomes_markup(finished):
         one |= {name: EVIL for name, value in one.items() if isinstance(value, str)}
     for one in report["metrics"]:
         one |= {"component": EVIL, "module": EVIL, "part": EVIL}
+        for each in one["confusion"]:
+            each |= {"namespace": EVIL, "classes": [EVIL] * 2}
         for each in (*one["series"], *one["bins"]):
             each |= {name: EVIL for name, value in each.items() if isinstance(value, str)}
     for one in report["parameters"]:

@@ -51,6 +51,24 @@ def test_the_last_value_of_a_metric_counts_and_a_torn_line_does_not(viewed):
     assert names == ["auc", "ks", "roc", "ks_tpr", "recall", "recall", "auc"]
 
 
+def test_figures_that_are_no_numbers_are_left_out(viewed):
+    values = {"nan": float("nan"), "infinite": float("inf"), "two": 2.0}
+    lines = [{"namespace": "train", "name": name, "value": value} for name, value in values.items()]
+    keep(viewed, "evaluation_0", lines)
+    assert viewed.sources.tracking.figures("job", GUEST, "evaluation_0") == {"train two": 2.0}
+
+
+def test_confusion_matrices_are_those_of_the_summary(viewed):
+    folder = keep(viewed, "evaluation_0", LINES)
+    tracking = viewed.sources.tracking
+    assert tracking.confusions("job", GUEST, "evaluation_0") == []
+    told = {"classes": ["0", "1"], "counts": [[5, 1], [2, 9]]}
+    (folder / "summary.json").write_text(json.dumps({"confusion": {"train": told}}))
+    assert tracking.confusions("job", GUEST, "evaluation_0") == [{"namespace": "train", **told}]
+    (folder / "summary.json").write_text("{torn")
+    assert tracking.confusions("job", GUEST, "evaluation_0") == []
+
+
 def test_clients_of_fate_find_its_names(viewed):
     keep(viewed, "evaluation_0", LINES)
     tracking = viewed.sources.tracking

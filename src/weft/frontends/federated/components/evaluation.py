@@ -13,6 +13,8 @@ from weft.model.errors import UsageError
 
 BINARY, REGRESSION, MULTI, CLUSTERING = "binary", "regression", "multi", "clustering"
 _POINTS: Final = 200
+_MOST_CLASSES: Final = 20
+"""Of more classes there is no confusion matrix: nobody reads it."""
 Array = np.ndarray[Any, Any]
 
 
@@ -21,6 +23,7 @@ def run(part: ComponentPart) -> PartOutput:
     kind = word(part, "eval_type", BINARY, BINARY, REGRESSION, MULTI, CLUSTERING)
     frames = [one for found in part.data.values() for one in found]
     outputs = []
+    confusions: dict[str, Any] = {}
     for frame in frames:
         if not is_predictions(frame):
             part.tracker.log(f"{part.here} has no predictions to evaluate")
@@ -33,6 +36,9 @@ def run(part: ComponentPart) -> PartOutput:
             for name, value in metrics.items():
                 part.tracker.metric(found.kind, name, value)
             part.tracker.summary({found.kind: metrics})
+            if confusion := confusion_of(part, found, kind):
+                confusions[found.kind] = confusion
+                part.tracker.summary({"confusion": confusions})
             part.tracker.log(f"{found.kind}: {', '.join(f'{name} {value:.6g}' for name, value in metrics.items())}")
     return PartOutput(data=tuple(outputs[:1]))
 
@@ -45,14 +51,41 @@ def _evaluated(part: ComponentPart, found: Predictions, kind: str) -> dict[str, 
         return multi_metrics(found.labels, found.results)
     if kind == CLUSTERING:
         return clustering_metrics(found.labels, found.results)
-    positive = part.parameters.get("pos_label", 1)
-    truth = np.array([str(one) == str(positive) for one in found.labels])
+    truth = _positives(part, found)
     if truth.all() or not truth.any():
         raise UsageError(f"{part.component}: all labels are the same, and nothing can be told apart")
     scores = found.scores.astype(float)
     for name, points in binary_curves(truth, scores).items():
         part.tracker.curve(found.kind, name, points, kind=f"{name.partition('_')[0].upper()}_EVALUATION")
     return binary_metrics(truth, scores)
+
+
+def _positives(part: ComponentPart, found: Predictions) -> Array:
+    assert found.labels is not None
+    positive = str(part.parameters.get("pos_label", 1))
+    return np.array([str(one) == positive for one in found.labels])
+
+
+def confusion_of(part: ComponentPart, found: Predictions, kind: str) -> dict[str, Any]:
+    """Return `classes`, and `counts` of rows by label and then by prediction; empty where there are no classes.
+
+    Of two classes the positive one is the second, and is predicted from a score of 0.5 on, as in the metrics.
+    """
+    if kind == BINARY:
+        truth, chosen = _positives(part, found), found.scores.astype(float) >= 0.5
+        classes = ["others", str(part.parameters.get("pos_label", 1))]
+        counts = [[int(((truth == is_so) & (chosen == guessed)).sum()) for guessed in (0, 1)] for is_so in (0, 1)]
+        return {"classes": classes, "counts": counts}
+    if kind != MULTI or found.labels is None:
+        return {}
+    known, guessed = found.labels.astype(str), found.results.astype(str)
+    classes = np.unique(np.concatenate([known, guessed])).tolist()
+    if len(classes) > _MOST_CLASSES:
+        return {}
+    return {
+        "classes": classes,
+        "counts": [[int(((known == row) & (guessed == column)).sum()) for column in classes] for row in classes],
+    }
 
 
 def metrics_of(found: Predictions) -> dict[str, float]:

@@ -96,6 +96,25 @@ def test_regressions_and_several_classes():
     assert ran.records[GUEST].metrics[TRAIN, "accuracy"] == 1.0
 
 
+def test_confusion_matrices_agree_with_the_metrics():
+    ran = evaluate(joined([binary(), binary(10, VALIDATE)]), eval_type="binary", pos_label=0)
+    kept = ran.records[GUEST]
+    confusion = kept.summaries["confusion"]
+    assert confusion[TRAIN]["classes"] == ["others", "0"]
+    (right, alarms), (missed, hits) = confusion[TRAIN]["counts"]
+    assert (right + hits) / 20 == kept.metrics[TRAIN, "accuracy"]
+    assert hits / (hits + missed) == kept.metrics[TRAIN, "recall"]
+    assert alarms == 10 - right
+    assert set(confusion) == {TRAIN, VALIDATE}
+    y, guesses = RNG.integers(0, 3, size=60), RNG.integers(0, 3, size=60)
+    rows = class_frame(frame(np.zeros((60, 1)), y), np.eye(3)[guesses], [0, 1, 2], TRAIN)
+    told = evaluate(rows, eval_type="multi").records[GUEST].summaries["confusion"][TRAIN]
+    assert told == {"classes": ["0", "1", "2"], "counts": metrics.confusion_matrix(y, guesses).tolist()}
+    many = np.arange(60)
+    rows = class_frame(frame(np.zeros((60, 1)), many), np.eye(60), many.tolist(), TRAIN)
+    assert "confusion" not in evaluate(rows, eval_type="multi").records[GUEST].summaries
+
+
 def test_what_cannot_be_evaluated_is_told():
     unlabelled = class_frame(frame(np.zeros((5, 1))), np.full((5, 2), 0.5), [0, 1], TRAIN)
     with pytest.raises(UsageError, match="no labels"):
