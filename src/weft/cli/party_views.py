@@ -56,13 +56,13 @@ def _print_parts(context: CommandContext, shown: Mapping[str, Any]) -> None:
 
 
 def _print_components(context: CommandContext, shown: Mapping[str, Any]) -> None:
-    parts = [one["part"] for one in shown["parts"]]
+    parts, now = [one["part"] for one in shown["parts"]], context.clock.wall()
     rows = [
         (
-            one_line(one["name"], 40),
+            one_line(one["name"], 40) + (f" (attempt {one['attempt'] + 1})" if one["attempt"] else ""),
             one["status"],
             *(one["parts"].get(part, "-") or "" for part in parts),
-            _time(one),
+            _time(one, now),
             _size(one["sent"]),
             _size(one["received"]),
         )
@@ -70,15 +70,20 @@ def _print_components(context: CommandContext, shown: Mapping[str, Any]) -> None
     ]
     heads = ("COMPONENT", "STATUS", *(one_line(part.upper(), 30) for part in parts), "TIME", "SENT", "RECEIVED")
     print_table(context.console(), heads, rows)
+    cause = shown["cause"]["message"] if shown["cause"] else None
     for one in shown["components"]:
-        if one["reason"]:
-            context.out.write(f"\n{one_line(one['name'], 40)}: {clean(one['reason'])}\n")
+        reason = one["reason"].removeprefix(f"{one['name']}: ")
+        if reason and not (cause and cause in one["reason"]):  # the cause stands on top
+            context.out.write(f"\n{one_line(one['name'], 40)}: {clean(reason)}\n")
 
 
-def _time(component: Mapping[str, Any]) -> str:
+def _time(component: Mapping[str, Any], now: float) -> str:
+    """Return how long a component has run here, or runs already."""
     if component["kept"]:
         return "earlier run"
-    return "" if component["seconds"] is None else duration(component["seconds"])
+    if component["seconds"] is None and component["started"] is not None and component["status"] == "running":
+        return duration(max(now - component["started"], 0.0))
+    return duration(component["seconds"])
 
 
 def _print_left(context: CommandContext, shown: Mapping[str, Any]) -> None:

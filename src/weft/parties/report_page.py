@@ -162,17 +162,17 @@ def _left(report: Mapping[str, Any]) -> str:
     rows = [
         (
             text(one["what"]),
-            text(one["component"]),
             text(one["to"]),
-            f"{one['messages']:,}",
             size_text(one["bytes"]),
+            f"{one['messages']:,}",
+            text(one["component"]),
             f'<svg class="share" viewBox="0 0 100 14" preserveAspectRatio="none" aria-hidden="true">'
             f'<rect x="0" y="3" width="{max(100 * one["bytes"] / most, 0.5):.1f}" height="8"/></svg>',
         )
         for one in left
     ]
     told = '<p class="soft">Values that were handed over for other parties, by kind, over all attempts.</p>'
-    return told + _table(("what", "=component", "=to", "#values", "#size", "|"), rows)
+    return told + _table(("what", "=to", "#size", "#values", "=component", "|"), rows)
 
 
 # ------------------------------------------------------------------------------------------------------------- metrics
@@ -229,20 +229,21 @@ def _confusion(one: Mapping[str, Any]) -> str:
 def _bins(rows: Sequence[Mapping[str, Any]]) -> str:
     if not rows:
         return ""
-    events = len({one["event"] for one in rows}) > 1
+    events, known = len({one["event"] for one in rows}) > 1, any(one["bins"] for one in rows)  # a host knows no labels
     shown = [
         (
             f"<b>{text(one['feature'])}</b>",
             text(one["party"]),
             *([text(one["event"])] if events else []),
-            "" if one["iv"] is None else f"{one['iv']:.4f}",
+            *(["" if one["iv"] is None else f"{one['iv']:.4f}"] if known else []),
             str(len(one["bins"]) or len(one["edges"] or [])),
-            bin_bars([each["woe"] for each in one["bins"]]),
-            '<span class="soft">' + text(", ".join(number(edge) for edge in one["edges"] or [])) + "</span>",
+            *([bin_bars([each["woe"] for each in one["bins"]])] if known else []),
+            _long(", ".join(number(edge) for edge in one["edges"] or [])),
         )
         for one in rows[:_MOST_COLUMNS]
     ]
-    heads = ("=column", "=party", *(["event"] if events else []), "#IV", "#bins", "weight of evidence", "upper bounds")
+    told = (["#IV", "#bins", "weight of evidence"] if known else ["#bins"]) + ["upper bounds"]
+    heads = ("=column", "=party", *(["event"] if events else []), *told)
     more = f"<p class='soft'>And {len(rows) - _MOST_COLUMNS} more columns.</p>" if len(rows) > _MOST_COLUMNS else ""
     return _table(heads, shown) + more + _each_bin(rows[:_MOST_COLUMNS], events=events)
 
@@ -277,9 +278,7 @@ def _tables(report: Mapping[str, Any]) -> str:
             text(one["part"]),
             f"{one['rows']:,}",
             f"{one['columns']:,}",
-            '<span class="soft">'
-            + text(", ".join(one["names"]) + (", …" if one["columns"] > len(one["names"]) else ""))
-            + "</span>",
+            _long(", ".join(one["names"]) + (", …" if one["columns"] > len(one["names"]) else "")),
         )
         for one in report["tables"]
     ]
@@ -349,6 +348,10 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
     first = f"<thead><tr>{head}</tr></thead>" if any(heads) else ""
     return f'<div class="wide"><table>{first}<tbody>{body}</tbody></table></div>'
+
+
+def _long(words: str) -> str:
+    return f'<span class="soft long">{text(words)}</span>'
 
 
 def _bytes(nbytes: int) -> str:

@@ -38,7 +38,7 @@ td.n,th.n{text-align:right;white-space:nowrap}td.w,td b{white-space:nowrap}
 td.bar{width:34%;min-width:110px;vertical-align:middle}
 td.bar svg{display:block;width:100%;height:14px}
 .ok{color:var(--good)}.no{color:var(--bad)}.go{color:var(--accent)}.dim{color:var(--soft)}
-.two{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(290px,100%),1fr));gap:16px}
+.two{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(290px,100%),1fr));gap:16px;margin-bottom:16px}
 .chart{margin:0;padding:12px 14px;background:var(--card);border:1px solid var(--rule);border-radius:10px}
 .chart figcaption{font-size:13px;font-weight:600;margin-bottom:6px}.chart svg{display:block;width:100%;height:auto}
 svg text{font-size:10px;fill:var(--soft);font-family:inherit}
@@ -70,6 +70,7 @@ details{border:1px solid var(--rule);border-radius:8px;background:var(--card);ma
 details pre{border:0;padding:6px 0 2px;background:none}summary{cursor:pointer;font-weight:550}
 footer{margin-top:56px;padding-top:14px;border-top:1px solid var(--rule);color:var(--soft);font-size:13px}
 @media(max-width:560px){main{padding:22px 14px 50px}h1{font-size:20px}.state{margin-left:0}table{font-size:13px}
-td.bar{min-width:80px}.wide td:first-child:not(.w){min-width:128px}.wide td.w{padding-right:10px}}
+td.bar{min-width:80px}.wide td:first-child:not(.w){min-width:128px}
+.long{display:inline-block;min-width:180px}.wide td.w{padding-right:10px}}
 @media print{body{background:#fff}details{break-inside:avoid}.chart{break-inside:avoid}h2{break-after:avoid}}
 """

@@ -64,6 +64,26 @@ def test_what_a_job_waits_for_is_told_with_the_time(weft):
     assert (found["schema"], found["job"], found["left"][0]["bytes"]) == ("weft.party.job/2", job, 2048)
 
 
+def test_components_tell_attempts_earlier_runs_and_the_time_so_far(weft, monkeypatch):
+    job = weft.submit("failed")
+    shown = dict(weft.ports.people.show(job))
+    one = shown["components"][0]
+    began = weft.clock.wall() - 125
+    shown["components"] = [
+        one | {"name": "a_0", "status": "success", "kept": True, "started": None, "seconds": None},
+        one | {"name": "b_0", "status": "running", "attempt": 1, "started": began, "seconds": None},
+        one | {"name": "c_0", "reason": "c_0: stopped because party 10000 failed: no memory"},
+        one | {"name": "d_0", "reason": "d_0: no table"},
+    ]
+    monkeypatch.setattr(weft.ports.people, "show", lambda id: shown)
+    assert weft("show", job, "-C", "guest") == 0
+    lines = [" ".join(line.split()) for line in weft.out.splitlines()]
+    assert "a_0 success failed earlier run 2.0 KiB" in lines
+    assert "b_0 (attempt 2) running failed 2 min 05 s 2.0 KiB" in lines
+    assert "d_0: no table" in lines
+    assert not any("stopped because" in line for line in lines)
+
+
 def test_jobs_are_listed_and_filtered(weft):
     one, two = weft.submit("timeout"), weft.submit("success")
     assert weft("ls", "-C", "guest", "-q", "--state", "timeout") == 0

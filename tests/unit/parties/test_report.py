@@ -98,7 +98,7 @@ def test_a_page_tells_all_of_a_job(finished):
     words = checked(report_page(report))
     for wanted in (
         "Job job success",
-        "encrypted labels binning_0 host 2 30 4.2 MiB",
+        "encrypted labels host 2 4.2 MiB 30 binning_0",
         "binning_0 attempt 3",
         "train auc 0.75",
         "ROC, train",
