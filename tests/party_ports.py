@@ -391,6 +391,11 @@ class FakePeople:
         self.jobs.row(job_id)
         loss = {"namespace": "train", "name": "loss", "kind": "LOSS", "single": False}
         auc = {"namespace": "train", "name": "auc", "kind": "", "single": True, "points": [["auc", 0.75]]}
+        folds = [
+            {"namespace": f"validate_fold_{at}", "name": name, "kind": "", "single": True, "points": [[name, 0.5 + at]]}
+            for at in range(2)
+            for name in ("auc", "ks")
+        ]
         points = [[at, 0.7 - at / 100] for at in range(40)] + [[40, None]]
         each = {"events": 30, "non_events": 70, "woe": 0.25, "iv": 0.1}
         bins = [
@@ -399,7 +404,9 @@ class FakePeople:
         ]
         found = {"component": component or "hetero_lr_0", "module": "HeteroLR", "part": "guest 9999"}
         confusion = [{"namespace": "train", "classes": ["0", "1"], "counts": [[60, 10], [12, 1800]]}]
-        return [found | {"series": [loss | {"points": points}, auc], "bins": bins, "confusion": confusion}]
+        validated = {"component": "cv_0", "module": "HeteroLR", "part": "guest 9999", "bins": [], "confusion": []}
+        trained = found | {"series": [loss | {"points": points}, auc], "bins": bins, "confusion": confusion}
+        return [trained, *([] if component else [validated | {"series": folds}])]
 
     def approve(self, id: str, declined: str) -> None:
         self.jobs.row(id)

@@ -77,11 +77,7 @@ def report(
 def _print_series(context: CommandContext, series: Sequence[dict[str, Any]]) -> None:
     figures = [one for one in series if one["single"]]
     curves = [one | {"points": _numbers(one["points"])} for one in series if not one["single"]]
-    print_table(
-        context.console(),
-        ("METRIC", "VALUE"),
-        [(_name(one), _figure(one["points"][0][1])) for one in figures],
-    )
+    _print_figures(context, figures)
     rows = []
     for one in curves:
         if not one["points"]:
@@ -98,6 +94,21 @@ def _print_series(context: CommandContext, series: Sequence[dict[str, Any]]) -> 
             )
         )
     print_table(context.console(), ("CURVE", "", "FIRST", "LAST", "RANGE", "POINTS"), rows)
+
+
+def _print_figures(context: CommandContext, figures: Sequence[dict[str, Any]]) -> None:
+    """Print a line for each figure, or for each group, such as a fold, where several groups have the same ones."""
+    groups: dict[str, dict[str, str]] = {}
+    for one in figures:
+        group = groups.setdefault(one_line(one["namespace"], 40), {})
+        group[one_line(one["name"], 40)] = _figure(one["points"][0][1])
+    names = list(dict.fromkeys(name for group in groups.values() for name in group))
+    if len(groups) > 1 and len(names) < len(figures):
+        rows = [(group, *(found.get(name, "") for name in names)) for group, found in groups.items()]
+        print_table(context.console(), ("OF", *(name.upper() for name in names)), rows)
+        return
+    lines = [(_name(one), _figure(one["points"][0][1])) for one in figures]
+    print_table(context.console(), ("METRIC", "VALUE"), lines)
 
 
 def _numbers(points: Sequence[Sequence[float | None]]) -> list[tuple[float, float]]:

@@ -180,17 +180,30 @@ def _left(report: Mapping[str, Any]) -> str:
 
 def _metrics(report: Mapping[str, Any]) -> Iterator[str]:
     for one in report["metrics"]:
-        tiles = "".join(
-            f"<div><span>{text(_series_name(each))}</span><b>{number(each['points'][0][1])}</b></div>"
-            for each in one["series"]
-            if each["single"] and isinstance(each["points"][0][1], (int, float))
-        )
         charts = "".join(_curves(one["series"]))
         yield f"<h3>{text(one['component'])} <span class='soft'>{text(one['module'])}, {text(one['part'])}</span></h3>"
-        yield f'<div class="tiles">{tiles}</div>' if tiles else ""
+        yield _figures(one["series"])
         yield f'<div class="two">{charts}</div>' if charts else ""
         yield from map(_confusion, one["confusion"])
         yield _bins(one["bins"])
+
+
+def _figures(series: Sequence[Mapping[str, Any]]) -> str:
+    """Return the single figures of a component as tiles, and as a table where several groups have the same ones."""
+    groups: dict[str, dict[str, str]] = {}
+    for one in series:
+        if one["single"] and isinstance(one["points"][0][1], (int, float)):
+            groups.setdefault(one["namespace"], {})[one["name"]] = number(one["points"][0][1])
+    names = list(dict.fromkeys(name for group in groups.values() for name in group))
+    if len(groups) > 1 and len(names) < sum(map(len, groups.values())):
+        rows = [(text(group), *(found.get(name, "") for name in names)) for group, found in groups.items()]
+        return _table(("=", *(f"#{text(name)}" for name in names)), rows)
+    tiles = "".join(
+        f"<div><span>{text(f'{group} {name}'.strip())}</span><b>{value}</b></div>"
+        for group, found in groups.items()
+        for name, value in found.items()
+    )
+    return f'<div class="tiles">{tiles}</div>' if tiles else ""
 
 
 def _series_name(series: Mapping[str, Any]) -> str:

@@ -52,7 +52,7 @@ svg text{font-size:10px;fill:var(--soft);font-family:inherit}
 .tiles{display:flex;flex-wrap:wrap;gap:8px 26px;margin:4px 0 14px}
 .tiles div{min-width:88px}.tiles span{display:block;color:var(--soft);font-size:12.5px}
 .tiles b{font-size:19px;font-weight:600;letter-spacing:-.01em;font-variant-numeric:tabular-nums}
-.confusion{width:auto;margin:0 0 16px}.confusion td{padding-left:14px;
+.wide+.two{margin-top:16px}.confusion{width:auto;margin:0 0 16px}.confusion td{padding-left:14px;
 background:color-mix(in srgb,var(--c0) calc(var(--part)*.55),transparent)}
 .times th{width:1%;white-space:nowrap}.times td{white-space:nowrap;width:1%}.times td.bar{width:auto}
 svg.bins{display:block;margin:-4px 0}.bins .up{fill:var(--c0)}.bins .down{fill:var(--c1)}

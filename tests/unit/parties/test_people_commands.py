@@ -144,6 +144,8 @@ def test_metrics_are_figures_curves_and_bins(weft):
     assert "train: LABEL  PREDICTED 0  PREDICTED 1" in weft.out
     assert "1             12           1,800" in weft.out
     assert "x0       guest 9999  0.2000  2" in weft.out
+    assert "OF               AUC  KS" in weft.out
+    assert "validate_fold_1  1.5  1.5" in weft.out
     assert "up to" not in weft.out
     assert weft("party", "metrics", f"{job}/binning_0", "--folder", "guest") == 0
     assert "up to 0.5  100   30      70      0.2500  0.1000" in weft.out
@@ -152,7 +154,7 @@ def test_metrics_are_figures_curves_and_bins(weft):
 
 def test_metrics_as_json(weft):
     assert weft("party", "metrics", weft.submit("success"), "--folder", "guest", "--json") == 0
-    (found,) = json.loads(weft.out)["components"]
+    found, _ = json.loads(weft.out)["components"]
     assert (found["component"], found["series"][1]["points"]) == ("hetero_lr_0", [["auc", 0.75]])
 
 

@@ -100,7 +100,7 @@ def test_a_page_tells_all_of_a_job(finished):
         "Job job success",
         "encrypted labels host 2 4.2 MiB 30 binning_0",
         "binning_0 attempt 3",
-        "train auc 0.75",
+        "auc ks recall train 0.75 0.4 0.6 validate 0.7",
         "ROC, train",
         "label, train predicted 0 predicted 1 0 50 10 1 0 1,840",
         "rows of each bin",
