@@ -108,10 +108,16 @@ def people_deploy_and_export(guest, version, tmp_path):
     assert made == f"{version}.2"
     written = json.loads((tmp_path / "predict.json").read_text())
     assert written["job_parameters"]["common"]["model_version"] == made
-    listed = {one["model_version"]: one for one in json.loads(weft("models", "--json"))["models"]}
+    listed = {one["version"]: one for one in json.loads(weft("models", "--json"))["models"]}
     assert listed[made]["components"] == ["reader_0", "data_transform_0", "hetero_lr_0"]
     assert [one for one in listed if one.startswith(version)] == [made, f"{version}.1", version]
+    assert [(listed[one]["kind"], listed[one]["job"]) for one in (made, version)] == [
+        ("deployed", version),
+        ("trained", version),
+    ]
+    assert listed[version]["metrics"]["evaluation_0 train auc"] > 0.9
     assert version in weft("models")
+    assert "evaluation_0 train auc" in weft("models", version)
     weft("export-model", made, "mine.zip")
     assert zipfile.is_zipfile(tmp_path / "mine.zip")
 
