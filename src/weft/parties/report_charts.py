@@ -11,6 +11,8 @@ _WIDTH, _HEIGHT = 340, 210
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 10, 30
 _TICKS: Final = 4
 _BOX_W, _BOX_H, _GAP_X, _GAP_Y = 220, 42, 18, 26
+_SMALLEST: Final = 0.6
+"""A graph shrinks so far to fit the page; a larger one is scrolled, since nobody could read it."""
 _MOST_POINTS: Final = 400
 _BAR_W: Final = 600
 _LARGEST: Final = 1e100
@@ -176,7 +178,8 @@ def graph_chart(components: Sequence[Mapping[str, Any]]) -> str:
     boxes = "".join(_box(one, *places[one["name"]]) for one in components)
     return (
         f'<div class="wide"><svg class="graph" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
-        f'height="{height:g}" role="img" aria-label="The graph of components">{edges}{boxes}</svg></div>'
+        f'height="{height:g}" style="min-width:{_SMALLEST * width:.0f}px" role="img" '
+        f'aria-label="The graph of components">{edges}{boxes}</svg></div>'
     )
 
 
