@@ -60,11 +60,13 @@ _MASKED: Final = {
 _INTERSECTION: Final = {
     "blinded": "blinded hashes of ids",
     "count": "the number of common rows",
+    "ids": "plain hashes of ids, which can be guessed",
     "modulus": "a public key",
     "points": "blinded hashes of ids",
     "raise": "blinded hashes of ids of others",
     "raised": "blinded hashes of ids of others",
     "rows": "positions of common rows",
+    "shows": "whether its policy shows ids",
     "signed": "signed blinded hashes of ids",
     "tags": "hashes of twice blinded ids",
     "tunnel": "messages of SPU, which intersects blinded ids",
