@@ -246,6 +246,39 @@ def test_closures_and_local_classes_travel_by_value(shared):
     assert [type(value) for value in results[made]] == [Local] * 3
 
 
+class Farewell:
+    """Writes a file when it is dropped in a worker."""
+
+    def __init__(self, path):
+        self.path, self.home = path, os.getpid()
+
+    def __call__(self, x):
+        return 2 * x
+
+    def __del__(self):
+        if os.getpid() != self.home:
+            Path(f"{self.path}-{os.getpid()}").touch()
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["idle workers", "workers with other jobs"])
+def test_workers_drop_the_code_of_a_job_that_is_forgotten(shared, tmp_path, busy):
+    graph = Graph("farewell")
+    node = graph.map(Farewell(str(tmp_path / "dropped")), range(100))
+    run = shared.submit(graph)
+    assert run.result()[node][-1] == 198
+    assert not list(tmp_path.iterdir())
+    run.forget()
+
+    def dropped():
+        if busy:
+            other = Graph("other")
+            other.map(double, range(100))
+            shared.run(other)
+        return list(tmp_path.iterdir())
+
+    eventually(dropped, "the end of the code in a worker")
+
+
 def test_light_tasks_run_beside_the_workers(shared):
     g = Graph("light")
     beside = g.map(own_pid, range(3), resources=Resources(cpu=0), name="beside")

@@ -83,6 +83,8 @@ class WorkerConnection:
         self.kinds: dict[int, int] = {}
         """The kind of the rows of each column: of sparse rows, the worker has only those that its tasks read."""
         self.drops: list[tuple[int, int, int]] = []
+        self.forgets: list[tuple[list[int], list[int], list[int]]] = []
+        """The numbers of codes, columns and cones of ended jobs, which the worker drops with its next lease."""
 
     @classmethod
     def start(cls, nursery: Nursery, config: WorkerConfig) -> WorkerConnection:

@@ -270,7 +270,10 @@ class Processes(LocalBackend):
             if known:
                 conn.codes.difference_update(known)
                 conn.cones.difference_update(numbers[2])
-                self._send(conn, (FORGET, known, numbers[1], numbers[2]))
+                with conn.lock:
+                    conn.forgets.append((known, *numbers[1:]))
+        if not self.loop.jobs:
+            self._wake()  # no lease takes it along
 
     def close(self) -> None:
         """See `Executor.close`."""
@@ -308,13 +311,16 @@ class Processes(LocalBackend):
             conn.paths = sys.path[:]
             self._send(conn, (PATHS, conn.paths))
         drops = conn.drops[:]
-        data = conn.frames.frame((LEASE, message.codes, message.cones, drops, tuple(message.assignment)))
+        with conn.lock:
+            forgets, conn.forgets = conn.forgets, []
+        data = conn.frames.frame((LEASE, message.codes, message.cones, drops, forgets, tuple(message.assignment)))
         with conn.lock:
             if conn.dead:
                 lease.release()
                 self._wake()  # the driver may wait without end, and a stopped nursery reports no loss
                 return
             if lease.stop:
+                conn.forgets += forgets
                 raise RunCancelledError(f"{_owner(lease)} was stopped")
             page = conn.page
             page.pos, page.hi, page.stop = lease.lo, lease.hi, 0
@@ -353,11 +359,12 @@ class Processes(LocalBackend):
         select = self._selector.select
         tick = _FIRST_TICK_S
         while not self._closing:
-            found = select(tick if loop.jobs else None)
+            found = select(tick if loop.jobs or self._forgetting() else None)
             if self._heartbeats.is_due(loop.clock.now()):
                 self._kill_stopped()
             if not found:
                 tick = min(2 * tick, _LAST_TICK_S)
+                self._send_forgets()
                 loop.idle_tick()
                 continue
             for key, events in found:
@@ -379,6 +386,19 @@ class Processes(LocalBackend):
                     if isinstance(conn, WorkerConnection):
                         self._kill(conn, f"a message of worker {conn.number} cannot be read: {error}")
             loop.drain()
+
+    def _forgetting(self) -> bool:
+        return any(conn.forgets for conn in self._conns.values())
+
+    def _send_forgets(self) -> None:
+        """Have idle workers forget what ended jobs have sent."""
+        for conn in list(self._conns.values()):
+            with conn.lock:
+                if conn.dead or conn.current is not None:
+                    continue
+                forgets, conn.forgets = conn.forgets, []
+            if forgets:
+                self._send(conn, (FORGET, forgets))
 
     def _woken(self) -> None:
         with suppress(BlockingIOError):

@@ -115,11 +115,12 @@ class WorkerProcess:
             if message is None:
                 return
             if message[0] == FORGET:
-                self._forget(*message[1:])
+                self._forget(message[1])
             elif message[0] == PATHS:
                 sys.path[:] = message[1]
             elif message[0] not in (ANSWER, ACK):
-                _, codes, cones, drops, assignment = message
+                _, codes, cones, drops, forgets, assignment = message
+                self._forget(forgets)
                 self._codes.update(codes)
                 self._cones.update(cones)
                 for column, lo, hi in drops:
@@ -133,13 +134,15 @@ class WorkerProcess:
         except OSError:  # the owner is dead
             os._exit(0)
 
-    def _forget(self, codes: Sequence[int], columns: Sequence[int], cones: Sequence[int]) -> None:
-        for code in codes:
-            self._codes.pop(code, None)
-        for column in columns:
-            self._columns.pop(column, None)
-        for cone in cones:
-            self._cones.pop(cone, None)
+    def _forget(self, ended: Sequence[tuple[Sequence[int], Sequence[int], Sequence[int]]]) -> None:
+        """Drop the codes, columns and cones of ended jobs."""
+        for codes, columns, cones in ended:
+            for code in codes:
+                self._codes.pop(code, None)
+            for column in columns:
+                self._columns.pop(column, None)
+            for cone in cones:
+                self._cones.pop(cone, None)
 
     # ------------------------------------------------------------------------------------------------- one lease
 
