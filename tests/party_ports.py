@@ -348,6 +348,7 @@ class FakePeople:
             else None,
             "reason": "party 10000: no memory" if row.status == "failed" else "",
             "notes": [],
+            "tables": [{"namespace": "n", "name": "g", "part": "guest 9999", "component": "reader_0"}],
             "parts": [part | {"sent": 0, "received": 0}, host | {"received": 0}],
             "waits": [{"what": "party 10000 does not answer", "party": "10000", "since": BEGAN}]
             if row.status == "running"

@@ -29,6 +29,9 @@ def print_job(context: CommandContext, shown: Mapping[str, Any], *, as_json: boo
     for wait in shown["waits"]:
         since = f", since {moment(wait['since'])}" if wait["since"] else ""
         context.out.write(f"waits: {clean(wait['what'])}{since}\n")
+    for table in shown["tables"]:
+        name = one_line(f"{table['namespace']}.{table['name']}", 120)
+        context.out.write(f"reads: {name}, in {one_line(table['component'], 40)} of {one_line(table['part'], 40)}\n")
     for note in shown["notes"]:
         context.out.write(f"note: {clean(note)}\n")
     context.out.write("\n")

@@ -53,7 +53,7 @@ class InputFinder:
                     f"{name}: {no_module(component.module)}",
                     hint=f"There are: {', '.join(COMPONENTS)}.",
                 )
-            for namespace, table in _tables_of(component, plan):
+            for namespace, table in tables_of(component, plan):
                 self._tables.usable(namespace, table, self._asks(job))
 
     def task(self, id: str, job: FederatedJob, part: Party, component: str, folder: Path) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class InputFinder:
             if sources
         }
         table = ""
-        for namespace, name in _tables_of(one, plan) if one.module == READER else ():
+        for namespace, name in tables_of(one, plan) if one.module == READER else ():
             table = str(self._table(namespace, name, job, folder))
         return {
             "job": id,
@@ -140,7 +140,7 @@ def plan_of(job: FederatedJob, part: Party) -> PartyPlan:
     return found
 
 
-def _tables_of(component: FederatedComponent, plan: PartyPlan) -> Iterator[tuple[str, str]]:
+def tables_of(component: FederatedComponent, plan: PartyPlan) -> Iterator[tuple[str, str]]:
     """Yield the tables that a component reads at a part, as namespace and name."""
     if component.module == READER:
         table = plan.components[component.name].parameters.get("table")

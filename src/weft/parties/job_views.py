@@ -12,6 +12,7 @@ from weft.frontends.federated.crypto.keys import asks_for_plain
 from weft.frontends.federated.schema import Party
 from weft.model.errors import NotFoundError
 from weft.parties.fate_metrics import is_single
+from weft.parties.inputs import tables_of
 from weft.parties.tracking import BINNING
 from weft.parties.traffic import KindExchange, exchanges
 from weft.parties.values import Traffic
@@ -120,12 +121,21 @@ def job_view(sources: PartyViewSources, state: ViewedJob, tasks: Sequence[TaskRo
         if cause is None
         else {"message": cause.message, "party": cause.party, "code": cause.code, "hint": cause.hint},
         "notes": list(job.notes),
+        "tables": list(_tables(sources.me, job)),
         "parts": [part_view(sources.me, state, plan, moved) for plan in job.parts],
         "waits": list(_waits(sources, state)) or list(_unacknowledged(sources, state)),
         "components": components,
         "left": [_left(job, one) for one in _by_size(moved) if one.traffic.values_out],
         "metrics": figures,
     }
+
+
+def _tables(me: str, job: FederatedJob) -> Iterator[dict[str, str]]:
+    """Yield the tables of this party that a job reads, with the part and the component that reads each."""
+    for plan in own_parts(me, job):
+        for name, component in job.dsl.components.items():
+            for namespace, table in tables_of(component, plan) if plan.components[name].runs else ():
+                yield {"namespace": namespace, "name": table, "part": plan.name, "component": name}
 
 
 def own_parts(me: str, job: FederatedJob) -> list[PartyPlan]:

@@ -121,6 +121,13 @@ def test_a_partner_sees_its_own_part_and_what_it_waits_for(tmp_path):
     assert shown["waits"] == []
 
 
+@pytest.mark.parametrize(("me", "table"), [("1", "g"), ("2", "h")])
+def test_a_party_sees_which_of_its_tables_a_job_reads(tmp_path, me, table):
+    part = "guest 1" if me == "1" else "host 2"
+    shown = Viewed(tmp_path, me=me).show()
+    assert shown["tables"] == [{"namespace": "n", "name": table, "part": part, "component": "reader_0"}]
+
+
 def test_a_component_that_is_prepared_waits_for_its_other_parts(tmp_path):
     viewed = Viewed(tmp_path)
     seen = {"binning_0": ObservedAttempt(0, PartStatus.PREPARED)}
