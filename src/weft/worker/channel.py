@@ -126,6 +126,8 @@ class Channel:
         self._sock = sock
         self._frames = FrameEncoder(folder, prefix)
         self._lock = threading.Lock()
+        self._ahead = bytearray()
+        """What was received beyond the last message."""
 
     def send(self, message: Any, fds: tuple[int, ...] = ()) -> None:
         """Send a message with optional descriptors. OSError: the other end is gone."""
@@ -137,13 +139,27 @@ class Channel:
             self._sock.sendall(data)
 
     def receive(self) -> Any:
-        """Wait for a message and return it; None if the other end is gone."""
-        head = self._exactly(_HEAD.size)
-        return self._body(head)
+        """Wait for a message and return it; None if the other end is gone. Descriptors that come with it are lost."""
+        ahead, wanted, kind = self._ahead, _HEAD.size, -1
+        while len(ahead) < wanted or kind < 0:
+            if len(ahead) >= wanted:
+                length, kind = _HEAD.unpack_from(ahead)
+                wanted += length
+                continue
+            try:
+                data = self._sock.recv(_READ)
+            except OSError:
+                return None
+            if not data:
+                return None
+            ahead += data
+        body = bytes(memoryview(ahead)[_HEAD.size : wanted])
+        del ahead[:wanted]
+        return _open(kind, body)
 
     def ready(self) -> bool:
-        """Whether `receive` would return at once."""
-        return bool(select.select((self._sock,), (), (), 0)[0])
+        """Whether a message, or a part of one, has come."""
+        return bool(self._ahead) or bool(select.select((self._sock,), (), (), 0)[0])
 
     def receive_with_fds(self, most: int) -> tuple[Any, list[int]]:
         """Wait for a message with up to `most` descriptors; (None, []) if the other end is gone."""

@@ -39,6 +39,40 @@ def test_messages_arrive_in_the_order_of_sending(pair):
     assert [there.receive() for _ in range(100)] == list(range(100))
 
 
+def test_messages_arrive_whatever_the_pieces_in_which_their_bytes_come():
+    frames = FrameEncoder("", "")
+    sent = [b"", b"x" * 10, ("a", 1), LARGE[: BY_FILE // 4], None, 7]
+    data = b"".join(frames.frame(one) for one in sent)
+    for size in (1, 3, 5, 1000, len(data)):
+        left, right = socket.socketpair()
+        with left, right:
+            there = Channel(right)
+
+            def pieces(left=left, size=size):
+                small = min(len(data), 64 * size)  # the rest in large pieces: there are too many bytes for small ones
+                for lo in [*range(0, small, size), *range(small, len(data), 50_000 + size)]:
+                    left.sendall(data[lo : lo + (size if lo < small else 50_000 + size)])
+                left.shutdown(socket.SHUT_WR)
+
+            sender = threading.Thread(target=pieces)
+            sender.start()
+            assert [there.receive() for _ in sent] == sent
+            assert there.receive() is None
+            sender.join()
+
+
+def test_a_message_that_was_received_ahead_is_ready(pair):
+    here, there = pair
+    assert not there.ready()
+    here.send(1)
+    here.send(2)
+    assert there.ready()
+    assert there.receive() == 1
+    assert there.ready()
+    assert there.receive() == 2
+    assert not there.ready()
+
+
 def test_a_large_message_goes_by_a_file_that_the_reader_removes(pair, tmp_path):
     here, there = pair
     here.send(LARGE)
