@@ -2,7 +2,8 @@
 
 Parameters common to all come first, then those of the party in file order; groups are merged member by member. In
 version 1 each leaf of a role's parameters is a list with one value for each party. A component with a model as input
-has the parameters of the component that made it. Source: FATE 1.5 `ParameterUtil`, by the behaviour of its documents.
+has the parameters of the component that made it, unless it goes on training. Source: FATE 1.5 `ParameterUtil`, by the
+behaviour of its documents.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def _component(
     if role not in module.roles:
         return PlannedPart(runs=False, why_not=f"{module.name} has no part for {role}", parameters={})
     source = next((one.component for one in component.models if one.component not in ROOTS), "")
-    if source:
+    if source and "train_data" not in component.data:
         made = before[source]
         return PlannedPart(made.runs, made.why_not and f"{source} does not run there", made.parameters)
     merger = _Merger(conf, name, module, problems)

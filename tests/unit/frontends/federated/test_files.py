@@ -110,6 +110,16 @@ def test_each_party_runs_the_components_that_its_role_has():
     assert found["host 3"].components["hetero_lr_1"].parameters["alpha"] == 0.5, "as the component that made its model"
 
 
+def test_a_training_that_goes_on_with_a_model_has_parameters_of_its_own():
+    graph, conf = dsl(), conf_2()
+    rows = {"train_data": ["intersection_0.data"]}
+    graph["components"]["hetero_lr_1"] = component("HeteroLR", data=rows, model="hetero_lr_0.lr")
+    conf["component_parameters"]["common"]["hetero_lr_1"] = {"max_iter": 9}
+    found = parts(job(conf, graph))
+    assert found["host 3"].components["hetero_lr_1"].parameters == {"max_iter": 9}
+    assert found["arbiter 2"].components["hetero_lr_1"].runs
+
+
 def test_components_come_after_their_sources():
     order = job(conf_2()).dsl.order
     assert order == ("reader_0", "intersection_0", "hetero_lr_0", "hetero_lr_1", "evaluation_0")

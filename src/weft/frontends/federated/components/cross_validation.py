@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart, PartOutput, Run
 from weft.frontends.federated.components.evaluation import metrics_of
 from weft.frontends.federated.components.frame import PartyFrame
-from weft.frontends.federated.components.inputs import group, only_frame, only_model
+from weft.frontends.federated.components.inputs import group, only_frame
 from weft.frontends.federated.components.predictions import TYPE, joined, read_predictions
 from weft.frontends.federated.components.repetitions import RepeatedChannel, RepeatedTracker
 from weft.frontends.federated.components.secure_trees import message_as
@@ -61,7 +61,7 @@ def cross_validated(*, own_rows: bool = False) -> Callable[[Run], Run]:
     def wrap(run: Run) -> Run:
         @wraps(run)
         def wrapped(part: ComponentPart) -> PartOutput:
-            if only_model(part) is not None or not group(part, _CV).get("need_cv"):
+            if part.models.get("model") or not group(part, _CV).get("need_cv"):
                 return run(part)
             return _validated(part, run, own_rows=own_rows)
 

@@ -20,7 +20,6 @@ from weft.frontends.federated.components.inputs import (
     columns_of,
     complete_matrix,
     only_frame,
-    only_model,
     refuse,
     validation_frame,
     weights_of,
@@ -39,6 +38,7 @@ from weft.frontends.federated.components.vertical import (
     take_key,
 )
 from weft.frontends.federated.components.vertical_validation import EpochPlan
+from weft.frontends.federated.components.warm_start import Beginning, beginning_of, linear_rounds
 from weft.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -66,14 +66,14 @@ def run_poisson(part: ComponentPart) -> PartOutput:
 def _run(part: ComponentPart, family: Family) -> PartOutput:
     if family is POISSON:
         refuse(part, {"stepwise_param": "need_stepwise"})
-    model = only_model(part)
-    if model is not None:
+    begin = beginning_of(part, linear_rounds)
+    if not begin.trains:
         if part.here.role == ARBITER:
             return PartOutput()
         frame = only_frame(part, "test_data", "eval_data", "validate_data", "data")
         check_rows(part, len(frame))
-        return PartOutput(data=(_scored(part, frame, model, family, TEST),))
-    train = partial(_trained, training_of(part), family)
+        return PartOutput(data=(_scored(part, frame, begin.model, family, TEST),))
+    train = partial(_trained, training_of(part), family, begin)
     model = selected_model(part, train, linear_fit) if asks_steps(part) else train(part)
     if part.here.role == ARBITER:
         return PartOutput()
@@ -85,15 +85,17 @@ def _run(part: ComponentPart, family: Family) -> PartOutput:
     return PartOutput(data=(joined(found),), model=model)
 
 
-def _trained(training: Training, family: Family, part: ComponentPart) -> Any:
+def _trained(training: Training, family: Family, begin: Beginning, part: ComponentPart) -> Any:
     """Return the model of a part; None at the arbiter."""
     if part.here.role != ARBITER:
-        return _fit(part, only_frame(part, "train_data", "data"), training, family)
-    VerticalFit(part, training, family).arbitrate(hand_out_keys(part))
+        return _fit(part, only_frame(part, "train_data", "data"), training, family, begin)
+    VerticalFit(part, training, family, done=begin.done()).arbitrate(hand_out_keys(part))
     return None
 
 
-def _fit(part: ComponentPart, frame: PartyFrame, training: Training, family: Family) -> dict[str, Any]:
+def _fit(
+    part: ComponentPart, frame: PartyFrame, training: Training, family: Family, begin: Beginning
+) -> dict[str, Any]:
     key = take_key(part)
     check_rows(part, len(frame))
     guest, y = part.here.role == GUEST, None
@@ -110,16 +112,19 @@ def _fit(part: ComponentPart, frame: PartyFrame, training: Training, family: Fam
     matrix, counts = complete_matrix(part, frame), weights_of(part, frame)
     plan = EpochPlan.of(part, REGRESSION, frame.features, intercept=guest and training.intercept)
     watch = None if plan is None else plan.watch("", "", partial(_truth, part, family, exposure))
-    fitted = VerticalFit(part, training, family).fit(key, matrix, y, part.seed, counts, watch, offset)
-    if fitted.losses:
-        points = [(float(epoch), loss) for epoch, loss in enumerate(fitted.losses)]
-        part.tracker.curve("train", "loss", points, kind="LOSS")
+    fit = VerticalFit(part, training, family, done=begin.done())
+    first = begin.weights(part, frame.features, intercept=guest and training.intercept)
+    fitted = fit.fit(key, matrix, y, part.seed, counts, watch, offset, first)
+    losses = begin.losses() + fitted.losses
+    if losses:
+        part.tracker.curve("train", "loss", [(float(at), loss) for at, loss in enumerate(losses)], kind="LOSS")
     weights = dict(zip(frame.features, map(float, fitted.weights), strict=False))
     intercept = float(fitted.weights[-1]) if guest and training.intercept else 0.0
     part.tracker.summary({"coef": weights, "intercept": intercept, "is_converged": fitted.converged})
     part.tracker.summary({} if watch is None else watch.close())
     found = {"kind": part.module, "features": list(frame.features), "weights": weights, "intercept": intercept}
-    return found | {"losses": fitted.losses} | ({"exposure": exposure} if exposure else {})
+    found |= {"losses": losses, "epochs": fitted.epochs}
+    return found | ({"exposure": exposure} if exposure else {})
 
 
 def _scored(

@@ -20,7 +20,6 @@ from weft.frontends.federated.components.inputs import (
     complete_matrix,
     group,
     only_frame,
-    only_model,
     validation_frame,
     weights_of,
 )
@@ -37,6 +36,7 @@ from weft.frontends.federated.components.vertical import (
     take_key,
 )
 from weft.frontends.federated.components.vertical_validation import EpochPlan
+from weft.frontends.federated.components.warm_start import Beginning, beginning_of, classes_before, linear_rounds
 
 if TYPE_CHECKING:
     from weft.frontends.federated.components.frame import PartyFrame
@@ -48,10 +48,10 @@ Array = np.ndarray[Any, Any]
 @cross_validated()
 def run(part: ComponentPart) -> PartOutput:
     """Train, or predict with a model. UsageError: a parameter or a label is not possible."""
-    model = only_model(part)
-    if model is not None:
-        return _predict(part, model)
-    train = partial(_trained, training_of(part))
+    begin = beginning_of(part, linear_rounds)
+    if not begin.trains:
+        return _predict(part, begin.model)
+    train = partial(_trained, training_of(part), begin)
     model = selected_model(part, train, logistic_fit) if asks_steps(part) else train(part)
     if part.here.role == ARBITER:
         return PartOutput()
@@ -63,26 +63,30 @@ def run(part: ComponentPart) -> PartOutput:
     return PartOutput(data=(joined(found),), model=model)
 
 
-def _trained(training: Training, part: ComponentPart) -> Any:
+def _trained(training: Training, begin: Beginning, part: ComponentPart) -> Any:
     """Return the model of a part; None at the arbiter."""
     if part.here.role != ARBITER:
-        return _fit(part, only_frame(part, "train_data", "data"), training)
+        return _fit(part, only_frame(part, "train_data", "data"), training, begin)
     keys = hand_out_keys(part)
     for at in range(int(part.channel.receive("models", part.all_of(GUEST)[0]))):
-        VerticalFit(part, training, LOGISTIC, f"/{at}").arbitrate(keys)
+        VerticalFit(part, training, LOGISTIC, f"/{at}", begin.done(at)).arbitrate(keys)
     return None
 
 
-def _fit(part: ComponentPart, frame: PartyFrame, training: Training) -> dict[str, Any]:
+def _classes(part: ComponentPart, frame: PartyFrame, begin: Beginning) -> tuple[list[Any], int]:
+    """Return the classes (none at hosts), and how many models there are, which the guest tells."""
+    if part.here.role != GUEST:
+        return [], int(part.channel.receive("models", part.all_of(GUEST)[0]))
+    classes = classes_before(part, frame, begin.model) if begin.goes_on else classes_of(part, frame)
+    count = 1 if len(classes) == 2 else len(classes)
+    part.channel.send("models", count, part.others(HOST, ARBITER))
+    return classes, count
+
+
+def _fit(part: ComponentPart, frame: PartyFrame, training: Training, begin: Beginning) -> dict[str, Any]:
     key = take_key(part)
     check_rows(part, len(frame))
-    classes: list[Any] = []
-    if part.here.role == GUEST:
-        classes = classes_of(part, frame)
-        count = 1 if len(classes) == 2 else len(classes)
-        part.channel.send("models", count, part.others(HOST, ARBITER))
-    else:
-        count = int(part.channel.receive("models", part.all_of(GUEST)[0]))
+    classes, count = _classes(part, frame, begin)
     matrix, models = complete_matrix(part, frame), []
     counts, validation = weights_of(part, frame), list[Any]()
     intercept = part.here.role == GUEST and training.intercept
@@ -91,21 +95,23 @@ def _fit(part: ComponentPart, frame: PartyFrame, training: Training) -> dict[str
         kind, mark = classes[1 if count == 1 else at] if classes else None, "" if count == 1 else f"_{at}"
         y = None if frame.y is None else np.where(frame.y == kind, 1.0, -1.0)
         watch = None if plan is None else plan.watch(f"/{at}", mark, partial(_truth, kind))
-        fit = VerticalFit(part, training, LOGISTIC, f"/{at}")
-        fitted = fit.fit(key, matrix, y, part.seed + at, counts, watch)
-        weights = fitted.weights
+        fit = VerticalFit(part, training, LOGISTIC, f"/{at}", begin.done(at))
+        before = begin.weights(part, frame.features, at, intercept=intercept)
+        fitted = fit.fit(key, matrix, y, part.seed + at, counts, watch, first=before)
+        weights, losses = fitted.weights, begin.losses(at) + fitted.losses
         if watch is not None:
             validation.append(watch.close())
         models.append(
             {
                 "weights": dict(zip(frame.features, map(float, weights), strict=False)),
                 "intercept": float(weights[-1]) if intercept else 0.0,
-                "losses": fitted.losses,
+                "losses": losses,
                 "converged": fitted.converged,
+                "epochs": fitted.epochs,
             }
         )
-        if fitted.losses:
-            points = [(float(epoch), loss) for epoch, loss in enumerate(fitted.losses)]
+        if losses:
+            points = [(float(epoch), loss) for epoch, loss in enumerate(losses)]
             part.tracker.curve("train", f"loss{mark}", points, kind="LOSS")
     first = models[0]
     summary = {"coef": first["weights"], "intercept": first["intercept"], "is_converged": first["converged"]}

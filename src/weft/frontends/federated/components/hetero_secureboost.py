@@ -28,7 +28,6 @@ from weft.frontends.federated.components.cross_validation import cross_validated
 from weft.frontends.federated.components.inputs import (
     check_parties,
     only_frame,
-    only_model,
     shared_validation_frame,
     validation_frame,
     weights_of,
@@ -39,10 +38,12 @@ from weft.frontends.federated.components.secure_trees import (
     HostTree,
     LevelPlan,
 )
+from weft.frontends.federated.components.tree_beginnings import EARLIER, GrownSplits, boosting_before, tree_rounds
 from weft.frontends.federated.components.tree_leaves import answer_leaves, find_leaves, leaf_weights
 from weft.frontends.federated.components.tree_validation import ROUND, VALIDATES, TreeWatch
 from weft.frontends.federated.components.trees import FeatureBins
 from weft.frontends.federated.components.vertical import check_rows
+from weft.frontends.federated.components.warm_start import Beginning, beginning_of, classes_before
 from weft.frontends.federated.crypto.ciphers import PLAIN
 from weft.frontends.federated.crypto.keys import cipher_of, make_keys, read_key
 from weft.model.errors import PartyMessageError, UsageError
@@ -58,10 +59,10 @@ Array = np.ndarray[Any, Any]
 def run(part: ComponentPart) -> PartOutput:
     """Train, or predict with a model. UsageError: a parameter, a label or a value is not possible."""
     check_parties(part)
-    model = only_model(part)
-    if model is not None:
+    begin = beginning_of(part, tree_rounds)
+    if not begin.trains:
         frame = only_frame(part, "test_data", "eval_data", "validate_data", "data")
-        return PartOutput(data=(_predicted(part, frame, model, TEST),))
+        return PartOutput(data=(_predicted(part, frame, begin.model, TEST),))
     boosting, frame = boosting_of(part), only_frame(part, "train_data", "data")
     check_rows(part, len(frame))
     if not len(frame):
@@ -69,11 +70,13 @@ def run(part: ComponentPart) -> PartOutput:
     use, zero = boosting.use_missing, boosting.zero_as_missing
     bins = FeatureBins.of(tree_matrix(part, frame, use_missing=use, zero_as_missing=zero), boosting.bin_num)
     found: list[PartyFrame | None] = []
+    if begin.goes_on:
+        boosting = boosting_before(part, boosting, frame, begin.model)
     if part.here.role == GUEST:
-        model, scores = _GuestFit(part, boosting, frame, bins).fit()
+        model, scores = _GuestFit(part, boosting, frame, bins, begin).fit()
         found.append(prediction_frame(part, frame, model["task"], model["classes"], scores, TRAIN))
     else:
-        model = _host_fit(part, boosting, frame, bins)
+        model = _host_fit(part, boosting, frame, bins, begin)
     validate = validation_frame(part)
     if validate is not None:
         found.append(_predicted(part, validate, model, VALIDATE))
@@ -84,27 +87,28 @@ def run(part: ComponentPart) -> PartOutput:
 
 
 class _GuestFit:
-    def __init__(self, part: ComponentPart, boosting: Boosting, frame: PartyFrame, bins: FeatureBins) -> None:
-        self._part, self._boosting, self._frame, self._bins = part, boosting, frame, bins
-        self._splits: list[tuple[int, int, bool]] = []
+    def __init__(
+        self, part: ComponentPart, boosting: Boosting, frame: PartyFrame, bins: FeatureBins, begin: Beginning
+    ) -> None:
+        self._part, self._boosting, self._frame, self._bins, self._begin = part, boosting, frame, bins, begin
+        self._splits = GrownSplits(boosting, frame, bins, begin)
         self._hosts = part.all_of(HOST)
 
     def fit(self) -> tuple[dict[str, Any], Array]:
         """Return the model and the scores of the rows, shape (rows, outputs)."""
-        part, boosting = self._part, self._boosting
-        classes, target = targets_of(part, boosting.task, self._frame.y)
+        part, boosting, begin = self._part, self._boosting, self._begin
+        known = classes_before(part, self._frame, begin.model) if begin.goes_on and begin.model["classes"] else ()
+        classes, target = targets_of(part, boosting.task, self._frame.y, known)
         loss = loss_of(boosting.task, classes)
         method, bits, notes = cipher_of(part.parameters)
         keys = make_keys(method, bits)
         part.channel.send("key", keys.public.to_wire(), self._hosts)
-        growth = GuestTree(part, boosting.rules, keys, self._bins, self._splits)
-        start = loss.start(target)
-        scores = np.tile(start, (len(target), 1))
-        trees: list[list[Any]] = []
-        losses: list[float] = []
+        growth = GuestTree(part, boosting.rules, keys, self._bins, self._splits.found)
+        start, scores, trees, losses = self._before(loss.start(target))
+        done = begin.done()
         counts, converged = weights_of(part, self._frame), False
         watch = TreeWatch.of(part, boosting, classes, start)
-        for at in range(boosting.num_trees):
+        for at in range(done, done + boosting.num_trees):
             g, h = loss.derivatives(target, loss.predict(scores))
             if counts is not None:
                 g, h = g * counts[:, None], h * counts[:, None]
@@ -116,10 +120,10 @@ class _GuestFit:
                 grown = growth.grow(one_g, one_h, active, features, _plan(boosting, at, self._hosts))
                 trees.append(grown.nodes)
                 steps[:, output] = grown.weights
-                part.tracker.progress(len(trees), boosting.num_trees * scores.shape[1])
+                part.tracker.progress(len(trees), (done + boosting.num_trees) * scores.shape[1])
             scores = scores + boosting.learning_rate * steps
             losses.append(loss.loss(target, loss.predict(scores)))
-            converged = boosting.n_iter_no_change and at > 0 and abs(losses[-2] - losses[-1]) < boosting.tol
+            converged = boosting.n_iter_no_change and len(losses) > 1 and abs(losses[-2] - losses[-1]) < boosting.tol
             halts = watch is not None and watch.see(at, self._pieces(trees), scores)
             if converged or halts:
                 break
@@ -144,13 +148,29 @@ class _GuestFit:
         part.tracker.summary({} if watch is None else watch.close())
         return model, scores
 
+    def _before(self, start: Array) -> tuple[Array, Array, list[list[Any]], list[float]]:
+        """Return the first score, the scores of the rows, and the trees and losses of an earlier training."""
+        begin, part, model = self._begin, self._part, self._begin.model
+        if not begin.goes_on:
+            return start, np.tile(start, (len(self._frame), 1)), [], []
+        parties = [GUEST, *(one.id for one in self._hosts)]
+        if model["parties"] != parties:
+            raise UsageError(
+                f"{part.component}: the model is one of other hosts",
+                hint="A training goes on with the hosts of the model, in the same order.",
+            )
+        start, trees = np.array(model["start"]), list(model["trees"])
+        leaves = find_leaves(part, self._frame, model, EARLIER)
+        scores = start + model["learning_rate"] * leaf_weights(trees, leaves, len(start))
+        return start, scores, trees, list(model["losses"])
+
     def _pieces(self, trees: list[list[Any]]) -> dict[str, Any]:
         """Return what a model of these trees needs to find leaves."""
         parties = [GUEST, *(one.id for one in self._hosts)]
         return {
             "parties": parties,
             "trees": trees,
-            **_own_splits(self._boosting, self._frame, self._bins, self._splits),
+            **self._splits.model(),
         }
 
     def _keep(self, trees: list[list[Any]]) -> None:
@@ -158,7 +178,7 @@ class _GuestFit:
         counts = [0] * (1 + len(self._hosts))
         for node in (one for tree in trees for one in tree if "split" in one):
             counts[node["party"]] = max(counts[node["party"]], node["split"] + 1)
-        del self._splits[counts[0] :]
+        del self._splits.found[counts[0] :]
         for host, count in zip(self._hosts, counts[1:], strict=True):
             self._part.channel.send("kept", count, host)
 
@@ -179,42 +199,32 @@ class _GuestFit:
         }
 
 
-def _host_fit(part: ComponentPart, boosting: Boosting, frame: PartyFrame, bins: FeatureBins) -> dict[str, Any]:
+def _host_fit(
+    part: ComponentPart, boosting: Boosting, frame: PartyFrame, bins: FeatureBins, begin: Beginning
+) -> dict[str, Any]:
     guest = part.all_of(GUEST)[0]
     key = read_key(part.channel.receive("key", guest), plain=cipher_of(part.parameters)[0] == PLAIN)
-    splits: list[tuple[int, int, bool]] = []
-    growth, trees = HostTree(part, key, bins, splits), 0
+    splits, trees = GrownSplits(boosting, frame, bins, begin), begin.done()
+    growth = HostTree(part, key, bins, splits.found)
+    if begin.goes_on:
+        answer_leaves(part, frame, begin.model, EARLIER)
     while (begin := part.channel.receive("tree", guest)) is not None:
         if begin == VALIDATES:
-            answer_leaves(part, shared_validation_frame(part), _own_splits(boosting, frame, bins, splits), ROUND)
+            answer_leaves(part, shared_validation_frame(part), splits.model(), ROUND)
             continue
         growth.grow(begin, _features(part, boosting, bins, trees))
         trees += 1
         part.tracker.progress(trees, max(trees, boosting.num_trees))
     kept = part.channel.receive("kept", guest)
-    if not isinstance(kept, int) or not 0 <= kept <= len(splits):
+    if not isinstance(kept, int) or not 0 <= kept <= len(splits.found):
         raise PartyMessageError(f"{guest} keeps splits that there are not", party=guest.id)
-    model = {"kind": part.module, **_own_splits(boosting, frame, bins, splits[:kept])}
+    del splits.found[kept:]
+    model = {"kind": part.module, **splits.model()}
     counts: dict[str, int] = {}
     for name, *_ in model["splits"]:
         counts[name] = counts.get(name, 0) + 1
     part.tracker.summary({"feature_importance": {name: {"split": count} for name, count in counts.items()}})
     return model
-
-
-def _own_splits(
-    boosting: Boosting, frame: PartyFrame, bins: FeatureBins, splits: Sequence[tuple[int, int, bool]]
-) -> dict[str, Any]:
-    """Return the splits of a party by their ids: the feature, and the largest value that goes left.
-
-    With `use_missing` whether missing values go left follows.
-    """
-    found: list[list[Any]] = []
-    for feature, edge, left in splits:
-        found.append([frame.features[bins.columns[feature]], float(bins.edges[feature][edge])])
-        found[-1] += [left] * boosting.use_missing
-    missing = {"use_missing": boosting.use_missing, "zero_as_missing": boosting.zero_as_missing}
-    return {"features": list(frame.features), "splits": found, **missing}
 
 
 def _features(part: ComponentPart, boosting: Boosting, bins: FeatureBins, tree: int) -> Array:

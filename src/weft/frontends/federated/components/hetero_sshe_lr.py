@@ -29,14 +29,21 @@ from weft.frontends.federated.components.inputs import (
     group,
     labels_of,
     only_frame,
-    only_model,
     refuse,
     refuse_weights,
     validation_frame,
     word,
 )
 from weft.frontends.federated.components.links import one_against_rest, sigmoid
-from weft.frontends.federated.components.optimizers import L1, NESTEROV, SGD, Training, settings_of, training_of
+from weft.frontends.federated.components.optimizers import (
+    L1,
+    NESTEROV,
+    SGD,
+    Training,
+    first_weights,
+    settings_of,
+    training_of,
+)
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, class_frame, joined, regression_frame
 from weft.frontends.federated.components.secure_trees import message_as
 from weft.frontends.federated.components.shared_models import (
@@ -45,12 +52,20 @@ from weft.frontends.federated.components.shared_models import (
     SharedFamily,
     SharedFit,
     SharedFitted,
+    SharedStart,
     ShareLine,
 )
 from weft.frontends.federated.components.spu import agree_on_spu
 from weft.frontends.federated.components.spu_models import fit_with_spu, fits_spu
-from weft.frontends.federated.components.vertical import check_rows, scores_of
+from weft.frontends.federated.components.vertical import Fitted, check_rows, scores_of
 from weft.frontends.federated.components.vertical_validation import EpochPlan
+from weft.frontends.federated.components.warm_start import (
+    Beginning,
+    beginning_of,
+    check_features,
+    classes_before,
+    linear_rounds,
+)
 from weft.frontends.federated.crypto.ciphers import PLAIN
 from weft.frontends.federated.crypto.wide_shares import (
     COLUMN_SCALE,
@@ -85,15 +100,15 @@ def run_linear(part: ComponentPart) -> PartOutput:
 
 def _run(part: ComponentPart, family: SharedFamily) -> PartOutput:
     refuse(part, {"stepwise_param": "need_stepwise"})
-    model = only_model(part)
-    if model is not None:
+    begin = beginning_of(part, linear_rounds)
+    if not begin.trains:
         frame = only_frame(part, "test_data", "eval_data", "validate_data", "data")
-        return PartOutput(data=(_scored(part, frame, model, ShareLine(part), TEST),))
+        return PartOutput(data=(_scored(part, frame, begin.model, ShareLine(part), TEST),))
     training, strategy, reveals = _options(part)
     frame = only_frame(part, "train_data", "data")
     refuse_weights(part, frame)
     line = ShareLine(part)
-    model = _fit(part, frame, training, family, line, strategy, reveals=reveals)
+    model = _fit(part, frame, training, family, line, strategy, begin, reveals=reveals)
     found = [_scored(part, frame, model, line, TRAIN)]
     validate = validation_frame(part)
     if validate is not None:
@@ -133,6 +148,7 @@ def _fit(
     family: SharedFamily,
     line: ShareLine,
     strategy: str,
+    begin: Beginning,
     *,
     reveals: bool,
 ) -> dict[str, Any]:
@@ -140,16 +156,10 @@ def _fit(
     if not len(frame):
         raise UsageError(f"{part.component}: there are no rows at {part.here}")
     line.compare(settings_of(training) | {"reveal_strategy": strategy, "reveal_every_iter": reveals})
-    matrix, classes = complete_matrix(part, frame), list[Any]()
-    if line.guest:
-        if family is SHARED_LOGISTIC:
-            classes = classes_of(part, frame)
-        if training.intercept:
-            matrix = np.hstack([matrix, np.ones((len(matrix), 1))])
-        count = len(classes) if len(classes) > 2 else 1
-        line.send("models", count)
-    else:
-        count = message_as(int, line.receive("models"), line.other)
+    matrix = complete_matrix(part, frame)
+    if line.guest and training.intercept:
+        matrix = np.hstack([matrix, np.ones((len(matrix), 1))])
+    classes, count = _classes(part, frame, family, line, begin)
     models: list[dict[str, Any]] = []
     kind = BINARY if family is SHARED_LOGISTIC else REGRESSION
     plan = EpochPlan.of(part, kind, frame.features, intercept=line.guest and training.intercept)
@@ -160,12 +170,16 @@ def _fit(
         mark = "" if count == 1 else f"_{at}"
         watch = None if plan is None else plan.watch(f"/{at}", mark, partial(_truth, classes, at))
         y = _targets(part, frame, family, classes, at) if line.guest else None
+        start = _start(part, frame, training, strategy, begin, at)
         if with_spu:
-            fitted = fit_with_spu(part, line.other, training, matrix, y, part.seed + at)
-            models.append(_own_model(fitted.weights, frame.features, fitted.losses, converged=fitted.converged))
+            first = first_weights(training, matrix.shape[1], part.seed + at) if start is None else start.weights
+            assert first is not None
+            fitted = fit_with_spu(part, line.other, training, matrix, y, first, begin.done(at))
+            models.append(_own_model(fitted.weights, frame.features) | _told(fitted))
         else:
-            fit = SharedFit(line, training, family, matrix, y, part.seed + at, reveals=reveals, watch=watch)
+            fit = SharedFit(line, training, family, matrix, y, part.seed + at, start, reveals=reveals, watch=watch)
             models.append(_revealed(line, fit.fit(), frame.features, strategy, reveals=reveals))
+        models[-1]["losses"] = begin.losses(at) + models[-1]["losses"]
         if models[-1]["losses"]:
             points = [(float(epoch), loss) for epoch, loss in enumerate(models[-1]["losses"])]
             part.tracker.curve("train", f"loss{mark}", points, kind="LOSS")
@@ -179,6 +193,43 @@ def _fit(
         "reveal_strategy": strategy,
         "models": models,
     }
+
+
+def _classes(
+    part: ComponentPart, frame: PartyFrame, family: SharedFamily, line: ShareLine, begin: Beginning
+) -> tuple[list[Any], int]:
+    """Return the classes (none at the host), and how many models there are, which the guest tells."""
+    if not line.guest:
+        return [], message_as(int, line.receive("models"), line.other)
+    classes = list[Any]()
+    if family is SHARED_LOGISTIC:
+        classes = classes_before(part, frame, begin.model) if begin.goes_on else classes_of(part, frame)
+    count = len(classes) if len(classes) > 2 else 1
+    line.send("models", count)
+    return classes, count
+
+
+def _start(
+    part: ComponentPart, frame: PartyFrame, training: Training, strategy: str, begin: Beginning, at: int
+) -> SharedStart | None:
+    """Return what a model of an earlier training starts with; None: it is trained anew.
+
+    UsageError: it was revealed in another way, or has other features.
+    """
+    if not begin.goes_on:
+        return None
+    if begin.model["reveal_strategy"] != strategy:
+        raise UsageError(
+            f"{part.component}: reveal_strategy is {strategy}, and that of the model {begin.model['reveal_strategy']}",
+            hint="Set it to that of the model.",
+        )
+    one, weights = begin.model["models"][at], None
+    check_features(part, frame.features, begin.model)
+    if "weights" in one:
+        weights = begin.weights(part, frame.features, at, intercept=part.here.role == GUEST and training.intercept)
+    elif list(frame.features) != begin.model["features"]:  # shares have no names
+        raise UsageError(f"{part.component}: the columns of {part.here} have another order than those of the model")
+    return SharedStart(begin.done(at), weights, _shares_of(one["shares"]) if "shares" in one else None)
 
 
 def _tell(
@@ -227,7 +278,7 @@ def _revealed(
     line: ShareLine, fitted: SharedFitted, features: tuple[str, ...], strategy: str, *, reveals: bool
 ) -> dict[str, Any]:
     """Return the model of a party: its weights, or its shares of the weights of the host as text."""
-    found: dict[str, Any] = {"losses": fitted.losses, "converged": fitted.converged}
+    told = _told(fitted)
     own, hides = fitted.own, strategy == _ENCRYPTED
     if not reveals:
         if not (line.guest and hides):
@@ -235,16 +286,25 @@ def _revealed(
         if not (not line.guest and hides):
             own = (own + line.shares("weights", len(own))) % MODULUS
     if hides and not line.guest:
-        return found | {"shares": [str(one) for one in own.tolist()]}
-    found = _own_model(from_wide(own), features, fitted.losses, converged=fitted.converged)
+        return told | {"shares": [str(one) for one in own.tolist()]}
+    found = told | _own_model(from_wide(own), features)
     return found | ({"shares": [str(one) for one in fitted.other.tolist()]} if hides else {})
 
 
-def _own_model(weights: Array, features: tuple[str, ...], losses: list[float], *, converged: bool) -> dict[str, Any]:
+def _told(fitted: Fitted | SharedFitted) -> dict[str, Any]:
+    return {"losses": fitted.losses, "converged": fitted.converged, "epochs": fitted.epochs}
+
+
+def _own_model(weights: Array, features: tuple[str, ...]) -> dict[str, Any]:
     """Return the model of a party by its weights, the intercept last, if there is one."""
     intercept = float(weights[-1]) if len(weights) > len(features) else 0.0
-    named = dict(zip(features, map(float, weights), strict=False))
-    return {"losses": losses, "converged": converged, "weights": named, "intercept": intercept}
+    return {"weights": dict(zip(features, map(float, weights), strict=False)), "intercept": intercept}
+
+
+def _shares_of(texts: list[str]) -> Array:
+    shares = np.empty(len(texts), dtype=object)
+    shares[:] = [int(one) for one in texts]
+    return shares
 
 
 # ---------------------------------------------------------------------------------------------------------- prediction
@@ -278,8 +338,7 @@ def _scored(
 
 def _hidden_scores(line: ShareLine, texts: list[str], matrix: Array) -> Array | None:
     """Return the scores by the shared weights of the host at the guest; None at the host."""
-    shares = np.empty(len(texts), dtype=object)
-    shares[:] = [int(one) for one in texts]
+    shares = _shares_of(texts)
     if line.guest:
         line.send_encrypted("weights/encrypted", shares)
         return from_wide(line.opened("scores/encrypted", len(matrix)), SHARE_SCALE + COLUMN_SCALE)

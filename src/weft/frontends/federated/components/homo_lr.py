@@ -12,7 +12,7 @@ With one guest and one host, each can compute the gradient sum, or the weights, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -29,7 +29,6 @@ from weft.frontends.federated.components.inputs import (
     labels_of,
     number,
     only_frame,
-    only_model,
     refuse,
     refuse_weights,
     validation_frame,
@@ -39,6 +38,7 @@ from weft.frontends.federated.components.links import one_against_rest
 from weft.frontends.federated.components.optimizers import Optimizer, Training, first_weights, settings_of, training_of
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, class_frame, joined
 from weft.frontends.federated.components.validation import asked_early_stop
+from weft.frontends.federated.components.warm_start import Beginning, beginning_of, classes_before, linear_rounds
 from weft.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,19 +69,19 @@ def run(part: ComponentPart) -> PartOutput:
         raise UsageError(
             f"{part.component}: early_stopping_rounds is not supported", hint="Leave it out; see early_stop."
         )
-    model = only_model(part)
-    if model is not None:
+    begin = beginning_of(part, linear_rounds)
+    if not begin.trains:
         if part.here.role == ARBITER:
             return PartOutput()
         frame = only_frame(part, "test_data", "eval_data", "validate_data", "data")
-        return PartOutput(data=(_scored(part, frame, model, TEST),))
+        return PartOutput(data=(_scored(part, frame, begin.model, TEST),))
     training, rounds, notes = training_of(part), _rounds_of(part), _notes_of(part)
     if part.here.role == ARBITER:
         arbitrate(part)
         return PartOutput()
     frame = only_frame(part, "train_data", "data")
     refuse_weights(part, frame)
-    model = _fit(part, frame, training, rounds)
+    model = _fit(part, frame, training, rounds, begin)
     for note in notes:
         part.tracker.log(note)
     part.tracker.summary({"encryption": "pairwise masks", "notes": notes})
@@ -127,12 +127,16 @@ def _notes_of(part: ComponentPart) -> list[str]:
 # ------------------------------------------------------------------------------------------------------------ training
 
 
-def _fit(part: ComponentPart, frame: PartyFrame, training: Training, rounds: _Rounds) -> dict[str, Any]:
+def _fit(
+    part: ComponentPart, frame: PartyFrame, training: Training, rounds: _Rounds, begin: Beginning
+) -> dict[str, Any]:
     y = labels_of(part, frame)
     sums = HorizontalSums(part)
     sums.compare(settings_of(training) | asdict(rounds))
     features, matrix = sums.matrix(frame)
     classes = sums.classes(frame)
+    if begin.goes_on:
+        classes = classes_before(part, frame, begin.model)
     rows = _Rows(matrix, np.empty(0), sums.share(len(matrix))[1])
     if training.intercept:
         rows.matrix = np.hstack([matrix, np.ones((len(matrix), 1))])
@@ -140,9 +144,10 @@ def _fit(part: ComponentPart, frame: PartyFrame, training: Training, rounds: _Ro
     for at in range(count):
         kind = classes[1 if count == 1 else at]
         rows.y = np.where(y == kind, 1.0, -1.0)
-        fit = _Fit(sums, training, rounds, rows, part.seed + at)
+        before = begin.weights(part, features, at, intercept=training.intercept)
+        fit = _Fit(sums, training, rounds, rows, part.seed + at, before)
         watch = _Watch(part, features, kind, training.intercept, "" if count == 1 else f"_{at}")
-        models.append(fit.fit(features, watch))
+        models.append(fit.fit(features, watch, begin.done(at), begin.losses(at)))
         losses = [(float(at), one) for at, one in enumerate(models[-1]["losses"])]
         part.tracker.curve("train", f"loss{watch.mark}", losses, kind="LOSS")
     sums.close()
@@ -209,22 +214,33 @@ class _Watch:
 class _Fit:
     """The training of one model of two classes."""
 
-    def __init__(self, sums: HorizontalSums, training: Training, rounds: _Rounds, rows: _Rows, seed: int) -> None:
+    def __init__(
+        self,
+        sums: HorizontalSums,
+        training: Training,
+        rounds: _Rounds,
+        rows: _Rows,
+        seed: int,
+        first: Array | None = None,
+    ) -> None:
         self._sums, self._training, self._rounds, self._rows = sums, training, rounds, rows
         self._random = np.random.default_rng(seed)
         width = rows.matrix.shape[1]
-        own = first_weights(training, width, seed).tolist()
+        own = (first_weights(training, width, seed) if first is None else first).tolist()
         self._weights = np.array(sums.same("start", own, list[float]))
         self._optimizer = Optimizer(training, width, intercept=training.intercept)
         self._single = rounds.aggregate_iters == 1 and training.batch_size == -1
         if len(self._weights) != width:
             raise UsageError(f"{sums.part.component}: the guest has another number of columns than {sums.part.here}")
 
-    def fit(self, features: list[str], watch: _Watch) -> dict[str, Any]:
-        """Train, and return the model: weights, losses at the start of each round and at the end."""
+    def fit(self, features: list[str], watch: _Watch, done: int = 0, before: Sequence[float] = ()) -> dict[str, Any]:
+        """Train, and return the model: weights, losses at the start of each round and at the end.
+
+        `done` and `before` are the epochs and losses of an earlier training.
+        """
         training, part = self._training, self._sums.part
-        losses: list[float] = []
-        converged, epoch = False, 0
+        losses = list(before[:-1])  # the last one is that at the start of the first round
+        converged, epoch = False, done
         while epoch < training.max_iter and not converged:
             old, last = self._weights, min(epoch + self._rounds.aggregate_iters, training.max_iter)
             losses.append(self._one_step(epoch) if self._single else self._own_steps(range(epoch, last)))
@@ -239,7 +255,7 @@ class _Fit:
         )
         intercept = float(self._weights[-1]) if training.intercept else 0.0
         weights = dict(zip(features, map(float, self._weights), strict=False))
-        return {"weights": weights, "intercept": intercept, "losses": losses, "converged": converged}
+        return {"weights": weights, "intercept": intercept, "losses": losses, "converged": converged, "epochs": epoch}
 
     def _one_step(self, epoch: int) -> float:
         """Take one step along the gradient of all rows, and return the loss before it."""

@@ -24,7 +24,6 @@ from weft.frontends.federated.components.inputs import (
     group,
     labels_of,
     only_frame,
-    only_model,
     refuse,
     refuse_weights,
 )
@@ -48,6 +47,7 @@ from weft.frontends.federated.components.predictions import (
     joined,
     regression_frame,
 )
+from weft.frontends.federated.components.warm_start import Beginning, beginning_of, check_features, classes_before
 from weft.model.errors import PartyMessageError, UsageError
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 _ENDS: Final = {"BCELoss": SIGMOID, "NLLLoss": LOG_SOFTMAX, "CategoricalCrossentropy": SOFTMAX}
 """The last layer that a loss needs."""
+_SHAPE: Final = ("kind", "in", "out", "bias")
 _TRAINER: Final = "fedavg_trainer"
 _TRAINER_OFF: Final = ("cuda", "checkpoint_save_freqs", "save_to_local_dir", "collate_fn", "collate_fn_params")
 _TRAINER_ANY: Final = ("pin_memory", "data_loader_worker", "secure_aggregate", "validation_freqs")
@@ -79,19 +80,19 @@ class _Averaging(Struct, frozen=True, kw_only=True):
 def run(part: ComponentPart) -> PartOutput:
     """Train, or predict with a model. UsageError: a parameter, a layer or a label is not possible."""
     refuse(part, {"cv_param": "need_cv", "callback_param": "early_stopping_rounds"}, ("ds_config",))
-    model = only_model(part)
-    if model is not None:
+    begin = beginning_of(part, lambda model: [model.get("epochs", len(model["losses"]))])
+    if not begin.trains:
         if part.here.role == ARBITER:
             return PartOutput()
         frame = only_frame(part, "test_data", "eval_data", "validate_data", "data")
-        return PartOutput(data=(_predicted(part, frame, model, TEST),))
+        return PartOutput(data=(_predicted(part, frame, begin.model, TEST),))
     averaging, reader = _averaging_of(part), DescriptionReader(part)
     if part.here.role == ARBITER:
         arbitrate(part)
         return PartOutput()
     frame = only_frame(part, "train_data", "data")
     refuse_weights(part, frame)
-    model = _fit(part, frame, averaging, reader)
+    model = _fit(part, frame, averaging, reader, begin)
     found = [_predicted(part, frame, model, TRAIN)]
     if part.data.get("validate_data"):
         found.append(_predicted(part, part.data["validate_data"][0], model, VALIDATE))
@@ -177,7 +178,9 @@ def _notes_of(part: ComponentPart) -> list[str]:
 # ------------------------------------------------------------------------------------------------------------ training
 
 
-def _fit(part: ComponentPart, frame: PartyFrame, averaging: _Averaging, reader: DescriptionReader) -> dict[str, Any]:
+def _fit(
+    part: ComponentPart, frame: PartyFrame, averaging: _Averaging, reader: DescriptionReader, begin: Beginning
+) -> dict[str, Any]:
     y = labels_of(part, frame)
     loss, number = reader.loss()
     steps, task = reader.optimizer(), LOSSES[loss].task
@@ -193,13 +196,16 @@ def _fit(part: ComponentPart, frame: PartyFrame, averaging: _Averaging, reader: 
     sums.compare(asdict(averaging) | {"loss": [loss, number], "optimizer": steps, "nn_define": layers})
     features, matrix = sums.matrix(frame)
     classes = [] if task == REGRESSION else sums.classes(frame)
+    if begin.goes_on:
+        _check_before(part, frame, begin.model, layers)
+        classes = classes_before(part, frame, begin.model) if classes else []
     target = _target(part, y, classes, task, layers)
     share = sums.share(len(matrix))[1]
     if not averaging.weighted_aggregation:
         share = 1.0 / (len(part.all_of(GUEST)) + len(part.all_of(HOST)))
     network = DenseNetwork(layers)
     work = _Local(network, averaging, steps, (loss, number), matrix, target, part)
-    parameters, losses, converged = _average(sums, work, averaging, share)
+    parameters, losses, converged, epochs = _average(sums, work, averaging, share, begin)
     sums.close()
     notes = _notes_of(part)
     for note in notes:
@@ -218,7 +224,18 @@ def _fit(part: ComponentPart, frame: PartyFrame, averaging: _Averaging, reader: 
         "parameters": [one.tolist() for one in parameters],
         "losses": losses,
         "converged": converged,
+        "epochs": epochs,
     }
+
+
+def _check_before(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], layers: list[dict[str, Any]]) -> None:
+    """UsageError: a training cannot go on with a network, since the file has another one, or the rows other columns."""
+    check_features(part, frame.features, model)
+    kinds, before = ([[one.get(name) for name in _SHAPE] for one in each] for each in (layers, model["layers"]))
+    if kinds != before:
+        raise UsageError(
+            f"{part.component}: nn_define has other layers than the model", hint="A training goes on with its network."
+        )
 
 
 def _target(part: ComponentPart, y: Array, classes: list[Any], task: str, layers: list[dict[str, Any]]) -> Array:
@@ -241,34 +258,40 @@ def _target(part: ComponentPart, y: Array, classes: list[Any], task: str, layers
 
 
 def _average(
-    sums: HorizontalSums, work: _Local, averaging: _Averaging, share: float
-) -> tuple[list[Array], list[float], bool]:
-    """Train, and return the parameters, the loss of each round, and whether it converged."""
-    losses: list[float] = []
-    parameters = work.unpacked(_start(sums, work, averaging))
+    sums: HorizontalSums, work: _Local, averaging: _Averaging, share: float, begin: Beginning
+) -> tuple[list[Array], list[float], bool, int]:
+    """Train, and return the parameters, the loss of each round, whether it converged, and the number of epochs.
+
+    Those of an earlier training count in `max_iter`, and not in the `epochs` of a trainer, as in FATE.
+    """
+    losses: list[float] = list(begin.model["losses"]) if begin.goes_on else []
+    parameters = work.unpacked(_start(sums, work, averaging, begin))
     power = 2 * sums.powers(work.target)[0] if work.task == REGRESSION else 0
-    epoch = 0
-    while epoch < averaging.epochs:
-        last = min(epoch + averaging.aggregate_every_n_epoch, averaging.epochs)
+    epoch = begin.done()
+    end = averaging.epochs + (epoch if group(sums.part, "trainer") else 0)
+    while epoch < end:
+        last = min(epoch + averaging.aggregate_every_n_epoch, end)
         for _ in range(epoch, last):
             parameters, loss = work.epoch(parameters)
         epoch = last
         total = sums.total(share * np.append(work.packed(parameters), np.ldexp(loss, -power)))
         parameters = work.unpacked(total[:-1])
         losses.append(float(np.ldexp(total[-1], power)))
-        sums.part.tracker.progress(epoch, averaging.epochs)
+        sums.part.tracker.progress(epoch, end)
         still = averaging.early_stop == "abs" and abs(losses[-1]) < averaging.tol
         if averaging.early_stop == "diff" and len(losses) > 1:
             still = abs(losses[-1] - losses[-2]) < averaging.tol
         if sums.same("converged", still, bool):
-            return parameters, losses, True
-    return parameters, losses, False
+            return parameters, losses, True, epoch
+    return parameters, losses, False, epoch
 
 
-def _start(sums: HorizontalSums, work: _Local, averaging: _Averaging) -> Array:
+def _start(sums: HorizontalSums, work: _Local, averaging: _Averaging, begin: Beginning) -> Array:
     """Return the parameters of the guest before training. PartyMessageError: it has sent others."""
     random = np.random.default_rng([averaging.seed, sums.part.seed])
     own = work.packed(work.network.start(random))
+    if begin.goes_on:
+        own = work.packed([np.array(one, dtype=float) for one in begin.model["parameters"]])
     found = sums.same("start", own, Any)
     if not isinstance(found, np.ndarray) or found.shape != own.shape or found.dtype != own.dtype:
         raise PartyMessageError("the guest has sent parameters of another network")

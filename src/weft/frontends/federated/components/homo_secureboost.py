@@ -32,13 +32,13 @@ from weft.frontends.federated.components.inputs import (
     columns_of,
     labels_of,
     only_frame,
-    only_model,
     refuse_weights,
     validation_frame,
     word,
 )
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, joined
 from weft.frontends.federated.components.quantiles import pooled_bins
+from weft.frontends.federated.components.tree_beginnings import boosting_before, tree_rounds
 from weft.frontends.federated.components.trees import (
     DERIVATIVE_BITS,
     DerivativeScale,
@@ -48,6 +48,7 @@ from weft.frontends.federated.components.trees import (
     left_sums,
 )
 from weft.frontends.federated.components.validation import asked_early_stop
+from weft.frontends.federated.components.warm_start import Beginning, beginning_of, classes_before
 from weft.model.errors import PartyMessageError, UsageError
 
 if TYPE_CHECKING:
@@ -61,12 +62,12 @@ Array = np.ndarray[Any, Any]
 @cross_validated(own_rows=True)
 def run(part: ComponentPart) -> PartOutput:
     """Train, or predict with a model. UsageError: a parameter, a label or a value is not possible."""
-    model = only_model(part)
-    if model is not None:
+    begin = beginning_of(part, tree_rounds)
+    if not begin.trains:
         if part.here.role == ARBITER:
             return PartOutput()
         frame = only_frame(part, "test_data", "eval_data", "validate_data", "data")
-        return PartOutput(data=(_predicted(part, frame, model, TEST),))
+        return PartOutput(data=(_predicted(part, frame, begin.model, TEST),))
     if asked_early_stop(part):
         raise UsageError(
             f"{part.component}: early_stopping_rounds is not supported", hint="Leave it out; see n_iter_no_change."
@@ -78,7 +79,9 @@ def run(part: ComponentPart) -> PartOutput:
         return PartOutput()
     frame = only_frame(part, "train_data", "data")
     refuse_weights(part, frame)
-    model, scores = _fit(part, boosting, frame)
+    if begin.goes_on:
+        boosting = boosting_before(part, boosting, frame, begin.model)
+    model, scores = _fit(part, boosting, frame, begin)
     found = [prediction_frame(part, frame, model["task"], model["classes"], scores, TRAIN)]
     validate = validation_frame(part)
     if validate is not None:
@@ -89,13 +92,15 @@ def run(part: ComponentPart) -> PartOutput:
 # ------------------------------------------------------------------------------------------------------------ training
 
 
-def _fit(part: ComponentPart, boosting: Boosting, frame: PartyFrame) -> tuple[dict[str, Any], Array]:
+def _fit(part: ComponentPart, boosting: Boosting, frame: PartyFrame, begin: Beginning) -> tuple[dict[str, Any], Array]:
     """Return the model and the scores of own rows, shape (rows, outputs)."""
     labels_of(part, frame)
     sums = HorizontalSums(part)
     sums.compare(_settings(boosting))
     features, matrix = sums.matrix(frame, partial(_matrix, part, boosting.use_missing, boosting.zero_as_missing))
     classes = sums.classes(frame) if boosting.task == CLASSIFICATION else []
+    if begin.goes_on and classes:
+        classes = classes_before(part, frame, begin.model)
     _, target = targets_of(part, boosting.task, frame.y, classes)
     rows, share = sums.share(len(frame))
     bins = pooled_bins(sums, matrix, boosting.bin_num, rows, may_miss=boosting.use_missing)
@@ -104,19 +109,21 @@ def _fit(part: ComponentPart, boosting: Boosting, frame: PartyFrame) -> tuple[di
     power = sums.powers(target)[0] if boosting.task == REGRESSION else 0
     own = loss.start(target) if len(target) else np.zeros(target.shape[1])
     start = sums.total(share * own, power=power)
+    trees, losses, done = list[list[dict[str, Any]]](), list[float](), begin.done()
     scores = np.tile(start, (len(target), 1))
-    trees: list[list[dict[str, Any]]] = []
-    losses: list[float] = []
-    for at in range(boosting.num_trees):
+    if begin.goes_on:
+        start, trees, losses = np.array(begin.model["start"]), list(begin.model["trees"]), list(begin.model["losses"])
+        scores = _scores(part, frame, begin.model)
+    for _ in range(boosting.num_trees):
         g, h = loss.derivatives(target, loss.predict(scores))
         for output in range(scores.shape[1]):
             tree, weights = growth.grow(g[:, output], h[:, output], len(trees))
             trees.append(tree)
             scores[:, output] += boosting.learning_rate * weights
-            part.tracker.progress(len(trees), boosting.num_trees * scores.shape[1])
+            part.tracker.progress(len(trees), (done + boosting.num_trees) * scores.shape[1])
         mean = share * loss.loss(target, loss.predict(scores)) if len(target) else 0.0
         losses.append(float(sums.total(np.array([mean]), power=2 * power)[0]))
-        still = boosting.n_iter_no_change and at > 0 and abs(losses[-2] - losses[-1]) < boosting.tol
+        still = boosting.n_iter_no_change and len(losses) > 1 and abs(losses[-2] - losses[-1]) < boosting.tol
         if sums.same("end", bool(still), bool):
             break
     sums.close()
@@ -130,7 +137,7 @@ def _fit(part: ComponentPart, boosting: Boosting, frame: PartyFrame) -> tuple[di
         "start": start.tolist(),
         "trees": trees,
         "losses": losses,
-        "converged": len(losses) < boosting.num_trees,
+        "converged": len(losses) < done + boosting.num_trees,
         "use_missing": boosting.use_missing,
         "zero_as_missing": boosting.zero_as_missing,
     }
@@ -312,6 +319,11 @@ def _triple(values: Array) -> tuple[int, int, int]:
 
 def _predicted(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], kind: str) -> PartyFrame:
     """Return the predictions for the rows of a frame."""
+    return prediction_frame(part, frame, model["task"], model["classes"], _scores(part, frame, model), kind)
+
+
+def _scores(part: ComponentPart, frame: PartyFrame, model: dict[str, Any]) -> Array:
+    """Return the scores of the rows of a frame, shape (rows, outputs)."""
     read = partial(_matrix, part, model.get("use_missing", False), model.get("zero_as_missing", False))
     columns = dict(zip(model.get("features", ()), columns_of(part, frame, model, read).T, strict=True))
     scores = np.tile(np.array(model["start"]), (len(frame), 1))
@@ -328,4 +340,4 @@ def _predicted(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], ki
                 if node.get("missing_left"):
                     left |= np.isnan(values)
                 level += [(node["left"], rows[left]), (node["right"], rows[~left])]
-    return prediction_frame(part, frame, model["task"], model["classes"], scores, kind)
+    return scores

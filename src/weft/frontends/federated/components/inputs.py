@@ -52,11 +52,11 @@ def shared_validation_frame(part: ComponentPart) -> PartyFrame:
 def only_model(part: ComponentPart) -> Any:
     """Return the model that the component is given, empty if another part has it; None if it is to be trained.
 
-    UsageError: it is given one, and rows to train with.
+    UsageError: it is given one, and rows to train with, and cannot go on with it (`warm_start`).
     """
     if part.models.get("model") and part.data.get(_TRAIN):
         raise UsageError(
-            f"{part.component}: training that goes on with a model is not supported",
+            f"{part.component}: a training of {part.module} cannot go on with a model",
             hint="Leave out its model or its train_data.",
         )
     for model in part.models.get("model", {}).values():

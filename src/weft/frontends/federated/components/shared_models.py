@@ -74,12 +74,27 @@ class SharedWatch(Protocol):
 
 
 class SharedFitted(NamedTuple):
-    """The own share of own weights, and of those of the other; losses (at the guest), and whether it converged."""
+    """The own share of own weights, and of those of the other; losses (at the guest), and whether it converged.
+
+    `epochs` counts those of an earlier training, too.
+    """
 
     own: Array
     other: Array
     losses: list[float]
     converged: bool
+    epochs: int
+
+
+class SharedStart(NamedTuple):
+    """What a party has of a model whose training goes on: how many epochs it has had, and its own weights.
+
+    With weights of the host that nobody sees: the own `shares` of these, and no own weights at the host.
+    """
+
+    done: int
+    weights: Array | None
+    shares: Array | None
 
 
 class ShareLine:
@@ -179,6 +194,7 @@ class SharedFit:
         matrix: Array,
         y: Array | None,
         seed: int,
+        start: SharedStart | None = None,
         *,
         reveals: bool,
         watch: SharedWatch | None = None,
@@ -190,7 +206,8 @@ class SharedFit:
         width = matrix.shape[1]
         self._other_width = line.count(width)
         self._intercept = line.guest and training.intercept
-        self._weights = first_weights(training, width, seed)
+        self._start = SharedStart(0, first_weights(training, width, seed), None) if start is None else start
+        self._weights = np.zeros(width) if self._start.weights is None else self._start.weights
         self._optimizer = Optimizer(training, width, intercept=self._intercept)
         self._penalised = [self._flags(width, self._intercept)]
         self._penalised.append(self._flags(self._other_width, not line.guest and training.intercept))
@@ -208,17 +225,26 @@ class SharedFit:
         """Divide the own weights into shares, and take those of the other party."""
         if self._reveals:
             self._own, self._other = to_wide(self._weights), np.zeros(self._other_width, dtype=object)
-        else:
+            return
+        known = self._start.shares
+        if known is not None and len(known) != (self._other_width if self._line.guest else len(self._weights)):
+            raise UsageError(f"{self._line.part.component}: {self._line.part.here} has shares of other weights")
+        if known is None or self._line.guest:
             sent = random_wide(len(self._weights))
             self._line.send("start", wide_wire(sent))
             self._own = (to_wide(self._weights) - sent) % MODULUS
+        else:
+            self._own = known
+        if known is None or not self._line.guest:
             self._other = self._line.shares("start", self._other_width)
+        else:
+            self._other = known
 
     def fit(self) -> SharedFitted:
         """Train, and return the weights as shares; with `reveals` the shares of the own ones are the weights."""
         training, losses, converged = self._training, list[float](), False
-        slices = list(self._batches())
-        for epoch in range(training.max_iter):
+        slices, epochs = list(self._batches()), self._start.done
+        for epoch in range(self._start.done, training.max_iter):
             before = np.concatenate([self._own, self._other])
             total: float | None = 0.0
             for rows in slices:
@@ -227,14 +253,15 @@ class SharedFit:
             moved = self._moved(before) if training.early_stop == "weight_diff" else None
             if total is not None and self._line.guest and training.early_stop != "weight_diff":
                 losses.append(self._family.loss(total / len(self._matrix)))
-            self._line.part.tracker.progress(epoch + 1, training.max_iter)
+            epochs = epoch + 1
+            self._line.part.tracker.progress(epochs, training.max_iter)
             halts, converged = self._halts(epoch), self._ends(losses, moved)
             if halts or converged:
                 break
         own, other = self._own, self._other
         if self._watch is not None:
             own, other = self._watch.chosen((own, other))
-        return SharedFitted(own, other, losses, converged=converged)
+        return SharedFitted(own, other, losses, converged, epochs)
 
     def _halts(self, epoch: int) -> bool:
         """Return whether validation ends the training, which the guest decides."""

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from weft.frontends.federated.components.optimizers import L1, L2, NESTEROV, SGD, Training, first_weights
+from weft.frontends.federated.components.optimizers import L1, L2, NESTEROV, SGD, Training
+from weft.frontends.federated.components.secure_trees import message_as
 from weft.frontends.federated.components.spu import run_spu, spu_folder
 from weft.frontends.federated.components.vertical import Fitted
 
@@ -33,12 +34,23 @@ def fits_spu(training: Training, matrix: Array) -> bool:
 
 
 def fit_with_spu(
-    part: ComponentPart, peer: Party, training: Training, matrix: Array, y: Array | None, seed: int
+    part: ComponentPart,
+    peer: Party,
+    training: Training,
+    matrix: Array,
+    y: Array | None,
+    first: Array,
+    done: int = 0,
 ) -> Fitted:
-    """Train, and return the weights of this party; the guest has the labels `y`, -1 or 1. Errors: see `run_spu`."""
+    """Train, and return the weights of this party; the guest has the labels `y`, -1 or 1.
+
+    `first` are the weights before the first step, `done` how many epochs they have had. Errors: see `run_spu`.
+    """
+    if done >= training.max_iter:
+        return Fitted(first, [], converged=False, epochs=done)
     guest = y is not None
     rows = len(matrix)
-    shrinks = [1.0 + training.decay * epoch for epoch in range(training.max_iter)]
+    shrinks = [1.0 + training.decay * epoch for epoch in range(done, training.max_iter)]
     settings = {
         "batch_size": _batch(training, rows),
         "rates": [training.rate / (one**0.5 if training.decay_sqrt else one) for one in shrinks],
@@ -52,7 +64,7 @@ def fit_with_spu(
     }
     with spu_folder() as folder:
         np.save(folder / "matrix.npy", matrix.astype(np.float32))
-        np.save(folder / "first.npy", first_weights(training, matrix.shape[1], seed).astype(np.float32))
+        np.save(folder / "first.npy", first.astype(np.float32))
         if guest:
             np.save(folder / "y.npy", np.asarray(y, np.float32))
         (folder / "settings.json").write_text(json.dumps(settings))
@@ -60,9 +72,11 @@ def fit_with_spu(
         weights = np.load(folder / "weights.npy", allow_pickle=False).astype(float)
         history = json.loads((folder / "history.json").read_text()) if guest else None
     if history is None:
-        return Fitted(weights, [], converged=part.channel.receive("converged", peer) is True)
-    part.channel.send("converged", history["converged"], peer)
-    return Fitted(weights, history["losses"], converged=history["converged"])
+        converged, epochs = message_as(tuple[bool, int], part.channel.receive("converged", peer), peer)
+        return Fitted(weights, [], converged, epochs)
+    epochs = done + len(history["losses"])
+    part.channel.send("converged", [history["converged"], epochs], peer)
+    return Fitted(weights, history["losses"], history["converged"], epochs)
 
 
 def _batch(training: Training, rows: int) -> int:

@@ -52,11 +52,15 @@ POISSON: Final = Family(lambda score, y: np.exp(score), np.exp, None, multiplies
 
 
 class Fitted(NamedTuple):
-    """The weights of a party (the intercept last, at the guest), the losses by epoch, and whether it converged."""
+    """The weights of a party (the intercept last, at the guest), the losses by epoch, and whether it converged.
+
+    `epochs` counts those of an earlier training, too.
+    """
 
     weights: Array
     losses: list[float]
     converged: bool
+    epochs: int
 
 
 class ModelWatch(Protocol):
@@ -72,10 +76,13 @@ class ModelWatch(Protocol):
 
 
 class VerticalFit:
-    """The training of one model at one party; `tag` tells models of one component apart."""
+    """The training of one model at one party; `tag` tells models of one component apart.
 
-    def __init__(self, part: ComponentPart, training: Training, family: Family, tag: str = "") -> None:
-        self._part, self._training, self._family, self._tag = part, training, family, tag
+    `done` is how many epochs the model has had in an earlier training.
+    """
+
+    def __init__(self, part: ComponentPart, training: Training, family: Family, tag: str = "", done: int = 0) -> None:
+        self._part, self._training, self._family, self._tag, self._done = part, training, family, tag, done
         self._hosts = part.all_of(HOST)
         guests, arbiters = part.all_of(GUEST), part.all_of(ARBITER)
         check_parties(part, arbiter=True)
@@ -88,7 +95,7 @@ class VerticalFit:
         channel, everyone = self._part.channel, [self._guest, *self._hosts]
         batches = int(self._receive("batches", self._guest))
         loss, before = math.inf, math.inf
-        for epoch in range(self._training.max_iter):
+        for epoch in range(self._done, self._training.max_iter):
             for _ in range(batches):
                 for party in everyone:
                     blinded = keys.public.encrypted(self._receive("gradient", party))
@@ -124,24 +131,26 @@ class VerticalFit:
         counts: Array | None = None,
         watch: ModelWatch | None = None,
         offset: Array | None = None,
+        first: Array | None = None,
     ) -> Fitted:
         """Train, and return the weights. `matrix` has shape (rows, features); `y` is that of the guest.
 
         `counts`, at the guest, says how much each row counts; in the loss all rows count the same, since hosts do not
-        know it. `watch` validates epochs. `offset`, at the guest, is added to the scores of its rows.
+        know it. `watch` validates epochs. `offset`, at the guest, is added to the scores of its rows. `first` are
+        the weights of an earlier training; None: there was none.
         """
         guest = self._part.here.role == GUEST
         intercept = guest and self._training.intercept
         if intercept:
             matrix = np.hstack([matrix, np.ones((len(matrix), 1))])
-        weights = first_weights(self._training, matrix.shape[1], seed)
+        weights = first_weights(self._training, matrix.shape[1], seed) if first is None else first
         optimizer = Optimizer(self._training, matrix.shape[1], intercept=intercept)
         slices = list(self._batches(len(matrix)))
         if guest:
             self._part.channel.send(self._name("batches"), len(slices), self._arbiter)
         losses: list[float] = []
-        converged = False
-        for epoch in range(self._training.max_iter):
+        converged, epochs = False, self._done
+        for epoch in range(self._done, self._training.max_iter):
             old, squares = weights, []
             for rows in slices:
                 part_of, score = matrix[rows], matrix[rows] @ weights
@@ -164,10 +173,12 @@ class VerticalFit:
             converged, halts, loss = self._receive("end", self._arbiter)
             if loss is not None:
                 losses.append(float(loss))
-            self._part.tracker.progress(epoch + 1, self._training.max_iter)
+            epochs = epoch + 1
+            self._part.tracker.progress(epochs, self._training.max_iter)
             if converged or halts:
                 break
-        return Fitted(weights if watch is None else watch.chosen(weights), losses, converged=bool(converged))
+        weights = weights if watch is None else watch.chosen(weights)
+        return Fitted(weights, losses, bool(converged), epochs)
 
     def _guest_residual(
         self, key: PublicKey, score: Array, y: Array, count: Array | None

@@ -82,14 +82,6 @@ def test_without_the_column_of_the_exposure_all_rows_count_the_same():
     assert ones[0].outputs[GUEST].model == ones[1].outputs[GUEST].model
 
 
-def test_training_does_not_go_on_with_a_model():
-    matrix, y = diabetes()
-    model = train("HeteroLinR", matrix, y, USUAL | {"max_iter": 1}).outputs[GUEST].model
-    given = PartInputs(USUAL, {"train_data": [frame(matrix[:, :4], y)]}, {"model": {"hetero_linr_0": model}})
-    with pytest.raises(UsageError, match="goes on with a model"):
-        run_parts("HeteroLinR", {GUEST: given})
-
-
 def test_encrypted_numbers_make_the_model_of_plain_ones():
     matrix, y = diabetes()
     few = USUAL | {"max_iter": 2}

@@ -169,7 +169,7 @@ def test_a_prediction_is_that_of_the_fit_and_needs_no_label():
         mine, other = (one.outputs[party].data[0].columns for one in (ran, again))
         assert np.array_equal(mine[SCORE], other[SCORE])
         assert set(other["type"]) == {"test"}
-    assert not again.sent
+    assert {one.name for one in again.sent} == {"goes_on"}
 
 
 def test_rows_that_validate_are_watched_and_predicted():
