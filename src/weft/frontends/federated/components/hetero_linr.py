@@ -73,7 +73,7 @@ def _run(part: ComponentPart, family: Family) -> PartOutput:
         frame = only_frame(part, "test_data", "eval_data", "validate_data", "data")
         check_rows(part, len(frame))
         return PartOutput(data=(_scored(part, frame, begin.model, family, TEST),))
-    train = partial(_trained, training_of(part), family, begin)
+    train = partial(_trained, training_of(part, newton=family is LINEAR), family, begin)
     model = selected_model(part, train, linear_fit) if asks_steps(part) else train(part)
     if part.here.role == ARBITER:
         return PartOutput()

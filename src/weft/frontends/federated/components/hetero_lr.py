@@ -51,7 +51,7 @@ def run(part: ComponentPart) -> PartOutput:
     begin = beginning_of(part, linear_rounds)
     if not begin.trains:
         return _predict(part, begin.model)
-    train = partial(_trained, training_of(part), begin)
+    train = partial(_trained, training_of(part, newton=True), begin)
     model = selected_model(part, train, logistic_fit) if asks_steps(part) else train(part)
     if part.here.role == ARBITER:
         return PartOutput()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 SGD, RMSPROP, ADAM, ADAGRAD, NESTEROV = "sgd", "rmsprop", "adam", "adagrad", "nesterov_momentum_sgd"
 OPTIMIZERS: Final = (SGD, RMSPROP, ADAM, ADAGRAD, NESTEROV)
+QUASI_NEWTON: Final = "sqn"
 L1, L2, NONE = "L1", "L2", "None"
 _NAMES: Final = {
     "rate": "learning_rate",
@@ -49,13 +50,13 @@ class Training(Struct, frozen=True, kw_only=True):
     start_value: float
 
 
-def training_of(part: ComponentPart, *, early_stop: str = "diff") -> Training:
-    """Read the parameters of a training. UsageError: one is not possible."""
+def training_of(part: ComponentPart, *, early_stop: str = "diff", newton: bool = False) -> Training:
+    """Read the parameters of a training. With `newton` the optimizer may be `sqn`. UsageError: one is not possible."""
     start = part.parameters.get("init_param")
     start = start if isinstance(start, dict) else {}
     penalty = part.parameters.get("penalty", L2)
     return Training(
-        optimizer=word(part, "optimizer", RMSPROP, *OPTIMIZERS),
+        optimizer=word(part, "optimizer", RMSPROP, *OPTIMIZERS, *((QUASI_NEWTON,) if newton else ())),
         penalty=NONE if penalty is None else word(part, "penalty", L2, L1, L2, NONE),
         alpha=number(part, "alpha", 1.0, least=0),
         rate=number(part, "learning_rate", 0.01, least=0),

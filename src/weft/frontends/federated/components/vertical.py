@@ -19,7 +19,8 @@ import numpy as np
 
 from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart
 from weft.frontends.federated.components.inputs import check_parties
-from weft.frontends.federated.components.optimizers import Optimizer, Training, first_weights
+from weft.frontends.federated.components.optimizers import QUASI_NEWTON, Optimizer, Training, first_weights
+from weft.frontends.federated.components.quasi_newton import NewtonArbiter, NewtonSteps, QuasiNewton
 from weft.frontends.federated.crypto.ciphers import PLAIN, Encrypted, PrivateKey, PublicKey
 from weft.frontends.federated.crypto.keys import cipher_of, make_keys, read_key
 from weft.model.errors import PartyMessageError, UsageError
@@ -87,6 +88,7 @@ class VerticalFit:
         guests, arbiters = part.all_of(GUEST), part.all_of(ARBITER)
         check_parties(part, arbiter=True)
         self._guest, self._arbiter = guests[0], arbiters[0]
+        self._newton = QuasiNewton.of(part) if training.optimizer == QUASI_NEWTON else None
 
     # ----------------------------------------------------------------------------------------------------- arbiter
 
@@ -94,12 +96,19 @@ class VerticalFit:
         """Decrypt for the others, and decide when the training ends."""
         channel, everyone = self._part.channel, [self._guest, *self._hosts]
         batches = int(self._receive("batches", self._guest))
+        newton = None if self._newton is None else NewtonArbiter(self._part, self._newton, keys, self._name)
+
+        def decrypt() -> None:
+            for party in everyone:
+                blinded = keys.public.encrypted(self._receive("gradient", party))
+                channel.send(self._name("plain"), keys.decrypt_integers(blinded), party)
+
         loss, before = math.inf, math.inf
         for epoch in range(self._done, self._training.max_iter):
             for _ in range(batches):
-                for party in everyone:
-                    blinded = keys.public.encrypted(self._receive("gradient", party))
-                    channel.send(self._name("plain"), keys.decrypt_integers(blinded), party)
+                decrypt()
+                if newton is not None:
+                    newton.serve(decrypt)
             if len(self._hosts) == 1 and self._family.loss is not None:
                 wire = self._receive("loss", self._guest)
                 mean = float(keys.decrypt(keys.public.encrypted(wire))[0])
@@ -144,7 +153,7 @@ class VerticalFit:
         if intercept:
             matrix = np.hstack([matrix, np.ones((len(matrix), 1))])
         weights = first_weights(self._training, matrix.shape[1], seed) if first is None else first
-        optimizer = Optimizer(self._training, matrix.shape[1], intercept=intercept)
+        optimizer = self._optimizer(key, matrix, counts, seed, intercept=intercept)
         slices = list(self._batches(len(matrix)))
         if guest:
             self._part.channel.send(self._name("batches"), len(slices), self._arbiter)
@@ -153,16 +162,11 @@ class VerticalFit:
         for epoch in range(self._done, self._training.max_iter):
             old, squares = weights, []
             for rows in slices:
-                part_of, score = matrix[rows], matrix[rows] @ weights
+                score = matrix[rows] @ weights
                 score = score if offset is None else score + offset[rows]
-                if guest:
-                    assert y is not None
-                    count = None if counts is None else counts[rows]
-                    residual, square = self._guest_residual(key, score, y[rows], count)
-                    squares.append(square)
-                else:
-                    residual = self._host_residual(key, score)
-                gradient = self._decrypted(residual.dot(part_of)) / len(part_of)
+                count = None if counts is None else counts[rows]
+                gradient, square = self._product(key, matrix[rows], score, None if y is None else y[rows], count)
+                squares.append(square)
                 weights = optimizer.step(weights, gradient, epoch)
             if guest and len(self._hosts) == 1 and self._family.loss is not None:
                 self._send_loss(squares, len(matrix))
@@ -179,6 +183,41 @@ class VerticalFit:
                 break
         weights = weights if watch is None else watch.chosen(weights)
         return Fitted(weights, losses, bool(converged), epochs)
+
+    def _optimizer(
+        self, key: PublicKey, matrix: Array, counts: Array | None, seed: int, *, intercept: bool
+    ) -> Optimizer:
+        if self._newton is None:
+            return Optimizer(self._training, matrix.shape[1], intercept=intercept)
+
+        def curvature(rows: Array, vector: Array) -> Array:
+            # with labels of zero the residual is that of the curvature, which is the same for all scores
+            count = None if counts is None else counts[rows]
+            return self._product(key, matrix[rows], matrix[rows] @ vector, np.zeros(len(rows)), count)[0]
+
+        return NewtonSteps(
+            self._part,
+            self._training,
+            self._newton,
+            matrix.shape[1],
+            key,
+            self._name,
+            curvature,
+            rows=len(matrix),
+            seed=seed,
+            intercept=intercept,
+        )
+
+    def _product(
+        self, key: PublicKey, matrix: Array, score: Array, y: Array | None, count: Array | None
+    ) -> tuple[Array, Encrypted | None]:
+        """Return the own part of the mean gradient of a batch, and at the guest the sum of the squared residuals."""
+        if self._part.here.role == GUEST:
+            assert y is not None
+            residual, square = self._guest_residual(key, score, y, count)
+        else:
+            residual, square = self._host_residual(key, score), None
+        return self._decrypted(residual.dot(matrix)) / len(matrix), square
 
     def _guest_residual(
         self, key: PublicKey, score: Array, y: Array, count: Array | None

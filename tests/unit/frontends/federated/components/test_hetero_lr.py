@@ -124,7 +124,7 @@ def test_the_arbiter_sees_other_numbers_than_the_gradients():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"optimizer": "sqn"}, "optimizer"),
+        ({"optimizer": "newton"}, "optimizer"),
         ({"penalty": "L3"}, "penalty"),
         ({"max_iter": 0}, "max_iter"),
         ({"learning_rate": "fast"}, "learning_rate"),
