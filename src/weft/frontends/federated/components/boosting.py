@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from weft.frontends.federated.components.inputs import group, number, whole_number, word
+from weft.frontends.federated.components.inputs import group, number, threshold_of, whole_number, word
 from weft.frontends.federated.components.links import sigmoid, softmax
 from weft.frontends.federated.components.predictions import class_frame, regression_frame
 from weft.frontends.federated.components.trees import SplitRules
@@ -115,6 +115,7 @@ def _refuse(part: ComponentPart) -> None:
         if given.get(name):
             raise UsageError(f"{part.component}: {name} is not supported", hint="Set it to false.")
     word(part, "multi_mode", "single_output", "single_output")
+    threshold_of(part)
 
 
 def _check_objective(part: ComponentPart, task: str) -> None:
@@ -227,5 +228,4 @@ def prediction_frame(
     if task != CLASSIFICATION:
         return regression_frame(frame, found[:, 0], kind)
     probabilities = np.column_stack([1 - found[:, 0], found[:, 0]]) if len(classes) == 2 else found
-    threshold = float(group(part, "predict_param").get("threshold", 0.5))
-    return class_frame(frame, probabilities, classes, kind, threshold=threshold)
+    return class_frame(frame, probabilities, classes, kind, threshold=threshold_of(part))

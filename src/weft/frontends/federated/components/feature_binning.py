@@ -103,10 +103,8 @@ def _fit(part: ComponentPart, frame: PartyFrame) -> dict[str, Any]:
     }
     if part.here.role == GUEST:
         model |= results
-        if transform == WOE and len(model["results"]) != 1:
-            raise UsageError(
-                f"{part.component}: transform_type woe needs labels of two classes", hint="Use bin_num, or null."
-            )
+        if transform == WOE and len(model["results"]) > 1:
+            part.tracker.log(f"woe is that of the label {model['labels'][0]} against all others, as in FATE")
         _tell(part, model)
     else:
         part.tracker.summary({"split_points": {name: one["edges"] for name, one in columns.items()}})
@@ -141,8 +139,6 @@ def _columns(part: ComponentPart, frame: PartyFrame) -> dict[str, dict[str, Any]
         if name not in chosen and name not in categories:
             continue
         values = numbers_of(part, frame, name)
-        if np.isnan(values).all():
-            raise UsageError(f"{part.component}: column {name!r} at {part.here} has no values")
         if manual is not None:
             if name not in manual:
                 raise UsageError(
@@ -150,6 +146,9 @@ def _columns(part: ComponentPart, frame: PartyFrame) -> dict[str, dict[str, Any]
                     hint="Give split points to all columns that are binned, or to none.",
                 )
             edges = manual[name]
+        elif np.isnan(values).all():
+            part.tracker.log(f"column {name!r} has no values, so all rows are in one bin")
+            edges = []
         elif name in categories:
             edges = category_edges(values)
         else:

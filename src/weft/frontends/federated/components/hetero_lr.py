@@ -18,8 +18,8 @@ from weft.frontends.federated.components.inputs import (
     classes_of,
     columns_of,
     complete_matrix,
-    group,
     only_frame,
+    threshold_of,
     validation_frame,
     weights_of,
 )
@@ -144,5 +144,4 @@ def _scored(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], kind:
     if part.here.role != GUEST:
         return None
     probabilities = one_against_rest([one for one in totals if one is not None])
-    threshold = float(group(part, "predict_param").get("threshold", 0.5))
-    return class_frame(frame, probabilities, model["classes"], kind, threshold=threshold)
+    return class_frame(frame, probabilities, model["classes"], kind, threshold=threshold_of(part))

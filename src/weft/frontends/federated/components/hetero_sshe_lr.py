@@ -26,11 +26,11 @@ from weft.frontends.federated.components.inputs import (
     classes_of,
     columns_of,
     complete_matrix,
-    group,
     labels_of,
     only_frame,
     refuse,
     refuse_weights,
+    threshold_of,
     validation_frame,
     word,
 )
@@ -332,8 +332,7 @@ def _scored(
     if not model["classes"]:
         return regression_frame(frame, found[0], kind)
     probabilities = one_against_rest(found)
-    threshold = float(group(part, "predict_param").get("threshold", 0.5))
-    return class_frame(frame, probabilities, model["classes"], kind, threshold=threshold)
+    return class_frame(frame, probabilities, model["classes"], kind, threshold=threshold_of(part))
 
 
 def _hidden_scores(line: ShareLine, texts: list[str], matrix: Array) -> Array | None:

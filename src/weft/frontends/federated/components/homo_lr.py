@@ -31,6 +31,7 @@ from weft.frontends.federated.components.inputs import (
     only_frame,
     refuse,
     refuse_weights,
+    threshold_of,
     validation_frame,
     word,
 )
@@ -103,15 +104,8 @@ def _rounds_of(part: ComponentPart) -> _Rounds:
         shuffle=part.parameters.get("shuffle") is not False,
         mu=number(part, "mu", 0.1, least=0) if part.parameters.get("use_proximal") else 0.0,
         validation_freqs=freqs or 0,
-        threshold=_threshold(part),
+        threshold=threshold_of(part),
     )
-
-
-def _threshold(part: ComponentPart) -> float:
-    found = group(part, "predict_param").get("threshold", 0.5)
-    if isinstance(found, bool) or not isinstance(found, (int, float)):
-        raise UsageError(f"{part.component}: predict_param.threshold is {found!r}; it must be a number")
-    return float(found)
 
 
 def _notes_of(part: ComponentPart) -> list[str]:
@@ -309,4 +303,4 @@ def _scored(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], kind:
     for one in model["models"]:
         weights = np.array([one["weights"][name] for name in model["features"]])
         scores.append(matrix @ weights + one["intercept"])
-    return class_frame(frame, one_against_rest(scores), model["classes"], kind, threshold=_threshold(part))
+    return class_frame(frame, one_against_rest(scores), model["classes"], kind, threshold=threshold_of(part))

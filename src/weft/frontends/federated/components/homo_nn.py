@@ -26,6 +26,7 @@ from weft.frontends.federated.components.inputs import (
     only_frame,
     refuse,
     refuse_weights,
+    threshold_of,
 )
 from weft.frontends.federated.components.network_files import DescriptionReader
 from weft.frontends.federated.components.networks import (
@@ -119,6 +120,7 @@ def _averaging_of(part: ComponentPart) -> _Averaging:
         stop = given.get("early_stop") or "diff"
         stop = dict(stop) if isinstance(stop, Mapping) else {"early_stop": stop}
     _check_dataset(part)
+    threshold_of(part)
     word = stop.get("early_stop") or stop.get("converge_func") or ""
     if word not in ("", "diff", "abs"):
         raise UsageError(f"{part.component}: early_stop is {word!r}", hint="Use diff, abs or null.")
@@ -369,5 +371,4 @@ def _predicted(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], ki
         probabilities = loss.probabilities(outputs)
     if loss.task == BINARY:
         probabilities = np.column_stack([1 - probabilities[:, 0], probabilities[:, 0]])
-    threshold = float(group(part, "predict_param").get("threshold", 0.5))
-    return class_frame(frame, probabilities, model["classes"], kind, threshold=threshold)
+    return class_frame(frame, probabilities, model["classes"], kind, threshold=threshold_of(part))

@@ -100,6 +100,19 @@ def whole_number(part: ComponentPart, name: str, default: int, *, least: int) ->
     return int(value)
 
 
+def threshold_of(part: ComponentPart) -> float:
+    """Return `predict_param.threshold`, from which on a probability stands for the second of two classes.
+
+    UsageError: it is no number.
+    """
+    found = group(part, "predict_param").get("threshold")
+    if found is None:
+        return 0.5
+    if isinstance(found, bool) or not isinstance(found, (int, float)):
+        raise UsageError(f"{part.component}: predict_param.threshold is {found!r}; it must be a number")
+    return float(found)
+
+
 def word(part: ComponentPart, name: str, default: str, *words: str) -> str:
     """Return a word among the parameters, as it stands in `words`, without regard to case. UsageError: it is none."""
     value = part.parameters.get(name)

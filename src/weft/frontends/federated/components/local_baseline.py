@@ -22,6 +22,7 @@ from weft.frontends.federated.components.inputs import (
     group,
     only_frame,
     only_model,
+    threshold_of,
     validation_frame,
     weights_of,
 )
@@ -184,7 +185,4 @@ def _scored(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], kind:
         return regression_frame(frame, values[:, 0], kind)
     rest = len(model["classes"]) == 2 or model.get("one_vs_rest")
     chances = one_against_rest(list(values.T)) if rest else softmax(values)
-    threshold = group(part, "predict_param").get("threshold")
-    if threshold is not None and (isinstance(threshold, bool) or not isinstance(threshold, (int, float))):
-        raise UsageError(f"{part.component}: predict_param.threshold is {threshold!r}; it must be a number")
-    return class_frame(frame, chances, model["classes"], kind, threshold=0.5 if threshold is None else threshold)
+    return class_frame(frame, chances, model["classes"], kind, threshold=threshold_of(part))

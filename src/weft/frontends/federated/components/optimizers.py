@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from weft.frontends.federated.components.inputs import number, word
+from weft.frontends.federated.components.inputs import number, threshold_of, word
 
 if TYPE_CHECKING:
     from weft.frontends.federated.components.base import ComponentPart
@@ -52,6 +52,7 @@ class Training(Struct, frozen=True, kw_only=True):
 
 def training_of(part: ComponentPart, *, early_stop: str = "diff", newton: bool = False) -> Training:
     """Read the parameters of a training. With `newton` the optimizer may be `sqn`. UsageError: one is not possible."""
+    threshold_of(part)
     start = part.parameters.get("init_param")
     start = start if isinstance(start, dict) else {}
     penalty = part.parameters.get("penalty", L2)

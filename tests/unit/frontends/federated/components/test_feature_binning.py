@@ -216,8 +216,32 @@ def test_each_of_many_classes_stands_against_the_rest():
         assert model["hosts"]["2"][at]["host_2_x1"]["woe"] == pytest.approx(woe)
         assert ran.records[GUEST].metrics[f"iv/{event}", "host_2_x1"] == pytest.approx(total)
     assert {"0", "1", "2"} < set(ran.records[GUEST].summaries)
-    with pytest.raises(UsageError, match="two classes"):
-        alone(MATRIX[:, :2], y, transform_param={"transform_type": "woe"})
+
+
+def test_weights_of_many_classes_are_those_of_the_largest_label():
+    y = np.digitize(MATRIX[:, 0], [-0.5, 0.7])
+    values, model = alone(MATRIX[:, :2], y, transform_param={"transform_type": "woe"})
+    for at in range(2):
+        edges = model["columns"][f"x{at}"]["edges"]
+        woe, _ = information_value(MATRIX[:, at], (y == 2).astype(int), edges)
+        assert values[:, at] == pytest.approx(np.array(woe)[np.searchsorted(edges[:-1], MATRIX[:, at])])
+
+
+@pytest.mark.parametrize("method", ["quantile", "bucket"])
+def test_columns_without_values_are_one_bin(method):
+    empty = np.column_stack([MATRIX[:, 0], np.full(len(Y), np.nan)])
+    ran = fit({GUEST: frame(empty, Y), HOST: frame(empty, first=2)}, method=method)
+    for party, name in ((GUEST, "x1"), (HOST, "x3")):
+        output = ran.outputs[party]
+        assert output.model["columns"][name] == {"edges": [], "category": False, "missing": True}
+        assert set(output.data[0].columns[name]) == {0.0}
+    found = ran.outputs[GUEST].model
+    for one in (found["results"][0]["x1"], found["hosts"]["2"][0]["host_2_x1"]):
+        assert (one["iv"], one["woe"]) == (0.0, [0.0])
+        assert (one["events"], one["non_events"]) == ([Y.sum()], [len(Y) - Y.sum()])
+    rows = {party: frame(MATRIX[:, :2], first=first) for party, first in ((GUEST, 0), (HOST, 2))}
+    again = fit(rows, models={party: ran.outputs[party].model for party in rows}, method=method)
+    assert set(again.outputs[HOST].data[0].columns["x3"]) == {0.0}
 
 
 def test_bins_alone_need_no_labels_and_no_messages():
@@ -276,8 +300,6 @@ def test_wrong_rows_are_named():
         fit({GUEST: frame(MATRIX[:, :2], np.ones(len(Y)))})
     with pytest.raises(UsageError, match="label at guest 1 is missing"):
         fit({GUEST: frame(MATRIX[:2, :2], np.array([1.0, np.nan]))})
-    with pytest.raises(UsageError, match="'x0' at guest 1 has no values"):
-        alone(np.full((3, 1), np.nan))
     with pytest.raises(UsageError, match="infinite"):
         alone(np.array([[1.0], [np.inf]]))
     with pytest.raises(UsageError, match="no numbers"):
