@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 from weft.frontends.federated.components.process import PartTask
 from weft.frontends.federated.components.registry import COMPONENTS, no_module
 from weft.frontends.federated.components.tables import write_frame
-from weft.frontends.federated.schema import ARGS, NEED_RUN, PIPELINE, READER, FederatedComponent, FederatedJob, Party
+from weft.frontends.federated.schema import (
+    ARGS,
+    MODEL_LOADER,
+    NEED_RUN,
+    PIPELINE,
+    READER,
+    FederatedComponent,
+    FederatedJob,
+    Party,
+)
 from weft.model.errors import NotFoundError, PartyRefusedError, UsageError, WeftError
 
 if TYPE_CHECKING:
@@ -69,6 +78,9 @@ class InputFinder:
             for kind, sources in (("model", one.models), ("isometric_model", one.isometric_models))
             if sources
         }
+        parameters = plan.components[component].parameters
+        if one.module == MODEL_LOADER and not models:
+            models["model"] = self._loaded(part, parameters)
         table = ""
         for namespace, name in tables_of(one, plan) if one.module == READER else ():
             table = str(self._table(namespace, name, job, folder))
@@ -81,7 +93,7 @@ class InputFinder:
                 role: [each for each in ids if plan_of(job, Party(role, each)).components[component].runs]
                 for role, ids in job.conf.roles.items()
             },
-            "parameters": plan.components[component].parameters,
+            "parameters": parameters,
             "outputs": len(one.outputs.get("data", ())),
             "data": data,
             "models": models,
@@ -118,6 +130,13 @@ class InputFinder:
                 component = source.name.partition(".")[0]
             file = self._model_store.file(made_by, part, component)
             yield component, str(file or "")  # a part without a model, such as an arbiter, is told: one is elsewhere
+
+    def _loaded(self, part: Party, parameters: Mapping[str, Any]) -> dict[str, str]:
+        """Return the model of an earlier job that a loader names, by its component. UsageError: a name is none."""
+        version, component = (str(parameters.get(name) or "") for name in ("model_version", "component_name"))
+        if not version or not component:
+            raise UsageError(f"{MODEL_LOADER} needs model_version and component_name")
+        return {component: str(self._model_store.file(version, part, component) or "")}
 
     def _table(self, namespace: str, name: str, job: FederatedJob, folder: Path) -> Path:
         """Return the file of a table; one that is bound to a file elsewhere is copied."""

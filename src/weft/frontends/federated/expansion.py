@@ -18,6 +18,7 @@ from weft.frontends.federated.modules import Module, Parameters, modules
 from weft.frontends.federated.parameter_types import parameter_fault
 from weft.frontends.federated.schema import (
     ARGS,
+    MODEL_LOADER,
     NEED_RUN,
     PREDICT,
     READER,
@@ -101,7 +102,7 @@ def _component(
     if role not in module.roles:
         return PlannedPart(runs=False, why_not=f"{module.name} has no part for {role}", parameters={})
     source = next((one.component for one in component.models if one.component not in ROOTS), "")
-    if source and "train_data" not in component.data:
+    if source and "train_data" not in component.data and dsl.components[source].module != MODEL_LOADER:
         made = before[source]
         return PlannedPart(made.runs, made.why_not and f"{source} does not run there", made.parameters)
     merger = _Merger(conf, name, module, problems)

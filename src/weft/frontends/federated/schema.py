@@ -20,6 +20,7 @@ PIPELINE: Final = "pipeline"
 ROOTS: Final = (ARGS, PIPELINE)
 NEED_RUN: Final = "need_run"
 READER: Final = "Reader"
+MODEL_LOADER: Final = "ModelLoader"
 TRAIN: Final = "train"
 PREDICT: Final = "predict"
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from weft.documents.problems import FileKind, FilePosition, Problems
 from weft.frontends.federated.conf import version_of
 from weft.frontends.federated.documents import ObjectReader, load
-from weft.frontends.federated.schema import PREDICT
+from weft.frontends.federated.schema import MODEL_LOADER, PREDICT
 from weft.model.errors import FederatedFileError, NotFoundError
 from weft.model.suggestions import did_you_mean
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 SUITE_FILE: Final = FileKind(FederatedFileError, "suite", "a suite needs tasks")
 _PLACE: Final = re.compile(r"([a-z]+)(?:_(\d{1,4}))?")
-_MODEL_LOADER: Final = "ModelLoader"
 _CACHE_LOADER: Final = "CacheLoader"
 
 RolePlace: TypeAlias = tuple[str, int]
@@ -177,7 +176,7 @@ def with_loaders(
     found = deepcopy(dict(conf))
     for name, one in (dsl.get("components") or {}).items():
         given: dict[str, Any] = {}
-        if model is not None and one.get("module") == _MODEL_LOADER:
+        if model is not None and one.get("module") == MODEL_LOADER:
             given = {"model_id": model.model_id, "model_version": model.model_version}
         elif cache is not None and one.get("module") == _CACHE_LOADER:
             given = {"job_id": cache.job}

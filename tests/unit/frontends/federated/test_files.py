@@ -120,6 +120,17 @@ def test_a_training_that_goes_on_with_a_model_has_parameters_of_its_own():
     assert found["arbiter 2"].components["hetero_lr_1"].runs
 
 
+def test_a_component_with_a_loaded_model_has_parameters_of_its_own():
+    graph, conf = dsl(), conf_2()
+    graph["components"]["model_loader_0"] = {"module": "ModelLoader", "output": {"model": ["model"]}}
+    graph["components"]["hetero_lr_1"]["input"]["model"] = ["model_loader_0.model"]
+    named = {"model_version": "7", "component_name": "hetero_lr_0"}
+    conf["component_parameters"]["common"] |= {"hetero_lr_1": {"max_iter": 9}, "model_loader_0": named}
+    found = parts(job(conf, graph))
+    assert found["host 3"].components["hetero_lr_1"].parameters == {"max_iter": 9}
+    assert found["arbiter 2"].components["model_loader_0"].parameters == named
+
+
 def test_components_come_after_their_sources():
     order = job(conf_2()).dsl.order
     assert order == ("reader_0", "intersection_0", "hetero_lr_0", "hetero_lr_1", "evaluation_0")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _HOME: Final = "weft.frontends.federated.components"
 COMPONENTS: Final[Mapping[str, str]] = {
+    "CacheLoader": "loaders:run_cache",
     "ColumnExpand": "column_expand:run",
     "DataIO": "data_transform:run",
     "DataStatistics": "data_statistics:run",
@@ -43,6 +44,7 @@ COMPONENTS: Final[Mapping[str, str]] = {
     "Intersection": "intersection:run",
     "LabelTransform": "label_transform:run",
     "LocalBaseline": "local_baseline:run",
+    "ModelLoader": "loaders:run",
     "OneHotEncoder": "one_hot_encoder:run",
     "PSI": "psi:run",
     "Reader": "reader:run",
