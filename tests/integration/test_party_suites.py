@@ -33,6 +33,17 @@ def scaled(dsl, **model):
     return {"components": components}
 
 
+def going_on(dsl, wishes):
+    """Return a DSL that goes on with the training of an earlier job, and its conf."""
+    dsl, wishes = json.loads(json.dumps([dsl, wishes]))
+    dsl["components"]["model_loader_0"] = {"module": "ModelLoader", "output": {"model": ["model"]}}
+    dsl["components"]["hetero_lr_0"]["input"]["model"] = ["model_loader_0.model"]
+    common = wishes["component_parameters"]["common"]
+    common["model_loader_0"] = {"component_name": "hetero_lr_0"}
+    common["hetero_lr_0"]["max_iter"] = 60
+    return dsl, wishes
+
+
 def test_a_prediction_of_a_suite_uses_the_model_of_the_task_that_it_names(tmp_path):
     data, jobs = tmp_path / "examples" / "data", tmp_path / "examples" / "dsl"
     data.mkdir(parents=True)
@@ -47,7 +58,10 @@ def test_a_prediction_of_a_suite_uses_the_model_of_the_task_that_it_names(tmp_pa
     )
     wishes = conf()
     wishes["component_parameters"]["role"]["host"]["0"]["feature_scale_0"] = {"need_run": False}
+    more_dsl, more = going_on(scaled(TRAIN), wishes)
     for name, document in (
+        ("more_dsl", more_dsl),
+        ("more_conf", more),
         ("train_dsl", scaled(TRAIN)),
         ("dsl", scaled(PREDICT, model=["pipeline.feature_scale_0.model"])),
         ("conf", wishes),
@@ -60,6 +74,7 @@ def test_a_prediction_of_a_suite_uses_the_model_of_the_task_that_it_names(tmp_pa
         "tasks": {
             "predict": {"conf": "predict_conf.json", "dsl": "dsl.json", "deps": "train"},
             "train": {"conf": "conf.json", "dsl": "train_dsl.json"},
+            "more": {"conf": "more_conf.json", "dsl": "more_dsl.json", "model_loader_deps": "train"},
             "broken": {"conf": "none.json", "dsl": "dsl.json"},
         },
     }
@@ -78,14 +93,15 @@ def test_a_prediction_of_a_suite_uses_the_model_of_the_task_that_it_names(tmp_pa
         ended.stderr
     )
     results = {one["task"]: one for one in report["results"]}
-    assert list(results) == ["train", "predict", "broken"]
-    assert (results["train"]["status"], results["predict"]["status"]) == ("success", "success"), ended.stderr
-    trained, predicted = (
+    assert list(results) == ["train", "predict", "more", "broken"]
+    assert {results[task]["status"] for task in ("train", "predict", "more")} == {"success"}, ended.stderr
+    trained, predicted, more_trained = (
         {name.rpartition(" ")[2]: value for name, value in results[task]["metrics"].items()}
         for task in results
         if task != "broken"
     )
     assert trained["auc"] > 0.97
     assert predicted["auc"] == trained["auc"]
+    assert more_trained["auc"] > trained["auc"]
     assert results["broken"]["status"] == "not submitted"
     assert "none.json" in results["broken"]["reason"]
