@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.unit.frontends.federated.components.parts_of import ARBITER, GUEST, HOST, HOST_2, breast, frame
+from tests.unit.frontends.federated.components.test_intersection import needs_spu, spu  # noqa: F401 - a fixture
 from weft.frontends.federated.components.predictions import SCORE
 from weft.model.errors import UsageError
 from weft.testing.parts import PartInputs, run_parts
@@ -124,6 +125,21 @@ def test_shared_models_go_on(module, reveals):
     losses = [one.outputs[GUEST].model["models"][0]["losses"] for one in (ran, whole)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
     assert len(losses[0]) == 5
+
+
+@needs_spu
+@pytest.mark.usefixtures("spu")
+def test_spu_goes_on():
+    given = {GUEST: frame(MATRIX[:, :3], Y), HOST: frame(MATRIX[:, 3:], first=3)}
+    parameters = LINEAR | {"encrypt_param": {}, "decay": 1}
+    whole = train("HeteroSSHELR", parameters | {"max_iter": 4}, given=given)
+    first = train("HeteroSSHELR", parameters | {"max_iter": 2}, given=given)
+    ran = train("HeteroSSHELR", parameters | {"max_iter": 4}, before=first, given=given)
+    assert ran.records[GUEST].summaries["engine"].startswith("spu ")
+    assert scores(ran) == pytest.approx(scores(whole), abs=2e-3)
+    assert [one.outputs[HOST].model["models"][0]["epochs"] for one in (first, ran)] == [2, 4]
+    again = train("HeteroSSHELR", parameters | {"max_iter": 4}, before=ran, given=given)
+    assert scores(again) == pytest.approx(scores(ran))
 
 
 @pytest.mark.parametrize("name", ["HeteroLR", "HeteroSecureBoost"])
