@@ -1,5 +1,7 @@
 """The optimizer `sqn` against the same steps over pooled rows, with the matrix of BFGS written out."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -34,7 +36,8 @@ def train(module="HeteroLR", parameters=USUAL, y=Y, cuts=(4, 9), rows=slice(None
 
 def weights_of(ran):
     """Return the weights of all columns in their order, and the intercept."""
-    found, intercept = {}, 0.0
+    found: dict[str, float] = {}
+    intercept = 0.0
     for output in ran.outputs.values():
         one = (output.model or {}).get("models", [output.model])[0] or {}
         found |= one.get("weights", {})
@@ -47,7 +50,9 @@ def pooled(module="HeteroLR", parameters=USUAL, y=Y, matrix=MATRIX):
     matrix = np.hstack([matrix, np.ones((len(matrix), 1))])
     curve, target = (0.25, 0.5 * np.where(y == 1, 1.0, -1.0)) if module == "HeteroLR" else (1.0, y)
     penalised = np.append(np.ones(matrix.shape[1] - 1), 0.0)
-    weights, total, before, pairs, step = np.zeros(matrix.shape[1]), 0.0, None, [], 0
+    weights, before, step = np.zeros(matrix.shape[1]), None, 0
+    total = np.zeros(matrix.shape[1])
+    pairs: list[Any] = []
     every, memory = parameters["sqn_param"]["update_interval_L"], parameters["sqn_param"]["memory_M"]
     size = len(matrix) if parameters["batch_size"] < 0 else parameters["batch_size"]
     for _ in range(parameters["max_iter"]):
@@ -65,7 +70,7 @@ def pooled(module="HeteroLR", parameters=USUAL, y=Y, matrix=MATRIX):
             total = total + weights
             weights = weights - parameters["learning_rate"] * inverse @ gradient
             if step % every == 0:
-                mean, total = total / every, 0.0
+                mean, total = total / every, np.zeros(matrix.shape[1])
                 if before is not None:
                     s = mean - before
                     v = curve * matrix.T @ (matrix @ s) / len(matrix) + parameters["alpha"] * s * penalised

@@ -19,8 +19,8 @@ NETWORK = {
     "loss": "BCELoss",
     "early_stop": {"early_stop": "diff", "eps": 0.0},
 }
-DEEPER = [{"layer": "Linear", "type": "normal", "config": [8, 2]}, NETWORK["nn_define"][0] | {"config": [2, 1]}]
-DEEPER.append(NETWORK["nn_define"][1])
+FIRST, LAST = ({"layer": "Linear", "type": "normal", "config": sizes} for sizes in ([8, 2], [2, 1]))
+DEEPER = [FIRST, LAST, {"layer": "Sigmoid", "type": "activate"}]
 MATRIX, Y = breast()
 MATRIX, Y = MATRIX[:120, :8], Y[:120]
 COUNTS = np.random.default_rng(0).poisson(2, 120)
