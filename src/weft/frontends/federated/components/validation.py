@@ -51,6 +51,14 @@ _KNOWN: Final[Mapping[str, tuple[str, ...]]] = {
         "explained_variance",
     ),
 }
+_SHORT: Final[Mapping[str, str]] = {
+    "acc": "accuracy",
+    "r2": "r2_score",
+    **dict.fromkeys(("l1", "mae", "regression_l1"), "mean_absolute_error"),
+    **dict.fromkeys(("l2", "mse", "regression_l2", "regression"), "mean_squared_error"),
+    **dict.fromkeys(("l2_root", "rmse"), "root_mean_squared_error"),
+}
+"""The short names of FATE."""
 _CURVES: Final = ("lift", "gain", "roc", "confusion_mat", "quantile_pr", "psi")
 """What Evaluation of FATE takes as a metric, too, and is no single number."""
 _CALLBACKS: Final = ("EarlyStopping", "PerformanceEvaluate")
@@ -130,7 +138,8 @@ def _given(part: ComponentPart) -> dict[str, Any]:
 
 def _metrics(part: ComponentPart, kind: str, given: Any) -> list[str]:
     """Return the metrics that are numbers, in the order of the file. UsageError: one is unknown, or none is left."""
-    asked = [given] if isinstance(given, str) else list(given or _DEFAULTS[kind])
+    listed = [given] if isinstance(given, str) else list(given or _DEFAULTS[kind])
+    asked = list(dict.fromkeys(_SHORT.get(name, name) for name in (str(one).lower() for one in listed)))
     unknown = [name for name in asked if name not in (*_KNOWN[kind], *_CURVES)]
     found = [name for name in asked if name in _KNOWN[kind]]
     if unknown or not found:

@@ -110,6 +110,15 @@ def test_regressions_are_validated_by_their_errors(module):
     assert ran.records[GUEST].summaries["best_iteration"] == best
 
 
+@pytest.mark.parametrize(
+    ("given", "name"), [("rmse", "root_mean_squared_error"), (["L1", "mae"], "mean_absolute_error")]
+)
+def test_metrics_have_short_names(given, name):
+    matrix, y = noisy()
+    ran = train("HeteroLinR", LINEAR | {"max_iter": 2, "validation_freqs": 1, "metrics": given}, matrix, y + 1.0)
+    assert [one for kind, one in ran.records[GUEST].curves if kind == "validate"] == [name]
+
+
 def test_without_an_early_end_the_last_model_is_kept_and_metrics_are_told():
     matrix, y = load_diabetes(return_X_y=True)
     y = (y - y.mean()) / y.std()
