@@ -9,6 +9,7 @@ _COMMON: Final[Mapping[str, str]] = {
     "batches": "the number of batches",
     "engine": "which version of SPU it has",
     "features": "names of columns",
+    "goes_on": "how many rounds the model of an earlier training has had",
     "folds": "which rows validate each fold, by position",
     "key": "a public key",
     "mask_key": "public keys of masks",
@@ -24,7 +25,13 @@ _VALIDATION: Final = {
 }
 _LINEAR: Final = {
     **_VALIDATION,
+    "apart": "how far weights have moved",
     "columns": "anonymous names of columns",
+    "factors": "factors of the next step",
+    "power": "a scale of steps",
+    "product": "encrypted inner products of steps and gradients",
+    "products": "encrypted inner products of steps and gradients",
+    "sample": "positions of sampled rows",
     "end": "the loss of an epoch, and whether it was the last",
     "gradient": "encrypted gradients under a random mask",
     "loss": "the encrypted loss",

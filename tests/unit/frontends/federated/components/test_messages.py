@@ -35,6 +35,7 @@ MODULES = {
     "intersection": ("Intersection",),
     "label_counts": BINNING,
     "one_hot_encoder": ("HomoOneHotEncoder",),
+    "quasi_newton": ("HeteroLR", "HeteroLinR"),
     "row_choices": ("FederatedSample", "HeteroDataSplit"),
     "secure_add": ("SecureAddExample",),
     "secure_trees": TREES,
