@@ -29,33 +29,22 @@ from weft.frontends.federated.components.inputs import (
     threshold_of,
 )
 from weft.frontends.federated.components.network_files import DescriptionReader
+from weft.frontends.federated.components.network_outputs import check_end, output_frame, target_of
 from weft.frontends.federated.components.networks import (
     BINARY,
-    LOG_SOFTMAX,
     LOSSES,
     MULTI,
     REGRESSION,
-    SIGMOID,
-    SOFTMAX,
     DenseNetwork,
     Stepper,
 )
-from weft.frontends.federated.components.predictions import (
-    TEST,
-    TRAIN,
-    VALIDATE,
-    class_frame,
-    joined,
-    regression_frame,
-)
+from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, joined
 from weft.frontends.federated.components.warm_start import Beginning, beginning_of, check_features, classes_before
 from weft.model.errors import PartyMessageError, UsageError
 
 if TYPE_CHECKING:
     from weft.frontends.federated.components.frame import PartyFrame
 
-_ENDS: Final = {"BCELoss": SIGMOID, "NLLLoss": LOG_SOFTMAX, "CategoricalCrossentropy": SOFTMAX}
-"""The last layer that a loss needs."""
 _SHAPE: Final = ("kind", "in", "out", "bias")
 _TRAINER: Final = "fedavg_trainer"
 _TRAINER_OFF: Final = ("cuda", "checkpoint_save_freqs", "save_to_local_dir", "collate_fn", "collate_fn_params")
@@ -189,11 +178,7 @@ def _fit(
     if averaging.task_type not in ("auto", task):
         raise UsageError(f"{part.component}: task_type is {averaging.task_type}, and the loss {loss} is for {task}")
     layers = reader.layers(len(frame.features))
-    if layers[-1]["kind"] != _ENDS.get(loss, layers[-1]["kind"]):
-        raise UsageError(
-            f"{part.component}: nn_define must end with {_ENDS[loss]} for the loss {loss}",
-            hint="Add it, or use BCEWithLogitsLoss or CrossEntropyLoss.",
-        )
+    check_end(part, layers, loss, "nn_define")
     sums = HorizontalSums(part)
     sums.compare(asdict(averaging) | {"loss": [loss, number], "optimizer": steps, "nn_define": layers})
     features, matrix = sums.matrix(frame)
@@ -201,7 +186,7 @@ def _fit(
     if begin.goes_on:
         _check_before(part, frame, begin.model, layers)
         classes = classes_before(part, frame, begin.model) if classes else []
-    target = _target(part, y, classes, task, layers)
+    target = target_of(part, y, classes, task, layers)
     share = sums.share(len(matrix))[1]
     if not averaging.weighted_aggregation:
         share = 1.0 / (len(part.all_of(GUEST)) + len(part.all_of(HOST)))
@@ -238,25 +223,6 @@ def _check_before(part: ComponentPart, frame: PartyFrame, model: dict[str, Any],
         raise UsageError(
             f"{part.component}: nn_define has other layers than the model", hint="A training goes on with its network."
         )
-
-
-def _target(part: ComponentPart, y: Array, classes: list[Any], task: str, layers: list[dict[str, Any]]) -> Array:
-    """Return what outputs are compared with, shape (rows, outputs). UsageError: labels do not fit the network."""
-    outputs = next(one["out"] for one in reversed(layers) if "out" in one)
-    wanted = len(classes) if task == MULTI else 1
-    if task == BINARY and len(classes) != 2:
-        raise UsageError(f"{part.component}: the loss is for 2 labels, and there are {len(classes)}")
-    if outputs != wanted:
-        raise UsageError(
-            f"{part.component}: the network has {outputs} outputs, and needs {wanted}",
-            hint="Use one output for two labels or a number, and one for each label with CrossEntropyLoss.",
-        )
-    if task == REGRESSION:
-        if y.dtype.kind not in "iufb":
-            raise UsageError(f"{part.component}: the label is no number", hint="Use CrossEntropyLoss.")
-        return y.astype(float)[:, None]
-    kinds = classes if task == MULTI else classes[1:]
-    return np.column_stack([(y == one).astype(float) for one in kinds])
 
 
 def _average(
@@ -359,16 +325,7 @@ class _Local:
 
 def _predicted(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], kind: str) -> PartyFrame:
     """Return the predictions for the rows of a frame."""
-    matrix, loss = columns_of(part, frame, model), LOSSES[model["loss"]]
+    matrix = columns_of(part, frame, model)
     network = DenseNetwork(model["layers"])
     outputs = network.outputs([np.array(one, dtype=float) for one in model["parameters"]], matrix)
-    if loss.task == REGRESSION:
-        return regression_frame(frame, outputs[:, 0], kind)
-    last = model["layers"][-1]["kind"]
-    if loss.task == MULTI and last in (SOFTMAX, LOG_SOFTMAX):
-        probabilities = outputs if last == SOFTMAX else np.exp(outputs)
-    else:
-        probabilities = loss.probabilities(outputs)
-    if loss.task == BINARY:
-        probabilities = np.column_stack([1 - probabilities[:, 0], probabilities[:, 0]])
-    return class_frame(frame, probabilities, model["classes"], kind, threshold=threshold_of(part))
+    return output_frame(part, frame, outputs, model["loss"], model["layers"][-1]["kind"], model["classes"], kind)

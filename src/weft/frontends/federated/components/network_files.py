@@ -2,7 +2,8 @@
 
 Three forms are read: `nn_define` of FATE 1.10 and later (an object of PyTorch layers by place, "0-0"), of config_type
 `pytorch` (a list of layers), and of config_type `keras` or `nn` (a Keras Sequential, or a list of Keras layers). A
-description never names code: what is not in the lists is refused.
+description never names code: what is not in the lists is refused. The first layer of a Keras description takes as many
+inputs as there are, whatever it says, as in FATE.
 """
 
 from __future__ import annotations
@@ -46,6 +47,14 @@ _STARTS: Final[Mapping[str, Sequence[Any]]] = {
     "ones": ("constant", 1.0, 0.0),
 }
 _TORCH_START: Final = ("uniform", 0, "torch")
+_TORCH_STARTS: Final[Mapping[str, tuple[str, Mapping[str, float]]]] = {
+    "uniform": ("uniform", {"a": 0.0, "b": 1.0}),
+    "normal": ("normal", {"mean": 0.0, "std": 1.0}),
+    "constant": ("constant", {"val": 0.0}),
+    "zeros": ("constant", {}),
+    "ones": ("constant", {}),
+}
+"""Initializers of PyTorch by the names of FATE: their kind, and their numbers with defaults."""
 _LOSS_WORDS: Final = {
     "binary_crossentropy": "BCELoss",
     "categorical_crossentropy": "CategoricalCrossentropy",
@@ -67,21 +76,24 @@ _STEP_WORDS: Final = {"learning_rate": "lr", "epsilon": "eps", "rho": "alpha"}
 
 
 class DescriptionReader:
-    """Reads the network of one component at one party."""
+    """Reads the network of one component at one party, from the parameter `define`."""
 
-    def __init__(self, part: ComponentPart) -> None:
-        self._part = part
+    def __init__(self, part: ComponentPart, define: str = "nn_define") -> None:
+        self._part, self._define = part, define
 
     def layers(self, features: int) -> list[dict[str, Any]]:
         """Return the layers for rows of so many features, as `networks` wants them. UsageError: one is not allowed."""
-        given = self._part.parameters.get("nn_define")
+        given = self._part.parameters.get(self._define)
         if not given:
-            raise self._wrong("nn_define is missing", "Describe the network: a list of layers.")
+            raise self._wrong(f"{self._define} is missing", "Describe the network: a list of layers.")
         found: list[dict[str, Any]] = []
         for one in self._flat(given):
             name = one.get("class_name") or one.get("layer")
             if str(name).lower() in ("dense", "activation", "inputlayer") or "class_name" in one:
-                found += self._keras(str(name), one.get("config", one))
+                layers = self._keras(str(name), one.get("config", one))
+                if layers and layers[0]["kind"] == LINEAR and not any(layer["kind"] == LINEAR for layer in found):
+                    layers[0]["in"] = None
+                found += layers
             else:
                 found += self._torch(str(name), one)
         width = features
@@ -89,12 +101,12 @@ class DescriptionReader:
             if layer["kind"] == LINEAR:
                 if layer["in"] not in (None, width):
                     raise self._wrong(
-                        f"nn_define has a layer for {layer['in']} inputs, and there are {width}",
+                        f"{self._define} has a layer for {layer['in']} inputs, and there are {width}",
                         "Give the first layer the number of features.",
                     )
                 layer["in"], width = width, layer["out"]
         if not any(one["kind"] == LINEAR for one in found):
-            raise self._wrong("nn_define has no layer with weights", "Add a Linear layer.")
+            raise self._wrong(f"{self._define} has no layer with weights", "Add a Linear layer.")
         return found
 
     def loss(self) -> tuple[str, float]:
@@ -157,12 +169,12 @@ class DescriptionReader:
         if isinstance(given, Mapping) and not ("layer" in given or "class_name" in given):
             keys = list(given)
             if not all(str(key).split("-")[0].isdigit() for key in keys):
-                raise self._wrong(f"nn_define has {keys[0]!r}, which is no layer", "Write a list of layers.")
+                raise self._wrong(f"{self._define} has {keys[0]!r}, which is no layer", "Write a list of layers.")
             return self._flat([given[key] for key in sorted(keys, key=lambda key: int(str(key).split("-")[0]))])
         if isinstance(given, Mapping):
             return [given]
         if not isinstance(given, list) or len(given) > 1000:
-            raise self._wrong("nn_define is no list of layers", "Write a list of layers.")
+            raise self._wrong(f"{self._define} is no list of layers", "Write a list of layers.")
         return [layer for one in given for layer in self._flat(one)]
 
     def _torch(self, word: str, layer: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -170,7 +182,7 @@ class DescriptionReader:
         kind = _matched(word, [LINEAR, DROPOUT, "Flatten", *ACTIVATIONS])
         if kind is None:
             raise self._wrong(
-                f"nn_define has a layer {word!r}", f"Use one of {', '.join([LINEAR, DROPOUT, *ACTIVATIONS])}."
+                f"{self._define} has a layer {word!r}", f"Use one of {', '.join([LINEAR, DROPOUT, *ACTIVATIONS])}."
             )
         config = layer.get("config")
         names = {LINEAR: ["in_features", "out_features", "bias"], DROPOUT: ["p"]}.get(kind)
@@ -180,7 +192,7 @@ class DescriptionReader:
             fields |= config
         elif isinstance(config, list):
             if len(config) > len(names):
-                raise self._wrong(f"nn_define has {len(config)} arguments for {word}", f"Use {', '.join(names)}.")
+                raise self._wrong(f"{self._define} has {len(config)} arguments for {word}", f"Use {', '.join(names)}.")
             fields |= dict(zip(names, config, strict=False))
         fields = {name: value for name, value in fields.items() if name not in _SAME}
         return self._built(kind, fields)
@@ -188,28 +200,52 @@ class DescriptionReader:
     def _built(self, kind: str, fields: dict[str, Any]) -> list[dict[str, Any]]:
         if kind == LINEAR:
             inputs = fields.pop("in_features", None)
+            starts = fields.pop("initializer", None) or {}
+            if not isinstance(starts, Mapping) or not all(name in ("weight", "bias") for name in starts):
+                raise self._wrong(f"{self._define} has an initializer {starts!r}", "Leave it out.")
             outputs, bias = self._whole("out_features", fields.pop("out_features", None)), fields.pop("bias", True)
-            self._nothing_else("nn_define.Linear", fields)
+            self._nothing_else(f"{self._define}.Linear", fields)
             inputs = None if inputs is None else self._whole("in_features", inputs)
-            return [_linear(inputs, outputs, bool(bias), _TORCH_START, _TORCH_START)]
+            first, second = self._torch_start(starts.get("weight")), self._torch_start(starts.get("bias"))
+            return [_linear(inputs, outputs, bool(bias), first, second)]
         if kind == DROPOUT:
-            share = self._number("nn_define.Dropout.p", fields.pop("p", 0.5))
-            self._nothing_else("nn_define.Dropout", fields)
+            share = self._number(f"{self._define}.Dropout.p", fields.pop("p", 0.5))
+            self._nothing_else(f"{self._define}.Dropout", fields)
             if not 0 <= share < 1:
-                raise self._wrong(f"nn_define has a Dropout of {share:g}", "Use a share from 0 to below 1.")
+                raise self._wrong(f"{self._define} has a Dropout of {share:g}", "Use a share from 0 to below 1.")
             return [{"kind": DROPOUT, "number": share}]
         if kind == "Flatten":
             return []
         known = ACTIVATIONS[kind]
-        number = self._number(f"nn_define.{kind}.{known.name}", fields.pop(known.name, known.default))
+        number = self._number(f"{self._define}.{kind}.{known.name}", fields.pop(known.name, known.default))
         if fields.pop("dim", None) not in (None, 1, -1):
-            raise self._wrong(f"nn_define has a {kind} with another dim than 1", "Use 1: one row, one prediction.")
+            raise self._wrong(f"{self._define} has a {kind} with another dim than 1", "Use 1: one row, one prediction.")
         if kind == "Softplus" and (fields.pop("threshold", 20) != 20 or number <= 0):
             raise self._wrong(
-                "nn_define has a Softplus with another threshold than 20, or beta below 0", "Leave it out."
+                f"{self._define} has a Softplus with another threshold than 20, or beta below 0", "Leave it out."
             )
-        self._nothing_else(f"nn_define.{kind}", fields)
+        self._nothing_else(f"{self._define}.{kind}", fields)
         return [{"kind": kind, "number": number}]
+
+    def _torch_start(self, given: Any) -> Sequence[Any]:
+        """Return how numbers are drawn, by `init_func` and `param` of an initializer of PyTorch."""
+        if not given:
+            return _TORCH_START
+        word = str(given.get("init_func") if isinstance(given, Mapping) else given)
+        fields = dict(given.get("param") or {}) if isinstance(given, Mapping) else {}
+        if word in ("xavier_uniform", "xavier_normal") and fields.pop("gain", 1.0) == 1.0:
+            self._nothing_else(f"{self._define}.initializer", fields)
+            return (word.removeprefix("xavier_"), 0, "glorot")
+        if word not in _TORCH_STARTS:
+            raise self._wrong(
+                f"{self._define} has the initializer {word!r}",
+                f"Use one of {', '.join(_TORCH_STARTS)}, xavier_uniform or xavier_normal with a gain of 1.",
+            )
+        kind, known = _TORCH_STARTS[word]
+        numbers = [self._number(f"initializer.{name}", fields.pop(name, value)) for name, value in known.items()]
+        self._nothing_else(f"{self._define}.initializer", fields)
+        numbers = numbers or [1.0 if word == "ones" else 0.0]
+        return (kind, *numbers, *[0.0] * (2 - len(numbers)))
 
     def _keras(self, word: str, config: Any) -> list[dict[str, Any]]:
         fields = {name: one for name, one in config.items() if name not in _SAME} if isinstance(config, Mapping) else {}
@@ -224,13 +260,13 @@ class DescriptionReader:
         if kind in ("activation", *_KERAS_WORDS):
             return after if kind == "activation" else self._activation(kind)
         if kind != "dense":
-            raise self._wrong(f"nn_define has a layer {word!r}", "Use Dense, Activation, Dropout or Flatten.")
+            raise self._wrong(f"{self._define} has a layer {word!r}", "Use Dense, Activation, Dropout or Flatten.")
         inputs = shape[-1] if isinstance(shape, list) and shape and isinstance(shape[-1], int) else None
         outputs = self._whole("units", fields.pop("units", None))
         start = self._start(fields.pop("kernel_initializer", "glorotuniform"))
         bias = self._start(fields.pop("bias_initializer", "zeros"))
         layer = _linear(inputs, outputs, fields.pop("use_bias", True) is not False, start, bias)
-        self._nothing_else("nn_define.Dense", fields)
+        self._nothing_else(f"{self._define}.Dense", fields)
         return [layer, *after]
 
     def _activation(self, word: Any) -> list[dict[str, Any]]:
@@ -238,7 +274,7 @@ class DescriptionReader:
             return []
         kind = _KERAS_WORDS.get(str(word).lower())
         if kind is None:
-            raise self._wrong(f"nn_define has the activation {word!r}", f"Use one of {', '.join(_KERAS_WORDS)}.")
+            raise self._wrong(f"{self._define} has the activation {word!r}", f"Use one of {', '.join(_KERAS_WORDS)}.")
         return [] if kind == "Identity" else [{"kind": kind, "number": ACTIVATIONS[kind].default}]
 
     def _start(self, given: Any) -> Sequence[Any]:
@@ -254,7 +290,7 @@ class DescriptionReader:
             kind
         )
         if names is None:
-            raise self._wrong(f"nn_define has the initializer {word!r}", f"Use one of {', '.join(_STARTS)}.")
+            raise self._wrong(f"{self._define} has the initializer {word!r}", f"Use one of {', '.join(_STARTS)}.")
         first = self._number(names[1], config.get(names[1], -0.05 if kind == "randomuniform" else 0.0))
         return (names[0], first, self._number(names[2], config.get(names[2], 0.05)))
 
@@ -262,7 +298,7 @@ class DescriptionReader:
 
     def _whole(self, name: str, value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1 << 20:
-            raise self._wrong(f"nn_define has {name} {value!r}", "Use a whole number from 1 on.")
+            raise self._wrong(f"{self._define} has {name} {value!r}", "Use a whole number from 1 on.")
         return value
 
     def _number(self, name: str, value: Any) -> float:

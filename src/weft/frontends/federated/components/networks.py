@@ -101,6 +101,16 @@ class DenseNetwork:
 
         `loss` returns the loss of outputs and its gradient. `random` draws what dropout leaves out.
         """
+        return self.backward(parameters, x, loss, random)[:2]
+
+    def backward(
+        self,
+        parameters: Sequence[Array],
+        x: Array,
+        loss: Callable[[Array], tuple[float, Array]],
+        random: np.random.Generator | None = None,
+    ) -> tuple[float, list[Array], Array]:
+        """Return what `gradients` does, and the gradient by the inputs, of the shape of `x`."""
         masks: list[Array | None] = []
         values = self._forward(parameters, x, random, masks)
         found, gradient = loss(values[-1])
@@ -119,7 +129,7 @@ class DenseNetwork:
                 gradient = gradient if mask is None else gradient * mask
             else:
                 gradient = ACTIVATIONS[one["kind"]].back(before, after, gradient, one["number"])
-        return found, back[::-1]
+        return found, back[::-1], gradient
 
     def _forward(
         self,

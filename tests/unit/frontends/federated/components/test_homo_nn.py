@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_diabetes, load_wine
@@ -171,6 +173,40 @@ def test_more_classes():
     assert accuracy_score(y, results_of(ran, cuts)) > 0.95
 
 
+def test_a_keras_file_for_another_number_of_inputs_takes_those_there_are():
+    layers = keras(dense(6, "relu", batch_input_shape=[None, 10]), dense(1, "sigmoid"))
+    model = train(KERAS | {"nn_define": layers, "max_iter": 1}).outputs[GUEST].model
+    assert np.shape(model["parameters"][0]) == (6, 30)
+
+
+def test_categorical_crossentropy_after_sigmoids_divides_by_their_sum():
+    matrix, y = load_wine(return_X_y=True)
+    matrix, cuts = StandardScaler().fit_transform(matrix), {GUEST: slice(0, 100), HOST: slice(100, 178)}
+    given = KERAS | {"nn_define": keras(dense(8, "relu"), dense(3, "sigmoid")), "loss": "categorical_crossentropy"}
+    ran = train(given, matrix=matrix, y=y, cuts=cuts)
+    assert accuracy_score(y, results_of(ran, cuts)) > 0.95
+    for detail in ran.outputs[GUEST].data[0].columns["predict_detail"]:
+        assert sum(json.loads(detail).values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("initializer", "low", "high"),
+    [
+        ({"init_type": "weight", "init_func": "constant", "param": {"val": 0.5}}, 0.5, 0.5),
+        ({"init_type": "weight", "init_func": "uniform", "param": {"a": 2, "b": 3}}, 2, 3),
+        ({"init_type": "weight", "init_func": "xavier_uniform", "param": {"gain": 1.0}}, -0.45, 0.45),
+        ({"init_type": "weight", "init_func": "ones", "param": {}}, 1, 1),
+    ],
+)
+def test_initializers_of_torch(initializer, low, high):
+    layers = [torch_linear(30, 1) | {"initializer": {"weight": initializer, "bias": {"init_func": "zeros"}}}]
+    given = USUAL | {"nn_define": [*layers, {"layer": "Sigmoid"}], "trainer": trainer(epochs=1)}
+    weights, bias = train(given | {"optimizer": ADAM | {"lr": 0}}).outputs[GUEST].model["parameters"]
+    assert np.min(weights) >= low - 1e-6
+    assert np.max(weights) <= high + 1e-6
+    assert bias == pytest.approx([0])
+
+
 @pytest.mark.parametrize("unit", [1, 1e6])
 def test_a_regression(unit):
     matrix, y = load_diabetes(return_X_y=True)
@@ -252,7 +288,7 @@ def layers_of(*layers):
         ({"nn_define": [{"layer": "Sigmoid"}]}, "no layer with weights"),
         ({"nn_define": {"first": torch_linear(30, 1)}}, "no layer"),
         ({"nn_define": [torch_linear(30, 0)]}, "out_features 0"),
-        ({"nn_define": [torch_linear(30, 1) | {"initializer": {"weight": "ones"}}]}, "initializer"),
+        ({"nn_define": [torch_linear(30, 1) | {"initializer": {"weight": "orthogonal"}}]}, "initializer"),
         ({"nn_define": [{"layer": "Dropout", "p": 1.0}]}, "Dropout of 1"),
         ({"nn_define": [{"layer": "Softmax", "dim": 0}]}, "another dim"),
         ({"nn_define": [{"layer": "Linear", "config": [30, 1, True, 9]}]}, "4 arguments"),
