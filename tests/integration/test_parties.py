@@ -220,8 +220,8 @@ def test_what_cannot_run_is_refused_with_its_party_and_its_cause(parties):
     assert (stored["data"]["count"], stored["data"]["schema"]) == (1, {"header": "x", "sid": "id"})
     reason = guest.ended(guest.submit(reader, wishes))["reason"]
     assert "host 2 refused: there is no table n/own" in reason
-    with pytest.raises(weft.UsageError, match="nn_0: the module HeteroNN does not run on Weft yet"):
-        guest.submit({"components": {"nn_0": {"module": "HeteroNN"}}})
+    with pytest.raises(weft.UsageError, match="rsa_0: the module Rsa does not run on Weft yet"):
+        guest.submit({"components": {"rsa_0": {"module": "Rsa"}}})
     with pytest.raises(weft.PartyIdentityError, match="party 77 is not known to party 1"):
         guest.submit(wishes=conf(host="77"))
     wrong = conf()

@@ -48,9 +48,9 @@ def test_a_key_given_twice_is_refused(tmp_path, file, key, job_type):
 
 def test_a_module_that_does_not_run_has_its_place(tmp_path):
     graph = dsl()
-    graph["components"]["hetero_nn_0"] = component("HeteroNN", data={"train_data": ["reader_0.data"]})
+    graph["components"]["rsa_0"] = component("Rsa", data={"train_data": ["reader_0.data"]})
     write(tmp_path, graph=graph)
-    assert "components.hetero_nn_0: the module HeteroNN does not run on Weft yet" in told(tmp_path)
+    assert "components.rsa_0: the module Rsa does not run on Weft yet" in told(tmp_path)
     assert told(tmp_path).startswith("dsl.json:")
 
 

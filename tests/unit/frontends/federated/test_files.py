@@ -349,12 +349,12 @@ def test_the_modules_of_the_examples_are_there():
 
 def test_a_plan_tells_modules_that_do_not_run(tmp_path):
     graph = dsl()
-    graph["components"]["hetero_nn_0"] = component("HeteroNN", data={"train_data": ["reader_0.data"]})
+    graph["components"]["rsa_0"] = component("Rsa", data={"train_data": ["reader_0.data"]})
     (tmp_path / "conf.json").write_text(json.dumps(conf_2()))
     (tmp_path / "dsl.json").write_text(json.dumps(graph))
     plan = plan_federated(str(tmp_path / "conf.json"), str(tmp_path / "dsl.json"))
-    assert [one.name for one in plan.components if not one.exists] == ["hetero_nn_0"]
-    assert "hetero_nn_0 cannot run: the module HeteroNN does not run on Weft yet" in plan.notes
+    assert [one.name for one in plan.components if not one.exists] == ["rsa_0"]
+    assert "rsa_0 cannot run: the module Rsa does not run on Weft yet" in plan.notes
 
 
 def test_a_plan_is_made_of_files(tmp_path):

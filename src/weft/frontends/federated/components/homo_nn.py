@@ -28,7 +28,7 @@ from weft.frontends.federated.components.inputs import (
     refuse_weights,
     threshold_of,
 )
-from weft.frontends.federated.components.network_files import DescriptionReader
+from weft.frontends.federated.components.network_files import DescriptionReader, check_dataset
 from weft.frontends.federated.components.network_outputs import check_end, output_frame, target_of
 from weft.frontends.federated.components.networks import (
     BINARY,
@@ -49,7 +49,6 @@ _SHAPE: Final = ("kind", "in", "out", "bias")
 _TRAINER: Final = "fedavg_trainer"
 _TRAINER_OFF: Final = ("cuda", "checkpoint_save_freqs", "save_to_local_dir", "collate_fn", "collate_fn_params")
 _TRAINER_ANY: Final = ("pin_memory", "data_loader_worker", "secure_aggregate", "validation_freqs")
-_DATASET_ANY: Final = ("flatten_label", "label_dtype", "feature_dtype", "label_shape")
 Array = np.ndarray[Any, Any]
 
 
@@ -108,7 +107,7 @@ def _averaging_of(part: ComponentPart) -> _Averaging:
         fields["aggregate_every_n_epoch"] = given.get("aggregate_every_n_epoch")
         stop = given.get("early_stop") or "diff"
         stop = dict(stop) if isinstance(stop, Mapping) else {"early_stop": stop}
-    _check_dataset(part)
+    check_dataset(part)
     threshold_of(part)
     word = stop.get("early_stop") or stop.get("converge_func") or ""
     if word not in ("", "diff", "abs"):
@@ -142,15 +141,6 @@ def _whole(part: ComponentPart, name: str, value: Any, *, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise UsageError(f"{part.component}: {name} is {value!r}; it must be a whole number from {least} on")
     return value
-
-
-def _check_dataset(part: ComponentPart) -> None:
-    dataset = group(part, "dataset")
-    if str(dataset.get("dataset_name") or "table") != "table":
-        raise UsageError(f"{part.component}: dataset.dataset_name is {dataset['dataset_name']!r}", hint="Use table.")
-    for name, value in dict(dataset.get("param") or {}).items():
-        if value and name not in _DATASET_ANY:
-            raise UsageError(f"{part.component}: dataset.param.{name} is not supported", hint="Leave it out.")
 
 
 def _notes_of(part: ComponentPart) -> list[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from weft.frontends.federated.components.inputs import group
 from weft.frontends.federated.components.networks import (
     ACTIVATIONS,
     DROPOUT,
@@ -72,6 +73,7 @@ _STEPS: Final[Mapping[str, Mapping[str, Any]]] = {
     "Adagrad": {"lr": 0.01, "lr_decay": 0.0, "eps": 1e-10, "initial_accumulator_value": 0.0, "weight_decay": 0.0},
 }
 """The optimizers, with their numbers and defaults in PyTorch."""
+_DATASET_ANY: Final = ("flatten_label", "label_dtype", "feature_dtype", "label_shape")
 _STEP_WORDS: Final = {"learning_rate": "lr", "epsilon": "eps", "rho": "alpha"}
 
 
@@ -81,8 +83,11 @@ class DescriptionReader:
     def __init__(self, part: ComponentPart, define: str = "nn_define") -> None:
         self._part, self._define = part, define
 
-    def layers(self, features: int) -> list[dict[str, Any]]:
-        """Return the layers for rows of so many features, as `networks` wants them. UsageError: one is not allowed."""
+    def layers(self, features: int, *, any_width: bool = False) -> list[dict[str, Any]]:
+        """Return the layers for rows of so many features, as `networks` wants them. UsageError: one is not allowed.
+
+        `any_width` says that the first one takes them whatever it says.
+        """
         given = self._part.parameters.get(self._define)
         if not given:
             raise self._wrong(f"{self._define} is missing", "Describe the network: a list of layers.")
@@ -99,12 +104,12 @@ class DescriptionReader:
         width = features
         for layer in found:
             if layer["kind"] == LINEAR:
-                if layer["in"] not in (None, width):
+                if layer["in"] not in (None, width) and not any_width:
                     raise self._wrong(
                         f"{self._define} has a layer for {layer['in']} inputs, and there are {width}",
                         "Give the first layer the number of features.",
                     )
-                layer["in"], width = width, layer["out"]
+                layer["in"], width, any_width = width, layer["out"], False
         if not any(one["kind"] == LINEAR for one in found):
             raise self._wrong(f"{self._define} has no layer with weights", "Add a Linear layer.")
         return found
@@ -333,3 +338,13 @@ def _matched(word: str, names: Any) -> str | None:
         if one.lower() == word.lower():
             return str(one)
     return None
+
+
+def check_dataset(part: ComponentPart) -> None:
+    """UsageError: `dataset` of a component asks for another form of rows than a table."""
+    dataset = group(part, "dataset")
+    if str(dataset.get("dataset_name") or "table") != "table":
+        raise UsageError(f"{part.component}: dataset.dataset_name is {dataset['dataset_name']!r}", hint="Use table.")
+    for name, value in dict(dataset.get("param") or {}).items():
+        if value and name not in _DATASET_ANY:
+            raise UsageError(f"{part.component}: dataset.param.{name} is not supported", hint="Leave it out.")

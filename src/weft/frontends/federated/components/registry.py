@@ -29,6 +29,7 @@ COMPONENTS: Final[Mapping[str, str]] = {
     "HeteroKmeans": "hetero_kmeans:run",
     "HeteroLR": "hetero_lr:run",
     "HeteroLinR": "hetero_linr:run",
+    "HeteroNN": "hetero_nn:run",
     "HeteroPearson": "hetero_pearson:run",
     "HeteroPoisson": "hetero_linr:run_poisson",
     "HeteroSSHELR": "hetero_sshe_lr:run",
