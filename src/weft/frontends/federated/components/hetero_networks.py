@@ -64,8 +64,11 @@ class NetworkSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
 def private_random(part: ComponentPart) -> np.random.Generator:
     """Return random numbers that others cannot know; without encryption those of the seed."""
-    if cipher_of(part.parameters)[0] != PLAIN:
-        return np.random.default_rng()
+    return seeded_random(part) if cipher_of(part.parameters)[0] == PLAIN else np.random.default_rng()
+
+
+def seeded_random(part: ComponentPart) -> np.random.Generator:
+    """Return random numbers of the seed, which differ between parties."""
     seed = part.parameters.get("seed", 100)
     place = [GUEST, HOST].index(part.here.role), part.all_of(part.here.role).index(part.here)
     return np.random.default_rng([int(seed or 0), part.seed, *place])

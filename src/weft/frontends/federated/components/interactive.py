@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from weft.frontends.federated.crypto.ciphers import PLAIN
+from weft.frontends.federated.crypto.covers import covered, decrypted, packed_plain
 from weft.frontends.federated.crypto.histograms import EncryptedCells, capacity, cells_of, packed, unpacked
 from weft.frontends.federated.crypto.keys import cipher_of, make_keys, read_key
 from weft.frontends.federated.wire import Integers, integers
@@ -40,7 +41,6 @@ _NOISE_BITS: Final = 30
 _DRIFT_BITS: Final = 46
 """The same of the sum of all noise."""
 _WEIGHT_BITS: Final = 20
-_HIDING_BITS: Final = 60
 _MOST_CELLS: Final = 1 << 15
 
 
@@ -104,9 +104,9 @@ class GuestLayer:
             if inputs.shape != (count * shape.width,):
                 raise self._wrong()
             self._inputs.append(inputs)
-            sums = _row_products(inputs, shape.width, self.weights)
-            covered, masks = _covered(cells_of(inputs), sums, shape.product_bits)
-            self._send("products", covered.to_wire())
+            sums = row_products(inputs, shape.width, self.weights)
+            products, masks = covered(cells_of(inputs), sums, shape.product_bits)
+            self._send("products", products.to_wire())
             shown = self._receive("shown")
             if not isinstance(shown, Integers) or len(shown) != len(masks):
                 raise self._wrong()
@@ -128,8 +128,8 @@ class GuestLayer:
                 column = inputs[at :: shape.width].dot(slopes[piece])
                 sums = _placed(sums, cells_of(column), at, shape)
         assert sums is not None
-        covered, masks = _covered(cells_of(sums), cells_of(sums).cells, shape.gradient_bits(rows))
-        self._send("gradient", covered.to_wire())
+        hidden, masks = covered(cells_of(sums), cells_of(sums).cells, shape.gradient_bits(rows))
+        self._send("gradient", hidden.to_wire())
         self._send_back(slopes, pieces)
         noisy = self._receive("noisy")
         if not isinstance(noisy, list) or len(noisy) != len(masks) or any(type(one) is not int for one in noisy):
@@ -154,7 +154,7 @@ class GuestLayer:
             source = cells_of(weights)
             back = packed(source, cells, digits * width)
             shift = sum(1 << (at * width + width - 1) for at in range(digits))
-            self._send("back", (back + _packed_plain(source, [shift] * len(cells), digits * width)).to_wire())
+            self._send("back", (back + packed_plain(source, [shift] * len(cells), digits * width)).to_wire())
 
     def _send(self, name: str, value: Any) -> None:
         self._part.channel.send(name, value, self._host)
@@ -181,8 +181,7 @@ class HostLayer:
         for piece in shape.pieces(len(outputs)):
             some = self._outputs[piece]
             self._send("outputs", keys.public.encrypt(some.ravel()).to_wire())
-            covered = keys.public.encrypted(self._receive("products"))
-            shown = unpacked(keys, covered, len(some) * shape.units, shape.product_bits + _HIDING_BITS + 2)
+            shown = decrypted(keys, self._receive("products"), len(some) * shape.units, shape.product_bits)
             own = (some @ self.noise).ravel().tolist()
             self._send("shown", integers([one + other for one, other in zip(shown, own, strict=True)]))
 
@@ -190,8 +189,7 @@ class HostLayer:
         """Return the gradient of the mean loss by the outputs of the last pass, shape (rows, width)."""
         shape, keys, rows = self._shape, self._keys, len(self._outputs)
         digits, width = shape.digits(capacity(keys.public)), shape.digit_bits
-        covered = keys.public.encrypted(self._receive("gradient"))
-        shown = unpacked(keys, covered, shape.width * shape.units, shape.gradient_bits(rows) + _HIDING_BITS + 2)
+        shown = decrypted(keys, self._receive("gradient"), shape.width * shape.units, shape.gradient_bits(rows))
         most = 1 << (shape.bits + _NOISE_BITS)
         noise = [secrets.randbelow(2 * most + 1) - most for _ in shown]
         self._send("noise", keys.public.encrypt(np.array(_joined(self.noise, digits, width), dtype=object)).to_wire())
@@ -238,7 +236,7 @@ def _check_drift(part: ComponentPart, weights: Array, bits: int) -> None:
         raise UsageError(f"{part.component}: the layer between the networks has taken too many steps")
 
 
-def _row_products(values: Encrypted, width: int, weights: Array) -> list[Any]:
+def row_products(values: Encrypted, width: int, weights: Array) -> list[Any]:
     """Return the encrypted products of rows of `width` numbers and weights, row by row."""
     return [
         cell for at in range(0, values.shape[0], width) for cell in cells_of(values[at : at + width].dot(weights)).cells
@@ -252,23 +250,6 @@ def _placed(sums: Encrypted | None, column: EncryptedCells, at: int, shape: Laye
     old = known[start : start + shape.units]
     new = [column.add(one, other) for one, other in zip(old, column.cells, strict=True)] if old else column.cells
     return column.array([*known[:start], *new, *known[start + shape.units :]])
-
-
-def _covered(source: EncryptedCells, sums: Sequence[Any], bits: int) -> tuple[Encrypted, list[int]]:
-    """Return sums of at most `bits` bits plus masks, packed, and the masks: they keep all but 2^-60 from the owner."""
-    least, width = 1 << (bits + _HIDING_BITS), bits + _HIDING_BITS + 2
-    masks = [least + secrets.randbelow(least) for _ in sums]
-    return packed(source, sums, width) + _packed_plain(source, masks, width), masks
-
-
-def _packed_plain(source: EncryptedCells, values: list[int], width: int) -> Array:
-    """Return whole numbers side by side, as `packed` puts encrypted ones."""
-    count = -(-len(values) // (source.capacity // width))
-    found = values[:count]
-    for start in range(count, len(values), count):
-        row = values[start : start + count]
-        found[: len(row)] = [(one << width) + other for one, other in zip(found, row, strict=False)]
-    return np.array(found, dtype=object)
 
 
 def _joined(weights: Array, digits: int, width: int) -> list[int]:

@@ -19,6 +19,7 @@ COMPONENTS: Final[Mapping[str, str]] = {
     "DataStatistics": "data_statistics:run",
     "DataTransform": "data_transform:run",
     "Evaluation": "evaluation:run",
+    "FTL": "ftl:run",
     "FeatureImputation": "feature_imputation:run",
     "FeatureScale": "feature_scale:run",
     "FederatedSample": "row_choices:sample",
