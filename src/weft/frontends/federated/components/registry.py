@@ -54,6 +54,7 @@ COMPONENTS: Final[Mapping[str, str]] = {
     "SampleWeight": "sample_weight:run",
     "Scorecard": "scorecard:run",
     "SecureAddExample": "secure_add:run",
+    "SecureInformationRetrieval": "information_retrieval:run",
     "Union": "union:run",
 }
 """The function of each module, as `module:function` below this package."""

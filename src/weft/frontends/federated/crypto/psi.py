@@ -35,7 +35,7 @@ _EXPONENT_BITS: Final = 256
 _RSA_BITS: Final = 2048
 _E: Final = 65_537
 # RFC 3526, group 14: a safe prime of 2,048 bits.
-_PRIME: Final = mpz(
+PRIME: Final = mpz(
     "FFFFFFFFFFFFFFFFC90FDAA22168C234C4C6628B80DC1CD129024E088A67CC74020BBEA63B139B22514A08798E3404DDEF9519B3CD3A431B"
     "302B0A6DF25F14374FE1356D6D51C245E485B576625E7EC6F44C42E9A637ED6B0BFF5CB6F406B7EDEE386BFB5A899FA5AE9F24117C4B1FE6"
     "49286651ECE45B3DC2007CB8A163BF0598DA48361C55D39A69163FA8FD24CF5F83655D23DCA3AD961C62F356208552BB9ED529077096966D"
@@ -87,7 +87,7 @@ class ModularPower:
 
     def hashed(self, ids: Sequence[str]) -> list[bytes]:
         """See `EllipticPower.hashed`."""
-        return self._raised([gmpy2.square(_wide_hash(one, 256)) % _PRIME for one in ids])
+        return self._raised([gmpy2.square(_wide_hash(one, 256)) % PRIME for one in ids])
 
     def again(self, wire: Any, party: str) -> list[bytes]:
         """See `EllipticPower.again`."""
@@ -102,12 +102,12 @@ class ModularPower:
         return [int(one).to_bytes(_RESIDUE, "big") for one in _residues(wire, party)]
 
     def _raised(self, residues: Sequence[mpz]) -> list[bytes]:
-        found = gmpy2.powmod_base_list(residues, self._exponent, _PRIME) if residues else []
+        found = gmpy2.powmod_base_list(residues, self._exponent, PRIME) if residues else []
         return [int(one).to_bytes(_RESIDUE, "big") for one in found]
 
 
 def _residues(wire: Any, party: str) -> list[mpz]:
-    if not isinstance(wire, Integers) or not all(1 < one < _PRIME - 1 for one in wire):
+    if not isinstance(wire, Integers) or not all(1 < one < PRIME - 1 for one in wire):
         raise PartyMessageError(f"party {party} has sent numbers that are no hashes of ids", party=party)
     return [mpz(one) for one in wire]
 
