@@ -49,6 +49,7 @@ COMPONENTS: Final[Mapping[str, str]] = {
     "ModelLoader": "loaders:run",
     "OneHotEncoder": "one_hot_encoder:run",
     "PSI": "psi:run",
+    "PositiveUnlabeled": "positive_unlabeled:run",
     "Reader": "reader:run",
     "SBTFeatureTransformer": "tree_features:run",
     "SampleWeight": "sample_weight:run",
