@@ -23,6 +23,7 @@ COMPONENTS: Final[Mapping[str, str]] = {
     "FeatureImputation": "feature_imputation:run",
     "FeatureScale": "feature_scale:run",
     "FederatedSample": "row_choices:sample",
+    "FeldmanVerifiableSum": "verifiable_sum:run",
     "HeteroDataSplit": "row_choices:split_hetero",
     "HeteroFastSecureBoost": "hetero_secureboost:run",
     "HeteroFeatureBinning": "feature_binning:run",
