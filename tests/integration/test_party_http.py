@@ -683,6 +683,23 @@ def test_a_file_without_a_signature_is_not_stored(locked, key):
         assert answer.json()["retcode"] == expected
 
 
+def test_no_byte_of_an_archive_is_written_before_its_signature_is_checked(locked, key, monkeypatch):
+    """The fields, which the signature covers, come before the file; whoever sends a field later is refused."""
+    form = {"model_id": "m", "model_version": "1", "role": "guest", "party_id": "9999"}
+    written = []
+    monkeypatch.setattr(calls._FileForm, "write", lambda self: written.append(sum(map(len, self._pieces))))
+    file = {"file": ("m", b"P" * (3 << 20))}
+    for headers in ({}, Signer(key).headers("/v1/model/import", form=form | {"role": "host"})):
+        answer = locked.http.post("/v1/model/import", data=form, files=file, headers=headers).json()
+        assert answer["retcode"] == 109
+    assert written == []
+    late = [("model_id", (None, "m")), ("file", ("m", b"PK")), ("role", (None, "host"))]
+    headers = Signer(key).headers("/v1/model/import", form={"model_id": "m"})
+    answer = locked.http.post("/v1/model/import", files=late, headers=headers).json()
+    assert (answer["retcode"], "the field 'role' comes after the file" in answer["retmsg"]) == (101, True)
+    assert written == []
+
+
 def test_keys_are_kept_from_others(tmp_path, key):
     path = tmp_path / "clients.json"
     assert path.stat().st_mode & 0o777 == 0o600

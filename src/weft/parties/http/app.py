@@ -109,13 +109,16 @@ def _endpoint(route: HttpRoute, ports: PartyPorts, settings: HttpSettings) -> Ca
 
 
 async def _call(request: Request, route: HttpRoute, settings: HttpSettings, scratch: Path | None) -> HttpCall:
-    """Read a request. The signature of an upload does not cover its file, and is checked before it is taken."""
+    """Read a request. No signature covers a file, and each is checked before a byte of one goes to the disk."""
     check: Check = settings.check or (lambda *_: "")
     has_file = route.kind in (UPLOAD, ARCHIVE)
-    if has_file and scratch is not None and request.headers.get("content-type", "").startswith("multipart/"):
-        user = check(request, b"", {}) if route.kind == UPLOAD else ""
-        call = await read_upload(request, scratch, settings.most_upload if route.kind == UPLOAD else MOST_ARCHIVE)
-        user = user or check(request, b"", call.form)
+    if has_file and scratch is not None and request.headers.get("content-type", "").startswith("multipart/form-data"):
+        if route.kind == UPLOAD:  # the arguments of uploads stand in the query, which the signature covers
+            user = check(request, b"", {})
+            call = await read_upload(request, scratch, settings.most_upload)
+        else:
+            call = await read_upload(request, scratch, MOST_ARCHIVE, lambda form: check(request, b"", form))
+            user = call.user
     else:
         call = await read_call(request)
         user = check(request, call.raw, call.form)

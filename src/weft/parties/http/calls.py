@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 from urllib.parse import parse_qsl, unquote
@@ -183,8 +183,13 @@ async def _whole(request: Request) -> bytes:
     return b"".join(parts)
 
 
-async def read_upload(request: Request, folder: Path, most: int) -> HttpCall:
-    """Read a request with a file, which goes to `folder` piece by piece. InputLimitError: more than `most` bytes."""
+async def read_upload(
+    request: Request, folder: Path, most: int, check: Callable[[Mapping[str, str]], str] | None = None
+) -> HttpCall:
+    """Read a request with a file, which goes to `folder` piece by piece. InputLimitError: more than `most` bytes.
+
+    `check` gets the fields before the file is taken, and returns the user of the request; no field may follow then.
+    """
     kind, options = parse_options_header(request.headers.get("content-type", ""))
     if kind != b"multipart/form-data":
         return await read_call(request)
@@ -193,7 +198,7 @@ async def read_upload(request: Request, folder: Path, most: int) -> HttpCall:
         raise UsageError("the form has no boundary", hint="Send the file as multipart/form-data.")
     path = folder / "upload"
     with path.open("xb") as out:
-        form = _FileForm(out, most)
+        form = _FileForm(out, most, check)
         parser = MultipartParser(
             boundary,
             callbacks={
@@ -217,16 +222,24 @@ async def read_upload(request: Request, folder: Path, most: int) -> HttpCall:
             raise UsageError(f"the form cannot be read: {error}", hint="Send it as multipart/form-data.") from None
     if not form.ended:
         raise UsageError("the form ends too early", hint="Send the file again.")
-    fields = {name: bytes(value).decode("utf-8", "replace") for name, value in form.fields.items()}
-    file = path if form.file_name is not None else None
-    return HttpCall(body=query_of(request) | fields, file=file, file_name=Path(form.file_name or "").name, form=fields)
+    fields, user = form.texts(), form.user
+    if check is not None and form.file_name is None:
+        user = check(fields)
+    return HttpCall(
+        body=query_of(request) | fields,
+        user=user,
+        file=path if form.file_name is not None else None,
+        file_name=Path(form.file_name or "").name,
+        form=fields,
+    )
 
 
 class _FileForm:
     """The parts of a form: one file, and small fields."""
 
-    def __init__(self, out: IO[bytes], most: int) -> None:
-        self._out, self._most = out, most
+    def __init__(self, out: IO[bytes], most: int, check: Callable[[Mapping[str, str]], str] | None) -> None:
+        self._out, self._most, self._check = out, most, check
+        self.user = ""
         self.fields: dict[str, bytearray] = {}
         self.file_name: str | None = None
         self.ended = False
@@ -236,6 +249,10 @@ class _FileForm:
         self._header: list[bytes] = [b"", b""]
         self._headers: dict[bytes, bytes] = {}
         self._field: bytearray | None = None
+
+    def texts(self) -> dict[str, str]:
+        """Return the fields that have come."""
+        return {name: bytes(value).decode("utf-8", "replace") for name, value in self.fields.items()}
 
     def write(self) -> None:
         """Write what has come of the file."""
@@ -262,10 +279,16 @@ class _FileForm:
         _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
         name = options.get(b"name", b"").decode("utf-8", "replace")
         if b"filename" not in options:
+            if self._check is not None and self.file_name is not None:
+                raise UsageError(
+                    f"the field {name[:40]!r} comes after the file", hint="Send all fields first, and the file last."
+                )
             self._field = self.fields.setdefault(name, bytearray())
             return
         if self.file_name is not None or name != "file":
             raise UsageError("the form must have one file, named file", hint="Send one file.")
+        if self._check is not None:
+            self.user = self._check(self.texts())
         self.file_name, self._field = options[b"filename"].decode("utf-8", "replace"), None
 
     def on_part_data(self, data: bytes, start: int, end: int) -> None:
