@@ -239,7 +239,7 @@ def client(tmp_path, request):
         key = add_key(tmp_path, "ada")
         check = SignedRequests(lambda: read_keys(tmp_path), RealClock())
         settings = {"app_key": key.app_key, "secret_key": key.secret_key + request.param}
-    with HttpServer(make_app(ports, HttpSettings(check=check)), port=0, with_keys=check is not None) as server:
+    with HttpServer(make_app(ports, HttpSettings(check=check)), port=0) as server:
         fate.connect(ip=server.host, port=server.port, **settings)
         yield ports, fate.run, fate.work
     ports.tables.close()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.cli.tables import clean, json_text
 from weft.model.errors import InternalError, InvalidTransition, WeftError
+from weft.model.masking import without_passwords
 
 if TYPE_CHECKING:
     from weft.cli.context import CommandContext
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def error_document(error: WeftError) -> dict[str, Any]:
     """Return the JSON document of an error."""
-    return {"code": error.code, "message": error.message, "hint": error.hint}
+    return {"code": error.code, "message": without_passwords(error.message), "hint": without_passwords(error.hint)}
 
 
 def report(error: WeftError, context: CommandContext, *, as_json: bool) -> int:
@@ -26,9 +27,9 @@ def report(error: WeftError, context: CommandContext, *, as_json: bool) -> int:
     if as_json:
         context.out.write(json_text({"error": error_document(error)}) + "\n")
         return error.exit_code
-    lines = [f"error {error.code}: {clean(error.message)}"]
+    lines = [f"error {error.code}: {clean(without_passwords(error.message))}"]
     if error.hint:
-        lines.append(f"  {clean(error.hint)}")
+        lines.append(f"  {clean(without_passwords(error.hint))}")
     if isinstance(error, InvalidTransition):
         lines += [f"  {clean(line)}" for line in error.story]
     with suppress(OSError):  # the exit code reports the error too
@@ -68,7 +69,7 @@ def _keep(error: Exception, context: CommandContext) -> Path:
                 root.crashes.mkdir(mode=0o700, exist_ok=True)
                 stamp = datetime.fromtimestamp(context.clock.wall(), UTC).strftime("%Y%m%d-%H%M%S")
                 file = root.crashes / f"crash-{stamp}-{os.getpid()}.txt"
-                text = "".join(traceback.format_exception(error))
+                text = without_passwords("".join(traceback.format_exception(error)))
                 with safe_exclusive(file) as out:
                     out.write(f"weft {__version__}, Python {sys.version}\n{text}".encode("utf-8", "backslashreplace"))
                 return file

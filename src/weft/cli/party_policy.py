@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 from weft.cli.arguments import AsJson, Given
 from weft.cli.parsing import CommandParameter
 from weft.cli.parties import Folder, party_app, site_of
 from weft.cli.party_jobs import client_of
-from weft.cli.tables import one_line, print_json, print_table
+from weft.cli.tables import clean, one_line, print_json, print_table
 from weft.model.errors import UsageError
+from weft.model.masking import without_passwords
 from weft.model.records import as_dict
 
 if TYPE_CHECKING:
@@ -19,21 +20,6 @@ if TYPE_CHECKING:
 Partner = Annotated[str, CommandParameter(help="The id of another party: the initiator of its jobs.")]
 Namespace = Annotated[str, CommandParameter(help="The namespace of the table; * for all.")]
 Name = Annotated[str, CommandParameter(help="The name of the table; * for all.")]
-_APPROVAL: Final = {
-    "never": "jobs of other parties start without approval",
-    "always": "jobs of other parties wait for weft party approve",
-}
-_QUEUE: Final = {
-    "backfill": "jobs wait for cores in order, and small ones may overtake",
-    "fifo": "jobs wait for cores in order",
-    "priority": "jobs with a higher priority come first",
-    "fair": "jobs of the party that holds the fewest cores come first",
-}
-_IDS: Final = {
-    "private": "nobody sees ids of rows: a raw intersection runs as ECDH",
-    "shown": "a raw intersection may show ids of rows to its guest",
-}
-_DATA: Final = {"granted": "they use tables that are granted to them", "open": "they may use all tables"}
 
 
 @party_app.command
@@ -55,19 +41,27 @@ def policy(
     as_json: AsJson = False,
     context: Given,
 ) -> None:
-    """Show what other parties may do here, or change it; a server that runs takes it at once."""
+    """Show what other parties may do here, or change it; a server that runs takes it at once.
+
+    A change of a file that is wrong keeps what is right of it.
+    """
     site = site_of(context, folder)
     from msgspec.structs import replace
 
     from weft.parties.audit import AuditLog
-    from weft.parties.policy import read_policy, write_policy
+    from weft.parties.policy import POLICY, mended_policy, read_policy, write_policy
 
-    found = read_policy(site.folder)
     given = {"approval": approval, "data": data, "ids": ids, "queue": queue}
     changes = {name: word for name, word in given.items() if word is not None}
-    if changes:
-        found = replace(found, **changes)
+    if not changes:
+        found = read_policy(site.folder)
+    else:
+        before, lost = mended_policy(site.folder)
+        found = replace(before, **changes)
         write_policy(site.folder, found)
+        for name in lost:
+            now = clean(str(getattr(found, name, "") or "left out"))
+            context.say(f"warning: {clean(name)} was wrong in {POLICY}, and is {now} now")
         told = ", ".join(f"{name} {word}" for name, word in changes.items())
         AuditLog(site.audit, site.id, context.clock).append("note", reason=f"policy: {told}")
     _print_policy(context, found, as_json=as_json)
@@ -169,10 +163,10 @@ def _granted(party: str, namespace: str, name: str) -> dict[str, Any]:
 
 def _print_policy(context: CommandContext, found: SitePolicy, *, as_json: bool) -> None:
     if as_json:
-        print_json(context.out, "weft.party.policy/1", **as_dict(found))
+        shown = as_dict(found) | {"database": without_passwords(found.database)}
+        print_json(context.out, "weft.party.policy/1", **shown)
         return
-    context.out.write(
-        f"approval  {found.approval}: {_APPROVAL[found.approval]}\ndata      {found.data}: {_DATA[found.data]}\n"
-        f"ids       {found.ids}: {_IDS[found.ids]}\n"
-        f"queue     {found.queue}: {_QUEUE[found.queue]}\nclients   served at {found.client_host}\n"
-    )
+    from weft.parties.policy import policy_lines
+
+    for line in policy_lines(found):
+        context.out.write(f"{line.field:<8}  {clean(line.value)}: {line.meaning}\n")

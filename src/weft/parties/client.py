@@ -10,10 +10,18 @@ import secrets
 from typing import IO, TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlencode
 
-from weft.model.errors import ForbiddenError, PartyError, PartyUnreachableError, WeftError
+from weft.model.errors import (
+    ForbiddenError,
+    NotFoundError,
+    PartyError,
+    PartyUnreachableError,
+    UsageError,
+    WeftError,
+)
 from weft.parties.client_keys import OWNER, read_keys, signed
 from weft.parties.failures import kind_of
 from weft.parties.policy import LOOPBACK, read_policy
+from weft.parties.site import read_file
 from weft.runtime.clock import RealClock
 
 if TYPE_CHECKING:
@@ -22,7 +30,9 @@ if TYPE_CHECKING:
     from weft.parties.client_keys import ClientKey
     from weft.parties.site import PartySite
 
-ANY: Final = "0.0.0.0"
+ANY: Final = ("0.0.0.0", "::")
+SERVED_AT: Final = "served_at"
+"""The file in the folder of a run of the server with the address where it answers clients."""
 _TIMEOUT_S: Final = 60.0
 _CHUNK: Final = 1 << 20
 _CODED: Final = re.compile(r"(.*) \[(WEFT\d+)\]", re.DOTALL)
@@ -40,9 +50,9 @@ class SiteClient:
     @classmethod
     def of(cls, site: PartySite) -> Self:
         """Return the client of the party of a folder, with the key of its owner."""
-        host = read_policy(site.folder).client_host
+        host = _served_at(site)
         key = next((one for one in read_keys(site.folder).values() if one.user == OWNER), None)
-        return cls(LOOPBACK if host == ANY else host, site.party.http_port, site.party.id, key)
+        return cls(LOOPBACK if host in ANY else host, site.party.http_port, site.party.id, key)
 
     def post(self, route: str, body: Any = None) -> Any:
         """Return the data of an answer. WeftError: what the server has refused. PartyUnreachableError: none runs."""
@@ -129,6 +139,21 @@ class SiteClient:
             return PartyError(message)
         text, code = coded.groups()
         return kind_of(code)(text)
+
+
+def _served_at(site: PartySite) -> str:
+    """Return the address where the server of a party answers its clients.
+
+    The server has noted it, since its policy may have changed, or been damaged, while it runs.
+    """
+    try:
+        return read_file(site.run, SERVED_AT).decode()
+    except (NotFoundError, FileNotFoundError, NotADirectoryError):
+        pass
+    try:
+        return read_policy(site.folder).client_host
+    except UsageError:
+        return LOOPBACK
 
 
 def _opened(file: Path, mode: str, do: str) -> IO[bytes]:

@@ -1,4 +1,4 @@
-"""Errors that travel between parties: code, message and hint, and never a traceback."""
+"""Errors that travel between parties: code, message and hint, and never a traceback, a path or a password."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from msgspec import Struct
 
 from weft.model import errors
 from weft.model.errors import InternalError, PartyError, WeftError
+from weft.model.masking import without_passwords
 
 _LONGEST: Final = 1000
 _PATH: Final = re.compile(r"(?<![\w.:/-])/(?:[^\s/:'\"]+/)+(?=[^\s/:'\"])")
 """The folders of a path that begins at the root of a file system."""
+_URL: Final = re.compile(r"\b((?!https?://)[A-Za-z][\w+.-]*://)[^\s'\"]+")
+"""A URL of something other than a page, such as a database."""
 
 
 class FailureReport(Struct, frozen=True):
@@ -40,9 +43,12 @@ def _kinds(kind: type[WeftError]) -> dict[str, type[WeftError]]:
 _KINDS: Final = _kinds(WeftError)
 
 
-def without_paths(text: str) -> str:
-    """Return a text for other parties: of paths only the last name, since they need not know the disks of this one."""
-    return _PATH.sub("", text)
+def for_others(text: str) -> str:
+    """Return a text for other parties, which need not know the disks and databases of this one.
+
+    Of a path only the last name is left, of the URL of a database its kind, and no password.
+    """
+    return _PATH.sub("", _URL.sub(r"\1...", without_passwords(text)))
 
 
 def kind_of(code: str) -> type[WeftError]:
@@ -53,7 +59,7 @@ def kind_of(code: str) -> type[WeftError]:
 def report_of(error: WeftError, me: str) -> bytes:
     """Return an error of party `me` as bytes."""
     party = error.party if isinstance(error, PartyError) and error.party else me
-    message, hint = without_paths(error.message), without_paths(error.hint)
+    message, hint = for_others(error.message), for_others(error.hint)
     return _encoder.encode(FailureReport(error.code, message[:_LONGEST], hint[:_LONGEST], party[:64]))
 
 

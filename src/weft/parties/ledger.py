@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from weft.model.errors import ConflictError
 from weft.store.database import Connection, Database
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ _JOB: Final = (
 )  # fmt: skip
 _ACKNOWLEDGE: Final = """UPDATE documents SET acknowledged = :version WHERE job = :job AND role = :role
     AND party = :party AND kind = :kind AND acknowledged < :version"""
+
+_CLAIM: Final = "INSERT INTO weft_about (key, value) VALUES ('party', :party) ON CONFLICT (key) DO NOTHING"
+_OWNER: Final = "SELECT value FROM weft_about WHERE key = 'party'"
 
 
 class JobEntry(Struct, frozen=True, kw_only=True):
@@ -93,6 +97,17 @@ class PartyLedger:
             again="the jobs that it knows are lost then, unless a backup takes its place",
             lock_name="party.lock",
         )
+
+    def claim(self, party: str) -> None:
+        """Take the database for the records of a party. ConflictError: it has those of another one."""
+        with self.write() as write:
+            owner = write.owner(party)
+        if owner != party:
+            raise ConflictError(
+                f"the database of jobs in {self.database.where} has the records of party {owner}, not of party {party}",
+                hint="Each party needs a database of its own: change `database` in policy.json, or put the file of "
+                "this party back.",
+            )
 
     def close(self) -> None:
         """Close the open connections."""
@@ -145,7 +160,12 @@ class LedgerWrite:
     """A transaction of a `PartyLedger`."""
 
     def __init__(self, connection: Connection) -> None:
-        self._run = connection.run
+        self._run, self._rows = connection.run, connection.rows
+
+    def owner(self, party: str) -> str:
+        """Return the party whose records these are; `party`, if they were nobody's until now."""
+        self._run(_CLAIM, {"party": party})
+        return str(self._rows(_OWNER)[0][0])
 
     def add_job(self, entry: JobEntry) -> None:
         """Add a job."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from weft.model.errors import NotFoundError, UsageError, WeftError
+from weft.model.masking import without_passwords
 from weft.parties.cores import QUEUES
-from weft.parties.site import read_file, write_file
+from weft.parties.site import is_host, is_loopback, read_file, write_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 POLICY: Final = "policy.json"
@@ -21,7 +23,33 @@ NEVER, ALWAYS = "never", "always"
 OPEN, GRANTED = "open", "granted"
 PRIVATE, SHOWN = "private", "shown"
 LOOPBACK: Final = "127.0.0.1"
-_WORDS: Final = {"approval": (NEVER, ALWAYS), "data": (OPEN, GRANTED), "ids": (PRIVATE, SHOWN), "queue": QUEUES}
+_MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
+    "approval": {
+        NEVER: "jobs of other parties start without approval",
+        ALWAYS: "jobs of other parties wait for weft party approve",
+    },
+    "data": {GRANTED: "they use tables that are granted to them", OPEN: "they may use all tables"},
+    "ids": {
+        PRIVATE: "nobody sees ids of rows: a raw intersection runs as ECDH",
+        SHOWN: "a raw intersection may show ids of rows to its guest",
+    },
+    "queue": dict(
+        zip(
+            QUEUES,
+            (
+                "jobs wait for cores in order, and small ones may overtake",
+                "jobs wait for cores in order",
+                "jobs with a higher priority come first",
+                "jobs of the party that holds the fewest cores come first",
+            ),
+            strict=True,
+        )
+    ),
+}
+"""The words that fields may have, and what each means."""
+RULES: Final = tuple(_MEANINGS)
+"""The fields that say what others may do."""
+_URL: Final = re.compile(r"postgresql(\+\w+)?://\S+", re.IGNORECASE)
 
 
 class SitePolicy(Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,6 +76,21 @@ class SitePolicy(Struct, frozen=True, forbid_unknown_fields=True):
 STRICTEST: Final = SitePolicy(approval=ALWAYS, data=GRANTED)
 
 
+class PolicyLine(NamedTuple):
+    """A field of a policy for people: its value, and what it means."""
+
+    field: str
+    value: str
+    meaning: str
+
+
+class MendedPolicy(NamedTuple):
+    """A policy that was made of a file that is wrong, and the fields that were left out of it."""
+
+    policy: SitePolicy
+    lost: tuple[str, ...]
+
+
 def read_policy(folder: Path) -> SitePolicy:
     """Return the policy of a party, that by default if it has no file. UsageError: the file is wrong."""
     try:
@@ -56,12 +99,45 @@ def read_policy(folder: Path) -> SitePolicy:
         return SitePolicy()
     try:
         found = msgspec.json.decode(text, type=SitePolicy)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UsageError(
-            f"{folder / POLICY} is wrong: {error}", hint=f"Its fields are {', '.join(SitePolicy.__struct_fields__)}."
+            f"{folder / POLICY} is wrong: {error}",
+            hint=f"Its fields are {', '.join(SitePolicy.__struct_fields__)}. Correct it, or write it anew: "
+            f"weft party policy --approval {NEVER} or {ALWAYS}",
         ) from None
     _check(found, str(folder / POLICY))
     return found
+
+
+def mended_policy(folder: Path) -> MendedPolicy:
+    """Return the policy of a party; of a file that is wrong what is right, and the strictest policy for the rest."""
+    try:
+        return MendedPolicy(read_policy(folder), ())
+    except UsageError:
+        pass
+    try:
+        given = msgspec.json.decode(read_file(folder, POLICY))
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        given = None
+    if not isinstance(given, dict):
+        return MendedPolicy(STRICTEST, SitePolicy.__struct_fields__)
+    kept, lost = msgspec.to_builtins(STRICTEST), []
+    for name, value in given.items():
+        try:
+            _check(msgspec.convert(kept | {name: value}, SitePolicy), POLICY)
+            kept[name] = value
+        except (msgspec.MsgspecError, UsageError):
+            lost.append(name)
+    return MendedPolicy(msgspec.convert(kept, SitePolicy), tuple(lost))
+
+
+def policy_lines(policy: SitePolicy) -> list[PolicyLine]:
+    """Return a policy for people, without passwords."""
+    lines = [PolicyLine(name, word, of[word]) for name, of in _MEANINGS.items() for word in [getattr(policy, name)]]
+    if policy.database:
+        lines.append(PolicyLine("database", without_passwords(policy.database), "has the records of jobs"))
+    reach = "this machine alone" if is_loopback(policy.client_host) else "other machines too, with keys"
+    return [*lines, PolicyLine("clients", f"served at {policy.client_host}", f"they come from {reach}")]
 
 
 def write_policy(folder: Path, policy: SitePolicy) -> None:
@@ -71,9 +147,20 @@ def write_policy(folder: Path, policy: SitePolicy) -> None:
 
 
 def _check(policy: SitePolicy, where: str) -> None:
-    for name, words in _WORDS.items():
+    for name, words in _MEANINGS.items():
         if (word := getattr(policy, name)) not in words:
             raise UsageError(f"{where}: {name} is {word[:40]!r}", hint=f"Use {' or '.join(words)}.")
+    # The value of `database` is not shown: what is no URL may have a password in any place.
+    if policy.database and not _URL.fullmatch(policy.database):
+        raise UsageError(
+            f"{where}: database is no URL of a PostgreSQL database",
+            hint='Write "postgresql+pg8000://USER:PASSWORD@HOST:5432/NAME", or leave it out for a file in the folder.',
+        )
+    if not is_host(policy.client_host):
+        raise UsageError(
+            f"{where}: client_host is {policy.client_host[:80]!r}",
+            hint=f"Write an address of this machine, such as {LOOPBACK}, or 0.0.0.0 for all of them.",
+        )
 
 
 class LivePolicy:

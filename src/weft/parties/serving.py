@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from weft.frontends.federated.components.registry import COMPONENTS
 from weft.model.errors import ConflictError, WeftError
+from weft.model.masking import without_passwords
 from weft.parties.audit import AuditLog
+from weft.parties.client import SERVED_AT
 from weft.parties.client_keys import read_keys
 from weft.parties.http.app import HttpSettings, make_app
 from weft.parties.http.callers import CheckCallers, SignedRequests
@@ -25,8 +27,8 @@ from weft.parties.model_store import ModelStore
 from weft.parties.models import SiteModels
 from weft.parties.part_folders import PartFolders
 from weft.parties.peers import Peers
-from weft.parties.policy import ALWAYS, OPEN, SHOWN, LivePolicy, SitePolicy, read_policy
-from weft.parties.site import PartySite, joined_address
+from weft.parties.policy import ALWAYS, OPEN, RULES, SHOWN, LivePolicy, SitePolicy, policy_lines, read_policy
+from weft.parties.site import PartySite, is_loopback, joined_address, write_file
 from weft.parties.tables import PartyTables
 from weft.parties.tags import ModelTags
 from weft.parties.transport import PartyClient, PartyServer
@@ -40,8 +42,6 @@ if TYPE_CHECKING:
 
     from weft.frontends.federated.schema import FederatedJob, Party
 
-RUN: Final = "run"
-"""The folder of what belongs to one run of the server: sockets of parts, and files of requests."""
 _CALL_S: Final = 30.0
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
     policy = LivePolicy(site.folder, _failed)
     with ExitStack() as stack:
         stack.callback(_owned(site).release)
-        run = site.folder / RUN
+        run = site.run
         shutil.rmtree(run, ignore_errors=True)  # what a killed server has left
         run.mkdir(mode=0o700)
         stack.callback(shutil.rmtree, run, ignore_errors=True)
@@ -69,6 +69,7 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
         stack.callback(client.close)
         ledger = PartyLedger(first.database or site.folder / "party.db")
         stack.callback(ledger.close)
+        ledger.claim(site.party.id)
         folders = PartFolders(site.folder / "jobs")
         models = ModelStore(site.folder / "models", folders)
         tables = PartyTables.open(
@@ -121,8 +122,17 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
         stack.enter_context(PartyServer(site, peers, work.handlers(), clock, audit, client=client))
         check = CheckCallers(SignedRequests(lambda: read_keys(site.folder), clock))
         app = make_app(ports, HttpSettings(hosts=first.client_names, check=check))
-        stack.enter_context(HttpServer(app, host=first.client_host, port=site.party.http_port, with_keys=True))
+        stack.enter_context(HttpServer(app, host=first.client_host, port=site.party.http_port))
+        write_file(site.folder, f"{run.name}/{SERVED_AT}", first.client_host.encode())
         yield ports
+
+
+class _MaskedLines(logging.Formatter):
+    """Writes records without the passwords of URLs, in tracebacks too."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the text of a record."""
+        return without_passwords(super().format(record))
 
 
 def _failed(what: str, error: BaseException) -> None:
@@ -145,24 +155,29 @@ def _owned(site: PartySite) -> OwnerLock:
 
 def serve(folder: Path, say: Callable[[str], None]) -> None:
     """Run the server of the party in a folder until SIGINT or SIGTERM."""
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    log = logging.StreamHandler()
+    log.setFormatter(_MaskedLines("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[log])
     site = PartySite.open(folder)
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
     with running_server(site, RealClock()):
-        party, policy = site.party, read_policy(folder)
-        say(f"party {party.id} ({party.name}) runs, process {os.getpid()}")
-        say(f"parties reach it at {party.host or '(not reachable)'}:{party.party_port}")
-        say(f"clients reach it at http://{joined_address(policy.client_host, party.http_port)}/v1")
-        for line in said_policy(policy):
+        say(f"party {site.id} ({site.party.name}) runs, process {os.getpid()}")
+        for line in said_at_start(site, read_policy(folder)):
             say(line)
         ended.wait()
         say("the server ends; jobs go on at its next start")
 
 
-def said_policy(policy: SitePolicy) -> list[str]:
-    """Return in words what a policy lets other parties do."""
-    may_use = "all tables of this party" if policy.data == OPEN else "the tables that are granted to them"
-    waits = "wait for `weft party approve`" if policy.approval == ALWAYS else "start without approval"
-    return [f"jobs of other parties {waits}, and may use {may_use} (weft party policy)"]
+def said_at_start(site: PartySite, policy: SitePolicy) -> list[str]:
+    """Return in words who reaches a server, and what it lets others do."""
+    lines = [f"parties reach it at {site.address}" if site.address else "no party reaches it: it asks for its messages"]
+    lines.append(f"clients reach it at http://{joined_address(policy.client_host, site.party.http_port)}/v1")
+    if not is_loopback(policy.client_host):
+        lines.append(
+            "warning: other machines reach it there, too. Their clients need keys (weft party keys --add NAME), and "
+            "nothing is encrypted: on a network put a proxy with TLS before it"
+        )
+    meanings = "; ".join(one.meaning for one in policy_lines(policy) if one.field in RULES)
+    return [*lines, f"{meanings} (weft party policy)"]

@@ -8,7 +8,7 @@ keys/               tls.pem and signing.pem: made here, readable by this user al
 peers/ID.json       the parties that it knows
 invitations/        open invitations that one further party may use
 audit.jsonl         each decision about a message of another party
-party.db, jobs/, data/
+party.db, jobs/, data/, run/
 """
 
 from __future__ import annotations
@@ -216,6 +216,11 @@ class PartySite(Struct, frozen=True):
     def jobs(self) -> Path:
         """The folder with the files of jobs."""
         return self.folder / "jobs"
+
+    @property
+    def run(self) -> Path:
+        """The folder of what belongs to one run of its server: sockets of parts, and files of requests."""
+        return self.folder / "run"
 
     @property
     def data(self) -> Path:

@@ -22,6 +22,7 @@ from weft.model.errors import (
     PartyRefusedError,
     WeftError,
 )
+from weft.model.masking import without_passwords
 from weft.parties.calling import ANSWER, CALL, INTRODUCE, KEEPALIVE_MS, POLL, PartyClient, limits
 from weft.parties.envelopes import (
     MOST_BYTES,
@@ -259,7 +260,9 @@ class PartyServer:
 
     def _refuse(self, error: WeftError, peer: str, envelope: Envelope | None) -> None:
         path, message = ("", "") if envelope is None else (envelope.path, envelope.id)
-        self._audit.append("refused", peer=peer, path=path, message=message, reason=f"{error.code} {error.message}")
+        self._audit.append(
+            "refused", peer=peer, path=path, message=message, reason=without_passwords(f"{error.code} {error.message}")
+        )
 
     def _answer(self, data: bytes, context: Any) -> bytes:
         remaining = context.time_remaining()

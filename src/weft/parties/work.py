@@ -78,7 +78,7 @@ from weft.model.errors import (
 )
 from weft.parties.cores import CoreLease, PartyCoreLeases
 from weft.parties.drivers import ComponentEnd, DriverCalls, DriverPlan, JobDriver
-from weft.parties.failures import without_paths
+from weft.parties.failures import for_others
 from weft.parties.inputs import InputFinder, plan_of, task_of
 from weft.parties.job_rules import changed_components, coordination_of, digest_of, kept_components
 from weft.parties.ledger import REPORT, WISH, JobEntry, PartyLedger
@@ -643,7 +643,7 @@ class PartyWork:
         subject = Subject(state.job, state.part)
         job = self.job(state.job)
         if why := self._inputs.why_not(job, state.part) or self._inherit(job, state):
-            self.loop.post(subject, Declined(without_paths(why)))
+            self.loop.post(subject, Declined(for_others(why)))
         elif state.initiator.id == self._me or not self._around.asks_approval(job, state.part):
             self.loop.post(subject, Approved())
 
@@ -727,7 +727,7 @@ class PartyWork:
     def _ended(self, key: AttemptKey, part: Party, end: PartEnd) -> None:
         failure = None
         if end.error is not None:
-            words = {name: without_paths(str(end.error.get(name, ""))) for name in ("message", "party", "code", "hint")}
+            words = {name: for_others(str(end.error.get(name, ""))) for name in ("message", "party", "code", "hint")}
             failure = PartFailure(**words)
         event = ProcessEnded(key.component, key.epoch, key.attempt, _STATUSES[end.status], failure)
         self.loop.post(Subject(key.job, part), event)

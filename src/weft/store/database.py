@@ -32,9 +32,11 @@ from weft.model.errors import (
     ForbiddenError,
     InternalError,
     MissingExtraError,
+    NotFoundError,
     UsageError,
     WeftError,
 )
+from weft.model.masking import without_passwords
 from weft.store.limits import limit_advice
 
 if TYPE_CHECKING:
@@ -62,6 +64,10 @@ _MOVE_BACK: Final = "Move it back, or give the command where it is now: a run is
 _MAKE_ROOM: Final = f"Free space on this disk. {WHAT_CAN_GO}"
 _VERSION: Final = "SELECT value FROM weft_about WHERE key = 'version'"
 _OF_SQLITE: Final = " WITHOUT ROWID"
+_NO_DATABASE: Final = "3D000"
+_NO_USER: Final = "28"
+"""The class of states of SQL for a user who is not known, or has another password."""
+_NOT_ALLOWED: Final = "42501"
 _ONE_MAKES: Final = "SELECT pg_advisory_xact_lock(5734)"
 DAMAGED_END: Final = ".damaged"
 _ABOUT: Final = "CREATE TABLE weft_about (key VARCHAR(64) PRIMARY KEY, value TEXT)"
@@ -497,9 +503,22 @@ class Database:
         if isinstance(error, ConnectionError):  # the driver passes on what it meets in a handshake
             self._fail(error)
         if isinstance(error, DBAPIError):
-            self._fail(error.orig or error)
+            self._fail_at_server(error.orig or error)
         if isinstance(error, SQLAlchemyError):
             raise InternalError(f"{self.what} in {self.where}: {error}") from error
+
+    def _fail_at_server(self, error: BaseException) -> NoReturn:
+        """Raise the WeftError for an error of a server of databases: what is missing is no trouble of the network."""
+        about = error.args[0] if error.args and isinstance(error.args[0], dict) else {}  # of pg8000
+        state = str(about.get("C") or getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or "")
+        found = f"{self.what} in {self.where}: {about.get('M') or error}"
+        if state == _NO_DATABASE:
+            raise NotFoundError(found, hint="Make it with `createdb`, or correct the name in the URL.") from error
+        if state.startswith(_NO_USER):
+            raise ForbiddenError(found, hint="Correct the user and the password in the URL.") from error
+        if state == _NOT_ALLOWED:
+            raise ForbiddenError(found, hint="Let the user make tables there: GRANT CREATE ON SCHEMA.") from error
+        self._fail(error)
 
     def _fail(self, error: BaseException) -> NoReturn:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -596,4 +615,4 @@ def _engine(url: str) -> tuple[Engine, str]:
         ) from None
     if parsed.get_backend_name() == "sqlite":
         raise UsageError("give an SQLite database as a path, not as a URL", hint=f"Write: {parsed.database}")
-    return engine, parsed.render_as_string(hide_password=True)
+    return engine, without_passwords(parsed.render_as_string(hide_password=True))

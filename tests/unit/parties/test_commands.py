@@ -283,6 +283,31 @@ def test_a_policy_is_shown_and_changed(two):
     assert read_policy(Path("guest")).ids == "shown"
 
 
+def test_a_policy_that_is_wrong_locks_nobody_out_and_is_mended(two):
+    file = two.folder / "guest/policy.json"
+    file.write_text('{"approval": "never", "data": "opne", "database": "postgresql+pg8000://ada:pw@db/x"}')
+    assert two("party", "policy", "--folder", "guest") == 2
+    assert "guest/policy.json: data is 'opne'" in two.err
+    assert two("party", "jobs", "--folder", "guest") == 6  # no server runs, and that is told
+    assert two("party", "policy", "--queue", "fifo", "--folder", "guest") == 0
+    assert "warning: data was wrong in policy.json, and is granted now" in two.err
+    assert "approval  never" in two.out
+    assert "database  postgresql+pg8000://ada:***@db/x: has the records of jobs" in two.out
+    assert read_policy(file.parent).database == "postgresql+pg8000://ada:pw@db/x"
+    assert two("party", "policy", "--folder", "guest", "--json") == 0
+    assert document(two)["database"] == "postgresql+pg8000://ada:***@db/x"
+
+
+def test_the_client_calls_where_the_server_answers(two):
+    """The policy may have changed since the server was started, or be wrong."""
+    site = PartySite.open(two.folder / "guest")
+    site.run.mkdir()
+    (site.run / "served_at").write_text("127.0.0.9")
+    (site.folder / "policy.json").write_text("{")
+    assert two("party", "jobs", "--folder", "guest") == 6
+    assert f"does not answer at 127.0.0.9:{site.party.http_port}" in two.err
+
+
 def test_keys_of_clients_are_made_listed_and_removed(two):
     assert two("party", "keys", "--add", "ada", "--folder", "guest", "--json") == 0
     made = document(two)

@@ -9,7 +9,7 @@ from weft.frontends.federated.components.process import PartTask, without_column
 from weft.frontends.federated.components.tables import write_frame
 from weft.frontends.federated.schema import Party
 from weft.model.errors import UnreadableError
-from weft.parties.failures import error_of, report_of, without_paths
+from weft.parties.failures import error_of, for_others, report_of
 
 
 @pytest.mark.parametrize(
@@ -20,10 +20,13 @@ from weft.parties.failures import error_of, report_of, without_paths
         ("see https://example.org/a/b and a/b", "see https://example.org/a/b and a/b"),
         ("weft party logs 1/hetero_lr_0", "weft party logs 1/hetero_lr_0"),
         ("the table n/rows is not granted", "the table n/rows is not granted"),
+        ("the database in postgresql+pg8000://u:pw@db:5432/x: gone", "the database in postgresql+pg8000://... gone"),
+        ("see 'postgresql://db/x?password=pw'", "see 'postgresql://...'"),
+        ("see https://ada:pw@example.org/a", "see https://ada:***@example.org/a"),
     ],
 )
-def test_paths_stay_at_their_party(text, told):
-    assert without_paths(text) == told
+def test_paths_and_databases_stay_at_their_party(text, told):
+    assert for_others(text) == told
     found = error_of(report_of(UnreadableError(text, hint=text), "7"), "7")
     assert (found.message, found.hint) == (f"party 7: {told}", told)
 

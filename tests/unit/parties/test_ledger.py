@@ -1,5 +1,6 @@
 import pytest
 
+from weft.model.errors import ConflictError, ForbiddenError, NotFoundError
 from weft.parties.ledger import REPORT, WISH, DocumentEntry, JobEntry, PartyLedger
 
 
@@ -30,6 +31,14 @@ def entry(job="job", **fields):
 
 def document(version, *, kind=WISH, acknowledged=0):
     return DocumentEntry("job", "host", "2", kind, "2", 1, version, acknowledged, f"body {version}")
+
+
+def test_a_database_has_the_records_of_one_party(ledger):
+    ledger.claim("1")
+    ledger.claim("1")
+    with pytest.raises(ConflictError, match="has the records of party 1, not of party 2") as caught:
+        ledger.claim("2")
+    assert "a database of its own" in caught.value.hint
 
 
 def test_a_new_ledger_is_empty(ledger):
@@ -97,3 +106,19 @@ def test_a_forgotten_job_leaves_nothing(ledger):
         write.forget("job")
     assert ledger.jobs() == []
     assert ledger.documents("job") == []
+
+
+@pytest.mark.parametrize(
+    ("part", "other", "kind", "told"),
+    [
+        ("@/weft_", "@/none_", NotFoundError, 'database "none_'),
+        ("postgres@", "nobody@", ForbiddenError, 'role "nobody" does not exist'),
+    ],
+)
+def test_what_is_missing_at_a_server_is_told(postgresql_url, part, other, kind, told):
+    ledger = PartyLedger(postgresql_url.replace(part, other))
+    with pytest.raises(kind, match=told) as caught:
+        ledger.claim("1")
+    assert caught.value.hint
+    assert "{" not in caught.value.message
+    ledger.close()

@@ -8,7 +8,20 @@ from starlette.requests import Request
 
 from weft.model.errors import PartyIdentityError, UsageError
 from weft.parties.http.callers import CheckCallers, user_of
-from weft.parties.policy import ALWAYS, GRANTED, OPEN, STRICTEST, LivePolicy, SitePolicy, read_policy, write_policy
+from weft.parties.policy import (
+    ALWAYS,
+    GRANTED,
+    OPEN,
+    STRICTEST,
+    LivePolicy,
+    SitePolicy,
+    mended_policy,
+    policy_lines,
+    read_policy,
+    write_policy,
+)
+from weft.parties.serving import said_at_start
+from weft.parties.site import PartySite
 
 
 def test_without_a_file_nothing_is_open(tmp_path):
@@ -23,14 +36,65 @@ def test_without_a_file_nothing_is_open(tmp_path):
         ('{"data": "all"}', "data is 'all'"),
         ('{"datum": "open"}', "datum"),
         ("{", "policy.json is wrong"),
+        (b"\xff", "policy.json is wrong"),
+        ('{"database": "nonsense"}', "policy.json: database is no URL of a PostgreSQL database"),
+        ('{"database": "mysql://db/x"}', "policy.json: database is no URL of a PostgreSQL database"),
+        ('{"client_host": "no host"}', "policy.json: client_host is 'no host'"),
         ("[]", "policy.json is wrong"),
     ],
 )
 def test_a_wrong_file_is_named(tmp_path, text, why):
-    (tmp_path / "policy.json").write_text(text)
+    (tmp_path / "policy.json").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(UsageError, match=why) as caught:
         read_policy(tmp_path)
     assert caught.value.hint
+
+
+def test_a_wrong_database_is_not_shown(tmp_path):
+    """What is no URL may have the password anywhere."""
+    (tmp_path / "policy.json").write_text('{"database": "ada:pw@db/x"}')
+    with pytest.raises(UsageError) as caught:
+        read_policy(tmp_path)
+    assert "pw" not in str(caught.value)
+    assert 'Write "postgresql+pg8000://USER:PASSWORD@HOST:5432/NAME"' in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "policy", "lost"),
+    [
+        ('{"approval": "never", "data": "opne"}', SitePolicy(), ("data",)),
+        ('{"approval": "sometimes", "data": "open"}', SitePolicy(approval=ALWAYS, data=OPEN), ("approval",)),
+        ('{"datum": 1, "queue": "fifo"}', SitePolicy(approval=ALWAYS, queue="fifo"), ("datum",)),
+        ('{"queue": "fifo"}', SitePolicy(queue="fifo"), ()),
+        ("{", STRICTEST, SitePolicy.__struct_fields__),
+        ("[1]", STRICTEST, SitePolicy.__struct_fields__),
+    ],
+)
+def test_a_mended_policy_has_what_is_right_and_is_strict_for_the_rest(tmp_path, text, policy, lost):
+    (tmp_path / "policy.json").write_text(text)
+    assert mended_policy(tmp_path) == (policy, lost)
+
+
+def test_a_server_says_at_its_start_who_reaches_it(tmp_path):
+    site = PartySite.create(tmp_path / "guest", "9999")
+    told = said_at_start(site, SitePolicy())
+    assert told == [
+        f"parties reach it at {site.address}",
+        f"clients reach it at http://127.0.0.1:{site.party.http_port}/v1",
+        "jobs of other parties start without approval; they use tables that are granted to them; "
+        "jobs wait for cores in order, and small ones may overtake (weft party policy)",
+    ]
+    outbound = PartySite.create(tmp_path / "host", "10000", host="")
+    told = said_at_start(outbound, SitePolicy(client_host="0.0.0.0"))
+    assert told[0] == "no party reaches it: it asks for its messages"
+    assert told[2].startswith("warning: other machines reach it there, too.")
+
+
+def test_a_policy_in_words_has_no_password():
+    lines = policy_lines(SitePolicy(database="postgresql+pg8000://ada:pw@db/x", client_host="0.0.0.0"))
+    assert [line.field for line in lines] == ["approval", "data", "queue", "database", "clients"]
+    assert lines[3].value == "postgresql+pg8000://ada:***@db/x"
+    assert "other machines" in lines[4].meaning
 
 
 def test_a_server_follows_the_file(tmp_path):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -49,19 +48,6 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     most_upload: int = MOST_UPLOAD
     hosts: Sequence[str] = ()
     check: Check | None = None
-
-
-def check_host(host: str, *, with_keys: bool) -> None:
-    """Check the address that is served. ForbiddenError: others could reach it, and clients need no keys."""
-    try:
-        local = ip_address(host).is_loopback
-    except ValueError:
-        local = host == "localhost"
-    if not local and not with_keys:
-        raise ForbiddenError(
-            f"the interface for clients would be served on {host} to anyone who can reach it",
-            hint=f"Serve it on {LOOPBACK}, or give its clients keys: weft party keys --add NAME",
-        )
 
 
 def make_app(ports: PartyPorts, settings: HttpSettings | None = None) -> FastAPI:

@@ -30,6 +30,7 @@ from weft.model.errors import (
     UsageError,
     WeftError,
 )
+from weft.model.masking import without_passwords
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,13 +103,13 @@ def failed(error: Exception, path: str) -> tuple[HttpReply, int]:
     if isinstance(error, WeftError):
         code, status = code_of(error)
         hint = f" {error.hint}" if error.hint else ""
-        return HttpReply(retcode=code, retmsg=f"{error.message}.{hint} [{error.code}]"), status
+        return HttpReply(retcode=code, retmsg=without_passwords(f"{error.message}.{hint} [{error.code}]")), status
     if isinstance(error, OSError) and error.errno in _FULL:
         hint = "Free space on the disk of the site."
         told = f"the disk of the server is full: {error.strerror}. {hint} [{DiskFullError.code}]"
         return HttpReply(retcode=RetCode.OPERATING_ERROR, retmsg=told), 210
     _log.error("a request for %s failed", path, exc_info=error)
-    found = f"{type(error).__name__}: {error}".splitlines()[0]
+    found = without_passwords(f"{type(error).__name__}: {error}".splitlines()[0])
     return HttpReply(
         retcode=RetCode.EXCEPTION_ERROR,
         retmsg=f"a fault of the server: {found}. The log of the server has the details. [WEFT900]",

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 import uvicorn
 
 from weft.model.errors import CapacityError, ConflictError, UsageError
-from weft.parties.http.app import check_host
 from weft.parties.policy import LOOPBACK
 
 if TYPE_CHECKING:
@@ -28,12 +27,10 @@ _MOST_CONNECTIONS: Final = 256
 class HttpServer:
     """Serves an application until `stop`. Port 0 is any free one; `port` has the real one.
 
-    `with_keys` tells that clients must sign their requests: without, only this machine may be served.
-    ForbiddenError: `host` could be reached by others. ConflictError: the port is taken.
+    ConflictError: the port is taken. UsageError: `host` is no address of this machine.
     """
 
-    def __init__(self, app: FastAPI, *, host: str = LOOPBACK, port: int = PORT, with_keys: bool = False) -> None:
-        check_host(host, with_keys=with_keys)
+    def __init__(self, app: FastAPI, *, host: str = LOOPBACK, port: int = PORT) -> None:
         self._socket = _bound(host, port)
         self.host, self.port = host, int(self._socket.getsockname()[1])
         config = uvicorn.Config(
@@ -120,6 +117,7 @@ def _bound(host: str, port: int) -> socket.socket:
                 f"port {port} of {host} is taken", hint="End the other server, or give another port."
             ) from None
         raise UsageError(
-            f"{host}:{port} cannot be served: {error.strerror or error}", hint="Give an address of this machine."
+            f"{host}:{port} cannot be served: {error.strerror or error}",
+            hint="Give an address of this machine as client_host in policy.json.",
         ) from None
     return found
