@@ -148,7 +148,9 @@ def join(
     *,
     folder: Folder = None,
     replace: Annotated[bool, CommandParameter(help="Let a known party have new keys.")] = False,
-    via: Annotated[str | None, CommandParameter(help="Reach the party through this one, which relays for it.")] = None,
+    via: Annotated[
+        str | None, CommandParameter(help="Reach the party through this one, a relay; '' for directly.")
+    ] = None,
     relay: Annotated[bool, CommandParameter(help="Forward messages of other parties to this one.")] = False,
     role: Annotated[
         list[str] | None, CommandParameter(help="Let the party act in this role only; may be repeated.")
@@ -164,10 +166,13 @@ def join(
     from weft.parties.invitations import invite as invited
     from weft.parties.invitations import join as joined
     from weft.parties.invitations import read_invitation
-    from weft.parties.peers import Peers
+    from weft.parties.peers import Peers, check_roles
 
+    check_roles(role or ())
     now, known = context.clock.wall(), Peers(site)
     invitation = read_invitation(text, now)
+    if via:
+        known.check_relay(invitation.id, via)
     before = known.get(invitation.id)
     peer = joined(site, text, now, replace=replace)
     peer = changed(
@@ -235,12 +240,16 @@ def remove(
     from weft.parties.audit import AuditLog
     from weft.parties.peers import Peers
 
-    Peers(site).remove(id)
+    known = Peers(site)
+    behind = known.through(id)
+    known.remove(id)
     AuditLog(site.audit, site.id, context.clock).append("note", peer=id, reason="removed")
     if as_json:
         print_json(context.out, "weft.party.remove/1", party=id)
         return
     context.say(f"party {id} is removed")
+    if behind:
+        context.say(f"warning: party {', '.join(behind)} is reached through it: join again without --via {id}")
 
 
 @party_app.command

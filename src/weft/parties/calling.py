@@ -89,7 +89,17 @@ class PartyClient:
         envelope, hop = Envelope(new_id(now), self._site.id, party_id, path, now, body), self._peers.carrier(peer)
         if hop is not peer:
             envelope = seal(envelope, peer.certificate.encode())
-        data = self.deliver(hop, pack(sign(envelope, self._signer), self._most), timeout_s)
+        packed = pack(sign(envelope, self._signer), self._most)
+        try:
+            data = self.deliver(hop, packed, timeout_s)
+        except PartyUnreachableError as error:
+            if hop is peer or error.party != hop.id:
+                raise
+            raise PartyUnreachableError(
+                f"party {party_id} is reached through party {hop.id}, and {error.message}",
+                party=hop.id,
+                hint=error.hint,
+            ) from None
         answer = unpack(data, party_id, self._most)
         verify(answer, self._peers, self._site.id, self._clock.wall(), self._window)
         if (answer.sender, answer.path, answer.answers) != (party_id, path, envelope.id) or not answer.outcome:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from threading import Lock
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
-from weft.model.errors import ForbiddenError, NotFoundError, PartyIdentityError, UnreadableError
+from weft.frontends.federated.modules import ROLES
+from weft.model.errors import ForbiddenError, NotFoundError, PartyIdentityError, UnreadableError, UsageError
+from weft.model.suggestions import did_you_mean
 from weft.parties.identity import read_certificate
 from weft.parties.site import check_party_id, read_file, write_file
 
@@ -82,6 +84,25 @@ class Peers:
         """Return the party that messages for a party go to: its relay, or itself. PartyIdentityError: see `find`."""
         return self.find(peer.via) if peer.via else peer
 
+    def check_relay(self, id: str, relay: str) -> None:
+        """Require that a party can be reached through another one. UsageError: it cannot."""
+        me, how = self._site.id, f"Join it first (weft party join TEXT), and then party {id} with --via {relay}."
+        if relay in (me, id):
+            whom = "this party itself" if relay == me else "the party that it would relay for"
+            raise UsageError(f"--via {relay} is {whom}", hint="Name a third party, which both know.")
+        known = self.get(relay)
+        if known is None:
+            raise UsageError(f"--via {relay[:64]}: party {relay[:64]} is not known to party {me}", hint=how)
+        if known.via:
+            raise UsageError(
+                f"--via {relay}: party {relay} is reached through party {known.via}, and a message has one relay",
+                hint="Name a party that is reached directly.",
+            )
+
+    def through(self, relay: str) -> list[str]:
+        """Return the ids of the parties that are reached through a party."""
+        return [peer.id for peer in self if peer.via == relay]
+
     def by_fingerprint(self, fingerprint: str) -> Peer | None:
         """Return the party with a certificate, None if there is none."""
         self._refresh()
@@ -122,6 +143,15 @@ class Peers:
             self._by_id = found
             self.version += 1
             self._seen = seen
+
+
+def check_roles(roles: Iterable[str]) -> None:
+    """Require the names of roles. UsageError: one is none."""
+    for role in roles:
+        if role not in ROLES:
+            raise UsageError(
+                f"there is no role {role[:40]}", hint=did_you_mean(role, ROLES, f"There are {', '.join(ROLES)}.")
+            )
 
 
 def _signature(folder: Path) -> tuple[tuple[str, int, int, int], ...]:

@@ -196,13 +196,16 @@ class PartyServer:
         target, me = self._peers.get(envelope.to), self._site.id
         if envelope.sender != carrier.id:
             raise PartyIdentityError(
-                f"party {carrier.id} sent a message in the name of party {envelope.sender}", party=carrier.id
+                f"party {carrier.id} sent a message in the name of party {envelope.sender} to relay {me}",
+                party=carrier.id,
+                hint="A relay forwards only what a party has sent itself; messages have one relay.",
             )
         if target is None or not target.relays:
+            why = "does not know it" if target is None else "has joined it without --relay"
             raise PartyRefusedError(
-                f"party {me} does not forward messages to party {envelope.to}",
+                f"party {me} does not forward messages to party {envelope.to}: it {why}",
                 party=me,
-                hint=f"Party {me} must know party {envelope.to} and have joined it with --relay.",
+                hint=f"At party {me}: weft party join TEXT_OF_PARTY_{envelope.to} --relay",
             )
         now = self._clock.wall()
         verify(envelope, self._peers, envelope.to, now, self._window)
@@ -224,7 +227,8 @@ class PartyServer:
                 raise PartyIdentityError(
                     f"party {carrier.id} sent a message in the name of party {envelope.sender}",
                     party=carrier.id,
-                    hint=f"If party {carrier.id} is a relay, its name must be the `via` of party {envelope.sender}.",
+                    hint=f"If party {carrier.id} relays for it, join party {envelope.sender} at party {self._site.id} "
+                    f"with --via {carrier.id}.",
                 )
         now = self._clock.wall()
         peer = verify(envelope, self._peers, self._site.id, now, self._window)

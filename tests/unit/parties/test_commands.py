@@ -147,15 +147,58 @@ def test_an_invitation_has_its_days(two):
     assert "expired" in two.err
 
 
+def joined_relay(two: World) -> str:
+    """Let the guest know a third party, and return its id."""
+    assert two("party", "init", "relay", "--id", "5") == 0
+    assert two("party", "invite", "--public", "--folder", "relay") == 0
+    assert two("party", "join", two.out.strip(), "--folder", "guest") == 0
+    return "5"
+
+
+@pytest.mark.parametrize(
+    ("via", "told"),
+    [
+        ("7", "--via 7: party 7 is not known to party 9999"),
+        ("9999", "--via 9999 is this party itself"),
+        ("10000", "--via 10000 is the party that it would relay for"),
+    ],
+)
+def test_a_relay_must_be_a_third_party_that_is_known(two, via, told):
+    text = invitation(two, "--public")
+    assert two("party", "join", text, "--folder", "guest", "--via", via) == 2
+    assert told in two.err
+    assert list(Peers(PartySite.open(two.folder / "guest"))) == []
+
+
+def test_a_relay_has_none_itself_and_is_missed(two):
+    relay = joined_relay(two)
+    assert two("party", "join", invitation(two, "--public"), "--folder", "guest", "--via", relay) == 0
+    assert two("party", "init", "fourth", "--id", "4") == 0
+    assert two("party", "invite", "--public", "--folder", "fourth") == 0
+    assert two("party", "join", two.out.strip(), "--folder", "guest", "--via", "10000") == 2
+    assert "party 10000 is reached through party 5, and a message has one relay" in two.err
+    assert two("party", "remove", relay, "--folder", "guest") == 0
+    assert "warning: party 10000 is reached through it" in two.err
+    assert two("party", "join", invitation(two, "--public"), "--folder", "guest", "--via", "") == 0
+    assert Peers(PartySite.open(two.folder / "guest")).find("10000").via == ""
+
+
+def test_a_role_must_be_one(two):
+    assert two("party", "join", invitation(two, "--public"), "--folder", "guest", "--role", "gast") == 2
+    assert "there is no role gast" in two.err
+    assert list(Peers(PartySite.open(two.folder / "guest"))) == []
+
+
 def test_new_keys_need_replace(two):
-    two("party", "join", invitation(two, "--public"), "--folder", "guest", "--role", "host", "--via", "5", "--relay")
+    relay = joined_relay(two)
+    two("party", "join", invitation(two, "--public"), "--folder", "guest", "--role", "host", "--via", relay, "--relay")
     assert two("party", "renew", "--folder", "host") == 0
     fingerprint = two.out.strip()
     text = invitation(two, "--public")
     assert two("party", "join", text, "--folder", "guest") == 7
     assert two("party", "join", text, "--folder", "guest", "--replace") == 0
     peer = Peers(PartySite.open(two.folder / "guest")).find("10000")
-    assert (peer.fingerprint, peer.roles, peer.via, peer.relays) == (fingerprint, ("host",), "5", True)
+    assert (peer.fingerprint, peer.roles, peer.via, peer.relays) == (fingerprint, ("host",), relay, True)
 
 
 def test_peers_are_listed_and_removed(two):

@@ -126,14 +126,22 @@ class TestRelays:
         with relay.server(), host.server(), pytest.raises(PartyRefusedError, match="does not forward") as caught:
             guest.client.call("10000", "/echo", b"x")
         assert caught.value.party == "exchange"
-        assert "--relay" in caught.value.hint
+        assert "it has joined it without --relay" in caught.value.message
+        assert caught.value.hint == "At party exchange: weft party join TEXT_OF_PARTY_10000 --relay"
         assert len(relay.refusals()) == 1
+
+    def test_are_named_if_they_do_not_answer(self, three):
+        guest, _, _ = three
+        with pytest.raises(PartyUnreachableError, match="10000 is reached through party exchange, and party exch"):
+            guest.client.call("10000", "/echo", b"x", 2)
 
     def test_are_believed_only_for_parties_that_name_them(self, three):
         guest, host, relay = three
         host.set("9999", via="")
-        with relay.server(), host.server(), pytest.raises(PartyIdentityError, match="in the name of party 9999"):
+        told = pytest.raises(PartyIdentityError, match="in the name of party 9999")
+        with relay.server(), host.server(), told as caught:
             guest.client.call("10000", "/echo", b"x")
+        assert "join party 9999 at party 10000 with --via exchange" in caught.value.hint
 
     def test_cannot_read_what_they_forward(self, three):
         guest, host, relay = three
