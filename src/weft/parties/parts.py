@@ -20,7 +20,7 @@ import msgspec
 
 from weft.frontends.federated.compiler import FRONTEND
 from weft.frontends.federated.components.sockets import PartGate
-from weft.frontends.federated.components.spu import VARIABLE
+from weft.frontends.federated.components.spu import VARIABLE, sweep_spu
 from weft.graph.logical import LogicalGraph, Vertex
 from weft.model.errors import WeftError
 from weft.model.program import Program, Style
@@ -151,6 +151,11 @@ class PartRunner:
         with self._lock:
             return list(self._processes)
 
+    def sweep(self, job: str, part: Party) -> None:
+        """Remove what processes of a part have left that were killed together with an earlier server."""
+        for attempt in self._folders.part(job, part).glob("*/*/"):
+            sweep_spu(attempt)
+
     # ------------------------------------------------------------------------------------------------------ inside
 
     def _body(self, key: AttemptKey, part: Party, folder: Path, process: _Process) -> Callable[..., None]:
@@ -162,6 +167,7 @@ class PartRunner:
                 end = PartEnd(CANCELED if process.reason else FAILED, _error(error))
             finally:
                 process.gate.close()
+                sweep_spu(folder)
                 with self._lock:
                     self._processes.pop((key, part), None)
                 process.traffic.write()

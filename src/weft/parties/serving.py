@@ -76,6 +76,7 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
             site.folder, is_open=lambda: policy.now().data == OPEN, clock=clock, sources=[site.folder / "data"]
         )
         stack.callback(tables.close)
+        tables.sweep()
         tags = ModelTags(site.folder, clock=clock)
         stack.callback(tags.close)
         session = stack.enter_context(Session("threads", workers=1))

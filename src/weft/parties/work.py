@@ -195,6 +195,7 @@ class PartyWork:
         """Take up all jobs that have not ended, and begin to work."""
         ledger = self._around.ledger
         for job, role, party, state in ledger.participations():
+            self._runner.sweep(job, Party(role, party))
             self.loop.add(Subject(job, Party(role, party)), PartMachine(read_participation(state), self._calls))
         for job, state in ledger.coordinations():
             found = read_coordination(state)

@@ -1,7 +1,8 @@
-"""How the end of a process of a part is told."""
+"""The ends of processes of parts: what is told of them, and what they leave."""
 
 import pytest
 
+from weft.frontends.federated.components.spu import sweep_spu
 from weft.operators.call import CommandResult
 from weft.parties.parts import _how
 
@@ -21,3 +22,13 @@ def test_the_end_of_a_process_is_told_in_words(exit_code, signal, told):
         dropped_bytes=0, log_start=0,
     )  # fmt: skip
     assert _how(result) == told
+
+
+def test_ids_of_a_killed_program_do_not_stay_on_the_disk(tmp_path):
+    for name in ("spu-1", "spu-2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "ids.csv").write_text("id\n1\n")
+    (tmp_path / "log").touch()
+    sweep_spu(tmp_path)
+    assert [one.name for one in tmp_path.iterdir()] == ["log"]
+    sweep_spu(tmp_path / "gone")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 VARIABLE: Final = "WEFT_SPU"
 _LOG: Final = "spu.log"
+_PREFIX: Final = "spu-"
 _TAIL: Final = 4_000
 _TRACE: Final = re.compile(r"Trace has been written to (/tmp/psi_[\w-]+\.trace)")
 
@@ -53,10 +54,16 @@ def agree_on_spu(part: ComponentPart, peer: Party, *, fits: bool, same: Any = No
 @contextmanager
 def spu_folder() -> Iterator[Path]:
     """Yield a folder for a program, which is removed with all that the program leaves."""
-    folder = Path(tempfile.mkdtemp(prefix="spu-", dir="."))
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir="."))
     try:
         yield folder
     finally:
+        _remove(folder)
+
+
+def sweep_spu(attempt: Path) -> None:
+    """Remove what a killed process of a part has left in its folder: such a folder has the ids of its rows."""
+    for folder in attempt.glob(f"{_PREFIX}*/"):
         _remove(folder)
 
 
