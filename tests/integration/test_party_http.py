@@ -21,9 +21,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.party_ports import BEGAN, FixedClock, party_ports
+from tests.unit.parties.pair import SetClock
 from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, UsageError
 from weft.parties.client_keys import ClientKey, add_key, read_keys, remove_key, signed
-from weft.parties.http import calls
+from weft.parties.http import calls, seen
 from weft.parties.http.app import HttpSettings, make_app
 from weft.parties.http.callers import SignedRequests
 from weft.parties.http.calls import MOST_BODY, MOST_DEPTH
@@ -267,7 +268,10 @@ def test_a_full_disk_is_told(party, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     answer = party.upload()
-    assert (answer["retcode"], answer["retmsg"].partition(":")[0]) == (103, "the disk of the server is full")
+    assert (answer["retcode"], answer["retmsg"]) == (
+        103,
+        f"the disk of {party.folder} is full. Free space on this disk, and try again. [WEFT401]",
+    )
 
 
 def test_a_table_is_not_replaced_without_drop(party):
@@ -643,6 +647,36 @@ def test_a_signed_request_is_taken_once(locked, key):
     assert len(locked.ports.jobs.rows) == 1
 
 
+def test_a_signed_request_is_taken_once_across_a_restart(tmp_path, key):
+    headers = Signer(key).headers("/v1/job/query", b"{}") | {"content-type": "application/json"}
+    answers = []
+    for _ in range(3):
+        check = SignedRequests(lambda: read_keys(tmp_path), FixedClock(), tmp_path / "seen")
+        party = Party(tmp_path, HttpSettings(check=check))
+        answers += [party.http.post("/v1/job/query", content=b"{}", headers=headers).json()["retcode"]]
+        party.ports.tables.close()
+        check.close()
+    assert answers == [0, 109, 109]
+
+
+def test_old_numbers_of_requests_do_not_fill_the_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr(seen, "_UNUSED", 10)
+    clock, file = SetClock(BEGAN), tmp_path / "seen"
+    numbers = seen.SeenNumbers(clock, file)
+    for at in range(100):
+        clock.at += 60
+        assert numbers.first("ada", str(at))
+    assert len(file.read_text().splitlines()) < 20
+    assert not numbers.first("ada", "99")
+    file.write_text(file.read_text() + "[1, ")  # a torn line
+    again = seen.SeenNumbers(clock, file)
+    assert not again.first("ada", "99")
+    assert again.first("ada", "0")
+    for one in (numbers, again):
+        one.close()
+    assert [one.name for one in tmp_path.iterdir()] == ["seen"]
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -651,14 +685,16 @@ def test_a_signed_request_is_taken_once(locked, key):
         {"stamp": str(int(BEGAN * 1000) - 61_000)},
         {"stamp": str(int(BEGAN * 1000) + 62_000)},
         {"stamp": "now"},
+        {"stamp": "\u00b2"},
         {"nonce": "n" * 129},
         {"nonce": ""},
     ],
-    ids=["path", "body", "old", "future", "no time", "long nonce", "no nonce"],
+    ids=["path", "body", "old", "future", "no time", "no digit", "long nonce", "no nonce"],
 )
 def test_a_signature_covers_path_body_and_time(locked, key, change):
     given = {"path": "/v1/job/query", "body": b'{"job_id": "1"}'} | change
-    headers = Signer(key).headers(**given) | {"content-type": "application/json"}
+    signed_headers = Signer(key).headers(**given) | {"content-type": "application/json"}
+    headers = {name: value.encode("latin-1") for name, value in signed_headers.items()}
     assert locked.http.post("/v1/job/query", content=b'{"job_id": "1"}', headers=headers).json()["retcode"] == 109
 
 

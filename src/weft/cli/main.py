@@ -121,12 +121,12 @@ def _run(words: list[str], context: CommandContext | None) -> int:
 
 
 def _failed(error: Exception, context: CommandContext, *, as_json: bool) -> int:
-    """Report an exception that no part of Weft expects: a limit of the system, or a fault of Weft."""
+    """Report an exception that no part of Weft expects: of the system or its disks, or a fault of Weft."""
     from weft.cli.failures import report, report_crash
-    from weft.store.limits import limit_error
+    from weft.store.limits import disk_error, limit_error
 
-    limit = limit_error(error)
-    return report_crash(error, context, as_json=as_json) if limit is None else report(limit, context, as_json=as_json)
+    known = limit_error(error) or disk_error(error)
+    return report_crash(error, context, as_json=as_json) if known is None else report(known, context, as_json=as_json)
 
 
 def _cannot_write(out: TextIO) -> bool:

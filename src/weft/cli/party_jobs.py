@@ -206,8 +206,10 @@ def stop(job: Job, /, *, as_json: AsJson = False, folder: Folder = None, context
     client.post("job/stop", {"job_id": id})
     if as_json:
         print_json(context.out, "weft.party.stop/1", job=id)
+    elif status in ENDED:
+        context.say(f"job {id} has ended already, as {status}")
     else:
-        context.say(f"job {id} has ended already: {status}" if status in ENDED else f"job {id} is being stopped")
+        context.say(f"job {id} is being stopped at all its parties; see how it gets on: weft party show {id}")
 
 
 @party_app.command

@@ -6,6 +6,7 @@ whoever keeps the last hash elsewhere sees that as well.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -17,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from weft.model.errors import UnreadableError
+from weft.store.limits import disk_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +66,8 @@ class AuditLog:
     def __init__(self, path: Path, party: str, clock: WallClock) -> None:
         self._path, self._party, self._clock = path, party, clock
         self._lock = Lock()
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with disk_named(path.parent):
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         self._end = -1
         self._seq, self._last = 0, _FIRST
         with self._lock:
@@ -81,8 +84,8 @@ class AuditLog:
         sent: float = 0.0,
         reason: str = "",
     ) -> AuditRecord:
-        """Write a record; it survives the end of this process. OSError: not possible."""
-        with self._lock:
+        """Write a record; it survives the end of this process. DiskFullError, ForbiddenError, OSError: not possible."""
+        with self._lock, disk_named(self._path.parent):
             try:
                 self._locked()
                 return self._write(
@@ -159,7 +162,7 @@ class AuditLog:
         written = os.write(self._fd, line)
         if written != len(line):
             os.ftruncate(self._fd, self._end)
-            raise OSError(f"{self._path} cannot be written in full")
+            raise OSError(errno.ENOSPC, "it cannot be written in full", str(self._path))
         self._end += len(line)
         self._seq, self._last = record.seq, record.hash
         return record

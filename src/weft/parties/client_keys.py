@@ -12,6 +12,7 @@ import os
 import secrets
 import stat
 from base64 import b64encode
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode
 
@@ -19,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, UsageError
+from weft.store.limits import disk_named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 KEYS_NAME: Final = "clients.json"
 _LEAST_SECRET: Final = 16
+_LONGEST_USER: Final = 100
 OWNER: Final = "owner"
 """The user of the key with which the command line signs; it is made with the folder of the site."""
 
@@ -67,7 +70,15 @@ def read_keys(site: Path) -> dict[str, ClientKey]:
 
 
 def add_key(site: Path, user: str) -> ClientKey:
-    """Make a key for a client, write it to the folder of the site, and return it. ConflictError: the user has one."""
+    """Make a key for a client, write it to the folder of the site, and return it.
+
+    UsageError: the user has no name. ConflictError: it has a key.
+    """
+    if not user.strip() or not user.isprintable() or len(user) > _LONGEST_USER:
+        raise UsageError(
+            f"{user[:40]!r} cannot be the name of a client",
+            hint=f"Give 1 to {_LONGEST_USER} printable characters: weft party keys --add NAME",
+        )
     keys = read_keys(site)
     if any(one.user == user for one in keys.values()):
         raise ConflictError(f"{user} has a key already", hint=f"Remove it from {site / KEYS_NAME} first.")
@@ -86,14 +97,16 @@ def remove_key(site: Path, app_key: str) -> None:
 
 def _write(site: Path, keys: list[ClientKey]) -> None:
     part = site / f"{KEYS_NAME}.{secrets.token_hex(8)}"
-    try:
-        with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb") as out:
-            out.write(msgspec.json.format(msgspec.json.encode(keys), indent=2))
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(part, site / KEYS_NAME)
-    finally:
-        part.unlink(missing_ok=True)
+    with disk_named(site):
+        try:
+            with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb") as out:
+                out.write(msgspec.json.format(msgspec.json.encode(keys), indent=2))
+                out.flush()
+                os.fsync(out.fileno())
+            os.replace(part, site / KEYS_NAME)
+        finally:
+            with suppress(OSError):  # the first error tells more
+                part.unlink(missing_ok=True)
 
 
 def signed(secret: str, stamp: str, nonce: str, name: str, path: str, body: bytes, form: Mapping[str, str]) -> str:

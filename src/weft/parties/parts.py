@@ -27,6 +27,7 @@ from weft.model.program import Program, Style
 from weft.model.resources import Resources
 from weft.operators.call import CommandSpec, run_guarded
 from weft.parties.traffic import TrafficWriter
+from weft.store.limits import disk_error
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -224,6 +225,7 @@ def _environment() -> dict[str, str]:
 
 
 def _error(error: BaseException) -> dict[str, Any]:
+    error = disk_error(error) or error
     if isinstance(error, WeftError):
         return {"code": error.code, "message": error.message, "hint": error.hint}
     _log.error("a part could not be started", exc_info=error)  # its text may have paths, which others need not know

@@ -35,6 +35,7 @@ from weft.parties.transport import PartyClient, PartyServer
 from weft.parties.work import PartySurroundings, PartyWork
 from weft.runtime.clock import RealClock
 from weft.store.folders import OwnerLock
+from weft.store.limits import disk_named
 from weft.wiring.session import Session
 
 if TYPE_CHECKING:
@@ -50,11 +51,12 @@ _log = logging.getLogger(__name__)
 def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
     """Run the server of a site, and yield what its clients reach.
 
-    ConflictError: it runs already, or a port is taken. UsageError: its policy is wrong.
+    ConflictError: it runs already, or a port is taken. UsageError: its policy is wrong. DiskFullError, ForbiddenError:
+    its folder cannot be written.
     """
     first = read_policy(site.folder)
     policy = LivePolicy(site.folder, _failed)
-    with ExitStack() as stack:
+    with disk_named(site.folder), ExitStack() as stack:
         stack.callback(_owned(site).release)
         run = site.run
         shutil.rmtree(run, ignore_errors=True)  # what a killed server has left
@@ -121,8 +123,9 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
         stack.callback(work.close)
         work.start()  # before messages of others: parts must know first that their processes have ended
         stack.enter_context(PartyServer(site, peers, work.handlers(), clock, audit, client=client))
-        check = CheckCallers(SignedRequests(lambda: read_keys(site.folder), clock))
-        app = make_app(ports, HttpSettings(hosts=first.client_names, check=check))
+        signed = SignedRequests(lambda: read_keys(site.folder), clock, site.folder / "clients.seen")
+        stack.callback(signed.close)
+        app = make_app(ports, HttpSettings(hosts=first.client_names, check=CheckCallers(signed)))
         stack.enter_context(HttpServer(app, host=first.client_host, port=site.party.http_port))
         write_file(site.folder, f"{run.name}/{SERVED_AT}", first.client_host.encode())
         yield ports

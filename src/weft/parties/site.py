@@ -3,6 +3,7 @@
 party.json          id, name and addresses
 cert.pem            the certificate, which others get
 clients.json        the keys of its clients, readable by this user alone
+clients.seen        the requests of its clients in the last minutes, each of which is taken once
 policy.json         what it lets others do; without it, the policy by default
 keys/               tls.pem and signing.pem: made here, readable by this user alone, never sent
 peers/ID.json       the parties that it knows
@@ -18,6 +19,7 @@ import os
 import re
 import secrets
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
@@ -28,6 +30,7 @@ from weft.parties.client_keys import OWNER, add_key
 from weft.runtime.clock import RealClock
 from weft.store.disk import sync_folder
 from weft.store.folders import safe_open
+from weft.store.limits import disk_named
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,8 +120,9 @@ class PartySite(Struct, frozen=True):
         listen = listen or _interface(host)
         party = PartyDescription(id, name or id, host, party_port, http_port, cores, now, listen)
         _make_folder(folder)
-        for below in _FOLDERS:
-            (folder / below).mkdir(mode=0o700, exist_ok=True)
+        with disk_named(folder):
+            for below in _FOLDERS:
+                (folder / below).mkdir(mode=0o700, exist_ok=True)
         made = make_identity(id, host, now)
         write_file(folder, f"keys/{_TLS_KEY}", made.tls_key)
         write_file(folder, f"keys/{_SIGNING_KEY}", made.signing_key)
@@ -149,7 +153,8 @@ class PartySite(Struct, frozen=True):
             _check_private(folder / "keys" / name)
         for below in _FOLDERS:
             try:
-                (folder / below).mkdir(mode=0o700, exist_ok=True)
+                with disk_named(folder):
+                    (folder / below).mkdir(mode=0o700, exist_ok=True)
             except FileExistsError:
                 raise UnreadableError(
                     f"{folder / below} is a file, and must be a folder", hint="Restore it from a backup, or remove it."
@@ -288,17 +293,19 @@ def read_file(folder: Path, *parts: str) -> bytes:
 def write_file(folder: Path, name: str, data: bytes) -> None:
     """Write a file of a party that only this user can read; after a crash it has its old or its new content."""
     draft = f"{name}.{secrets.token_hex(8)}.new"
-    try:
-        with safe_open(folder, draft, mode="xb") as file:
-            os.fchmod(file.fileno(), 0o600)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(folder / draft, folder / name)
-    except BaseException:
-        (folder / draft).unlink(missing_ok=True)
-        raise
-    sync_folder((folder / name).parent)
+    with disk_named(folder):
+        try:
+            with safe_open(folder, draft, mode="xb") as file:
+                os.fchmod(file.fileno(), 0o600)
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(folder / draft, folder / name)
+        except BaseException:
+            with suppress(OSError):  # the first error tells more
+                (folder / draft).unlink(missing_ok=True)
+            raise
+        sync_folder((folder / name).parent)
 
 
 def _make_folder(folder: Path) -> None:

@@ -284,7 +284,11 @@ class PartyWork:
         if not entry.mine:
             raise PartyRefusedError(f"job {id} belongs to party {entry.initiator}", hint="Ask it to go on.")
         state = self.coordination(id)
-        if state is None or state.steps is None or state.phase is JobPhase.END:
+        if state is None or state.phase is JobPhase.END:
+            raise ConflictError(
+                f"job {id} has ended as {entry.status}", hint=f"Run it again first: weft party rerun {id}"
+            )
+        if state.steps is None:
             raise ConflictError(f"job {id} does not run in single step", hint="Set single_step in its job_parameters.")
         self.loop.call(Subject(id), GoOn(count))
         return list(state.held)

@@ -1,4 +1,4 @@
-"""Limits of the system on this process: which one an error means, and what to do about it."""
+"""Limits of the system on this process, and disks that cannot be written: which one an error means, and what to do."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import errno
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from weft.model.errors import CapacityError, WeftError
+from weft.model.errors import CapacityError, DiskFullError, ForbiddenError, WeftError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _NO_THREAD: Final = "can't start new thread"
 _ENOUGH_FILES: Final = 4096
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_NOT_ALLOWED: Final = (errno.EACCES, errno.EPERM)
 
 
 def limit_advice(error: BaseException) -> str:
@@ -59,5 +64,39 @@ def limits_named() -> Iterator[None]:
         yield
     except (OSError, MemoryError, RuntimeError) as error:
         if (found := limit_error(error)) is None:
+            raise
+        raise found from error
+
+
+def disk_error(error: BaseException, folder: Path | str = "") -> WeftError | None:
+    """Return the error for a disk that is full or cannot be written; None for others.
+
+    `folder` is where a write has failed, if the error does not name its file.
+    """
+    if not isinstance(error, OSError):
+        return None
+    place = error.filename if isinstance(error.filename, str) else str(folder)
+    if error.errno in _FULL:
+        message = f"the disk of {place} is full" if place else "a disk is full"
+        return DiskFullError(message, hint="Free space on this disk, and try again.")
+    if error.errno == errno.EROFS:
+        return ForbiddenError(
+            f"the disk of {place} is read-only" if place else "a disk is read-only",
+            hint="Mount it for writing (mount -o remount,rw), or use a folder on another disk.",
+        )
+    if error.errno in _NOT_ALLOWED and place:
+        return ForbiddenError(
+            f"{place} cannot be opened: {error.strerror}", hint="Check the permissions of the file and its folders."
+        )
+    return None
+
+
+@contextmanager
+def disk_named(folder: Path) -> Iterator[None]:
+    """Raise an error that names the folder, instead of one of the system for a disk that cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        if (found := disk_error(error, folder)) is None:
             raise
         raise found from error

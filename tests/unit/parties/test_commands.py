@@ -1,6 +1,8 @@
 """The commands of `weft party`."""
 
+import errno
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -349,6 +351,28 @@ def test_the_client_calls_where_the_server_answers(two):
     (site.folder / "policy.json").write_text("{")
     assert two("party", "jobs", "--folder", "guest") == 6
     assert f"does not answer at 127.0.0.9:{site.party.http_port}" in two.err
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "x" * 101])
+def test_a_client_has_a_name(two, name):
+    assert two("party", "keys", "--add", name, "--folder", "guest") == 2
+    assert "cannot be the name of a client" in two.err
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "told"),
+    [(errno.ENOSPC, 8, "the disk of {folder} is full"), (errno.EROFS, 5, "the disk of {folder} is read-only")],
+)
+@pytest.mark.parametrize("words", [["keys", "--add", "ada"], ["policy", "--approval", "always"], ["invite"]])
+def test_a_disk_that_cannot_be_written_is_named(two, monkeypatch, number, code, told, words):
+    def fails(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fails)
+    # An invitation that introduces nobody writes nothing.
+    assert two("party", *words, "--folder", "guest") == code
+    assert told.format(folder=two.folder / "guest") in two.err
+    assert "WEFT900" not in two.err
 
 
 def test_keys_of_clients_are_made_listed_and_removed(two):

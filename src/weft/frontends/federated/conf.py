@@ -147,7 +147,7 @@ def _party_id(node: yaml.Node) -> str:
     """Return a party id, a number or its digits; "" if it is none."""
     value = plain(node)
     text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
-    return text if text.isdecimal() and len(text) <= 20 else ""
+    return text if text.isascii() and text.isdecimal() and len(text) <= 20 else ""
 
 
 def _roles(root: ObjectReader) -> dict[str, tuple[str, ...]]:

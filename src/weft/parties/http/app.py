@@ -85,7 +85,7 @@ def _endpoint(route: HttpRoute, ports: PartyPorts, settings: HttpSettings) -> Ca
         except ClientDisconnect:  # nobody waits for the answer
             return Response(status_code=400)
         except Exception as error:  # noqa: BLE001 - every client gets an answer
-            reply, status = failed(error, request.url.path)
+            reply, status = failed(error, request.url.path, ports.scratch.parent)
             return json_response(reply, status=status if route.kind == FILE else 200)
         finally:
             if scratch is not None:

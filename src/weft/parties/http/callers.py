@@ -9,14 +9,13 @@ from __future__ import annotations
 import hmac
 import os
 import sys
-from collections import OrderedDict
 from ipaddress import ip_address
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from weft.model.errors import PartyIdentityError
 from weft.parties.client_keys import signed
+from weft.parties.http.seen import MOST_SKEW_S, SeenNumbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,8 +29,6 @@ _TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _ESTABLISHED: Final = "01"
 _ROOT: Final = 0
 SIGNATURE: Final = "signature"
-MOST_SKEW_S: Final = 60.0
-_MOST_NONCES: Final = 1_000_000
 _MOST_NONCE: Final = 128
 
 
@@ -61,16 +58,20 @@ class CheckCallers:
 class SignedRequests:
     """Checks the signatures of requests by the keys of the site; call it with a request and its body.
 
-    For several threads.
+    A request is taken once, by the number that it has; those taken are kept in `file`, if it is given, so that none
+    is taken again after a restart. For several threads.
 
     PartyIdentityError: no, a wrong, an old or a repeated signature. All of these look the same to a client, so that
     none learns which names of keys exist.
     """
 
-    def __init__(self, keys: Callable[[], Mapping[str, ClientKey]], clock: WallClock) -> None:
+    def __init__(self, keys: Callable[[], Mapping[str, ClientKey]], clock: WallClock, file: Path | None = None) -> None:
         self._keys, self._clock = keys, clock
-        self._seen: OrderedDict[tuple[str, str], float] = OrderedDict()
-        self._lock = Lock()
+        self._seen = SeenNumbers(clock, file)
+
+    def close(self) -> None:
+        """Close the file of the requests that were taken."""
+        self._seen.close()
 
     def __call__(self, request: Request, body: bytes, form: Mapping[str, str]) -> str:
         """Return the user whose key has signed the request."""
@@ -82,27 +83,16 @@ class SignedRequests:
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         wanted = signed(secret, stamp, nonce, name, path, body, form)
         good = hmac.compare_digest(wanted.encode(), signature.encode())
-        fresh = stamp.isdigit() and len(stamp) < 20 and abs(int(stamp) / 1000 - now) <= MOST_SKEW_S
+        is_time = stamp.isascii() and stamp.isdecimal() and len(stamp) < 20
+        fresh = is_time and abs(int(stamp) / 1000 - now) <= MOST_SKEW_S
         known = key is not None and good and fresh and 0 < len(nonce) <= _MOST_NONCE
-        if key is None or not known or not self._first(name, nonce, now):
+        if key is None or not known or not self._seen.first(name, nonce):
             raise PartyIdentityError(
                 "the request is not signed with a key of this site, or not in time",
                 hint="Give the client its key (flow init --app-key --secret-key), and compare the clocks: "
                 f"{MOST_SKEW_S:g} s are allowed.",
             )
         return key.user or key.app_key
-
-    def _first(self, name: str, nonce: str, now: float) -> bool:
-        """Remember a nonce as long as its request could be repeated; return whether it is new."""
-        with self._lock:
-            while self._seen and (
-                next(iter(self._seen.values())) < now - 2 * MOST_SKEW_S or len(self._seen) >= _MOST_NONCES
-            ):
-                self._seen.popitem(last=False)
-            if (name, nonce) in self._seen:
-                return False
-            self._seen[name, nonce] = now
-            return True
 
 
 def user_of(client: tuple[str, int], server: tuple[str, int]) -> int | None:

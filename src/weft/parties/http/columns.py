@@ -28,7 +28,7 @@ def date_of(seconds: float | None) -> str | None:
 
 
 def _number(party: str) -> int | str:
-    return int(party) if party.isdigit() else party
+    return int(party) if party.isascii() and party.isdecimal() else party
 
 
 def roles_of(roles: Mapping[str, Sequence[str]]) -> dict[str, list[int | str]]:

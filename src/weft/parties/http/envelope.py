@@ -5,7 +5,6 @@ The HTTP status is 200 for errors too, as clients of FATE expect, except for dow
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Mapping
 from enum import IntEnum
@@ -19,7 +18,6 @@ from weft.model.errors import (
     CapacityError,
     ConflictError,
     DefinitionError,
-    DiskFullError,
     ForbiddenError,
     InputLimitError,
     NotFoundError,
@@ -31,12 +29,12 @@ from weft.model.errors import (
     WeftError,
 )
 from weft.model.masking import without_passwords
+from weft.store.limits import disk_error
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _log: Final = logging.getLogger(__name__)
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class RetCode(IntEnum):
@@ -98,16 +96,16 @@ def code_of(error: WeftError) -> tuple[RetCode, int]:
     )
 
 
-def failed(error: Exception, path: str) -> tuple[HttpReply, int]:
-    """Return the answer to a request that raised, and the status of a download. What is unexpected is logged."""
+def failed(error: Exception, path: str, folder: Path | str = "") -> tuple[HttpReply, int]:
+    """Return the answer to a request that raised, and the status of a download. What is unexpected is logged.
+
+    `folder` is that of the party, whose disk may be full.
+    """
+    error = disk_error(error, folder) or error
     if isinstance(error, WeftError):
         code, status = code_of(error)
         hint = f" {error.hint}" if error.hint else ""
         return HttpReply(retcode=code, retmsg=without_passwords(f"{error.message}.{hint} [{error.code}]")), status
-    if isinstance(error, OSError) and error.errno in _FULL:
-        hint = "Free space on the disk of the site."
-        told = f"the disk of the server is full: {error.strerror}. {hint} [{DiskFullError.code}]"
-        return HttpReply(retcode=RetCode.OPERATING_ERROR, retmsg=told), 210
     _log.error("a request for %s failed", path, exc_info=error)
     found = without_passwords(f"{type(error).__name__}: {error}".splitlines()[0])
     return HttpReply(

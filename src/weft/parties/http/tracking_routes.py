@@ -59,7 +59,7 @@ def metric_data(ports: PartyPorts, call: HttpCall) -> HttpReply:
 def metric_delete(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Delete the metrics of a job or of a day; the client of FATE sends the day as `model`."""
     job_id, date = call.text("job_id"), call.text("model", call.text("date"))
-    if not job_id and not (len(date) == 8 and date.isdigit()):
+    if not job_id and not (len(date) == 8 and date.isascii() and date.isdecimal()):
         raise UsageError("job_id and date are missing", hint="Give job_id, or a date such as 20260131.")
     return HttpReply(data={"deleted": ports.tracking.delete_metrics(job_id, date)})
 

@@ -27,6 +27,7 @@ from weft.frontends.federated.components.sockets import SocketChannel
 from weft.frontends.federated.components.tables import read_frame, write_frame
 from weft.frontends.federated.schema import Party  # noqa: TC001 - fields of records are read at run time
 from weft.model.errors import PartyError, RunCancelledError, WeftError
+from weft.store.limits import disk_error
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -111,7 +112,8 @@ def main(folder: Path) -> int:
         result = {"status": FAILED, "error": without_columns(_described(error), folder)}
     except Exception as error:  # noqa: BLE001 - the party that has started it must hear the reason
         traceback.print_exc()  # into the log of the part: the text may have values of rows, which stay at this party
-        result = {"status": FAILED, "error": _unexpected(error)}
+        known = disk_error(error, folder)
+        result = {"status": FAILED, "error": _unexpected(error) if known is None else _described(known)}
     write_json(folder / RESULT, result)
     return {SUCCESS: 0, CANCELED: _STOPPED}.get(str(result["status"]), 1)
 

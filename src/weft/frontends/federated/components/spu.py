@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from contextlib import contextmanager, suppress
@@ -89,7 +90,8 @@ def run_spu(part: ComponentPart, peer: Party, folder: Path, name: str, rank: int
         raise tunnel.error
     if code:
         part.tracker.log((folder / _LOG).read_text(errors="replace")[-_TAIL:])
-        raise UsageError(f"{part.component}: SPU has failed at {part.here}", hint="Its messages are in the log there.")
+        how = _ended_by(-code) if code < 0 else f"has failed with exit code {code}"
+        raise UsageError(f"{part.component}: SPU {how} at {part.here}", hint="Its messages are in the log there.")
 
 
 def common_ids(part: ComponentPart, ids: list[str], peer: Party, *, receives: bool, both: bool) -> list[str]:
@@ -120,6 +122,12 @@ def _start(folder: Path, name: str, rank: int) -> subprocess.Popen[Any]:
     environment["TMPDIR"] = str(folder.absolute())
     with (folder / _LOG).open("wb") as log:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
+
+
+def _ended_by(number: int) -> str:
+    """Return in words that a signal has ended a program."""
+    full = ", perhaps since the memory was full," if number == signal.SIGKILL else ""
+    return f"was ended by {signal.Signals(number).name}{full}"
 
 
 def _read(path: Path, peer: Party) -> list[str]:
