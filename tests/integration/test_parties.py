@@ -228,9 +228,13 @@ def test_what_cannot_run_is_refused_with_its_party_and_its_cause(parties):
     wrong["component_parameters"]["common"]["secure_add_0"]["data_num"] = "many"
     with pytest.raises(weft.FederatedFileError, match="data_num: must be a whole number, is the text `many`"):
         guest.submit(wishes=wrong)
-    many = guest.ended(guest.submit(wishes=conf(task_cores=1000)))
+    with pytest.raises(weft.UsageError, match="the job needs 1000 cores at party 1, which has"):
+        guest.submit(wishes=conf(task_cores=1000))
+    wishes = conf()
+    wishes["job_parameters"]["role"] = {"host": {"0": {"task_cores": 1000}}}
+    many = guest.ended(guest.submit(wishes=wishes))
     assert many["status"] == "failed"
-    assert "needs 1000 cores" in many["reason"]
+    assert "host 2 refused: the job needs 1000 cores at party 2, which has" in many["reason"]
     with pytest.raises(weft.WeftError, match="components"):
         guest.submit({})
     with pytest.raises(weft.NotFoundError, match="there is no job nope"):

@@ -180,3 +180,13 @@ def test_a_component_is_tried_again_as_its_own_limits_say(guest):
     }
     assert len(attempts["bad_0"]) == 2
     assert len(attempts["bad_1"]) == 1
+
+
+def test_a_job_that_can_never_run_is_refused_at_its_submit(guest):
+    components = {"reader_0": READER, "good_0": transform("reader_0.data")}
+    with pytest.raises(weft.UsageError, match="the job needs 1000 cores at party 1, which has"):
+        submit(guest, components, task_cores=1000)
+    with pytest.raises(weft.UsageError, match="run_only names good_0, and not reader_0, whose output it needs"):
+        submit(guest, components, run_only="good_0")
+    with pytest.raises(weft.FederatedFileError, match="priority: must be a whole number from -100 to 100"):
+        submit(guest, components, priority=1000)

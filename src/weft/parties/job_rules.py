@@ -48,6 +48,12 @@ def cores_of(job: FederatedJob, part: Party) -> int:
     return cores * (whole_number(parameters.get("task_parallelism")) or 1)
 
 
+def cores_at(job: FederatedJob, party: str) -> int:
+    """Return the cores that the parts of a party hold together while the job runs."""
+    parts = [one for one in job.parts if one.id == party and any(part.runs for part in one.components.values())]
+    return sum(cores_of(job, Party(one.role, one.id)) for one in parts)
+
+
 def changed_components(old: FederatedJob, new: FederatedJob) -> list[str]:
     """Return the components whose parameters differ at some party, in their order."""
     return [

@@ -60,6 +60,7 @@ from weft.frontends.federated.coordination.records import (
 from weft.frontends.federated.planning import read_job
 from weft.frontends.federated.schema import FederatedJob, Party
 from weft.frontends.federated.selection import (
+    check_sources,
     component_limits,
     inheritance,
     job_priority,
@@ -80,7 +81,7 @@ from weft.parties.cores import CoreLease, PartyCoreLeases
 from weft.parties.drivers import ComponentEnd, DriverCalls, DriverPlan, JobDriver
 from weft.parties.failures import for_others
 from weft.parties.inputs import InputFinder, plan_of, task_of
-from weft.parties.job_rules import changed_components, coordination_of, digest_of, kept_components
+from weft.parties.job_rules import changed_components, coordination_of, cores_at, digest_of, kept_components
 from weft.parties.ledger import REPORT, WISH, JobEntry, PartyLedger
 from weft.parties.loop import PartyLoop, Subject
 from weft.parties.machines import CoordinationMachine, MachineCalls, PartMachine
@@ -240,13 +241,14 @@ class PartyWork:
                 party=self._me,
                 hint="Submit it to the server of the initiator, or change initiator in the conf.",
             )
-        selected_components(job)
+        check_sources(job)
         trigger_rules(job)
-        job_priority(job)
         if why := self._why_not_inherit(job):
             raise UsageError(why, hint="Leave inheritance_info out, or name a job of this party with these components.")
         digest = digest_of(dsl, conf)
         state = coordination_of(id, digest, job)
+        if why := self._too_many_cores(job):
+            raise UsageError(why, hint="Lower task_cores or task_parallelism in job_parameters.")
         for before in state.waits_for:
             if not self.entry(before).mine:
                 raise UsageError(f"run_after names job {before} of another party", hint="Name jobs of this party.")
@@ -647,10 +649,15 @@ class PartyWork:
     def _ask(self, state: Participation) -> None:
         subject = Subject(state.job, state.part)
         job = self.job(state.job)
-        if why := self._inputs.why_not(job, state.part) or self._inherit(job, state):
+        if why := self._too_many_cores(job) or self._inputs.why_not(job, state.part) or self._inherit(job, state):
             self.loop.post(subject, Declined(for_others(why)))
         elif state.initiator.id == self._me or not self._around.asks_approval(job, state.part):
             self.loop.post(subject, Approved())
+
+    def _too_many_cores(self, job: FederatedJob) -> str:
+        """Return why the parts of this party can never have their cores, "" if they can: they hold them together."""
+        needed, there = cores_at(job, self._me), self._around.cores
+        return f"the job needs {needed} cores at party {self._me}, which has {there}" if needed > there else ""
 
     def _why_not_inherit(self, job: FederatedJob) -> str:
         """Return why a job cannot take components from an earlier one, "" if it can or takes none."""

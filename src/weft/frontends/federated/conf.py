@@ -13,7 +13,7 @@ from weft.documents import yaml
 from weft.documents.problems import FilePosition, Problems, show
 from weft.frontends.federated.documents import CONF_FILE, SWAPPED, ObjectReader, hint_of, is_null, load, plain, value_of
 from weft.frontends.federated.modules import ROLES
-from weft.frontends.federated.parameter_types import job_parameter_fault
+from weft.frontends.federated.parameter_types import LIMITS, job_parameter_fault, limit_fault
 from weft.frontends.federated.schema import ARGS, PREDICT, TRAIN, Conf, OwnParameters, Party, Value
 from weft.model.suggestions import did_you_mean
 
@@ -195,6 +195,13 @@ def _job_parameters(reader: ObjectReader) -> dict[str, Any]:
     for key, value in found.items():
         if fault := job_parameter_fault(key, value):
             reader.wrong(key, fault)
+    limits = reader.inside("component_limits")
+    for component in limits:
+        own = limits.inside(component)
+        own.only(*LIMITS)
+        for name in own:
+            if fault := limit_fault(own.value(name)):
+                own.wrong(name, fault)
     return found
 
 

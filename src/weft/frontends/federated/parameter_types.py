@@ -30,12 +30,19 @@ _FLAG, _NUMBER, _WHOLE, _TEXT = "true or false", "a number", "a whole number", "
 _LIST, _OBJECT = "a list", "an object"
 _NUMBERS, _WHOLES, _TEXTS = "a list of numbers", "a list of whole numbers", "a list of texts"
 _DIGITS: Final = "digits"
+_COUNT: Final = "a whole number from 0 on"
+_MOST_PRIORITY: Final = 100
+_PRIORITY: Final = f"a whole number from -{_MOST_PRIORITY} to {_MOST_PRIORITY}"
+LIMITS: Final = ("auto_retries", "auto_retry_delay", "timeout")
+"""The fields of a component in `component_limits`."""
 _FITS: Final[Mapping[str, Callable[[Any], bool]]] = {
     _FLAG: lambda value: isinstance(value, bool),
     _NUMBER: _is_number,
     _WHOLE: _is_whole,
     _TEXT: lambda value: isinstance(value, str),
     _DIGITS: lambda value: isinstance(value, str) and value.isdecimal(),
+    _COUNT: lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
+    _PRIORITY: lambda value: isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MOST_PRIORITY,
     _LIST: lambda value: isinstance(value, list),
     _OBJECT: lambda value: isinstance(value, dict),
     _NUMBERS: _is_list_of(_is_number),
@@ -126,7 +133,9 @@ _JOB_PARAMETERS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
         "auto_retries auto_retry_delay fail_after processors_per_node task_cores task_parallelism timeout",
     ),
     ((_TEXT,), "run_to"),
-    ((_TEXT, _TEXTS), "run_only"),
+    ((_FLAG,), "single_step"),
+    ((_PRIORITY,), "priority"),
+    ((_TEXT, _TEXTS), "run_after run_only"),
     ((_OBJECT,), "inheritance_info trigger_rules"),
 )
 
@@ -140,6 +149,11 @@ def parameter_fault(owner: str, name: str, value: Any, *, is_group: bool = False
 def job_parameter_fault(name: str, value: Any) -> str:
     """Return why a value cannot be that of a parameter of jobs, in words; "" if it can."""
     return _fault(_job_kinds().get(name, ()), value)
+
+
+def limit_fault(value: Any) -> str:
+    """Return why a value cannot be a limit of a component, in words; "" if it can."""
+    return _fault((_COUNT,), value)
 
 
 def _fault(kinds: tuple[str, ...], value: Any) -> str:

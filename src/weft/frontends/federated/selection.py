@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 RUN_ONLY, RUN_TO, RULES, INHERITS = "run_only", "run_to", "trigger_rules", "inheritance_info"
 AFTER, SINGLE_STEP, LIMITS, PRIORITY = "run_after", "single_step", "component_limits", "priority"
-_MOST_PRIORITY = 100
 _RETRIES, _DELAY, _TIMEOUT = "auto_retries", "auto_retry_delay", "timeout"
 
 
@@ -52,6 +51,19 @@ def inheritance(job: FederatedJob) -> Inheritance:
 def selected_components(job: FederatedJob) -> set[str]:
     """Return the components that run. UsageError: one of those named does not exist, or both fields are set."""
     return _selected(job) - set(inheritance(job).components)
+
+
+def check_sources(job: FederatedJob) -> None:
+    """Require that the sources of all components that run are there. UsageError: one does not run, nor is taken."""
+    selected, taken = selected_components(job), set(inheritance(job).components)
+    for name in job.dsl.order:
+        missing = [one for one in job.dsl.upstream[name] if one not in selected | taken] if name in selected else []
+        if missing:
+            raise UsageError(
+                f"{RUN_ONLY} names {name}, and not {', '.join(missing)}, whose output it needs",
+                hint=f"Name {'it' if len(missing) == 1 else 'them'} too, use {RUN_TO}, or take what an earlier job has "
+                f"made with {INHERITS}.",
+            )
 
 
 def _selected(job: FederatedJob) -> set[str]:
@@ -86,58 +98,34 @@ def trigger_rules(job: FederatedJob) -> dict[str, str]:
 def component_limits(job: FederatedJob) -> dict[str, ComponentLimits]:
     """Return the limits of all components: their own, or else those of the job.
 
-    UsageError: a component does not exist, or a limit is no whole number from 0 on.
+    UsageError: a component does not exist.
     """
     given = job.conf.parameters.get(LIMITS) or {}
-    if not isinstance(given, Mapping) or not all(isinstance(one, Mapping) for one in given.values()):
-        raise UsageError(
-            f"{LIMITS} must be an object", hint=f'Write: "{LIMITS}": {{"COMPONENT": {{"{_TIMEOUT}": 60}}}}'
-        )
-    for name, own in given.items():
-        _known(job, str(name), LIMITS)
-        for field, value in own.items():
-            if field not in (_RETRIES, _DELAY, _TIMEOUT):
-                raise UsageError(
-                    f"{LIMITS}.{name} has {field!r}", hint=f"It takes {_RETRIES}, {_DELAY} and {_TIMEOUT}."
-                )
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise UsageError(f"{LIMITS}.{name}.{field} is {value!r}", hint="Write a whole number from 0 on.")
-    whole = job.conf.parameters
-    return {
-        name: ComponentLimits(
-            int(given.get(name, {}).get(_RETRIES, whole_number(whole.get(_RETRIES)))),
-            float(given.get(name, {}).get(_DELAY, whole_number(whole.get(_DELAY)))),
-            float(given.get(name, {}).get(_TIMEOUT, 0)),
-        )
-        for name in job.dsl.order
-    }
+    for name in given:
+        _known(job, name, LIMITS)
+    whole = {field: whole_number(job.conf.parameters.get(field)) for field in (_RETRIES, _DELAY)} | {_TIMEOUT: 0}
+
+    def limits(own: Mapping[str, int | None]) -> ComponentLimits:
+        found = whole | {field: value for field, value in own.items() if value is not None}
+        return ComponentLimits(found[_RETRIES], float(found[_DELAY]), float(found[_TIMEOUT]))
+
+    return {name: limits(given.get(name) or {}) for name in job.dsl.order}
 
 
 def jobs_before(job: FederatedJob) -> list[str]:
-    """Return the ids of the jobs that must succeed first. UsageError: they are no texts."""
+    """Return the ids of the jobs that must succeed first."""
     given = job.conf.parameters.get(AFTER) or []
-    found = [given] if isinstance(given, str) else given
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise UsageError(f"{AFTER} must be a list of ids of jobs", hint=f'Write: "{AFTER}": ["JOB"]')
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys([given] if isinstance(given, str) else given))
 
 
 def first_steps(job: FederatedJob) -> int | None:
-    """Return how many components begin by themselves: one in single step, else all. UsageError: it is no boolean."""
-    given = job.conf.parameters.get(SINGLE_STEP) or False
-    if not isinstance(given, bool):
-        raise UsageError(f"{SINGLE_STEP} is {given!r}", hint="Write true or false.")
-    return 1 if given else None
+    """Return how many components begin by themselves: one in single step, else all."""
+    return 1 if job.conf.parameters.get(SINGLE_STEP) else None
 
 
 def job_priority(job: FederatedJob) -> int:
-    """Return the place of a job in queues by priority, higher ones first. UsageError: it is no whole number."""
-    given = job.conf.parameters.get(PRIORITY) or 0
-    if isinstance(given, bool) or not isinstance(given, int) or abs(given) > _MOST_PRIORITY:
-        raise UsageError(
-            f"{PRIORITY} is {given!r}", hint=f"Write a whole number from {-_MOST_PRIORITY} to {_MOST_PRIORITY}."
-        )
-    return given
+    """Return the place of a job in queues by priority, higher ones first."""
+    return int(job.conf.parameters.get(PRIORITY) or 0)
 
 
 def whole_number(value: Any) -> int:

