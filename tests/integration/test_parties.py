@@ -260,10 +260,12 @@ def test_a_partner_approves_a_job_first_if_its_policy_says_so(parties):
         host.client.post("weft/approve", {"job_id": job, "decline": "too late"})
     other = guest.submit()
     until(lambda: "host 2: waits for approval" in guest.show(other)["reason"], "the question")
-    host.client.post("weft/approve", {"job_id": other, "decline": "not on Fridays"})
+    with pytest.raises(weft.UsageError, match="the reason to decline the job is empty"):
+        host.client.post("weft/approve", {"job_id": other, "decline": " \n"})
+    host.client.post("weft/approve", {"job_id": other, "decline": "not\n\x1b[1mon\rFridays"})
     shown = guest.ended(other)
     assert shown["status"] == "failed"
-    assert "not on Fridays" in shown["reason"]
+    assert "not [1mon Fridays" in shown["reason"]
 
 
 def test_a_server_ends_in_order_and_runs_once(parties):

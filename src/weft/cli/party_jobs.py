@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -9,7 +10,7 @@ from weft.cli.arguments import AsJson, Given
 from weft.cli.parsing import CommandParameter
 from weft.cli.parties import Folder, party_app, site_of
 from weft.cli.party_views import print_job
-from weft.cli.tables import clean, moment, one_line, print_json, print_table
+from weft.cli.tables import clean, moment, one_line, print_json, print_table, short_path
 from weft.model.errors import ConflictError, NotFoundError, RunFailedError, UsageError
 from weft.model.wording import duration
 
@@ -85,8 +86,8 @@ def upload(
         f"id       {clean(stored['schema']['sid'])}\n"
         f"columns  {len(columns):,}: {one_line(', '.join(columns))}\n"
     )
-    option = "" if folder is None else f" --folder {folder}"
-    named = f"--namespace {clean(namespace)} --name {clean(name)}{option}"
+    option = "" if folder is None else f" --folder {short_path(folder, context.cwd)}"
+    named = f"--namespace {shlex.quote(namespace)} --name {shlex.quote(name)}{option}"
     context.say(f"Jobs of another party use it after: weft party grant ID {named}")
 
 
@@ -207,7 +208,7 @@ def stop(job: Job, /, *, as_json: AsJson = False, folder: Folder = None, context
     if as_json:
         print_json(context.out, "weft.party.stop/1", job=id)
     elif status in ENDED:
-        context.say(f"job {id} has ended already, as {status}")
+        context.say(f"job {id} has ended already: {status}")
     else:
         context.say(f"job {id} is being stopped at all its parties; see how it gets on: weft party show {id}")
 
@@ -286,7 +287,7 @@ def approve(
     job: Job,
     /,
     *,
-    decline: Annotated[str, CommandParameter(help="Decline it, for this reason.")] = "",
+    decline: Annotated[str | None, CommandParameter(help="Decline it, for this reason, which others see.")] = None,
     folder: Folder = None,
     context: Given,
 ) -> None:
@@ -294,7 +295,7 @@ def approve(
     client = client_of(context, folder)
     id = job_of(client, job)
     client.post("weft/approve", {"job_id": id, "decline": decline})
-    done = "is declined" if decline else "is approved, and begins when all its parties have accepted it"
+    done = "is declined" if decline is not None else "is approved, and begins when all its parties have accepted it"
     context.say(f"job {id} {done}; see how it gets on: weft party show {id}")
 
 

@@ -29,6 +29,21 @@ _SPARSE_FROM: Final = 2
 """The index of the first `index:value` of a line of svmlight, after id and label."""
 _SEPARATORS: Final = ",;\t|"
 NO_HEAD: Final = "give --no-head (head 0 for clients of FATE)"
+_NO_END: Final = "unexpected end of data"
+"""What the reader of CSV says of a quote that does not end."""
+_OTHERS: Final = {
+    b"%PDF-": "a PDF document",
+    b"PK\x03\x04": "an Excel file or a ZIP archive",
+    b"\xd0\xcf\x11\xe0": "an old Excel file",
+    b"{\\rtf": "an RTF document",
+    b"<?xml": "an XML document",
+    b"<!DOCTYPE": "an HTML page",
+    b"<html": "an HTML page",
+    b"PAR1": "a Parquet file",
+    b"ARROW1": "an Arrow file",
+    b"SQLite format 3": "an SQLite database",
+}
+"""The beginnings of files that are no CSV; some are text, and their lines would become ids."""
 _BATCH: Final = 16_384
 _CELLS: Final = 1 << 20
 MOST_COLUMNS: Final = 20_000
@@ -52,6 +67,14 @@ class CsvShape(Struct, frozen=True, kw_only=True):
             )
 
 
+def check_kind(begin: bytes, name: str) -> None:
+    """Refuse a file whose first bytes tell that it is no CSV. UsageError: it is of another kind."""
+    begin = begin.removeprefix(b"\xef\xbb\xbf")
+    kind = next((kind for magic, kind in _OTHERS.items() if begin.startswith(magic)), "")
+    if kind:
+        raise UsageError(f"{name} is {kind}, not a CSV file", hint="Export the table as CSV in UTF-8, and upload that.")
+
+
 class CsvRows:
     """The rows of one file of UTF-8 text. `name` is its name in messages; `batches` may be called once."""
 
@@ -70,7 +93,7 @@ class CsvRows:
         except StopIteration:
             raise UsageError(f"{self.name} is empty", hint="Upload a file with a head and rows.") from None
         except csv.Error as error:
-            raise self._wrong(str(error)) from None
+            raise self._broken(error, 1) from None
         if len(names) > _SPARSE_FROM and all(_SPARSE.fullmatch(one) for one in names[_SPARSE_FROM:]):
             self.shape = replace(self.shape, head=False)
             self._lines.again()
@@ -114,17 +137,25 @@ class CsvRows:
 
     def _cells(self) -> Iterator[Sequence[str]]:
         width = len(self.header) + (not self.shape.extend_sid)
+        first = self._lines.number + 1
         try:
             for row in self._reader:
                 if len(row) != width:
                     if not row:
                         continue
-                    raise self._wrong(f"{len(row)} values, and the head has {width}")
+                    raise self._wrong(f"{len(row)} values, and the head has {width}", first=first)
                 if not (row[0].strip() or self.shape.extend_sid):
-                    raise self._wrong("the id is empty")
+                    raise self._wrong("the id is empty", first=first)
                 yield row
+                first = self._lines.number + 1
         except csv.Error as error:
-            raise self._wrong(str(error)) from None
+            raise self._broken(error, first) from None
+
+    def _broken(self, error: csv.Error, first: int) -> UsageError:
+        """Return the error for a row that begins in a line and is no CSV."""
+        if str(error) == _NO_END:
+            return self._wrong("a quote does not end", first=first)
+        return self._wrong(str(error), first=first)
 
     def _texts(self) -> Iterator[Sequence[str]]:
         for line in self._lines:
@@ -162,8 +193,14 @@ class CsvRows:
                     )
                 seen[row[0]] = self._lines.number
 
-    def _wrong(self, found: str, *, hint: str = "Correct this line and upload the file again.") -> UsageError:
-        return UsageError(f"{self.name}, line {self._lines.number}: {found}", hint=hint)
+    def _wrong(
+        self, found: str, *, hint: str = "Correct this line and upload the file again.", first: int = 0
+    ) -> UsageError:
+        """Return an error for the last line that was read; its row may have begun in an earlier one, `first`."""
+        number = self._lines.number
+        if first and first < number:
+            found += f"; its row goes on to line {number}, by a quote that is open at the end of a line"
+        return UsageError(f"{self.name}, line {first or number}: {found}", hint=hint)
 
 
 class _Lines:

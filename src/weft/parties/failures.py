@@ -51,6 +51,13 @@ def for_others(text: str) -> str:
     return _PATH.sub("", _URL.sub(r"\1...", without_passwords(text)))
 
 
+def line_of(text: str, most: int = _LONGEST) -> str:
+    """Return a text of a person or of another party as one line, without control characters."""
+    words = "".join(one if one.isprintable() else " " for one in text).split()
+    line = " ".join(words)
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
 def kind_of(code: str) -> type[WeftError]:
     """Return the class of errors with a code; that of all errors of parties if it is unknown here."""
     return _KINDS.get(code, PartyError)
@@ -69,7 +76,7 @@ def error_of(data: bytes, party: str) -> WeftError:
         report = _decoder.decode(data)
     except msgspec.MsgspecError:
         return PartyError(f"party {party} answered an error that cannot be read", party=party)
-    kind = kind_of(report.code)
+    kind, message, hint = kind_of(report.code), line_of(report.message), line_of(report.hint)
     if issubclass(kind, PartyError):
-        return kind(report.message, party=report.party or party, hint=report.hint)
-    return kind(f"party {party}: {report.message}", hint=report.hint)
+        return kind(message, party=line_of(report.party, 64) or party, hint=hint)
+    return kind(f"party {party}: {message}", hint=hint)

@@ -17,6 +17,7 @@ from weft.model.masking import without_passwords
 from weft.parties.audit import AuditLog
 from weft.parties.client import SERVED_AT
 from weft.parties.client_keys import read_keys
+from weft.parties.failures import line_of
 from weft.parties.http.app import HttpSettings, make_app
 from weft.parties.http.callers import CheckCallers, SignedRequests
 from weft.parties.http.ports import PartyPorts
@@ -141,7 +142,7 @@ class _MaskedLines(logging.Formatter):
 
 def _failed(what: str, error: BaseException) -> None:
     if isinstance(error, WeftError):
-        _log.warning("%s: %s", what, error.message)
+        _log.warning("%s: %s", line_of(what), line_of(error.message))
     else:
         _log.error("%s failed", what, exc_info=error)
 

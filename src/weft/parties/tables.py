@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import count, islice
 from pathlib import Path
+from shlex import quote
 from typing import IO, Any, Final, cast
 
 from msgspec import Struct, field
@@ -29,7 +30,7 @@ from weft.model.errors import (
     UnreadableError,
     UsageError,
 )
-from weft.parties.csv_rows import CsvRows, CsvShape
+from weft.parties.csv_rows import CsvRows, CsvShape, check_kind
 from weft.parties.table_index import (
     DOWNLOAD,
     TABLES_SCHEMA,
@@ -49,6 +50,7 @@ TABLES_NAME: Final = "tables.db"
 _MOST_NAME: Final = 255
 _PART: Final = ".part"
 _GZIP: Final = b"\x1f\x8b"
+_BEGIN: Final = 32
 
 
 class NewTable(Struct, frozen=True, kw_only=True):
@@ -168,12 +170,17 @@ class PartyTables:
             file.seek(0)
             file = cast("IO[bytes]", _Unpacked(file, name))
         file.seek(0)
+        check_kind(file.read(_BEGIN), name)
+        file.seek(0)
         began, job_id = self._clock.wall(), self.new_job_id()
         prefix = "" if new.auto_increasing_sid else f"{job_id}_"
         shape = CsvShape(head=new.head, delimiter=new.delimiter, extend_sid=new.extend_sid, prefix=prefix)
         rows = CsvRows(file, shape, name=name)
         with self._new_file() as (part, out):
             total = write_rows(out, rows.id_name, rows.header, rows.batches())
+            if not total:
+                what = "has a head and no rows" if rows.shape.head else "is empty"
+                raise UsageError(f"{name} {what}", hint="Upload a file with rows.")
             if suspects := rows.suspects():
                 file.seek(0)
                 CsvRows(file, shape, name=name).refuse_twice(suspects)
@@ -224,6 +231,8 @@ class PartyTables:
         else:
             with self._source(path) as file:
                 if whole.endswith(".csv"):
+                    check_kind(file.read(_BEGIN), Path(path).name)
+                    file.seek(0)
                     rows = CsvRows(file, CsvShape(head=new.head, delimiter=new.delimiter), name=Path(path).name)
                     id_name, header, head = rows.id_name, rows.header, rows.shape.head
         stored = StoredTable(
@@ -306,7 +315,7 @@ class PartyTables:
         if found is None:
             raise NotFoundError(
                 f"there is no table {namespace}/{name}",
-                hint=f"Upload it first: weft party upload FILE --namespace {namespace} --name {name}",
+                hint=f"Upload it first: weft party upload FILE {_named(namespace, name)}",
             )
         return found
 
@@ -342,13 +351,13 @@ class PartyTables:
         if not table.enabled:
             raise PartyRefusedError(
                 f"the table {namespace}/{name} is disabled",
-                hint=f"Enable it: flow table enable -n {namespace} -t {name}",
+                hint=f"Enable it: flow table enable -n {quote(namespace)} -t {quote(name)}",
             )
         if party and not self.is_open() and not self.granted(namespace, name, party):
             raise PartyRefusedError(
                 f"the table {namespace}.{name} is not granted to party {party}",
                 party=party,
-                hint=f"Its owner runs: weft party grant {party} --namespace {namespace} --name {name}",
+                hint=f"Its owner runs: weft party grant {party} {_named(namespace, name)}",
             )
         return table
 
@@ -492,6 +501,11 @@ class PartyTables:
             folder = folder / name
             if folder.is_symlink():
                 raise ForbiddenError(f"{folder} is a link", hint="Links are not followed; give the folder itself.")
+
+
+def _named(namespace: str, name: str) -> str:
+    """Return the options that name a table, for a shell."""
+    return f"--namespace {quote(namespace)} --name {quote(name)}"
 
 
 def _frame_of(ids: Sequence[str], header: Sequence[str], columns: Sequence[Sequence[str]]) -> PartyFrame:

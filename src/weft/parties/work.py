@@ -79,7 +79,7 @@ from weft.model.errors import (
 )
 from weft.parties.cores import CoreLease, PartyCoreLeases
 from weft.parties.drivers import ComponentEnd, DriverCalls, DriverPlan, JobDriver
-from weft.parties.failures import for_others
+from weft.parties.failures import for_others, line_of
 from weft.parties.inputs import InputFinder, plan_of, task_of
 from weft.parties.job_rules import changed_components, coordination_of, cores_at, digest_of, kept_components
 from weft.parties.ledger import REPORT, WISH, JobEntry, PartyLedger
@@ -103,6 +103,7 @@ WISH_PATH: Final = "/wish"
 REPORT_PATH: Final = "/report"
 REQUEST_PATH: Final = "/request"
 _KEPT_JOBS: Final = 64
+_LONGEST_REASON: Final = 200
 _CHANGED: Final = "changed"
 """The key in `JobEntry.about` of components whose parameters have changed since they ran."""
 _STATUSES: Final = {"success": PartStatus.SUCCESS, "failed": PartStatus.FAILED, "canceled": PartStatus.CANCELED}
@@ -364,6 +365,7 @@ class PartyWork:
 
     def approve(self, id: str, declined: str) -> None:
         """Approve the parts of a job that wait for it, or decline them for a reason. ConflictError: none waits."""
+        declined = line_of(declined, _LONGEST_REASON)
         entry = self.entry(id)
         states = [one for one in self.participations(id) if one.wish is not None]
         waiting = [Subject(id, one.part) for one in states if not (one.approved or one.refused or one.over)]

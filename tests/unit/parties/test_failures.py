@@ -9,7 +9,7 @@ from weft.frontends.federated.components.process import PartTask, without_column
 from weft.frontends.federated.components.tables import write_frame
 from weft.frontends.federated.schema import Party
 from weft.model.errors import UnreadableError
-from weft.parties.failures import error_of, for_others, report_of
+from weft.parties.failures import error_of, for_others, line_of, report_of
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,13 @@ def test_paths_and_databases_stay_at_their_party(text, told):
     assert for_others(text) == told
     found = error_of(report_of(UnreadableError(text, hint=text), "7"), "7")
     assert (found.message, found.hint) == (f"party 7: {told}", told)
+
+
+def test_errors_of_others_are_one_line_without_control_characters():
+    answer = msgspec.json.encode({"code": "WEFT603", "message": "no\n2026 ERROR \x1b[1mfaked", "party": "7\r8"})
+    found = error_of(answer, "7")
+    assert (found.message, found.party) == ("no 2026 ERROR [1mfaked", "7 8")
+    assert line_of("x" * 300, 200) == "x" * 199 + "…"
 
 
 def test_columns_that_the_job_does_not_name_stay_at_their_party(tmp_path):

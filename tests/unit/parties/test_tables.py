@@ -68,7 +68,7 @@ CELLS = st.text(st.characters(exclude_categories=["Cs", "Cc"], include_character
 
 
 @given(
-    rows=st.lists(st.tuples(CELLS.filter(str.strip), CELLS), max_size=30, unique_by=lambda row: row[0]),
+    rows=st.lists(st.tuples(CELLS.filter(str.strip), CELLS), min_size=1, max_size=30, unique_by=lambda row: row[0]),
     delimiter=st.sampled_from(",;|"),
 )
 @settings(max_examples=60, deadline=None)
@@ -150,6 +150,16 @@ def test_a_byte_order_mark_and_ends_of_lines_of_windows_are_no_data(tables):
         (b"id\ty\n1\t0\n", "line 1: the head has one column"),
         (b"id,x\n1,\x00\n", "line 2 has a NUL byte"),
         (b"id,x\n1," + b"9" * 200_000, "line 2: field larger than field limit"),
+        (b'id,x\n1,"2\n2,3\n3,4\n', "line 2: a quote does not end; its row goes on to line 4"),
+        (b'id,"x\n1,2\n', "line 1: a quote does not end; its row goes on to line 2"),
+        (b'id,x\n1,"2\n2,"3"\n', "line 2: ',' expected after '\"'; its row goes on to line 3"),
+        (b'id,x\n1,2\n2,"3\n4",5\n', "line 3: 3 values, and the head has 2; its row goes on to line 4"),
+        (b"id,x\n", "a.csv has a head and no rows"),
+        (b"id,x\n\n\n", "a.csv has a head and no rows"),
+        (b"%PDF-1.4\n1 0 obj\nendobj\n", "a.csv is a PDF document, not a CSV file"),
+        (gzip.compress(b"%PDF-1.4\n1 0 obj\n"), "a.csv is a PDF document, not a CSV file"),
+        (b"\xef\xbb\xbf<?xml version='1.0'?>\n<a/>\n", "a.csv is an XML document"),
+        (b"PK\x03\x04abc", "a.csv is an Excel file or a ZIP archive"),
     ],
 )
 def test_a_mistake_has_its_line_and_leaves_nothing(tables, data, found):
@@ -345,6 +355,10 @@ def test_partners_use_granted_tables_only(tmp_path):
     assert len(tables.frame("experiment", "a")) == 3
     with pytest.raises(PartyRefusedError, match="not granted to party 10000"):
         tables.frame("experiment", "a", party="10000")
+    upload(tables, table=new("my rows; x"))
+    with pytest.raises(PartyRefusedError) as caught:
+        tables.frame("experiment", "my rows; x", party="10000")
+    assert caught.value.hint.endswith("weft party grant 10000 --namespace experiment --name 'my rows; x'")
     for namespace, name in (("experiment", "a"), ("experiment", "*"), ("*", "*")):
         tables.grant(namespace, name, "10000")
         tables.grant(namespace, name, "10000")
@@ -429,6 +443,8 @@ def test_a_download_is_recorded(site):
 
 def test_a_quote_that_does_not_end_is_an_error_instead_of_a_loss_of_rows(tables):
     rows = b"id,x\n" + b"".join(b"%d,%s\n" % (at, b'"5 inch' if at == 10 else b"1") for at in range(100))
-    with pytest.raises(UsageError, match=r"a\.csv"):
+    with pytest.raises(UsageError, match=r"a\.csv, line 12: a quote does not end"):
         upload(tables, rows)
+    with pytest.raises(UsageError, match=r"a\.csv is empty"):
+        upload(tables, b"", new(head=False))
     assert tables.all() == []

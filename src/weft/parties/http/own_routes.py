@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from weft.model.errors import NotFoundError, UsageError
 from weft.parties.http.envelope import FileReply, HttpReply
 from weft.parties.http.groups import BOTH, FILE, HttpRoute
 from weft.parties.http.ports import ModelFilter
@@ -78,7 +79,10 @@ def report(ports: PartyPorts, call: HttpCall) -> HttpReply | FileReply:
 
 def approve(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Approve a job of another party, or decline it."""
-    ports.people.approve(call.need("job_id"), call.text("decline"))
+    reason = call.text("decline")
+    if call.body.get("decline") is not None and not any(one.isprintable() and one != " " for one in reason):
+        raise UsageError("the reason to decline the job is empty", hint="Give one: the other parties see it.")
+    ports.people.approve(call.need("job_id"), reason)
     return HttpReply()
 
 
