@@ -49,17 +49,17 @@ def policy(
     from msgspec.structs import replace
 
     from weft.parties.audit import AuditLog
-    from weft.parties.policy import POLICY, mended_policy, read_policy, write_policy
+    from weft.parties.policy import POLICY, read_policy, salvaged_policy, write_policy
 
     given = {"approval": approval, "data": data, "ids": ids, "queue": queue}
     changes = {name: word for name, word in given.items() if word is not None}
     if not changes:
         found = read_policy(site.folder)
     else:
-        before, lost = mended_policy(site.folder)
+        before, lost = salvaged_policy(site.folder)
         found = replace(before, **changes)
         write_policy(site.folder, found)
-        for name in lost:
+        for name in (one for one in lost if one not in changes):
             now = clean(str(getattr(found, name, "") or "left out"))
             context.say(f"warning: {clean(name)} was wrong in {POLICY}, and is {now} now")
         told = ", ".join(f"{name} {word}" for name, word in changes.items())

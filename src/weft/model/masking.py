@@ -6,8 +6,11 @@ import re
 from typing import Final
 
 _MASK: Final = "***"
-_USER: Final = re.compile(r"(\b[A-Za-z][\w+.-]*://[^\s:/@]*):\S*@")
-"""A URL up to the name of its user, and its password up to the last @: people forget to write %40 for one."""
+_USER: Final = re.compile(r"(\b[A-Za-z][\w+.-]*://[^\s:/@]*):(?!PASSWORD@)\S*@")
+"""A URL up to the name of its user, and its password up to the last @: people forget to write %40 for one.
+
+PASSWORD stands for one in the examples of messages.
+"""
 _QUERY: Final = re.compile(r"([?&;]\w*(?:password|passwd|passphrase|pwd|secret|token)=)[^\s&;'\"]+", re.IGNORECASE)
 
 

@@ -199,7 +199,7 @@ class CsvRows:
         """Return an error for the last line that was read; its row may have begun in an earlier one, `first`."""
         number = self._lines.number
         if first and first < number:
-            found += f"; its row goes on to line {number}, by a quote that is open at the end of a line"
+            found += f"; its row goes on to line {number}"
         return UsageError(f"{self.name}, line {first or number}: {found}", hint=hint)
 
 

@@ -30,6 +30,9 @@ class Subject(NamedTuple):
     job: str
     part: Party | None = None
 
+    def __str__(self) -> str:
+        return f"job {self.job}" if self.part is None else f"{self.part} of job {self.job}"
+
 
 _NOBODY: Final = Subject("")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from weft.model.errors import PartyError, PartyUnreachableError
 
@@ -117,26 +117,29 @@ class Outbox:
                 key, letter = next(iter(line.letters.items()))
                 line.hurried = False
             try:
-                answer = self._events.send(receiver, letter)
-            except PartyUnreachableError as error:
-                self._tell(receiver, line, error)
-                pause = self._paused(line, pause)
-                continue
-            except PartyError as error:
-                self._tell(receiver, line, None)
-                self._taken(line, key, letter)
-                self._events.refused(receiver, letter, error)
-                continue
+                pause = self._deliver(receiver, line, letter, pause)
             except Exception as error:  # noqa: BLE001 - such as a full disk: the letters of all jobs would wait for ever
                 self._events.failed(receiver, error)
                 with line.changed:
                     line.letters[key] = line.letters.pop(key)  # one that can never be sent holds no others up
                 pause = self._paused(line, pause)
-                continue
-            pause = _FIRST_PAUSE_S
+
+    def _deliver(self, receiver: str, line: _Line, letter: Letter, pause: float) -> float:
+        """Send a letter, and return the pause after the next failure. It is forgotten when all is told of it."""
+        try:
+            answer = self._events.send(receiver, letter)
+        except PartyUnreachableError as error:
+            self._tell(receiver, line, error)
+            return self._paused(line, pause)
+        except PartyError as error:
             self._tell(receiver, line, None)
-            self._taken(line, key, letter)
-            self._events.answered(receiver, letter, answer)
+            self._events.refused(receiver, letter, error)
+            self._taken(line, letter)
+            return pause
+        self._tell(receiver, line, None)
+        self._events.answered(receiver, letter, answer)
+        self._taken(line, letter)
+        return _FIRST_PAUSE_S
 
     def _paused(self, line: _Line, pause: float) -> float:
         """Wait before the next try, and return the pause after that."""
@@ -152,8 +155,9 @@ class Outbox:
             self._events.reachable(receiver, error)
 
     @staticmethod
-    def _taken(line: _Line, key: Any, letter: Letter) -> None:
+    def _taken(line: _Line, letter: Letter) -> None:
         """Forget a letter, unless a newer one about its part has come meanwhile."""
+        key = letter.job, letter.part, letter.kind
         with line.changed:
             if line.letters.get(key) is letter:
                 del line.letters[key]

@@ -49,6 +49,7 @@ _MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
 """The words that fields may have, and what each means."""
 RULES: Final = tuple(_MEANINGS)
 """The fields that say what others may do."""
+_ANEW: Final = f"Correct the file, or write it anew with what is right of it: weft party policy --approval {NEVER}"
 _URL: Final = re.compile(r"postgresql(\+\w+)?://\S+", re.IGNORECASE)
 
 
@@ -84,7 +85,7 @@ class PolicyLine(NamedTuple):
     meaning: str
 
 
-class MendedPolicy(NamedTuple):
+class SalvagedPolicy(NamedTuple):
     """A policy that was made of a file that is wrong, and the fields that were left out of it."""
 
     policy: SitePolicy
@@ -102,17 +103,19 @@ def read_policy(folder: Path) -> SitePolicy:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UsageError(
             f"{folder / POLICY} is wrong: {error}",
-            hint=f"Its fields are {', '.join(SitePolicy.__struct_fields__)}. Correct it, or write it anew: "
-            f"weft party policy --approval {NEVER} or {ALWAYS}",
+            hint=f"Its fields are {', '.join(SitePolicy.__struct_fields__)}. {_ANEW}",
         ) from None
-    _check(found, str(folder / POLICY))
+    try:
+        _check(found, str(folder / POLICY))
+    except UsageError as error:
+        raise UsageError(error.message, hint=f"{error.hint} {_ANEW}") from None
     return found
 
 
-def mended_policy(folder: Path) -> MendedPolicy:
+def salvaged_policy(folder: Path) -> SalvagedPolicy:
     """Return the policy of a party; of a file that is wrong what is right, and the strictest policy for the rest."""
     try:
-        return MendedPolicy(read_policy(folder), ())
+        return SalvagedPolicy(read_policy(folder), ())
     except UsageError:
         pass
     try:
@@ -120,7 +123,7 @@ def mended_policy(folder: Path) -> MendedPolicy:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         given = None
     if not isinstance(given, dict):
-        return MendedPolicy(STRICTEST, SitePolicy.__struct_fields__)
+        return SalvagedPolicy(STRICTEST, SitePolicy.__struct_fields__)
     kept, lost = msgspec.to_builtins(STRICTEST), []
     for name, value in given.items():
         try:
@@ -128,7 +131,7 @@ def mended_policy(folder: Path) -> MendedPolicy:
             kept[name] = value
         except (msgspec.MsgspecError, UsageError):
             lost.append(name)
-    return MendedPolicy(msgspec.convert(kept, SitePolicy), tuple(lost))
+    return SalvagedPolicy(msgspec.convert(kept, SitePolicy), tuple(lost))
 
 
 def policy_lines(policy: SitePolicy) -> list[PolicyLine]:

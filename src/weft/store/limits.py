@@ -71,11 +71,12 @@ def limits_named() -> Iterator[None]:
 def disk_error(error: BaseException, folder: Path | str = "") -> WeftError | None:
     """Return the error for a disk that is full or cannot be written; None for others.
 
-    `folder` is where a write has failed, if the error does not name its file.
+    `folder` is where it has failed; without it the file that the error names.
     """
     if not isinstance(error, OSError):
         return None
-    place = error.filename if isinstance(error.filename, str) else str(folder)
+    named = error.filename if isinstance(error.filename, str) else ""
+    place = str(folder or named)
     if error.errno in _FULL:
         message = f"the disk of {place} is full" if place else "a disk is full"
         return DiskFullError(message, hint="Free space on this disk, and try again.")
@@ -84,9 +85,10 @@ def disk_error(error: BaseException, folder: Path | str = "") -> WeftError | Non
             f"the disk of {place} is read-only" if place else "a disk is read-only",
             hint="Mount it for writing (mount -o remount,rw), or use a folder on another disk.",
         )
-    if error.errno in _NOT_ALLOWED and place:
+    if error.errno in _NOT_ALLOWED and (named or place):
         return ForbiddenError(
-            f"{place} cannot be opened: {error.strerror}", hint="Check the permissions of the file and its folders."
+            f"{named or place} cannot be opened: {error.strerror}",
+            hint="Check the permissions of the file and its folders.",
         )
     return None
 

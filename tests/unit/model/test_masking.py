@@ -8,6 +8,7 @@ from weft.model.masking import without_passwords
     [
         ("postgresql+pg8000://ada:pw@db:5432/x", "postgresql+pg8000://ada:***@db:5432/x"),
         ("at postgresql://ada:p@ss/w@db/x.", "at postgresql://ada:***@db/x."),
+        ('Write "postgresql://USER:PASSWORD@HOST/NAME"', 'Write "postgresql://USER:PASSWORD@HOST/NAME"'),
         ("postgresql://:pw@db/x", "postgresql://:***@db/x"),
         ("postgresql://db/x?user=ada&password=p%20w&sslmode=on", "postgresql://db/x?user=ada&password=***&sslmode=on"),
         ("'https://example.org/a?access_token=abc'", "'https://example.org/a?access_token=***'"),

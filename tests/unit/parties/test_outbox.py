@@ -23,11 +23,12 @@ class World:
         self.block.set()
         self.refuses = False
         self.broken: set[str] = set()
+        self.untold: set[str] = set()
         self.faults: list[str] = []
         self.outbox = Outbox(
             OutboxEvents(
                 self.send,
-                lambda party, letter, answer: self.answers.append((letter.version, answer)),
+                self.answered,
                 lambda party, letter, error: self.refusals.append((letter.version, str(error))),
                 lambda party, error: self.changes.append(error is None),
                 lambda party, error: self.faults.append(str(error)),
@@ -44,6 +45,12 @@ class World:
         if self.refuses:
             raise PartyRefusedError("no", party=party)
         return b"answer"
+
+    def answered(self, party, letter, answer):
+        if letter.job in self.untold:
+            self.untold.remove(letter.job)
+            raise OSError("the disk is full")
+        self.answers.append((letter.version, answer))
 
     def put(self, version, job="job"):
         self.outbox.put("2", Letter(job, HOST, "wish", version, b""))
@@ -113,6 +120,14 @@ def test_a_fault_of_this_party_ends_no_thread_and_holds_no_other_letter_up(world
     world.broken.clear()
     until(lambda: len(world.answers) == 2)
     assert world.answers[1] == (1, b"answer")
+
+
+def test_a_letter_whose_answer_cannot_be_taken_is_sent_again(world):
+    world.untold.add("job")
+    world.put(1)
+    until(lambda: world.answers)
+    assert (world.sent, world.faults) == ([1, 1], ["the disk is full"])
+    until(lambda: world.outbox.waiting() == {"2": (0, "")})
 
 
 def test_a_refused_letter_is_told_and_not_sent_again(world):

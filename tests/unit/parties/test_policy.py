@@ -15,9 +15,9 @@ from weft.parties.policy import (
     STRICTEST,
     LivePolicy,
     SitePolicy,
-    mended_policy,
     policy_lines,
     read_policy,
+    salvaged_policy,
     write_policy,
 )
 from weft.parties.serving import said_at_start
@@ -70,9 +70,9 @@ def test_a_wrong_database_is_not_shown(tmp_path):
         ("[1]", STRICTEST, SitePolicy.__struct_fields__),
     ],
 )
-def test_a_mended_policy_has_what_is_right_and_is_strict_for_the_rest(tmp_path, text, policy, lost):
+def test_a_salvaged_policy_has_what_is_right_and_is_strict_for_the_rest(tmp_path, text, policy, lost):
     (tmp_path / "policy.json").write_text(text)
-    assert mended_policy(tmp_path) == (policy, lost)
+    assert salvaged_policy(tmp_path) == (policy, lost)
 
 
 def test_a_server_says_at_its_start_who_reaches_it(tmp_path):
