@@ -509,20 +509,19 @@ class Database:
 
     def _fail_at_server(self, error: BaseException) -> NoReturn:
         """Raise the WeftError for an error of a server of databases: what is missing is no trouble of the network."""
-        about = error.args[0] if error.args and isinstance(error.args[0], dict) else {}  # of pg8000
-        state = str(about.get("C") or getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or "")
-        found = f"{self.what} in {self.where}: {about.get('M') or error}"
+        state, words = _refusal(error)
+        found = f"{self.what} in {self.where}: {words or error}"
         if state == _NO_DATABASE:
             raise NotFoundError(found, hint="Make it with `createdb`, or correct the name in the URL.") from error
         if state.startswith(_NO_USER):
             raise ForbiddenError(found, hint="Correct the user and the password in the URL.") from error
         if state == _NOT_ALLOWED:
             raise ForbiddenError(found, hint="Let the user make tables there: GRANT CREATE ON SCHEMA.") from error
-        self._fail(error)
+        self._fail(error, words)
 
-    def _fail(self, error: BaseException) -> NoReturn:
+    def _fail(self, error: BaseException, words: str = "") -> NoReturn:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        found = f"{self.what} in {self.where}: {error}"
+        found = f"{self.what} in {self.where}: {words or error}"
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             raise ConflictError(
                 f"{self.what} in {self.where} is damaged: {error}", hint=f"Move the file away: {self.again}."
@@ -559,6 +558,20 @@ class Database:
         except OSError:
             return False
         return found.f_bavail * found.f_frsize < _FULL_BYTES
+
+
+def _refusal(error: BaseException) -> tuple[str, str]:
+    """Return the state of SQL by which a server refuses, and its words; "" and "" if it does not.
+
+    If the server has closed the connection after its refusal, pg8000 raises an error of the network over it.
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        about = seen.args[0] if seen.args else None
+        if isinstance(about, dict):  # of pg8000
+            return str(about.get("C") or ""), str(about.get("M") or "")
+        seen = seen.__context__
+    return str(getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or ""), ""
 
 
 def _close_unused(writers: list[sqlite3.Connection], lock: Path) -> None:

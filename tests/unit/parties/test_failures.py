@@ -8,7 +8,7 @@ from weft.frontends.federated.components.frame import PartyFrame
 from weft.frontends.federated.components.process import PartTask, without_columns
 from weft.frontends.federated.components.tables import write_frame
 from weft.frontends.federated.schema import Party
-from weft.model.errors import UnreadableError
+from weft.model.errors import PartyError, UnreadableError
 from weft.parties.failures import error_of, for_others, line_of, report_of
 
 
@@ -34,6 +34,7 @@ def test_paths_and_databases_stay_at_their_party(text, told):
 def test_errors_of_others_are_one_line_without_control_characters():
     answer = msgspec.json.encode({"code": "WEFT603", "message": "no\n2026 ERROR \x1b[1mfaked", "party": "7\r8"})
     found = error_of(answer, "7")
+    assert isinstance(found, PartyError)
     assert (found.message, found.party) == ("no 2026 ERROR [1mfaked", "7 8")
     assert line_of("x" * 300, 200) == "x" * 199 + "…"
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from weft.model.errors import ConflictError, DiskFullError, ForbiddenError, WeftError
+from weft.model.errors import ConflictError, DiskFullError, ForbiddenError, NotFoundError, WeftError
 from weft.store import database as module
 from weft.store.database import Database
 
@@ -260,6 +260,29 @@ def test_one_that_is_made_while_it_is_looked_at_is_read(database, tmp_path, monk
         assert names(database) == ["a"] == added
     finally:
         other.close()
+
+
+@pytest.mark.parametrize(
+    ("state", "kind"),
+    [("3D000", NotFoundError), ("28P01", ForbiddenError), ("42501", ForbiddenError), ("XX000", ConflictError)],
+)
+@pytest.mark.parametrize("closed", [False, True])
+def test_the_refusal_of_a_server_is_told(state, kind, closed):
+    """The driver raises an error of the network over it if the server has closed the connection by then."""
+    database = Database("postgresql+pg8000://me:pw@db/none", what="the index", schema=(), version=1, again="make it")
+    try:
+        try:
+            raise RuntimeError({"C": state, "M": "it is refused"})
+        except RuntimeError:
+            if not closed:
+                raise
+            raise BrokenPipeError("network error") from None
+    except Exception as error:  # noqa: BLE001
+        found = error
+    with pytest.raises(kind) as caught:
+        database._fail_at_server(found)
+    assert caught.value.message == "the index in postgresql+pg8000://me:***@db/none: it is refused"
+    assert caught.value.hint
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # the driver leaves its socket open

@@ -1,6 +1,7 @@
 """Errors that mean a limit of the system, and others."""
 
 import errno
+from pathlib import Path
 
 import pytest
 
@@ -51,7 +52,7 @@ def test_the_advice_replaces_the_one_about_permissions():
     ],
 )
 def test_a_disk_that_cannot_be_written_is_named(error, kind, told):
-    with pytest.raises(kind) as caught, disk_named("/site"):
+    with pytest.raises(kind) as caught, disk_named(Path("/site")):
         raise error
     assert caught.value.message == told
     assert caught.value.hint
