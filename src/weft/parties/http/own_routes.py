@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from weft.model.errors import NotFoundError, UsageError
+from weft.model.errors import UsageError
 from weft.parties.http.envelope import FileReply, HttpReply
 from weft.parties.http.groups import BOTH, FILE, HttpRoute
 from weft.parties.http.ports import ModelFilter
