@@ -82,6 +82,7 @@ def test_a_server_says_at_its_start_who_reaches_it(tmp_path):
         f"parties reach it at {site.address}",
         f"clients reach it at http://127.0.0.1:{site.party.http_port}/v1",
         "jobs of other parties start without approval; they use tables that are granted to them; "
+        "nobody sees ids of rows: a raw intersection runs as ECDH; "
         "jobs wait for cores in order, and small ones may overtake (weft party policy)",
     ]
     outbound = PartySite.create(tmp_path / "host", "10000", host="")
@@ -92,9 +93,9 @@ def test_a_server_says_at_its_start_who_reaches_it(tmp_path):
 
 def test_a_policy_in_words_has_no_password():
     lines = policy_lines(SitePolicy(database="postgresql+pg8000://ada:pw@db/x", client_host="0.0.0.0"))
-    assert [line.field for line in lines] == ["approval", "data", "queue", "database", "clients"]
-    assert lines[3].value == "postgresql+pg8000://ada:***@db/x"
-    assert "other machines" in lines[4].meaning
+    assert [line.field for line in lines] == ["approval", "data", "ids", "queue", "database", "clients"]
+    assert lines[4].value == "postgresql+pg8000://ada:***@db/x"
+    assert "other machines" in lines[5].meaning
 
 
 def test_a_server_follows_the_file(tmp_path):

@@ -100,9 +100,50 @@ _BINNING: Final = {
     "plan": "how many classes there are",
     "sums": "encrypted sums of bins, under anonymous names",
 }
+_TRANSFER: Final = {
+    **_INTERSECTION,
+    "end": "whether the training has ended",
+    "hidden": "encrypted sums under random masks",
+    "linear": "encrypted sums of outputs and labels by row",
+    "numbers": "sums of outputs and labels, and outputs of its network by row",
+    "outputs": "outputs of its network by row, encrypted with mode encrypted",
+    "plan": "how the training runs",
+    "shown": "sums under random masks of their receiver",
+    "square": "encrypted sums of products of outputs",
+}
+_NETWORKS: Final = {
+    **_VALIDATION,
+    "back": "encrypted gradients by outputs",
+    "end": "whether the training has ended",
+    "gradient": "encrypted gradients of weights under a random mask",
+    "noise": "encrypted noise that hides weights",
+    "noisy": "gradients of weights with noise",
+    "outputs": "encrypted outputs of its network",
+    "products": "encrypted products of outputs and weights under a random mask",
+    "schedule": "how the training runs",
+    "shown": "products of outputs and weights with noise, under the random mask of their receiver",
+    "spread": "whether first weights differ",
+    "width": "the number of outputs of its network",
+}
+_RETRIEVAL: Final = {
+    **_INTERSECTION,
+    "block": "positions of rows, those asked for and others",
+    "choice": "a blinded choice of a block",
+    "offer": "a public key of the transfer",
+    "plan": "names of columns, and the number of blocks",
+    "values": "encrypted values of blocks, of which one can be opened",
+}
 _ROWS: Final = {"rows_chosen": "positions of the chosen rows"}
 _OF_MODULES: Final[Mapping[str, Mapping[str, str]]] = {
+    "FTL": _TRANSFER,
     "FederatedSample": _ROWS,
+    "FeldmanVerifiableSum": {
+        **_INTERSECTION,
+        "columns": "the number of columns, to compare it",
+        "commitments": "commitments to numbers",
+        "share": "shares of numbers",
+        "sum": "sums of shares",
+    },
     "HeteroDataSplit": _ROWS,
     "HeteroFastSecureBoost": _TREES,
     "HeteroFeatureBinning": _BINNING,
@@ -121,6 +162,7 @@ _OF_MODULES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "HeteroLR": _LINEAR,
     "HeteroLinR": _LINEAR,
+    "HeteroNN": _NETWORKS,
     "HeteroPearson": {
         "columns": "encrypted columns",
         "correlations": "correlations of columns",
@@ -129,6 +171,7 @@ _OF_MODULES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "HeteroPoisson": _LINEAR,
     "HeteroSSHELR": _SHARED,
+    "HeteroSSHELinR": _SHARED,
     "HeteroSecureBoost": _TREES,
     "HomoFeatureBinning": _MASKED,
     "HomoLR": _MASKED,
@@ -138,6 +181,7 @@ _OF_MODULES: Final[Mapping[str, Mapping[str, str]]] = {
     "HomoSecureboost": _MASKED,
     "Intersection": _INTERSECTION,
     "SBTFeatureTransformer": _TREES,
+    "SecureInformationRetrieval": _RETRIEVAL,
     "SecureAddExample": {"share": "shares of numbers", "sum": "sums of shares"},
 }
 

@@ -11,19 +11,23 @@ from weft.frontends.federated.components.registry import COMPONENTS
 
 FOLDER = Path(components.__file__).parent
 SENDS = (
-    r'(?:\.send|\.send_encrypted|\.same|\.squares|_name|common_values)\((?:[\w.]+, )?f?"([a-z_]+)'
+    r'(?:\._?send|\.send_encrypted|\.same|\.squares|_name|common_values)\((?:[\w.]+, )?f?"([a-z_]+)'
     r'|, name = .*f"([a-z_]+)'
 )
 LINEAR = ("HeteroLR", "HeteroLinR", "HeteroPoisson")
 TREES = ("HeteroFastSecureBoost", "HeteroSecureBoost")
 BINNING = ("HeteroFeatureBinning", "HeteroFeatureSelection")
-SHARED = ("HeteroSSHELR",)
+SHARED = ("HeteroSSHELR", "HeteroSSHELinR")
+NETWORKS = ("HeteroNN",)
 MASKED = ("HomoFeatureBinning", "HomoLR", "HomoNN", "HomoSecureBoost")
 MODULES = {
     "cross_validation": (*LINEAR, *TREES, *SHARED, "HomoLR", "HomoSecureBoost"),
+    "ftl": ("FTL",),
     "feature_selection": ("HeteroFeatureSelection",),
     "hetero_kmeans": ("HeteroKmeans",),
     "hetero_lr": LINEAR,
+    "hetero_networks": NETWORKS,
+    "hetero_nn": NETWORKS,
     "hetero_pearson": ("HeteroPearson",),
     "hetero_secureboost": TREES,
     "hetero_sshe_lr": SHARED,
@@ -32,12 +36,15 @@ MODULES = {
     "homo_nn": ("HomoNN",),
     "homo_secureboost": ("HomoSecureBoost",),
     "horizontal": MASKED,
-    "intersection": ("Intersection",),
+    "information_retrieval": ("SecureInformationRetrieval",),
+    "interactive": NETWORKS,
+    "intersection": ("FTL", "FeldmanVerifiableSum", "Intersection", "SecureInformationRetrieval"),
     "label_counts": BINNING,
     "one_hot_encoder": ("HomoOneHotEncoder",),
     "quasi_newton": ("HeteroLR", "HeteroLinR"),
     "row_choices": ("FederatedSample", "HeteroDataSplit"),
     "secure_add": ("SecureAddExample",),
+    "secure_gradients": ("FTL",),
     "secure_trees": TREES,
     "shared_models": SHARED,
     "spu": ("Intersection", *SHARED),
@@ -46,6 +53,7 @@ MODULES = {
     "tree_leaves": (*TREES, "SBTFeatureTransformer"),
     "tree_validation": TREES,
     "tunnels": ("Intersection", *SHARED),
+    "verifiable_sum": ("FeldmanVerifiableSum",),
     "vertical": LINEAR,
     "vertical_validation": (*LINEAR, *SHARED),
 }
