@@ -47,6 +47,10 @@ _LONGEST_NAME: Final = 200
 _HOST: Final = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(\.(?!-)[A-Za-z0-9-]{1,63}){0,20}\.?")
 _LONGEST_HOST: Final = 253
 _ALL: Final = ("::", "0.0.0.0")
+_FIRST_PORT: Final = 20_000
+_PORTS: Final = 12_000
+"""Ports below those that Linux gives to connections by default, which begin at 32,768."""
+_TRIES: Final = 32
 """Addresses that stand for all of a machine."""
 
 
@@ -353,18 +357,27 @@ def _is_here(address: str) -> bool:
     return True
 
 
+def _bind_any(sock: socket.socket, host: str) -> None:
+    for place in (host, ""):  # an address of IPv6 or of a router cannot be had here
+        for at in [_FIRST_PORT + secrets.randbelow(_PORTS) for _ in range(_TRIES)]:
+            with suppress(OSError):
+                sock.bind((place, at))
+                return
+    sock.bind(("", 0))
+
+
 def _free_ports(host: str, *ports: int) -> list[int]:
-    """Replace each 0 by a different port that is free now."""
+    """Replace each 0 by a different port that is free now.
+
+    It is one that the system gives to no connection, which could have it when the server starts.
+    """
     held = []
     try:
         for port in ports:
             sock = socket.socket()
             held.append(sock)
             if port == 0:
-                try:
-                    sock.bind((host or "127.0.0.1", 0))
-                except OSError:  # of IPv6, or one that others see, such as that of a router
-                    sock.bind(("", 0))
+                _bind_any(sock, host or "127.0.0.1")
         return [port or sock.getsockname()[1] for port, sock in zip(ports, held, strict=True)]
     finally:
         for sock in held:

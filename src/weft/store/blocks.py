@@ -423,7 +423,8 @@ class BlockManager:
                     tracked += 1
                     self._discard(entry, garbage)
         if column.small_count:
-            small = len(old) - tracked - sum(map(is_, old, repeat(ABSENT)))
+            whole = len(old) == len(column)
+            small = column.small_count if whole else len(old) - tracked - sum(map(is_, old, repeat(ABSENT)))
             nbytes = column.small_bytes * small // column.small_count
             column.small_count -= small
             column.small_bytes -= nbytes
