@@ -690,3 +690,36 @@ def test_an_array_without_axes_has_the_positions_of_one_element(axis):
                 getattr(wt, name)(wt.asarray(3), *given, axis=axis)
         else:
             same(getattr(wt, name)(wt.asarray(3), *given, axis=axis), wanted)
+
+
+@pytest.mark.parametrize("index", [0, slice(None), ..., [0, 1], np.array([True, False, True])], ids=str)
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i4", "f4", "?"])
+@pytest.mark.parametrize(
+    "value",
+    [np.int64(300), np.uint8(200), np.uint64(2**32 + 7), np.float64(300), np.int8(-1), np.bool_(True)],
+    ids=repr,
+)
+def test_numbers_of_numpy_are_assigned_as_numpy_assigns_them(value, dtype, index):
+    wanted, found = np.zeros(3, dtype), wt.asarray(np.zeros(3, dtype), chunk_size=2)
+    try:
+        wanted[index] = value
+    except OverflowError:
+        with pytest.raises(OverflowError):
+            found[index] = value
+    else:
+        found[index] = value
+        same(found, wanted)
+
+
+@pytest.mark.parametrize("value", [300, 5, -1, 2.5, np.int64(300), np.array(300), True])
+@pytest.mark.parametrize("dtype", ["i1", "u1", "f4"])
+def test_what_is_copied_is_what_numpy_copies(value, dtype):
+    wanted, found = np.zeros(3, dtype), wt.asarray(np.zeros(3, dtype), chunk_size=2)
+    try:
+        np.copyto(wanted, value)
+    except (OverflowError, TypeError) as error:
+        with pytest.raises(type(error)):
+            wt.copyto(found, value)
+    else:
+        wt.copyto(found, value)
+        same(found, wanted)

@@ -613,9 +613,17 @@ def _written(x: Tensor, steps: views.Steps, value: Tensor) -> Tensor:
 
 
 @needs_lengths(sample=_first)
+def _has_arrays(index: Any) -> bool:
+    return any(isinstance(one, Tensor | np.ndarray | list) for one in (index if isinstance(index, tuple) else (index,)))
+
+
 def _setitem(x: Tensor, index: Any, value: Any) -> Tensor:
     if (x.dtype.kind == "V" and not isinstance(value, Tensor)) or is_plain(value):
         value = np.asarray(value, x.dtype)  # OverflowError, ValueError: a number does not fit, as in NumPy
+    elif isinstance(value, np.generic) and not _has_arrays(index):
+        held = np.empty((), x.dtype)
+        held[()] = value  # OverflowError: it does not fit; NumPy checks some of its own numbers, at such an index alone
+        value = held
     node = shaping.cast(as_node(value, x.dtype), x.dtype)
     return Tensor(indexing.put(x.node, nodes_in(index), node))
 

@@ -78,7 +78,7 @@ def take_along_axis(x: ArrayLike, indices: ArrayLike, /, axis: int = -1) -> Tens
 @public()
 def copyto(dst: Tensor, src: Any, casting: Any = "same_kind", where: ArrayLike = True) -> None:
     """Copy the elements of `src`, broadcast, with `where` true into `dst`. TypeError: they do not fit."""
-    given = as_tensor(src)
+    given = as_tensor(np.asarray(src, dst.dtype) if type(src) is int else src)  # OverflowError: it does not fit
     if not np.can_cast(given.dtype, dst.dtype, casting):
         raise TypeError(f"Cannot cast from {given.dtype!r} to {dst.dtype!r} according to the rule {casting!r}")
     values = shapes.broadcast_to(given.astype(dst.dtype), dst.shape)
