@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise, product
 from math import prod
@@ -49,7 +49,7 @@ _ATTACHED: Final = re.compile(r"-[A-Za-z](.+)|[\w-]+=(.+)", re.DOTALL)
 _PATHS: Final = re.compile(r"\$\{(?:PYTHON)?PATH[^}]*\}|\$(?:PYTHON)?PATH\b")
 _WORK_DIR: Final = re.compile(r"\$(?:PWD\b|\{PWD\}|\(\s*pwd\s*\))|`\s*pwd\s*`")
 _TEMPLATE: Final = "{{"
-_VARIABLE: Final = re.compile(r"(?<!\\)\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?-[^{}]*)?\})")
+_VARIABLE: Final = re.compile(r"(?<!\\)\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?-([^{}]*))?\})")
 _SET: Final = re.compile(r"([A-Za-z_]\w*)\+?=|\b(?:for|read|unset)\s+(?:-\w+\s+)*([A-Za-z_]\w*)")
 _LISTED: Final = re.compile(r"\bfor\s+([A-Za-z_]\w*)\s+in((?:[ \t]+[\w./:=,+@%*?-]+)+)\s*[;\n]")
 """A loop of a shell over words that stand there, its variable and the words."""
@@ -64,8 +64,10 @@ _TEXT_OPTIONS: Final = {
 """Other interpreters, with the option that is followed by the program itself."""
 _TESTS: Final = frozenset({"[", "test"})
 """Programs whose files count by their existence alone, which the step may change."""
-_LISTED_FILES: Final = ("done", "xargs")
+_LISTED_FILES: Final = ("done", "read", "xargs")
 """Words whose standard input may be a list of files: `done` ends a loop that reads lines."""
+_LIST_OPTIONS: Final = frozenset({"-a", "--arg-file"})
+"""Options of `xargs` that are followed by a list."""
 _TEXT_TOOLS: Final = frozenset({"echo", "printf", "grep", "which", "type"})
 """Programs for which the name of an interpreter is a text like any other."""
 _BUILTINS: Final = frozenset(
@@ -199,6 +201,8 @@ class _Scan:
         """Texts of Python in the command itself."""
         self._started_in: dict[str, None] = {}
         self._variables = _variables(step)
+        self._own: frozenset[str] = frozenset()
+        """The variables that the text sets, whose values are not known."""
         self._by_item: dict[tuple[str, str], bool] = {}
         """The words with the item of a loop, each with its folder, and whether it may name a folder."""
         inherited = [] if self._in_image else os.environ.get("PYTHONPATH", "").split(":")
@@ -206,21 +210,25 @@ class _Scan:
         inside = [path for path in found if f"{path}/".startswith(self._roots)]
         self._folders.setdefault("PYTHONPATH", inside)
 
-    def read(self, text: str, folder: str) -> None:
-        """Add the scripts of a text for a shell that starts in a folder."""
-        variables = self._variables
+    def read(self, text: str, folder: str, *, lists: bool = False) -> None:
+        """Add the scripts of a text for a shell that starts in a folder. With `lists` it may print names of files."""
+        variables, before = self._variables, self._own
         own = [name for pair in _SET.findall(text) for name in pair if name]
         known = {name: value for name, value in variables.items() if name not in own}
+        self._own = before.union(own)
         loops = {name: words.split() for name, words in _LISTED.findall(text) if own.count(name) == 1}
         if prod(map(len, loops.values())) > MOST_TURNS:
             loops = {}
         for turn in product(*loops.values()):
             self._variables = {**known, **dict(zip(loops, turn, strict=True))}
-            self._read(_VARIABLE.sub(self._value, _WORK_DIR.sub(".", text)), folder)
-        self._variables = variables
+            self._read(_VARIABLE.sub(self._value, _WORK_DIR.sub(".", text)), folder, lists=lists)
+        self._variables, self._own = variables, before
 
     def _value(self, variable: re.Match[str]) -> str:
-        return self._variables.get(variable[1] or variable[2], variable[0])
+        """Return the value of a variable, or its default; the variable itself if neither is known."""
+        name = variable[1] or variable[2]
+        default = variable[0] if variable[3] is None or name in self._own else variable[3]
+        return self._variables.get(name, default)
 
     def environment(self, step: ResolvedStep) -> None:
         """Add the files that the environment of a step names, as assignments before a command would."""
@@ -258,18 +266,25 @@ class _Scan:
         words = dict.fromkeys((*text.split(), *text.splitlines()))
         return [f"{before}{word}{after}" for word in words for before, after in self._around]
 
-    def _read(self, text: str, folder: str) -> None:
+    def _read(self, text: str, folder: str, *, lists: bool = False) -> None:
+        """Add what a text without variables names. With `lists` its output may be a list of files."""
         self._started_in[folder] = None
-        for command in commands(text):
+        read = [*commands(text)]
+        lists = lists or any(word.text in ("xargs", "read") for command in read for word in command.words)
+        inside = False
+        for command in read:
+            outputs, inside = lists or inside, bool(command.words) and command.words[-1].written == "$"  # `$(` follows
             for word in command.words:
                 for inner in substituted(word.written) if word.text is None else ():
-                    self.read(inner, folder)
+                    self.read(inner, folder, lists=True)
                 if around := _AROUND.fullmatch(word.written):
                     self._around[around["before"], around["after"]] = None
             self.made.update(_below(folder, self._mounted(word.text)) for word in command.made if word.text)
             words = without_wrappers(command.words)
             if command.stdin is not None and any(word.text in _LISTED_FILES for word in command.words):
                 self._lists.add(_below(folder, self._mounted(command.stdin.text or "")))
+            if outputs:
+                self._lists.update(_below(folder, self._mounted(name)) for name in _given_lists(command.words))
             before = self._folders
             self._assign(command.words, folder)
             if words and words[0].text == "cd" and len(words) > 1:
@@ -585,3 +600,12 @@ def uncovered(files: Iterable[str], scopes: Iterable[str], cwd: str) -> list[lis
         for file in sorted(files)
         if not any(file == folder or file.startswith(f"{folder}/") for folder in folders)
     ]
+
+
+def _given_lists(words: Sequence[ShellWord]) -> Iterator[str]:
+    """Yield the files that a command prints as they are, or takes as lists of arguments."""
+    program = without_wrappers(words)
+    name = _name(program[0].text or "") if program else ""
+    for before, word in pairwise(words):
+        if word.text and ((name == "cat" and not word.text.startswith("-")) or before.text in _LIST_OPTIONS):
+            yield word.text

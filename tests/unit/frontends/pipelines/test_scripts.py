@@ -91,6 +91,8 @@ RUN = {"run.sh", "lib/deep.py"}
         ("sh -c 'sh run.sh'", RUN),
         ("sh -ec 'sh run.sh'", RUN),
         ("x=$(sh run.sh) && python other.py", {*RUN, "other.py"}),
+        ("cat ${FILE:-p.awk} ${OTHER-x.pl}", {"p.awk", "x.pl"}),
+        ("FILE=late.py; cat ${FILE:-p.awk}", {"late.py"}),
         ("if true; then python other.py; fi", {"other.py"}),
         ("for i in 1 2; do python other.py $i; done", {"other.py"}),
         ("cd sub && python x.py", {"sub/x.py"}),
