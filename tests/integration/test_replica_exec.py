@@ -203,7 +203,8 @@ def tree(root: int) -> list[int]:
 def test_a_worker_with_a_command_ends_with_it(cluster: Cluster) -> None:
     worker = cluster.start_worker(0, "sh", "-c", "echo begun; read -r line < go; exit 3")
     os.mkfifo(cluster.folder / "m-worker-0" / "go")
-    assert cluster.call("m-worker-0", "echo over > go").returncode == 0
+    ended = cluster.call("m-worker-0", "echo over > go").returncode  # perhaps together with the worker
+    assert ended in (0, 128 + signal.SIGTERM)
     assert worker.wait(PATIENCE_S) == 3
     assert cluster.log("m-worker-0") == "begun\n"
     missing = cluster.start_worker(1, "nothing-of-that-name")

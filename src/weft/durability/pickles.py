@@ -46,7 +46,7 @@ DECLARED: Final[dict[str, tuple[str, ...]]] = {
         *("Reply", "SetTimer", "Publish", "Restart", "MarkEnded", "Complete"),
     ),
     "weft.engine.core": (
-        *("WorkerRow", "LeaseRow", "BubbleRow", "ChoiceRow", "RequestRow", "Cause", "Unslotted"),
+        *("WorkerRow", "LeaseRow", "BubbleRow", "ChoiceRow", "RequestRow", "Cause", "Unslotted", "Planned"),
         *("ControlRow",),
     ),
     "weft.engine.machines.bubble": ("BubbleState",),

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from weft.engine.policy import Fault, JobController, ManagerFactory, VertexManager
     from weft.engine.tuning import Tuning
     from weft.graph.lease import Cone
-    from weft.graph.logical import Bubble, Choice, LogicalGraph
+    from weft.graph.logical import Bubble, Choice, Edge, LogicalGraph, Vertex
     from weft.graph.task_spec import TaskSpec
     from weft.model.failures import Failure
     from weft.model.resources import Resources
@@ -218,6 +218,14 @@ class Unslotted:
         return bool(self.heaps)
 
 
+class Planned(NamedTuple):
+    """The submitted graph, which patches do not change."""
+
+    vertices: tuple[Vertex, ...]
+    edges: tuple[Edge, ...]
+    bubbles: tuple[Bubble, ...]
+
+
 class Growth(NamedTuple):
     """A change of the graph: the new stages and links, the dropped links, and the declared bubbles.
 
@@ -366,7 +374,8 @@ class Core:
     __slots__ = (*KEPT, *MADE_ANEW)
 
     def __init__(self, graph: LogicalGraph, job: str, tuning: Tuning, ring: int = 4096) -> None:
-        self.planned = self.graph = graph  # a patch changes a copy: the submitted graph is the plan
+        self.graph = graph  # a patch changes a copy, as the caller may run the graph again
+        self.planned = Planned(tuple(graph.vertices.values()), tuple(graph.edges), tuple(graph.bubbles))
         self.job = job
         self.tuning = tuning
         self.status = JobState.NEW

@@ -136,7 +136,7 @@ class Explained(NamedTuple):
 def explain(core: Core) -> Explained:
     """Return vertices, edges, bubbles and choices as planned and as executed, and the changes between."""
     planned = core.planned
-    widths = {vertex.id: planned_width(vertex) for vertex in planned.vertices.values()}
+    widths = {vertex.id: planned_width(vertex) for vertex in planned.vertices}
     rows = [
         ExplainedItem(
             stage.vertex.shown,
@@ -173,7 +173,7 @@ def explain(core: Core) -> Explained:
 
 def _edge_rows(core: Core) -> Iterator[ExplainedItem]:
     """Yield the planned edges, then those that patches have added."""
-    submitted = core.planned.vertices
+    submitted = {vertex.id: vertex for vertex in core.planned.vertices}
     links = dict(core.links)
     own = {edge.id for edge in core.planned.edges}
     for edge in visible_edges(submitted, core.planned.edges):

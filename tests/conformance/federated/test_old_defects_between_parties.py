@@ -145,7 +145,8 @@ def test_after_a_rerun_nothing_of_the_epoch_before_is_shown(tmp_path):
 def test_ended_jobs_leave_nothing_behind_that_grows(tmp_path):
     with Works(tmp_path, "1", "2", "3") as works:
         guest = works.of["1"]
-        refused, confs = toy_conf(task_cores=99), [toy_conf(), toy_conf(host="3")]
+        refused, confs = toy_conf(), [toy_conf(), toy_conf(host="3")]
+        refused["job_parameters"]["role"] = {"host": {"0": {"task_cores": 99}}}
         for conf in (*confs, refused):
             job = guest.submit(conf)
             guest.ended(job)
