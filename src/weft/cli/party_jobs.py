@@ -107,20 +107,13 @@ def submit(
 ) -> None:
     """Submit a federated job to the server of its initiator, and follow it."""
     client = client_of(context, folder)
-    from weft.parties.demo import follow
     from weft.parties.job_files import read_files
 
     files = read_files(context.cwd, str(conf), None if dsl is None else str(dsl))
     job = str(client.post("job/submit", {"job_dsl": files.dsl, "job_runtime_conf": files.conf})["job_id"])
     context.say(f"job {job} is submitted")
     context.hint = f"The job goes on. weft party show {job} shows it, weft party stop {job} stops it."
-    if detach:
-        context.out.write(f"{job}\n")
-        return
-    shown = follow(client, job, _clock(context), context.say)
-    print_job(context, shown, as_json=as_json)
-    if shown["status"] != _SUCCESS:
-        raise RunFailedError(f"job {job} ended as {shown['status']}", hint="The reason stands above.")
+    _follow(context, client, job, detach=detach, as_json=as_json)
 
 
 @party_app.command
@@ -259,7 +252,7 @@ def step(
 
 def resume(context: CommandContext, folder: Path, job: str, *, detach: bool, as_json: bool) -> None:
     """Run the rest of a job that has failed or was stopped, and follow it. ConflictError: it runs, or has succeeded."""
-    from weft.parties.demo import ENDED, follow
+    from weft.parties.demo import ENDED
 
     client = client_of(context, folder)
     id = job_of(client, job)
@@ -273,13 +266,20 @@ def resume(context: CommandContext, folder: Path, job: str, *, detach: bool, as_
         raise ConflictError(f"job {id} is {status}: it goes on by itself", hint=f"What it waits for: weft show {id}")
     client.post("job/rerun", {"job_id": id})
     context.hint = f"The job goes on. weft show {id} shows it, weft cancel {id} stops it."
+    _follow(context, client, id, detach=detach, as_json=as_json)
+
+
+def _follow(context: CommandContext, client: SiteClient, job: str, *, detach: bool, as_json: bool) -> None:
+    """Follow a job to its end, and print it; with `detach` only its id. RunFailedError: it has not succeeded."""
+    from weft.parties.demo import follow
+
     if detach:
-        context.out.write(f"{id}\n")
+        context.out.write(f"{job}\n")
         return
-    shown = follow(client, id, _clock(context), context.say)
+    shown = follow(client, job, _clock(context), context.say)
     print_job(context, shown, as_json=as_json)
     if shown["status"] != _SUCCESS:
-        raise RunFailedError(f"job {id} ended as {shown['status']}", hint="The reason stands above.")
+        raise RunFailedError(f"job {job} ended as {shown['status']}", hint="The reason stands above.")
 
 
 @party_app.command

@@ -723,3 +723,11 @@ def test_what_is_copied_is_what_numpy_copies(value, dtype):
     else:
         wt.copyto(found, value)
         same(found, wanted)
+
+
+@pytest.mark.parametrize("value", [7, np.int64(7)])
+def test_the_last_element_of_an_array_of_unknown_length_is_assigned(value):
+    x = wt.asarray(NUMBERS, chunk_size=2)
+    found, wanted = x[x > 2], NUMBERS[NUMBERS > 2]
+    found[-1] = wanted[-1] = value
+    same(found, wanted)

@@ -612,11 +612,11 @@ def _written(x: Tensor, steps: views.Steps, value: Tensor) -> Tensor:
     return Tensor(views.written(x.node, steps, value.node))
 
 
-@needs_lengths(sample=_first)
 def _has_arrays(index: Any) -> bool:
     return any(isinstance(one, Tensor | np.ndarray | list) for one in (index if isinstance(index, tuple) else (index,)))
 
 
+@needs_lengths(sample=_first)
 def _setitem(x: Tensor, index: Any, value: Any) -> Tensor:
     if (x.dtype.kind == "V" and not isinstance(value, Tensor)) or is_plain(value):
         value = np.asarray(value, x.dtype)  # OverflowError, ValueError: a number does not fit, as in NumPy
