@@ -1,8 +1,10 @@
 """Durable sessions of tensors: killed before lengths are known and after that, with more data than memory."""
 
+import contextlib
 from collections import Counter
 
 import numpy as np
+import psutil
 import pytest
 
 import weft
@@ -23,9 +25,27 @@ def start(place, backend):
     return place.python(durable_tensors.__file__, backend, str(place.state), str(place.marks))
 
 
+class Tree:
+    """The processes below a process, as they were last seen."""
+
+    def __init__(self, process):
+        self.root = psutil.Process(process.pid)
+        self.processes = []
+
+    def seen(self):
+        """Look again. The answer is true."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self.processes = self.root.children(recursive=True)
+        return True
+
+    def gone(self):
+        return all(not process.is_running() or process.status() == "zombie" for process in self.processes)
+
+
 def resumed(place, backend):
     """Return the number that the run comes to when this process goes on with it."""
-    with weft.Session(backend=backend, workers=2, durable=place.state, memory=durable_tensors.MEMORY) as session:
+    memory = durable_tensors.MEMORY
+    with weft.Session(backend, 2, memory, durable=place.state, backups=False) as session:
         return float(session.resume(RUN).result()[TOTAL][0])
 
 
@@ -40,7 +60,11 @@ def test_killed_before_the_lengths_are_known(place, backend):
     process = start(place, backend)
     until(lambda: place.counts() or process.poll() is not None)
     hold.touch()
-    assert place.kill_when(process, lambda: place.finished("arange-map_chunk", 1)), process.communicate()
+    tree = Tree(process)
+    assert place.kill_when(process, lambda: tree.seen() and place.finished("arange-map_chunk", 1)), (
+        process.communicate()
+    )
+    until(tree.gone)
     assert not place.finished("lengths", 1)
     hold.unlink()
     assert resumed(place, backend) == durable_tensors.ANSWER
@@ -54,7 +78,9 @@ def test_killed_when_the_lengths_are_known(place, backend):
     hold = place.folder / "hold-late"
     hold.touch()
     process = start(place, backend)
-    assert place.kill_when(process, lambda: place.finished("lengths", 1)), process.communicate()
+    tree = Tree(process)
+    assert place.kill_when(process, lambda: tree.seen() and place.finished("lengths", 1)), process.communicate()
+    until(tree.gone)  # else a function that is held in a worker may come to its end once it may
     assert place.counts() == dict.fromkeys(place.counts(), 1)
     hold.unlink()
     assert resumed(place, backend) == durable_tensors.ANSWER

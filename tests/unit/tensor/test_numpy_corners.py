@@ -731,3 +731,51 @@ def test_the_last_element_of_an_array_of_unknown_length_is_assigned(value):
     found, wanted = x[x > 2], NUMBERS[NUMBERS > 2]
     found[-1] = wanted[-1] = value
     same(found, wanted)
+
+
+def small(xp):
+    return xp.asarray(np.array([1, 2, 3], np.uint8))
+
+
+def table(xp):
+    return xp.asarray(np.array([[1.0, 2, 3], [4, 5, 7]]))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda xp: xp.union1d(small(xp), 5),
+        lambda xp: xp.union1d(2.5, small(xp).astype(np.float32)),
+        lambda xp: xp.choose(xp.asarray(np.array([0, 1, 1])), [small(xp), 5]),
+        lambda xp: xp.choose(xp.asarray(np.array([0, 1, 1])), [small(xp), 5.5]),
+        lambda xp: xp.arange(xp.asarray(np.array(3))),
+        lambda xp: xp.arange(0.5, 3),
+        lambda xp: xp.arange(np.uint8(0), np.uint8(3), np.uint8(1)),
+    ],
+)
+def test_numbers_beside_arrays_leave_the_dtype(make):
+    same(make(wt), make(np))
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda xp: xp.gradient(table(xp), axis=(0, 0)), ValueError),
+        (lambda xp: xp.insert(small(xp), 0, 5, axis=()), TypeError),
+        (lambda xp: xp.delete(small(xp), 0, axis=()), TypeError),
+        (lambda xp: xp.compress([True], small(xp), axis=()), TypeError),
+        (lambda xp: xp.nanmean(table(xp), dtype=np.int32), TypeError),
+        (lambda xp: xp.nanstd(table(xp), dtype=np.int32), TypeError),
+        (lambda xp: xp.fill_diagonal(xp.asarray(np.eye(2, dtype=np.uint8)), 300), OverflowError),
+    ],
+)
+def test_what_numpy_refuses_is_refused(make, error):
+    for xp in (np, wt):
+        with pytest.raises(error):
+            make(xp)
+
+
+def test_an_array_without_axes_takes_an_array_of_one_element():
+    x = wt.zeros(())
+    x[...] = np.array([7])
+    same(x, np.asarray(7.0))

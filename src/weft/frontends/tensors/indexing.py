@@ -417,7 +417,8 @@ def _put_slices(node: ArrayNode, taken: Sequence[Along], value: ArrayNode) -> Ar
     wanted = tuple([taken[axis].n for axis in kept])
     np.broadcast_shapes(wanted, value.shape)
     missing = len(wanted) - len(value.shape)
-    if missing < 0 and wanted and set(value.shape[:-missing]) == {1}:  # NumPy leaves such axes out, too
+    leading = value.shape[: max(0, -missing)]
+    if leading and (wanted or not node.grid) and set(leading) == {1}:  # NumPy leaves such axes out, too
         value, missing = take_slices(value, [*[0] * -missing, *[slice(None)] * len(wanted)]), 0
     if missing < 0 or any(size not in (1, n) for size, n in zip(value.shape, wanted[missing:], strict=True)):
         raise ValueError(f"could not broadcast input array from shape {value.shape} into shape {wanted}")

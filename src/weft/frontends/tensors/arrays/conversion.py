@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,21 @@ def loose(value: Any) -> ArrayNode | Scalar:
     if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
         return value
     return as_node(value)
+
+
+def common_dtype(given: Iterable[ArrayNode | Scalar]) -> DType:
+    """Return the dtype that holds arrays beside Python numbers, as NumPy promotes them."""
+    return np.result_type(*[one.dtype if isinstance(one, ArrayNode) else one for one in given])
+
+
+def promoted(values: Iterable[Any]) -> tuple[list[ArrayNode], DType]:
+    """Return the expressions of arrays and Python numbers, and their common dtype, which the numbers have.
+
+    OverflowError: a number does not fit it.
+    """
+    given = [loose(one) for one in values]
+    dtype = common_dtype(given)
+    return [one if isinstance(one, ArrayNode) else as_node(np.asarray(one, dtype)) for one in given], dtype
 
 
 def loose_node(x: Any) -> ArrayNode:

@@ -193,6 +193,7 @@ def arange(
 ) -> Tensor:
     """Return numbers, or dates, from `start` up to `stop`, `step` apart."""
     _here(device)
+    start, stop, step = [one.fetch() if isinstance(one, Tensor) else one for one in (start, stop, step)]
     if stop is None:
         start, stop = 0, start
     if isinstance(start, str | np.datetime64 | np.timedelta64) or (dtype is not None and np.dtype(dtype).kind in "mM"):
@@ -200,8 +201,7 @@ def arange(
         return asarray(every, chunk_size=chunk_size)
     n = sources.arange_length(start, stop, step)
     if dtype is None:
-        whole = all(isinstance(one, int | np.integer) for one in (start, stop, step))
-        dtype = INT if whole else FLOAT
+        dtype = np.result_type(np.arange(start, start, step), np.arange(stop, stop, step))
     kind = np.dtype(dtype)
     if kind.kind not in "biufcO":
         raise TypeError(f"arange makes numbers and dates, not {kind}: give another dtype, and .astype of the result")

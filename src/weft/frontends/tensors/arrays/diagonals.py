@@ -76,7 +76,8 @@ def fill_diagonal(a: Tensor, val: ArrayLike, wrap: bool = False) -> None:
     places = np.zeros(a.shape, bool)
     np.fill_diagonal(places, True, wrap=wrap)
     rows = np.nonzero(places)
-    values = np.asarray(val.fetch() if isinstance(val, Tensor) else val)
+    given = val.fetch() if isinstance(val, Tensor) else val
+    values = np.asarray(given, None if isinstance(given, np.ndarray | np.generic) else a.dtype)
     a[tuple([creation.asarray(one) for one in rows])] = creation.asarray(
         np.resize(values, len(rows[0])).astype(a.dtype)
     )

@@ -11,13 +11,12 @@ import numpy as np
 
 from weft.frontends.tensors import blocks
 from weft.frontends.tensors.arrays.array import Tensor, apply, as_tensor, order_of, part_of, put_into
-from weft.frontends.tensors.arrays.conversion import Scalar, as_node, loose, loose_node
+from weft.frontends.tensors.arrays.conversion import Scalar, as_node, common_dtype, loose, loose_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.executables import ExecutableTuple
 from weft.frontends.tensors.arrays.registry import method, public
 from weft.frontends.tensors.arrays.ufuncs import called
 from weft.frontends.tensors.blocks import elementwise as elementwise_nodes
-from weft.frontends.tensors.nodes import ArrayNode
 from weft.frontends.tensors.shaping import cast
 from weft.model.wording import counted
 
@@ -215,7 +214,7 @@ def clip(x: ArrayLike, /, min: Any = None, max: Any = None) -> Tensor:
         return apply(np.positive, x)
     node = as_node(x)
     bounds = [loose(one) for one in (min, max) if one is not None]
-    dtype = np.result_type(node.dtype, *[one.dtype if isinstance(one, ArrayNode) else one for one in bounds])
+    dtype = common_dtype([node, *bounds])
     made = cast(node, dtype)
     for bound, ufunc in ((min, np.maximum), (max, np.minimum)):
         if bound is None or _is_no_limit(bound, node.dtype, ufunc):

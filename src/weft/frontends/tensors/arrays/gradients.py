@@ -31,6 +31,8 @@ def gradient(x: ArrayLike, /, *varargs: Any, axis: Axis = None, edge_order: int 
     """
     given = as_tensor(x)
     axes = range(given.ndim) if axis is None else [reductions.axis_of(a, given.ndim) for a in _listed(axis)]
+    if len(set(axes)) < len(axes):
+        raise ValueError("repeated axis")
     if given.dtype.kind == "M":  # the same numbers as durations
         unit, count = np.datetime_data(given.dtype)
         given = given.astype(np.int64).astype(f"m8[{count}{unit}]")

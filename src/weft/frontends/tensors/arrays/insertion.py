@@ -25,7 +25,7 @@ def _is_whole(value: Any) -> bool:
 def insert(x: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None) -> Tensor:
     """Insert values before positions along an axis; by default of the flattened array."""
     given = shapes.ravel(x) if axis is None else as_tensor(x)
-    along = reductions.axis_of(axis or 0, given.ndim)
+    along = reductions.axis_of(0 if axis is None else axis, given.ndim)
     n = given.shape[along]
     at = _places(obj, n, n + 1)
     values = np.array(values.fetch() if isinstance(values, Tensor) else values, given.dtype)
@@ -50,7 +50,7 @@ def insert(x: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None) -
 def delete(x: ArrayLike, obj: Any, axis: int | None = None) -> Tensor:
     """Delete positions along an axis; by default of the flattened array."""
     given = shapes.ravel(x) if axis is None else as_tensor(x)
-    along = reductions.axis_of(axis or 0, given.ndim)
+    along = reductions.axis_of(0 if axis is None else axis, given.ndim)
     n = given.shape[along]
     gone = np.unique(_places(obj, n, n)).tolist()
     if len(gone) < shaping.TOGETHER:

@@ -82,10 +82,15 @@ def nanmin(
     return statistics.extreme(np.fmin, x, axis, keepdims, "nanmin", initial, where)
 
 
-def _not_nan(x: Tensor, where: Any) -> Any:
-    """Return the mask of the elements with `where` true that are not NaN; True for all elements."""
+def _not_nan(x: Tensor, where: Any, dtype: DTypeLike) -> Any:
+    """Return the mask of the elements with `where` true that are not NaN; True for all elements.
+
+    TypeError: the result of an inexact array has a dtype that is not.
+    """
     if x.dtype.kind not in "fc":
         return where
+    if dtype is not None and np.dtype(dtype).kind not in "fc":
+        raise TypeError("If a is inexact, then dtype must be inexact")
     mask = apply(np.logical_not, apply(np.isnan, x))
     return mask if where is True else apply(np.logical_and, mask, where)
 
@@ -97,7 +102,7 @@ def nanmean(
 ) -> Tensor:
     """Return the mean of the elements other than NaN."""
     given = as_tensor(x)
-    return statistics.mean(given, axis, dtype, keepdims=keepdims, where=_not_nan(given, where))
+    return statistics.mean(given, axis, dtype, keepdims=keepdims, where=_not_nan(given, where, dtype))
 
 
 @public("a", ignored="combine_size", out=3)
@@ -113,7 +118,7 @@ def nanvar(
 ) -> Tensor:
     """Return the variance of the elements other than NaN; NaN for at most `ddof` elements."""
     given = as_tensor(x)
-    mask = _not_nan(given, where)
+    mask = _not_nan(given, where, dtype)
     made = statistics.var(given, axis, dtype, correction=ddof, keepdims=keepdims, where=mask)
     if given.dtype.kind not in "fc":
         return made

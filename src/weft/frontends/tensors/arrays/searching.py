@@ -9,7 +9,7 @@ import numpy as np
 from weft.frontends.tensors import blocks, indexing, ordering, shaping
 from weft.frontends.tensors.arrays import joining
 from weft.frontends.tensors.arrays.array import Tensor
-from weft.frontends.tensors.arrays.conversion import aligned, as_node
+from weft.frontends.tensors.arrays.conversion import aligned, as_node, common_dtype
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.executables import ExecutableTuple
 from weft.frontends.tensors.arrays.registry import public
@@ -34,7 +34,7 @@ def where(condition: ArrayLike, x1: Any = _NONE, x2: Any = _NONE, /) -> Any:
     chosen, left, right = aligned(condition if isinstance(condition, Tensor) else Tensor(as_node(condition)), x1, x2)
     if chosen.dtype.kind != "b":
         chosen = shaping.cast(chosen, np.dtype(bool))
-    dtype = np.result_type(*[one.dtype if isinstance(one, ArrayNode) else one for one in (left, right)])
+    dtype = common_dtype((left, right))
     return Tensor(blocks.where(chosen, _held(left, dtype), _held(right, dtype), dtype))
 
 

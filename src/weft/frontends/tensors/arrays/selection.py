@@ -10,7 +10,7 @@ import numpy as np
 from weft.frontends.tensors import blocks, indexing, ordering, shaping
 from weft.frontends.tensors.arrays import searching, shapes
 from weft.frontends.tensors.arrays.array import Tensor, apply, as_tensor
-from weft.frontends.tensors.arrays.conversion import as_node
+from weft.frontends.tensors.arrays.conversion import as_node, promoted
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.dtypes import INT
 from weft.frontends.tensors.arrays.executables import ExecutableTuple
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def compress(condition: ArrayLike, x: ArrayLike, axis: int | None = None) -> Tensor:
     """Return the elements along an axis for which a condition holds."""
     given = ravel(x) if axis is None else as_tensor(x)
-    along = axis_of(axis or 0, given.ndim)
+    along = axis_of(0 if axis is None else axis, given.ndim)
     if np.ndim(condition) != 1:
         raise ValueError("condition must be a 1-d array")
     places = flatnonzero(condition) if isinstance(condition, Tensor) else np.flatnonzero(condition)
@@ -97,10 +97,10 @@ def choose(a: ArrayLike, choices: Sequence[Any], mode: str = "raise") -> Tensor:
     """Return for each element of `a` that of the array of this number. ValueError: there is no such array."""
     if mode not in ("raise", "wrap", "clip"):
         raise ValueError(f"mode is {mode!r}; give 'raise', 'wrap' or 'clip'")
-    made = [as_tensor(one) for one in ([choices[i] for i in range(len(choices))])]
+    nodes, dtype = promoted(choices[i] for i in range(len(choices)))
+    made = [Tensor(one) for one in nodes]
     given = as_tensor(a)
     shape = np.broadcast_shapes(given.shape, *[one.shape for one in made])
-    dtype = np.result_type(*[one.dtype for one in made])
     at = shapes.broadcast_to(given, shape).node
     inputs = [shapes.broadcast_to(one.astype(dtype), shape).node for one in made]
     return Tensor(blocks.elementwise(_chosen, [at, *inputs], dtype, "choose", mode=mode))

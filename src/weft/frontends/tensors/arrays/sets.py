@@ -9,7 +9,7 @@ import numpy as np
 from weft.frontends.tensors import ordering, reductions
 from weft.frontends.tensors.arrays import joining, shapes
 from weft.frontends.tensors.arrays.array import Tensor, as_tensor
-from weft.frontends.tensors.arrays.conversion import as_node
+from weft.frontends.tensors.arrays.conversion import as_node, promoted
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.dtypes import INT
 from weft.frontends.tensors.arrays.executables import ExecutableTuple, together
@@ -142,7 +142,8 @@ def in1d(x1: ArrayLike, x2: ArrayLike, assume_unique: bool = False, invert: bool
 @public("ar1", "ar2", ignored="aggregate_size")
 def union1d(x1: ArrayLike, x2: ArrayLike) -> Tensor:
     """Return the values that are in one of two arrays, ascending."""
-    both: Tensor = unique(joining.concat([shapes.ravel(x1), shapes.ravel(x2)]))
+    parts, _ = promoted([x1, x2])
+    both: Tensor = unique(joining.concat([shapes.ravel(Tensor(part)) for part in parts]))
     return both
 
 
