@@ -4,6 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from weft.backends.cluster import Cluster
 from weft.backends.processes import Processes
 from weft.backends.simulator import Simulator
 from weft.backends.threads import Threads
@@ -14,6 +15,7 @@ from weft.store.blocks import BlockManager
 from weft.store.folders import RunFolders, shm_root
 from weft.testing.conformance.backend import CHECKS, VALUE_CHECKS, SessionRig, SteppedRig, nothing, quiet
 from weft.testing.fakes import ManualClock, MemoryJournal, RecordingExecutor
+from weft.testing.local_nodes import LocalNodes
 from weft.testing.socket_backend import SocketBackend
 
 
@@ -52,7 +54,17 @@ def over_a_socket(tmp_path):
         yield SessionRig(session)
 
 
+@contextmanager
+def at_nodes(tmp_path):
+    store = BlockManager(1 << 30, spill=tmp_path)
+    with LocalNodes(2, 1, grace_s=0.5, window=1 << 20) as nodes:
+        cluster = Cluster(nodes.nodes, nodes.secret, store, grace_s=0.5, window=1 << 20)
+        with EngineSession(cluster, store) as session:
+            yield SessionRig(session)
+
+
 BACKENDS = {
+    "cluster": at_nodes,
     "threads": threads,
     "socket": over_a_socket,
     "processes": processes,
@@ -74,7 +86,7 @@ def test_backend(check, rig):
 
 
 @pytest.mark.parametrize("check", VALUE_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("rig", ["threads", "processes", "socket"], indirect=True)
+@pytest.mark.parametrize("rig", ["threads", "processes", "socket", "cluster"], indirect=True)
 def test_backend_that_computes(check, rig):
     check(rig)
     quiet(rig)

@@ -126,7 +126,7 @@ class TestSession:
         ("wrong", "told"),
         [
             ({"backend": "thread"}, "threads, processes"),
-            ({"backend": 3}, "backend is 3; it must be one of threads, processes, simulator, or an executor"),
+            ({"backend": 3}, "backend is 3; it must be one of threads, processes, ray, simulator, or an executor"),
             ({"backend": None}, "backend is None"),
             ({"workers": 0}, "workers is 0"),
             ({"workers": True}, "workers is True"),

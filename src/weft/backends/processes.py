@@ -94,10 +94,11 @@ class Processes(LocalBackend):
     `shm` is the store's folder for shared memory, `spill` its folder on disk for data that does not fit there.
     `grace_s` is the time from the stop of a task to the kill of its process. A process that something has stopped is
     killed within `frozen_s`. `window` is the bytes that a streamed edge may hold (default: `stream_bytes` of the
-    store's budget).
+    store's budget). With the `secret` of a cluster the workers read chunks at other nodes.
     """
 
     name = "processes"
+    lease_kind: type[RemoteLease] = RemoteLease
 
     def __init__(
         self,
@@ -110,6 +111,7 @@ class Processes(LocalBackend):
         grace_s: float = GRACE_S,
         window: int | None = None,
         frozen_s: float = FROZEN_S,
+        secret: bytes = b"",
     ) -> None:
         super().__init__(workers, store, resources, grace_s, window)
         self.tuning = Tuning(
@@ -123,6 +125,7 @@ class Processes(LocalBackend):
         self._spill = "" if spill is None else str(spill)
         self._writer = SegmentWriter(self._shm, prefix="sent-", fallback=spill)
         self._heartbeats = Heartbeats(frozen_s)
+        self._secret = secret
         self._first = workers
         self._numbers = itertools.count(workers)
         self._ids = itertools.count(1)
@@ -162,7 +165,11 @@ class Processes(LocalBackend):
         """See `Executor.open_job`. CapacityError: worker processes cannot be started."""
         if self._broken:
             raise CapacityError(self._broken, hint="See the standard error of the worker processes.")
-        job.backend = ProcessJob(job, self.store, self.loop, self.window, self._ids, self._writer)
+        job.backend = self.job_of(job)
+
+    def job_of(self, job: Job) -> ProcessJob:
+        """Return the state of a job that is about to be submitted."""
+        return ProcessJob(job, self.store, self.loop, self.window, self._ids, self._writer)
 
     def launch(self, job: Job, lease: Launch) -> None:
         """See `Executor.launch`."""
@@ -173,7 +180,7 @@ class Processes(LocalBackend):
         conn = self._conns.get(lease.worker)
         if conn is None:
             return  # the report of its loss follows
-        remote = local.lease(lease, RemoteLease)
+        remote = local.lease(lease, self.lease_kind)
         remote.prepare(local, conn, next(self._ids))
         self._leases[remote.token] = remote
         try:
@@ -615,7 +622,9 @@ class Processes(LocalBackend):
             self._nursery = None
 
     def _start_worker(self, nursery: Nursery, number: int) -> None:
-        config = WorkerConfig(number, f"w{number}-", self._shm, self._spill, self.tuning.target_s, self.window)
+        config = WorkerConfig(
+            number, f"w{number}-", self._shm, self._spill, self.tuning.target_s, self.window, self._secret
+        )
         conn = self._conns[number] = WorkerConnection.start(nursery, config)
         self._selector.register(conn.sock, selectors.EVENT_READ, conn)
 

@@ -23,11 +23,13 @@ class Tier(Enum):
     """An object that fsspec reads, in a bucket for example."""
     INLINE = "inline"
     """The bytes travel inside the reference."""
+    PEER = "peer"
+    """A chunk in the store of another node, read over the network."""
     FOREIGN = "foreign"
     """Shared memory of another owner: this process reads it, but neither counts, moves nor removes it."""
 
 
-OUTSIDE: Final = frozenset({Tier.DISK, Tier.OBJECT})
+OUTSIDE: Final = frozenset({Tier.DISK, Tier.OBJECT, Tier.PEER})
 """Tiers whose chunks take no memory until they are read."""
 
 

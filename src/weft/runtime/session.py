@@ -76,7 +76,7 @@ class BackendPlace(NamedTuple):
     """The makings of a backend: the number of workers, the store with its folders, the resources of its node.
 
     A stopped task is abandoned after `grace_s` seconds; a streamed edge holds `window` bytes. A worker process that
-    something has stopped is replaced within `frozen_s` seconds.
+    something has stopped is replaced within `frozen_s` seconds. `given`: the number of workers was asked for.
     """
 
     workers: int
@@ -87,6 +87,7 @@ class BackendPlace(NamedTuple):
     node: Resources
     window: int | None
     frozen_s: float = FROZEN_S
+    given: bool = False
 
 
 class Durable(Protocol):

@@ -102,6 +102,12 @@ class BlockManager:
         """The path prefixes of all locations that belong to this store."""
         return self._files.roots
 
+    def add_tier(self, tier: TierStore) -> None:
+        """Own the locations of a further tier: they are deleted there when no cell refers to them."""
+        with self._lock:
+            self._tiers.append(tier)
+            self._files.add(tier)
+
     # ------------------------------------------------------------------------------------------------------- columns
 
     def column(self, key: tuple[str, str], n: int, parts: int = 0) -> Column:
@@ -351,6 +357,7 @@ class BlockManager:
         with self._lock:
             entry = column.tracked.get(index)
             keep = entry is not None and entry.tier is ref.tier and ref.nbytes <= self.memory.budget
+            keep = keep and ref.tier is not Tier.PEER  # its node keeps it, and other nodes read it there
         if keep:
             try:
                 keep = self.memory.make_room(ref.nbytes)

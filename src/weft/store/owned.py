@@ -37,6 +37,11 @@ class OwnedFiles:
         self.roots = tuple(self._tiers)
         """The path prefixes of all owned locations."""
 
+    def add(self, tier: TierStore) -> None:
+        """Own the locations of a further tier."""
+        self._tiers[tier.root] = tier
+        self.roots = tuple(self._tiers)
+
     def owner(self, location: str) -> TierStore | None:
         """Return the tier of a location, None if it is not of this store."""
         if not location.startswith(self.roots):

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from weft.model.chunks import ChunkRef, Tier
+from weft.model.chunks import OUTSIDE, ChunkRef, Tier
 from weft.store import codec, disk, segments
 from weft.store.api import ABSENT
 from weft.store.disk import ChunkFiles
@@ -158,7 +158,14 @@ def _read_object(location: str, offset: int, nbytes: int) -> memoryview:
     return objects.read_range(location, offset, nbytes)
 
 
+def _read_peer(location: str, offset: int, nbytes: int) -> memoryview:
+    from weft.store import peers  # one machine alone has none
+
+    return peers.read_range(location, offset, nbytes)
+
+
 _READERS: Final[dict[Tier, RangeReader]] = {
+    Tier.PEER: _read_peer,
     Tier.SHM: disk.read_range,
     Tier.DISK: disk.read_range,
     Tier.OBJECT: _read_object,
@@ -173,6 +180,13 @@ def read(ref: ChunkRef) -> memoryview:
     if ref.tier is Tier.INLINE:
         return memoryview(bytearray(ref.data))
     return _READERS[ref.tier](ref.location, ref.offset, ref.nbytes)
+
+
+def read_slice(ref: ChunkRef, offset: int, nbytes: int) -> memoryview:
+    """Read `nbytes` from byte `offset` of a chunk into private memory; errors as `read`."""
+    if ref.tier is Tier.INLINE:
+        return memoryview(bytearray(ref.data[offset : offset + nbytes]))
+    return _READERS[ref.tier](ref.location, ref.offset + offset, nbytes)
 
 
 def read_part(ref: ChunkRef, part: int) -> memoryview | None:
@@ -236,9 +250,27 @@ def read_values(ref: ChunkRef, edge: str, lo: int, hi: int) -> list[Any]:
     return joined([(part, read_chunk_part(ref, where)) for where, part in zip(at, parts, strict=True)], lo, hi, listed)
 
 
+def fetch_parts(wanted: Sequence[tuple[ChunkRef, int, int]]) -> None:
+    """Fetch pieces of partitioned chunks, with their first and end, before they are read one by one.
+
+    Pieces at other nodes come in one request for each node; elsewhere nothing is gained.
+    """
+    far = [(ref.location, lo, hi) for ref, lo, hi in wanted if ref.tier is Tier.PEER and ref.parts and lo < hi]
+    if len(far) > 1:
+        from weft.store import peers  # one machine alone has none
+
+        peers.fetch_pieces(far)
+
+
 def read_chunk_part(ref: ChunkRef, part: int) -> Any:
     """Return one piece of a partitioned chunk; from outside memory, only that piece is read. Errors as `read_chunk`."""
-    if ref.parts and (ref.tier is Tier.DISK or ref.tier is Tier.OBJECT):
+    if ref.parts and ref.tier in OUTSIDE:
+        if ref.tier is Tier.PEER:
+            from weft.store import peers  # one machine alone has none
+
+            if peers.is_fetched(ref.location, part):
+                fetched = peers.take_fetched(ref.location, part)
+                return ABSENT if fetched is None else codec.decode(fetched.toreadonly())
         piece = read_part(ref, part)
         return ABSENT if piece is None else codec.decode(piece.toreadonly())
     return codec.decode_part(open_chunk(ref), part)

@@ -205,7 +205,16 @@ def _simulator(at: BackendPlace) -> Executor:
     return SimulatedBodies(at.workers, at.store, driven=True, capacity=at.node)
 
 
-BACKENDS: Final = {"threads": _threads, "processes": _processes, "simulator": _simulator}
+def _ray(at: BackendPlace) -> Executor:
+    from weft.backends.ray import RayCluster
+    from weft.wiring.node import RunningNode
+
+    workers = at.workers if at.given else None
+    options = {"frozen_s": at.frozen_s}
+    return RayCluster(at.store, RunningNode, workers=workers, grace_s=at.grace_s, window=at.window, options=options)
+
+
+BACKENDS: Final = {"threads": _threads, "processes": _processes, "ray": _ray, "simulator": _simulator}
 """The backends by the names of settings and `Session`; each is loaded at its first use."""
 
 

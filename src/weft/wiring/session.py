@@ -47,10 +47,11 @@ _SETTLE_S: Final = 60.0
 
 
 class Session(runtime.EngineSession):
-    """Workers and a store on this machine, shared by jobs. A context manager, or call `close`.
+    """Workers and a store, shared by jobs. A context manager, or call `close`.
 
-    `backend` is "threads" (for work that releases the GIL; the default), "processes", "simulator" (tasks compute one
-    after another, and take one virtual second each), or an executor. `workers` is the number of tasks that run at a
+    `backend` is "threads" (for work that releases the GIL; the default), "processes", "ray" (worker processes at the
+    machines of a Ray cluster, see docs/clusters.md), "simulator" (tasks compute one after another, and take one virtual
+    second each), or an executor. `workers` is the number of tasks that run at a
     time (default: the number of cores). `memory` bounds the values in memory and shared memory, in bytes or as "4GiB"
     (default: half of the machine's memory); further values go to `spill`, a folder or a URL such as
     "s3://bucket/prefix" (default: the folder for temporary files). `name` is a label. A task that was asked to stop is

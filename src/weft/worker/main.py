@@ -87,6 +87,10 @@ class WorkerProcess:
         self._writer = None
         if config.shm:
             self._writer = SegmentWriter(config.shm, prefix=config.prefix, fallback=config.spill or None)
+        if config.secret:
+            from weft.store import peers  # one machine alone has none
+
+            peers.open_reader(config.secret)
         self._store = RemoteStore()
         self._codes: dict[int, TaskCode | bytes | ChunkRef] = {}
         self._cones: dict[int, Cone] = {}
@@ -200,6 +204,10 @@ class WorkerProcess:
             )
         )
         self._store.opened.clear()
+        if self.config.secret:
+            from weft.store import peers
+
+            peers.forget_fetched()
 
     def _pack_rest(
         self, lease: SharedPageLease | None, left: list[Any], outcome: LeaseResult, first: int, root: str

@@ -48,7 +48,7 @@ class SharedPageLease(SharedPage):
 
 
 class WorkerConfig(NamedTuple):
-    """The configuration of a worker, sent at its fork."""
+    """The configuration of a worker, sent at its fork. With the `secret` of a cluster it reads at other nodes."""
 
     number: int
     prefix: str
@@ -56,6 +56,7 @@ class WorkerConfig(NamedTuple):
     spill: str
     target_s: float
     stream_bytes: int
+    secret: bytes = b""
 
 
 class Assignment(NamedTuple):

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from operator import itemgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
 from weft.graph.task import pass_gate
-from weft.model.chunks import ChunkRef
+from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import (
     CapacityError,
     NotFoundError,
@@ -29,7 +29,8 @@ from weft.model.program import Style
 from weft.model.wording import type_of
 from weft.store.api import ABSENT, sizeof
 from weft.store.row_index import ALL, DENSE, LISTED
-from weft.store.rows import EdgeValues, as_row, one_of
+from weft.store.rows import EdgeValues, as_row, one_of, positions
+from weft.store.tiers import fetch_parts
 from weft.worker.code import PIECES, SINGLE, SLICE, InputCode, TaskCode
 from weft.worker.context import WorkerTaskContext, uneven
 from weft.worker.lease import LeaseResult, WorkerLease
@@ -318,6 +319,7 @@ def _read_pieces(inp: InputCode, store: ChunkReader, found: list[Any], piece: tu
     ):
         found += [row[part_lo] for row in rows]
         return
+    fetch_parts([(row, part_lo, part_hi) for row in rows if type(row) is ChunkRef])
     for i in range(lo, hi):
         found += _pieces_of(inp, store, i, part_lo, part_hi)
 
@@ -330,6 +332,7 @@ def _read_sparse(
     width = part_hi - part_lo
     index = inp.column.index
     assert index is not None
+    _fetch_sparse(inp, index.pieces(inp.edge, piece))
     if listed:
         pieces: list[Any] = [None] * ((hi - lo) * width)
         for row, part in index.pieces(inp.edge, piece):
@@ -338,6 +341,16 @@ def _read_sparse(
         return
     for row, part in index.pieces(inp.edge, piece):
         found += _values(inp, store, row, part, part + 1)
+
+
+def _fetch_sparse(inp: InputCode, pieces: Iterable[tuple[int, int]]) -> None:
+    wanted = []
+    for row, part in pieces:
+        ref = inp.column.values[row]
+        if type(ref) is ChunkRef and ref.tier is Tier.PEER:
+            at = positions(ref.pieces, inp.edge, part, part + 1)[1]
+            wanted.append((ref, at.start, at.stop))
+    fetch_parts(wanted)
 
 
 def _values(inp: InputCode, store: ChunkReader, index: int, lo: int, hi: int) -> list[Any]:

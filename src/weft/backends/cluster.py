@@ -1,0 +1,630 @@
+"""The near end of the nodes of a cluster, in the process of the loop: it sends them leases and takes their reports.
+
+Values are held as on one machine, in columns of the session's store. A small output comes with the report of its
+lease. A large one stays in the store of its node, and its cell is a reference (`Tier.PEER`) with which any node reads
+the bytes there. When no cell refers to an output any more, the store tells its node to delete it.
+
+Tasks without a slot, streams, and requests of tasks to their host are served here, as those of every local backend.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from operator import is_
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from weft.backends import node_messages as messages
+from weft.backends.local import GRACE_S, LocalBackend, abandon, crashed
+from weft.backends.local_jobs import LocalJob
+from weft.backends.node_link import NodeLink
+from weft.backends.process_jobs import NOT_SENT, needed
+from weft.backends.streams import END
+from weft.engine.events import CancelRequested, Done, Failed, GaveBack, Progress
+from weft.engine.ports import WorkerSpec
+from weft.engine.provider import BESIDE, FixedProvider, NodeSpec
+from weft.engine.tuning import Tuning
+from weft.model.chunks import ChunkRef, Tier
+from weft.model.errors import CapacityError, ProgramError, RunCancelledError, WeftError
+from weft.model.resources import Resources
+from weft.store import codec, peers, tiers
+from weft.store.api import ABSENT
+from weft.worker.lease import LeaseResult, WorkerLease
+
+if TYPE_CHECKING:
+    from weft.engine.commands import Launch, Restart
+    from weft.engine.ports import Job, Shell
+    from weft.engine.provider import Provider
+    from weft.graph.task_spec import TaskSpec
+    from weft.store.api import ChunkPin, ChunkStore, Column
+    from weft.store.blocks import BlockManager
+    from weft.worker.code import InputCode
+
+TARGET_S: Final = 0.02
+_FIRST_TICK_S: Final = 0.01
+_LAST_TICK_S: Final = 0.16
+_CLOSING_S: Final = 10.0
+
+
+class NodeAddress(NamedTuple):
+    """A node that listens at `address`, with `workers` processes and its `resources`."""
+
+    address: tuple[str, int]
+    workers: int
+    name: str
+    resources: Resources = Resources()
+
+
+class NodeConnection:
+    """A node as seen from the session. `lock` guards what was sent to it."""
+
+    def __init__(self, number: int, about: NodeAddress) -> None:
+        self.number = number
+        self.about = about
+        self.prefix = f"{peers.ROOT}{about.address[0]}:{about.address[1]}/"
+        """The beginning of the locations of its outputs."""
+        self.link: NodeLink | None = None
+        self.dead = False
+        self.lock = threading.Lock()
+        self.workers: dict[int, int] = {}
+        """The number of each of its workers in the session."""
+        self.leases: dict[tuple[str, int], SentLease] = {}
+        self.specs: dict[str, set[int]] = {}
+        self.sent: dict[tuple[str, str], list[Any]] = {}
+        """The cells that were sent of each column."""
+        self.paths: list[str] = []
+
+    @property
+    def spec(self) -> NodeSpec:
+        """The node as the pool sees it."""
+        return NodeSpec(self.number, self.about.name, "", tuple(self.workers.values()), self.about.resources)
+
+    def send(self, *message: Any) -> None:
+        """Send a message; no effect if the node is lost."""
+        if self.link is not None:
+            self.link.send(message)
+
+
+class SentLease(WorkerLease):
+    """A lease at a node, with the inputs that are held here until its report."""
+
+    __slots__ = ("node", "number", "pins")
+
+    def prepare(self, node: NodeConnection, number: int) -> None:
+        """Assign the lease to worker `number` of a node, by its own count."""
+        self.node = node
+        self.number = number
+        self.pins: list[ChunkPin] = []
+
+    def release(self) -> None:
+        """Unpin the inputs."""
+        while self.pins:
+            self.pins.pop().release()
+
+
+class ClusterJob(LocalJob):
+    """A job whose leases run at nodes."""
+
+    def __init__(self, job: Job, store: ChunkStore, loop: Shell, window: int) -> None:
+        super().__init__(job, store, loop, window)
+        self._specs: dict[TaskSpec, tuple[int, bytes]] = {}
+        self._numbers = itertools.count()
+        self._making = threading.Lock()
+
+    def spec(self, spec: TaskSpec) -> tuple[int, bytes]:
+        """Return number and bytes of a spec, made once. ProgramError: a part of it cannot be pickled."""
+        found = self._specs.get(spec)
+        if found is None:
+            with self._making:
+                found = self._specs.get(spec)
+                if found is None:
+                    found = self._specs[spec] = next(self._numbers), _encoded(spec)
+        return found
+
+    def committed(self, vertex: str, edge: str, source: int) -> tuple[str, Any]:
+        """Return a committed value that a task reads while its source runs: ("value", it), or "wait" or "end"."""
+        inp = next(
+            inp for code in self._codes.values() if code.vertex == vertex for inp in code.inputs if inp.edge == edge
+        )
+        ended = self.job.outcome is not None or inp.source in self.ended
+        cell = inp.column.values[source]
+        if cell is not ABSENT:
+            return "value", sendable(self.store, inp.column, source)
+        return "end" if ended else "wait", None
+
+
+def _encoded(spec: TaskSpec) -> bytes:
+    try:
+        return codec.to_pickle(spec)
+    except ProgramError as error:
+        cause = error.__cause__ or error
+        raise ProgramError(
+            f"the program of {spec.vertex!r} cannot be sent to a node: {type(cause).__name__}: {cause}",
+            hint="Its function with its closure, its params and items must be picklable; or use the threads backend.",
+        ) from error
+
+
+def sendable(store: ChunkStore, column: Column, index: int) -> Any:
+    """Return a cell in a form that a node can read: a small value, or a reference, with the bytes if they lie here."""
+    cell = column.values[index]
+    if type(cell) is ChunkRef:
+        if cell.tier is Tier.PEER or cell.tier is Tier.INLINE:
+            return cell
+        return cell._replace(tier=Tier.INLINE, location="", offset=0, data=bytes(tiers.read(cell)))
+    if index not in column.tracked:
+        return cell
+    return (codec.encode_row(cell) if column.parts else codec.encode(cell)).inline()
+
+
+class Cluster(LocalBackend):
+    """Runs leases at nodes. The session proves `secret` to each; `store` holds the references to their outputs."""
+
+    name = "cluster"
+    others_may_join = False
+    """Whether a job waits for other nodes when none is left."""
+
+    def __init__(
+        self,
+        nodes: Sequence[NodeAddress],
+        secret: bytes,
+        store: BlockManager,
+        *,
+        grace_s: float = GRACE_S,
+        window: int | None = None,
+    ) -> None:
+        workers = sum(node.workers for node in nodes)
+        super().__init__(workers, store, None, grace_s, window)
+        budgets = [node.resources.memory for node in nodes if node.resources.memory]
+        self.tuning = Tuning(
+            target_s=TARGET_S,
+            shared_memory=False,
+            copied_out=True,
+            lease_bytes=min([Tuning().lease_bytes, *[budget // (2 * workers) for budget in budgets]]),
+            stream_bytes=self.window,
+        )
+        self._secret = secret
+        self._nodes = {number: NodeConnection(number, node) for number, node in enumerate(nodes)}
+        self._numbers = itertools.count()
+        self._workers: dict[int, tuple[NodeConnection, int]] = {}
+        for node in self._nodes.values():
+            self._count(node)
+        self._closing = False
+        self._broken = ""
+        self._active = threading.Event()
+        self._ticker = threading.Thread(target=self._tick, name="weft-ticks", daemon=True)
+        store.add_tier(peers.PeerTier(self._delete))
+
+    # ----------------------------------------------------------------------------------------------- executor
+
+    @property
+    def provider(self) -> Provider:
+        """See `Executor.provider`: the nodes."""
+        return FixedProvider([node.spec for node in self._nodes.values()])
+
+    def numbers(self) -> Sequence[int]:
+        """Return the present workers, by number."""
+        return tuple(self._workers)
+
+    def attach(self, loop: Shell) -> None:
+        """See `Executor.attach`. CapacityError: a node cannot be reached."""
+        super().attach(loop)
+        peers.open_reader(self._secret)
+        for node in self._nodes.values():
+            self._connect(node)
+        self._ticker.start()
+
+    def _connect(self, node: NodeConnection) -> None:
+        address = node.about.address
+        try:
+            link = NodeLink.connect(address, self._secret, partial(self._take_all, node), partial(self._lost, node))
+        except OSError as error:
+            raise CapacityError(
+                f"node {node.about.name} at {address[0]}:{address[1]} cannot be reached: {error}",
+                hint="Check that it runs, and that no firewall lies between.",
+            ) from error
+        node.link = link
+        link.start()
+
+    def join(self, about: NodeAddress) -> None:
+        """Take another node into use. CapacityError: it cannot be reached."""
+        node = NodeConnection(max(self._nodes, default=-1) + 1, about)
+        self._count(node)
+        self._connect(node)
+        for job in list(self.loop.jobs):
+            node.send(messages.OPEN, job)
+        self._nodes = self._nodes | {node.number: node}
+        self.loop.node_joined(node.spec)
+
+    def _count(self, node: NodeConnection) -> None:
+        """Number the workers of a node."""
+        for own in range(node.about.workers):
+            number = node.workers[own] = next(self._numbers)
+            self._workers[number] = node, own
+
+    def open_job(self, job: Job) -> None:
+        """See `Executor.open_job`. CapacityError: no node is left."""
+        if self._broken:
+            raise CapacityError(self._broken, hint="Open another session, with nodes that run.")
+        job.backend = ClusterJob(job, self.store, self.loop, self.window)
+        for node in self._nodes.values():
+            node.send(messages.OPEN, job.id)
+
+    def launch(self, job: Job, lease: Launch) -> None:
+        """See `Executor.launch`. Another thread sends it, since it may take long to pack."""
+        local: ClusterJob = job.backend
+        if not 0 <= lease.worker < BESIDE:
+            self.run_beside(local, local.lease(lease))
+            return
+        place = self._workers.get(lease.worker)
+        if place is None:
+            return  # the report of its loss follows
+        running = local.lease(lease, SentLease)
+        running.prepare(*place)
+        place[0].leases[job.id, lease.lease] = running
+        if all(spec in local._specs for spec in lease.specs) and not self._is_slow(running):
+            self._send(local, running, lease)
+        else:
+            self._helpers.put(partial(self._send, local, running, lease))
+
+    @staticmethod
+    def _is_slow(lease: SentLease) -> bool:
+        """Whether inputs of a lease may have to be read or written here before it is sent."""
+        return any(inp.column.tracked for inp, _, _ in _inputs(lease))
+
+    def _send(self, local: ClusterJob, lease: SentLease, launch: Launch) -> None:
+        node = lease.node
+        try:
+            numbered = [local.spec(spec) for spec in launch.specs]
+            with node.lock:
+                known = node.specs.setdefault(local.job.id, set())
+                new = {number: data for number, data in numbered if number not in known}
+                cells, marks = self._cells(local, lease)
+                blob = codec.to_pickle(cells) if cells else b""
+                paths = None
+                if node.paths != sys.path:
+                    paths = node.paths = sys.path[:]
+                node.send(
+                    *messages.NodeLaunch(
+                        messages.LAUNCH,
+                        local.job.id,
+                        lease.number,
+                        launch.lease,
+                        launch.lo,
+                        launch.hi,
+                        launch.cone,
+                        launch.attempt,
+                        launch.resources,
+                        launch.nbytes,
+                        tuple([number for number, _ in numbered]),
+                        new,
+                        blob,
+                        paths,
+                    )
+                )
+                known.update(new)
+                for sent, at, values in marks:
+                    for index, value in zip(at, values, strict=True):
+                        sent[index] = value
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the lease has to be answered
+            self._end(lease, crashed(lease, error))
+            return
+        if lease.stop:  # stopped before it was sent
+            node.send(messages.STOP, local.job.id, lease.id, "cancel")
+
+    def _cells(
+        self, local: ClusterJob, lease: SentLease
+    ) -> tuple[list[Any], list[tuple[list[Any], list[int], list[Any]]]]:
+        """Return the inputs that a node lacks for a lease, and the records to make once they are sent."""
+        node = lease.node
+        cells: list[Any] = []
+        marks: list[tuple[list[Any], list[int], list[Any]]] = []
+        for inp, lo, hi in _inputs(lease):
+            column = inp.column
+            key = local.job.id, inp.source
+            sent = node.sent.get(key)
+            if sent is None or len(sent) != len(column):
+                sent = node.sent[key] = [NOT_SENT] * len(column)
+            for a, b in needed(inp.router, lo, hi):
+                now = column.values[a:b]
+                if all(map(is_, now, sent[a:b])):
+                    continue
+                fresh = [at for at in range(a, b) if now[at - a] is not sent[at]]
+                if column.tracked:
+                    lease.pins.append(self.store.pin(column, fresh))
+                values = []
+                places = []
+                for at in fresh:
+                    cell = sendable(self.store, column, at)
+                    own = type(cell) is ChunkRef and cell.location == f"{node.prefix}{local.job.id}/{inp.source}/{at}"
+                    if cell is not ABSENT and not own:
+                        places.append(at)
+                        values.append(cell)
+                if places:
+                    cells.append((inp.source, len(column), column.parts, places, values))
+                marks.append((sent, fresh, [now[at - a] for at in fresh]))
+        return cells, marks
+
+    def stop(self, job: Job, lease: int, reason: str) -> None:
+        """See `Executor.stop`: the node enforces it."""
+        running = job.backend.running.get(lease)
+        if isinstance(running, SentLease):
+            running.stop = True
+            running.node.send(messages.STOP, job.id, lease, reason)
+            job.backend.settle()
+        else:
+            super().stop(job, lease, reason)
+
+    def shrink(self, job: Job, lease: int) -> None:
+        """See `Executor.shrink`."""
+        running = job.backend.running.get(lease)
+        if isinstance(running, SentLease):
+            if running.race is None:
+                running.node.send(messages.SHRINK, job.id, lease)
+        else:
+            super().shrink(job, lease)
+
+    def out_of_time(self, local: LocalJob, lease: WorkerLease, worker: int) -> None:
+        """Abandon the thread of a task that did not stop in time."""
+        if lease.id in local.running:
+            abandon(local, lease, self.grace_s)
+
+    def free(self, job: Job, vertex: str, lo: int, hi: int) -> None:
+        """See `Executor.free`."""
+        for node in self._nodes.values():
+            with node.lock:
+                sent = node.sent.get((job.id, vertex))
+                if sent is not None:
+                    sent[lo:hi] = [NOT_SENT] * (min(hi, len(sent)) - lo)
+            if sent is not None:
+                node.send(messages.FREE, job.id, vertex, lo, hi)
+        super().free(job, vertex, lo, hi)
+
+    def free_parts(self, job: Job, vertex: str, lo: int, hi: int) -> None:
+        """See `Executor.free_parts`."""
+        for node in self._nodes.values():
+            node.send(messages.FREE_PARTS, job.id, vertex, lo, hi)
+        super().free_parts(job, vertex, lo, hi)
+
+    def restart(self, job: Job, command: Restart) -> None:
+        """See `Executor.restart`."""
+        for node in self._nodes.values():
+            node.send(messages.RESTART, job.id)
+        super().restart(job, command)
+
+    def close_job(self, job: Job) -> None:
+        """See `Executor.close_job`."""
+        local: ClusterJob | None = job.backend
+        if local is None or local.closed:
+            return
+        local.close()
+        for node in self._nodes.values():
+            with node.lock:
+                node.specs.pop(job.id, None)
+                for key in [key for key in node.sent if key[0] == job.id]:
+                    del node.sent[key]
+            node.send(messages.CLOSE_JOB, job.id)
+
+    def close(self) -> None:
+        """See `Executor.close`."""
+        if self._closing:
+            return
+        self._closing = True
+        self._active.set()
+        self.timers.close()
+        self._helpers.close()
+        for node in self._nodes.values():
+            if node.link is not None:
+                node.link.close(_CLOSING_S)
+        peers.close_reader()
+
+    def _delete(self, locations: Iterable[str]) -> None:
+        """Have nodes delete outputs to which no cell refers any more."""
+        gone: dict[tuple[str, int], list[tuple[str, str, int]]] = {}
+        for location in locations:
+            chunk = peers.parse(location)
+            gone.setdefault((chunk.host, chunk.port), []).append((chunk.job, chunk.vertex, chunk.at))
+        for node in self._nodes.values():
+            if places := gone.get(node.about.address):
+                node.send(messages.DELETE, places)
+
+    # ----------------------------------------------------------------------------------------------- reports
+
+    def _take_all(self, node: NodeConnection, received: list[Any]) -> None:
+        for kind, *rest in received:
+            self._take(node, kind, rest)
+        self._active.set()
+        self.loop.drain()
+
+    def _take(self, node: NodeConnection, kind: int, rest: list[Any]) -> None:
+        if kind == messages.EVENT:
+            self._report(node, *rest)
+        elif kind == messages.WORKER_LOST:
+            self._worker_lost(node, *rest)
+        elif kind == messages.WORKER_JOINED:
+            number = node.workers[rest[0]] = next(self._numbers)
+            self._workers[number] = node, rest[0]
+            self.loop.worker_joined(WorkerSpec(number, node.number, node.about.name))
+        elif kind == messages.FAULT:
+            self._faulty(node, *rest)
+        elif kind == messages.ASK:
+            self._helpers.put(partial(self._answer, node, *rest))
+        elif kind != messages.READY:
+            job = self.loop.jobs.get(rest[0])
+            if job is not None and not job.backend.closed:
+                self._stream(node, job.backend, kind, rest[1:])
+
+    def _report(self, node: NodeConnection, job: str, event: Any, *outputs: Any) -> None:
+        """Post an event of a node, and put the outputs that came with it into the store before."""
+        event = event._replace(now=self.loop.clock.now())
+        if not isinstance(event, Done | Failed | Progress | GaveBack):
+            self.loop.post_later(job, event)
+            return
+        lease = node.leases.get((job, event.lease))
+        if lease is None:
+            return
+        local: ClusterJob = lease.host
+        if isinstance(event, GaveBack):
+            lease.hi = min(lease.hi, event.hi)
+            if (race := lease.race) is not None:
+                with race.lock:  # what the other attempt has committed meanwhile is not given back
+                    race.hi = max(race.done, min(race.hi, event.hi))
+                    event = event._replace(hi=max(event.hi, race.done))
+            self.loop.post_later(job, event)
+            return
+        ends = not isinstance(event, Progress)
+        cells: list[Any] = []
+        outcome = LeaseResult(event.hi, cells, 0.0)
+        try:
+            if outputs:
+                vertex, _, data = outputs
+                outcome.values = codec.from_pickle(data)
+                if vertex != lease.root.vertex:
+                    outcome.reached = next(at for at, code in enumerate(lease.codes) if code.vertex == vertex)
+                local.commit(lease, outcome, ends=ends)
+        except Exception as error:  # noqa: BLE001 - such as a value whose class cannot be imported here
+            if ends:
+                self._end(lease, crashed(lease, error))
+            return
+        if not ends:
+            local.over(lease, lease.lo, event.hi)
+            lease.lo = event.hi
+            lease.committing = False
+            self.loop.post_later(job, event)
+            return
+        del node.leases[job, event.lease]
+        lease.release()
+        if lease.id in local.running:
+            local.forget(lease)
+            self.loop.post_later(job, event)
+
+    def _end(self, lease: SentLease, outcome: LeaseResult) -> None:
+        """End a lease that did not reach its node, or whose outputs cannot be kept."""
+        local: ClusterJob = lease.host
+        lease.node.leases.pop((local.job.id, lease.id), None)
+        lease.release()
+        if lease.id in local.running:
+            self.loop.post_later(local.job.id, local.report(lease, outcome, self.loop.clock.now()))
+            self.loop.drain()
+
+    def _faulty(self, node: NodeConnection, job: str, lease: int, text: str) -> None:
+        """End a lease that a node could not begin; without one, a node has no workers for the job."""
+        running = node.leases.get((job, lease))
+        if running is not None:
+            self._end(running, crashed(running, ProgramError(text)))
+        elif lease < 0 and job in self.loop.jobs:
+            self.loop.cancel(self.loop.jobs[job], text)
+
+    def _worker_lost(self, node: NodeConnection, own: int, reason: str, about: dict[str, Any]) -> None:
+        number = node.workers.pop(own, None)
+        if number is None:
+            return
+        del self._workers[number]
+        self._forget([lease for lease in node.leases.values() if lease.number == own])
+        self.loop.drain()
+        self.loop.worker_lost(number, reason, **about)
+
+    def _lost(self, node: NodeConnection, reason: str) -> None:
+        """Handle a lost node: its leases and its outputs are gone."""
+        if self._closing or node.dead:
+            return
+        node.dead = True
+        for number in node.workers.values():
+            self._workers.pop(number, None)
+        self._forget([*node.leases.values()])
+        self.loop.drain()
+        self.loop.node_lost(node.number, f"node {node.about.name} is lost: {reason}")
+        if not self._workers and not self.others_may_join:
+            self._broken = f"no node is left; the last one, {node.about.name}, was lost: {reason}"
+            for job in list(self.loop.jobs):
+                self.loop.post(job, CancelRequested(self.loop.clock.now(), self._broken, force=True))
+
+    def _forget(self, leases: list[SentLease]) -> None:
+        for lease in leases:
+            local: ClusterJob = lease.host
+            lease.node.leases.pop((local.job.id, lease.id), None)
+            local.forget(lease)
+            lease.release()
+
+    # ----------------------------------------------------------------------------------------------- requests of tasks
+
+    def _answer(self, node: NodeConnection, job: str, lease: int, number: int, method: str, arguments: bytes) -> None:
+        """Answer a request of a task to its host."""
+        try:
+            found = self.loop.jobs.get(job)
+            if found is None:
+                raise RunCancelledError("the job has ended")
+            if method == "committed" and node.leases.get((job, lease)) is None:
+                raise RunCancelledError("the lease has ended")
+            value = getattr(found.backend, method)(*codec.from_pickle(arguments))
+            answer = True, codec.to_pickle(value)
+        except Exception as error:  # noqa: BLE001 - sent to the task
+            answer = False, codec.to_pickle(error if isinstance(error, WeftError) else ProgramError(str(error)))
+        node.send(messages.ANSWER, number, *answer)
+
+    def _stream(self, node: NodeConnection, local: ClusterJob, kind: int, rest: list[Any]) -> None:
+        streams = local.streams
+        if kind == messages.STREAM:
+            lease, edge, index, part, cell, nbytes = rest
+            running = local.running.get(lease)
+            try:
+                if running is not None:
+                    streams.put(edge, index, part, cell, nbytes, running)
+            except RunCancelledError:
+                pass
+            except CapacityError as error:
+                node.send(messages.FAULT, local.job.id, lease, str(error))
+        elif kind == messages.STREAM_END:
+            lease, edges, index = rest
+            if (running := local.running.get(lease)) is not None:
+                streams.end(edges, index, running)
+        elif kind == messages.ROOM:
+            self._give_room(node, local, tuple(rest))
+        elif kind == messages.TAKE:
+            self._give_block(node, local, tuple(rest))
+
+    def _give_room(self, node: NodeConnection, local: ClusterJob, key: tuple[str, int, int]) -> None:
+        if local.closed or local.streams.has_room(*key, partial(self._give_room, node, local, key)):
+            node.send(messages.STREAM_ROOM, local.job.id, key)
+
+    def _give_block(self, node: NodeConnection, local: ClusterJob, key: tuple[str, int, int, int]) -> None:
+        """Send a reader the next block, now or when there is one."""
+        if local.closed:
+            return
+        block = local.streams.take(*key, partial(self._give_block, node, local, key))
+        if block is None:
+            return
+        cell: Any = block.cell
+        if block is END:
+            cell = None
+        elif block.column is not None:
+            cell = sendable(self.store, block.column, block.at)
+        node.send(messages.STREAM_BLOCK, local.job.id, key, cell)
+
+    # ----------------------------------------------------------------------------------------------- ticks
+
+    def _tick(self) -> None:
+        """Report when no message came for a while."""
+        pause = _FIRST_TICK_S
+        while not self._closing:
+            if self._active.wait(pause if self.loop.jobs else None):
+                self._active.clear()
+                pause = _FIRST_TICK_S
+                continue
+            pause = min(2 * pause, _LAST_TICK_S)
+            with suppress(WeftError):
+                self.loop.idle_tick()
+
+
+def _inputs(lease: WorkerLease) -> Iterable[tuple[InputCode, int, int]]:
+    """Yield the inputs of a lease that its node reads from columns, each with the range of reading tasks."""
+    cone = lease.cone
+    inner = frozenset(cone.members) if cone is not None else frozenset()
+    for place, code in enumerate(lease.codes):
+        mult = cone.mult[place] if cone is not None else 1
+        for inp in code.inputs:
+            if not inp.live and inp.source not in inner:
+                yield inp, lease.lo * mult, lease.hi * mult

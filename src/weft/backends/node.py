@@ -1,0 +1,628 @@
+"""One node of a cluster: a store with a budget of its own, worker processes, and the connections to sessions and nodes.
+
+A node runs the leases that its session sends, by the same `Processes` as a session on one machine. Large outputs stay
+in its store: the session gets a reference to each, and other nodes read their bytes from here. Small ones travel with
+the report. The session decides when an output is freed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import queue
+import socket
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from weft.backends import node_messages as messages
+from weft.backends.node_link import PURPOSE, NodeLink
+from weft.backends.process_jobs import ProcessJob, RemoteLease
+from weft.backends.processes import Processes
+from weft.backends.streams import END, StreamBlock
+from weft.engine.commands import Launch
+from weft.engine.events import Done, Failed, Progress
+from weft.engine.machines.job import JobState
+from weft.engine.ports import FROZEN_S, WorkerSpec
+from weft.model.chunks import ChunkRef, Tier
+from weft.model.errors import CapacityError, ForbiddenError, NotFoundError, ProgramError
+from weft.store import codec, peers, tiers
+from weft.store.api import ABSENT
+from weft.store.blocks import BlockManager
+from weft.store.handshake import prove, purpose_of
+from weft.store.peer_server import serve_chunks
+from weft.store.segments import SegmentWriter
+from weft.worker.remote_store import LARGE
+
+if TYPE_CHECKING:
+    from weft.engine.events import Event
+    from weft.engine.ports import Clock
+    from weft.graph.task_spec import EdgeSpec, TaskSpec
+    from weft.store.api import Column
+    from weft.store.folders import RunFolders
+    from weft.worker.code import TaskCode
+    from weft.worker.lease import WorkerLease
+
+_BACKLOG: Final = 128
+
+
+class _Inspector:
+    """What a job's leases look up in its master: nothing here, the session answers requests."""
+
+    status = JobState.RUNNING
+
+    def foresee(self, vertex: str, passed: object) -> None:
+        """Return nothing: the order of reads is known at the session."""
+
+    def controllers(self, vertex: str) -> tuple[str, ...]:
+        """Return nothing: the session serves control vertices."""
+        return ()
+
+    def usage(self, vertex: str) -> dict[str, float]:
+        """Return nothing: it is recorded at the session."""
+        return {}
+
+
+class NodeJob:
+    """A job of the session as its leases see it here; the `Job` of the node's `Processes`."""
+
+    graph: Any = None
+    outcome: Any = None
+    outputs: Any = None
+    history: Sequence[Any] = ()
+    recorded = False
+    cache: Any = None
+    inspector: Any
+    given: Mapping[str, Any]
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self.inspector = _Inspector()
+        self.leases: dict[int, Launch] = {}
+        self.specs: dict[int, TaskSpec] = {}
+        self.told: dict[int, int] = {}
+        """The unit up to which the session has the outputs of a running lease."""
+        self.given = {}
+        self.gates: dict[int, Any] = {}
+        self.originals: dict[str, set[int]] = {}
+        """The tasks whose outputs the session refers to here."""
+        self.backend: Any = None
+        self.closed = False
+
+
+class NodeLease(RemoteLease):
+    """A lease at a worker process of this node."""
+
+    __slots__ = ()
+
+    def committed(self, vertex: str, edge: str, source: int) -> tuple[str, Any]:
+        """See `RemoteLease.committed`: the session knows what is committed, here or elsewhere."""
+        host: NodeHost = self.local  # type: ignore[assignment]
+        answer: tuple[str, Any] = host.ask(self.id, "committed", vertex, edge, source)
+        return answer
+
+
+class NodeStreams:
+    """The streams of a job, which lie at the session: the part of `Streams` that worker processes need."""
+
+    def __init__(self, job: str, send: Callable[..., None], store: BlockManager) -> None:
+        self._job = job
+        self._send = send
+        self._store = store
+        self._lock = threading.Lock()
+        self._blocks: dict[tuple[str, int, int, int], StreamBlock] = {}
+        self._room: set[tuple[str, int, int]] = set()
+        self._wakes: dict[Any, Callable[[], None]] = {}
+
+    def know(self, edge: EdgeSpec) -> None:
+        """Do nothing: the session knows the edges."""
+
+    def joined(self, code: TaskCode, lo: int, hi: int) -> None:
+        """Do nothing."""
+
+    def leave(self, code: TaskCode, lo: int, hi: int) -> None:
+        """Do nothing."""
+
+    def put(self, edge: str, index: int, part: int, cell: Any, nbytes: int, lease: WorkerLease) -> None:
+        """Send a block to the session."""
+        if isinstance(cell, ChunkRef):
+            ref, cell = cell, bytes(tiers.read(cell))
+            self._store.discard([ref])
+        self._send(messages.STREAM, self._job, lease.id, edge, index, part, cell, nbytes)
+
+    def has_room(self, edge: str, index: int, part: int, wake: Callable[[], None]) -> bool:
+        """Return whether the session has said so since the last question; if not, ask, and wake the caller then."""
+        key = (edge, index, part)
+        with self._lock:
+            if key in self._room:
+                self._room.remove(key)
+                return True
+            asked = key in self._wakes
+            self._wakes[key] = wake
+        if not asked:
+            self._send(messages.ROOM, self._job, *key)
+        return False
+
+    def end(self, edges: Any, index: int, lease: WorkerLease) -> None:
+        """Report the end of a task's streams."""
+        self._send(messages.STREAM_END, self._job, lease.id, tuple(edges), index)
+
+    def take(self, edge: str, index: int, part: int, reader: int, wake: Callable[[], None]) -> StreamBlock | None:
+        """Return the next block if it has come; if not, ask for it, and wake the caller then."""
+        key = (edge, index, part, reader)
+        with self._lock:
+            if key in self._blocks:
+                return self._blocks.pop(key)
+            asked = key in self._wakes
+            self._wakes[key] = wake
+        if not asked:
+            self._send(messages.TAKE, self._job, *key)
+        return None
+
+    def answer_block(self, key: tuple[str, int, int, int], cell: Any) -> None:
+        """Take the next block of a stream, None at its end."""
+        with self._lock:
+            self._blocks[key] = END if cell is None else StreamBlock(cell, 0)
+            wake = self._wakes.pop(key, None)
+        if wake is not None:
+            wake()
+
+    def answer_room(self, key: tuple[str, int, int]) -> None:
+        """Note that a stream has room."""
+        with self._lock:
+            self._room.add(key)
+            wake = self._wakes.pop(key, None)
+        if wake is not None:
+            wake()
+
+    def wake_all(self) -> None:
+        """Wake all who wait, to look whether they were stopped."""
+        with self._lock:
+            wakes = [*self._wakes.values()]
+        for wake in wakes:
+            wake()
+
+    def reset(self, vertices: Collection[str] | None = None) -> Callable[[], None]:
+        """Forget what has come for readers that start again."""
+        with self._lock:
+            self._blocks.clear()
+            self._room.clear()
+            self._wakes.clear()
+        return lambda: None
+
+
+class NodeHost(ProcessJob):
+    """The host of a job's tasks on this node: it passes requests on to the session."""
+
+    node: Node
+
+    def begin(self, node: Node) -> NodeHost:
+        """Attach to the node."""
+        self.node = node
+        self._streams: Any = None
+        return self
+
+    def ask(self, lease: int, method: str, *arguments: Any) -> Any:
+        """Return the answer of the session to a request; its exceptions are raised here."""
+        return self.node.ask(self.job.id, lease, method, *arguments)
+
+    @property
+    def streams(self) -> Any:
+        """The streams of the job."""
+        if self._streams is None:
+            self._streams = NodeStreams(self.job.id, self.node.tell, self.node.store)
+        return self._streams
+
+    def endpoints(self, service: str) -> list[Any] | None:
+        """See `Host.endpoints`."""
+        return self.ask(0, "endpoints", service)  # type: ignore[no-any-return]
+
+    def history(self, vertex: str) -> Sequence[Any]:
+        """See `Host.history`."""
+        return self.ask(0, "history", vertex)  # type: ignore[no-any-return]
+
+    def seen(self, control: str, vertex: str) -> Any:
+        """See `LocalJob.seen`."""
+        return self.ask(0, "seen", control, vertex)
+
+    def reply(self, token: str) -> str | None:
+        """See `Host.reply`."""
+        return self.ask(0, "reply", token)  # type: ignore[no-any-return]
+
+    def keep_result(self, recipe: Any, started: float, spoilt: str) -> str:
+        """See `Host.keep_result`."""
+        return self.ask(0, "keep_result", recipe, started, spoilt)  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Drop all values but those that the session refers to: it frees these one by one."""
+        self.closed = True
+        self._codes.clear()
+        self.remove(self.files)
+        job: NodeJob = self.job  # type: ignore[assignment]
+        for vertex, column in self.columns.items():
+            if column.key[0] != job.id:
+                continue  # of the earlier job that made the values
+            kept = job.originals.get(vertex)
+            if not kept:
+                self.store.drop((job.id, vertex))
+                continue
+            for at in [at for at, cell in enumerate(column.values) if cell is not ABSENT and at not in kept]:
+                self.store.free_range(column, at, at + 1)
+
+
+class NodeProcesses(Processes):
+    """The worker processes of a node."""
+
+    lease_kind = NodeLease
+
+    def __init__(self, node: Node, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._node = node
+
+    def job_of(self, job: Any) -> ProcessJob:
+        """See `Processes.job_of`."""
+        return NodeHost(job, self.store, self.loop, self.window, self._ids, self._writer).begin(self._node)
+
+
+class Node:
+    """A node with `workers` processes over the folders of a run. `serve` returns when its session has ended.
+
+    The node listens at `address`. `secret` is that of the session, which alone may use the node.
+    """
+
+    def __init__(
+        self,
+        workers: int,
+        folders: RunFolders,
+        secret: bytes,
+        clock: Clock,
+        *,
+        host: str = "127.0.0.1",
+        budget: int | None = None,
+        grace_s: float = 3.0,
+        window: int | None = None,
+        frozen_s: float = FROZEN_S,
+    ) -> None:
+        self.store = BlockManager(budget, shm=folders.shm, spill=folders.spill)
+        self.clock = clock
+        self.jobs: dict[str, NodeJob] = {}
+        self._workers = workers
+        self._secret = secret
+        self._ended: dict[str, NodeJob] = {}
+        self._link: NodeLink | None = None
+        self._over = threading.Event()
+        self._answers: dict[int, queue.SimpleQueue[tuple[bool, bytes]]] = {}
+        self._numbers = itertools.count(1)
+        self._received = SegmentWriter(folders.shm, prefix="store-received-", fallback=folders.spill)
+        self._processes = NodeProcesses(
+            self,
+            workers,
+            self.store,
+            folders.shm,
+            spill=folders.spill,
+            grace_s=grace_s,
+            window=window,
+            frozen_s=frozen_s,
+            secret=secret,
+        )
+        peers.open_reader(secret)
+        self._listener = socket.create_server((host, 0), backlog=_BACKLOG)
+        self.address: tuple[str, int] = self._listener.getsockname()[:2]
+
+    def serve(self) -> None:
+        """Serve one session until it ends, and leave nothing behind."""
+        threading.Thread(target=self._accept, name="weft-node", daemon=True).start()
+        try:
+            self._over.wait()
+        finally:
+            self._listener.close()
+            self._processes.close()
+            self.store.close()
+            peers.close_reader()
+            if self._link is not None:
+                self._link.close()
+
+    def end(self) -> None:
+        """Have `serve` return."""
+        self._over.set()
+
+    # ------------------------------------------------------------------------------------------------- connections
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._greet, args=(sock,), name="weft-peer", daemon=True).start()
+
+    def _greet(self, sock: socket.socket) -> None:
+        try:
+            purpose = purpose_of(sock)
+            prove(sock, self._secret, purpose, serves=True)
+        except (OSError, ForbiddenError):
+            sock.close()
+            return
+        if purpose not in (peers.PURPOSE, PURPOSE):
+            sock.close()
+        elif purpose == peers.PURPOSE:
+            with sock:
+                serve_chunks(sock, self._found)
+        elif self._link is not None:
+            sock.close()  # a session is never served twice
+        else:
+            self._link = NodeLink.accepted(sock, self._take_all, lambda _: self.end())
+            self._processes.attach(self)
+            self.tell(messages.READY, self._processes.numbers(), self.store.memory.budget)
+            self._link.start()
+
+    @contextlib.contextmanager
+    def _found(self, job: str, vertex: str, index: int) -> Iterator[ChunkRef]:
+        """Yield an output in a form that can be read in parts, pinned meanwhile."""
+        owner = self.jobs.get(job) or self._ended.get(job)
+        column = owner.backend.columns.get(vertex) if owner is not None else None
+        if column is None or index >= len(column):
+            raise NotFoundError(f"this node has no output of {vertex}[{index}] of job {job}")
+        with self.store.pin(column, [index]):
+            (cell,) = self.store.share(column, [index])
+            yield cell if type(cell) is ChunkRef else codec.encode(cell).inline()
+
+    def tell(self, *message: Any) -> None:
+        """Send the session a message."""
+        if self._link is not None:
+            self._link.send(message)
+
+    def ask(self, job: str, lease: int, method: str, *arguments: Any) -> Any:
+        """Return the answer of the session to a request of a task."""
+        number = next(self._numbers)
+        answer = self._answers[number] = queue.SimpleQueue()
+        self.tell(messages.ASK, job, lease, number, method, codec.to_pickle(arguments))
+        well, data = answer.get()
+        if not well:
+            raise codec.from_pickle(data)
+        return codec.from_pickle(data)
+
+    def _take_all(self, received: list[Any]) -> None:
+        for message in received:
+            self._take(message)
+
+    def _take(self, message: Any) -> None:
+        kind, *rest = message
+        if kind == messages.LAUNCH:
+            self._launch(messages.NodeLaunch(*message))
+            return
+        if kind == messages.ANSWER:
+            self._answers.pop(rest[0]).put((rest[1], rest[2]))
+            return
+        if kind == messages.OPEN:
+            job = self.jobs[rest[0]] = NodeJob(rest[0])
+            self._processes.open_job(job)
+            return
+        if kind == messages.DELETE:
+            self._delete(rest[0])
+            return
+        found = self.jobs.get(rest[0])
+        if found is None:
+            return
+        host: NodeHost = found.backend
+        if kind == messages.SHRINK:
+            self._processes.shrink(found, rest[1])
+        elif kind == messages.STOP:
+            self._processes.stop(found, rest[1], rest[2])
+        elif kind == messages.FREE:
+            self._free_copies(found, *rest[1:])
+        elif kind == messages.FREE_PARTS:
+            self._processes.free_parts(found, *rest[1:])
+        elif kind == messages.STREAM_BLOCK:
+            host.streams.answer_block(*rest[1:])
+        elif kind == messages.STREAM_ROOM:
+            host.streams.answer_room(*rest[1:])
+        elif kind == messages.RESTART:
+            host.streams.reset()
+        elif kind == messages.FAULT:
+            self._fault(host, *rest[1:])
+        elif kind == messages.CLOSE_JOB:
+            self._close_job(found)
+
+    # ------------------------------------------------------------------------------------------------------ leases
+
+    def _launch(self, sent: messages.NodeLaunch) -> None:
+        import sys
+
+        job = self.jobs[sent.job]
+        if sent.paths is not None:
+            sys.path[:] = sent.paths
+        try:
+            for number, data in sent.new.items():
+                job.specs[number] = codec.from_pickle(data)
+            specs = tuple([job.specs[number] for number in sent.specs])
+            if sent.cells:
+                self._put(job.backend, codec.from_pickle(sent.cells))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the lease has to be answered
+            hint = "The modules of functions and values must be importable, in the same version, on all nodes."
+            wrong = ProgramError(f"a node cannot load what it was sent: {type(error).__name__}: {error}", hint=hint)
+            self.tell(messages.FAULT, sent.job, sent.lease, str(wrong))
+            return
+        launch = Launch(
+            sent.worker,
+            sent.lease,
+            specs[-1].vertex,
+            sent.lo,
+            sent.hi,
+            sent.cone,
+            sent.attempt,
+            sent.resources,
+            sent.nbytes,
+            0,
+            specs,
+        )
+        job.leases[sent.lease] = launch
+        job.told[sent.lease] = sent.lo
+        self._processes.launch(job, launch)
+
+    def _put(self, host: NodeHost, cells: list[tuple[str, int, int, list[int], list[Any]]]) -> None:
+        """Put the inputs that came with a lease; large ones that came whole go to shared memory."""
+        for vertex, n, parts, at, values in cells:
+            column = self._column(host, vertex, n, parts, at[0], values[0])
+            large = [
+                place
+                for place, cell in enumerate(values)
+                if type(cell) is ChunkRef and cell.tier is Tier.INLINE and cell.nbytes >= LARGE
+            ]
+            if large:
+                chunks = [codec.raw(memoryview(values[place].data), values[place]) for place in large]
+                for place, ref in zip(large, self._received.write(chunks), strict=True):
+                    values[place] = ref
+            if column.key[0] != host.job.id:
+                lacking = [place for place, index in enumerate(at) if column.values[index] is ABSENT]
+                at, values = [at[place] for place in lacking], [values[place] for place in lacking]
+            for lo, hi, first in _runs(at):
+                self.store.put_range(column, lo, values[first : first + hi - lo])
+
+    def _column(self, host: NodeHost, vertex: str, n: int, parts: int, at: int, cell: Any) -> Column:
+        """Return the column of an input, whose cell `at` came now.
+
+        It is that of the earlier job that made the values, if one did and made some of them here.
+        """
+        if vertex not in host.columns and type(cell) is ChunkRef and cell.tier is Tier.PEER:
+            chunk = peers.parse(cell.location)
+            earlier = self._ended.get(chunk.job) if chunk.job != host.job.id and chunk.at == at else None
+            column = earlier.backend.columns.get(chunk.vertex) if earlier is not None else None
+            if column is not None and len(column) == n:
+                host.columns[vertex] = column
+        return host.column(vertex, n, parts)
+
+    def _fault(self, host: NodeHost, lease: int, text: str) -> None:
+        running = host.running.get(lease)
+        if isinstance(running, RemoteLease):
+            running.error = running.error or CapacityError(text)
+            running.raise_stop()
+
+    def _free_copies(self, job: NodeJob, vertex: str, lo: int, hi: int) -> None:
+        """Drop the inputs that were sent here; outputs that were made here go when the session deletes them."""
+        column = job.backend.columns.get(vertex)
+        if column is None:
+            return
+        kept = job.originals.get(vertex, ())
+        if not kept:
+            self._processes.free(job, vertex, lo, hi)
+            return
+        for at in range(lo, hi):
+            if at not in kept and column.values[at] is not ABSENT:
+                self._processes.free(job, vertex, at, at + 1)
+
+    def _delete(self, places: list[tuple[str, str, int]]) -> None:
+        """Drop outputs that no cell of the session refers to any more."""
+        for name, vertex, index in places:
+            job = self.jobs.get(name) or self._ended.get(name)
+            kept = job.originals.get(vertex) if job is not None else None
+            if job is None or kept is None or index not in kept:
+                continue
+            kept.remove(index)
+            self._processes.free(job, vertex, index, index + 1)
+            if not kept:
+                del job.originals[vertex]
+                if job.closed:
+                    self.store.drop((name, vertex))
+            if job.closed and not job.originals:
+                del self._ended[name]
+
+    def _close_job(self, job: NodeJob) -> None:
+        job.closed = True
+        del self.jobs[job.id]
+        if job.originals:
+            self._ended[job.id] = job
+        self._processes.close_job(job)
+
+    # ------------------------------------------------------------------------------------------- as the loop of workers
+
+    def post(self, job: str, event: Event) -> None:
+        """See `Shell.post`: events go to the session."""
+        self.post_later(job, event)
+
+    def post_later(self, job: str, *events: Event) -> None:
+        """See `Shell.post_later`."""
+        found = self.jobs.get(job)
+        for event in events if found is not None else ():
+            assert found is not None
+            outputs: tuple[Any, ...] = ()
+            if isinstance(event, Done | Failed | Progress):
+                launch = found.leases.get(event.lease)
+                if launch is None:
+                    continue
+                outputs = self._outputs(found, launch, event)
+                if not isinstance(event, Progress):
+                    del found.leases[event.lease], found.told[event.lease]
+            self.tell(messages.EVENT, job, event, *outputs)
+
+    def _outputs(self, job: NodeJob, launch: Launch, event: Done | Failed | Progress) -> tuple[Any, ...]:
+        """Return the outputs that an event reports: (vertex, first task, cells)."""
+        lo, hi, vertex = job.told[launch.lease], event.hi, launch.vertex
+        if isinstance(event, Done) and event.reached >= 0:
+            vertex, hi = launch.specs[event.reached].vertex, lo + 1
+        column: Column | None = job.backend.columns.get(vertex)
+        if column is None or hi <= lo:
+            return ()
+        job.told[launch.lease] = hi
+        cells = column.values[lo:hi]
+        kept: list[int] = []
+        for at in [at for at in column.tracked if lo <= at < hi]:
+            cell = cells[at - lo]
+            entry = column.tracked[at]
+            if type(cell) is not ChunkRef:
+                if entry.nbytes < LARGE:
+                    continue
+                (cell,) = self.store.share(column, [at])
+            location = peers.location_of(self.address, job.id, vertex, at)
+            cells[at - lo] = ChunkRef(Tier.PEER, location, 0, cell.nbytes, cell.parts, b"", cell.pieces)
+            kept.append(at)
+        # Small outputs are dropped: the session has them.
+        if kept:
+            job.originals.setdefault(vertex, set()).update(kept)
+        for begin, end in pairwise(sorted([lo - 1, *kept, hi])):
+            if begin + 1 < end:
+                self.store.free_range(column, begin + 1, end)
+        return vertex, lo, codec.to_pickle(cells)
+
+    def drain(self, going_on: Callable[[], None] | None = None) -> None:
+        """See `Shell.drain`: there is no queue here."""
+
+    def settle(self) -> None:
+        """See `Shell.settle`."""
+
+    def idle_tick(self) -> None:
+        """See `Shell.idle_tick`: the session makes its own."""
+
+    def cancel(self, job: Any, reason: str) -> None:
+        """See `Shell.cancel`: no worker can be started here."""
+        self.tell(messages.FAULT, job.id, -1, reason)
+
+    def worker_joined(self, spec: WorkerSpec) -> None:
+        """See `Shell.worker_joined`."""
+        self.tell(messages.WORKER_JOINED, spec.worker)
+
+    def worker_lost(self, worker: int, reason: str, **about: Any) -> None:
+        """See `Shell.worker_lost`."""
+        self.tell(messages.WORKER_LOST, worker, reason, about)
+        for job in self.jobs.values():
+            for lease in [lease for lease, launch in job.leases.items() if launch.worker == worker]:
+                del job.leases[lease], job.told[lease]
+
+    def node_joined(self, spec: Any) -> None:
+        """See `Shell.node_joined`: no node joins a node."""
+
+    def node_draining(self, node: int, reason: str) -> None:
+        """See `Shell.node_draining`."""
+
+    def node_lost(self, node: int, reason: str) -> None:
+        """See `Shell.node_lost`."""
+
+
+def _runs(at: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Yield the runs of ascending indexes: begin, end, and the place of the first."""
+    first = 0
+    for place in range(1, len(at) + 1):
+        if place == len(at) or at[place] != at[place - 1] + 1:
+            yield at[first], at[place - 1] + 1, first
+            first = place

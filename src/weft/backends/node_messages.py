@@ -1,0 +1,39 @@
+"""The messages between a session and its nodes; each is a tuple that begins with its kind."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+OPEN, LAUNCH, SHRINK, STOP, FREE, FREE_PARTS, DELETE, RESTART, CLOSE_JOB, ANSWER, STREAM_BLOCK, STREAM_ROOM, FAULT = (
+    range(13)
+)
+"""Messages of the session: a job begins; run a lease; revoke its tail; stop it; drop outputs, partitions, or locations;
+forget streams; a job has ended; the answer to an `ASK`; the next block of a stream; room in one; fail a lease.
+"""
+READY, EVENT, ASK, WORKER_LOST, WORKER_JOINED, STREAM, STREAM_END, TAKE, ROOM = range(20, 29)
+"""Messages of a node: its workers; an event of a lease, with the outputs that it made; a request of a task to its host;
+a worker is gone; another came; a block of a stream; its end; wishes for the next block of one, and for room in one.
+"""
+
+
+class NodeLaunch(NamedTuple):
+    """A lease for a node. `worker` is the node's own number; `specs` are numbers of task specs, the root's last.
+
+    `new` are the specs of these that the node lacks, as bytes. `cells` is the pickle of the inputs that it lacks:
+    (vertex, its length, its partitions, indexes, cells).
+    """
+
+    kind: int
+    job: str
+    worker: int
+    lease: int
+    lo: int
+    hi: int
+    cone: Any
+    attempt: int
+    resources: Any
+    nbytes: int
+    specs: tuple[int, ...]
+    new: dict[int, bytes]
+    cells: bytes
+    paths: list[str] | None

@@ -1,0 +1,268 @@
+"""The nodes of a Ray cluster: one actor on each, which holds a node of Weft with its worker processes.
+
+Ray gives a process on each machine, tells which machines are there, and ends the actors with the session. Everything
+else (which worker runs which task, values, losses) is Weft's, by `weft.backends.cluster`. No task and no value passes
+through Ray. The secret of the session reaches the actors as an argument, by Ray's own channel.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from weft._version import __version__
+from weft.backends.cluster import Cluster, NodeAddress
+from weft.model.errors import CapacityError, UsageError
+from weft.model.resources import Resources
+from weft.model.wording import counted
+
+if TYPE_CHECKING:
+    from weft.engine.ports import Shell
+    from weft.store.blocks import BlockManager
+
+READY_S: Final = 60.0
+"""Seconds within which the actor of a node must answer."""
+CONNECT_S: Final = 5.0
+"""Seconds within which the head of a cluster must accept a connection."""
+LOOK_S: Final = 2.0
+"""Seconds between two looks for nodes that have joined the cluster."""
+_ACCELERATOR: Final = "accelerator_type:"
+StartNode = Callable[..., Any]
+"""Starts a node in this process: `weft.wiring.node.RunningNode`."""
+
+
+class NodeFacts(NamedTuple):
+    """What the actor of a node says about itself."""
+
+    address: tuple[str, int]
+    budget: int
+    weft: str
+    python: str
+
+
+class NodeActor:
+    """The actor on one machine: a node of Weft, until its session has ended."""
+
+    def __init__(self, start: StartNode, options: dict[str, Any]) -> None:
+        self._node = start(**options)
+
+    def facts(self) -> NodeFacts:
+        """Return the address of the node, its memory and the versions of its programs."""
+        return NodeFacts(self._node.address, self._node.budget, __version__, platform.python_version())
+
+    def end(self) -> None:
+        """End the node, and wait until nothing is left of it."""
+        self._node.end()
+
+
+class RayNode(NamedTuple):
+    """A machine of the cluster as Ray describes it."""
+
+    id: str
+    ip: str
+    name: str
+    resources: Resources
+    workers: int
+
+
+def machines(rows: Iterable[dict[str, Any]]) -> list[RayNode]:
+    """Return the machines that are alive and have cores; two of one name are told apart by their ids."""
+    alive = [node for node in rows if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
+    names = [node["NodeName"] for node in alive]
+    found = []
+    for node in alive:
+        has, name = node["Resources"], node["NodeName"]
+        kinds = [key.removeprefix(_ACCELERATOR) for key in has if key.startswith(_ACCELERATOR)]
+        found.append(
+            RayNode(
+                node["NodeID"],
+                node["NodeManagerAddress"],
+                name if names.count(name) == 1 else f"{name}-{node['NodeID'][:6]}",
+                Resources(cpu=has["CPU"], gpu=int(has.get("GPU", 0)), gpu_type=kinds[0] if kinds else ""),
+                int(has["CPU"]),
+            )
+        )
+    return found
+
+
+def listed() -> list[dict[str, Any]]:
+    """Return the machines of the cluster as Ray lists them."""
+    found: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return found
+
+
+def connect(address: str | None) -> bool:
+    """Connect this process to a Ray cluster; return whether it was not connected before.
+
+    `address` is `host:port`, or None for that of `RAY_ADDRESS`, else of the cluster on this machine. UsageError: there
+    is none, or its Ray or Python is of another version.
+    """
+    if ray.is_initialized():
+        return False
+    where = address or os.environ.get("RAY_ADDRESS") or "auto"
+    try:
+        _knock(where)
+        ray.init(address=where, logging_level=logging.ERROR)
+    except OSError as error:
+        raise UsageError(
+            "there is no Ray cluster on this machine" if where == "auto" else f"no Ray cluster answers at {where}",
+            hint="Start one (ray start --head), or name one: RAY_ADDRESS=host:6379",
+        ) from error
+    except RuntimeError as error:
+        raise UsageError(
+            f"this process cannot join the Ray cluster: {error}",
+            hint="The versions of Python and Ray must be those of the cluster.",
+        ) from error
+    return True
+
+
+def _knock(address: str) -> None:
+    """Look whether anything listens at an address of the form `host:port`: Ray itself waits minutes for it.
+
+    OSError: nothing does.
+    """
+    host, _, port = address.rpartition(":")
+    if host and "/" not in address and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
+
+
+class RayCluster(Cluster):
+    """The machines of a Ray cluster as nodes. At most `workers` worker processes in all (None: one for each core).
+
+    `start` starts a node in the process of an actor; `options` are its further parameters. Machines that join the
+    cluster later become nodes, too, unless `workers` is given.
+    """
+
+    name = "ray"
+    others_may_join = True
+
+    def __init__(
+        self,
+        store: BlockManager,
+        start: StartNode,
+        *,
+        workers: int | None = None,
+        address: str | None = None,
+        grace_s: float,
+        window: int | None,
+        options: dict[str, Any],
+    ) -> None:
+        self._connected = connect(address)
+        self._start = start
+        self._options = options | {"grace_s": grace_s, "window": window}
+        self._most = workers
+        self._actors: dict[str, Any] = {}
+        self._ending = threading.Event()
+        self._looks = threading.Thread(target=self._look, name="weft-ray", daemon=True)
+        secret = os.urandom(32)
+        try:
+            nodes = self._begin(self._chosen(), secret)
+        except BaseException:
+            self._end_actors()
+            raise
+        super().__init__(nodes, secret, store, grace_s=grace_s, window=window)
+
+    def _chosen(self) -> list[RayNode]:
+        """Return the machines to use, with the number of workers of each. CapacityError: there is none."""
+        found = machines(listed())
+        if self._most is not None:
+            left, chosen = self._most, []
+            for place, node in enumerate(found):
+                share = min(node.workers, -(-left // (len(found) - place)))
+                left -= share
+                chosen.append(node._replace(workers=share))
+            found = [node for node in chosen if node.workers]
+        if not found:
+            raise CapacityError(
+                "no machine of the Ray cluster has a core", hint="Add one: ray start --address=HOST:6379 --num-cpus=4"
+            )
+        return found
+
+    def _begin(self, found: list[RayNode], secret: bytes) -> list[NodeAddress]:
+        """Start an actor on each machine and return their nodes. CapacityError: one does not answer in time."""
+        for node in found:
+            options = self._options | {"secret": secret, "workers": node.workers, "host": node.ip}
+            actor = ray.remote(NodeActor).options(
+                num_cpus=node.workers,
+                num_gpus=node.resources.gpu,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
+                max_concurrency=2,
+            )
+            self._actors[node.id] = actor.remote(self._start, options)
+        answers = [self._actors[node.id].facts.remote() for node in found]
+        _, missing = ray.wait(answers, num_returns=len(answers), timeout=READY_S)
+        if missing:
+            names = [node.name for node, answer in zip(found, answers, strict=True) if answer in missing]
+            raise CapacityError(
+                f"{counted(len(missing), 'machine')} of the Ray cluster did not start a worker within {READY_S:g} s: "
+                + ", ".join(names),
+                hint="Their cores may be taken by other jobs; see `ray status`.",
+            )
+        pairs = zip(found, answers, strict=True)
+        told = [(node, facts) for node, answer in pairs if (facts := self._facts(node, answer)) is not None]
+        if not told:
+            raise CapacityError("all machines of the Ray cluster were lost meanwhile", hint="See `ray status`.")
+        for node, one in told:
+            if one.weft != __version__:
+                raise UsageError(
+                    f"machine {node.name} has Weft {one.weft}, and this process has Weft {__version__}",
+                    hint="Install the same version on all machines.",
+                )
+        return [
+            NodeAddress(
+                (one.address[0], one.address[1]),
+                node.workers,
+                node.name,
+                Resources(node.workers, one.budget, node.resources.gpu, node.resources.gpu_type),
+            )
+            for node, one in told
+        ]
+
+    def _facts(self, node: RayNode, answer: Any) -> NodeFacts | None:
+        """Return what the actor of a machine says about itself, None if the machine was lost meanwhile."""
+        try:
+            return NodeFacts(*ray.get(answer))
+        except ray.exceptions.RayActorError as error:
+            if isinstance(error, ray.exceptions.ActorDiedError) and "__init__" in str(error):
+                raise CapacityError(f"no node can be started on machine {node.name}: {error}") from error
+            del self._actors[node.id]
+            return None
+
+    def attach(self, loop: Shell) -> None:
+        """See `Executor.attach`."""
+        super().attach(loop)
+        if self._most is None:
+            self._looks.start()
+
+    def _look(self) -> None:
+        """Use machines that join the cluster."""
+        while not self._ending.wait(LOOK_S):
+            with suppress(Exception):  # the cluster may be gone: the loss of its nodes is reported by their links
+                fresh = [node for node in machines(listed()) if node.id not in self._actors]
+                for node in fresh:
+                    for about in self._begin([node], self._secret):
+                        self.join(about)
+
+    def close(self) -> None:
+        """See `Executor.close`."""
+        self._ending.set()
+        super().close()
+        self._end_actors()
+
+    def _end_actors(self) -> None:
+        for actor in self._actors.values():
+            with suppress(Exception):  # its machine may be gone
+                ray.kill(actor)
+        self._actors.clear()
+        if self._connected:
+            self._connected = False
+            ray.shutdown()

@@ -1,0 +1,248 @@
+"""Chunks in the stores of other nodes: their references, and the reader of their bytes.
+
+The location of such a chunk is `peer://host:port/job/vertex/index`: the cell of a task's output in the store of the
+node at that address, wherever that store keeps it at the time (shared memory, disk). A reader asks for a range of
+bytes, so that one piece of a partitioned chunk is read alone.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from weft.model.errors import NotFoundError, UnreadableError
+from weft.store.handshake import PATIENCE_S, prove, receive_exactly
+
+if TYPE_CHECKING:
+    from weft.model.chunks import ChunkRef
+    from weft.store.codec import Encoded
+
+ROOT: Final = "peer://"
+PURPOSE: Final = b"chunks"
+"""The purpose of connections that read chunks."""
+REQUEST: Final = struct.Struct("<BIQQ")
+"""The kind, the bytes of the name or list that follows, offset and bytes of a range."""
+RANGE, PIECES = range(2)
+REPLY: Final = struct.Struct("<BQ")
+HEAD: Final = struct.Struct("<I")
+FREED: Final = -1
+FOUND, MISSING, UNREADABLE = range(3)
+_IDLE_MAX: Final = 4
+
+
+class PeerChunk(NamedTuple):
+    """The parts of a location: the address of a node, and the cell of an output there."""
+
+    host: str
+    port: int
+    job: str
+    vertex: str
+    at: int
+
+
+def location_of(address: tuple[str, int], job: str, vertex: str, index: int) -> str:
+    """Return the location of an output at a node."""
+    return f"{ROOT}{address[0]}:{address[1]}/{job}/{vertex}/{index}"
+
+
+def parse(location: str) -> PeerChunk:
+    """Return the parts of a location."""
+    address, _, rest = location.removeprefix(ROOT).partition("/")
+    host, _, port = address.rpartition(":")
+    job, _, rest = rest.partition("/")
+    vertex, _, index = rest.rpartition("/")
+    return PeerChunk(host, int(port), job, vertex, int(index))
+
+
+# ----------------------------------------------------------------------------------------------------------- reading
+
+
+class PeerReader:
+    """Connections of this process to the chunk servers of other nodes, kept for later reads."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+        self._lock = threading.Lock()
+        self._idle: dict[tuple[str, int], list[socket.socket]] = {}
+
+    def read(self, location: str, offset: int, nbytes: int) -> memoryview:
+        """Read a part of a chunk into private memory; errors as those of a file."""
+        chunk = parse(location)
+        name = _name(location).encode()
+        status, data = self._ask((chunk.host, chunk.port), REQUEST.pack(RANGE, len(name), offset, nbytes) + name)
+        if status != FOUND:
+            raise _error(status, data)
+        return memoryview(data)
+
+    def pieces(self, address: tuple[str, int], wanted: Sequence[tuple[str, int, int]]) -> list[list[memoryview | None]]:
+        """Read pieces of several partitioned chunks of one node, by location, first piece and end, in one request.
+
+        None stands for a freed piece; an unreadable chunk has no pieces, so that the reader asks for them again, alone.
+        """
+        body = msgspec.msgpack.encode([(_name(location), lo, hi) for location, lo, hi in wanted])
+        status, data = self._ask(address, REQUEST.pack(PIECES, len(body), 0, 0) + body)
+        if status != FOUND:
+            raise _error(status, data)
+        view = memoryview(data)
+        at = HEAD.size + HEAD.unpack_from(view)[0]
+        found = []
+        for sizes in msgspec.msgpack.decode(view[HEAD.size : at], type=list[list[int]]):
+            row: list[memoryview | None] = []
+            for size in sizes:
+                row.append(None if size == FREED else view[at : at + size])
+                at += max(0, size)
+            found.append(row)
+        return found
+
+    def _ask(self, address: tuple[str, int], request: bytes) -> tuple[int, bytearray]:
+        """Return status and data of the answer of a node. NotFoundError: it cannot be reached."""
+        for fresh in (False, True):
+            sock = None
+            try:
+                sock = self._connection(address, fresh=fresh)
+                if sock is None:
+                    continue
+                sock.sendall(request)
+                status, length = REPLY.unpack(receive_exactly(sock, REPLY.size))
+                data = receive_exactly(sock, length)
+            except OSError as error:
+                if sock is not None:
+                    sock.close()
+                if fresh:
+                    raise NotFoundError(
+                        f"the node at {address[0]}:{address[1]} cannot be reached: {error.strerror or error}",
+                        hint="It has ended, or the network is cut; its tasks run again elsewhere.",
+                    ) from error
+                continue  # the node may have closed an idle connection
+            self._keep(address, sock)
+            return status, data
+        raise AssertionError("unreachable")
+
+    def _connection(self, address: tuple[str, int], *, fresh: bool) -> socket.socket | None:
+        if not fresh:
+            with self._lock:
+                kept = self._idle.get(address)
+                return kept.pop() if kept else None
+        sock = socket.create_connection(address, timeout=PATIENCE_S)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            prove(sock, self._secret, PURPOSE, serves=False)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    def _keep(self, address: tuple[str, int], sock: socket.socket) -> None:
+        with self._lock:
+            kept = self._idle.setdefault(address, [])
+            if len(kept) < _IDLE_MAX:
+                kept.append(sock)
+                return
+        sock.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self._lock:
+            idle, self._idle = self._idle, {}
+        for sock in (sock for kept in idle.values() for sock in kept):
+            sock.close()
+
+
+def _name(location: str) -> str:
+    """Return a location without its node."""
+    return location.removeprefix(ROOT).partition("/")[2]
+
+
+def _error(status: int, data: bytearray) -> NotFoundError:
+    text = data.decode(errors="replace")
+    return NotFoundError(text) if status == MISSING else UnreadableError(text)
+
+
+_readers: list[PeerReader] = []
+_fetched: dict[tuple[str, int], memoryview | None] = {}
+"""Pieces that were fetched together with others, until their reader takes them."""
+
+
+def open_reader(secret: bytes) -> None:
+    """Read chunks of nodes with this secret from now on, in this process."""
+    close_reader()
+    _readers.append(PeerReader(secret))
+
+
+def close_reader() -> None:
+    """Read no more chunks of nodes in this process."""
+    while _readers:
+        _readers.pop().close()
+
+
+def read_range(location: str, offset: int, nbytes: int) -> memoryview:
+    """See `weft.store.tiers.RangeReader`."""
+    if not _readers:
+        raise UnreadableError(f"the chunk {location} lies at another node, and this process belongs to no cluster")
+    return _readers[-1].read(location, offset, nbytes)
+
+
+def fetch_pieces(wanted: Iterable[tuple[str, int, int]]) -> None:
+    """Fetch pieces of chunks, by location, first piece and end, in one request for each node, for `fetched`."""
+    by_node: dict[tuple[str, int], list[tuple[str, int, int]]] = {}
+    for location, lo, hi in wanted:
+        chunk = parse(location)
+        by_node.setdefault((chunk.host, chunk.port), []).append((location, lo, hi))
+    for address, listed in by_node.items() if _readers else ():
+        with suppress(NotFoundError):  # the reader meets it again, and knows whose input is lost
+            for (location, lo, _), row in zip(listed, _readers[-1].pieces(address, listed), strict=True):
+                _fetched.update({(location, lo + place): piece for place, piece in enumerate(row)})
+
+
+def is_fetched(location: str, piece: int) -> bool:
+    """Return whether a piece was fetched and not taken yet."""
+    return (location, piece) in _fetched
+
+
+def take_fetched(location: str, piece: int) -> memoryview | None:
+    """Return a fetched piece, None if it had been freed, and forget it."""
+    return _fetched.pop((location, piece))
+
+
+def forget_fetched() -> None:
+    """Forget the fetched pieces that no reader has taken."""
+    _fetched.clear()
+
+
+class PeerTier:
+    """The outputs at other nodes that the columns of this process refer to; `delete` takes the locations to free."""
+
+    root = ROOT
+    local = False
+
+    def __init__(self, delete: Callable[[Iterable[str]], None]) -> None:
+        self._delete = delete
+
+    def write(self, chunks: Sequence[Encoded]) -> list[ChunkRef]:
+        """Write nothing: nodes write their own outputs."""
+        raise UnreadableError("a chunk is never moved to another node")
+
+    def delete(self, locations: Iterable[str]) -> None:
+        """See `TierStore.delete`."""
+        self._delete(locations)
+
+    def freeable(self, offset: int, nbytes: int) -> tuple[int, int]:
+        """Return nothing: the node frees ranges by itself."""
+        return offset, 0
+
+    def free(self, location: str, start: int, nbytes: int) -> bool:
+        """See `TierStore.free`."""
+        return False
+
+    def sweep(self, prefix: str, known: object) -> int:
+        """Remove nothing: a node that ends removes its own."""
+        return 0
+
+    def close(self) -> None:
+        """Do nothing: the nodes end with the session."""

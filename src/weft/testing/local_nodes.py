@@ -1,0 +1,55 @@
+"""Nodes as processes of this machine, over the loopback interface: for tests, and as an example for providers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+from weft.backends.cluster import NodeAddress
+from weft.model.resources import Resources
+
+
+class LocalNodes:
+    """`count` nodes with `workers` processes each, and the secret of their session. A context manager."""
+
+    def __init__(self, count: int, workers: int, *, budget: int = 1 << 28, secret: bytes = b"", **options: Any) -> None:
+        self.secret = secret or os.urandom(32)
+        told = {"secret": self.secret.hex(), "workers": workers, "budget": budget, **options}
+        self.processes = [
+            subprocess.Popen(
+                [sys.executable, "-m", "weft.wiring.node"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+            for _ in range(count)
+        ]
+        self.nodes: list[NodeAddress] = []
+        for number, process in enumerate(self.processes):
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(json.dumps(told) + "\n")
+            process.stdin.flush()
+            host, port = json.loads(process.stdout.readline())
+            resources = Resources(cpu=workers, memory=budget)
+            self.nodes.append(NodeAddress((host, port), workers, f"node-{number}", resources))
+
+    def close(self) -> None:
+        """End the nodes, and wait for their ends."""
+        for process in self.processes:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            if not process.stdin.closed:
+                process.stdin.close()
+            process.wait()
+            process.stdout.close()
+
+    def __enter__(self) -> LocalNodes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

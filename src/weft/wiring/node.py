@@ -1,0 +1,65 @@
+"""A node of a cluster in this process: started by a backend that has a process there, or as a program.
+
+`python -m weft.wiring.node` reads a line of JSON from the standard input: the secret of the session, as hexadecimal
+digits, and the parameters of `weft.backends.node.Node`. It writes the address of the node as a line of JSON, serves one
+session, and ends with it, or with the end of its standard input.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from typing import Any
+
+from weft.backends.node import Node
+from weft.runtime.clock import RealClock
+from weft.store.folders import RunFolders, shm_root, sweep, temporary_folder, user_root
+
+
+class RunningNode:
+    """A node with folders of its own, served by a thread until its session has ended, or until `end`."""
+
+    def __init__(self, secret: bytes, workers: int, **options: Any) -> None:
+        shared = shm_root()
+        sweep(shared)
+        name = f"node-{os.getpid()}-{os.urandom(4).hex()}"
+        self._folders = RunFolders(name, shared, user_root(temporary_folder()))
+        self._node = Node(workers, self._folders, secret, RealClock(), **options)
+        self.address = self._node.address
+        self.budget = self._node.store.memory.budget
+        self._thread = threading.Thread(target=self._serve, name="weft-node")
+        self._thread.start()
+
+    def _serve(self) -> None:
+        with self._folders:
+            self._node.serve()
+
+    def end(self) -> None:
+        """End the node, and wait until nothing is left of it."""
+        self._node.end()
+        self._thread.join()
+
+    def wait(self) -> None:
+        """Wait until the node has ended."""
+        self._thread.join()
+
+
+def main() -> None:
+    """Run a node; see the module."""
+    told = json.loads(sys.stdin.readline())
+    node = RunningNode(bytes.fromhex(told.pop("secret")), **told)
+    sys.stdout.write(json.dumps(node.address) + "\n")
+    sys.stdout.flush()
+    threading.Thread(target=_end_with_input, args=(node,), daemon=True).start()
+    node.wait()
+
+
+def _end_with_input(node: RunningNode) -> None:
+    sys.stdin.read()
+    node.end()
+
+
+if __name__ == "__main__":
+    main()

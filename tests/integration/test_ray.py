@@ -1,0 +1,141 @@
+"""Sessions on a Ray cluster of several nodes on this machine."""
+
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import weft
+import weft.tensor as wt
+from weft import Graph, gather, shuffle
+from weft.model.errors import UsageError
+
+ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python")
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+DEADLINE_S = 120
+
+
+def double(x):
+    return 2 * x
+
+
+def place(x):
+    time.sleep(0.005)
+    return os.getppid()
+
+
+def row(x):
+    return [np.full(20_000, 100 * x + part, float) for part in range(4)]
+
+
+def slow_row(x):
+    time.sleep(0.02)
+    return row(x)
+
+
+def summed(pieces):
+    return float(sum(piece.sum() for piece in pieces))
+
+
+def until(condition):
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    from ray.cluster_utils import Cluster
+
+    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    found.add_node(num_cpus=1)
+    before = os.environ.get("RAY_ADDRESS")
+    os.environ["RAY_ADDRESS"] = found.address
+    yield found
+    ray.shutdown()
+    found.shutdown()
+    os.environ.pop("RAY_ADDRESS")
+    if before is not None:
+        os.environ["RAY_ADDRESS"] = before
+
+
+def test_graphs_run_at_all_machines(cluster):
+    with weft.Session("ray") as session:
+        assert [len(node.workers) for node in session.executor.provider.nodes()] == [1, 1]
+        graph = Graph("all")
+        doubles = graph.map(double, range(1000)).keep()
+        places = graph.map(place, range(200)).keep()
+        sums = graph.add(summed, shuffle(graph.map(row, range(12))), n=4).keep()
+        results = session.run(graph)
+        assert results[doubles] == [2 * x for x in range(1000)]
+        assert len(set(results[places])) == 2
+        assert results[sums] == [sum(20_000.0 * (100 * x + part) for x in range(12)) for part in range(4)]
+    assert not ray.is_initialized()
+
+
+def test_tensors(cluster):
+    with wt.Session(backend="ray"):
+        x = wt.asarray(np.arange(2**20, dtype=float), chunk_size=2**17)
+        y = (x * 2 + 1).execute()
+        assert float(y.mean()) == 2**20
+        assert float((y[y > 5]).min()) == 7
+
+
+def test_the_number_of_workers_can_be_bounded(cluster):
+    with weft.Session("ray", workers=1) as session:
+        assert sum(len(node.workers) for node in session.executor.provider.nodes()) == 1
+
+
+def test_a_machine_that_leaves_and_one_that_joins(cluster):
+    third = cluster.add_node(num_cpus=1)
+    with weft.Session("ray") as session:
+        assert len(session.executor.provider.nodes()) == 3
+        graph = Graph("leaves")
+        sums = graph.add(summed, shuffle(graph.map(slow_row, range(60))), n=4)
+        total = graph.add(sum, gather(sums)).keep()
+        run = session.submit(graph)
+        until(lambda: sum(row.finished for row in run.view().vertices) >= 20 or run.done)
+        cluster.remove_node(third, allow_graceful=False)
+        wanted = sum(20_000.0 * (100 * x + part) for x in range(60) for part in range(4))
+        assert run.result(DEADLINE_S).value(total) == wanted
+        fourth = cluster.add_node(num_cpus=1)
+        until(lambda: session.loop.pool.idle == 3)
+        cluster.remove_node(fourth)
+
+
+def test_a_session_that_ends_leaves_its_cores_and_no_actor(cluster):
+    ray.init(address=cluster.address, logging_level="ERROR")
+    try:
+        with weft.Session("ray") as session:
+            graph = Graph("some")
+            graph.map(double, range(10))
+            session.run(graph)
+            assert ray.available_resources().get("CPU", 0) == 0
+        assert ray.is_initialized()  # who connected before stays connected
+        until(lambda: ray.available_resources().get("CPU", 0) == 2)
+    finally:
+        ray.shutdown()
+
+
+def test_cores_that_are_taken_are_said(cluster):
+    with weft.Session("ray"):
+        code = (
+            "import weft, weft.backends.ray as module\n"
+            "module.READY_S = 1.0\n"
+            "try: weft.Session('ray')\n"
+            "except weft.CapacityError as error: print(error)\n"
+        )
+        said = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=DEADLINE_S
+        )
+        assert "did not start a worker" in said.stdout, said.stderr
+
+
+def test_without_a_cluster_the_next_step_is_named(monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    with pytest.raises(UsageError, match=r"127[.]0[.]0[.]1:1"):
+        weft.Session("ray")
