@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import is_
@@ -111,19 +111,19 @@ class ClusterJob(LocalJob):
 
     def __init__(self, job: Job, store: ChunkStore, loop: Shell, window: int) -> None:
         super().__init__(job, store, loop, window)
-        self._specs: dict[TaskSpec, tuple[int, bytes]] = {}
+        self._specs: dict[TaskSpec, int] = {}
         self._numbers = itertools.count()
-        self._making = threading.Lock()
 
-    def spec(self, spec: TaskSpec) -> tuple[int, bytes]:
-        """Return number and bytes of a spec, made once. ProgramError: a part of it cannot be pickled."""
+    def number(self, spec: TaskSpec) -> int:
+        """Return the number of a spec in messages."""
         found = self._specs.get(spec)
         if found is None:
-            with self._making:
-                found = self._specs.get(spec)
-                if found is None:
-                    found = self._specs[spec] = next(self._numbers), _encoded(spec)
+            found = self._specs.setdefault(spec, next(self._numbers))
         return found
+
+    def knows(self, specs: Iterable[TaskSpec]) -> bool:
+        """Return whether some node has got each of these specs."""
+        return all(spec in self._specs for spec in specs)
 
     def committed(self, vertex: str, edge: str, source: int) -> tuple[str, Any]:
         """Return a committed value that a task reads while its source runs: ("value", it), or "wait" or "end"."""
@@ -137,9 +137,19 @@ class ClusterJob(LocalJob):
         return "end" if ended else "wait", None
 
 
-def _encoded(spec: TaskSpec) -> bytes:
+def _packed(specs: Mapping[int, TaskSpec]) -> bytes:
+    """Return specs by number as bytes. ProgramError: a part of one cannot be pickled."""
     try:
-        return codec.to_pickle(spec)
+        return codec.to_pickle(dict(specs)) if specs else b""
+    except ProgramError as whole:
+        for spec in specs.values():
+            _check(spec)
+        raise whole from None
+
+
+def _check(spec: TaskSpec) -> None:
+    try:
+        codec.to_pickle(spec)
     except ProgramError as error:
         cause = error.__cause__ or error
         raise ProgramError(
@@ -265,7 +275,7 @@ class Cluster(LocalBackend):
         running = local.lease(lease, SentLease)
         running.prepare(*place)
         place[0].leases[job.id, lease.lease] = running
-        if all(spec in local._specs for spec in lease.specs) and not self._is_slow(running):
+        if local.knows(lease.specs) and not self._is_slow(running):
             self._send(local, running, lease)
         else:
             self._helpers.put(partial(self._send, local, running, lease))
@@ -278,10 +288,10 @@ class Cluster(LocalBackend):
     def _send(self, local: ClusterJob, lease: SentLease, launch: Launch) -> None:
         node = lease.node
         try:
-            numbered = [local.spec(spec) for spec in launch.specs]
+            numbered = {local.number(spec): spec for spec in launch.specs}
             with node.lock:
                 known = node.specs.setdefault(local.job.id, set())
-                new = {number: data for number, data in numbered if number not in known}
+                new = {number: spec for number, spec in numbered.items() if number not in known}
                 cells, marks = self._cells(local, lease)
                 blob = codec.to_pickle(cells) if cells else b""
                 paths = None
@@ -299,8 +309,8 @@ class Cluster(LocalBackend):
                         launch.attempt,
                         launch.resources,
                         launch.nbytes,
-                        tuple([number for number, _ in numbered]),
-                        new,
+                        tuple(numbered),
+                        _packed(new),
                         blob,
                         paths,
                     )

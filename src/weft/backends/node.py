@@ -434,8 +434,8 @@ class Node:
         if sent.paths is not None:
             sys.path[:] = sent.paths
         try:
-            for number, data in sent.new.items():
-                job.specs[number] = codec.from_pickle(data)
+            if sent.new:
+                job.specs.update(codec.from_pickle(sent.new))
             specs = tuple([job.specs[number] for number in sent.specs])
             if sent.cells:
                 self._put(job.backend, codec.from_pickle(sent.cells))

@@ -19,7 +19,7 @@ a worker is gone; another came; a block of a stream; its end; wishes for the nex
 class NodeLaunch(NamedTuple):
     """A lease for a node. `worker` is the node's own number; `specs` are numbers of task specs, the root's last.
 
-    `new` are the specs of these that the node lacks, as bytes. `cells` is the pickle of the inputs that it lacks:
+    `new` is the pickle of those that the node lacks, by number. `cells` is the pickle of the inputs that it lacks:
     (vertex, its length, its partitions, indexes, cells).
     """
 
@@ -34,6 +34,6 @@ class NodeLaunch(NamedTuple):
     resources: Any
     nbytes: int
     specs: tuple[int, ...]
-    new: dict[int, bytes]
+    new: bytes
     cells: bytes
     paths: list[str] | None

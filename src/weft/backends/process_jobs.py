@@ -288,21 +288,46 @@ class ProcessJob(LocalJob):
         codes = [number for number, _ in self._shipped.values()]
         return codes, list(self._column_numbers.values()), list(self.cone_numbers.values())
 
-    def shipped(self, code: TaskCode, *, slow: bool) -> tuple[int, bytes | ChunkRef]:
-        """Return number and bytes of a vertex's code, made once. ProgramError: it cannot be pickled."""
-        found = self._shipped.get(code)
-        if found is None:
-            if not slow and not _quick(code.program):
+    def shipped(self, codes: Sequence[TaskCode], *, slow: bool) -> list[tuple[int, bytes | ChunkRef]]:
+        """Return number and bytes of the code of each vertex, made once.
+
+        Codes that are made at the same time share their bytes, which has much in common. ProgramError: one cannot be
+        pickled.
+        """
+        shipped = self._shipped
+        fresh = [code for code in codes if code not in shipped]
+        if fresh:
+            if not slow and not all(_quick(code.program) for code in fresh):
                 raise NeedsHelperError
             with self._lock:
-                found = self._shipped.get(code)
-                if found is None:
-                    found = self._shipped[code] = next(self._numbers), self._ship_code(code)
-        return found
+                rows = {next(self._numbers): code for code in fresh if code not in shipped}
+                if rows:
+                    blob = self._ship_codes(rows)
+                    shipped.update({code: (number, blob) for number, code in rows.items()})
+        return [shipped[code] for code in codes]
 
-    def _ship_code(self, code: TaskCode) -> bytes | ChunkRef:
+    def _ship_codes(self, codes: dict[int, TaskCode]) -> bytes | ChunkRef:
+        try:
+            return self.ship({number: tuple(self._row(code)) for number, code in codes.items()}, self.files)
+        except ProgramError:
+            for code in codes.values():
+                self._check(code)
+            raise
+
+    def _check(self, code: TaskCode) -> None:
+        """Raise ProgramError if the code of a vertex cannot be pickled; it names the vertex."""
+        try:
+            codec.encode(tuple(self._row(code)))
+        except ProgramError as error:
+            cause = error.__cause__ or error
+            raise ProgramError(
+                f"the program of {code.vertex!r} cannot be sent to a worker process: {type(cause).__name__}: {cause}",
+                hint="Its function with its closure, and its params must be picklable; or use the threads backend.",
+            ) from error
+
+    def _row(self, code: TaskCode) -> CodeRow:
         program = code.program
-        row = CodeRow(
+        return CodeRow(
             code.vertex,
             code.n,
             program.target,
@@ -332,14 +357,6 @@ class ProcessJob(LocalJob):
             code.kept,
             code.parts,
         )
-        try:
-            return self.ship(tuple(row), self.files)
-        except ProgramError as error:
-            cause = error.__cause__ or error
-            raise ProgramError(
-                f"the program of {code.vertex!r} cannot be sent to a worker process: {type(cause).__name__}: {cause}",
-                hint="Its function with its closure, and its params must be picklable; or use the threads backend.",
-            ) from error
 
     def block(self, value: Any) -> tuple[Any, int]:
         """See `LocalJob.block`; the block must be readable by other processes."""
@@ -408,8 +425,8 @@ class LeaseMessage:
         items: list[tuple[int, int, bytes | ChunkRef]] = []
         cells: list[Cells] = []
         inner = frozenset(cone.members) if cone is not None else frozenset()
-        for place, code in enumerate(lease.codes):
-            number, blob = local.shipped(code, slow=slow)
+        shipped = local.shipped(lease.codes, slow=slow)
+        for place, (code, (number, blob)) in enumerate(zip(lease.codes, shipped, strict=True)):
             numbers.append(number)
             if number not in conn.codes:
                 self.codes[number] = blob

@@ -347,18 +347,25 @@ def unread(path: str, error: OSError) -> NotFoundError:
     )
 
 
+def open_range(path: str, offset: int, nbytes: int) -> int:
+    """Open a file that has a range of bytes and return its descriptor; errors as `read_range`."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise unread(path, error) from error
+    if offset + nbytes > os.fstat(fd).st_size:
+        os.close(fd)
+        raise lost(path, f"it ends before byte {offset + nbytes:,}")
+    return fd
+
+
 def read_range(path: str, offset: int, nbytes: int) -> memoryview:
     """Read part of a file into private, writable memory.
 
     NotFoundError: it is missing or too short. UnreadableError: it exists.
     """
+    fd = open_range(path, offset, nbytes)
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise unread(path, error) from error
-    try:
-        if offset + nbytes > os.fstat(fd).st_size:
-            raise lost(path, f"it ends before byte {offset + nbytes:,}")
         # Anonymous pages instead of a bytearray: aligned, and not zeroed twice.
         pages = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) if nbytes >= BIG else bytearray(nbytes)
         view = memoryview(pages)

@@ -7,6 +7,7 @@ answer cannot be sent back. Nothing else is read before the proof, and nothing i
 from __future__ import annotations
 
 import hmac
+import mmap
 import os
 from typing import TYPE_CHECKING, Final
 
@@ -22,9 +23,13 @@ _CHALLENGE: Final = 32
 _ANSWER: Final = 32
 
 
-def receive_exactly(sock: socket.socket, nbytes: int) -> bytearray:
+_BIG: Final = 1 << 20
+
+
+def receive_exactly(sock: socket.socket, nbytes: int) -> bytearray | mmap.mmap:
     """Return the next `nbytes` of a connection. ConnectionError: it ends before."""
-    found = bytearray(nbytes)
+    # Anonymous pages instead of a large bytearray, which would be filled with zeros first.
+    found = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) if nbytes >= _BIG else bytearray(nbytes)
     view = memoryview(found)
     while view:
         got = sock.recv_into(view)

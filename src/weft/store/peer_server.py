@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from weft.model.chunks import Tier
 from weft.model.errors import NotFoundError, WeftError
-from weft.store import peers, tiers
+from weft.store import disk, peers, tiers
 from weft.store.handshake import receive_exactly
 
 if TYPE_CHECKING:
@@ -22,6 +24,10 @@ Find = Callable[[str, str, int], "AbstractContextManager[ChunkRef]"]
 """Finds an output by job, vertex and index, pinned for the time of a read. NotFoundError: it is not there."""
 
 
+Part = memoryview | tuple[int, int, int]
+"""Bytes to send: in memory, or in an open file, with their offset and number."""
+
+
 def serve_chunks(sock: socket.socket, find: Find) -> None:
     """Answer the reads of one connection until it ends."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -29,22 +35,47 @@ def serve_chunks(sock: socket.socket, find: Find) -> None:
         while True:
             kind, length, offset, nbytes = peers.REQUEST.unpack(receive_exactly(sock, peers.REQUEST.size))
             body = bytes(receive_exactly(sock, length))
-            status = peers.FOUND
-            try:
-                if kind == peers.PIECES:
-                    parts = _pieces_of(msgspec.msgpack.decode(body, type=list[tuple[str, int, int]]), find)
-                else:
-                    with _found(find, body.decode()) as ref:
-                        parts = [tiers.read_slice(ref, offset, nbytes)]
-            except NotFoundError as error:
-                status, parts = peers.MISSING, [memoryview(str(error).encode())]
-            except (WeftError, ValueError, OSError, msgspec.MsgspecError) as error:
-                status, parts = peers.UNREADABLE, [memoryview(str(error).encode())]
-            sock.sendall(
-                peers.REPLY.pack(status, sum(part.nbytes for part in parts)) + (parts[0] if len(parts) > 1 else b"")
-            )
-            for part in parts[len(parts) > 1 :]:
-                sock.sendall(part)
+            with ExitStack() as held:
+                try:
+                    if kind == peers.PIECES:
+                        wanted = msgspec.msgpack.decode(body, type=list[tuple[str, int, int]])
+                        parts = _pieces_of(wanted, find, held)
+                    else:
+                        parts = [_part(held.enter_context(_found(find, body.decode())), offset, nbytes, held)]
+                    status = peers.FOUND
+                except NotFoundError as error:
+                    status, parts = peers.MISSING, [memoryview(str(error).encode())]
+                except (WeftError, ValueError, OSError, msgspec.MsgspecError) as error:
+                    status, parts = peers.UNREADABLE, [memoryview(str(error).encode())]
+                sock.sendall(peers.REPLY.pack(status, sum(map(_nbytes, parts))))
+                for part in parts:
+                    _send(sock, part)
+
+
+def _part(ref: ChunkRef, offset: int, nbytes: int, held: ExitStack) -> Part:
+    """Return a part of a chunk to send: of a file, without reading it into this process."""
+    if ref.tier is not Tier.SHM and ref.tier is not Tier.DISK:
+        return tiers.read_slice(ref, offset, nbytes)
+    fd = disk.open_range(ref.location, ref.offset + offset, nbytes)
+    held.callback(os.close, fd)
+    return fd, ref.offset + offset, nbytes
+
+
+def _nbytes(part: Part) -> int:
+    return part[2] if isinstance(part, tuple) else part.nbytes
+
+
+def _send(sock: socket.socket, part: Part) -> None:
+    if not isinstance(part, tuple):
+        sock.sendall(part)
+        return
+    fd, offset, nbytes = part
+    end = offset + nbytes
+    while offset < end:
+        sent = os.sendfile(sock.fileno(), fd, offset, end - offset)
+        if not sent:  # the file was cut meanwhile: the reader must not wait for the rest
+            raise ConnectionError("a file became shorter while it was sent")
+        offset += sent
 
 
 def _found(find: Find, name: str) -> AbstractContextManager[ChunkRef]:
@@ -53,23 +84,21 @@ def _found(find: Find, name: str) -> AbstractContextManager[ChunkRef]:
     return find(job, vertex, int(index))
 
 
-def _pieces_of(wanted: list[tuple[str, int, int]], find: Find) -> list[memoryview]:
-    """Return the answer to a request for pieces: the sizes of each chunk's pieces, and their bytes."""
+def _pieces_of(wanted: list[tuple[str, int, int]], find: Find, held: ExitStack) -> list[Part]:
+    """Return the answer to a request for pieces: the sizes of each chunk's pieces, and their bytes.
+
+    The pieces of a chunk lie one behind the other; a chunk that cannot be read has no sizes.
+    """
     sizes: list[list[int]] = []
-    parts: list[memoryview] = []
+    parts: list[Part] = []
     for name, lo, hi in wanted:
         row: list[int] = []
-        try:
-            with _found(find, name) as ref:
-                places = tiers.directory(ref, lo, hi)
-                begin, end = min(at for at, _ in places), max(at + size for at, size in places)
-                data = tiers.read_slice(ref, begin, end - begin)
-            for at, size in places:
-                row.append(size or peers.FREED)
+        with suppress(WeftError, ValueError):
+            ref = held.enter_context(_found(find, name))
+            for at, size in tiers.directory(ref, lo, hi):
                 if size:
-                    parts.append(data[at - begin : at - begin + size])
-        except (WeftError, ValueError):
-            row = []
+                    parts.append(_part(ref, at, size, held))
+                row.append(size or peers.FREED)
         sizes.append(row)
     head = msgspec.msgpack.encode(sizes)
     return [memoryview(peers.HEAD.pack(len(head)) + head), *parts]

@@ -34,6 +34,8 @@ HEAD: Final = struct.Struct("<I")
 FREED: Final = -1
 FOUND, MISSING, UNREADABLE = range(3)
 _IDLE_MAX: Final = 4
+_CHUNKS_MAX: Final = 256
+"""The chunks in one request: the server opens the file of each."""
 
 
 class PeerChunk(NamedTuple):
@@ -78,7 +80,7 @@ class PeerReader:
         status, data = self._ask((chunk.host, chunk.port), REQUEST.pack(RANGE, len(name), offset, nbytes) + name)
         if status != FOUND:
             raise _error(status, data)
-        return memoryview(data)
+        return data
 
     def pieces(self, address: tuple[str, int], wanted: Sequence[tuple[str, int, int]]) -> list[list[memoryview | None]]:
         """Read pieces of several partitioned chunks of one node, by location, first piece and end, in one request.
@@ -89,18 +91,17 @@ class PeerReader:
         status, data = self._ask(address, REQUEST.pack(PIECES, len(body), 0, 0) + body)
         if status != FOUND:
             raise _error(status, data)
-        view = memoryview(data)
-        at = HEAD.size + HEAD.unpack_from(view)[0]
+        at = HEAD.size + HEAD.unpack_from(data)[0]
         found = []
-        for sizes in msgspec.msgpack.decode(view[HEAD.size : at], type=list[list[int]]):
+        for sizes in msgspec.msgpack.decode(data[HEAD.size : at], type=list[list[int]]):
             row: list[memoryview | None] = []
             for size in sizes:
-                row.append(None if size == FREED else view[at : at + size])
+                row.append(None if size == FREED else data[at : at + size])
                 at += max(0, size)
             found.append(row)
         return found
 
-    def _ask(self, address: tuple[str, int], request: bytes) -> tuple[int, bytearray]:
+    def _ask(self, address: tuple[str, int], request: bytes) -> tuple[int, memoryview]:
         """Return status and data of the answer of a node. NotFoundError: it cannot be reached."""
         for fresh in (False, True):
             sock = None
@@ -121,7 +122,7 @@ class PeerReader:
                     ) from error
                 continue  # the node may have closed an idle connection
             self._keep(address, sock)
-            return status, data
+            return status, memoryview(data)
         raise AssertionError("unreachable")
 
     def _connection(self, address: tuple[str, int], *, fresh: bool) -> socket.socket | None:
@@ -159,8 +160,8 @@ def _name(location: str) -> str:
     return location.removeprefix(ROOT).partition("/")[2]
 
 
-def _error(status: int, data: bytearray) -> NotFoundError:
-    text = data.decode(errors="replace")
+def _error(status: int, data: memoryview) -> NotFoundError:
+    text = bytes(data).decode(errors="replace")
     return NotFoundError(text) if status == MISSING else UnreadableError(text)
 
 
@@ -194,7 +195,12 @@ def fetch_pieces(wanted: Iterable[tuple[str, int, int]]) -> None:
     for location, lo, hi in wanted:
         chunk = parse(location)
         by_node.setdefault((chunk.host, chunk.port), []).append((location, lo, hi))
-    for address, listed in by_node.items() if _readers else ():
+    requests = [
+        (address, listed[at : at + _CHUNKS_MAX])
+        for address, listed in by_node.items()
+        for at in range(0, len(listed), _CHUNKS_MAX)
+    ]
+    for address, listed in requests if _readers else ():
         with suppress(NotFoundError):  # the reader meets it again, and knows whose input is lost
             for (location, lo, _), row in zip(listed, _readers[-1].pieces(address, listed), strict=True):
                 _fetched.update({(location, lo + place): piece for place, piece in enumerate(row)})

@@ -92,7 +92,8 @@ class WorkerProcess:
 
             peers.open_reader(config.secret)
         self._store = RemoteStore()
-        self._codes: dict[int, TaskCode | bytes | ChunkRef] = {}
+        self._codes: dict[int, TaskCode | CodeRow | bytes | ChunkRef] = {}
+        """The codes, as they were sent until they are first needed: several may share their bytes."""
         self._cones: dict[int, Cone] = {}
         self._columns: dict[int, Column] = {}
         self._backlog: deque[Any] = deque()
@@ -281,7 +282,11 @@ class WorkerProcess:
     def _code(self, number: int) -> TaskCode:
         known = self._codes[number]
         if not isinstance(known, TaskCode):
-            row = CodeRow(*_shipped(known))
+            if not isinstance(known, CodeRow):
+                rows = {other: CodeRow(*row) for other, row in _shipped(known).items()}
+                self._codes.update({other: row for other, row in rows.items() if self._codes.get(other) is known})
+                known = rows[number]
+            row = known
             program = Program(row.target, row.params, row.items, Style(row.style))
             inputs = tuple(
                 InputCode(

@@ -272,7 +272,7 @@ def test_files_of_a_lease_go_with_it_and_those_of_a_job_with_the_job(rig_of, tmp
 def test_numbers_are_given_once_and_known_at_the_end(rig_of):
     with rig_of(pair()) as rig:
         assert rig.local.column_number("a") == rig.local.column_number("a")
-        code, _ = rig.local.shipped(rig.local.code(rig.job.inspector.spec("a")), slow=True)
+        ((code, _),) = rig.local.shipped([rig.local.code(rig.job.inspector.spec("a"))], slow=True)
         assert rig.local.numbers() == ([code], [rig.local.column_number("a")], [])
 
 
