@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import dynamic, federated, pipelines, sql, tasks, tensors, training
+from benchmarks import dynamic, federated, pipelines, ray, sql, tasks, tensors, training
 from benchmarks.contestants import Contestants
 from benchmarks.harness import PATIENCE_S, Row, Spec, measure, wait_until_quiet
 from benchmarks.kept import KeptRows
@@ -23,6 +23,7 @@ SUITES: dict[str, Sequence[Spec]] = {
     "training": training.SPECS,
     "federated": federated.SPECS,
     "sql": sql.SPECS,
+    "ray": ray.SPECS,
 }
 LEAST_ROUNDS = 3
 
