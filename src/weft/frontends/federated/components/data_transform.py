@@ -15,6 +15,8 @@ from weft.frontends.federated.components.inputs import only_frame, only_model, w
 from weft.model.errors import CapacityError, UsageError
 
 _MISSING: Final = frozenset({"", "NULL", "null", "NA", "na", "N/A", "nan", "NaN", "None", "none"})
+_UNLABELLED: Final = frozenset({"", "nan", "NaN"})
+"""What stands for a missing label: other words of `_MISSING` may be classes."""
 _FILLS: Final = ("min", "max", "mean", "designated")
 _VALUE: Final = "value"
 _LABELS: Final = ("int", "int64", "float", "float64", "str", "long")
@@ -176,7 +178,7 @@ def _applied(part: ComponentPart, frame: PartyFrame, model: dict[str, Any]) -> P
     columns: dict[str, Array] = {}
     label = model["label"] if model["label"] in frame.columns else ""
     if label:
-        columns[label] = _labels(part, frame.columns[label], model["label_type"])
+        columns[label] = _labels(part, label, frame.columns[label], model["label_type"])
     for name in model["features"]:
         if name not in frame.columns:
             raise UsageError(f"{part.component}: the table at {part.here} has no column {name!r}")
@@ -209,13 +211,33 @@ def _numbers(part: ComponentPart, name: str, texts: Array, missing: set[str]) ->
     return found
 
 
-def _labels(part: ComponentPart, texts: Array, kind: str) -> Array:
+def _labels(part: ComponentPart, name: str, texts: Array, kind: str) -> Array:
+    """Return the labels of a type. UsageError, with the row: one is missing, or is not of that type."""
+    words = [str(one).strip() for one in texts.tolist()]
+    for at, text in enumerate(words):
+        if text in _UNLABELLED:
+            raise UsageError(
+                f"{part.component}: row {at + 1} of the table at {part.here} has no label in column {name!r}",
+                hint="Leave rows without a label out of the table.",
+            )
     if kind == "str":
         return np.array([str(one) for one in texts], dtype=object)
-    try:
-        numbers = np.array([float(one) for one in texts])
-    except (TypeError, ValueError):
-        raise UsageError(
-            f"{part.component}: a label at {part.here} is no number", hint="Set label_type to str."
-        ) from None
-    return numbers.astype(np.int64) if kind.startswith(("int", "long")) else numbers
+    whole = kind.startswith(("int", "long"))
+    numbers = np.empty(len(words))
+    for at, text in enumerate(words):
+        try:
+            numbers[at] = float(text)
+        except ValueError:
+            raise _no_label(part, name, at, text, "no number", "Set label_type to str.") from None
+        if not np.isfinite(numbers[at]):
+            raise _no_label(part, name, at, text, "no finite number", "Leave the row out of the table.")
+        if whole and numbers[at] != round(numbers[at]):
+            raise _no_label(part, name, at, text, "no whole number", "Set label_type to float for a regression.")
+    return numbers.astype(np.int64) if whole else numbers
+
+
+def _no_label(part: ComponentPart, name: str, at: int, text: str, what: str, hint: str) -> UsageError:
+    part.tracker.log(f"row {at + 1} of the label {name!r} has {text!r}, which is {what}")
+    return UsageError(
+        f"{part.component}: row {at + 1} of the label {name!r} at {part.here} is {what}", hint=f"{hint} {_AT_HOME}"
+    )

@@ -51,19 +51,52 @@ def _evaluated(part: ComponentPart, found: Predictions, kind: str) -> dict[str, 
         return multi_metrics(found.labels, found.results)
     if kind == CLUSTERING:
         return clustering_metrics(found.labels, found.results)
-    truth = _positives(part, found)
+    truth, scores, _ = _oriented(part, found)
     if truth.all() or not truth.any():
-        raise UsageError(f"{part.component}: all labels are the same, and nothing can be told apart")
-    scores = found.scores.astype(float)
+        raise UsageError(
+            f"{part.component}: all labels of the {found.kind} rows are the same, and nothing can be told apart",
+            hint="Give it rows of both classes.",
+        )
     for name, points in binary_curves(truth, scores).items():
         part.tracker.curve(found.kind, name, points, kind=f"{name.partition('_')[0].upper()}_EVALUATION")
     return binary_metrics(truth, scores)
 
 
-def _positives(part: ComponentPart, found: Predictions) -> Array:
+def _oriented(part: ComponentPart, found: Predictions) -> tuple[Array, Array, str]:
+    """Return which rows have the positive label, how probable it is for each, and the label.
+
+    UsageError: the predictions are no classes, or pos_label is none of the two. By default it is 1, else the second.
+    """
     assert found.labels is not None
-    positive = str(part.parameters.get("pos_label", 1))
-    return np.array([str(one) == positive for one in found.labels])
+    if found.probabilities is None or len(found.classes) != 2:
+        what = "numbers" if found.probabilities is None else f"{len(found.classes)} classes"
+        raise UsageError(
+            f"{part.component}: eval_type binary needs predictions of two classes, and these are of {what}",
+            hint="Set eval_type to regression or multi.",
+        )
+    asked = part.parameters.get("pos_label", 1)
+    at = next((at for at, one in enumerate(found.classes) if is_same_label(one, asked)), None)
+    if at is None and "pos_label" in part.parameters and not is_same_label(asked, 1):
+        part.tracker.log(f"the labels are {found.classes[0]} and {found.classes[1]}, and pos_label is {asked}")
+        raise UsageError(
+            f"{part.component}: pos_label is {asked!r}, which is neither of the two labels at {part.here}",
+            hint="Set pos_label to the label whose probability is the score. The log of the component at this party "
+            "names both.",
+        )
+    at = 1 if at is None else at
+    positive = found.classes[at]
+    truth = np.array([is_same_label(one, positive) for one in found.labels.tolist()])
+    return truth, found.probabilities[:, at].astype(float), str(positive)
+
+
+def is_same_label(one: Any, other: Any) -> bool:
+    """Whether two labels are equal, as numbers if they are numbers: 1, 1.0 and "1" are."""
+    if str(one) == str(other):
+        return True
+    try:
+        return float(one) == float(other)
+    except (TypeError, ValueError):
+        return False
 
 
 def confusion_of(part: ComponentPart, found: Predictions, kind: str) -> dict[str, Any]:
@@ -72,8 +105,9 @@ def confusion_of(part: ComponentPart, found: Predictions, kind: str) -> dict[str
     Of two classes the positive one is the second, and is predicted from a score of 0.5 on, as in the metrics.
     """
     if kind == BINARY:
-        truth, chosen = _positives(part, found), found.scores.astype(float) >= 0.5
-        classes = ["others", str(part.parameters.get("pos_label", 1))]
+        truth, scores, positive = _oriented(part, found)
+        chosen = scores >= 0.5
+        classes = ["others", positive]
         counts = [[int(((truth == is_so) & (chosen == guessed)).sum()) for guessed in (0, 1)] for is_so in (0, 1)]
         return {"classes": classes, "counts": counts}
     if kind != MULTI or found.labels is None:
@@ -95,7 +129,7 @@ def metrics_of(found: Predictions) -> dict[str, float]:
         return regression_metrics(found.labels.astype(float), found.scores.astype(float))
     if len(found.classes) > 2:
         return multi_metrics(found.labels, found.results)
-    truth = np.array([str(one) == found.classes[1] for one in found.labels.tolist()])
+    truth = np.array([is_same_label(one, found.classes[1]) for one in found.labels.tolist()])
     return {} if truth.all() or not truth.any() else binary_metrics(truth, found.scores.astype(float))
 
 

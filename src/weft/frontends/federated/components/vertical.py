@@ -5,8 +5,9 @@ each party multiplies the encrypted residual by its own columns. The product goe
 so the arbiter decrypts numbers that tell it nothing; each party subtracts its random numbers and takes its step.
 
 Who learns what: the guest and the hosts see encrypted numbers alone, and each its own gradient. The arbiter sees the
-loss of each epoch (with one host), how far the weights of each party have moved, and nothing else. Source: Hardy and
-others 2017 (the Taylor approximation of the loss, the encrypted residual); blinding the gradients goes beyond it.
+loss of each epoch (with one host), which it tells the guest, and how far the weights of each party have moved, and
+nothing else. Source: Hardy and others 2017 (the Taylor approximation of the loss, the encrypted residual); blinding the
+gradients goes beyond it.
 """
 
 from __future__ import annotations
@@ -42,6 +43,11 @@ class Family(NamedTuple):
     host_share: Callable[[Array], Array]
     loss: Callable[[float], float] | None
     multiplies: bool = False
+
+    @property
+    def slope(self) -> float:
+        """By how much the loss grows with the mean of the squares."""
+        return 1.0 if self.loss is None else self.loss(1.0) - self.loss(0.0)
 
 
 LOGISTIC: Final = Family(
@@ -90,6 +96,10 @@ class VerticalFit:
         self._guest, self._arbiter = guests[0], arbiters[0]
         self._newton = QuasiNewton.of(part) if training.optimizer == QUASI_NEWTON else None
 
+    @property
+    def _has_loss(self) -> bool:
+        return len(self._hosts) == 1 and self._family.loss is not None
+
     # ----------------------------------------------------------------------------------------------------- arbiter
 
     def arbitrate(self, keys: PrivateKey) -> None:
@@ -109,14 +119,17 @@ class VerticalFit:
                 decrypt()
                 if newton is not None:
                     newton.serve(decrypt)
-            if len(self._hosts) == 1 and self._family.loss is not None:
+            if self._has_loss:
+                assert self._family.loss is not None
                 wire = self._receive("loss", self._guest)
                 mean = float(keys.decrypt(keys.public.encrypted(wire))[0])
                 loss = self._family.loss(mean)
             moved = sum(float(self._receive("moved", party)) for party in everyone)
             converged, halts = self._converged(loss, before, moved), bool(self._receive("halts", self._guest))
             before = loss
-            channel.send(self._name("end"), [converged, halts, None if math.isinf(loss) else loss], everyone)
+            for party in everyone:  # hosts must not see it: it follows from the labels
+                told = loss if party == self._guest and not math.isinf(loss) else None
+                channel.send(self._name("end"), [converged, halts, told], party)
             self._part.tracker.progress(epoch + 1, self._training.max_iter)
             if converged or halts:
                 break
@@ -158,6 +171,11 @@ class VerticalFit:
         if guest:
             self._part.channel.send(self._name("batches"), len(slices), self._arbiter)
         losses: list[float] = []
+        if guest and self._training.early_stop != "weight_diff" and not self._has_loss:
+            self._part.tracker.log(
+                f"no loss is computed {'of this model' if self._family.loss is None else 'with several hosts'}: "
+                "the training ends when the weights move by less than tol"
+            )
         converged, epochs = False, self._done
         for epoch in range(self._done, self._training.max_iter):
             old, squares = weights, []
@@ -165,10 +183,12 @@ class VerticalFit:
                 score = matrix[rows] @ weights
                 score = score if offset is None else score + offset[rows]
                 count = None if counts is None else counts[rows]
-                gradient, square = self._product(key, matrix[rows], score, None if y is None else y[rows], count)
+                penalty = optimizer.penalty(weights)
+                truth = None if y is None else y[rows]
+                gradient, square = self._product(key, matrix[rows], score, truth, count, penalty)
                 squares.append(square)
                 weights = optimizer.step(weights, gradient, epoch)
-            if guest and len(self._hosts) == 1 and self._family.loss is not None:
+            if guest and self._has_loss:
                 self._send_loss(squares, len(matrix))
             self._part.channel.send(self._name("moved"), float(((weights - old) ** 2).sum()), self._arbiter)
             halts = watch is not None and watch.see(epoch, weights)
@@ -209,18 +229,22 @@ class VerticalFit:
         )
 
     def _product(
-        self, key: PublicKey, matrix: Array, score: Array, y: Array | None, count: Array | None
+        self, key: PublicKey, matrix: Array, score: Array, y: Array | None, count: Array | None, penalty: float = 0.0
     ) -> tuple[Array, Encrypted | None]:
-        """Return the own part of the mean gradient of a batch, and at the guest the sum of the squared residuals."""
+        """Return the own part of the mean gradient of a batch, and at the guest the sum of the squared residuals.
+
+        To this each party adds what its `penalty` adds to the loss, in the measure of the squares.
+        """
+        extra = penalty * len(matrix) / self._family.slope
         if self._part.here.role == GUEST:
             assert y is not None
-            residual, square = self._guest_residual(key, score, y, count)
+            residual, square = self._guest_residual(key, score, y, count, extra)
         else:
-            residual, square = self._host_residual(key, score), None
+            residual, square = self._host_residual(key, score, extra), None
         return self._decrypted(residual.dot(matrix)) / len(matrix), square
 
     def _guest_residual(
-        self, key: PublicKey, score: Array, y: Array, count: Array | None
+        self, key: PublicKey, score: Array, y: Array, count: Array | None, extra: float
     ) -> tuple[Encrypted, Encrypted | None]:
         """Return the encrypted residual of a batch, and the sum of its squares (None with several hosts)."""
         share = self._family.guest_share(score, y)
@@ -234,19 +258,20 @@ class VerticalFit:
             for host in self._hosts:
                 theirs = self._shares(key, host, len(score))
                 residual = residual + theirs
-                if len(self._hosts) == 1 and self._family.loss is not None:
+                if self._has_loss:
                     sums = key.encrypted(self._receive("squares", host))
-                    square = theirs.dot(2 * share[:, None]) + sums + np.array([float(share @ share)])
+                    square = theirs.dot(2 * share[:, None]) + sums + np.array([float(share @ share) + extra])
         if count is not None:
             residual = (residual * count).masked()
         self._part.channel.send(self._name("residual"), residual.to_wire(), self._hosts)
         return residual, square
 
-    def _host_residual(self, key: PublicKey, score: Array) -> Encrypted:
+    def _host_residual(self, key: PublicKey, score: Array, extra: float) -> Encrypted:
         share, channel = self._family.host_share(score), self._part.channel
         channel.send(self._name("share"), key.encrypt(share).to_wire(), self._guest)
-        if len(self._hosts) == 1 and self._family.loss is not None:
-            channel.send(self._name("squares"), key.encrypt(np.array([float(share @ share)])).to_wire(), self._guest)
+        if self._has_loss:
+            square = np.array([float(share @ share) + extra])
+            channel.send(self._name("squares"), key.encrypt(square).to_wire(), self._guest)
         residual = key.encrypted(self._receive("residual", self._guest))
         if residual.shape != (len(score),):
             raise PartyMessageError(f"{self._guest} has sent a residual of another shape", party=self._guest.id)

@@ -84,7 +84,7 @@ def test_sparse_rows_and_tags():
     [
         ({"a": ["1", "x"]}, {}, "row 2 of column 'a' at guest 1"),
         ({"a": ["1"]}, LABELLED, "no label 'y'"),
-        ({"y": ["x"], "a": ["1"]}, LABELLED, "label at guest 1 is no number"),
+        ({"y": ["x"], "a": ["1"]}, LABELLED, "row 1 of the label .y. at guest 1 is no number"),
         ({"a": ["1"]}, {"input_format": "poem"}, "input_format"),
         ({"a": ["1"]}, {"missing_fill": True, "missing_fill_method": "guess"}, "missing_fill_method"),
         ({"value": ["1 x"]}, {"input_format": "sparse", "delimitor": " "}, "no index:value"),
@@ -132,3 +132,23 @@ def test_many_rows_with_few_tags_need_little_memory():
     tracemalloc.stop()
     assert found.columns["t3"].sum() == 4000
     assert peak < 20_000 * 5 * 8 * 8
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind", "message"),
+    [
+        (["1", "", "0"], "int", "row 2 of the table at guest 1 has no label in column 'y'"),
+        (["1", "0", "nan"], "float", "row 3 of the table at guest 1 has no label"),
+        (["a", " ", "b"], "str", "row 2 of the table at guest 1 has no label"),
+        (["1", "2.5"], "int", "row 2 of the label 'y' at guest 1 is no whole number"),
+        (["1", "1e999"], "float", "row 2 of the label 'y' at guest 1 is no finite number"),
+    ],
+)
+def test_labels_are_never_changed(texts, kind, message):
+    with pytest.raises(UsageError, match=message):
+        transform(raw(y=texts, a=["1"] * len(texts)), **LABELLED, label_type=kind)
+
+
+def test_whole_numbers_may_be_written_as_fractions():
+    frame, _ = transform(raw(y=["1.0", "-2.0", "3e0"], a=["1", "2", "3"]), **LABELLED)
+    assert frame.y.tolist() == [1, -2, 3]

@@ -119,9 +119,37 @@ def test_what_cannot_be_evaluated_is_told():
     unlabelled = class_frame(frame(np.zeros((5, 1))), np.full((5, 2), 0.5), [0, 1], TRAIN)
     with pytest.raises(UsageError, match="no labels"):
         evaluate(unlabelled)
-    with pytest.raises(UsageError, match="all labels are the same"):
+    with pytest.raises(UsageError, match="all labels of the train rows are the same"):
+        evaluate(class_frame(frame(np.zeros((5, 1)), np.ones(5, int)), np.full((5, 2), 0.5), [0, 1], TRAIN))
+    with pytest.raises(UsageError, match="neither of the two labels"):
         evaluate(binary(), pos_label=7)
+    with pytest.raises(UsageError, match="these are of 3 classes"):
+        evaluate(class_frame(frame(np.zeros((3, 1)), np.arange(3)), np.eye(3), [0, 1, 2], TRAIN))
     with pytest.raises(UsageError, match="eval_type"):
         evaluate(binary(), eval_type="vibes")
     ran = evaluate(frame(np.zeros((5, 1))))
     assert ran.records[GUEST].metrics == {}
+
+
+@pytest.mark.parametrize(
+    ("classes", "positive"),
+    [
+        ([0, 1], {}),
+        ([0, 1], {"pos_label": 0}),
+        ([1, 2], {}),
+        ([1, 2], {"pos_label": 2}),
+        ([0.0, 1.0], {"pos_label": 1}),
+        (["no", "yes"], {}),
+        (["no", "yes"], {"pos_label": "no"}),
+    ],
+)
+def test_the_score_is_the_probability_of_the_positive_label(classes, positive):
+    """A good model is good whatever the labels are called, and whichever of them is positive."""
+    at = np.arange(40) % 2
+    scores = (at + np.linspace(-0.7, 0.7, 40)).clip(0, 1)
+    labels = np.array(classes, dtype=object if isinstance(classes[0], str) else None)[at]
+    rows = class_frame(frame(np.zeros((40, 1)), labels), np.column_stack([1 - scores, scores]), classes, TRAIN)
+    kept = evaluate(rows, **positive).records[GUEST]
+    assert kept.metrics[TRAIN, "auc"] == pytest.approx(metrics.roc_auc_score(at, scores))
+    (right, alarms), (missed, hits) = kept.summaries["confusion"][TRAIN]["counts"]
+    assert (right + hits, alarms + missed) == (int(((scores >= 0.5) == at).sum()), int(((scores >= 0.5) != at).sum()))

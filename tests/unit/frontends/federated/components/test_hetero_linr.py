@@ -117,3 +117,22 @@ def test_what_cannot_be_trained_is_told():
     matrix[0, 0] = np.nan
     with pytest.raises(UsageError, match="is missing"):
         train("HeteroLinR", matrix, y)
+
+
+@pytest.mark.parametrize(("penalty", "alpha"), [("L2", 0.7), ("L1", 0.05)])
+def test_the_loss_has_the_penalty_of_both_parties_and_the_guest_alone_sees_it(penalty, alpha):
+    matrix, y = diabetes()
+    asked = USUAL | {"max_iter": 2, "alpha": alpha, "penalty": penalty, "init_param": {"fit_intercept": False}}
+    one, two = train("HeteroLinR", matrix, y, asked | {"max_iter": 1}), train("HeteroLinR", matrix, y, asked)
+    weights = np.array([*one.outputs[GUEST].model["weights"].values(), *one.outputs[HOST].model["weights"].values()])
+    extra = alpha * (0.5 * weights @ weights if penalty == "L2" else np.abs(weights).sum())
+    wanted = [0.5 * np.mean(y**2), 0.5 * np.mean((y - matrix @ weights) ** 2) + extra]
+    assert two.outputs[GUEST].model["losses"] == pytest.approx(wanted, abs=1e-6)
+    assert two.outputs[HOST].model["losses"] == []
+
+
+def test_an_early_stop_by_a_loss_that_nobody_computes_is_said():
+    matrix, y = diabetes()
+    asked = USUAL | {"max_iter": 1, "early_stop": "diff"}
+    assert "with several hosts" in train("HeteroLinR", matrix, y, asked, cut=(4, 7, 10)).records[GUEST].lines[-1]
+    assert not [one for one in train("HeteroLinR", matrix, y, asked).records[GUEST].lines if "no loss" in one]
