@@ -779,3 +779,51 @@ def test_an_array_without_axes_takes_an_array_of_one_element():
     x = wt.zeros(())
     x[...] = np.array([7])
     same(x, np.asarray(7.0))
+
+
+@pytest.mark.parametrize("fn", [np.bitwise_and, np.bitwise_or, np.fmax, np.fmin, np.add, np.multiply])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64])
+def test_running_results_over_several_chunks(fn, dtype):
+    x = np.array([[4, 6, 7, 5, 12], [3, 1, 2, 2, 9]], dtype)
+    for axis in (0, 1):
+        same(fn.accumulate(wt.asarray(x, chunk_size=2), axis=axis), fn.accumulate(x, axis=axis))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("method", ["linear", "lower", "nearest", "inverted_cdf"])
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_quantiles_of_no_elements_are_nan(method, dtype):
+    x = np.ones((0, 3), dtype)
+    for axis in (None, 0):
+        same(wt.nanquantile(wt.asarray(x), 0.5, axis=axis, method=method), np.nanquantile(x, 0.5, axis, method=method))
+
+
+@pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
+def test_deviations_by_another_dtype():
+    x = np.array([2, -1, -1, 2, 1], np.int16)
+    same(wt.nanstd(wt.asarray(x, chunk_size=2), dtype=np.int64), np.nanstd(x, dtype=np.int64))
+    z = np.array([1 + 1j, 2 - 1j, 3j], np.complex64)
+    found = wt.var(wt.asarray(z, chunk_size=2), dtype=np.float64).fetch()
+    assert found == pytest.approx(np.var(z, dtype=np.float64))
+
+
+def test_powers_that_are_left_out_are_not_refused():
+    x, y, chosen = np.array([2, 3, 4]), np.array([2, -1, 3]), np.array([True, False, True])
+    into = wt.asarray(np.array([7, 8, 9]))
+    wt.power(wt.asarray(x, chunk_size=2), wt.asarray(y, chunk_size=2), out=into, where=wt.asarray(chosen))
+    same(into, np.power(x, y, out=np.array([7, 8, 9]), where=chosen))
+
+
+def test_casting_holds_for_what_is_given():
+    x, y = np.array([1.0]), np.array([1], np.int32)
+    for a, b, xp in ((x, y, np), (wt.asarray(x), wt.asarray(y), wt)):
+        with pytest.raises(TypeError):
+            xp.add(a, b, casting="no")
+        with pytest.raises(TypeError):
+            xp.add(a, b, casting="equiv")
+
+
+@pytest.mark.parametrize("keepdims", [True, False])
+def test_a_norm_along_one_axis_twice_is_refused(keepdims):
+    with pytest.raises(ValueError, match="Duplicate axes"):
+        wt.linalg.norm(wt.ones((2, 2)), ord=1, axis=(1, -1), keepdims=keepdims)

@@ -265,10 +265,9 @@ def _running(x: Chunk, *, fn: np.ufunc, axis: int, dtype: DType) -> Chunk:
 
 
 def _before(totals: list[Any], *, fn: np.ufunc, axis: int) -> Any:
-    """Return for each chunk the result of all chunks before it; the identity for the first."""
-    first = np.full_like(totals[0], fn.identity)
-    joined = np.concatenate([first, *totals[:-1]], axis=axis)
-    return fn.accumulate(joined, axis=axis, dtype=sums_in(joined.dtype))
+    """Return for each chunk the result of all chunks before it; the first has none, and its place is never read."""
+    joined = np.concatenate(totals[:-1], axis=axis)
+    return np.concatenate([totals[0], fn.accumulate(joined, axis=axis, dtype=sums_in(joined.dtype))], axis=axis)
 
 
 def scan(fn: np.ufunc, node: ArrayNode, axis: int, dtype: DType) -> ArrayNode:
@@ -296,4 +295,4 @@ def _carried(place: ChunkPlace, x: Chunk, before: Any, *, fn: np.ufunc, axis: in
     at = place.at[axis]
     carry = before[tuple([slice(at, at + 1) if a == axis else slice(None) for a in range(before.ndim)])]
     made = _running(x, fn=fn, axis=axis, dtype=dtype)
-    return fn(made, carry, out=made)
+    return fn(made, carry, out=made) if at else made

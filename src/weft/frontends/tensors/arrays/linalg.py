@@ -461,6 +461,8 @@ def norm(x: ArrayLike, ord: Any = None, axis: int | tuple[int, ...] | None = Non
         return vector_norm(given, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)
     if len(axes) != 2:
         raise ValueError("Improper number of dimensions to norm.")
+    if axes[0] == axes[1]:
+        raise ValueError("Duplicate axes given.")
     rest = [a for a in range(given.ndim) if a not in axes]
     made = matrix_norm(Tensor(shaping.permute(given.node, (*rest, *axes))), ord="fro" if ord is None else ord)
     if keepdims:

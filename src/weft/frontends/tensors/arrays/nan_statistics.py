@@ -137,7 +137,8 @@ def nanstd(
     where: ArrayLike = True,
 ) -> Tensor:
     """Return the standard deviation of the elements other than NaN."""
-    return apply(np.sqrt, nanvar(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=where))
+    squares = nanvar(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=where)
+    return apply(np.sqrt, squares).astype(squares.dtype)
 
 
 @public("a", ignored="combine_size", out=2)

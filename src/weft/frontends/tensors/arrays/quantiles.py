@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from weft.frontends.tensors.nodes import call
 if TYPE_CHECKING:
     from weft.frontends.tensors.nodes import ArrayNode
     from weft.frontends.tensors.types import ArrayLike, Axis, Chunk, DType
+
+
+_WITHOUT_NAN: Final = (np.nanquantile, np.nanpercentile)
 
 
 def _order_statistic(x: Chunk, *, fn: Any, q: Any, how: tuple[tuple[str, Any], ...], dtype: DType) -> Chunk:
@@ -64,7 +68,10 @@ def _order(fn: Any, x: ArrayLike, axis: Axis, keepdims: bool, q: Any = None, wei
         q = (tuple(several.tolist()), several.dtype) if several.ndim else several[()]
     by = [] if weights is None else [_weights(weights, node, axes, how["method"])]
     sample = {"weights": np.ones(1)} if by else {}
-    dtype = np.asarray(fn(np.ones(1, node.dtype), **_wanted(q), **how, **sample)).dtype
+    empty = fn in _WITHOUT_NAN and not all(node.grid[axis].size for axis in axes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of no elements: the result has another dtype
+        dtype = np.asarray(fn(np.ones(0 if empty else 1, node.dtype), **_wanted(q), **how, **sample)).dtype
     long = not by and order_statistics.is_long(node, axes) and all(cut.size for cut in front)
     node = node if long else whole_along(node, axes)
     left = [a for a in range(len(node.grid)) if keepdims or a not in axes]

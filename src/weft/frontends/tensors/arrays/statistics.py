@@ -196,9 +196,10 @@ def var(
     """
     less = correction if ddof is None else ddof
     wanted = None if dtype is None else np.dtype(dtype)
-    if where is not True or (wanted is not None and wanted.kind in "iu"):
-        return _two_pass_variance(x, axis, wanted, less, keepdims, where)
     node = loose_node(x)
+    narrower = wanted is not None and (wanted.kind in "iu" or (wanted.kind == "f" and node.dtype.kind == "c"))
+    if where is not True or narrower:
+        return _two_pass_variance(x, axis, wanted, less, keepdims, where)
     if wanted is not None:
         node = shaping.cast(node, wanted)
     kind = np.dtype(np.float64) if node.dtype.kind in "biu" else np.empty(0, node.dtype).real.dtype

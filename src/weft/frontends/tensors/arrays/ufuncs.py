@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from weft.frontends.tensors.arrays import searching
 from weft.frontends.tensors.arrays.array import Tensor, apply, as_tensor, put_into
-from weft.frontends.tensors.arrays.conversion import aligned
+from weft.frontends.tensors.arrays.conversion import Scalar, aligned
 from weft.frontends.tensors.arrays.creation import shape_of_all
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.shapes import broadcast_to
@@ -37,12 +38,23 @@ def called(
     """
     if dtype is not None:
         operands = _for_dtype(ufunc, operands, np.dtype(dtype), casting)
+    elif casting != "same_kind":
+        _check_casting(ufunc, operands, casting)
+    if ufunc is np.power and where is not True and not isinstance(operands[1], Scalar):
+        # An element that is left out must not be refused for its exponent.
+        operands = (operands[0], searching.where(where, operands[1], 1))
     made = apply(ufunc, *operands, out=at)
     if special is not None and made.dtype.kind == special[0]:
         made = _by_kernel(special[1], ufunc.__name__, made.dtype, *operands)
     if out is None:
         return (made if where is True else broadcast_to(made, shape_of_all(made, where))).ordered(order)
     return put_into(out, made, where, casting)  # type: ignore[no-any-return]
+
+
+def _check_casting(ufunc: np.ufunc, operands: Sequence[Any], casting: Any) -> None:
+    """Raise TypeError if `casting` does not allow the conversion of an operand to the type of the loop."""
+    kinds = [type(one) if type(one) in (int, float, complex) else as_tensor(one).dtype for one in operands]
+    ufunc.resolve_dtypes((*kinds, *[None] * ufunc.nout), casting=casting)
 
 
 def _for_dtype(ufunc: np.ufunc, operands: Sequence[Any], dtype: DType, casting: Any) -> list[Tensor]:
