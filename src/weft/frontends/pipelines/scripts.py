@@ -120,10 +120,20 @@ _AROUND: Final = re.compile(
     r"""["']?(?P<before>[\w./+@%-]*)["']?(?:\$\w+|\$\{\w+\}|\{\})["']?(?P<after>[\w./+@%-]*)["']?"""
 )
 """A word with one variable, or with the placeholder of `xargs`."""
-_LITERAL: Final = re.compile(
-    r"""(?<![\w.])(?<!\.)['"]((?=[^'"\n]*[./])[^'"\n{}%*]{1,200})['"](?!\s*,\s*(?:mode\s*=\s*)?['"][wax])"""
+_ONCE: Final = re.compile(r"""(?:^|[\s;&|({])([A-Za-z_]\w*)=("[^"$`\\]*"|'[^']*'|[\w./:,+@%-]+)(?=[\s;&|)]|$)""")
+"""An assignment of a text that stands there."""
+_OWN_PATH: Final = r"""\$(?:0|\{0\}|BASH_SOURCE|\{BASH_SOURCE(?:\[0\])?\})"""
+_OWN_FOLDER: Final = re.compile(
+    rf"""\$\(\s*dirname\s+(?:--\s+)?(?:"{_OWN_PATH}"|{_OWN_PATH})\s*\)|\$\{{(?:0|BASH_SOURCE)%/\*\}}"""
 )
-"""A text in a program of Python that may be a path, unless it is opened to be written."""
+"""The folder of a shell script, as the script writes it."""
+_ENTERED: Final = re.compile(
+    r"""\$\(\s*cd\s+(?:--\s+)?"?([^"$`()&;]+?)"?\s*(?:>\s*/dev/null\s*)?(?:&&|;)\s*pwd(?:\s+-P)?\s*\)"""
+)
+"""The absolute path of a folder, as a shell script finds it."""
+_ARGUMENT: Final = re.compile(r"(?<!\\)\$(?:([1-9])|\{([1-9])(?::?-[^{}]*)?\})")
+_SEARCHED: Final = re.compile(r"""\bsys\.path\s*(?:\.\s*(?:insert|append|extend)\s*\(|\+?=)([^\n]*)""")
+"""A line of Python that adds folders to those in which modules are found."""
 _GLOB: Final = re.compile(r"[\w./=:,+@%~^!*?\[\]-]*[*?\[][\w./=:,+@%~^!*?\[\]-]*")
 _MOST_IN_FOLDER: Final = 10_000
 _WRITTEN: Final = frozenset({"-o", "--out", "--output"})
@@ -200,6 +210,8 @@ class _Scan:
         self._programs: list[str] = []
         """Texts of Python in the command itself."""
         self._started_in: dict[str, None] = {}
+        self._of_scripts: set[str] = set()
+        """The folders of shell scripts."""
         self._variables = _variables(step)
         self._own: frozenset[str] = frozenset()
         """The variables that the text sets, whose values are not known."""
@@ -215,6 +227,7 @@ class _Scan:
         variables, before = self._variables, self._own
         own = [name for pair in _SET.findall(text) for name in pair if name]
         known = {name: value for name, value in variables.items() if name not in own}
+        known |= {name: value.strip("\"'") for name, value in _ONCE.findall(text) if own.count(name) == 1}
         self._own = before.union(own)
         loops = {name: words.split() for name, words in _LISTED.findall(text) if own.count(name) == 1}
         if prod(map(len, loops.values())) > MOST_TURNS:
@@ -251,15 +264,29 @@ class _Scan:
 
     def mention(self) -> None:
         """Note the paths of the project that Python scripts and lists for `xargs` name, beside those that count."""
-        names = [name for text in self._programs for name in _LITERAL.findall(text)]
+        from weft.frontends.pipelines.code.path_texts import PathText, paths_named  # parses Python
+
+        named = [(path, "") for text in self._programs for path in paths_named(text)]
         for script in [path for path in self.found.files if path in self._lists or path.endswith(".py")]:
             with suppress(OSError), open(script, "rb") as file:
                 text = file.read(_MOST_BYTES).decode(errors="replace")
-                names += self._listed(text) if script in self._lists else _LITERAL.findall(text)
+                listed = map(PathText, self._listed(text)) if script in self._lists else paths_named(text)
+                named += [(path, os.path.dirname(script)) for path in listed]
         counted = [*self.found.files, *self.made]
-        for path in (_below(folder, name) for name in dict.fromkeys(names) for folder in self._started_in):
-            if self._is_of_project(path) and not any(f"{path}/".startswith(f"{one}/") for one in counted):
-                self.found.mentioned[path] = None
+        for path, own in dict.fromkeys(named):
+            for folder in [own] if path.own and own else self._started_in:
+                found = _below(folder, path.text)
+                if self._is_mentioned(found, path.is_part) and not any(
+                    f"{found}/".startswith(f"{one}/") for one in counted
+                ):
+                    self.found.mentioned[found] = None
+
+    def _is_mentioned(self, path: str, is_part: bool) -> bool:
+        """Whether a path in a program is a file of the project, or a folder of it that the command only reads."""
+        if os.path.isdir(path):
+            inside = path.startswith(self._roots) and f"{path}/" not in self._roots and self._is_input(path)
+            return inside and not any(made.startswith(f"{path}/") for made in self.made)
+        return not is_part and self._is_of_project(path)
 
     def _listed(self, text: str) -> list[str]:
         """Return the names that the commands may make of a list's lines and words."""
@@ -391,7 +418,8 @@ class _Scan:
             found = [_below(folder, self._mounted(text))] if text and _TEMPLATE not in text else []
         for path in found:
             if os.path.isdir(path):
-                self._folder(path, shown)
+                if not (equals and path in self._of_scripts):  # `HERE=$(dirname "$0")` reads nothing yet
+                    self._folder(path, shown)
             elif word.text is None and self._is_of_project(path):
                 self._add(path)
 
@@ -510,7 +538,9 @@ class _Scan:
             self._imports(path, "", os.path.dirname(os.path.realpath(path)), "__main__")
         elif shell or suffix in (".sh", ".bash") or first.endswith(b"sh"):
             with suppress(OSError), open(path, "rb") as file:
-                self.read(file.read(_MOST_BYTES).decode(errors="replace"), folder)
+                text = file.read(_MOST_BYTES).decode(errors="replace")
+                self._of_scripts.add(os.path.dirname(path))
+                self.read(_placed(text, path, _arguments(word, words)), folder)
 
     def _imports(self, path: str, text: str, folder: str, module: str) -> None:
         """Add the files of all local modules that a Python script, or a text of Python without a file, imports."""
@@ -520,9 +550,24 @@ class _Scan:
         if "$" in searched:
             self.found.unknown.append("Python, with a PYTHONPATH that is known only when it runs")
         known = [place for place in searched if place != "$" and not place.startswith(_SYSTEM)]
+        known += self._searched(path, text, folder)
         with suppress(ProgramError):  # it will fail, or it is no Python
             for one in loaded_files((folder, *known), path or None, text, module):
                 self._add(one)
+
+    def _searched(self, path: str, text: str, folder: str) -> list[str]:
+        """Return the folders that a program of Python adds to `sys.path` by texts that stand there."""
+        from weft.frontends.pipelines.code.path_texts import paths_named
+
+        if path:
+            with suppress(OSError), open(path, "rb") as file:
+                text = file.read(_MOST_BYTES).decode(errors="replace")
+        if "sys.path" not in text:
+            return []
+        literals = [one for line in _SEARCHED.findall(text) for one in re.findall(r"""["']([^"'\n]+)["']""", line)]
+        named = [*literals, *[one.text for one in paths_named(text)]]
+        places = [_below(place, one) for one in dict.fromkeys(named) for place in (*self._started_in, folder)]
+        return [place for place in dict.fromkeys(places) if place.startswith(self._roots) and os.path.isdir(place)]
 
     def _add(self, path: str) -> None:
         self.found.files[path] = None
@@ -551,6 +596,30 @@ def _variables(step: ResolvedStep) -> dict[str, str]:
     system = {name: step.env.get(name) for name in (STEP_NAME, WORK_DIR)}
     known |= {name: text for name, text in system.items() if isinstance(text, str) and _EXPANDABLE.fullmatch(text)}
     return {name: value for name, value in known.items() if name not in ("PATH", "PYTHONPATH")}
+
+
+def _arguments(script: ShellWord, words: Sequence[ShellWord]) -> list[str]:
+    """Return the arguments of a script up to the first that is not known; `words` are the command."""
+    behind = words[words.index(script) + 1 :] if script in words else ()
+    known: list[str] = []
+    for word in behind:
+        if word.text is None:
+            break
+        known.append(word.text)
+    return known
+
+
+def _placed(text: str, path: str, arguments: Sequence[str]) -> str:
+    """Return the text of a shell script with its own folder and its arguments, where they are known."""
+    folder = os.path.dirname(path)
+    if _EXPANDABLE.fullmatch(folder):
+        text = _ENTERED.sub(lambda found: _below(folder, found[1]), _OWN_FOLDER.sub(lambda _: folder, text))
+
+    def argument(found: re.Match[str]) -> str:
+        at = int(found[1] or found[2])
+        return arguments[at - 1] if at <= len(arguments) and _EXPANDABLE.fullmatch(arguments[at - 1]) else found[0]
+
+    return text if "shift" in text else _ARGUMENT.sub(argument, text)
 
 
 def _has_item(text: str) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from weft.frontends.pipelines.check import parse_pipeline
+from weft.frontends.pipelines.code.path_texts import PathText, paths_named
 from weft.frontends.pipelines.resolve import resolve_nodes
 from weft.frontends.pipelines.resolved import ResolvedStep, RunIdentity
 from weft.frontends.pipelines.scripts import Scripts, scripts_of, uncovered
@@ -310,3 +311,76 @@ def test_a_folder_that_cannot_count_is_told(tmp_path, command, said, monkeypatch
     found = scripts(tmp_path, command)
     assert found.unknown == [said]
     assert not found.files
+
+
+PLACED = {
+    "d/x.csv": "",
+    "d/lib.sh": "",
+    "d/enters.sh": 'cd "$(dirname "$0")"\ncat x.csv\n',
+    "d/asks.sh": 'HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)\n. "$HERE/lib.sh"\ncat "$HERE/x.csv"\n',
+    "d/strips.sh": 'cat "${0%/*}/x.csv"\n',
+    "given.sh": "cat $1/${2}.csv\n",
+    "star.py": "from pkg import *\n",
+    "pkg/__init__.py": "__all__ = ['low']\n",
+    "pkg/low.py": "",
+    "adds.py": "import sys\nsys.path.insert(0, 'd')\nimport inside\n",
+    "d/inside.py": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "files"),
+    [
+        ("F=d/x; cat $F.csv", {"d/x.csv"}),
+        ("D='d'\nN=x; cat ${D}/$N.csv", {"d/x.csv"}),
+        ("sh d/enters.sh", {"d/enters.sh", "d/x.csv"}),
+        ("sh d/asks.sh", {"d/asks.sh", "d/lib.sh", "d/x.csv"}),
+        ("sh ./d/strips.sh", {"d/strips.sh", "d/x.csv"}),
+        ("sh given.sh d x", {"given.sh", "d", "d/x.csv"}),
+        ("python3 star.py", {"star.py", "pkg/__init__.py", "pkg/low.py"}),
+        ("python3 adds.py", {"adds.py", "d/inside.py"}),
+    ],
+)
+def test_the_folder_and_the_arguments_of_a_script_are_known(tmp_path, command, files):
+    for name, text in PLACED.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = scripts(tmp_path, command)
+    assert {os.path.relpath(file, tmp_path) for file in found.files} == files
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        ("open('d/x.csv')", [("d/x.csv", False, False)]),
+        ("open(os.path.join('d', 'x.csv'))", [("d/x.csv", False, False)]),
+        ("(Path(__file__).parent / 'd' / 'x.csv').read_text()", [("d/x.csv", True, False)]),
+        ("os.path.join(os.path.dirname(__file__), '..', 'x.csv')", [("../x.csv", True, False)]),
+        ("open(f'd/{name}.csv')", [("d", False, True)]),
+        ("open('d/' + sys.argv[1])", [("d", False, True)]),
+        ("D = 'd'\nopen(f'{D}/x.csv')", [("d/x.csv", False, False)]),
+        ("D = 'd'\nopen(D + '/x.csv')", [("d/x.csv", False, False)]),
+        ("glob.glob('d/*.csv')", [("d", False, True)]),
+        ("os.listdir('d')", [("d", False, True)]),
+        ("parser.add_argument('--data', default='d')", [("d", False, False)]),
+        ("open('x.csv', 'w')", []),
+        ("Path('x.csv').write_text('')", []),
+        ("frame.to_csv('x.csv')", []),
+        ("'no path'", []),
+        ("def (:", []),
+    ],
+)
+def test_paths_that_a_program_puts_together_are_named(text, paths):
+    assert paths_named(text) == [PathText(*one) for one in paths]
+
+
+def test_folders_that_a_program_reads_are_mentioned(tmp_path):
+    for name, text in {"d/x.csv": "", "e/y.csv": "", "u.py": "open(f'd/{1}.csv'), open(f'e/{1}.csv')"}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (node,) = resolve_nodes(
+        parse_pipeline("name: p\nentry_points:\n  s: {command: 'python3 u.py > e/z'}", "run.yaml"),
+        RunIdentity("run-000001", "me", str(tmp_path)),
+    )
+    found = scripts_of(node, mentions=True)
+    assert [os.path.relpath(path, tmp_path) for path in found.mentioned] == ["d"]

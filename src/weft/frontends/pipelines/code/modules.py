@@ -118,10 +118,26 @@ class ModuleIndex:
             for imported in reversed(one.loads):
                 names = self.absolute(one, imported).split(".")
                 names += [imported.name] if imported.name else []
+                if imported.name == ALL_NAMES:
+                    todo += self._exported(self.absolute(one, imported))
                 if self._is_local(names[0]):
                     found = [self._source(".".join(names[: end + 1])) for end in reversed(range(len(names)))]
                     todo += [other for other in found if other is not None]
         return sources
+
+    def _exported(self, module: str) -> list[ModuleSource]:
+        """Return the modules below a package that `import *` loads, because `__all__` names them."""
+        source = self._source(module) if self._is_local(module.partition(".")[0]) else None
+        if source is None:
+            return []
+        named = {
+            one.value
+            for statement in source.bindings.get("__all__", ())
+            for one in ast.walk(statement)
+            if isinstance(one, ast.Constant) and isinstance(one.value, str)
+        }
+        below = [self._source(f"{module}.{name}") for name in sorted(named) if name.isidentifier()]
+        return [one for one in below if one is not None]
 
     def binary(self, path: Path) -> str:
         """Return the digest of an extension module. ProgramError: it cannot be read."""
