@@ -245,6 +245,12 @@ def test_what_is_not_granted_is_refused(text, mode):
         assert caught.value.hint
 
 
+@pytest.mark.parametrize("text", ["DESCRIBE t", "SUMMARIZE t", "SHOW TABLES", "DESC t"])
+def test_statements_about_the_catalog_are_said_to_be_missing(text):
+    with weft.SqlContext() as context, pytest.raises(weft.SqlError, match="is not available in queries"):
+        context.sql(text)
+
+
 def test_the_error_names_the_function_and_the_grant():
     with weft.SqlContext() as context, pytest.raises(ForbiddenError, match="read_text") as caught:
         context.sql("SELECT * FROM read_text('/etc/hostname')")

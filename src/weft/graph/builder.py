@@ -405,7 +405,7 @@ class Graph(LogicalGraph):
             raise GraphError(f"{node.id!r} has no tasks to reduce", subject=node.id, rule="parallelism")
         while True:
             levels = -(-width // arity)
-            link = grid(node, group(0, arity), src=(width,), dst=(levels,))
+            link = gather(node) if width == 1 else grid(node, group(0, arity), src=(width,), dst=(levels,))
             last = levels == 1
             own = fields.copy()
             if not last:

@@ -21,6 +21,9 @@ REFUSED: Final = frozenset(
 )
 """Statements that reach beyond the tables of a context, by their first word."""
 
+_CATALOG: Final = frozenset({"DESC", "DESCRIBE", "SHOW", "SUMMARIZE"})
+"""Statements about tables that DuckDB takes for queries, by their first word."""
+
 
 class SqlToken(NamedTuple):
     """A token of a text: its place, and its characters."""
@@ -71,9 +74,9 @@ def tokens(text: str) -> list[SqlToken]:
 
 def read_statement(text: str, kind: duckdb.StatementType) -> Statement:
     """Return a statement from its text. SqlError: there is no such statement here, or its name has several parts."""
-    if kind == duckdb.StatementType.SELECT:
-        return Statement("select", query=text)
     reader = _Reader(text)
+    if kind == duckdb.StatementType.SELECT and not (reader.words and reader.words[0].word in _CATALOG):
+        return Statement("select", query=text)
     try:
         return reader.read()
     except StopIteration:

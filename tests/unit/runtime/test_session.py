@@ -206,3 +206,11 @@ def test_a_report_that_comes_while_a_job_is_put_behind_others_is_not_lost(monkey
         node = second.map(double, [1])
         assert session.submit(second).result(DEADLINE_S)[node] == [2]
     assert loops, "the second job waited for no turn"
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_reduction_gives_its_function_lists_whatever_it_combines(count):
+    with weft.Session(workers=1) as session:
+        graph = weft.Graph("reduced")
+        total = graph.reduce(sum, graph.map(double, range(count)))
+        assert session.run(graph).value(total) == count * (count - 1)
