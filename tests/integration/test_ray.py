@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import weft
+import weft.remote
 import weft.tensor as wt
 from weft import Graph, gather, shuffle
 from weft.model.errors import UsageError
@@ -38,6 +39,12 @@ def slow_row(x):
 
 def summed(pieces):
     return float(sum(piece.sum() for piece in pieces))
+
+
+def fibonacci(n):
+    from weft.remote import spawn
+
+    return n if n < 2 else sum(spawn(fibonacci, (n - at,)).fetch() for at in (1, 2))
 
 
 def until(condition):
@@ -83,6 +90,22 @@ def test_tensors(cluster):
         y = (x * 2 + 1).execute()
         assert float(y.mean()) == 2**20
         assert float((y[y > 5]).min()) == 7
+
+
+def test_queries(cluster, tmp_path, monkeypatch):
+    from pyarrow import parquet, table
+
+    monkeypatch.chdir(tmp_path)
+    for part in range(3):
+        parquet.write_table(table({"k": [0, 1] * 500, "v": range(1000)}), f"part{part}.parquet")
+    with weft.SqlContext(backend="ray", mode="stages") as context:
+        rows = context.sql("SELECT k, sum(v), count(*) FROM 'part*.parquet' GROUP BY k ORDER BY k").rows()
+    assert rows == [(0, 3 * sum(range(0, 1000, 2)), 1500), (1, 3 * sum(range(1, 1000, 2)), 1500)]
+
+
+def test_functions_that_spawn_functions(cluster):
+    with wt.Session(backend="ray"):
+        assert weft.remote.spawn(fibonacci, (8,)).fetch() == 21
 
 
 def test_the_number_of_workers_can_be_bounded(cluster):
