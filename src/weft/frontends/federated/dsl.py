@@ -133,6 +133,12 @@ def _check_sources(
             made = found.outputs.get(kind, ())
             hint = f"It has: {', '.join(made)}" if made else f'Write in it: "output": {{"{kind}": ["{source.name}"]}}'
             problems.add(source.mark, at, f"{found.name} has no {kind} output {show(source.name)}", hint)
+        elif kind == "data" and found.module in modules():
+            made = found.outputs[kind]
+            most = modules()[found.module].data_outputs
+            if made.index(source.name) >= most:
+                hint = f"Read {found.name}.{made[0]}" if most == 1 else f"It makes {', '.join(made[:most])}"
+                problems.add(source.mark, at, f"{found.module} makes {most} data output{'s' * (most > 1)}", hint)
 
 
 def _check_prediction(components: Mapping[str, FederatedComponent], problems: Problems) -> None:

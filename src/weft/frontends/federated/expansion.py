@@ -66,6 +66,7 @@ def expand(dsl: Dsl, conf: Conf, file: str) -> FederatedJob:
                 )
             )
     _check_readers(dsl, conf, parts, problems)
+    _check_roles(dsl, conf, parts, problems)
     problems.raise_if_any()
     return FederatedJob(dsl, conf, parts, tuple(_notes(dsl, conf, parts)))
 
@@ -218,6 +219,15 @@ def _check_readers(dsl: Dsl, conf: Conf, parts: Sequence[PartyPlan], problems: P
             message = f"{component.name} has no table at {', '.join(one.name for one in lacking[:_MOST_NAMED])}{more}"
             hint = 'Write: "table": {"name": ..., "namespace": ...}'
             problems.add(FilePosition(1, 1), f"component_parameters.role.{lacking[0].role}", message, hint)
+
+
+def _check_roles(dsl: Dsl, conf: Conf, parts: Sequence[PartyPlan], problems: Problems) -> None:
+    """Check that the job has the roles that its components need; a prediction has those of its training."""
+    for component in dsl.components.values() if conf.job_type != PREDICT else ():
+        lacking = [role for role in modules()[component.module].needs if not conf.roles.get(role)]
+        if lacking and any(part.components[component.name].runs for part in parts):
+            message = f"{component.name} ({component.module}) needs a party for {' and '.join(lacking)}"
+            problems.add(FilePosition(1, 1), "role", message, f'Write: "{lacking[0]}": [PARTY]')
 
 
 def _lacks_table(part: PlannedPart) -> bool:

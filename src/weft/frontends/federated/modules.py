@@ -336,12 +336,31 @@ _MODULES: Final[Mapping[str, tuple[Sequence[str], str]]] = {
 """The roles and the parameters of each module."""
 
 
+_NEEDS: Final[Mapping[str, Sequence[str]]] = {
+    **dict.fromkeys(("HeteroKmeans", "HeteroLR", "HeteroLinR", "HeteroPoisson"), _ALL),
+    **dict.fromkeys(
+        (
+            *("FTL", "FeldmanVerifiableSum", "HeteroFastSecureBoost", "HeteroNN", "HeteroSSHELR", "HeteroSSHELinR"),
+            *("HeteroSecureBoost", "Intersection", "SecureInformationRetrieval"),
+        ),
+        _GUEST_HOST,
+    ),
+}
+"""The roles without which a module cannot run."""
+_DATA_OUTPUTS: Final[Mapping[str, int]] = {"HeteroDataSplit": 3, "HomoDataSplit": 3}
+
+
 class Module(Struct, frozen=True):
-    """A module: the roles that run it, and its parameters; one that is a group has its own."""
+    """A module: the roles that run it, and its parameters; one that is a group has its own.
+
+    It cannot run in a job without the roles in `needs`, and has `data_outputs` data outputs.
+    """
 
     name: str
     roles: Sequence[str]
     parameters: Mapping[str, Parameters | None]
+    needs: Sequence[str] = ()
+    data_outputs: int = 1
 
 
 class Parameters(Struct, frozen=True):
@@ -353,7 +372,10 @@ class Parameters(Struct, frozen=True):
 @cache
 def modules() -> Mapping[str, Module]:
     """Return all modules by name."""
-    return {name: Module(name, roles, _named(names)) for name, (roles, names) in _MODULES.items()}
+    return {
+        name: Module(name, roles, _named(names), _NEEDS.get(name, ()), _DATA_OUTPUTS.get(name, 1))
+        for name, (roles, names) in _MODULES.items()
+    }
 
 
 def _named(names: str) -> dict[str, Parameters | None]:

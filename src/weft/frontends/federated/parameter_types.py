@@ -22,6 +22,11 @@ def _is_whole(value: Any) -> bool:
     return _is_number(value) and value == int(value)
 
 
+def _has_digits(value: Any) -> bool:
+    """Whether a value is a number from 0 on, written as text: files of FATE have some."""
+    return isinstance(value, str) and value.isdecimal()
+
+
 def _is_list_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, list) and all(fits(one) for one in value)
 
@@ -31,6 +36,8 @@ _LIST, _OBJECT = "a list", "an object"
 _NUMBERS, _WHOLES, _TEXTS = "a list of numbers", "a list of whole numbers", "a list of texts"
 _DIGITS: Final = "digits"
 _COUNT: Final = "a whole number from 0 on"
+_POSITIVE: Final = "a whole number from 1 on"
+_AMOUNT: Final = "a number from 0 on"
 _MOST_PRIORITY: Final = 100
 _PRIORITY: Final = f"a whole number from -{_MOST_PRIORITY} to {_MOST_PRIORITY}"
 LIMITS: Final = ("auto_retries", "auto_retry_delay", "timeout")
@@ -40,8 +47,10 @@ _FITS: Final[Mapping[str, Callable[[Any], bool]]] = {
     _NUMBER: _is_number,
     _WHOLE: _is_whole,
     _TEXT: lambda value: isinstance(value, str),
-    _DIGITS: lambda value: isinstance(value, str) and value.isdecimal(),
+    _DIGITS: lambda value: _has_digits(value),
     _COUNT: lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
+    _POSITIVE: lambda value: _is_whole(int(value) if _has_digits(value) else value) and int(value) >= 1,
+    _AMOUNT: lambda value: _is_number(value) and value >= 0,
     _PRIORITY: lambda value: isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MOST_PRIORITY,
     _LIST: lambda value: isinstance(value, list),
     _OBJECT: lambda value: isinstance(value, dict),
@@ -128,10 +137,9 @@ _PARAMETERS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
 )
 """The types of parameters; a name with a dot is that of a module or a group, and goes over the name alone."""
 _JOB_PARAMETERS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
-    (
-        (_NUMBER, _DIGITS),
-        "auto_retries auto_retry_delay fail_after processors_per_node task_cores task_parallelism timeout",
-    ),
+    ((_POSITIVE,), "processors_per_node task_cores task_parallelism"),
+    ((_COUNT, _DIGITS), "auto_retries"),
+    ((_AMOUNT, _DIGITS), "auto_retry_delay fail_after timeout"),
     ((_TEXT,), "run_to"),
     ((_FLAG,), "single_step"),
     ((_PRIORITY,), "priority"),

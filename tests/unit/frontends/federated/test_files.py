@@ -182,7 +182,13 @@ def test_what_the_dsl_does_not_have_is_told_and_not_refused():
         (("component_parameters", "common", "hetero_lr_0"), 1, "must be an object"),
         (("component_parameters", "role", "guest", "0"), {}, "reader_0 has no table at guest 1"),
         (("algorithm_parameters",), {}, "unknown field"),
-        (("job_parameters", "common", "task_cores"), "many", "must be a number or digits, is the text `many`"),
+        (("job_parameters", "common", "task_cores"), "many", "must be a whole number from 1 on, is the text `many`"),
+        (("job_parameters", "common", "task_cores"), 0, "must be a whole number from 1 on, is the number 0"),
+        (("job_parameters", "common", "task_parallelism"), "0", "must be a whole number from 1 on, is the text `0`"),
+        (("job_parameters", "common", "timeout"), -1, "must be a number from 0 on or digits, is the number -1"),
+        (("job_parameters", "common", "fail_after"), -0.5, "must be a number from 0 on or digits, is the number -0.5"),
+        (("job_parameters", "common", "auto_retries"), 1.5, "a whole number from 0 on or digits, is the number 1.5"),
+        (("role", "arbiter"), [], "hetero_lr_0 (HeteroLR) needs a party for arbiter"),
         (("job_parameters", "common", "trigger_rules"), ["a"], "must be an object, is the list `a`"),
         (("job_parameters", "common", "inheritance_info"), "7", "must be an object, is the text `7`"),
         (("job_parameters", "common", "component_limits"), ["a"], "component_limits: must be an object, is a list"),
@@ -410,3 +416,22 @@ def test_a_component_below_no_index_of_a_party_is_a_note():
     conf["component_parameters"]["role"]["host"] = {"al": {}}
     with pytest.raises(FederatedFileError, match="names no parties"):
         read_job(json.dumps({"components": {"secure_add_example_0": {"module": "SecureAddExample"}}}), json.dumps(conf))
+
+
+def test_an_output_that_a_module_does_not_make_is_refused_where_it_is_read():
+    one = dsl()
+    one["components"]["hetero_lr_0"]["output"]["data"] = ["a", "b"]
+    one["components"]["evaluation_0"]["input"]["data"]["data"] = ["hetero_lr_0.a"]
+    assert job(conf_2(), one)
+    one["components"]["evaluation_0"]["input"]["data"]["data"] = ["hetero_lr_0.b"]
+    with pytest.raises(FederatedFileError, match="HeteroLR makes 1 data output"):
+        job(conf_2(), one)
+
+
+def test_an_intersection_without_a_host_is_refused():
+    conf = conf_2()
+    conf["role"].pop("host")
+    conf["job_parameters"].pop("role")
+    conf["component_parameters"]["role"].pop("host")
+    with pytest.raises(FederatedFileError, match="needs a party for host"):
+        job(conf)

@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 
 
 def run(part: ComponentPart) -> PartOutput:
-    """Evaluate. UsageError: there are no labels, or an unknown eval_type."""
+    """Evaluate. UsageError: there are no predictions, or no labels, or an unknown eval_type."""
     kind = word(part, "eval_type", BINARY, BINARY, REGRESSION, MULTI, CLUSTERING)
     frames = [one for found in part.data.values() for one in found]
     outputs = []
@@ -40,6 +40,11 @@ def run(part: ComponentPart) -> PartOutput:
                 confusions[found.kind] = confusion
                 part.tracker.summary({"confusion": confusions})
             part.tracker.log(f"{found.kind}: {', '.join(f'{name} {value:.6g}' for name, value in metrics.items())}")
+    if frames and not outputs:
+        raise UsageError(
+            f"{part.component}: the rows at {part.here} are no predictions",
+            hint="Let it read the data output of a component that predicts.",
+        )
     return PartOutput(data=tuple(outputs[:1]))
 
 

@@ -13,8 +13,11 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from weft.frontends.federated.components.inputs import number, threshold_of, word
+from weft.model.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from weft.frontends.federated.components.base import ComponentPart
 
 Array = np.ndarray[Any, Any]
@@ -22,6 +25,9 @@ SGD, RMSPROP, ADAM, ADAGRAD, NESTEROV = "sgd", "rmsprop", "adam", "adagrad", "ne
 OPTIMIZERS: Final = (SGD, RMSPROP, ADAM, ADAGRAD, NESTEROV)
 QUASI_NEWTON: Final = "sqn"
 L1, L2, NONE = "L1", "L2", "None"
+LEAST_BATCH: Final = 10
+"""The fewest rows of a batch, as in FATE (`consts.MIN_BATCH_SIZE`)."""
+_STARTS: Final = ("zeros", "ones", "const", "random_uniform", "random_normal")
 _NAMES: Final = {
     "rate": "learning_rate",
     "intercept": "init_param.fit_intercept",
@@ -63,14 +69,34 @@ def training_of(part: ComponentPart, *, early_stop: str = "diff", newton: bool =
         rate=number(part, "learning_rate", 0.01, least=0),
         decay=number(part, "decay", 1.0, least=0),
         decay_sqrt=part.parameters.get("decay_sqrt") is not False,
-        batch_size=int(number(part, "batch_size", -1, least=-1)),
+        batch_size=_batch_size(part),
         max_iter=int(number(part, "max_iter", 100, least=1)),
         tol=number(part, "tol", 1e-4, least=0),
         early_stop=word(part, "early_stop", early_stop, "diff", "abs", "weight_diff"),
         intercept=start.get("fit_intercept") is not False,
-        start=str(start.get("init_method") or "zeros"),
+        start=_start(part, start),
         start_value=float(start.get("init_const") or 1.0),
     )
+
+
+def _batch_size(part: ComponentPart) -> int:
+    """Return the rows of a batch, -1 for all. A party learns its own gradient, and from few rows the labels."""
+    size = int(number(part, "batch_size", -1, least=-1))
+    if size == -1 or size >= LEAST_BATCH:
+        return size
+    raise UsageError(
+        f"{part.component}: batch_size is {size}, and gradients of fewer than {LEAST_BATCH} rows tell of labels",
+        hint=f"Set it to {LEAST_BATCH} or more, or to -1 for all rows.",
+    )
+
+
+def _start(part: ComponentPart, given: Mapping[str, Any]) -> str:
+    """Return how weights begin."""
+    found = str(given.get("init_method") or _STARTS[0])
+    if found not in _STARTS:
+        hint = f"Use {', '.join(_STARTS)}."
+        raise UsageError(f"{part.component}: init_param.init_method is {found!r}, which there is not", hint=hint)
+    return found
 
 
 def settings_of(training: Training) -> dict[str, Any]:
