@@ -29,7 +29,10 @@ CALL: Final = "/weft.parties/Call"
 INTRODUCE: Final = "/weft.parties/Introduce"
 POLL: Final = "/weft.parties/Poll"
 ANSWER: Final = "/weft.parties/Answer"
-KEEPALIVE_MS: Final = 30_000
+KEEPALIVE_MS: Final = 7_000
+"""The silence of a connection after which it is probed."""
+_PROBE_MS: Final = 5_000
+"""How long the answer to a probe may take."""
 
 
 def limits(most: int) -> list[tuple[str, int]]:
@@ -244,7 +247,8 @@ def _channel(address: str, credentials: Any, most: int) -> Any:
             ("grpc.min_reconnect_backoff_ms", 1000),
             ("grpc.max_reconnect_backoff_ms", 2000),
             ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-            ("grpc.keepalive_timeout_ms", 10_000),
+            ("grpc.keepalive_timeout_ms", _PROBE_MS),
+            ("grpc.http2.max_pings_without_data", 0),
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.enable_retries", 0),  # a message must not be sent twice
             ("grpc.enable_http_proxy", int(not is_loopback(address.rpartition(":")[0]))),

@@ -37,8 +37,10 @@ PREPARE_S: Final = 120.0
 """The seconds that parts have to prepare a component."""
 RESERVE_S: Final = 30.0
 """The seconds after which a job gives its cores back if another part still waits for its own."""
-PULL_S: Final = 15.0
-"""The seconds after which a wish is sent again, to learn the present report."""
+PULL_S: Final = 7.0
+"""The seconds after which a wish is sent again, to learn the present report: of a running job always, since a party
+that stands still is noticed only when it is asked.
+"""
 _SLOWEST_PULL_S: Final = 60.0
 _LONGEST_PAUSE_S: Final = 60.0
 
@@ -593,7 +595,8 @@ def _pulled(state: Coordination, now: float, effects: list[CoordinationEffect], 
     sent = {one.part for one in effects if isinstance(one, SendWish)}
     effects += [SendWish(part) for part in state.parts if part not in sent]
     pulls = state.pulls + 1
-    return replace(state, pulls=pulls, pull_at=now + min(PULL_S * 2 ** min(pulls - 1, 4), _SLOWEST_PULL_S))
+    pause = PULL_S if state.status == RUNNING else min(PULL_S * 2 ** min(pulls - 1, 4), _SLOWEST_PULL_S)
+    return replace(state, pulls=pulls, pull_at=now + pause)
 
 
 def _next_time(state: Coordination, now: float) -> float:
