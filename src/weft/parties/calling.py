@@ -249,6 +249,7 @@ def _channel(address: str, credentials: Any, most: int) -> Any:
             ("grpc.keepalive_time_ms", KEEPALIVE_MS),
             ("grpc.keepalive_timeout_ms", _PROBE_MS),
             ("grpc.http2.max_pings_without_data", 0),
+            ("grpc.http2.min_time_between_pings_ms", KEEPALIVE_MS // 2),
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.enable_retries", 0),  # a message must not be sent twice
             ("grpc.enable_http_proxy", int(not is_loopback(address.rpartition(":")[0]))),

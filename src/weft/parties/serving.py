@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from weft.frontends.federated.schema import FederatedJob, Party
 
 _CALL_S: Final = 30.0
+_SHORT_CALL_S: Final = 10.0
+"""The same for a short message: a party that stands still is noticed by those about its jobs."""
+_SHORT_BYTES: Final = 1 << 16
 _log = logging.getLogger(__name__)
 
 
@@ -85,7 +88,7 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
         session = stack.enter_context(Session("threads", workers=1))
 
         def call(party: str, path: str, body: bytes) -> bytes:
-            return client.call(party, path, body, _CALL_S)
+            return client.call(party, path, body, _CALL_S if len(body) > _SHORT_BYTES else _SHORT_CALL_S)
 
         def asks(job: FederatedJob, part: Party) -> bool:
             return policy.now().approval == ALWAYS

@@ -126,7 +126,7 @@ class PartyServer:
             options=[
                 *limits(self._most),
                 ("grpc.so_reuseport", 0),  # two servers with one port would share its messages
-                ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_MS // 3),
+                ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 3),
                 ("grpc.http2.max_ping_strikes", 0),
                 ("grpc.keepalive_permit_without_calls", 1),
             ],

@@ -418,3 +418,12 @@ def test_a_party_without_room_is_named_as_such():
     assert ("party 3 had no room for values of host 2 for 60 s", "3") in {
         (cause.message, cause.party) for cause in job.causes()
     }
+
+
+def test_parties_of_a_running_job_are_asked_at_even_times_however_long_nothing_happens():
+    job = Job(does=lambda *_: None).begin()
+    assert job.state.status == "running"
+    for _ in range(6):
+        job.now = job.state.pull_at
+        job.post(None, c.CoordinationTick())
+        assert job.state.pull_at == job.now + c.PULL_S
