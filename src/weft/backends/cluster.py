@@ -490,11 +490,13 @@ class Cluster(LocalBackend):
         outcome = LeaseResult(event.hi, cells, 0.0)
         try:
             if outputs:
-                vertex, _, data = outputs
+                vertex, lo, data = outputs
                 outcome.values = codec.from_pickle(data)
                 if vertex != lease.root.vertex:
                     outcome.reached = next(at for at, code in enumerate(lease.codes) if code.vertex == vertex)
                 local.commit(lease, outcome, ends=ends)
+                if any(code.outputs for code in lease.codes if code.vertex == vertex):  # else the node dropped them
+                    self._record_sent(node, local, vertex, lo, len(outcome.values))
         except Exception as error:  # noqa: BLE001 - such as a value whose class cannot be imported here
             if ends:
                 self._end(lease, crashed(lease, error))
@@ -510,6 +512,18 @@ class Cluster(LocalBackend):
         if lease.id in local.running:
             local.forget(lease)
             self.loop.post_later(job, event)
+
+    @staticmethod
+    def _record_sent(node: NodeConnection, local: ClusterJob, vertex: str, lo: int, count: int) -> None:
+        """Record that a node has its own outputs, as if they had been sent there."""
+        column = local.columns.get(vertex)
+        if column is None or local.closed:
+            return
+        with node.lock:
+            sent = node.sent.get((local.job.id, vertex))
+            if sent is None or len(sent) != len(column):
+                sent = node.sent[local.job.id, vertex] = [NOT_SENT] * len(column)
+            sent[lo : lo + count] = column.values[lo : lo + count]
 
     def _end(self, lease: SentLease, outcome: LeaseResult) -> None:
         """End a lease that did not reach its node, or whose outputs cannot be kept."""

@@ -577,9 +577,11 @@ class Node:
             location = peers.location_of(self.address, job.id, vertex, at)
             cells[at - lo] = ChunkRef(Tier.PEER, location, 0, cell.nbytes, cell.parts, b"", cell.pieces)
             kept.append(at)
-        # Small outputs are dropped: the session has them.
         if kept:
             job.originals.setdefault(vertex, set()).update(kept)
+        if any(spec.outputs for spec in launch.specs if spec.vertex == vertex):
+            return vertex, lo, codec.to_pickle(cells)  # small outputs stay for their readers here
+        # Nobody else reads small outputs here: the session has them.
         for begin, end in pairwise(sorted([lo - 1, *kept, hi])):
             if begin + 1 < end:
                 self.store.free_range(column, begin + 1, end)
