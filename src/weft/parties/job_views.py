@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from weft.frontends.federated.components.messages import message_words
-from weft.frontends.federated.coordination.records import JobPhase, PartPhase, PartStatus, Want, silence
+from weft.frontends.federated.coordination.records import JobPhase, PartPhase, PartStatus, Want
 from weft.frontends.federated.crypto.keys import asks_for_plain
 from weft.frontends.federated.schema import Party
 from weft.model.errors import NotFoundError
@@ -240,14 +240,12 @@ def _cut_links(state: ViewedJob) -> Iterator[dict[str, Any]]:
     """Yield the parties that take no values of a part, though others may reach them."""
     if state.coordination is not None:
         for part, parties in state.coordination.silent.items():
-            report = state.coordination.reports.get(part)
             for party, since in parties.items():
-                full = report is not None and party in report.full
-                yield _wait(silence(party, part, full=full), None, party, since)
+                yield _wait(f"party {party} does not answer {part}", None, party, since)
         return
     for own, one in state.own.items():
         for party in sorted({party for parties in one.silent.values() for party in parties}):
-            yield _wait(silence(party, str(own), full=party in one.full), None, party)
+            yield _wait(f"party {party} does not answer {own}", None, party)
 
 
 def _unprepared(state: ViewedJob) -> dict[str, list[Party]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from weft.frontends.federated.coordination.coordinator import PASSED
-from weft.frontends.federated.coordination.records import PartStatus, silence
+from weft.frontends.federated.coordination.records import PartStatus
 from weft.frontends.federated.expansion import merged
 from weft.frontends.federated.modules import modules
 from weft.frontends.federated.prediction import prediction_dsl
@@ -467,15 +467,14 @@ def _reason(state: Coordination | None, own: Participation | None, parts: Any) -
         if state.unreachable:
             return f"party {', '.join(state.unreachable)} does not answer"
         for part, silent in state.silent.items():
-            told = state.reports.get(part)
-            for party in silent:
-                return silence(party, part, full=told is not None and party in told.full)
+            if silent:
+                return f"party {', '.join(silent)} does not answer {part}"
     for one in parts:
         if one.wish is not None and not one.approved and not one.refused and one.wish.job_status == "waiting":
             return f"{one.part} waits for approval: weft party approve {one.job}"
         for silent in one.silent.values():
-            for party in silent:
-                return silence(party, str(one.part), full=party in one.full)
+            if silent:
+                return f"party {', '.join(silent)} does not answer {one.part}"
         if one.waits_for:
             return f"{one.part}: {one.waits_for}"
     return ""

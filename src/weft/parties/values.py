@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from weft.frontends.federated.schema import Party
-from weft.model.errors import CapacityError, PartyMessageError, PartyRefusedError, PartyUnreachableError, WeftError
+from weft.model.errors import PartyError, PartyMessageError, PartyRefusedError, PartyUnreachableError
 
 VALUES_PATH: Final = "/values"
 PIECE_BYTES: Final = 8 << 20
@@ -113,16 +113,16 @@ class _Attempt:
 class ValueHub:
     """Moves values for the parts of the party `me`. `call(party, path, body)` sends a message and waits for the answer.
 
-    `refused` is told of streams that another party does not take, `silent(key, source, party, answers, full)` when a
-    party does not answer, or has no room (`full`), and when it takes values again.
+    `refused` is told of streams that another party does not take, `silent(key, source, party, answers)` when a party
+    does not answer, and when it answers again.
     """
 
     def __init__(
         self,
         me: str,
         call: Callable[[str, str, bytes], bytes],
-        refused: Callable[[AttemptKey, Party, WeftError], None],
-        silent: Callable[[AttemptKey, Party, str, bool, bool], None],
+        refused: Callable[[AttemptKey, Party, PartyError], None],
+        silent: Callable[[AttemptKey, Party, str, bool], None],
     ) -> None:
         self._me, self._call, self._refused, self._silent = me, call, refused, silent
         self._attempts: dict[tuple[AttemptKey, Party], _Attempt] = {}
@@ -195,28 +195,26 @@ class ValueHub:
                 try:
                     if not self._insist(attempt, key, source, to.id, msgspec.msgpack.encode(message)):
                         return
-                except WeftError as error:
+                except PartyError as error:
                     self._refused(key, to, error)
                     return
                 stream.number += 1
 
     def _insist(self, attempt: _Attempt, key: AttemptKey, source: Party, party: str, body: bytes) -> bool:
         """Send a message until the party has taken it; return False if the attempt has ended."""
-        pause = _FIRST_PAUSE_S
-        told: bool | None = None
+        pause, told = _FIRST_PAUSE_S, False
         while not attempt.ended.is_set():
             try:
                 self._call(party, VALUES_PATH, body)
-            except (PartyUnreachableError, CapacityError) as error:
-                full = isinstance(error, CapacityError)
-                if told is not full:
-                    self._silent(key, source, party, False, full)
-                    told = full
+            except PartyUnreachableError:
+                if not told:
+                    self._silent(key, source, party, False)
+                    told = True
                 attempt.ended.wait(pause)
                 pause = min(2 * pause, _LAST_PAUSE_S)
             else:
-                if told is not None:
-                    self._silent(key, source, party, True, False)
+                if told:
+                    self._silent(key, source, party, True)
                 return True
         return False
 

@@ -746,12 +746,12 @@ class PartyWork:
         event = ProcessEnded(key.component, key.epoch, key.attempt, _STATUSES[end.status], failure)
         self.loop.post(Subject(key.job, part), event)
 
-    def _value_refused(self, key: AttemptKey, to: Party, error: WeftError) -> None:
+    def _value_refused(self, key: AttemptKey, to: Party, error: PartyError) -> None:
         """Stop an attempt whose values nobody takes: its other parts have ended."""
         self._around.failed(f"values of {key.component} for {to}", error)
 
-    def _silent(self, key: AttemptKey, source: Party, party: str, answers: bool, full: bool) -> None:
-        self.loop.post(Subject(key.job, source), PartnerSilent(key.component, party, answers, full))
+    def _silent(self, key: AttemptKey, source: Party, party: str, answers: bool) -> None:
+        self.loop.post(Subject(key.job, source), PartnerSilent(key.component, party, answers))
 
     # ------------------------------------------------------------------------------------------------------- inside
 

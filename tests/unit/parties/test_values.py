@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from weft.frontends.federated.schema import Party
-from weft.model.errors import DiskFullError, PartyMessageError, PartyRefusedError, PartyUnreachableError
+from weft.model.errors import PartyMessageError, PartyRefusedError, PartyUnreachableError
 from weft.parties import values
 from weft.parties.values import AttemptKey, ValueHub
 
@@ -28,7 +28,7 @@ class Network:
 
     def __init__(self, seed=0, *, loses=0.0, doubles=0.0):
         self.random = random.Random(seed)
-        self.loses, self.doubles, self.full = loses, doubles, False
+        self.loses, self.doubles = loses, doubles
         self.refusals: list[tuple[Any, ...]] = []
         self.silent: list[tuple[Any, ...]] = []
         told = (lambda *what: self.refusals.append(what)), (lambda *what: self.silent.append(what))
@@ -37,8 +37,6 @@ class Network:
     def line(self, sender):
         def call(party, path, body):
             assert path == values.VALUES_PATH
-            if self.full:
-                raise DiskFullError(f"party {party}: no space left")
             if self.random.random() < self.loses:
                 raise PartyUnreachableError("lost", party=party)
             answer = self.hubs[party].receive(sender, body)
@@ -117,22 +115,8 @@ def test_a_party_that_takes_no_values_is_told_once_and_when_it_takes_them_again(
     until(lambda: network.silent)
     network.loses = 0.0
     until(lambda: len(network.silent) == 2)
-    assert network.silent == [(KEY, GUEST, "2", False, False), (KEY, GUEST, "2", True, False)]
+    assert network.silent == [(KEY, GUEST, "2", False), (KEY, GUEST, "2", True)]
     assert [data for _, _, data in gate.values] == [b"value"]
-
-
-def test_a_party_without_room_is_asked_until_it_has_some():
-    network, gate = Network(), Gate()
-    network.hubs["1"].open(KEY, GUEST, Gate())
-    network.hubs["2"].open(KEY, HOST, gate)
-    network.full = True
-    network.hubs["1"].send(KEY, GUEST, "x", HOST, b"value")
-    until(lambda: network.silent)
-    network.full = False
-    until(lambda: len(network.silent) == 2)
-    assert network.silent == [(KEY, GUEST, "2", False, True), (KEY, GUEST, "2", True, False)]
-    assert [data for _, _, data in gate.values] == [b"value"]
-    assert network.refusals == []
 
 
 def test_parts_of_one_party_exchange_values_without_a_message():

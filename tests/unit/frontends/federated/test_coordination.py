@@ -406,20 +406,6 @@ def test_each_rerun_is_approved_anew_since_grants_may_have_been_taken_back():
     assert job.state.phase is JobPhase.RUN
 
 
-def test_a_party_without_room_is_named_as_such():
-    job = Job(does=lambda *_: None, fail_after=60.0).begin()
-    job.post(HOST, p.PartnerSilent("a", "3", full=True))
-    assert job.state.reports["host 2"].full == ["3"]
-    job.post(HOST, p.PartnerSilent("a", "3", True))
-    assert job.state.reports["host 2"].full == []
-    job.post(HOST, p.PartnerSilent("a", "3", full=True))
-    job.now = 1000.0
-    job.post(None, c.CoordinationTick())
-    assert ("party 3 had no room for values of host 2 for 60 s", "3") in {
-        (cause.message, cause.party) for cause in job.causes()
-    }
-
-
 def test_parties_of_a_running_job_are_asked_at_even_times_however_long_nothing_happens():
     job = Job(does=lambda *_: None).begin()
     assert job.state.status == "running"

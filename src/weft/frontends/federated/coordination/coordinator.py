@@ -436,9 +436,7 @@ def _ended_early(state: Coordination, now: float) -> Coordination | None:
             return _finished(state, FAILED, PartFailure(message, part.id, "WEFT604"), now)
         for party, since in state.silent.get(str(part), {}).items():
             if state.fail_after and now >= since + state.fail_after:
-                report = state.reports.get(str(part))
-                what = "had no room for values of" if report is not None and party in report.full else "did not answer"
-                message = f"party {party} {what} {part} for {state.fail_after:g} s"
+                message = f"party {party} did not answer {part} for {state.fail_after:g} s"
                 return _finished(state, FAILED, PartFailure(message, party, "WEFT604"), now)
     if state.timeout and state.started is not None and now >= state.started + state.timeout:
         message = f"the job took longer than its timeout of {state.timeout:g} s"

@@ -44,8 +44,7 @@ class Participation(Struct, frozen=True, kw_only=True):
     """The state of a part. `holds` says whether it has cores, `asked` whether it has asked for them.
 
     `started` and `ended` are when the part has heard that the job runs in this epoch, and has ended, in seconds since
-    1970. `silent` has the parties that do not take values of a component, by component; `full` those that say they have
-    no room.
+    1970. `silent` has the parties that do not take values of a component, by component.
     """
 
     job: str
@@ -64,7 +63,6 @@ class Participation(Struct, frozen=True, kw_only=True):
     components: Mapping[str, ObservedAttempt] = field(default_factory=dict)
     processes: Mapping[str, LocalProcess] = field(default_factory=dict)
     silent: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    full: Sequence[str] = ()
     report: Report | None = None
 
 
@@ -116,12 +114,11 @@ class ProcessEnded(Struct, frozen=True):
 
 
 class PartnerSilent(Struct, frozen=True):
-    """A party does not take the values of a process, or takes them again (`answers`). `full`: it has no room."""
+    """A party does not take the values of a process, or takes them again (`answers`)."""
 
     component: str
     party: str
     answers: bool = False
-    full: bool = False
 
 
 class Restarted(Struct, frozen=True):
@@ -262,10 +259,9 @@ def _taken(
             silent = {name: one for name, one in state.silent.items() if name != component}
             state = replace(state, processes=left, silent=silent)
             return _observe(state, component, epoch, attempt, status, failure, ended=now)
-        case PartnerSilent(component, party, answers, full):
+        case PartnerSilent(component, party, answers):
             if component not in state.processes:
                 return state
-            state = replace(state, full=sorted({*state.full} - {party} | ({party} if full and not answers else set())))
             others = {*state.silent.get(component, ())} - {party}
             return replace(state, silent={**state.silent, component: sorted(others if answers else others | {party})})
         case Restarted():
@@ -436,8 +432,7 @@ def _reported(state: Participation, wish: Wish, effects: list[ParticipationEffec
         wish_version=wish.version,
         phase=_phase(state, wish),
         reason=state.refused or state.waits_for,
-        silent=(silent := sorted({party for parties in state.silent.values() for party in parties})),
-        full=[party for party in state.full if party in silent],
+        silent=sorted({party for parties in state.silent.values() for party in parties}),
         components=state.components,
     )
     if report == old:

@@ -115,7 +115,7 @@ class ObservedAttempt(Struct, frozen=True):
 class Report(Struct, frozen=True, kw_only=True):
     """What a part observes. `wish_version` is that of the latest wish of this epoch that it follows.
 
-    `silent` are the parties that do not take values of its components; those in `full` answer that they have no room.
+    `silent` are the parties that do not take values of its components.
     """
 
     job: str
@@ -126,13 +126,7 @@ class Report(Struct, frozen=True, kw_only=True):
     phase: PartPhase
     reason: str = ""
     silent: Sequence[str] = ()
-    full: Sequence[str] = ()
     components: Mapping[str, ObservedAttempt] = field(default_factory=dict)
-
-
-def silence(party: str, part: str, *, full: bool) -> str:
-    """Return why a party takes no values of a part, as a clause."""
-    return f"party {party} {'has no room on its disk for values of' if full else 'does not answer'} {part}"
 
 
 Document = TypeVar("Document", Wish, Report)
