@@ -66,6 +66,8 @@ class AuditLog:
     def __init__(self, path: Path, party: str, clock: WallClock) -> None:
         self._path, self._party, self._clock = path, party, clock
         self._lock = Lock()
+        self.problem: Exception | None = None
+        """Why the last record could not be written."""
         with disk_named(path.parent):
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         self._end = -1
@@ -85,22 +87,27 @@ class AuditLog:
         reason: str = "",
     ) -> AuditRecord:
         """Write a record; it survives the end of this process. DiskFullError, ForbiddenError, OSError: not possible."""
-        with self._lock, disk_named(self._path.parent):
-            try:
-                self._locked()
-                return self._write(
-                    AuditRecord(
-                        party=self._party,
-                        peer=peer[:64],
-                        path=path[:256],
-                        message=message[:64],
-                        sent=sent,
-                        decision=decision,
-                        reason=reason[:_LONGEST],
-                    )
-                )
-            finally:
-                fcntl.flock(self._fd, fcntl.LOCK_UN)
+        record = AuditRecord(
+            party=self._party,
+            peer=peer[:64],
+            path=path[:256],
+            message=message[:64],
+            sent=sent,
+            decision=decision,
+            reason=reason[:_LONGEST],
+        )
+        try:
+            with self._lock, disk_named(self._path.parent):
+                try:
+                    self._locked()
+                    written = self._write(record)
+                finally:
+                    fcntl.flock(self._fd, fcntl.LOCK_UN)
+        except Exception as error:
+            self.problem = error
+            raise
+        self.problem = None
+        return written
 
     def recent(self, since: float) -> Iterator[AuditRecord]:
         """Yield the records from a time on, the newest first. UnreadableError: a line is damaged."""

@@ -190,16 +190,19 @@ def _waits(sources: PartyViewSources, state: ViewedJob) -> Iterator[dict[str, An
     unreachable = dict(sources.work.unreachable())
     if state.coordination is not None:
         unreachable |= state.coordination.unreachable
-    yield from _unheard(sources, state, unreachable)
+    hindered = sources.work.hindered()
+    yield from _unheard(sources, state, unreachable, hindered)
     if state.entry.status in ENDED:
         return
+    if problem := sources.work.problem():
+        yield _wait(f"this party cannot write its records: {problem}", None, sources.me)
     if state.coordination is not None:
         for earlier in state.coordination.waits_for if state.entry.status == "waiting" else ():
             yield _wait(f"job {earlier} has not ended, and this one comes after it", None)
         if state.coordination.held:
             before = ", ".join(state.coordination.held)
             yield _wait(f"the job pauses before {before}: weft party step {state.entry.job}", None)
-    yield from _cut_links(state)
+    yield from _cut_links(state, hindered)
     for plan in state.job.parts:
         part = Party(plan.role, plan.id)
         report, own = state.report(part), state.own.get(part)
@@ -221,13 +224,22 @@ def _waiting_for(sources: PartyViewSources, state: ViewedJob) -> set[str]:
     return {one.receiver for one in documents if one.acknowledged < one.version}
 
 
-def _unheard(sources: PartyViewSources, state: ViewedJob, unreachable: Mapping[str, float]) -> Iterator[dict[str, Any]]:
+def silence(party: str, hindered: Mapping[str, str], part: object = "") -> str:
+    """Return in words that a party takes no messages, or no values of a part."""
+    if party in hindered:
+        return f"party {party} {hindered[party]}" + (f", and takes no values of {part}" if part else "")
+    return f"party {party} does not answer {part}".rstrip()
+
+
+def _unheard(
+    sources: PartyViewSources, state: ViewedJob, unreachable: Mapping[str, float], hindered: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
     """Yield the parties of a job that do not answer, if it needs them."""
     waiting = _waiting_for(sources, state)
     for party in sorted({plan.id for plan in state.job.parts} - {sources.me}):
         if party in unreachable and (party in waiting or state.entry.status not in ENDED):
             told = "; it has not acknowledged the latest message" if party in waiting else ""
-            yield _wait(f"party {party} does not answer{told}", None, party, unreachable[party])
+            yield _wait(f"{silence(party, hindered)}{told}", None, party, unreachable[party])
 
 
 def _unacknowledged(sources: PartyViewSources, state: ViewedJob) -> Iterator[dict[str, Any]]:
@@ -236,16 +248,16 @@ def _unacknowledged(sources: PartyViewSources, state: ViewedJob) -> Iterator[dic
         yield _wait(f"party {party} has not acknowledged the latest message yet", None, party)
 
 
-def _cut_links(state: ViewedJob) -> Iterator[dict[str, Any]]:
+def _cut_links(state: ViewedJob, hindered: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """Yield the parties that take no values of a part, though others may reach them."""
     if state.coordination is not None:
         for part, parties in state.coordination.silent.items():
             for party, since in parties.items():
-                yield _wait(f"party {party} does not answer {part}", None, party, since)
+                yield _wait(silence(party, hindered, part), None, party, since)
         return
     for own, one in state.own.items():
         for party in sorted({party for parties in one.silent.values() for party in parties}):
-            yield _wait(f"party {party} does not answer {own}", None, party)
+            yield _wait(silence(party, hindered, own), None, party)
 
 
 def _unprepared(state: ViewedJob) -> dict[str, list[Party]]:

@@ -37,6 +37,7 @@ from weft.parties.job_views import (
     metrics_view,
     model_view,
     own_parts,
+    silence,
     state_of,
 )
 from weft.parties.models import model_id_of
@@ -208,7 +209,7 @@ class SiteJobs:
                 updated_at=entry.ended or entry.started or entry.created,
                 started_at=entry.started,
                 ended_at=entry.ended,
-                reason=_reason(state, own, parts.values()),
+                reason=_reason(state, own, parts.values(), self._work.hindered()),
                 error=_cause(state, own),
             )
 
@@ -356,7 +357,7 @@ class SiteJobs:
 
     def overview(self, limit: int = 0, status: str = "") -> list[dict[str, Any]]:
         """See `PartyPeople.overview`."""
-        found = []
+        found, hindered = [], self._work.hindered()
         for entry in self._work.ledger.jobs(limit=limit, status=status):
             state = self._work.coordination(entry.job) if entry.mine else None
             parts = self._work.participations(entry.job)
@@ -368,7 +369,7 @@ class SiteJobs:
                     "initiator": f"{entry.initiator_role} {entry.initiator}",
                     "created": entry.created,
                     "seconds": _seconds(entry, self._work.clock.wall()),
-                    "reason": _cause(state, own) or _reason(state, own, parts),
+                    "reason": _cause(state, own) or _reason(state, own, parts, hindered),
                 }
             )
         return found
@@ -407,7 +408,7 @@ class SiteJobs:
         return job_view(self._views, state, list(self._tasks(state.entry, every=True))) | {
             "seconds": _seconds(state.entry, self._work.clock.wall()),
             "reason": _cause(state.coordination, parts[0] if parts else None)
-            or _reason(state.coordination, None, parts),
+            or _reason(state.coordination, None, parts, self._work.hindered()),
         }
 
 
@@ -449,7 +450,7 @@ def _cause(state: Coordination | None, own: Participation | None) -> str:
     return "" if cause is None else said(cause)
 
 
-def _reason(state: Coordination | None, own: Participation | None, parts: Any) -> str:
+def _reason(state: Coordination | None, own: Participation | None, parts: Any, hindered: Mapping[str, str]) -> str:
     """Return what a job waits for."""
     if state is not None and state.waits_for and state.status == "waiting":
         return f"waits for the end of job {', '.join(state.waits_for)}"
@@ -457,7 +458,7 @@ def _reason(state: Coordination | None, own: Participation | None, parts: Any) -
         return f"pauses before {', '.join(state.held)}: weft party step {state.job}"
     if state is not None and state.status == "waiting":
         if state.unreachable:
-            return f"party {', '.join(state.unreachable)} does not answer"
+            return "; ".join(silence(party, hindered) for party in state.unreachable)
         for report in state.reports.values():
             if report.epoch == state.epoch and report.phase.value in ("awaiting_approval", "queued"):
                 what = "waits for approval" if report.phase.value == "awaiting_approval" else report.reason
@@ -465,16 +466,16 @@ def _reason(state: Coordination | None, own: Participation | None, parts: Any) -
         return ""
     if state is not None and state.status == "running":
         if state.unreachable:
-            return f"party {', '.join(state.unreachable)} does not answer"
+            return "; ".join(silence(party, hindered) for party in state.unreachable)
         for part, silent in state.silent.items():
             if silent:
-                return f"party {', '.join(silent)} does not answer {part}"
+                return "; ".join(silence(party, hindered, part) for party in silent)
     for one in parts:
         if one.wish is not None and not one.approved and not one.refused and one.wish.job_status == "waiting":
             return f"{one.part} waits for approval: weft party approve {one.job}"
         for silent in one.silent.values():
             if silent:
-                return f"party {', '.join(silent)} does not answer {one.part}"
+                return "; ".join(silence(party, hindered, one.part) for party in silent)
         if one.waits_for:
             return f"{one.part}: {one.waits_for}"
     return ""

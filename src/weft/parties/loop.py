@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from weft.model.errors import WeftError
+
 if TYPE_CHECKING:
     from weft.frontends.federated.schema import Party
     from weft.parties.ledger import LedgerWrite, PartyLedger
@@ -77,6 +79,8 @@ class PartyLoop:
         self._count = 0
         self._lock = threading.Lock()
         self._closed = threading.Event()
+        self.problem: Exception | None = None
+        """Why the last transaction cannot be written; it is tried until it can."""
         self._thread = threading.Thread(target=self._run, name="party-loop", daemon=True)
 
     def start(self) -> None:
@@ -112,7 +116,7 @@ class PartyLoop:
     def call(self, subject: Subject, event: Any, make: Callable[[], SteppedMachine] | None = None) -> Any:
         """Let a machine take an event (see `post`), wait until its effects have begun, and return the machine.
 
-        None: there is none.
+        None: there is none. WeftError: nothing can be written now, such as on a full disk; the event is taken later.
         """
         if threading.current_thread() is self._thread:
             self.post(subject, event, make)
@@ -124,7 +128,9 @@ class PartyLoop:
             taken.set()
 
         self._queue.put(_Posted(subject, event, make, done))
-        taken.wait()
+        while not taken.wait(_WRITE_PAUSE_S):
+            if isinstance(self.problem, WeftError):
+                raise self.problem
         return found[0]
 
     def post_write(self, write: Callable[[LedgerWrite], None]) -> None:
@@ -220,8 +226,10 @@ class PartyLoop:
                         step.write(write)
                     for one in writes:
                         one(write)
+                self.problem = None
                 break
             except Exception as error:  # such as a full disk: nothing may follow from what is not written
+                self.problem = error
                 self._failed(steps[0][0] if steps else _NOBODY, error)
                 if self._closed.wait(_WRITE_PAUSE_S):
                     raise

@@ -110,6 +110,7 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
                 asks_approval=asks,
                 queue=lambda: policy.now().queue,
                 shows_ids=lambda: policy.now().ids == SHOWN,
+                problem=lambda: audit.problem,
             )
         )
         site_models = SiteModels(site.party.id, work, models, tags, clock)

@@ -206,7 +206,9 @@ class ValueHub:
         while not attempt.ended.is_set():
             try:
                 self._call(party, VALUES_PATH, body)
-            except PartyUnreachableError:
+            except Exception as error:  # a fault of this party, such as too many open files, may pass too
+                if isinstance(error, PartyError) and not isinstance(error, PartyUnreachableError):
+                    raise
                 if not told:
                     self._silent(key, source, party, False)
                     told = True

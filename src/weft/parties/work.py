@@ -68,12 +68,15 @@ from weft.frontends.federated.selection import (
     trigger_rules,
 )
 from weft.model.errors import (
+    CapacityError,
     ConflictError,
+    DiskFullError,
     NotFoundError,
     PartyError,
     PartyIdentityError,
     PartyMessageError,
     PartyRefusedError,
+    PartyUnreachableError,
     UsageError,
     WeftError,
 )
@@ -129,7 +132,7 @@ class PartySurroundings(Struct, frozen=True):
     """What the work of a party stands on.
 
     `call(party, path, body)` reaches another party, `check_route(party)` raises PartyIdentityError if there is no way
-    to it; `failed` logs an error.
+    to it; `failed` logs an error, `problem` returns why messages of others cannot be recorded.
     """
 
     me: str
@@ -147,6 +150,7 @@ class PartySurroundings(Struct, frozen=True):
     asks_approval: Callable[[FederatedJob, Party], bool]
     queue: Callable[[], str]
     shows_ids: Callable[[], bool]
+    problem: Callable[[], Exception | None] = lambda: None
 
 
 class PartyWork:
@@ -158,7 +162,7 @@ class PartyWork:
         self.cores = PartyCoreLeases(around.cores, around.queue)
         self._inputs = InputFinder(around.me, around.folders, around.models, around.tables, around.shows_ids)
         self.loop = PartyLoop(around.ledger, around.clock, lambda subject, error: around.failed(str(subject), error))
-        self.hub = ValueHub(around.me, around.call, self._value_refused, self._silent)
+        self.hub = ValueHub(around.me, self._reach, self._value_refused, self._silent)
         self._runner = PartRunner(
             around.session,
             self.hub,
@@ -189,6 +193,7 @@ class PartyWork:
         self._followers: dict[str, set[str]] = {}
         self._jobs: dict[str, FederatedJob] = {}
         self._unreachable: dict[str, float] = {}
+        self._hindered: dict[str, str] = {}
         self._lock = threading.Lock()
 
     # ----------------------------------------------------------------------------------------------- start and end
@@ -301,7 +306,7 @@ class PartyWork:
         entry = self.entry(id)
         if not entry.mine:
             message = msgspec.json.encode(RequestMessage(id, "stop", status))
-            self._around.call(entry.initiator, REQUEST_PATH, message)
+            self._reach(entry.initiator, REQUEST_PATH, message)
             return
         with self._lock:
             driver = self._drivers.get(id)
@@ -522,10 +527,27 @@ class PartyWork:
 
     # ------------------------------------------------------------------------------------------------- documents out
 
+    def _reach(self, party: str, path: str, body: bytes) -> bytes:
+        """Return the answer of a party. PartyUnreachableError: also if it lacks room, which may come."""
+        words = ""
+        try:
+            return self._around.call(party, path, body)
+        except CapacityError as error:
+            full = isinstance(error, DiskFullError)
+            words = "has no room on its disk" if full else f"takes no messages now ({error.message})"
+            raise PartyUnreachableError(
+                f"party {party} {words}", party=party, hint="Its jobs go on by themselves when it has room again."
+            ) from None
+        finally:
+            with self._lock:
+                self._hindered.pop(party, None)
+                if words:
+                    self._hindered[party] = words
+
     def _send(self, party: str, letter: Letter) -> bytes:
         path, body = self._message(letter)
         try:
-            return self._around.call(party, path, body)
+            return self._reach(party, path, body)
         except PartyError:
             raise
         except WeftError as error:  # of the other party, such as a file of a job that its version does not read
@@ -575,6 +597,16 @@ class PartyWork:
         """Return the parties that do not answer, and since when, in seconds since 1970."""
         with self._lock:
             return dict(self._unreachable)
+
+    def hindered(self) -> dict[str, str]:
+        """Return in words why parties take no messages that answer nevertheless."""
+        with self._lock:
+            return dict(self._hindered)
+
+    def problem(self) -> str:
+        """Return why this party cannot write what its jobs need to go on, "" if it can."""
+        found = self.loop.problem or self._around.problem()
+        return "" if found is None else getattr(found, "message", type(found).__name__)
 
     def _reachable(self, party: str, error: PartyError | None) -> None:
         with self._lock:

@@ -1,13 +1,17 @@
 """What people see of jobs that run between two parties, whose line may be cut."""
 
 import json
+import threading
 
 import pytest
 
 from tests.integration.places import until
 from tests.unit.parties.works import TOY, Works, toy_conf
+from weft.model.errors import DiskFullError
 from weft.parties.http.ports import ModelFilter
 from weft.parties.report_page import report_page
+from weft.parties.values import VALUES_PATH
+from weft.parties.work import WISH_PATH
 
 
 @pytest.fixture
@@ -52,3 +56,54 @@ def test_a_cut_line_is_told_with_its_time(works):
     assert wait["what"] == "party 2 does not answer; it has not acknowledged the latest message"
     guest.stop(job, "canceled")
     assert works.of["1"].ended(job) == "canceled"
+
+
+@pytest.mark.parametrize(
+    ("path", "wait"),
+    [
+        (VALUES_PATH, "party 2 has no room on its disk, and takes no values of guest 1"),
+        (WISH_PATH, "party 2 has no room on its disk; it has not acknowledged the latest message"),
+    ],
+)
+def test_a_partner_with_a_full_disk_is_named_and_the_job_goes_on_when_it_has_room(works, path, wait):
+    guest = works.of["1"].jobs
+    works.of["2"].asks = False
+    works.full["2"] = {path}
+    job = works.of["1"].submit(toy_conf(), TOY)
+    until(lambda: wait in [one["what"] for one in guest.show(job)["waits"]], "the full disk, as the guest sees it")
+    works.full.clear()
+    assert [one.ended(job) for one in works.of.values()] == ["success", "success"]
+
+
+def test_a_partner_whose_disk_stays_full_fails_the_job_if_it_may(works):
+    works.of["2"].asks = False
+    works.full["2"] = {VALUES_PATH}
+    job = works.of["1"].submit(toy_conf(fail_after=1), TOY)
+    assert works.of["1"].ended(job) == "failed"
+    assert works.of["1"].jobs.show(job)["cause"]["party"] == "2"
+
+
+def test_a_party_with_a_full_disk_tells_its_people_and_its_partner(works, monkeypatch):
+    guest, host = works.of["1"].jobs, works.of["2"].jobs
+    job = works.of["1"].submit(toy_conf())
+    asked = "host 2 waits for the approval of party 2"
+    until(lambda: asked in [one["what"] for one in guest.show(job)["waits"]], "the question at the guest")
+    full = threading.Event()
+    full.set()
+    write = works.of["2"].ledger.write
+
+    def written():
+        if full.is_set():
+            raise DiskFullError("the disk of /parties/2 is full")
+        return write()
+
+    monkeypatch.setattr(works.of["2"].ledger, "write", written)
+    with pytest.raises(DiskFullError):
+        host.approve(job, "")
+    told = "this party cannot write its records: the disk of /parties/2 is full"
+    until(lambda: told in [one["what"] for one in host.show(job)["waits"]], "the full disk, as the host sees it")
+    guest.stop(job, "canceled")
+    wait = "party 2 has no room on its disk; it has not acknowledged the latest message"
+    until(lambda: wait in [one["what"] for one in guest.show(job)["waits"]], "the full disk, as the guest sees it")
+    full.clear()
+    assert works.of["2"].ended(job) == "canceled"

@@ -119,6 +119,22 @@ def test_a_party_that_takes_no_values_is_told_once_and_when_it_takes_them_again(
     assert [data for _, _, data in gate.values] == [b"value"]
 
 
+def test_a_fault_of_this_party_that_passes_is_waited_for():
+    taken, fails, silent = [], [OSError("too many open files")], []
+
+    def call(party, path, body):
+        if fails:
+            raise fails.pop()
+        taken.append(body)
+        return b""
+
+    hub = ValueHub("1", call, lambda *_: None, lambda *what: silent.append(what))
+    hub.open(KEY, GUEST, Gate())
+    hub.send(KEY, GUEST, "x", HOST, b"value")
+    until(lambda: len(taken) == 1 and len(silent) == 2)
+    assert [one[3] for one in silent] == [False, True]
+
+
 def test_parts_of_one_party_exchange_values_without_a_message():
     network, gate = Network(loses=1.0), Gate()
     network.hubs["1"].open(KEY, GUEST, Gate())

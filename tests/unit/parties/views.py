@@ -53,6 +53,8 @@ class Viewed:
         self.folders = PartFolders(root)
         self.clock = SetClock()
         self.silent: dict[str, float] = {}
+        self.hindered: dict[str, str] = {}
+        self.problem = ""
         self.documents: list[Any] = []
         self.me = me
         fields: dict[str, Any] = {"status": "running", "created": NOW - 60, "started": NOW - 50} | entry
@@ -75,7 +77,10 @@ class Viewed:
         """What views read."""
         hub = ValueHub(self.me, lambda party, path, body: b"", lambda *what: None, lambda *what: None)
         ledger = SimpleNamespace(documents=lambda job: self.documents)
-        work: Any = SimpleNamespace(hub=hub, ledger=ledger, unreachable=lambda: self.silent)
+        work: Any = SimpleNamespace(
+            hub=hub, ledger=ledger, unreachable=lambda: self.silent, hindered=lambda: self.hindered
+        )
+        work.problem = lambda: self.problem
         here = GUEST if self.me == "1" else HOST
         tracking = SiteTracking(self.folders, lambda id: self.job, lambda part: here)
         return PartyViewSources(self.me, "bank", work, self.folders, tracking)

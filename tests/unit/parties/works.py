@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tests.integration.places import until
 from weft.frontends.federated.schema import Party
-from weft.model.errors import PartyUnreachableError, WeftError
+from weft.model.errors import DiskFullError, PartyUnreachableError, WeftError
 from weft.parties.failures import error_of, report_of
 from weft.parties.job_views import ENDED
 from weft.parties.jobs import SiteJobs
@@ -118,11 +118,15 @@ class OneWork:
 
 
 class Works:
-    """Parties by id. A context manager; `cut` are the ids of those that nobody reaches, and that reach nobody."""
+    """Parties by id. A context manager; `cut` are the ids of those that nobody reaches, and that reach nobody.
+
+    `full` has by id the paths of messages for which the party has no room.
+    """
 
     def __init__(self, folder: Path, *ids: str, cores: int = 4, asks: tuple[str, ...] = ()) -> None:
         self.folder, self.cores, self.asks = folder, cores, asks
         self.cut: set[str] = set()
+        self.full: dict[str, set[str]] = {}
         self.of: dict[str, OneWork] = {}
         for id in ids:
             self.start(id)
@@ -157,6 +161,8 @@ class Works:
             raise PartyUnreachableError(f"party {to} does not answer", party=to)
         peer = Peer(id=sender, name=sender, address="", certificate="", signing_key=b"", fingerprint="")
         try:
+            if path in self.full.get(to, ()):
+                raise DiskFullError("the disk of /parties/2 is full")
             return receiver.work.handlers()[path](peer, body)
         except WeftError as error:  # as on a real line
             raise error_of(report_of(error, to), to) from None
