@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from weft.frontends.federated.components.inputs import group, number, threshold_of, whole_number, word
+from weft.frontends.federated.components.inputs import check_classes, group, number, threshold_of, whole_number, word
 from weft.frontends.federated.components.links import sigmoid, softmax
 from weft.frontends.federated.components.predictions import class_frame, regression_frame
 from weft.frontends.federated.components.trees import SplitRules
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 CLASSIFICATION, REGRESSION = "classification", "regression"
 STANDARD, MIX, LAYERED = "std", "mix", "layered"
-_MOST_CLASSES: Final = 1000
 _LEAST_PROBABILITY: Final = 1e-15
 _REFUSED: Final = ("EINI_inference",)
 
@@ -214,8 +213,7 @@ def targets_of(part: ComponentPart, task: str, y: Array | None, known: Sequence[
             raise UsageError(f"{part.component}: the label is no number", hint="Set task_type to classification.")
         return [], y.astype(float)[:, None]
     classes: list[Any] = list(known) or np.unique(y).tolist()
-    if not 2 <= len(classes) <= _MOST_CLASSES:
-        raise UsageError(f"{part.component}: there are {len(classes)} different labels")
+    check_classes(part, classes)
     kinds = classes[1:] if len(classes) == 2 else classes
     return classes, np.column_stack([(y == one).astype(float) for one in kinds])
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart
 from weft.frontends.federated.components.inputs import (
+    check_classes,
     check_parties,
     columns_of,
     compare_settings,
@@ -148,8 +149,7 @@ class HorizontalSums:
         labels = labels_of(self.part, frame)
         own = np.unique(labels.astype(int) if labels.dtype.kind == "b" else labels).tolist()
         found = common_values(self.part, "labels", {"label": own})["label"]
-        if not 2 <= len(found) <= _MOST_VALUES:
-            raise UsageError(f"{self.part.component}: there are {len(found)} different labels")
+        check_classes(self.part, found)
         return found
 
 

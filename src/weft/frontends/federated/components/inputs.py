@@ -135,10 +135,19 @@ def compare_settings(part: ComponentPart, own: Mapping[str, Any], theirs: Mappin
 
 
 def complete_matrix(part: ComponentPart, frame: PartyFrame) -> np.ndarray[Any, Any]:
-    """Return the features of a frame, shape (rows, features). UsageError: a value is missing, or no number."""
+    """Return the features of a frame, shape (rows, features). UsageError: a value is missing, or infinite."""
     matrix = frame.matrix()
-    if not np.isfinite(matrix).all():
-        raise UsageError(f"{part.component}: a value at {part.here} is missing", hint="Set missing_fill before it.")
+    wrong = np.argwhere(~np.isfinite(matrix))
+    if len(wrong):
+        row, column = wrong[0]
+        name = frame.features[column]
+        if np.isinf(matrix[row, column]):
+            what, hint = "is infinite", "Correct the value, or leave its row or its column out."
+        elif np.isnan(matrix[:, column]).all():
+            what, hint = "is missing, as all values of that column are", "Leave the column out."
+        else:
+            what, hint = "is missing", "Set missing_fill before it."
+        raise UsageError(f"{part.component}: row {row + 1} of column {name!r} at {part.here} {what}", hint=hint)
     return matrix
 
 
@@ -202,9 +211,21 @@ def labels_of(part: ComponentPart, frame: PartyFrame) -> np.ndarray[Any, Any]:
 def classes_of(part: ComponentPart, frame: PartyFrame) -> list[Any]:
     """Return the labels of a frame, ascending. UsageError: it has none, only one, or too many."""
     classes: list[Any] = np.unique(labels_of(part, frame)).tolist()
-    if not 2 <= len(classes) <= _MOST_CLASSES:
-        raise UsageError(f"{part.component}: there are {len(classes)} different labels")
+    check_classes(part, classes)
     return classes
+
+
+def check_classes(part: ComponentPart, classes: Sequence[Any]) -> None:
+    """UsageError: there are no labels, only one, or too many."""
+    if not classes:
+        hint = "Compare the ids of the parties: the Intersection has found no common one."
+        raise UsageError(f"{part.component}: there is no row to learn from", hint=hint)
+    if len(classes) == 1:
+        hint = "Give it rows of both classes; the Intersection may have left those of one alone."
+        raise UsageError(f"{part.component}: all rows have the same label", hint=hint)
+    if len(classes) > _MOST_CLASSES:
+        message = f"{part.component}: there are {len(classes):,} different labels, and up to {_MOST_CLASSES} classes"
+        raise UsageError(message, hint="Set label_type to float, and choose a regression.")
 
 
 def refuse(part: ComponentPart, groups: Mapping[str, str], names: Sequence[str] = ()) -> None:

@@ -301,7 +301,10 @@ def _fixed(array: Array, scale: int) -> list[int]:
         return [int(one) for one in np.asarray(array).ravel()]
     values = np.asarray(array, dtype=float).ravel()
     if not np.isfinite(values).all():
-        raise UsageError("a number is not finite, and cannot be encrypted", hint="Fill in missing values first.")
+        raise UsageError(
+            "a number is not finite, and cannot be encrypted",
+            hint="The training diverges, which a lower learning_rate prevents; or a value is missing: fill it in.",
+        )
     large = np.abs(values) >= 2.0 ** (62 - scale)
     if not large.any():
         found: list[int] = np.rint(values * 2.0**scale).astype(np.int64).tolist()

@@ -136,3 +136,19 @@ def test_an_early_stop_by_a_loss_that_nobody_computes_is_said():
     asked = USUAL | {"max_iter": 1, "early_stop": "diff"}
     assert "with several hosts" in train("HeteroLinR", matrix, y, asked, cut=(4, 7, 10)).records[GUEST].lines[-1]
     assert not [one for one in train("HeteroLinR", matrix, y, asked).records[GUEST].lines if "no loss" in one]
+
+
+@pytest.mark.parametrize(
+    ("value", "rows", "message"),
+    [
+        (np.nan, slice(3, 4), "row 4 of column 'x2' at guest 1 is missing\nSet missing_fill"),
+        (np.nan, slice(None), "is missing, as all values of that column are\nLeave the column out"),
+        (np.inf, slice(3, 4), "row 4 of column 'x2' at guest 1 is infinite"),
+    ],
+)
+def test_a_value_that_is_no_number_is_named(value, rows, message):
+    matrix, y = diabetes()
+    matrix[rows, 2] = value
+    with pytest.raises(UsageError) as caught:
+        train("HeteroLinR", matrix, y)
+    assert message in str(caught.value)

@@ -147,5 +147,5 @@ def test_rows_that_do_not_belong_together_are_refused():
 
 
 def test_a_label_that_is_missing_or_the_same_is_refused():
-    with pytest.raises(UsageError, match="1 different labels"):
+    with pytest.raises(UsageError, match="all rows have the same label"):
         train(y=np.zeros(len(Y), dtype=int))

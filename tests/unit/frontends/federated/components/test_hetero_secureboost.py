@@ -364,7 +364,7 @@ def test_rows_that_do_not_fit_are_refused() -> None:
         train(data | {HOST: data[HOST].take(np.arange(19))})
     with pytest.raises(UsageError, match="no label"):
         train({GUEST: data[HOST], HOST: data[HOST]})
-    with pytest.raises(UsageError, match="different labels"):
+    with pytest.raises(UsageError, match="all rows have the same label"):
         train(frames(matrix, np.ones(20, dtype=int), 2))
     missing = matrix.copy()
     missing[3, 3] = np.nan

@@ -187,7 +187,7 @@ def test_wrong_parameters_are_named(parameters, message):
 def test_parties_that_do_not_fit_each_other():
     with pytest.raises(UsageError, match=r"learning_rate is 0\.\d+ at"):
         train(theirs=USUAL | {"learning_rate": 0.1})
-    with pytest.raises(UsageError, match="1 different labels"):
+    with pytest.raises(UsageError, match="all rows have the same label"):
         train(y=np.ones(569, dtype=int))
     given = {party: PartInputs(USUAL, {"train_data": [frame(MATRIX, Y)]}) for party in (GUEST, HOST, HOST_2)}
     with pytest.raises(UsageError, match="one guest and one host"):

@@ -259,7 +259,7 @@ def test_parties_that_do_not_fit_each_other():
     with pytest.raises(UsageError, match="one arbiter"):
         run_two(good, good, arbiter=False)
     same = frame(MATRIX[:50, :4], np.ones(50, dtype=int))
-    with pytest.raises(UsageError, match="1 different labels"):
+    with pytest.raises(UsageError, match="all rows have the same label"):
         run_two(same, same)
 
 
