@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 SUM_SCALE: Final = 36
 """The binary digits behind the point of summed real numbers. They leave room for values below 10^7 at ten parties."""
-_MOST_VALUES: Final = 1000
 _EXPONENTS: Final = 512
 _COMPARED: Final = "settings"
 
