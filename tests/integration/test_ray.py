@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,8 +24,10 @@ def double(x):
     return 2 * x
 
 
-def place(x):
-    time.sleep(0.005)
+def meets(x, marks, count):
+    """Wait until tasks run at `count` machines, and return the process that has started this worker."""
+    Path(marks, str(os.getppid())).touch()
+    until(lambda: len(os.listdir(marks)) >= count)
     return os.getppid()
 
 
@@ -70,12 +73,12 @@ def cluster():
         os.environ["RAY_ADDRESS"] = before
 
 
-def test_graphs_run_at_all_machines(cluster):
+def test_graphs_run_at_all_machines(cluster, tmp_path):
     with weft.Session("ray") as session:
         assert [len(node.workers) for node in session.executor.provider.nodes()] == [1, 1]
         graph = Graph("all")
         doubles = graph.map(double, range(1000)).keep()
-        places = graph.map(place, range(200)).keep()
+        places = graph.map(meets, range(2), params={"marks": str(tmp_path), "count": 2}).keep()
         sums = graph.add(summed, shuffle(graph.map(row, range(12))), n=4).keep()
         results = session.run(graph)
         assert results[doubles] == [2 * x for x in range(1000)]
