@@ -127,6 +127,7 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
         )
         stack.callback(work.close)
         work.start()  # before messages of others: parts must know first that their processes have ended
+        stack.enter_context(policy.followed(work.policy_changed))
         stack.enter_context(PartyServer(site, peers, work.handlers(), clock, audit, client=client))
         signed = SignedRequests(lambda: read_keys(site.folder), clock, site.folder / "clients.seen")
         stack.callback(signed.close)

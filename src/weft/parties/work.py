@@ -382,6 +382,16 @@ class PartyWork:
         for subject in waiting:
             self.loop.call(subject, Declined(declined) if declined else Approved())
 
+    def policy_changed(self) -> None:
+        """Let parts go on that wait for an approval which the policy does not ask for any more."""
+        for subject in self.loop.subjects():
+            machine = self.loop.machine(subject)
+            if not isinstance(machine, PartMachine):
+                continue
+            state = machine.state
+            if state.wish is not None and not (state.approved or state.refused or state.over):
+                self._ask(state)
+
     # ------------------------------------------------------------------------------------------------ looking at jobs
 
     def entry(self, id: str) -> JobEntry:

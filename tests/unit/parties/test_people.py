@@ -9,6 +9,7 @@ from tests.integration.places import until
 from tests.unit.parties.works import TOY, Works, toy_conf
 from weft.model.errors import DiskFullError
 from weft.parties.http.ports import ModelFilter
+from weft.parties.policy import ALWAYS, LivePolicy, SitePolicy, write_policy
 from weft.parties.report_page import report_page
 from weft.parties.values import VALUES_PATH
 from weft.parties.work import WISH_PATH
@@ -107,3 +108,16 @@ def test_a_party_with_a_full_disk_tells_its_people_and_its_partner(works, monkey
     until(lambda: wait in [one["what"] for one in guest.show(job)["waits"]], "the full disk, as the guest sees it")
     full.clear()
     assert works.of["2"].ended(job) == "canceled"
+
+
+def test_a_policy_that_asks_no_more_lets_a_waiting_job_run(works, tmp_path):
+    host = works.of["2"]
+    job = works.of["1"].submit(toy_conf())
+    until(lambda: host.jobs.show(job)["waits"] if host.status(job) else None, "the question at the host")
+    folder = tmp_path / "policy"
+    folder.mkdir()
+    write_policy(folder, SitePolicy(approval=ALWAYS))
+    with LivePolicy(folder, lambda what, error: None).followed(host.work.policy_changed):
+        host.asks = False
+        write_policy(folder, SitePolicy())
+        assert [one.ended(job) for one in works.of.values()] == ["success", "success"]
