@@ -22,7 +22,7 @@ from weft.frontends.federated.compiler import FRONTEND
 from weft.frontends.federated.components.sockets import PartGate
 from weft.frontends.federated.components.spu import VARIABLE, sweep_spu
 from weft.graph.logical import LogicalGraph, Vertex
-from weft.model.errors import WeftError
+from weft.model.errors import TaskError, WeftError
 from weft.model.program import Program, Style
 from weft.model.resources import Resources
 from weft.operators.call import CommandSpec, run_guarded
@@ -155,7 +155,7 @@ class PartRunner:
     def sweep(self, job: str, part: Party) -> None:
         """Remove what processes of a part have left that were killed together with an earlier server."""
         for attempt in self._folders.part(job, part).glob("*/*/"):
-            sweep_spu(attempt)
+            _sweep(attempt)
 
     # ------------------------------------------------------------------------------------------------------ inside
 
@@ -168,7 +168,7 @@ class PartRunner:
                 end = PartEnd(CANCELED if process.reason else FAILED, _error(error))
             finally:
                 process.gate.close()
-                sweep_spu(folder)
+                _sweep(folder)
                 with self._lock:
                     self._processes.pop((key, part), None)
                 process.traffic.write()
@@ -187,9 +187,16 @@ class PartRunner:
             record=folder / "process",
             name=key.component,
         )
-        result = run_guarded(
-            spec, on_started=lambda pid, _: self._events.started(key, part, pid), on_cancel=ctx.on_cancel
-        )
+        # All parties see the end. The last lines of the log may have values of rows, so they stay in the log.
+        hint = f"Its log at party {part.id} tells more: weft party logs {key.job}/{key.component}"
+        try:
+            result = run_guarded(
+                spec, on_started=lambda pid, _: self._events.started(key, part, pid), on_cancel=ctx.on_cancel
+            )
+        except TaskError as error:
+            if process.reason:
+                raise
+            return PartEnd(FAILED, {"code": error.code, "message": error.message, "hint": hint})
         if process.reason:
             return PartEnd(CANCELED, {"code": "WEFT502", "message": process.reason})
         found: dict[str, Any] = {}
@@ -199,9 +206,14 @@ class PartRunner:
             return PartEnd(SUCCESS)
         if isinstance(found.get("error"), dict):
             return PartEnd(FAILED, found["error"])
-        # All parties see the message. The last lines of the log may have values of rows, so they stay in the log.
-        hint = f"Its log at party {part.id} tells more: weft party logs {key.job}/{key.component}"
         return PartEnd(FAILED, {"code": "WEFT501", "message": _how(result), "hint": hint})
+
+
+def _sweep(attempt: Path) -> None:
+    """Remove what a process has left in the folder of its attempt that was killed."""
+    sweep_spu(attempt)
+    for draft in attempt.glob("*.part"):
+        draft.unlink(missing_ok=True)
 
 
 def _how(result: CommandResult) -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from weft.frontends.federated.components.spu import sweep_spu
 from weft.operators.call import CommandResult
-from weft.parties.parts import _how
+from weft.parties.parts import _how, _sweep
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,10 @@ def test_ids_of_a_killed_program_do_not_stay_on_the_disk(tmp_path):
     sweep_spu(tmp_path)
     assert [one.name for one in tmp_path.iterdir()] == ["log"]
     sweep_spu(tmp_path / "gone")
+
+
+def test_drafts_of_a_killed_process_are_removed(tmp_path):
+    for name in ("result.json.part", "log", "model.json"):
+        (tmp_path / name).touch()
+    _sweep(tmp_path)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["log", "model.json"]
