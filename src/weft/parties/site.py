@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from weft.runtime.clock import WallClock
 
-_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 _DESCRIPTION: Final = "party.json"
 _CERTIFICATE: Final = "cert.pem"
 _TLS_KEY: Final = "tls.pem"
@@ -253,7 +253,8 @@ def check_party_id(id: str) -> None:
     """Require a valid id of a party. UsageError: it is none."""
     if not _ID.fullmatch(id):
         raise UsageError(
-            f"{id[:80]!r} cannot be the id of a party", hint="Use 1 to 64 letters, digits, hyphens and underscores."
+            f"{id[:80]!r} cannot be the id of a party",
+            hint="Use 1 to 64 letters, digits, underscores and hyphens, with no hyphen in front.",
         )
 
 

@@ -75,6 +75,7 @@ def test_init_as_json_in_another_folder(weft):
         (["", "--id", "1"], 2, "the name of the party is empty"),
         (["  ", "--id", "1"], 2, "the name of the party is empty"),
         (["x", "--id", ""], 2, "'' cannot be the id of a party"),
+        (["x", "--id=-5"], 2, "'-5' cannot be the id of a party"),
         (
             ["x", "--id", "1", "--port", "5000", "--http-port", "5000"],
             2,
