@@ -170,7 +170,10 @@ class ModelStore:
         """
         part, about = Party(_safe(manifest.role), _safe(manifest.party)), manifest.about
         if self.files(about.version, part) and not replace:
-            raise ConflictError(f"{part} has version {about.version} already", hint="Set force_update to replace it.")
+            raise ConflictError(
+                f"{part} has version {about.version} already",
+                hint="Replace it with --replace (clients of FATE: force_update).",
+            )
         if self._folders.part(about.version, part).is_dir():
             raise ConflictError(f"version {about.version} was made by a job here", hint="It needs no import.")
         target = self._root / _safe(about.version)
