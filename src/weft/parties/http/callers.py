@@ -89,8 +89,9 @@ class SignedRequests:
         if key is None or not known or not self._seen.first(name, nonce):
             raise PartyIdentityError(
                 "the request is not signed with a key of this site, or not in time",
-                hint="Give the client its key (flow init --app-key --secret-key), and compare the clocks: "
-                f"{MOST_SKEW_S:g} s are allowed.",
+                hint="On the command line: another server may hold the port, such as one of a folder that was moved; "
+                "end it, and run `weft party start` in the present folder. Other clients: give them their key (flow "
+                f"init --app-key --secret-key), and compare the clocks: {MOST_SKEW_S:g} s are allowed.",
             )
         return key.user or key.app_key
 
