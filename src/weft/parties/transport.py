@@ -8,8 +8,10 @@ fingerprint matters: each pinned certificate is a root, so its owner could sign 
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 import grpc
@@ -133,10 +135,10 @@ class PartyServer:
             maximum_concurrent_rpcs=8 * self._threads,
         )
         address = joined_address(self._site.listen, self._site.party.party_port)
-        try:
-            self.port = server.add_secure_port(address, credentials)
-        except RuntimeError:
-            self.port = 0
+        self.port = 0
+        if _is_free(self._site.listen, self._site.party.party_port):
+            with suppress(RuntimeError):
+                self.port = server.add_secure_port(address, credentials)
         if not self.port:
             raise ConflictError(
                 f"party {self._site.id} cannot listen on {address}",
@@ -320,6 +322,16 @@ class PartyServer:
             self._refuse(error, error.party, None)
             raise
         return peer
+
+
+def _is_free(host: str, port: int) -> bool:
+    """Whether a server may listen at an address; gRPC would print lines of its own if not."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError:
+        return False
+    return True
 
 
 class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]

@@ -151,10 +151,11 @@ class TestCalls:
         with pytest.raises(PartyUnreachableError, match="has not asked for its messages"):
             guest.client.call("10000", "/echo", b"", 0.01)
 
-    def test_a_port_is_for_one_server(self, three):
+    def test_a_port_is_for_one_server_and_grpc_prints_nothing_of_it(self, three, capfd):
         _, host, _ = three
         with host.server(), pytest.raises(ConflictError, match="cannot listen"):
             host.server().start()
+        assert "add_port" not in capfd.readouterr().err
 
 
 class TestErrorsOfHandlers:
