@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -143,7 +144,7 @@ def invite(
 
 @party_app.command
 def join(
-    text: Annotated[str, CommandParameter(help="The invitation of another party.")],
+    text: Annotated[str, CommandParameter(help="The invitation of another party, or - for stdin.")],
     /,
     *,
     folder: Folder = None,
@@ -169,6 +170,7 @@ def join(
     from weft.parties.peers import Peers, check_roles
 
     check_roles(role or ())
+    text = sys.stdin.read() if text == "-" else text  # as an argument others on this machine could see it
     now, known = context.clock.wall(), Peers(site)
     invitation = read_invitation(text, now)
     if via:

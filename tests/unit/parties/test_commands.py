@@ -1,6 +1,7 @@
 """The commands of `weft party`."""
 
 import errno
+import io
 import json
 import os
 import sys
@@ -140,6 +141,12 @@ def test_one_text_joins_two_parties_while_the_server_runs(two):
     assert two("party", "audit", "--folder", "host") == 0
     assert "introduced with certificate" in two.out
     assert "/echo" in two.out
+
+
+def test_an_invitation_comes_from_stdin(two, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(invitation(two, "--public") + "\n"))
+    assert two("party", "join", "-", "--folder", "guest") == 0
+    assert [one.id for one in Peers(PartySite.open(two.folder / "guest"))] == ["10000"]
 
 
 def test_an_invitation_has_its_days(two):
