@@ -280,7 +280,7 @@ def _failure(error: Any, id: str, address: str) -> WeftError:
             party=id,
             hint="Compare the versions of Weft of both parties.",
         )
-    why = "in time" if code == grpc.StatusCode.DEADLINE_EXCEEDED else f"at {address}: {details[:200]}"
+    why = "in time" if code == grpc.StatusCode.DEADLINE_EXCEEDED else f"at {address}"
     return PartyUnreachableError(
         f"party {id} does not answer {why}",
         party=id,

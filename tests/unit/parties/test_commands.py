@@ -114,6 +114,7 @@ def test_two_texts_join_two_parties_whose_servers_do_not_run(two):
     assert two.out == ""
     assert two("party", "join", invitation(two), "--folder", "guest") == 0
     assert "could not be told" in two.err
+    assert "last error" not in two.err
     assert two("party", "join", two.out.strip(), "--folder", "host") == 0
     for folder, other in (("guest", "10000"), ("host", "9999")):
         assert two("party", "peers", "--folder", folder, "--json") == 0
