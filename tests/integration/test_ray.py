@@ -1,12 +1,14 @@
 """Sessions on a Ray cluster of several nodes on this machine."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 import weft
@@ -165,3 +167,21 @@ def test_without_a_cluster_the_next_step_is_named(monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     with pytest.raises(UsageError, match=r"127[.]0[.]0[.]1:1"):
         weft.Session("ray")
+
+
+def test_a_cluster_to_try_with(tmp_path):
+    argv = [sys.executable, "-m", "weft", "cluster", "start", "--nodes", "2"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        lines = iter(process.stdout.readline, "")
+        address = next(line for line in lines if "RAY_ADDRESS=" in line).strip().partition("=")[2]
+        below = psutil.Process(process.pid).children(recursive=True)
+        code = "import weft\nwith weft.Session('ray') as session: print(len(session.executor.provider.nodes()))"
+        environ = os.environ | {"RAY_ADDRESS": address}
+        said = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=DEADLINE_S, env=environ
+        )
+        assert said.stdout.split()[-1] == "2"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=DEADLINE_S)
+        assert (process.returncode, err.strip()) == (0, "the cluster has ended")
+    until(lambda: not any(one.is_running() and one.status() != "zombie" for one in below))

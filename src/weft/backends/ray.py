@@ -12,8 +12,8 @@ import os
 import platform
 import socket
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import ray
@@ -133,6 +133,27 @@ def _knock(address: str) -> None:
     host, _, port = address.rpartition(":")
     if host and "/" not in address and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
+
+
+@contextmanager
+def run_cluster(nodes: int, cpus: int) -> Iterator[str]:
+    """Run a cluster of `nodes` nodes with `cpus` cores each on this machine, and yield its address.
+
+    UsageError: a number below 1.
+    """
+    for name, number in (("nodes", nodes), ("cpus", cpus)):
+        if number < 1:
+            raise UsageError(f"a cluster has {name} from 1 on, not {number}")
+    from ray.cluster_utils import Cluster as Machines
+
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    local = Machines(initialize_head=True, head_node_args={"num_cpus": cpus, "include_dashboard": False})
+    try:
+        for _ in range(nodes - 1):
+            local.add_node(num_cpus=cpus)
+        yield str(local.address)
+    finally:
+        local.shutdown()  # type: ignore[no-untyped-call]
 
 
 class RayCluster(Cluster):

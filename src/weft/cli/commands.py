@@ -33,6 +33,7 @@ for _target, _help in {
     "schedules:schedule_app": "Run pipelines at regular times.",
     "up:up": "Fire the schedules of a project and start the runs of `weft run -d`, until Ctrl-C.",
     "party:party_app": "Run federated jobs with other parties: keys, servers, jobs, models.",
+    "clusters:cluster_app": "Run a Ray cluster on this machine, to try with.",
     "results:cache_app": "List, show and remove results of the cache.",
 }.items():
     app.command(f"weft.cli.{_target}", name=_target.partition(":")[2].removesuffix("_app"), help=_help)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 SHOW_CURSOR = "\x1b[?25h"
 
@@ -66,3 +66,32 @@ def interruptible(err: TextIO) -> Iterator[Interrupts]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class LeavingError(KeyboardInterrupt):
+    """A second signal was received."""
+
+
+@contextmanager
+def end_signal() -> Iterator[threading.Event]:
+    """Yield the event that the first SIGINT, SIGTERM or SIGHUP sets; a second signal raises `LeavingError`."""
+    from weft.runtime.waiting import leave_terminal
+
+    end = threading.Event()
+    before: dict[int, Any] = {}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            leave_terminal()
+        if end.is_set():
+            raise LeavingError
+        end.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, note)
+    try:
+        yield end
+    finally:
+        for known, handler in before.items():
+            signal.signal(known, handler)

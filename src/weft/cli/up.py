@@ -1,16 +1,15 @@
-"""`weft up`: the process that fires the schedules of a state folder; its signals and its messages."""
+"""`weft up`: the process that fires the schedules of a state folder; its messages."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Iterable
+from typing import TYPE_CHECKING
 
 from weft.cli.arguments import Given, Where, service_of, where_options
 from weft.cli.detached import reap, start
+from weft.cli.interrupts import LeavingError, end_signal
 from weft.cli.tables import clean, moment
 
 if TYPE_CHECKING:
@@ -29,45 +28,16 @@ def up(*, where: Where, context: Given) -> int:
             context.say(f"{moment(context.clock.wall(), form='%H:%M:%S')} {clean(text)}")
             context.err.flush()
 
-    with _end_signal() as end:
+    with end_signal() as end:
         service = service_of(context, where)
         option = where_options(context, where)
         try:
             serve(service, _Processes(end, say), context.environ, context.clock, say, end, option)
-        except _LeavingError:
+        except LeavingError:
             say("left at once; runs that have begun go on, and what was being started is due again")
             return 128 + signal.SIGINT
     say("ended; runs that it has started go on")
     return 0
-
-
-class _LeavingError(KeyboardInterrupt):
-    """A second signal was received."""
-
-
-@contextmanager
-def _end_signal() -> Iterator[threading.Event]:
-    """Yield the event that the first SIGINT, SIGTERM or SIGHUP sets; a second signal raises."""
-    from weft.runtime.waiting import leave_terminal
-
-    end = threading.Event()
-    before: dict[int, Any] = {}
-
-    def note(number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGHUP:
-            leave_terminal()
-        if end.is_set():
-            raise _LeavingError
-        end.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-            before[number] = signal.signal(number, note)
-    try:
-        yield end
-    finally:
-        for known, handler in before.items():
-            signal.signal(known, handler)
 
 
 class _Processes:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from weft.wiring.concrete import eviction_key as eviction_key
     from weft.wiring.concrete import is_job_file as is_job_file
     from weft.wiring.concrete import load_jobs as load_jobs
+    from weft.wiring.concrete import local_cluster as local_cluster
     from weft.wiring.concrete import make_backend as make_backend
     from weft.wiring.concrete import make_ready as make_ready
     from weft.wiring.concrete import plan_federated as plan_federated
@@ -40,6 +41,7 @@ _HOMES = {
         "eviction_key",
         "is_job_file",
         "load_jobs",
+        "local_cluster",
         "make_backend",
         "make_ready",
         "plan_federated",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -227,6 +228,21 @@ def make_backend(name: str, place: BackendPlace) -> Executor:
     except ModuleNotFoundError as error:
         message = f"the {name} backend needs {error.name}, which is not installed"
         raise MissingExtraError(message, hint=f"Install it: pip install 'weft[{name}]'") from None
+
+
+@contextmanager
+def local_cluster(nodes: int, cpus: int) -> Iterator[str]:
+    """Run a Ray cluster of `nodes` nodes with `cpus` cores each on this machine, and yield its address.
+
+    UsageError: a number below 1. MissingExtraError: Ray is not installed.
+    """
+    try:
+        from weft.backends.ray import run_cluster
+    except ModuleNotFoundError as error:
+        message = f"a Ray cluster needs {error.name}, which is not installed"
+        raise MissingExtraError(message, hint="Install it: pip install 'weft[ray]'") from None
+    with run_cluster(nodes, cpus) as address:
+        yield address
 
 
 def make_ready(backend: str) -> None:

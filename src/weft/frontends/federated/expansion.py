@@ -14,7 +14,7 @@ from typing import Any, Final
 from weft.documents.problems import FilePosition, Problems, show
 from weft.frontends.federated.conf import JOB_PARAMETERS, uneven
 from weft.frontends.federated.documents import CONF_FILE, hint_of
-from weft.frontends.federated.modules import Module, Parameters, modules
+from weft.frontends.federated.modules import ARBITER, Module, Parameters, modules
 from weft.frontends.federated.parameter_types import parameter_fault
 from weft.frontends.federated.schema import (
     ARGS,
@@ -252,6 +252,13 @@ def _notes(dsl: Dsl, conf: Conf, parts: Sequence[PartyPlan]) -> Iterator[str]:
     affine = [name for name in dsl.order if any(_uses_affine(part.components[name].parameters) for part in parts)]
     if affine:
         yield f"iterativeAffine is not secure: {', '.join(affine)} will encrypt with Paillier"
+    keyed = [name for name, one in dsl.components.items() if ARBITER in modules()[one.module].needs]
+    for id in conf.roles.get(ARBITER, ()) if keyed else ():
+        if others := [role for role, ids in conf.roles.items() if role != ARBITER and id in ids]:
+            yield (
+                f"party {id} is arbiter and {' and '.join(others)}: it has the key that decrypts what other parties "
+                f"send in {', '.join(keyed)}"
+            )
 
 
 def _uses_affine(parameters: Mapping[str, Any]) -> bool:

@@ -159,8 +159,11 @@ def test_what_the_dsl_does_not_have_is_told_and_not_refused():
     conf = conf_2()
     conf["component_parameters"]["common"]["evaluation_1"] = {"alpha": 1}
     assert list(job(conf).notes) == [
-        "parameters of evaluation_1 have no effect: the DSL has no such component. Did you mean evaluation_0?"
+        "parameters of evaluation_1 have no effect: the DSL has no such component. Did you mean evaluation_0?",
+        "party 2 is arbiter and host: it has the key that decrypts what other parties send in hetero_lr_0, hetero_lr_1",
     ]
+    conf["role"]["arbiter"] = [4]
+    assert len(job(conf).notes) == 1
 
 
 @pytest.mark.parametrize(

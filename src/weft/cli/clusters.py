@@ -1,0 +1,32 @@
+"""The commands of `weft cluster`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from weft.cli.arguments import Given
+from weft.cli.interrupts import end_signal
+from weft.cli.parsing import CommandGroup, CommandParameter
+from weft.model.wording import counted
+
+cluster_app = CommandGroup("cluster")
+
+
+@cluster_app.command
+def start(
+    *,
+    nodes: Annotated[int, CommandParameter(name="--nodes", help="The number of nodes.")] = 2,
+    cpus: Annotated[int, CommandParameter(name="--cpus", help="The cores of each node.")] = 1,
+    context: Given,
+) -> int:
+    """Run a Ray cluster of several nodes on this machine, to try with, until Ctrl-C."""
+    with end_signal() as end, context.wiring().local_cluster(nodes, cpus) as address:
+        context.out.write(
+            f"{counted(nodes, 'node')} of {counted(cpus, 'core')} on this machine. In another terminal:\n"
+        )
+        context.out.write(f"  export RAY_ADDRESS={address}\n")
+        context.out.write('and open a session with weft.Session("ray"). Ctrl-C ends the cluster.\n')
+        context.out.flush()
+        end.wait()
+    context.say("the cluster has ended")
+    return 0
