@@ -205,6 +205,30 @@ def test_changed_parameters_run_at_all_parties(parties):
     assert guest.ended(job)["status"] == host.ended(job)["status"] == "success"
 
 
+def test_tables_and_what_jobs_have_left_are_deleted_by_commands(parties):
+    guest, host = parties["1"], parties["2"]
+    guest.start()
+    host.start()
+
+    def weft_party(*words):
+        argv = [sys.executable, "-m", "weft", "party", *words, "--folder", str(guest.site.folder)]
+        return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+    (guest.site.folder / "own.csv").write_text("id,x\n1,2\n")
+    guest.client.upload(guest.site.folder / "own.csv", {"namespace": "n", "table_name": "own"})
+    dropped = weft_party("drop", "--namespace", "n", "--name", "own")
+    assert (dropped.returncode, dropped.stderr.strip()) == (0, "the table n.own is deleted")
+    again = weft_party("drop", "--namespace", "n", "--name", "own")
+    assert again.returncode
+    assert "there is no table n.own" in again.stderr
+    job = guest.submit()
+    guest.ended(job)
+    assert (guest.site.folder / "jobs" / job).exists()
+    cleaned = weft_party("clean", job)
+    assert (cleaned.returncode, cleaned.stderr.strip()) == (0, f"what job {job} has left here is deleted")
+    assert not (guest.site.folder / "jobs" / job).exists()
+
+
 def test_what_cannot_run_is_refused_with_its_party_and_its_cause(parties):
     guest, host = parties["1"], parties["2"]
     guest.start()

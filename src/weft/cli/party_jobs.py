@@ -206,6 +206,15 @@ def stop(job: Job, /, *, as_json: AsJson = False, folder: Folder = None, context
         context.say(f"job {id} is being stopped at all its parties; see how it gets on: weft party show {id}")
 
 
+@party_app.command(name="clean")
+def clean_job(job: Job, /, *, folder: Folder = None, context: Given) -> None:
+    """Delete what an ended job has left at this party: rows, logs, figures. Its models stay."""
+    client = client_of(context, folder)
+    id = job_of(client, job)
+    client.post("job/clean", {"job_id": id})
+    context.say(f"what job {id} has left here is deleted")
+
+
 @party_app.command
 def rerun(
     job: Job,

@@ -9,7 +9,7 @@ from weft.cli.parsing import CommandParameter
 from weft.cli.parties import Folder, party_app, site_of
 from weft.cli.party_jobs import client_of
 from weft.cli.tables import clean, one_line, print_json, print_table
-from weft.model.errors import UsageError
+from weft.model.errors import NotFoundError, UsageError
 from weft.model.masking import without_passwords
 from weft.model.records import as_dict
 
@@ -112,6 +112,16 @@ def revoke(party: Partner, /, *, namespace: Namespace, name: Name, folder: Folde
     """Take a grant back; a job that runs goes on."""
     client_of(context, folder).post("permission/delete", _granted(party, namespace, name))
     context.say(f"new jobs of party {one_line(party)} may not use {one_line(namespace)}.{one_line(name)}")
+
+
+@party_app.command
+def drop(*, namespace: Namespace, name: Name, folder: Folder = None, context: Given) -> None:
+    """Delete a table of the party."""
+    client = client_of(context, folder)
+    if not any((one["namespace"], one["name"]) == (namespace, name) for one in client.post("weft/tables")):
+        raise NotFoundError(f"there is no table {namespace}.{name}", hint="List them: weft party tables")
+    client.post("table/delete", {"namespace": namespace, "table_name": name})
+    context.say(f"the table {one_line(namespace)}.{one_line(name)} is deleted")
 
 
 @party_app.command
