@@ -20,12 +20,26 @@ def blocks(page: Path) -> list[str]:
 PAGES = {page.name: page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if blocks(page)}
 
 
+ON_A_CLUSTER = {"README.md", "clusters.md"}
+"""Pages with programs that need a Ray cluster."""
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """The address of a Ray cluster on this machine."""
+    pytest.importorskip("ray", reason="Ray has no wheel for this Python")
+    from weft.wiring import local_cluster
+
+    with local_cluster(2, 1) as address:
+        yield address
+
+
 def test_the_pages_have_programs():
     assert {"README.md", "engine.md", "graph.md", "managers.md", "remote.md", "tensors.md"} <= set(PAGES)
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_all_blocks_of_a_page_run_in_one_go(tmp_path, name):
+def test_all_blocks_of_a_page_run_in_one_go(tmp_path, name, request):
     if name == "tensors.md":
         pytest.importorskip("xarray")
         pytest.importorskip("zarr")
@@ -37,6 +51,8 @@ def test_all_blocks_of_a_page_run_in_one_go(tmp_path, name):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "book.py").write_text("\n".join(blocks(PAGES[name])))  # one page imports this module by name
     env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    if name in ON_A_CLUSTER:
+        env["RAY_ADDRESS"] = request.getfixturevalue("cluster")
     answer = subprocess.run(
         [sys.executable, "book.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=TIMEOUT_S
     )

@@ -14,6 +14,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import ray
@@ -126,10 +127,13 @@ def connect(address: str | None) -> bool:
 
 
 def _knock(address: str) -> None:
-    """Look whether anything listens at an address of the form `host:port`: Ray itself waits minutes for it.
+    """Look whether anything listens at `host:port`, or, with `auto`, where the last cluster of this machine was.
 
-    OSError: nothing does.
+    Ray itself waits minutes for a dead one. OSError: nothing does.
     """
+    if address == "auto":
+        noted = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")
+        address = noted.read_text(encoding="utf-8").strip() if noted.exists() else ""
     host, _, port = address.rpartition(":")
     if host and "/" not in address and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
