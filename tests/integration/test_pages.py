@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.ray_clusters import running_cluster
+
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 300.0
 
@@ -28,10 +30,8 @@ ON_A_CLUSTER = {"README.md", "clusters.md"}
 def cluster():
     """The address of a Ray cluster on this machine."""
     pytest.importorskip("ray", reason="Ray has no wheel for this Python")
-    from weft.wiring import local_cluster
-
-    with local_cluster(2, 1) as address:
-        yield address
+    with running_cluster(2) as found:
+        yield found.address
 
 
 def test_the_pages_have_programs():

@@ -14,6 +14,7 @@ import pytest
 import weft
 import weft.remote
 import weft.tensor as wt
+from tests.integration.ray_clusters import running_cluster
 from weft import Graph, gather, shuffle
 from weft.model.errors import UsageError
 
@@ -61,15 +62,11 @@ def until(condition):
 
 @pytest.fixture(scope="module")
 def cluster():
-    from ray.cluster_utils import Cluster
-
-    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-    found.add_node(num_cpus=1)
     before = os.environ.get("RAY_ADDRESS")
-    os.environ["RAY_ADDRESS"] = found.address
-    yield found
-    ray.shutdown()
-    found.shutdown()
+    with running_cluster(2) as found:
+        os.environ["RAY_ADDRESS"] = found.address
+        yield found
+        ray.shutdown()
     os.environ.pop("RAY_ADDRESS")
     if before is not None:
         os.environ["RAY_ADDRESS"] = before

@@ -1,0 +1,29 @@
+"""Ray clusters of several nodes on this machine, for tests."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+TRIES = 3
+"""On a busy machine the server of a cluster may be too slow for Ray itself."""
+
+
+@contextmanager
+def running_cluster(nodes: int) -> Iterator[Any]:
+    """Run a cluster of nodes with one core each."""
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": 1, "include_dashboard": False}
+    for last in (False,) * (TRIES - 1) + (True,):
+        try:
+            found = Cluster(initialize_head=True, head_node_args=node)
+            break
+        except RuntimeError:
+            if last:
+                raise
+    try:
+        for _ in range(nodes - 1):
+            found.add_node(num_cpus=1)
+        yield found
+    finally:
+        found.shutdown()
