@@ -183,6 +183,7 @@ def test_all_nodes_lost_is_an_error_and_no_wait(nodes):
 
 def test_a_node_that_joins_is_used(nodes, tmp_path):
     with weft.Session("cluster") as session, LocalNodes(1, 1, secret=nodes.secret) as more:
+        assert isinstance(session.executor, Cluster)
         session.executor.join(more.nodes[0]._replace(name="third"))
         graph = Graph("joined")
         places = graph.map(meets, range(3), params={"marks": str(tmp_path), "count": 3}).keep()
@@ -206,6 +207,7 @@ def test_a_killed_session_ends_its_nodes(nodes):
     """The connection ends with the process; here it is only cut, as by a kill."""
     with weft.Session("cluster") as session:
         session.run(graph_of_doubles())
+        assert isinstance(session.executor, Cluster)
         for node in session.executor._nodes.values():
             node.link._sock.shutdown(socket.SHUT_RDWR)
         until(lambda: all(process.poll() is not None for process in nodes.processes))

@@ -382,5 +382,6 @@ def test_folders_that_a_program_reads_are_mentioned(tmp_path):
         parse_pipeline("name: p\nentry_points:\n  s: {command: 'python3 u.py > e/z'}", "run.yaml"),
         RunIdentity("run-000001", "me", str(tmp_path)),
     )
+    assert isinstance(node, ResolvedStep)
     found = scripts_of(node, mentions=True)
     assert [os.path.relpath(path, tmp_path) for path in found.mentioned] == ["d"]
