@@ -47,7 +47,13 @@ def _fit(part: ComponentPart, frame: PartyFrame) -> dict[str, Any]:
             raise UsageError(f"{part.component}: column {name!r} at {part.here} has no values")
         lower, upper = (_bound(part, f"feat_{which}", name, at) for which in ("lower", "upper"))
         if mode == _CAP:  # bounds are shares of the rows
-            low, high = np.quantile(known, [0.0 if lower is None else lower, 1.0 if upper is None else upper])
+            shares = [0.0 if lower is None else lower, 1.0 if upper is None else upper]
+            if not 0 <= shares[0] <= shares[1] <= 1:
+                raise UsageError(
+                    f"{part.component}: feat_lower and feat_upper are {shares[0]:g} and {shares[1]:g} for {name!r}",
+                    hint="With the mode cap they are shares of the rows, between 0 and 1.",
+                )
+            low, high = np.quantile(known, shares)
         else:
             low = known.min() if lower is None else max(known.min(), lower)
             high = known.max() if upper is None else min(known.max(), upper)

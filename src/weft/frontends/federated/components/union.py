@@ -11,11 +11,21 @@ from weft.model.errors import UsageError
 
 
 def run(part: ComponentPart) -> PartOutput:
-    """Join the tables; of rows with one id the first stays, unless `keep_duplicate`. UsageError: columns differ."""
+    """Join the tables; of rows with one id the first stays, unless `keep_duplicate`.
+
+    Columns have the order of the first table. UsageError: columns differ.
+    """
     frames = [one for found in part.data.values() for one in found]
     first = only_frame(part)
-    if any(one.features != first.features or one.label != first.label for one in frames):
-        raise UsageError(f"{part.component}: the tables at {part.here} have different columns")
+    for one in frames:
+        if one.label != first.label:
+            raise UsageError(
+                f"{part.component}: tables at {part.here} have the labels {first.label!r} and {one.label!r}"
+            )
+        if other := sorted(one.columns.keys() ^ first.columns.keys()):
+            raise UsageError(
+                f"{part.component}: only some tables at {part.here} have {', '.join(map(repr, other[:5]))}"
+            )
     ids = np.concatenate([one.ids for one in frames])
     columns = {name: np.concatenate([one.columns[name] for one in frames]) for name in first.columns}
     rows = np.arange(len(ids))

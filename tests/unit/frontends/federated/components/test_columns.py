@@ -59,6 +59,8 @@ def test_only_chosen_features_are_scaled():
         ({"scale_col_indexes": [7]}, "scale_col_indexes"),
         ({"scale_names": ["z"]}, "no feature 'z'"),
         ({"feat_upper": "high"}, "feat_upper"),
+        ({"mode": "cap", "feat_upper": 30}, "feat_lower and feat_upper are 0 and 30"),
+        ({"mode": "cap", "feat_lower": 0.9, "feat_upper": 0.1}, "are 0.9 and 0.1"),
     ],
 )
 def test_wrong_parameters_are_named(parameters, message):
@@ -80,5 +82,13 @@ def test_tables_are_joined_and_the_first_row_of_an_id_stays():
     assert found.ids.tolist() == ["a", "b", "c"]
     assert found.columns["x"].tolist() == [0, 1, 1]
     assert union(rows("a"), rows("a"), keep_duplicate=True).ids.tolist() == ["a", "a"]
-    with pytest.raises(UsageError, match="different columns"):
+    with pytest.raises(UsageError, match="only some tables at guest 1 have 'x', 'y'"):
         union(rows("a"), PartyFrame(np.array(["b"], dtype=object), {"y": np.zeros(1)}))
+
+
+def test_tables_with_another_order_of_columns_are_joined_by_name():
+    ids = [np.array([id], dtype=object) for id in "ab"]
+    found = union(
+        PartyFrame(ids[0], {"x": np.zeros(1), "y": np.ones(1)}), PartyFrame(ids[1], {"y": np.ones(1), "x": np.zeros(1)})
+    )
+    assert {name: one.tolist() for name, one in found.columns.items()} == {"x": [0, 0], "y": [1, 1]}

@@ -230,6 +230,8 @@ def test_what_replaces_paillier_is_said():
         ({"validation_freqs": [1, 2]}, "validation_freqs"),
         ({"optimizer": "sqn"}, "optimizer"),
         ({"learning_rate": 1e12, "penalty": "L2", "alpha": 10}, "diverged"),
+        ({"batch_size": 9}, "fewer than 10 rows"),
+        ({"init_param": {"init_method": "guess"}}, "init_method is 'guess'"),
         ({"predict_param": {"threshold": "high"}}, "threshold"),
     ],
 )
