@@ -8,9 +8,10 @@ from functools import cache
 from typing import Any
 
 import weft
-from benchmarks.bodies import CHUNK_VALUES, PIECES, add_both, chunk, increment, noop, pieces, total_of_chunk
+from benchmarks.bodies import CHUNK_VALUES, PIECES, add_both, chunk, noop, pieces, total_of_chunk
 from benchmarks.harness import expect, timed
 from benchmarks.ray.cluster import address
+from benchmarks.tasks.ours import chain_graph, tree_graph
 
 CHUNKS = 64
 
@@ -59,25 +60,12 @@ def stage() -> dict[str, float]:
 
 def tree() -> dict[str, float]:
     """A binary tree over 8,192 leaves."""
-
-    def build() -> tuple[weft.Graph, weft.VertexHandle]:
-        graph = weft.Graph()
-        return graph, graph.reduce(add_both, graph.map(noop, range(8192)))
-
-    return _run(build, [sum(range(8192))])
+    return _run(tree_graph, [sum(range(8192))])
 
 
 def chain() -> dict[str, float]:
     """1,000 vertices of one task in a row."""
-
-    def build() -> tuple[weft.Graph, weft.VertexHandle]:
-        graph = weft.Graph()
-        node = graph.add(increment, items=[0])
-        for _ in range(999):
-            node = graph.add(increment, node)
-        return graph, node
-
-    return _run(build, [1000])
+    return _run(chain_graph, [1000])
 
 
 def chunks() -> dict[str, float]:

@@ -87,25 +87,27 @@ def threads_stage() -> dict[str, float]:
 
 def threads_chain() -> dict[str, float]:
     """1,000 vertices of one task in a row."""
-
-    def build() -> tuple[weft.Graph, weft.VertexHandle]:
-        graph = weft.Graph()
-        node = graph.add(increment, items=[0])
-        for _ in range(999):
-            node = graph.add(increment, node)
-        return graph, node
-
-    return _run("threads", build, lambda found: expect(found, [1000]))
+    return _run("threads", chain_graph, lambda found: expect(found, [1000]))
 
 
-def _tree() -> tuple[weft.Graph, weft.VertexHandle]:
+def chain_graph() -> tuple[weft.Graph, weft.VertexHandle]:
+    """Return 1,000 vertices of one task in a row, and the last."""
+    graph = weft.Graph()
+    node = graph.add(increment, items=[0])
+    for _ in range(999):
+        node = graph.add(increment, node)
+    return graph, node
+
+
+def tree_graph() -> tuple[weft.Graph, weft.VertexHandle]:
+    """Return a binary tree over 8,192 leaves, and its root."""
     graph = weft.Graph()
     return graph, graph.reduce(add_both, graph.map(noop, range(8192)))
 
 
 def threads_tree() -> dict[str, float]:
     """A binary tree over 8,192 leaves."""
-    return _run("threads", _tree, lambda found: expect(found, [sum(range(8192))]))
+    return _run("threads", tree_graph, lambda found: expect(found, [sum(range(8192))]))
 
 
 def threads_tree_two_source() -> dict[str, float]:

@@ -22,7 +22,7 @@ from weft.backends import node_messages as messages
 from weft.backends.local import GRACE_S, LocalBackend, abandon, crashed
 from weft.backends.local_jobs import LocalJob
 from weft.backends.node_link import NodeLink
-from weft.backends.process_jobs import NOT_SENT, needed
+from weft.backends.process_jobs import NOT_SENT, check_picklable, needed
 from weft.backends.streams import END
 from weft.engine.events import CancelRequested, Done, Failed, GaveBack, Progress
 from weft.engine.ports import WorkerSpec
@@ -82,6 +82,13 @@ class NodeConnection:
     def spec(self) -> NodeSpec:
         """The node as the pool sees it."""
         return NodeSpec(self.number, self.about.name, "", tuple(self.workers.values()), self.about.resources)
+
+    def sent_of(self, job: str, column: str, count: int) -> list[Any]:
+        """Return the cells of a column of `count` that the node has, NOT_SENT for the others. The caller has `lock`."""
+        sent = self.sent.get((job, column))
+        if sent is None or len(sent) != count:
+            sent = self.sent[job, column] = [NOT_SENT] * count
+        return sent
 
     def send(self, *message: Any) -> None:
         """Send a message; no effect if the node is lost."""
@@ -143,19 +150,8 @@ def _packed(specs: Mapping[int, TaskSpec]) -> bytes:
         return codec.to_pickle(dict(specs)) if specs else b""
     except ProgramError as whole:
         for spec in specs.values():
-            _check(spec)
+            check_picklable(spec.vertex, spec, "a node", "Its function with its closure, its params and items")
         raise whole from None
-
-
-def _check(spec: TaskSpec) -> None:
-    try:
-        codec.to_pickle(spec)
-    except ProgramError as error:
-        cause = error.__cause__ or error
-        raise ProgramError(
-            f"the program of {spec.vertex!r} cannot be sent to a node: {type(cause).__name__}: {cause}",
-            hint="Its function with its closure, its params and items must be picklable; or use the threads backend.",
-        ) from error
 
 
 def sendable(store: ChunkStore, column: Column, index: int) -> Any:
@@ -334,10 +330,7 @@ class Cluster(LocalBackend):
         marks: list[tuple[list[Any], list[int], list[Any]]] = []
         for inp, lo, hi in _inputs(lease):
             column = inp.column
-            key = local.job.id, inp.source
-            sent = node.sent.get(key)
-            if sent is None or len(sent) != len(column):
-                sent = node.sent[key] = [NOT_SENT] * len(column)
+            sent = node.sent_of(local.job.id, inp.source, len(column))
             for a, b in needed(inp.router, lo, hi):
                 now = column.values[a:b]
                 if all(map(is_, now, sent[a:b])):
@@ -520,9 +513,7 @@ class Cluster(LocalBackend):
         if column is None or local.closed:
             return
         with node.lock:
-            sent = node.sent.get((local.job.id, vertex))
-            if sent is None or len(sent) != len(column):
-                sent = node.sent[local.job.id, vertex] = [NOT_SENT] * len(column)
+            sent = node.sent_of(local.job.id, vertex, len(column))
             sent[lo : lo + count] = column.values[lo : lo + count]
 
     def _end(self, lease: SentLease, outcome: LeaseResult) -> None:

@@ -49,6 +49,18 @@ Cells = tuple[int, int, int | list[int], list[Any], bool, int]
 of the rows that are not sent: see `RowIndex`)."""
 
 
+def check_picklable(vertex: str, code: object, receiver: str, parts: str) -> None:
+    """Raise ProgramError if the code of a vertex cannot be pickled; it names the vertex, and `parts` of the code."""
+    try:
+        codec.encode(code)
+    except ProgramError as error:
+        cause = error.__cause__ or error
+        raise ProgramError(
+            f"the program of {vertex!r} cannot be sent to {receiver}: {type(cause).__name__}: {cause}",
+            hint=f"{parts} must be picklable; or use the threads backend.",
+        ) from error
+
+
 class NeedsHelperError(Exception):
     """The action takes too long for its caller: the helper pool has to do it."""
 
@@ -311,19 +323,9 @@ class ProcessJob(LocalJob):
             return self.ship({number: tuple(self._row(code)) for number, code in codes.items()}, self.files)
         except ProgramError:
             for code in codes.values():
-                self._check(code)
+                row = tuple(self._row(code))
+                check_picklable(code.vertex, row, "a worker process", "Its function with its closure, and its params")
             raise
-
-    def _check(self, code: TaskCode) -> None:
-        """Raise ProgramError if the code of a vertex cannot be pickled; it names the vertex."""
-        try:
-            codec.encode(tuple(self._row(code)))
-        except ProgramError as error:
-            cause = error.__cause__ or error
-            raise ProgramError(
-                f"the program of {code.vertex!r} cannot be sent to a worker process: {type(cause).__name__}: {cause}",
-                hint="Its function with its closure, and its params must be picklable; or use the threads backend.",
-            ) from error
 
     def _row(self, code: TaskCode) -> CodeRow:
         program = code.program
