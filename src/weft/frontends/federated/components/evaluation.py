@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from weft.frontends.federated.components.base import ComponentPart, PartOutput
+from weft.frontends.federated.components.columns import are_among, value_key
 from weft.frontends.federated.components.inputs import word
 from weft.frontends.federated.components.predictions import Predictions, is_predictions, read_predictions
 from weft.model.errors import UsageError
@@ -80,8 +81,9 @@ def _oriented(part: ComponentPart, found: Predictions) -> tuple[Array, Array, st
             hint="Set eval_type to regression or multi.",
         )
     asked = part.parameters.get("pos_label", 1)
-    at = next((at for at, one in enumerate(found.classes) if is_same_label(one, asked)), None)
-    if at is None and "pos_label" in part.parameters and not is_same_label(asked, 1):
+    key = value_key(int(asked) if isinstance(asked, bool) else asked)
+    at = next((at for at, one in enumerate(found.classes) if value_key(one) == key), None)
+    if at is None and "pos_label" in part.parameters and key != "1":
         part.tracker.log(f"the labels are {found.classes[0]} and {found.classes[1]}, and pos_label is {asked}")
         raise UsageError(
             f"{part.component}: pos_label is {asked!r}, which is neither of the two labels at {part.here}",
@@ -90,18 +92,8 @@ def _oriented(part: ComponentPart, found: Predictions) -> tuple[Array, Array, st
         )
     at = 1 if at is None else at
     positive = found.classes[at]
-    truth = np.array([is_same_label(one, positive) for one in found.labels.tolist()])
+    truth = are_among(found.labels, {value_key(positive)})
     return truth, found.probabilities[:, at].astype(float), str(positive)
-
-
-def is_same_label(one: Any, other: Any) -> bool:
-    """Whether two labels are equal, as numbers if they are numbers: 1, 1.0 and "1" are."""
-    if str(one) == str(other):
-        return True
-    try:
-        return float(one) == float(other)
-    except (TypeError, ValueError):
-        return False
 
 
 def confusion_of(part: ComponentPart, found: Predictions, kind: str) -> dict[str, Any]:
@@ -134,7 +126,7 @@ def metrics_of(found: Predictions) -> dict[str, float]:
         return regression_metrics(found.labels.astype(float), found.scores.astype(float))
     if len(found.classes) > 2:
         return multi_metrics(found.labels, found.results)
-    truth = np.array([is_same_label(one, found.classes[1]) for one in found.labels.tolist()])
+    truth = are_among(found.labels, {value_key(found.classes[1])})
     return {} if truth.all() or not truth.any() else binary_metrics(truth, found.scores.astype(float))
 
 
