@@ -13,6 +13,7 @@ from weft.documents.problems import FilePosition, Problems, join, show
 from weft.frontends.federated.documents import DSL_FILE, SWAPPED, ObjectReader, hint_of, load
 from weft.frontends.federated.modules import modules
 from weft.frontends.federated.schema import ARGS, PIPELINE, PREDICT, ROOTS, TRAIN, Dsl, FederatedComponent, Output
+from weft.model.wording import counted
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 _OUTPUTS: Final = ("data", "model", "cache")
@@ -138,7 +139,7 @@ def _check_sources(
             most = modules()[found.module].data_outputs
             if made.index(source.name) >= most:
                 hint = f"Read {found.name}.{made[0]}" if most == 1 else f"It makes {', '.join(made[:most])}"
-                problems.add(source.mark, at, f"{found.module} makes {most} data output{'s' * (most > 1)}", hint)
+                problems.add(source.mark, at, f"{found.module} makes {counted(most, 'data output')}", hint)
 
 
 def _check_prediction(components: Mapping[str, FederatedComponent], problems: Problems) -> None:
