@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.ray_clusters import running_cluster
 from weft.frontends.pipelines.check import parse_pipeline
 
 ROOT = Path(__file__).parents[2]
@@ -98,7 +99,14 @@ def programs() -> dict[str, tuple[str, str]]:
     """The programs of the first page by the part of Weft that they use, each with the screen that follows it."""
     block = r"((?:(?!```).*\n)*)```\n"
     found = re.findall(rf"^```python\n{block}\n```console\n{block}", (ROOT / "README.md").read_text(), re.MULTILINE)
-    return {"weft.sql" if "weft.sql(" in one[0] else re.findall(r"import (weft\S*)", one[0])[0]: one for one in found}
+    return {part_used(program): (program, shown) for program, shown in found}
+
+
+def part_used(program: str) -> str:
+    for part, sign in {"weft.sql": "weft.sql(", "a cluster": '"ray"'}.items():
+        if sign in program:
+            return part
+    return re.findall(r"import (weft\S*)", program)[0]
 
 
 @pytest.mark.parametrize(
@@ -107,12 +115,28 @@ def programs() -> dict[str, tuple[str, str]]:
 )
 def test_the_readme_shows_what_its_programs_print(clone, module, backend):
     program, shown = programs()[module]
-    (clone / "program.py").write_text(program.replace("Session(", f"Session({backend}"))
-    env = os.environ | {"PYTHONPATH": str(SOURCE)}
-    answer = subprocess.run(
-        [sys.executable, "program.py"], cwd=clone, env=env, capture_output=True, text=True, timeout=120
-    )
+    answer = run_program(program.replace("Session(", f"Session({backend}"), clone)
     assert (answer.stdout, answer.stderr) == (shown, "")
+
+
+def test_the_readme_shows_what_its_program_prints_on_a_cluster(clone):
+    pytest.importorskip("ray", reason="Ray has no wheel for this Python")
+    program, shown = programs()["a cluster"]
+    with running_cluster(2) as cluster:
+        answer = run_program(program, clone, RAY_ADDRESS=cluster.address)
+    assert (answer.stdout, answer.stderr) == (shown, "")
+
+
+def run_program(program: str, folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    (folder / "program.py").write_text(program)
+    return subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(SOURCE)} | environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
 
 
 def test_the_examples_of_sql_run_as_their_page_says(clone):

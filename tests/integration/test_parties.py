@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -32,10 +33,26 @@ def conf(*, host="2", **parameters):
     }
 
 
+def free_ports():
+    """Give ports that neither the system nor a test beside this one gives to anyone before the server starts."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    for port in range(7000 + 300 * (worker % 10), 7300 + 300 * (worker % 10)):
+        try:
+            with socket.socket() as sock:
+                sock.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        yield port
+
+
+PORTS = free_ports()
+
+
 class Served:
     """A party and its server."""
 
-    def __init__(self, folder, id, *, host="127.0.0.1", ports=(0, 0)):
+    def __init__(self, folder, id, *, host="127.0.0.1", ports=None):
+        ports = ports or (next(PORTS), next(PORTS))
         self.site = PartySite.create(folder / id, id, name=id, host=host, party_port=ports[0], http_port=ports[1])
         self.client = SiteClient.of(self.site)
         self.process = None
