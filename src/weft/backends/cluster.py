@@ -191,6 +191,7 @@ class Cluster(LocalBackend):
             copied_out=True,
             lease_bytes=min([Tuning().lease_bytes, *[budget // (2 * workers) for budget in budgets]]),
             stream_bytes=self.window,
+            many_machines=True,
         )
         self._secret = secret
         self._nodes = {number: NodeConnection(number, node) for number, node in enumerate(nodes)}
