@@ -10,10 +10,13 @@ from __future__ import annotations
 import logging
 import os
 import platform
+import re
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -37,6 +40,9 @@ CONNECT_S: Final = 5.0
 LOOK_S: Final = 2.0
 """Seconds between two looks for nodes that have joined the cluster."""
 _ACCELERATOR: Final = "accelerator_type:"
+_UNBORN: Final = "TemporaryActor"
+"""Ray's name of an actor that cannot be made; it prints stacks of C++, and the error comes to the session anyway."""
+_LACKS: Final = re.compile(r"No module named '([\w.]+)'")
 StartNode = Callable[..., Any]
 """Starts a node in this process: `weft.wiring.node.RunningNode`."""
 
@@ -112,7 +118,9 @@ def connect(address: str | None) -> bool:
     where = address or os.environ.get("RAY_ADDRESS") or "auto"
     try:
         _knock(where)
-        ray.init(address=where, logging_level=logging.ERROR)
+        _print_to_stderr()
+        with _same_signals():
+            ray.init(address=where, logging_level=logging.ERROR)
     except OSError as error:
         raise UsageError(
             "there is no Ray cluster on this machine" if where == "auto" else f"no Ray cluster answers at {where}",
@@ -124,6 +132,39 @@ def connect(address: str | None) -> bool:
             hint="The versions of Python and Ray must be those of the cluster.",
         ) from error
     return True
+
+
+@contextmanager
+def _same_signals() -> Iterator[None]:
+    """Set the handlers of signals again that Ray replaces: its own leave at once, and print a stack of C++."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread can set them
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:  # None: a handler of another language
+                signal.signal(number, handler)
+
+
+def _print_to_stderr() -> None:
+    """Have Ray print what tasks print to the standard error, and none of its own reports of lost machines.
+
+    It prints all that to the standard output, which may be the table that a command writes. No setting changes that.
+    The reports hold 30 lines of internal state; Weft tells of a lost machine itself.
+    """
+    from ray._private import worker
+
+    prints = worker.print_to_stdstream
+    if not isinstance(prints, partial):
+        worker.print_to_stdstream = partial(_as_error, prints)
+
+
+def _as_error(prints: Callable[..., None], data: dict[str, Any], ignore_prefix: bool) -> None:
+    if data.get("pid") != "raylet" and data.get("actor_name") != _UNBORN:
+        prints({**data, "is_err": True}, ignore_prefix=ignore_prefix)
 
 
 def _knock(address: str) -> None:
@@ -257,6 +298,11 @@ class RayCluster(Cluster):
         try:
             return NodeFacts(*ray.get(answer))
         except ray.exceptions.RayActorError as error:
+            if lacks := _LACKS.search(str(error)):
+                raise UsageError(
+                    f"machine {node.name} of the Ray cluster has no module {lacks[1]}",
+                    hint="Install what is installed here into the environment of Ray there: pip install 'weft[ray]'",
+                ) from None
             if isinstance(error, ray.exceptions.ActorDiedError) and "__init__" in str(error):
                 raise CapacityError(f"no node can be started on machine {node.name}: {error}") from error
             del self._actors[node.id]

@@ -291,7 +291,7 @@ class Vertex(Struct):
 
     Of a `counted` vertex, the rows, bytes and seconds of all tasks are summed for explanations.
 
-    Tasks of a vertex that `starts_processes` wait for processes of their machine. Resources without a core make them run
+    Tasks of a vertex that `starts_processes` wait for processes of their machine. If they request no core, they run
     beside the master on one machine; on a cluster they take a core of a node, since the processes run there.
     """
 

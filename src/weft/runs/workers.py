@@ -100,6 +100,7 @@ def make_workers(concrete: Concrete, settings: Settings, state: StateRoot, undo:
     workers = settings.worker_count
     node = Resources(workers, store.memory.budget, settings.gpus, settings.gpu_type)
     window = settings.stream_window or None
-    place = BackendPlace(workers, store, folders.shm, folders.spill, STEP_GRACE_S, node, window)
+    given = settings.workers > 0
+    place = BackendPlace(workers, store, folders.shm, folders.spill, STEP_GRACE_S, node, window, given=given)
     executor = concrete.make_backend(settings.backend, place)
     return undo.enter_context(EngineSession(executor, store, ResumedClock(), concrete.MANAGERS))

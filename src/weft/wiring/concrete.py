@@ -219,10 +219,15 @@ BACKENDS: Final = {"threads": _threads, "processes": _processes, "ray": _ray, "s
 """The backends by the names of settings and `Session`; each is loaded at its first use."""
 
 
-def make_backend(name: str, place: BackendPlace) -> Executor:
-    """Return a backend by its name. UsageError: an unknown name. MissingExtraError: a package is not installed."""
+def check_backend(name: str) -> None:
+    """Raise UsageError if there is no backend of a name."""
     if name not in BACKENDS:
         raise UsageError(f"there is no backend {name!r}", hint=f"There are: {', '.join(BACKENDS)}")
+
+
+def make_backend(name: str, place: BackendPlace) -> Executor:
+    """Return a backend by its name. UsageError: an unknown name. MissingExtraError: a package is not installed."""
+    check_backend(name)
     try:
         return BACKENDS[name](place)
     except ModuleNotFoundError as error:
