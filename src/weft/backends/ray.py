@@ -135,6 +135,17 @@ def connect(address: str | None) -> bool:
 
 
 @contextmanager
+def connected(address: str | None) -> Iterator[None]:
+    """Connect this process to a Ray cluster while the block runs, unless it is connected already; see `connect`."""
+    fresh = connect(address)
+    try:
+        yield
+    finally:
+        if fresh:
+            ray.shutdown()
+
+
+@contextmanager
 def _same_signals() -> Iterator[None]:
     """Set the handlers of signals again that Ray replaces: its own leave at once, and print a stack of C++."""
     if threading.current_thread() is not threading.main_thread():

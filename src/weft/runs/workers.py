@@ -73,6 +73,10 @@ class Concrete(Protocol):
         """Return a backend by its name."""
         ...
 
+    def order_driver(self, folder: Path, message: Mapping[str, Any]) -> Any:
+        """Send an order to the owner of a run that a cluster drives."""
+        ...
+
     def eviction_key(self, choice: str | EvictionKey) -> EvictionKey | None:
         """Return the key of an eviction order."""
         ...
