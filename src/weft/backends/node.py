@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import queue
 import socket
 import threading
@@ -26,7 +27,7 @@ from weft.engine.events import Done, Failed, Progress
 from weft.engine.machines.job import JobState
 from weft.engine.ports import FROZEN_S, WorkerSpec
 from weft.model.chunks import ChunkRef, Tier
-from weft.model.errors import CapacityError, ForbiddenError, NotFoundError, ProgramError
+from weft.model.errors import CapacityError, ForbiddenError, NotFoundError, ProgramError, WeftError
 from weft.store import codec, peers, tiers
 from weft.store.api import ABSENT
 from weft.store.blocks import BlockManager
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from weft.graph.task_spec import EdgeSpec, TaskSpec
     from weft.store.api import Column
     from weft.store.folders import RunFolders
+    from weft.store.objects import ObjectTier
     from weft.worker.code import TaskCode
     from weft.worker.lease import WorkerLease
 
@@ -268,7 +270,8 @@ class NodeProcesses(Processes):
 class Node:
     """A node with `workers` processes over the folders of a run. `serve` returns when its session has ended.
 
-    The node listens at `address`. `secret` is that of the session, which alone may use the node.
+    The node listens at `address`. `secret` is that of the session, which alone may use the node. Outputs of durable
+    edges are written below the URL `objects`, which belongs to the session; with "" they lie at the node like others.
     """
 
     def __init__(
@@ -283,7 +286,10 @@ class Node:
         grace_s: float = 3.0,
         window: int | None = None,
         frozen_s: float = FROZEN_S,
+        objects: str = "",
     ) -> None:
+        self._objects = objects
+        self._durable: ObjectTier | None = None
         self.store = BlockManager(budget, shm=folders.shm, spill=folders.spill)
         self.clock = clock
         self.jobs: dict[str, NodeJob] = {}
@@ -551,7 +557,12 @@ class Node:
                 launch = found.leases.get(event.lease)
                 if launch is None:
                     continue
-                outputs = self._outputs(found, launch, event)
+                try:
+                    outputs = self._outputs(found, launch, event)
+                except WeftError as error:  # such as a full bucket
+                    self.tell(messages.FAULT, job, event.lease, str(error))
+                    del found.leases[event.lease], found.told[event.lease]
+                    continue
                 if not isinstance(event, Progress):
                     del found.leases[event.lease], found.told[event.lease]
             self.tell(messages.EVENT, job, event, *outputs)
@@ -566,6 +577,9 @@ class Node:
             return ()
         job.told[launch.lease] = hi
         cells = column.values[lo:hi]
+        durable = bool(self._objects) and any(
+            edge.durable for spec in launch.specs if spec.vertex == vertex for edge in spec.outputs
+        )
         kept: list[int] = []
         for at in [at for at in column.tracked if lo <= at < hi]:
             cell = cells[at - lo]
@@ -574,6 +588,9 @@ class Node:
                 if entry.nbytes < LARGE:
                     continue
                 (cell,) = self.store.share(column, [at])
+            if durable:
+                cells[at - lo] = self._keep(cell)
+                continue
             location = peers.location_of(self.address, job.id, vertex, at)
             cells[at - lo] = ChunkRef(Tier.PEER, location, 0, cell.nbytes, cell.parts, b"", cell.pieces)
             kept.append(at)
@@ -586,6 +603,15 @@ class Node:
             if begin + 1 < end:
                 self.store.free_range(column, begin + 1, end)
         return vertex, lo, codec.to_pickle(cells)
+
+    def _keep(self, chunk: ChunkRef) -> ChunkRef:
+        """Write an output to the storage that outlives this node. CapacityError: that cannot be written to."""
+        if self._durable is None:
+            from weft.store.objects import ObjectTier  # few sessions have such storage
+
+            self._durable = ObjectTier(self._objects, f"node-{os.urandom(8).hex()}")
+        (written,) = self._durable.write([codec.raw(tiers.read(chunk), chunk)])
+        return written
 
     def drain(self, going_on: Callable[[], None] | None = None) -> None:
         """See `Shell.drain`: there is no queue here."""

@@ -212,7 +212,7 @@ def _ray(at: BackendPlace) -> Executor:
     from weft.wiring.node import RunningNode
 
     workers = at.workers if at.given else None
-    options = {"frozen_s": at.frozen_s}
+    options = {"frozen_s": at.frozen_s, "objects": at.objects}
     return RayCluster(at.store, RunningNode, workers=workers, grace_s=at.grace_s, window=at.window, options=options)
 
 
