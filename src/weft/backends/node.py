@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.backends import node_messages as messages
-from weft.backends.node_link import PURPOSE, NodeLink
+from weft.backends.node_link import PURPOSE, Link, NodeLink
 from weft.backends.process_jobs import ProcessJob, RemoteLease
 from weft.backends.processes import Processes
 from weft.backends.streams import END, StreamBlock
@@ -290,25 +290,26 @@ class Node:
         self._workers = workers
         self._secret = secret
         self._ended: dict[str, NodeJob] = {}
-        self._link: NodeLink | None = None
+        self._link: Link | None = None
         self._over = threading.Event()
         self._answers: dict[int, queue.SimpleQueue[tuple[bool, bytes]]] = {}
         self._numbers = itertools.count(1)
         self._received = SegmentWriter(folders.shm, prefix="store-received-", fallback=folders.spill)
-        self._processes = NodeProcesses(
-            self,
-            workers,
-            self.store,
-            folders.shm,
-            spill=folders.spill,
-            grace_s=grace_s,
-            window=window,
-            frozen_s=frozen_s,
-            secret=secret,
+        self._processes = self._begin_workers(folders, grace_s=grace_s, window=window, frozen_s=frozen_s)
+        self.address = self._listen(host)
+
+    def _begin_workers(self, folders: RunFolders, **options: Any) -> NodeProcesses:
+        """Return the backend that runs the leases."""
+        return NodeProcesses(
+            self, self._workers, self.store, folders.shm, spill=folders.spill, secret=self._secret, **options
         )
-        peers.open_reader(secret)
+
+    def _listen(self, host: str) -> tuple[str, int]:
+        """Open a port, and return its address."""
+        peers.open_reader(self._secret)
         self._listener = socket.create_server((host, 0), backlog=_BACKLOG)
-        self.address: tuple[str, int] = self._listener.getsockname()[:2]
+        address: tuple[str, int] = self._listener.getsockname()[:2]
+        return address
 
     def serve(self) -> None:
         """Serve one session until it ends, and leave nothing behind."""
@@ -352,10 +353,14 @@ class Node:
         elif self._link is not None:
             sock.close()  # a session is never served twice
         else:
-            self._link = NodeLink.accepted(sock, self._take_all, lambda _: self.end())
-            self._processes.attach(self)
-            self.tell(messages.READY, self._processes.numbers(), self.store.memory.budget)
-            self._link.start()
+            self._begin(NodeLink.accepted(sock, self._take_all, lambda _: self.end()))
+
+    def _begin(self, link: Link) -> None:
+        """Serve the session at the other end of a link."""
+        self._link = link
+        self._processes.attach(self)
+        self.tell(messages.READY, self._processes.numbers(), self.store.memory.budget)
+        link.start()
 
     @contextlib.contextmanager
     def _found(self, job: str, vertex: str, index: int) -> Iterator[ChunkRef]:
