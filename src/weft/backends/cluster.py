@@ -128,7 +128,7 @@ class SentLease(WorkerLease):
         self.pins: list[ChunkPin] = []
 
     def release(self) -> None:
-        """Unpin the inputs."""
+        """Unpin the inputs. The caller has the lock of the node."""
         while self.pins:
             self.pins.pop().release()
 
@@ -339,6 +339,8 @@ class Cluster(LocalBackend):
                 for sent, at, values in marks:
                     for index, value in zip(at, values, strict=True):
                         sent[index] = value
+                if (local.job.id, lease.id) not in node.leases:  # its node or worker was lost meanwhile
+                    lease.release()
         except BaseException as error:  # noqa: BLE001 - whatever it is, the lease has to be answered
             self._end(lease, crashed(lease, error))
             return
@@ -366,7 +368,9 @@ class Cluster(LocalBackend):
                 places = []
                 for at in fresh:
                     cell = sendable(self.store, column, at)
-                    own = type(cell) is ChunkRef and cell.location == f"{node.prefix}{local.job.id}/{inp.source}/{at}"
+                    own = type(cell) is ChunkRef and cell.location.startswith(
+                        f"{node.prefix}{local.job.id}/{inp.source}/{at}/"
+                    )
                     if cell is not ABSENT and not own:
                         places.append(at)
                         values.append(cell)
@@ -450,10 +454,11 @@ class Cluster(LocalBackend):
 
     def _delete(self, locations: Iterable[str]) -> None:
         """Have nodes delete outputs to which no cell refers any more."""
-        gone: dict[tuple[str, int], list[tuple[str, str, int]]] = {}
+        gone: dict[tuple[str, int], list[tuple[str, str, int, int]]] = {}
         for location in locations:
             chunk = peers.parse(location)
-            gone.setdefault((chunk.host, chunk.port), []).append((chunk.job, chunk.vertex, chunk.at))
+            place = (chunk.job, chunk.vertex, chunk.at, chunk.lease)
+            gone.setdefault((chunk.host, chunk.port), []).append(place)
         for node in self._nodes.values():
             if places := gone.get(node.about.address):
                 node.send(messages.DELETE, places)
@@ -524,8 +529,7 @@ class Cluster(LocalBackend):
             lease.committing = False
             self.loop.post_later(job, event)
             return
-        del node.leases[job, event.lease]
-        lease.release()
+        self._remove(lease)
         if lease.id in local.running:
             local.forget(lease)
             self.loop.post_later(job, event)
@@ -543,8 +547,7 @@ class Cluster(LocalBackend):
     def _end(self, lease: SentLease, outcome: LeaseResult) -> None:
         """End a lease that did not reach its node, or whose outputs cannot be kept."""
         local: ClusterJob = lease.host
-        lease.node.leases.pop((local.job.id, lease.id), None)
-        lease.release()
+        self._remove(lease)
         if lease.id in local.running:
             self.loop.post_later(local.job.id, local.report(lease, outcome, self.loop.clock.now()))
             self.loop.drain()
@@ -583,9 +586,15 @@ class Cluster(LocalBackend):
 
     def _forget(self, leases: list[SentLease]) -> None:
         for lease in leases:
+            self._remove(lease)
             local: ClusterJob = lease.host
-            lease.node.leases.pop((local.job.id, lease.id), None)
             local.forget(lease)
+
+    @staticmethod
+    def _remove(lease: SentLease) -> None:
+        """Forget that a node has a lease."""
+        with lease.node.lock:
+            lease.node.leases.pop((lease.host.job.id, lease.id), None)
             lease.release()
 
     # ----------------------------------------------------------------------------------------------- requests of tasks

@@ -85,8 +85,8 @@ class NodeJob:
         """The unit up to which the session has the outputs of a running lease."""
         self.given = {}
         self.gates: dict[int, Any] = {}
-        self.originals: dict[str, set[int]] = {}
-        """The tasks whose outputs the session refers to here."""
+        self.originals: dict[str, dict[int, int]] = {}
+        """The tasks whose outputs the session refers to here, by vertex, with the leases that made them."""
         self.backend: Any = None
         self.closed = False
 
@@ -363,11 +363,12 @@ class Node:
         link.start()
 
     @contextlib.contextmanager
-    def _found(self, job: str, vertex: str, index: int) -> Iterator[ChunkRef]:
+    def _found(self, job: str, vertex: str, index: int, lease: int) -> Iterator[ChunkRef]:
         """Yield an output in a form that can be read in parts, pinned meanwhile."""
         owner = self.jobs.get(job) or self._ended.get(job)
-        column = owner.backend.columns.get(vertex) if owner is not None else None
-        if column is None or index >= len(column):
+        kept = owner.originals.get(vertex, {}) if owner is not None else {}
+        column = owner.backend.columns.get(vertex) if owner is not None and kept.get(index) == lease else None
+        if column is None:
             raise NotFoundError(f"this node has no output of {vertex}[{index}] of job {job}")
         with self.store.pin(column, [index]):
             (cell,) = self.store.share(column, [index])
@@ -517,14 +518,14 @@ class Node:
             if at not in kept and column.values[at] is not ABSENT:
                 self._processes.free(job, vertex, at, at + 1)
 
-    def _delete(self, places: list[tuple[str, str, int]]) -> None:
+    def _delete(self, places: list[tuple[str, str, int, int]]) -> None:
         """Drop outputs that no cell of the session refers to any more."""
-        for name, vertex, index in places:
+        for name, vertex, index, lease in places:
             job = self.jobs.get(name) or self._ended.get(name)
             kept = job.originals.get(vertex) if job is not None else None
-            if job is None or kept is None or index not in kept:
-                continue
-            kept.remove(index)
+            if job is None or kept is None or kept.get(index) != lease:
+                continue  # a later attempt has made the output again here
+            del kept[index]
             self._processes.free(job, vertex, index, index + 1)
             if not kept:
                 del job.originals[vertex]
@@ -579,11 +580,11 @@ class Node:
                 if entry.nbytes < LARGE:
                     continue
                 (cell,) = self.store.share(column, [at])
-            location = peers.location_of(self.address, job.id, vertex, at)
+            location = peers.location_of(self.address, job.id, vertex, at, launch.lease)
             cells[at - lo] = ChunkRef(Tier.PEER, location, 0, cell.nbytes, cell.parts, b"", cell.pieces)
             kept.append(at)
         if kept:
-            job.originals.setdefault(vertex, set()).update(kept)
+            job.originals.setdefault(vertex, {}).update(dict.fromkeys(kept, launch.lease))
         if any(spec.outputs for spec in launch.specs if spec.vertex == vertex):
             return vertex, lo, codec.to_pickle(cells)  # small outputs stay for their readers here
         # Nobody else reads small outputs here: the session has them.

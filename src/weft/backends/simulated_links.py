@@ -303,9 +303,7 @@ class SimulatedNetwork:
         self.faults_left -= 1
         self.faults_made += 1
 
-    def listen(
-        self, process: SimulatedProcess, accept: Callable[[SimulatedLink], None], find: Find
-    ) -> tuple[str, int]:
+    def listen(self, process: SimulatedProcess, accept: Callable[[SimulatedLink], None], find: Find) -> tuple[str, int]:
         """Return the address of a process that accepts links and finds chunks."""
         address = (process.name, 1 + len(self.listeners))
         self.listeners[address] = process, accept, find
@@ -387,7 +385,7 @@ class SimulatedReader(PeerReader):
     def read(self, location: str, offset: int, nbytes: int) -> memoryview:
         """See `PeerReader.read`."""
         chunk = parse(location)
-        with self._at((chunk.host, chunk.port))(chunk.job, chunk.vertex, chunk.at) as ref:
+        with self._at((chunk.host, chunk.port))(*chunk[2:]) as ref:
             return memoryview(bytes(tiers.read_slice(ref, offset, nbytes)))
 
     def pieces(self, address: tuple[str, int], wanted: Sequence[tuple[str, int, int]]) -> list[list[memoryview | None]]:
@@ -397,7 +395,7 @@ class SimulatedReader(PeerReader):
         for location, lo, hi in wanted:
             row: list[memoryview | None] = []
             chunk = parse(location)
-            with suppress(WeftError), find(chunk.job, chunk.vertex, chunk.at) as ref:
+            with suppress(WeftError), find(*chunk[2:]) as ref:
                 for at, size in tiers.directory(ref, lo, hi):
                     row.append(memoryview(bytes(tiers.read_slice(ref, at, size))) if size else None)
             found.append(row)
