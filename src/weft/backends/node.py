@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.backends import node_messages as messages
-from weft.backends.node_link import PURPOSE, NodeLink
+from weft.backends.node_link import PURPOSE, Link, NodeLink
 from weft.backends.process_jobs import ProcessJob, RemoteLease
 from weft.backends.processes import Processes
 from weft.backends.streams import END, StreamBlock
@@ -87,8 +87,8 @@ class NodeJob:
         """The unit up to which the session has the outputs of a running lease."""
         self.given = {}
         self.gates: dict[int, Any] = {}
-        self.originals: dict[str, set[int]] = {}
-        """The tasks whose outputs the session refers to here."""
+        self.originals: dict[str, dict[int, int]] = {}
+        """The tasks whose outputs the session refers to here, by vertex, with the leases that made them."""
         self.backend: Any = None
         self.closed = False
 
@@ -296,25 +296,26 @@ class Node:
         self._workers = workers
         self._secret = secret
         self._ended: dict[str, NodeJob] = {}
-        self._link: NodeLink | None = None
+        self._link: Link | None = None
         self._over = threading.Event()
         self._answers: dict[int, queue.SimpleQueue[tuple[bool, bytes]]] = {}
         self._numbers = itertools.count(1)
         self._received = SegmentWriter(folders.shm, prefix="store-received-", fallback=folders.spill)
-        self._processes = NodeProcesses(
-            self,
-            workers,
-            self.store,
-            folders.shm,
-            spill=folders.spill,
-            grace_s=grace_s,
-            window=window,
-            frozen_s=frozen_s,
-            secret=secret,
+        self._processes = self._begin_workers(folders, grace_s=grace_s, window=window, frozen_s=frozen_s)
+        self.address = self._listen(host)
+
+    def _begin_workers(self, folders: RunFolders, **options: Any) -> NodeProcesses:
+        """Return the backend that runs the leases."""
+        return NodeProcesses(
+            self, self._workers, self.store, folders.shm, spill=folders.spill, secret=self._secret, **options
         )
-        peers.open_reader(secret)
+
+    def _listen(self, host: str) -> tuple[str, int]:
+        """Open a port, and return its address."""
+        peers.open_reader(self._secret)
         self._listener = socket.create_server((host, 0), backlog=_BACKLOG)
-        self.address: tuple[str, int] = self._listener.getsockname()[:2]
+        address: tuple[str, int] = self._listener.getsockname()[:2]
+        return address
 
     def serve(self) -> None:
         """Serve one session until it ends, and leave nothing behind."""
@@ -358,17 +359,22 @@ class Node:
         elif self._link is not None:
             sock.close()  # a session is never served twice
         else:
-            self._link = NodeLink.accepted(sock, self._take_all, lambda _: self.end())
-            self._processes.attach(self)
-            self.tell(messages.READY, self._processes.numbers(), self.store.memory.budget)
-            self._link.start()
+            self._begin(NodeLink.accepted(sock, self._take_all, lambda _: self.end()))
+
+    def _begin(self, link: Link) -> None:
+        """Serve the session at the other end of a link."""
+        self._link = link
+        self._processes.attach(self)
+        self.tell(messages.READY, self._processes.numbers(), self.store.memory.budget)
+        link.start()
 
     @contextlib.contextmanager
-    def _found(self, job: str, vertex: str, index: int) -> Iterator[ChunkRef]:
+    def _found(self, job: str, vertex: str, index: int, lease: int) -> Iterator[ChunkRef]:
         """Yield an output in a form that can be read in parts, pinned meanwhile."""
         owner = self.jobs.get(job) or self._ended.get(job)
-        column = owner.backend.columns.get(vertex) if owner is not None else None
-        if column is None or index >= len(column):
+        kept = owner.originals.get(vertex, {}) if owner is not None else {}
+        column = owner.backend.columns.get(vertex) if owner is not None and kept.get(index) == lease else None
+        if column is None:
             raise NotFoundError(f"this node has no output of {vertex}[{index}] of job {job}")
         with self.store.pin(column, [index]):
             (cell,) = self.store.share(column, [index])
@@ -518,14 +524,14 @@ class Node:
             if at not in kept and column.values[at] is not ABSENT:
                 self._processes.free(job, vertex, at, at + 1)
 
-    def _delete(self, places: list[tuple[str, str, int]]) -> None:
+    def _delete(self, places: list[tuple[str, str, int, int]]) -> None:
         """Drop outputs that no cell of the session refers to any more."""
-        for name, vertex, index in places:
+        for name, vertex, index, lease in places:
             job = self.jobs.get(name) or self._ended.get(name)
             kept = job.originals.get(vertex) if job is not None else None
-            if job is None or kept is None or index not in kept:
-                continue
-            kept.remove(index)
+            if job is None or kept is None or kept.get(index) != lease:
+                continue  # a later attempt has made the output again here
+            del kept[index]
             self._processes.free(job, vertex, index, index + 1)
             if not kept:
                 del job.originals[vertex]
@@ -591,11 +597,11 @@ class Node:
             if durable:
                 cells[at - lo] = self._keep(cell)
                 continue
-            location = peers.location_of(self.address, job.id, vertex, at)
+            location = peers.location_of(self.address, job.id, vertex, at, launch.lease)
             cells[at - lo] = ChunkRef(Tier.PEER, location, 0, cell.nbytes, cell.parts, b"", cell.pieces)
             kept.append(at)
         if kept:
-            job.originals.setdefault(vertex, set()).update(kept)
+            job.originals.setdefault(vertex, {}).update(dict.fromkeys(kept, launch.lease))
         if any(spec.outputs for spec in launch.specs if spec.vertex == vertex):
             return vertex, lo, codec.to_pickle(cells)  # small outputs stay for their readers here
         # Nobody else reads small outputs here: the session has them.

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from weft.model.chunks import ChunkRef
 
-Find = Callable[[str, str, int], "AbstractContextManager[ChunkRef]"]
-"""Finds an output by job, vertex and index, pinned for the time of a read. NotFoundError: it is not there."""
+Find = Callable[[str, str, int, int], "AbstractContextManager[ChunkRef]"]
+"""Finds an output by job, vertex, index and lease, pinned for the time of a read. NotFoundError: it is not there."""
 
 
 Part = memoryview | tuple[int, int, int]
@@ -79,9 +79,7 @@ def _send(sock: socket.socket, part: Part) -> None:
 
 
 def _found(find: Find, name: str) -> AbstractContextManager[ChunkRef]:
-    job, _, rest = name.partition("/")
-    vertex, _, index = rest.rpartition("/")
-    return find(job, vertex, int(index))
+    return find(*peers.parse_name(name))
 
 
 def _pieces_of(wanted: list[tuple[str, int, int]], find: Find, held: ExitStack) -> list[Part]:
