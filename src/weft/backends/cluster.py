@@ -33,6 +33,8 @@ from weft.model.errors import CapacityError, ProgramError, RunCancelledError, We
 from weft.model.resources import Resources
 from weft.store import codec, peers, tiers
 from weft.store.api import ABSENT
+from weft.store.handshake import Credentials
+from weft.store.tls import check_files
 from weft.worker.lease import LeaseResult, WorkerLease
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from weft.graph.task_spec import TaskSpec
     from weft.store.api import ChunkPin, ChunkStore, Column
     from weft.store.blocks import BlockManager
+    from weft.store.tls import TlsFiles
     from weft.worker.code import InputCode
 
 TARGET_S: Final = 0.02
@@ -167,7 +170,10 @@ def sendable(store: ChunkStore, column: Column, index: int) -> Any:
 
 
 class Cluster(LocalBackend):
-    """Runs leases at nodes. The session proves `secret` to each; `store` holds the references to their outputs."""
+    """Runs leases at nodes. The session proves `secret` to each, by TLS with the files `tls`.
+
+    `store` holds the references to the outputs of the nodes. UsageError: a file of `tls` cannot be used.
+    """
 
     name = "cluster"
     others_may_join = False
@@ -179,9 +185,12 @@ class Cluster(LocalBackend):
         secret: bytes,
         store: BlockManager,
         *,
+        tls: TlsFiles | None = None,
         grace_s: float = GRACE_S,
         window: int | None = None,
     ) -> None:
+        if tls is not None:
+            check_files(tls)
         workers = sum(node.workers for node in nodes)
         super().__init__(workers, store, None, grace_s, window)
         budgets = [node.resources.memory for node in nodes if node.resources.memory]
@@ -192,7 +201,7 @@ class Cluster(LocalBackend):
             lease_bytes=min([Tuning().lease_bytes, *[budget // (2 * workers) for budget in budgets]]),
             stream_bytes=self.window,
         )
-        self._secret = secret
+        self._credentials = Credentials(secret, tls)
         self._nodes = {number: NodeConnection(number, node) for number, node in enumerate(nodes)}
         self._numbers = itertools.count()
         self._workers: dict[int, tuple[NodeConnection, int]] = {}
@@ -216,9 +225,9 @@ class Cluster(LocalBackend):
         return tuple(self._workers)
 
     def attach(self, loop: Shell) -> None:
-        """See `Executor.attach`. CapacityError: a node cannot be reached."""
+        """See `Executor.attach`. CapacityError: a node cannot be reached. ForbiddenError: it refuses this process."""
         super().attach(loop)
-        peers.open_reader(self._secret)
+        peers.open_reader(self._credentials)
         for node in self._nodes.values():
             self._connect(node)
         self._ticker.start()
@@ -226,7 +235,7 @@ class Cluster(LocalBackend):
     def _connect(self, node: NodeConnection) -> None:
         address = node.about.address
         try:
-            link = NodeLink.connect(address, self._secret, partial(self._take_all, node), partial(self._lost, node))
+            link = NodeLink.connect(address, self._credentials, partial(self._take_all, node), partial(self._lost, node))
         except OSError as error:
             raise CapacityError(
                 f"node {node.about.name} at {address[0]}:{address[1]} cannot be reached: {error}",
@@ -236,7 +245,7 @@ class Cluster(LocalBackend):
         link.start()
 
     def join(self, about: NodeAddress) -> None:
-        """Take another node into use. CapacityError: it cannot be reached."""
+        """Take another node into use. CapacityError, ForbiddenError: see `attach`."""
         node = NodeConnection(max(self._nodes, default=-1) + 1, about)
         self._count(node)
         self._connect(node)

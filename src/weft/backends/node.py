@@ -30,9 +30,10 @@ from weft.model.errors import CapacityError, ForbiddenError, NotFoundError, Prog
 from weft.store import codec, peers, tiers
 from weft.store.api import ABSENT
 from weft.store.blocks import BlockManager
-from weft.store.handshake import prove, purpose_of
+from weft.store.handshake import Credentials, accept
 from weft.store.peer_server import serve_chunks
 from weft.store.segments import SegmentWriter
+from weft.store.tls import check_files
 from weft.worker.remote_store import LARGE
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from weft.graph.task_spec import EdgeSpec, TaskSpec
     from weft.store.api import Column
     from weft.store.folders import RunFolders
+    from weft.store.tls import TlsFiles
     from weft.worker.code import TaskCode
     from weft.worker.lease import WorkerLease
 
@@ -268,7 +270,8 @@ class NodeProcesses(Processes):
 class Node:
     """A node with `workers` processes over the folders of a run. `serve` returns when its session has ended.
 
-    The node listens at `address`. `secret` is that of the session, which alone may use the node.
+    The node listens at `address`. `secret` is that of the session, which alone may use the node, with `tls` by encrypted
+    connections. UsageError: a file of `tls` cannot be used.
     """
 
     def __init__(
@@ -278,17 +281,20 @@ class Node:
         secret: bytes,
         clock: Clock,
         *,
+        tls: TlsFiles | None = None,
         host: str = "127.0.0.1",
         budget: int | None = None,
         grace_s: float = 3.0,
         window: int | None = None,
         frozen_s: float = FROZEN_S,
     ) -> None:
+        if tls is not None:
+            check_files(tls)
         self.store = BlockManager(budget, shm=folders.shm, spill=folders.spill)
         self.clock = clock
         self.jobs: dict[str, NodeJob] = {}
         self._workers = workers
-        self._secret = secret
+        self._credentials = Credentials(secret, tls)
         self._ended: dict[str, NodeJob] = {}
         self._link: NodeLink | None = None
         self._over = threading.Event()
@@ -304,9 +310,9 @@ class Node:
             grace_s=grace_s,
             window=window,
             frozen_s=frozen_s,
-            secret=secret,
+            credentials=self._credentials,
         )
-        peers.open_reader(secret)
+        peers.open_reader(self._credentials)
         self._listener = socket.create_server((host, 0), backlog=_BACKLOG)
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
 
@@ -339,20 +345,17 @@ class Node:
 
     def _greet(self, sock: socket.socket) -> None:
         try:
-            purpose = purpose_of(sock)
-            prove(sock, self._secret, purpose, serves=True)
+            purpose, connection = accept(sock, self._credentials, (peers.PURPOSE, PURPOSE))
         except (OSError, ForbiddenError):
             sock.close()
             return
-        if purpose not in (peers.PURPOSE, PURPOSE):
-            sock.close()
-        elif purpose == peers.PURPOSE:
-            with sock:
-                serve_chunks(sock, self._found)
+        if purpose == peers.PURPOSE:
+            with contextlib.closing(connection):
+                serve_chunks(connection, self._found)
         elif self._link is not None:
-            sock.close()  # a session is never served twice
+            connection.close()  # a session is never served twice
         else:
-            self._link = NodeLink.accepted(sock, self._take_all, lambda _: self.end())
+            self._link = NodeLink.accepted(connection, self._take_all, lambda _: self.end())
             self._processes.attach(self)
             self.tell(messages.READY, self._processes.numbers(), self.store.memory.budget)
             self._link.start()

@@ -1,4 +1,4 @@
-"""The connection between the session and one node: messages in batches, over TCP, with a proof of the secret first.
+"""The connection between the session and one node: messages in batches, over TCP, with a proof of both ends first.
 
 A frame is a length of 8 bytes and the pickle of a list of messages. Both ends are the same program of the same user: a
 frame is read only after `weft.store.handshake` has proven it. Any thread sends, without waiting: a thread of the link
@@ -17,7 +17,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from weft.store.handshake import prove, receive_exactly
+from weft.store.handshake import Credentials, connect, receive_exactly
+from weft.store.tls import Connection
 from weft.worker.channel import dumps
 from weft.worker.link import LOST_S, ORPHAN_S, PROBE_S
 
@@ -38,7 +39,7 @@ class NodeLink:
 
     def __init__(
         self,
-        sock: socket.socket,
+        sock: Connection,
         take: Callable[[list[Any]], None],
         lost: Callable[[str], None],
         *,
@@ -62,22 +63,17 @@ class NodeLink:
     def connect(
         cls,
         address: tuple[str, int],
-        secret: bytes,
+        credentials: Credentials,
         take: Callable[[list[Any]], None],
         lost: Callable[[str], None],
     ) -> NodeLink:
-        """Connect to a node. OSError: it cannot be reached. ForbiddenError: it does not know the secret."""
-        sock = socket.create_connection(address, timeout=LOST_S)
-        try:
-            sock.settimeout(None)
-            prove(sock, secret, PURPOSE, serves=False)
-        except BaseException:
-            sock.close()
-            raise
+        """Connect to a node. OSError, ForbiddenError: see `handshake.connect`."""
+        sock = connect(address, credentials, PURPOSE, timeout_s=LOST_S)
+        sock.settimeout(None)
         return cls(sock, take, lost)
 
     @classmethod
-    def accepted(cls, sock: socket.socket, take: Callable[[list[Any]], None], lost: Callable[[str], None]) -> NodeLink:
+    def accepted(cls, sock: Connection, take: Callable[[list[Any]], None], lost: Callable[[str], None]) -> NodeLink:
         """Return the end of a node, whose session has proven the secret. It gives a silent session up a little sooner
         than that gives up the node, so that its tasks have mostly stopped before they run elsewhere.
         """
@@ -85,7 +81,6 @@ class NodeLink:
 
     def start(self) -> None:
         """Start to send and to receive."""
-        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for thread in self._threads:
             thread.start()
 

@@ -2,7 +2,8 @@
 
 Ray gives a process on each machine, tells which machines are there, and ends the actors with the session. Everything
 else (which worker runs which task, values, losses) is Weft's, by `weft.backends.cluster`. No task and no value passes
-through Ray. The secret of the session reaches the actors as an argument, by Ray's own channel.
+through Ray. The secret of the session reaches the actors as an argument, by Ray's own channel. If that is encrypted,
+Weft's connections are, too, by the files of Ray on each machine.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import platform
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -22,9 +23,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from weft._version import __version__
 from weft.backends.cluster import Cluster, NodeAddress
-from weft.model.errors import CapacityError, UsageError
+from weft.model.errors import CapacityError, UsageError, WeftError
 from weft.model.resources import Resources
 from weft.model.wording import counted
+from weft.store.tls import TlsFiles, check_files
 
 if TYPE_CHECKING:
     from weft.engine.ports import Shell
@@ -50,14 +52,38 @@ class NodeFacts(NamedTuple):
     python: str
 
 
+def tls_files(environ: Mapping[str, str]) -> TlsFiles | None:
+    """Return the files by which Ray encrypts its connections in a process with this environment, None if it does not.
+
+    UsageError: one is missing or cannot be used.
+    """
+    if environ.get("RAY_USE_TLS", "0").lower() not in ("1", "true"):
+        return None
+    names = ("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
+    if missing := [name for name in names if not environ.get(name)]:
+        raise UsageError(
+            f"RAY_USE_TLS is set, and {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not",
+            hint="Set it to the path of a file of this machine in the format PEM, or unset RAY_USE_TLS.",
+        )
+    files = TlsFiles(*[environ[name] for name in names])
+    check_files(files)
+    return files
+
+
 class NodeActor:
     """The actor on one machine: a node of Weft, until its session has ended."""
 
     def __init__(self, start: StartNode, options: dict[str, Any]) -> None:
-        self._node = start(**options)
+        self._fault: WeftError | None = None
+        try:
+            self._node = start(tls=tls_files(os.environ), **options)
+        except WeftError as error:
+            self._fault = error
 
     def facts(self) -> NodeFacts:
-        """Return the address of the node, its memory and the versions of its programs."""
+        """Return the address of the node, its memory and the versions of its programs. WeftError: it has no node."""
+        if self._fault is not None:
+            raise self._fault
         return NodeFacts(self._node.address, self._node.budget, __version__, platform.python_version())
 
     def end(self) -> None:
@@ -181,6 +207,7 @@ class RayCluster(Cluster):
         window: int | None,
         options: dict[str, Any],
     ) -> None:
+        tls = tls_files(os.environ)
         self._connected = connect(address)
         self._start = start
         self._options = options | {"grace_s": grace_s, "window": window}
@@ -194,7 +221,8 @@ class RayCluster(Cluster):
         except BaseException:
             self._end_actors()
             raise
-        super().__init__(nodes, secret, store, grace_s=grace_s, window=window)
+        self._secret = secret
+        super().__init__(nodes, secret, store, tls=tls, grace_s=grace_s, window=window)
 
     def _chosen(self) -> list[RayNode]:
         """Return the machines to use, with the number of workers of each. CapacityError: there is none."""
@@ -256,6 +284,9 @@ class RayCluster(Cluster):
         """Return what the actor of a machine says about itself, None if the machine was lost meanwhile."""
         try:
             return NodeFacts(*ray.get(answer))
+        except WeftError as error:
+            cause = getattr(error, "cause", error)  # Ray adds its own class and a traceback
+            raise CapacityError(f"no node can be started on machine {node.name}: {cause}", hint=cause.hint) from None
         except ray.exceptions.RayActorError as error:
             if isinstance(error, ray.exceptions.ActorDiedError) and "__init__" in str(error):
                 raise CapacityError(f"no node can be started on machine {node.name}: {error}") from error
