@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from weft.backends.node_link import PURPOSE
 from weft.model.errors import ForbiddenError, UsageError
 from weft.store import handshake, peers
 from weft.store.handshake import Credentials
-from weft.store.tls import TlsFiles, check_files
+from weft.store.tls import TlsFiles, check_files, check_grpc
 from weft.testing.local_nodes import LocalNodes
 from weft.wiring import concrete
 
@@ -288,6 +289,41 @@ def test_both_directions_are_used_at_one_time(files):
         assert found == {"near": blocks, "far": blocks}
         for end in ends.values():
             end.close()
+
+
+def test_a_server_of_grpc_is_tried_before_grpc_waits_for_it(authority, stranger):
+    import grpc
+
+    def served(tls):
+        server = grpc.server(ThreadPoolExecutor(1))
+        if tls is None:
+            return server, server.add_insecure_port("127.0.0.1:0")
+        cert, key, ca = [Path(path).read_bytes() for path in tls]
+        made = grpc.ssl_server_credentials([(key, cert)], ca, require_client_auth=True)
+        return server, server.add_secure_port("127.0.0.1:0", made)
+
+    def tried(server_files, client_files):
+        server, port = served(server_files)
+        server.start()
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as sock:
+                check_grpc(sock, client_files, "127.0.0.1", "the server")
+        finally:
+            server.stop(None)
+
+    here = authority.issue("here", hosts=["127.0.0.1"])
+    tried(None, None)
+    tried(here, here)
+    with pytest.raises(ForbiddenError, match="the server uses TLS, and this process does not"):
+        tried(here, None)
+    with pytest.raises(ForbiddenError, match="this process uses TLS, and the server does not"):
+        tried(None, here)
+    with pytest.raises(ForbiddenError, match="certificate of the server cannot be verified"):
+        tried(stranger.issue("there", hosts=["127.0.0.1"]), here)
+    with pytest.raises(ForbiddenError, match="certificate of the server cannot be verified .*127[.]0[.]0[.]1"):
+        tried(authority.issue("nameless"), here)
+    with pytest.raises(ForbiddenError, match="the server refuses the certificate .*guest"):
+        tried(here, stranger.issue("guest")._replace(ca=here.ca))
 
 
 def test_credentials_reach_worker_processes(files):

@@ -26,7 +26,7 @@ from weft.backends.cluster import Cluster, NodeAddress
 from weft.model.errors import CapacityError, UsageError, WeftError
 from weft.model.resources import Resources
 from weft.model.wording import counted
-from weft.store.tls import TlsFiles, check_files
+from weft.store.tls import TlsFiles, check_files, check_grpc
 
 if TYPE_CHECKING:
     from weft.engine.ports import Shell
@@ -127,17 +127,18 @@ def listed() -> list[dict[str, Any]]:
     return found
 
 
-def connect(address: str | None) -> bool:
+def connect(address: str | None, tls: TlsFiles | None = None) -> bool:
     """Connect this process to a Ray cluster; return whether it was not connected before.
 
-    `address` is `host:port`, or None for that of `RAY_ADDRESS`, else of the cluster on this machine. UsageError: there
-    is none, or its Ray or Python is of another version.
+    `address` is `host:port`, or None for that of `RAY_ADDRESS`, else of the cluster on this machine. `tls` has the files
+    of Ray in this process. UsageError: there is none, or its Ray or Python is of another version. ForbiddenError: one
+    has TLS and the other does not, or one refuses the certificate of the other.
     """
     if ray.is_initialized():
         return False
     where = address or os.environ.get("RAY_ADDRESS") or "auto"
     try:
-        _knock(where)
+        _knock(where, tls)
         ray.init(address=where, logging_level=logging.ERROR)
     except OSError as error:
         raise UsageError(
@@ -152,17 +153,19 @@ def connect(address: str | None) -> bool:
     return True
 
 
-def _knock(address: str) -> None:
+def _knock(address: str, tls: TlsFiles | None) -> None:
     """Look whether anything listens at `host:port`, or, with `auto`, where the last cluster of this machine was.
 
-    Ray itself waits minutes for a dead one. OSError: nothing does.
+    Ray itself waits minutes for one that is dead or refuses it. OSError: nothing does. ForbiddenError: it refuses us.
     """
     if address == "auto":
         noted = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")
         address = noted.read_text(encoding="utf-8").strip() if noted.exists() else ""
     host, _, port = address.rpartition(":")
     if host and "/" not in address and port.isdigit():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
+        host = host.strip("[]")
+        with socket.create_connection((host, int(port)), timeout=CONNECT_S) as sock:
+            check_grpc(sock, tls, host, f"the Ray cluster at {address}")
 
 
 @contextmanager
@@ -208,7 +211,7 @@ class RayCluster(Cluster):
         options: dict[str, Any],
     ) -> None:
         tls = tls_files(os.environ)
-        self._connected = connect(address)
+        self._connected = connect(address, tls)
         self._start = start
         self._options = options | {"grace_s": grace_s, "window": window}
         self._most = workers

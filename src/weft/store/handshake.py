@@ -44,7 +44,7 @@ def connect(address: tuple[str, int], credentials: Credentials, purpose: bytes, 
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.settimeout(PATIENCE_S)
-        where = f"{address[0]}:{address[1]}"
+        where = f"the node at {address[0]}:{address[1]}"
         connection: Connection = sock
         if credentials.tls is not None:
             connection = secure_client(sock, credentials.tls, where)

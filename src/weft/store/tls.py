@@ -1,7 +1,6 @@
 """TLS on the connections of a cluster: both ends show a certificate, and verify that of the other by the same CA.
 
-The names of hosts are not checked, since a certificate of a Ray cluster commonly has none: who has a certificate of the
-CA belongs to the cluster. A connection has one thread that sends and another that receives. OpenSSL does not allow that
+The names of hosts are not checked: who has a certificate of the CA belongs to the cluster. A connection has one thread that sends and another that receives. OpenSSL does not allow that
 at one time, so that records are made and opened in memory under a lock, and the socket is used outside of it.
 """
 
@@ -10,6 +9,7 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -43,10 +43,10 @@ class TlsFiles(NamedTuple):
 class TlsConnection:
     """A connection whose handshake is done: the methods of a socket that the protocols of nodes use."""
 
-    def __init__(self, sock: socket.socket, context: ssl.SSLContext, *, serves: bool) -> None:
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext, *, serves: bool, host: str | None = None) -> None:
         self._sock = sock
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._records = context.wrap_bio(self._incoming, self._outgoing, server_side=serves)
+        self._records = context.wrap_bio(self._incoming, self._outgoing, server_side=serves, server_hostname=host)
         self._lock = threading.Lock()
         self._buffer = bytearray(_READ)
         self.first = b""
@@ -126,7 +126,7 @@ def check_files(files: TlsFiles) -> None:
 
 
 def secure_client(sock: socket.socket, files: TlsFiles, where: str) -> TlsConnection:
-    """Return the end of a client whose handshake with the node at `where` is done.
+    """Return the end of a client whose handshake with a node is done; `where` names it in errors.
 
     ForbiddenError: one end refuses the certificate of the other, or the node has no TLS. OSError: it does not answer.
     """
@@ -135,20 +135,52 @@ def secure_client(sock: socket.socket, files: TlsFiles, where: str) -> TlsConnec
         connection.shake_hands()
     except ssl.SSLError as error:
         if connection.first.startswith(HAS_NO_TLS):
-            raise ForbiddenError(f"this process uses TLS, and the node at {where} does not", hint=HINT) from error
+            raise ForbiddenError(f"this process uses TLS, and {where} does not", hint=HINT) from error
         raise refused(error, files, where) from error
     return connection
 
 
+def check_grpc(sock: socket.socket, files: TlsFiles | None, host: str, where: str) -> None:
+    """Check that a server of gRPC at `host` and this process would accept each other, since gRPC itself only tries again.
+
+    ForbiddenError: one has TLS and the other does not, or one would refuse the certificate of the other, as gRPC does
+    also for a server's that does not name `host`.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(["h2"])
+    if files is None:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with suppress(OSError):
+            TlsConnection(sock, context, serves=False).shake_hands()
+            raise ForbiddenError(f"{where} uses TLS, and this process does not", hint=HINT)
+        return
+    check_files(files)
+    context.load_verify_locations(files.ca)
+    context.load_cert_chain(files.cert, files.key)
+    connection = TlsConnection(sock, context, serves=False, host=host)
+    try:
+        connection.shake_hands()
+    except ssl.SSLCertVerificationError as error:
+        raise refused(error, files, where) from error
+    except ssl.SSLError as error:
+        raise ForbiddenError(f"this process uses TLS, and {where} does not", hint=HINT) from error
+    try:
+        heard = connection.recv_into(memoryview(bytearray(1)))
+    except ssl.SSLError as error:
+        raise refused(error, files, where) from error
+    if not heard:
+        raise ForbiddenError(f"{where} refuses the certificate {files.cert} of this process", hint=HINT)
+
+
 def refused(error: ssl.SSLError, files: TlsFiles, where: str) -> ForbiddenError:
-    """Return the error for a handshake with the node at `where` that has failed."""
+    """Return the error for a handshake that has failed; `where` names the other end."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        text = f"the certificate of the node at {where} cannot be verified by {files.ca}: {error.verify_message}"
+        text = f"the certificate of {where} cannot be verified by {files.ca}: {error.verify_message}"
     elif "ALERT" in (error.reason or ""):
         said = (error.reason or "").partition("ALERT_")[2].replace("_", " ").lower()
-        text = f"the node at {where} refuses the certificate {files.cert} of this process: {said}"
+        text = f"{where} refuses the certificate {files.cert} of this process: {said}"
     else:
-        text = f"the node at {where} does not answer by TLS: {error.reason or error}"
+        text = f"{where} does not answer by TLS: {error.reason or error}"
     return ForbiddenError(text, hint=HINT)
 
 
