@@ -235,7 +235,9 @@ class Cluster(LocalBackend):
     def _connect(self, node: NodeConnection) -> None:
         address = node.about.address
         try:
-            link = NodeLink.connect(address, self._credentials, partial(self._take_all, node), partial(self._lost, node))
+            link = NodeLink.connect(
+                address, self._credentials, partial(self._take_all, node), partial(self._lost, node)
+            )
         except OSError as error:
             raise CapacityError(
                 f"node {node.about.name} at {address[0]}:{address[1]} cannot be reached: {error}",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import mmap
 
 _READ: Final = 1 << 18
-_WRITE: Final = 1 << 18
+_WRITE: Final = 1 << 16
 _HANDSHAKE: Final = b"\x16"
 """The first byte that a client of TLS sends."""
 REFUSAL_BYTES: Final = 32
