@@ -180,12 +180,12 @@ def test_a_session_of_another_authority_is_refused(nodes, stranger, files, versi
 
 
 def test_an_expired_certificate_is_named(authority, files):
-    with LocalNodes(1, 1, tls=authority.issue("old", expired=True)) as old:
-        with pytest.raises(ForbiddenError, match="certificate has expired"):
-            connected(old, files)
-    with LocalNodes(1, 1, tls=files) as fresh:
-        with pytest.raises(ForbiddenError, match=r"refuses the certificate .*: .*expired"):
-            connected(fresh, authority.issue("late", expired=True))
+    late = authority.issue("late", expired=True)
+    with LocalNodes(1, 1, tls=late) as old, pytest.raises(ForbiddenError, match="certificate has expired"):
+        connected(old, files)
+    refusal = pytest.raises(ForbiddenError, match=r"refuses the certificate .*: .*expired")
+    with LocalNodes(1, 1, tls=files) as fresh, refusal:
+        connected(fresh, late)
 
 
 def test_without_a_certificate_nobody_is_heard(nodes, files):
@@ -194,21 +194,21 @@ def test_without_a_certificate_nobody_is_heard(nodes, files):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.load_verify_locations(files.ca)
-    with socket.create_connection(nodes.nodes[0].address) as sock, pytest.raises(ssl.SSLError, match="(?i)certificate"):
-        with context.wrap_socket(sock) as wrapped:
-            wrapped.recv(1)
+    refusal = pytest.raises(ssl.SSLError, match=r"(?i)certificate")
+    with socket.create_connection(nodes.nodes[0].address) as sock, refusal, context.wrap_socket(sock) as wrapped:
+        wrapped.recv(1)
 
 
 def test_old_versions_of_tls_are_refused(nodes, files):
     import ssl
 
-    with pytest.warns(DeprecationWarning):
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.set_ciphers("DEFAULT:@SECLEVEL=0")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_ciphers("DEFAULT:@SECLEVEL=0")
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
         context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
     context.check_hostname = False
     context.load_verify_locations(files.ca)
-    with socket.create_connection(nodes.nodes[0].address) as sock, pytest.raises(ssl.SSLError, match="(?i)version"):
+    with socket.create_connection(nodes.nodes[0].address) as sock, pytest.raises(ssl.SSLError, match=r"(?i)version"):
         context.wrap_socket(sock)
 
 
@@ -320,9 +320,9 @@ def test_a_server_of_grpc_is_tried_before_grpc_waits_for_it(authority, stranger)
         tried(None, here)
     with pytest.raises(ForbiddenError, match="certificate of the server cannot be verified"):
         tried(stranger.issue("there", hosts=["127.0.0.1"]), here)
-    with pytest.raises(ForbiddenError, match="certificate of the server cannot be verified .*127[.]0[.]0[.]1"):
+    with pytest.raises(ForbiddenError, match=r"certificate of the server cannot be verified .*127[.]0[.]0[.]1"):
         tried(authority.issue("nameless"), here)
-    with pytest.raises(ForbiddenError, match="the server refuses the certificate .*guest"):
+    with pytest.raises(ForbiddenError, match=r"the server refuses the certificate .*guest"):
         tried(here, stranger.issue("guest")._replace(ca=here.ca))
 
 

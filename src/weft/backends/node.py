@@ -270,8 +270,8 @@ class NodeProcesses(Processes):
 class Node:
     """A node with `workers` processes over the folders of a run. `serve` returns when its session has ended.
 
-    The node listens at `address`. `secret` is that of the session, which alone may use the node, with `tls` by encrypted
-    connections. UsageError: a file of `tls` cannot be used.
+    The node listens at `address`. `secret` is that of the session, which alone may use the node. With the files `tls`
+    all connections are encrypted. UsageError: a file of `tls` cannot be used.
     """
 
     def __init__(

@@ -15,12 +15,14 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from weft.store.handshake import Credentials, connect, receive_exactly
-from weft.store.tls import Connection
 from weft.worker.channel import dumps
 from weft.worker.link import LOST_S, ORPHAN_S, PROBE_S
+
+if TYPE_CHECKING:
+    from weft.store.tls import Connection
 
 PURPOSE: Final = b"session"
 """The purpose of connections between a session and its nodes."""

@@ -130,9 +130,9 @@ def listed() -> list[dict[str, Any]]:
 def connect(address: str | None, tls: TlsFiles | None = None) -> bool:
     """Connect this process to a Ray cluster; return whether it was not connected before.
 
-    `address` is `host:port`, or None for that of `RAY_ADDRESS`, else of the cluster on this machine. `tls` has the files
-    of Ray in this process. UsageError: there is none, or its Ray or Python is of another version. ForbiddenError: one
-    has TLS and the other does not, or one refuses the certificate of the other.
+    `address` is `host:port`, or None for that of `RAY_ADDRESS`, else of the cluster on this machine. `tls` has the
+    files of Ray in this process. UsageError: there is none, or its Ray or Python is of another version. ForbiddenError:
+    one has TLS and the other does not, or one refuses the certificate of the other.
     """
     if ray.is_initialized():
         return False

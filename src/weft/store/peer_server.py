@@ -73,10 +73,9 @@ def _send(sock: Connection, part: Part) -> None:
         return
     fd, offset, nbytes = part
     end = offset + nbytes
-    plain = isinstance(sock, socket.socket)
-    block = bytearray(0 if plain else min(nbytes, _BLOCK))
+    block = bytearray(0 if isinstance(sock, socket.socket) else min(nbytes, _BLOCK))
     while offset < end:
-        if plain:
+        if isinstance(sock, socket.socket):
             sent = os.sendfile(sock.fileno(), fd, offset, end - offset)
         else:
             view = memoryview(block)[: min(len(block), end - offset)]

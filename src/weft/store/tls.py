@@ -1,7 +1,9 @@
 """TLS on the connections of a cluster: both ends show a certificate, and verify that of the other by the same CA.
 
-The names of hosts are not checked: who has a certificate of the CA belongs to the cluster. A connection has one thread that sends and another that receives. OpenSSL does not allow that
-at one time, so that records are made and opened in memory under a lock, and the socket is used outside of it.
+The names of hosts are not checked: who has a certificate of the CA belongs to the cluster.
+
+A connection has one thread that sends and another that receives. OpenSSL does not allow that at one time, so that
+records are made and opened in memory under a lock, and the socket is used outside of it.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import ssl
 import threading
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from weft.model.errors import ForbiddenError, UsageError
 
@@ -82,7 +84,8 @@ class TlsConnection:
         while True:
             with self._lock:
                 try:
-                    return self._records.read(len(view), view)  # type: ignore[call-overload, no-any-return]
+                    # With a buffer, the result is a number; the stubs of the standard library say bytes.
+                    return cast("int", self._records.read(len(view), view))
                 except ssl.SSLWantReadError:
                     pass
                 except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
@@ -141,7 +144,7 @@ def secure_client(sock: socket.socket, files: TlsFiles, where: str) -> TlsConnec
 
 
 def check_grpc(sock: socket.socket, files: TlsFiles | None, host: str, where: str) -> None:
-    """Check that a server of gRPC at `host` and this process would accept each other, since gRPC itself only tries again.
+    """Check that a server of gRPC at `host` and this process would accept each other: gRPC itself only tries again.
 
     ForbiddenError: one has TLS and the other does not, or one would refuse the certificate of the other, as gRPC does
     also for a server's that does not name `host`.
