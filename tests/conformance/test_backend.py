@@ -1,9 +1,10 @@
-"""Every backend passes the suite for backends: threads, processes, one over a socket, the simulator, and the fake."""
+"""Every backend passes the suite for backends: threads, processes, nodes, a socket, the simulator, and the fake."""
 
 from contextlib import contextmanager
 
 import pytest
 
+from tests.fixtures.certificates import Authority
 from weft.backends.cluster import Cluster
 from weft.backends.processes import Processes
 from weft.backends.simulator import Simulator
@@ -55,16 +56,21 @@ def over_a_socket(tmp_path):
 
 
 @contextmanager
-def at_nodes(tmp_path):
+def at_nodes(tmp_path, tls=None):
     store = BlockManager(1 << 30, spill=tmp_path)
-    with LocalNodes(2, 1, grace_s=0.5, window=1 << 20) as nodes:
-        cluster = Cluster(nodes.nodes, nodes.secret, store, grace_s=0.5, window=1 << 20)
+    with LocalNodes(2, 1, grace_s=0.5, window=1 << 20, tls=tls) as nodes:
+        cluster = Cluster(nodes.nodes, nodes.secret, store, tls=tls, grace_s=0.5, window=1 << 20)
         with EngineSession(cluster, store) as session:
             yield SessionRig(session)
 
 
+def at_nodes_by_tls(tmp_path):
+    return at_nodes(tmp_path, Authority(tmp_path).issue("machine"))
+
+
 BACKENDS = {
     "cluster": at_nodes,
+    "cluster-tls": at_nodes_by_tls,
     "threads": threads,
     "socket": over_a_socket,
     "processes": processes,
@@ -86,7 +92,7 @@ def test_backend(check, rig):
 
 
 @pytest.mark.parametrize("check", VALUE_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("rig", ["threads", "processes", "socket", "cluster"], indirect=True)
+@pytest.mark.parametrize("rig", ["threads", "processes", "socket", "cluster", "cluster-tls"], indirect=True)
 def test_backend_that_computes(check, rig):
     check(rig)
     quiet(rig)

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from weft.backends import node_messages as messages
 from weft.backends.cluster import Cluster, ClusterJob, NodeAddress, NodeConnection
 from weft.backends.simulated_links import (
     LinkFaults,
@@ -33,7 +32,6 @@ from weft.graph.logical import Retry
 from weft.graph.validate import mark_results, validate
 from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import NotFoundError
-from weft.model.failures import Failure
 from weft.model.resources import Resources
 from weft.runtime.job import JobRun
 from weft.runtime.loop import Loop
@@ -75,7 +73,7 @@ def random_computation(rng: random.Random, name: str) -> Graph:
         inputs: list[Reads] = []
         for source in rng.sample(made, min(len(made), rng.choice([0, 1, 1, 2]))):
             if rng.random() < 0.3:
-                pieces = _add(graph, rng, f"{name}{at}p{source.id[len(name) :]}", int(source.parallelism), [source], n)
+                pieces = _add(graph, rng, f"{name}{at}p{source.id[len(name) :]}", source.parallelism, [source], n)
                 inputs.append(shuffle(pieces, n))
             elif source.parallelism == n and rng.random() < 0.7:
                 inputs.append(source)
@@ -85,7 +83,7 @@ def random_computation(rng: random.Random, name: str) -> Graph:
     return graph
 
 
-def _add(graph: Graph, rng: random.Random, name: str, n: int, inputs: list[Reads], parts: int = 0) -> VertexHandle:
+def _add(graph: Graph, rng: random.Random, name: str, n: Any, inputs: list[Reads], parts: int = 0) -> VertexHandle:
     size = rng.choice([64, 64, LARGE, 3 * LARGE]) * (max(1, parts) if rng.random() < 0.5 else 1)
     params = {"name": name, "size": size} | ({"parts": parts} if parts else {})
     vertex = graph.map(

@@ -19,7 +19,7 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from weft.backends import node_messages as messages
-from weft.backends.helpers import Surroundings
+from weft.backends.helpers import BackendSurroundings
 from weft.backends.local import GRACE_S, LocalBackend, abandon, crashed
 from weft.backends.local_jobs import LocalJob
 from weft.backends.node_link import Link, Lost, NodeLink, Take
@@ -34,6 +34,8 @@ from weft.model.errors import CapacityError, ProgramError, RunCancelledError, We
 from weft.model.resources import Resources
 from weft.store import codec, peers, tiers
 from weft.store.api import ABSENT
+from weft.store.handshake import Credentials
+from weft.store.tls import check_files
 from weft.worker.lease import LeaseResult, WorkerLease
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from weft.graph.task_spec import TaskSpec
     from weft.store.api import ChunkPin, ChunkStore, Column
     from weft.store.blocks import BlockManager
+    from weft.store.tls import TlsFiles
     from weft.worker.code import InputCode
 
 TARGET_S: Final = 0.02
@@ -60,19 +63,19 @@ class NodeAddress(NamedTuple):
     resources: Resources = Resources()
 
 
-class Network(Surroundings):
+class ClusterSurroundings(BackendSurroundings):
     """The connections of a process with the nodes of a cluster, over TCP, beside its threads."""
 
-    def __init__(self, secret: bytes) -> None:
-        self.secret = secret
+    def __init__(self, credentials: Credentials) -> None:
+        self.credentials = credentials
 
     def connect(self, address: tuple[str, int], take: Take, lost: Lost) -> Link:
-        """Connect to a node. OSError: it cannot be reached. ForbiddenError: it does not know the secret."""
-        return NodeLink.connect(address, self.secret, take, lost)
+        """Connect to a node. OSError, ForbiddenError: see `NodeLink.connect`."""
+        return NodeLink.connect(address, self.credentials, take, lost)
 
     def open_reader(self) -> None:
         """Read chunks at nodes from now on."""
-        peers.open_reader(self.secret)
+        peers.open_reader(self.credentials)
 
     def close_reader(self) -> None:
         """Read no more chunks at nodes."""
@@ -187,12 +190,15 @@ def sendable(store: ChunkStore, column: Column, index: int) -> Any:
 
 
 class Cluster(LocalBackend):
-    """Runs leases at nodes. The session proves `secret` to each; `store` holds the references to their outputs.
+    """Runs leases at nodes. The session proves `secret` to each, by TLS with the files `tls`.
+
+    `store` holds the references to the outputs of the nodes. `network` reaches the nodes; without one they are reached
+    over TCP. UsageError: a file of `tls` cannot be used.
 
     `network` reaches the nodes; without one they are reached over TCP.
     """
 
-    surroundings: Network
+    surroundings: ClusterSurroundings
     name = "cluster"
     others_may_join = False
     """Whether a job waits for other nodes when none is left."""
@@ -203,12 +209,17 @@ class Cluster(LocalBackend):
         secret: bytes,
         store: BlockManager,
         *,
+        tls: TlsFiles | None = None,
         grace_s: float = GRACE_S,
         window: int | None = None,
-        network: Network | None = None,
+        network: ClusterSurroundings | None = None,
     ) -> None:
+        if tls is not None:
+            check_files(tls)
         workers = sum(node.workers for node in nodes)
-        super().__init__(workers, store, None, grace_s, window, network or Network(secret))
+        super().__init__(
+            workers, store, None, grace_s, window, network or ClusterSurroundings(Credentials(secret, tls))
+        )
         budgets = [node.resources.memory for node in nodes if node.resources.memory]
         self.tuning = Tuning(
             target_s=TARGET_S,
@@ -218,7 +229,6 @@ class Cluster(LocalBackend):
             stream_bytes=self.window,
             many_machines=True,
         )
-        self._secret = secret
         self._nodes = {number: NodeConnection(number, node) for number, node in enumerate(nodes)}
         self._numbers = itertools.count()
         self._workers: dict[int, tuple[NodeConnection, int]] = {}
@@ -241,7 +251,7 @@ class Cluster(LocalBackend):
         return tuple(self._workers)
 
     def attach(self, loop: Shell) -> None:
-        """See `Executor.attach`. CapacityError: a node cannot be reached."""
+        """See `Executor.attach`. CapacityError: a node cannot be reached. ForbiddenError: it refuses this process."""
         super().attach(loop)
         self.surroundings.open_reader()
         for node in self._nodes.values():
@@ -261,7 +271,7 @@ class Cluster(LocalBackend):
         link.start()
 
     def join(self, about: NodeAddress) -> None:
-        """Take another node into use. CapacityError: it cannot be reached."""
+        """Take another node into use. CapacityError, ForbiddenError: see `attach`."""
         node = NodeConnection(max(self._nodes, default=-1) + 1, about)
         self._count(node)
         self._connect(node)

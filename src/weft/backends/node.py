@@ -31,9 +31,10 @@ from weft.model.errors import CapacityError, ForbiddenError, NotFoundError, Prog
 from weft.store import codec, peers, tiers
 from weft.store.api import ABSENT
 from weft.store.blocks import BlockManager
-from weft.store.handshake import prove, purpose_of
+from weft.store.handshake import Credentials, accept
 from weft.store.peer_server import serve_chunks
 from weft.store.segments import SegmentWriter
+from weft.store.tls import check_files
 from weft.worker.remote_store import LARGE
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from weft.store.api import Column
     from weft.store.folders import RunFolders
     from weft.store.objects import ObjectTier
+    from weft.store.tls import TlsFiles
     from weft.worker.code import TaskCode
     from weft.worker.lease import WorkerLease
 
@@ -272,6 +274,7 @@ class Node:
 
     The node listens at `address`. `secret` is that of the session, which alone may use the node. Outputs of durable
     edges are written below the URL `objects`, which belongs to the session; with "" they lie at the node like others.
+    With the files `tls` all connections are encrypted. UsageError: a file of `tls` cannot be used.
     """
 
     def __init__(
@@ -281,6 +284,7 @@ class Node:
         secret: bytes,
         clock: Clock,
         *,
+        tls: TlsFiles | None = None,
         host: str = "127.0.0.1",
         budget: int | None = None,
         grace_s: float = 3.0,
@@ -288,13 +292,15 @@ class Node:
         frozen_s: float = FROZEN_S,
         objects: str = "",
     ) -> None:
+        if tls is not None:
+            check_files(tls)
         self._objects = objects
         self._durable: ObjectTier | None = None
         self.store = BlockManager(budget, shm=folders.shm, spill=folders.spill)
         self.clock = clock
         self.jobs: dict[str, NodeJob] = {}
         self._workers = workers
-        self._secret = secret
+        self._credentials = Credentials(secret, tls)
         self._ended: dict[str, NodeJob] = {}
         self._link: Link | None = None
         self._over = threading.Event()
@@ -307,12 +313,12 @@ class Node:
     def _begin_workers(self, folders: RunFolders, **options: Any) -> NodeProcesses:
         """Return the backend that runs the leases."""
         return NodeProcesses(
-            self, self._workers, self.store, folders.shm, spill=folders.spill, secret=self._secret, **options
+            self, self._workers, self.store, folders.shm, spill=folders.spill, credentials=self._credentials, **options
         )
 
     def _listen(self, host: str) -> tuple[str, int]:
         """Open a port, and return its address."""
-        peers.open_reader(self._secret)
+        peers.open_reader(self._credentials)
         self._listener = socket.create_server((host, 0), backlog=_BACKLOG)
         address: tuple[str, int] = self._listener.getsockname()[:2]
         return address
@@ -346,20 +352,17 @@ class Node:
 
     def _greet(self, sock: socket.socket) -> None:
         try:
-            purpose = purpose_of(sock)
-            prove(sock, self._secret, purpose, serves=True)
+            purpose, connection = accept(sock, self._credentials, (peers.PURPOSE, PURPOSE))
         except (OSError, ForbiddenError):
             sock.close()
             return
-        if purpose not in (peers.PURPOSE, PURPOSE):
-            sock.close()
-        elif purpose == peers.PURPOSE:
-            with sock:
-                serve_chunks(sock, self._found)
+        if purpose == peers.PURPOSE:
+            with contextlib.closing(connection):
+                serve_chunks(connection, self._found)
         elif self._link is not None:
-            sock.close()  # a session is never served twice
+            connection.close()  # a session is never served twice
         else:
-            self._begin(NodeLink.accepted(sock, self._take_all, lambda _: self.end()))
+            self._begin(NodeLink.accepted(connection, self._take_all, lambda _: self.end()))
 
     def _begin(self, link: Link) -> None:
         """Serve the session at the other end of a link."""

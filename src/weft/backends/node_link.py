@@ -1,4 +1,4 @@
-"""The connection between the session and one node: messages in batches, over TCP, with a proof of the secret first.
+"""The connection between the session and one node: messages in batches, over TCP, with a proof of both ends first.
 
 A frame is a length of 8 bytes and the pickle of a list of messages. Both ends are the same program of the same user: a
 frame is read only after `weft.store.handshake` has proven it. Any thread sends, without waiting: a thread of the link
@@ -13,11 +13,14 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from weft.backends.pulse import HEAD, Pulse, frame
-from weft.store.handshake import prove, receive_exactly
+from weft.store.handshake import Credentials, connect, receive_exactly
 from weft.worker.link import LOST_S
+
+if TYPE_CHECKING:
+    from weft.store.tls import Connection
 
 PURPOSE: Final = b"session"
 """The purpose of connections between a session and its nodes."""
@@ -50,7 +53,7 @@ class NodeLink:
 
     def __init__(
         self,
-        sock: socket.socket,
+        sock: Connection,
         take: Take,
         lost: Lost,
         *,
@@ -74,28 +77,22 @@ class NodeLink:
     def connect(
         cls,
         address: tuple[str, int],
-        secret: bytes,
+        credentials: Credentials,
         take: Take,
         lost: Lost,
     ) -> NodeLink:
-        """Connect to a node. OSError: it cannot be reached. ForbiddenError: it does not know the secret."""
-        sock = socket.create_connection(address, timeout=LOST_S)
-        try:
-            sock.settimeout(None)
-            prove(sock, secret, PURPOSE, serves=False)
-        except BaseException:
-            sock.close()
-            raise
+        """Connect to a node. OSError, ForbiddenError: see `handshake.connect`."""
+        sock = connect(address, credentials, PURPOSE, timeout_s=LOST_S)
+        sock.settimeout(None)
         return cls(sock, take, lost)
 
     @classmethod
-    def accepted(cls, sock: socket.socket, take: Take, lost: Lost) -> NodeLink:
+    def accepted(cls, sock: Connection, take: Take, lost: Lost) -> NodeLink:
         """Return the end of a node, whose session has proven the secret."""
         return cls(sock, take, lost, leads=False)
 
     def start(self) -> None:
         """See `Link.start`."""
-        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for thread in self._threads:
             thread.start()
 

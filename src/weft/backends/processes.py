@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from weft.engine.ports import Job, Shell
     from weft.model.resources import Resources
     from weft.store.api import ChunkStore
+    from weft.store.handshake import Credentials
     from weft.worker.streaming import Parcel
 
 _FIRST_TICK_S: Final = 0.005
@@ -94,7 +95,7 @@ class Processes(LocalBackend):
     `shm` is the store's folder for shared memory, `spill` its folder on disk for data that does not fit there.
     `grace_s` is the time from the stop of a task to the kill of its process. A process that something has stopped is
     killed within `frozen_s`. `window` is the bytes that a streamed edge may hold (default: `stream_bytes` of the
-    store's budget). With the `secret` of a cluster the workers read chunks at other nodes.
+    store's budget). With the `credentials` of a cluster the workers read chunks at other nodes.
     """
 
     name = "processes"
@@ -111,7 +112,7 @@ class Processes(LocalBackend):
         grace_s: float = GRACE_S,
         window: int | None = None,
         frozen_s: float = FROZEN_S,
-        secret: bytes = b"",
+        credentials: Credentials | None = None,
     ) -> None:
         super().__init__(workers, store, resources, grace_s, window)
         self.tuning = Tuning(
@@ -125,7 +126,7 @@ class Processes(LocalBackend):
         self._spill = "" if spill is None else str(spill)
         self._writer = SegmentWriter(self._shm, prefix="sent-", fallback=spill)
         self._heartbeats = Heartbeats(frozen_s)
-        self._secret = secret
+        self._credentials = credentials
         self._first = workers
         self._numbers = itertools.count(workers)
         self._ids = itertools.count(1)
@@ -623,7 +624,7 @@ class Processes(LocalBackend):
 
     def _start_worker(self, nursery: Nursery, number: int) -> None:
         config = WorkerConfig(
-            number, f"w{number}-", self._shm, self._spill, self.tuning.target_s, self.window, self._secret
+            number, f"w{number}-", self._shm, self._spill, self.tuning.target_s, self.window, self._credentials
         )
         conn = self._conns[number] = WorkerConnection.start(nursery, config)
         self._selector.register(conn.sock, selectors.EVENT_READ, conn)

@@ -2,7 +2,8 @@
 
 Ray gives a process on each machine, tells which machines are there, and ends the actors with the session. Everything
 else (which worker runs which task, values, losses) is Weft's, by `weft.backends.cluster`. No task and no value passes
-through Ray. The secret of the session reaches the actors as an argument, by Ray's own channel.
+through Ray. The secret of the session reaches the actors as an argument, by Ray's own channel. If that is encrypted,
+Weft's connections are, too, by the files of Ray on each machine.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import re
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -25,9 +26,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from weft._version import __version__
 from weft.backends.cluster import Cluster, NodeAddress
-from weft.model.errors import CapacityError, UsageError
+from weft.model.errors import CapacityError, UsageError, WeftError
 from weft.model.resources import Resources
 from weft.model.wording import counted
+from weft.store.tls import TlsFiles, check_files, check_grpc
 
 if TYPE_CHECKING:
     from weft.engine.ports import Shell
@@ -56,14 +58,38 @@ class NodeFacts(NamedTuple):
     python: str
 
 
+def tls_files(environ: Mapping[str, str]) -> TlsFiles | None:
+    """Return the files by which Ray encrypts its connections in a process with this environment, None if it does not.
+
+    UsageError: one is missing or cannot be used.
+    """
+    if environ.get("RAY_USE_TLS", "0").lower() not in ("1", "true"):
+        return None
+    names = ("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
+    if missing := [name for name in names if not environ.get(name)]:
+        raise UsageError(
+            f"RAY_USE_TLS is set, and {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not",
+            hint="Set it to the path of a file of this machine in the format PEM, or unset RAY_USE_TLS.",
+        )
+    files = TlsFiles(*[environ[name] for name in names])
+    check_files(files)
+    return files
+
+
 class NodeActor:
     """The actor on one machine: a node of Weft, until its session has ended."""
 
     def __init__(self, start: StartNode, options: dict[str, Any]) -> None:
-        self._node = start(**options)
+        self._fault: WeftError | None = None
+        try:
+            self._node = start(tls=tls_files(os.environ), **options)
+        except WeftError as error:
+            self._fault = error
 
     def facts(self) -> NodeFacts:
-        """Return the address of the node, its memory and the versions of its programs."""
+        """Return the address of the node, its memory and the versions of its programs. WeftError: it has no node."""
+        if self._fault is not None:
+            raise self._fault
         return NodeFacts(self._node.address, self._node.budget, __version__, platform.python_version())
 
     def end(self) -> None:
@@ -107,17 +133,18 @@ def listed() -> list[dict[str, Any]]:
     return found
 
 
-def connect(address: str | None) -> bool:
+def connect(address: str | None, tls: TlsFiles | None = None) -> bool:
     """Connect this process to a Ray cluster; return whether it was not connected before.
 
-    `address` is `host:port`, or None for that of `RAY_ADDRESS`, else of the cluster on this machine. UsageError: there
-    is none, or its Ray or Python is of another version.
+    `address` is `host:port`, or None for that of `RAY_ADDRESS`, else of the cluster on this machine. `tls` has the
+    files of Ray in this process. UsageError: there is none, or its Ray or Python is of another version. ForbiddenError:
+    one has TLS and the other does not, or one refuses the certificate of the other.
     """
     if ray.is_initialized():
         return False
     where = address or os.environ.get("RAY_ADDRESS") or "auto"
     try:
-        _knock(where)
+        _knock(where, tls)
         _print_to_stderr()
         with _same_signals():
             ray.init(address=where, logging_level=logging.ERROR)
@@ -137,7 +164,7 @@ def connect(address: str | None) -> bool:
 @contextmanager
 def connected(address: str | None) -> Iterator[None]:
     """Connect this process to a Ray cluster while the block runs, unless it is connected already; see `connect`."""
-    fresh = connect(address)
+    fresh = connect(address, tls_files(os.environ))
     try:
         yield
     finally:
@@ -178,17 +205,19 @@ def _as_error(prints: Callable[..., None], data: dict[str, Any], ignore_prefix: 
         prints({**data, "is_err": True}, ignore_prefix=ignore_prefix)
 
 
-def _knock(address: str) -> None:
+def _knock(address: str, tls: TlsFiles | None) -> None:
     """Look whether anything listens at `host:port`, or, with `auto`, where the last cluster of this machine was.
 
-    Ray itself waits minutes for a dead one. OSError: nothing does.
+    Ray itself waits minutes for one that is dead or refuses it. OSError: nothing does. ForbiddenError: it refuses us.
     """
     if address == "auto":
         noted = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")
         address = noted.read_text(encoding="utf-8").strip() if noted.exists() else ""
     host, _, port = address.rpartition(":")
     if host and "/" not in address and port.isdigit():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
+        host = host.strip("[]")
+        with socket.create_connection((host, int(port)), timeout=CONNECT_S) as sock:
+            check_grpc(sock, tls, host, f"the Ray cluster at {address}")
 
 
 @contextmanager
@@ -233,7 +262,8 @@ class RayCluster(Cluster):
         window: int | None,
         options: dict[str, Any],
     ) -> None:
-        self._connected = connect(address)
+        tls = tls_files(os.environ)
+        self._connected = connect(address, tls)
         self._start = start
         self._options = options | {"grace_s": grace_s, "window": window}
         self._most = workers
@@ -246,7 +276,8 @@ class RayCluster(Cluster):
         except BaseException:
             self._end_actors()
             raise
-        super().__init__(nodes, secret, store, grace_s=grace_s, window=window)
+        self._secret = secret
+        super().__init__(nodes, secret, store, tls=tls, grace_s=grace_s, window=window)
 
     def _chosen(self) -> list[RayNode]:
         """Return the machines to use, with the number of workers of each. CapacityError: there is none."""
@@ -308,6 +339,9 @@ class RayCluster(Cluster):
         """Return what the actor of a machine says about itself, None if the machine was lost meanwhile."""
         try:
             return NodeFacts(*ray.get(answer))
+        except WeftError as error:
+            cause = getattr(error, "cause", error)  # Ray adds its own class and a traceback
+            raise CapacityError(f"no node can be started on machine {node.name}: {cause}", hint=cause.hint) from None
         except ray.exceptions.RayActorError as error:
             if lacks := _LACKS.search(str(error)):
                 raise UsageError(

@@ -39,7 +39,7 @@ _LEAVING_S: Final = 120.0
 _ANSWER_S: Final = 30.0
 
 
-class Started(Protocol):
+class StartedDriver(Protocol):
     """The start of a process; see `weft.runs.background.StartedRun`."""
 
     @property
@@ -54,7 +54,7 @@ class Helpers(NamedTuple):
     `begin(words, cwd, environ)` starts a process with a command line of `weft` and returns when its run has begun.
     """
 
-    begin: Callable[[Sequence[str], Path, Mapping[str, str]], Started]
+    begin: Callable[[Sequence[str], Path, Mapping[str, str]], StartedDriver]
     order: Callable[[Path, Mapping[str, Any]], Any]
 
 
@@ -87,7 +87,7 @@ class DriverActor:
     def __init__(self, helpers: Helpers, request: DriverRequest) -> None:
         self._helpers, self._request = helpers, request
         self._note = Path(request.state, FOLDER, f"{request.name}.json")
-        self._started: Started | None = None
+        self._started: StartedDriver | None = None
         self._error: WeftError | None = None
         context = ray.get_runtime_context()
         self._environ = {**os.environ, **request.environ, ADDRESS: context.gcs_address}
@@ -100,7 +100,7 @@ class DriverActor:
         except WeftError as error:
             self._error = error
 
-    def started(self) -> Started:
+    def started(self) -> StartedDriver:
         """Return how the start went. WeftError: nothing could be started."""
         if self._error is not None:
             raise self._error
@@ -172,7 +172,7 @@ def _write(folder: Path, name: str, value: Mapping[str, Any]) -> None:
     os.replace(folder / f"{name}.new", folder / name)
 
 
-def start_driver(helpers: Helpers, request: DriverRequest) -> Started:
+def start_driver(helpers: Helpers, request: DriverRequest) -> StartedDriver:
     """Start the driver of a run in the cluster at `RAY_ADDRESS`, and return when its run has begun.
 
     It starts at the head, whose loss ends the cluster anyway, or elsewhere if that cannot be. UsageError: there is no
@@ -195,7 +195,7 @@ def start_driver(helpers: Helpers, request: DriverRequest) -> Started:
             .remote(helpers, request)
         )
         try:
-            found: Started = ray.get(actor.started.remote())
+            found: StartedDriver = ray.get(actor.started.remote())
         except ray.exceptions.RayTaskError as error:
             ray.kill(actor)
             raise _own(error) from None

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from weft.backends.cluster import Network
+from weft.backends.cluster import ClusterSurroundings
 from weft.backends.pulse import HEAD, Pulse, frame
 from weft.engine.events import TimerFired
 from weft.engine.ports import ManualClock
 from weft.model.errors import NotFoundError, WeftError
 from weft.store import tiers
+from weft.store.handshake import Credentials
 from weft.store.peers import PeerReader, parse
 
 if TYPE_CHECKING:
@@ -335,20 +336,20 @@ class SimulatedNetwork:
         process.hangs_until = max(process.hangs_until, self.agenda.clock.time + seconds)
 
 
-class SimulatedSurroundings(Network):
-    """The `Network` of one simulated process."""
+class SimulatedSurroundings(ClusterSurroundings):
+    """The `ClusterSurroundings` of one simulated process."""
 
     def __init__(self, net: SimulatedNetwork, process: SimulatedProcess) -> None:
-        super().__init__(b"")
+        super().__init__(Credentials(b""))
         self.net = net
         self.process = process
 
     def helpers(self, name: str, after: Callable[[Callable[[], None]], None]) -> Any:
-        """See `Surroundings.helpers`."""
+        """See `BackendSurroundings.helpers`."""
         return SimulatedHelpers(self.net, self.process, after)
 
     def timers(self, loop: Shell) -> Any:
-        """See `Surroundings.timers`."""
+        """See `BackendSurroundings.timers`."""
         return SimulatedTimers(self.net, self.process, loop)
 
     def ticks(self, tick: Callable[[], None]) -> None:
@@ -369,7 +370,7 @@ class SimulatedReader(PeerReader):
     """Reads chunks at simulated nodes, in no time."""
 
     def __init__(self, net: SimulatedNetwork) -> None:
-        super().__init__(b"")
+        super().__init__(Credentials(b""))
         self._net = net
 
     def _at(self, address: tuple[str, int]) -> Find:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import hmac
 import mmap
 import os
-from typing import TYPE_CHECKING, Final
+import socket
+import ssl
+from collections.abc import Collection
+from typing import Final, NamedTuple
 
 from weft.model.errors import ForbiddenError
-
-if TYPE_CHECKING:
-    import socket
+from weft.store.tls import HINT, NEEDS_TLS, Connection, TlsFiles, refused, secure_client, secure_server
 
 PATIENCE_S: Final = 10.0
 """Seconds that an end waits for the proof of the other."""
@@ -26,7 +27,58 @@ _ANSWER: Final = 32
 _BIG: Final = 1 << 20
 
 
-def receive_exactly(sock: socket.socket, nbytes: int) -> bytearray | mmap.mmap:
+class Credentials(NamedTuple):
+    """What a process shows to the others of its cluster: the secret of the session, and by TLS a certificate, too."""
+
+    secret: bytes
+    tls: TlsFiles | None = None
+
+
+def connect(address: tuple[str, int], credentials: Credentials, purpose: bytes, *, timeout_s: float) -> Connection:
+    """Connect to a node for a purpose; both ends have proven themselves then.
+
+    `timeout_s` bounds the wait for the connection, and is kept as its timeout. OSError: the node cannot be reached, or
+    does not answer in time. ForbiddenError: one end does not know the secret, or refuses the certificate of the other.
+    """
+    sock = socket.create_connection(address, timeout=timeout_s)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.settimeout(PATIENCE_S)
+        where = f"the node at {address[0]}:{address[1]}"
+        connection: Connection = sock
+        if credentials.tls is not None:
+            connection = secure_client(sock, credentials.tls, where)
+        try:
+            prove(connection, credentials.secret, purpose, serves=False)
+        except ssl.SSLError as error:  # a node refuses a certificate behind the handshake of TLS 1.3
+            if credentials.tls is None:
+                raise
+            raise refused(error, credentials.tls, where) from error
+        sock.settimeout(timeout_s)
+    except BaseException:
+        sock.close()
+        raise
+    return connection
+
+
+def accept(sock: socket.socket, credentials: Credentials, purposes: Collection[bytes]) -> tuple[bytes, Connection]:
+    """Return the purpose of a client that has connected, and the connection; both ends have proven themselves then.
+
+    ForbiddenError: one end does not know the secret, or the client wants something else. OSError: it does not answer in
+    time, or one end refuses the certificate of the other.
+    """
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.settimeout(PATIENCE_S)
+    connection = secure_server(sock, credentials.tls)
+    purpose = bytes(receive_exactly(connection, PURPOSE_BYTES)).rstrip()
+    if purpose not in purposes:
+        raise ForbiddenError("a client wants something that no node does", hint="Another program uses this port.")
+    prove(connection, credentials.secret, purpose, serves=True)
+    sock.settimeout(None)
+    return purpose, connection
+
+
+def receive_exactly(sock: Connection, nbytes: int) -> bytearray | mmap.mmap:
     """Return the next `nbytes` of a connection. ConnectionError: it ends before."""
     # Anonymous pages instead of a large bytearray, which would be filled with zeros first.
     found = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) if nbytes >= _BIG else bytearray(nbytes)
@@ -39,29 +91,19 @@ def receive_exactly(sock: socket.socket, nbytes: int) -> bytearray | mmap.mmap:
     return found
 
 
-def purpose_of(sock: socket.socket) -> bytes:
-    """Return the purpose that the other end of a connection names first. OSError: it names none in time."""
-    before = sock.gettimeout()
-    sock.settimeout(PATIENCE_S)
-    found = bytes(receive_exactly(sock, PURPOSE_BYTES)).rstrip()
-    sock.settimeout(before)
-    return found
-
-
-def prove(sock: socket.socket, secret: bytes, purpose: bytes, *, serves: bool) -> None:
+def prove(sock: Connection, secret: bytes, purpose: bytes, *, serves: bool) -> None:
     """Prove the secret to the other end, and have it proven. `purpose` names the protocol that follows.
 
-    ForbiddenError: the other end does not know the secret, or wants another purpose. OSError: it does not answer in
-    time.
+    ForbiddenError: the other end does not know the secret, or wants another purpose. OSError: it does not answer.
     """
-    before = sock.gettimeout()
-    sock.settimeout(PATIENCE_S)
     if not serves:
         sock.sendall(purpose.ljust(PURPOSE_BYTES))
     ours = os.urandom(_CHALLENGE)
     mine, theirs = (b"server", b"client") if serves else (b"client", b"server")
     sock.sendall(ours)
     challenge = bytes(receive_exactly(sock, _CHALLENGE))
+    if challenge == NEEDS_TLS:
+        raise ForbiddenError("the nodes of this cluster use TLS, and this process does not", hint=HINT)
     sock.sendall(_answer(secret, mine, purpose, challenge, ours))
     answer = bytes(receive_exactly(sock, _ANSWER))
     if not hmac.compare_digest(answer, _answer(secret, theirs, purpose, ours, challenge)):
@@ -69,7 +111,6 @@ def prove(sock: socket.socket, secret: bytes, purpose: bytes, *, serves: bool) -
             "the other end of a connection between nodes does not know the secret of this cluster",
             hint="Another cluster, or another program, uses this port.",
         )
-    sock.settimeout(before)
 
 
 def _answer(secret: bytes, role: bytes, purpose: bytes, challenge: bytes, own: bytes) -> bytes:

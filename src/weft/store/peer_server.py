@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from weft.model.chunks import ChunkRef
+    from weft.store.tls import Connection
 
 Find = Callable[[str, str, int, int], "AbstractContextManager[ChunkRef]"]
 """Finds an output by job, vertex, index and lease, pinned for the time of a read. NotFoundError: it is not there."""
@@ -26,11 +27,12 @@ Find = Callable[[str, str, int, int], "AbstractContextManager[ChunkRef]"]
 
 Part = memoryview | tuple[int, int, int]
 """Bytes to send: in memory, or in an open file, with their offset and number."""
+_BLOCK: Final = 1 << 20
+"""The bytes of a file in this process while they are encrypted."""
 
 
-def serve_chunks(sock: socket.socket, find: Find) -> None:
+def serve_chunks(sock: Connection, find: Find) -> None:
     """Answer the reads of one connection until it ends."""
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     with suppress(OSError):
         while True:
             kind, length, offset, nbytes = peers.REQUEST.unpack(receive_exactly(sock, peers.REQUEST.size))
@@ -65,14 +67,20 @@ def _nbytes(part: Part) -> int:
     return part[2] if isinstance(part, tuple) else part.nbytes
 
 
-def _send(sock: socket.socket, part: Part) -> None:
+def _send(sock: Connection, part: Part) -> None:
     if not isinstance(part, tuple):
         sock.sendall(part)
         return
     fd, offset, nbytes = part
     end = offset + nbytes
+    block = bytearray(0 if isinstance(sock, socket.socket) else min(nbytes, _BLOCK))
     while offset < end:
-        sent = os.sendfile(sock.fileno(), fd, offset, end - offset)
+        if isinstance(sock, socket.socket):
+            sent = os.sendfile(sock.fileno(), fd, offset, end - offset)
+        else:
+            view = memoryview(block)[: min(len(block), end - offset)]
+            sent = os.preadv(fd, [view], offset)
+            sock.sendall(view[:sent])
         if not sent:  # the file was cut meanwhile: the reader must not wait for the rest
             raise ConnectionError("a file became shorter while it was sent")
         offset += sent

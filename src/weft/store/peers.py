@@ -8,7 +8,6 @@ a range of bytes, so that one piece of a partitioned chunk is read alone.
 
 from __future__ import annotations
 
-import socket
 import struct
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -18,11 +17,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from weft.model.errors import NotFoundError, UnreadableError
-from weft.store.handshake import PATIENCE_S, prove, receive_exactly
+from weft.store.handshake import PATIENCE_S, Credentials, connect, receive_exactly
 
 if TYPE_CHECKING:
     from weft.model.chunks import ChunkRef
     from weft.store.codec import Encoded
+    from weft.store.tls import Connection
 
 ROOT: Final = "peer://"
 PURPOSE: Final = b"chunks"
@@ -75,10 +75,10 @@ def parse_name(name: str) -> tuple[str, str, int, int]:
 class PeerReader:
     """Connections of this process to the chunk servers of other nodes, kept for later reads."""
 
-    def __init__(self, secret: bytes) -> None:
-        self._secret = secret
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
         self._lock = threading.Lock()
-        self._idle: dict[tuple[str, int], list[socket.socket]] = {}
+        self._idle: dict[tuple[str, int], list[Connection]] = {}
 
     def read(self, location: str, offset: int, nbytes: int) -> memoryview:
         """Read a part of a chunk into private memory; errors as those of a file."""
@@ -132,21 +132,14 @@ class PeerReader:
             return status, memoryview(data)
         raise AssertionError("unreachable")
 
-    def _connection(self, address: tuple[str, int], *, fresh: bool) -> socket.socket | None:
+    def _connection(self, address: tuple[str, int], *, fresh: bool) -> Connection | None:
         if not fresh:
             with self._lock:
                 kept = self._idle.get(address)
                 return kept.pop() if kept else None
-        sock = socket.create_connection(address, timeout=PATIENCE_S)
-        try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            prove(sock, self._secret, PURPOSE, serves=False)
-        except BaseException:
-            sock.close()
-            raise
-        return sock
+        return connect(address, self._credentials, PURPOSE, timeout_s=PATIENCE_S)
 
-    def _keep(self, address: tuple[str, int], sock: socket.socket) -> None:
+    def _keep(self, address: tuple[str, int], sock: Connection) -> None:
         with self._lock:
             kept = self._idle.setdefault(address, [])
             if len(kept) < _IDLE_MAX:
@@ -177,10 +170,10 @@ _fetched: dict[tuple[str, int], memoryview | None] = {}
 """Pieces that were fetched together with others, until their reader takes them."""
 
 
-def open_reader(secret: bytes) -> None:
-    """Read chunks of nodes with this secret from now on, in this process."""
+def open_reader(credentials: Credentials) -> None:
+    """Read chunks of nodes with these credentials from now on, in this process."""
     close_reader()
-    _readers.append(PeerReader(secret))
+    _readers.append(PeerReader(credentials))
 
 
 def close_reader() -> None:

@@ -10,14 +10,29 @@ from typing import Any
 
 from weft.backends.cluster import NodeAddress
 from weft.model.resources import Resources
+from weft.store.tls import TlsFiles, check_files
 
 
 class LocalNodes:
-    """`count` nodes with `workers` processes each, and the secret of their session. A context manager."""
+    """`count` nodes with `workers` processes each, and the secret of their session. A context manager.
 
-    def __init__(self, count: int, workers: int, *, budget: int = 1 << 28, secret: bytes = b"", **options: Any) -> None:
+    With `tls`, their connections are encrypted. UsageError: a file of it cannot be used.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        workers: int,
+        *,
+        budget: int = 1 << 28,
+        secret: bytes = b"",
+        tls: TlsFiles | None = None,
+        **options: Any,
+    ) -> None:
+        if tls is not None:
+            check_files(tls)
         self.secret = secret or os.urandom(32)
-        told = {"secret": self.secret.hex(), "workers": workers, "budget": budget, **options}
+        told = {"secret": self.secret.hex(), "workers": workers, "budget": budget, "tls": tls, **options}
         self.processes = [
             subprocess.Popen(
                 [sys.executable, "-m", "weft.wiring.node"],

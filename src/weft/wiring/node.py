@@ -1,7 +1,8 @@
 """A node of a cluster in this process: started by a backend that has a process there, or as a program.
 
 `python -m weft.wiring.node` reads a line of JSON from the standard input: the secret of the session, as hexadecimal
-digits, and the parameters of `weft.backends.node.Node`. It writes the address of the node as a line of JSON, serves one
+digits, the paths of a certificate, its key and the CA as `tls` if the connections are encrypted, and the further
+parameters of `weft.backends.node.Node`. It writes the address of the node as a line of JSON, serves one
 session, and ends with it, or with the end of its standard input.
 """
 
@@ -16,6 +17,7 @@ from typing import Any
 from weft.backends.node import Node
 from weft.runtime.clock import RealClock
 from weft.store.folders import RunFolders, shm_root, sweep, temporary_folder, user_root
+from weft.store.tls import TlsFiles
 
 
 class RunningNode:
@@ -49,6 +51,8 @@ class RunningNode:
 def main() -> None:
     """Run a node; see the module."""
     told = json.loads(sys.stdin.readline())
+    if told.get("tls") is not None:
+        told["tls"] = TlsFiles(*told["tls"])
     node = RunningNode(bytes.fromhex(told.pop("secret")), **told)
     sys.stdout.write(json.dumps(node.address) + "\n")
     sys.stdout.flush()

@@ -87,10 +87,10 @@ class WorkerProcess:
         self._writer = None
         if config.shm:
             self._writer = SegmentWriter(config.shm, prefix=config.prefix, fallback=config.spill or None)
-        if config.secret:
+        if config.credentials is not None:
             from weft.store import peers  # one machine alone has none
 
-            peers.open_reader(config.secret)
+            peers.open_reader(config.credentials)
         self._store = RemoteStore()
         self._codes: dict[int, TaskCode | CodeRow | bytes | ChunkRef] = {}
         """The codes, as they were sent until they are first needed: several may share their bytes."""
@@ -205,7 +205,7 @@ class WorkerProcess:
             )
         )
         self._store.opened.clear()
-        if self.config.secret:
+        if self.config.credentials is not None:
             from weft.store import peers
 
             peers.forget_fetched()

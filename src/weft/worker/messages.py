@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from weft.graph.lease import Cone
     from weft.model.chunks import ChunkRef
+    from weft.store.handshake import Credentials
     from weft.worker.code import TaskCode
 
 PAGE_BYTES: Final = 1 << 16
@@ -48,7 +49,7 @@ class SharedPageLease(SharedPage):
 
 
 class WorkerConfig(NamedTuple):
-    """The configuration of a worker, sent at its fork. With the `secret` of a cluster it reads at other nodes."""
+    """The configuration of a worker, sent at its fork. With the `credentials` of a cluster it reads at other nodes."""
 
     number: int
     prefix: str
@@ -56,7 +57,7 @@ class WorkerConfig(NamedTuple):
     spill: str
     target_s: float
     stream_bytes: int
-    secret: bytes = b""
+    credentials: Credentials | None = None
 
 
 class Assignment(NamedTuple):
