@@ -356,7 +356,7 @@ class SimulatedSurroundings(ClusterSurroundings):
         """Do nothing: the owner of the simulation makes ticks."""
 
     def connect(self, address: tuple[str, int], take: Take, lost: Lost) -> SimulatedLink:
-        """See `Network.connect`."""
+        """See `ClusterSurroundings.connect`."""
         return self.net.connect(address, self.process, take, lost)
 
     def open_reader(self) -> None:
