@@ -1,4 +1,4 @@
-"""A session on a Ray cluster with TLS. Ray reads its settings when it is imported: each step is a process of its own."""
+"""A session on a Ray cluster with TLS. Ray reads its settings at its import: each step is a process of its own."""
 
 import os
 import subprocess

@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import queue
 import socket
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -271,7 +272,8 @@ class Node:
     """A node with `workers` processes over the folders of a run. `serve` returns when its session has ended.
 
     The node listens at `address`. `secret` is that of the session, which alone may use the node. With the files `tls`
-    all connections are encrypted. UsageError: a file of `tls` cannot be used.
+    all connections are encrypted. With `own_first`, modules are looked for at the paths of this process before those of
+    the session, else behind them. UsageError: a file of `tls` cannot be used.
     """
 
     def __init__(
@@ -287,6 +289,7 @@ class Node:
         grace_s: float = 3.0,
         window: int | None = None,
         frozen_s: float = FROZEN_S,
+        own_first: bool = False,
     ) -> None:
         if tls is not None:
             check_files(tls)
@@ -294,6 +297,8 @@ class Node:
         self.clock = clock
         self.jobs: dict[str, NodeJob] = {}
         self._workers = workers
+        self._own_first = own_first
+        self._own_paths = sys.path[:]
         self._credentials = Credentials(secret, tls)
         self._ended: dict[str, NodeJob] = {}
         self._link: NodeLink | None = None
@@ -431,11 +436,10 @@ class Node:
     # ------------------------------------------------------------------------------------------------------ leases
 
     def _launch(self, sent: messages.NodeLaunch) -> None:
-        import sys
-
         job = self.jobs[sent.job]
         if sent.paths is not None:
-            sys.path[:] = sent.paths
+            first, then = (self._own_paths, sent.paths) if self._own_first else (sent.paths, self._own_paths)
+            sys.path[:] = [*first, *[path for path in then if path not in first]]
         try:
             if sent.new:
                 job.specs.update(codec.from_pickle(sent.new))

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from weft.engine.view import JobView
     from weft.engine.waiting import Wait
     from weft.graph.logical import LogicalGraph
+    from weft.model.clusters import ClusterOptions
     from weft.model.resources import Resources
     from weft.runtime.history import Historian
     from weft.store.api import ChunkStore, Column
@@ -76,7 +77,8 @@ class BackendPlace(NamedTuple):
     """The makings of a backend: the number of workers, the store with its folders, the resources of its node.
 
     A stopped task is abandoned after `grace_s` seconds; a streamed edge holds `window` bytes. A worker process that
-    something has stopped is replaced within `frozen_s` seconds. `given`: the number of workers was asked for.
+    something has stopped is replaced within `frozen_s` seconds. `given`: the number of workers was asked for. `cluster`
+    is what a session on Ray wants.
     """
 
     workers: int
@@ -88,6 +90,7 @@ class BackendPlace(NamedTuple):
     window: int | None
     frozen_s: float = FROZEN_S
     given: bool = False
+    cluster: ClusterOptions | None = None
 
 
 class Durable(Protocol):
