@@ -115,6 +115,14 @@ def test_the_number_of_workers_can_be_bounded(cluster):
         assert sum(len(node.workers) for node in session.executor.provider.nodes()) == 1
 
 
+def test_the_program_of_the_example_for_kubernetes(cluster):
+    program = Path(__file__).parents[2] / "examples" / "kuberay" / "squares.py"
+    said = subprocess.run(
+        [sys.executable, program, "1000"], capture_output=True, text=True, check=True, timeout=DEADLINE_S
+    )
+    assert said.stdout.split()[-1] == str(sum(x * x for x in range(1000)))
+
+
 def test_a_machine_that_leaves_and_one_that_joins(cluster):
     third = cluster.add_node(num_cpus=1)
     with weft.Session("ray") as session:
