@@ -1,15 +1,35 @@
-"""What a cluster costs: graphs on two nodes of a Ray cluster with one core each, against Ray's own tasks there."""
+"""What a cluster costs: graphs, arrays and queries on two nodes of a Ray cluster with one core each.
+
+Rows and tables are of modest size; with `BENCHMARKS_FULL=1` in the environment rows take 4 GB.
+"""
 
 from __future__ import annotations
 
 from benchmarks.harness import Side, Spec
+from benchmarks.ray.sizes import GB, SIZES
+
+_OURS = "benchmarks.ray.ours"
 
 
 def _against_ray(name: str, case: str, target: float, about: str, tasks: int = 0) -> Spec:
     unit, scale = ("us/task", 1e6 / tasks) if tasks else ("s", 1.0)
     peer = Side("Ray", "benchmarks.ray.peer", case)
-    return Spec(name, unit, Side("weft", "benchmarks.ray.ours", case), target, about, peer, scale=scale)
+    return Spec(name, unit, Side("weft", _OURS, case), target, about, peer, scale=scale)
 
+
+def _against(label: str, module: str, name: str, cases: tuple[str, str], target: float, about: str) -> Spec:
+    """Return a row against a peer of the peers' environment."""
+    ours, theirs = cases
+    return Spec(name, "s", Side("weft", _OURS, ours), target, about, Side(label, module, theirs, peer=True))
+
+
+_SHUFFLED = f"ray_shuffle_{SIZES.shuffled / GB:g}gb_200x200"
+_SHUFFLE = (
+    f"{SIZES.shuffled / GB:g} GB of rows of 100 bytes, 8 of which are a random key, are made in 200 blocks, and sorted "
+    "into 200 parts whose limits follow from samples"
+)
+_TABLES = f"ray_tpch_sf{SIZES.scale:g}_stages"
+_QUERIES = f"queries of TPC-H at scale {SIZES.scale:g}, in stages: the geometric mean of their times"
 
 SPECS = (
     _against_ray("ray_10k_noop", "independent", 0.02, "10,000 independent tasks.", 10_000),
@@ -33,5 +53,51 @@ SPECS = (
         "start",
         1.5,
         "A session is opened on a running cluster and runs a task; Ray connects and runs its first task.",
+    ),
+    _against_ray(_SHUFFLED, "sort", 0.5, f"{_SHUFFLE}; Ray Data does the same."),
+    _against(
+        "Daft on Ray",
+        "benchmarks.ray.peer_daft",
+        f"{_SHUFFLED}_vs_daft",
+        ("sort", "sort"),
+        0.5,
+        f"{_SHUFFLE}; Daft does the same.",
+    ),
+    *[
+        _against(
+            "dask distributed",
+            "benchmarks.tensors.peer_distributed",
+            f"ray_tensor_{row}",
+            (row, f"processes_{row}"),
+            0.7,
+            f"The row {row} of the tensors, against two worker processes of dask on this machine.",
+        )
+        for row in ("ewise", "rechunk", "qr")
+    ],
+    Spec(
+        "ray_node_killed_slowdown",
+        "s",
+        Side("weft", "benchmarks.ray.losses", "killed"),
+        1.5,
+        "A shuffle of 200 tasks by 200, each of which waits 80 ms, at four nodes, one of which is killed when half of "
+        "the tasks are done; against the same undisturbed. Four nodes that lose one of them for its half take 1.33 "
+        "times as long where its outputs are made again and nothing else is lost.",
+        Side("undisturbed", "benchmarks.ray.losses", "undisturbed"),
+    ),
+    _against(
+        "Daft on Ray",
+        "benchmarks.ray.peer_daft",
+        f"{_TABLES}_vs_daft",
+        ("tables_of_daft", "tables"),
+        0.33,
+        f"16 {_QUERIES}. Daft plans these as they are written.",
+    ),
+    _against(
+        "Spark local",
+        "benchmarks.ray.peer_spark",
+        f"{_TABLES}_vs_spark",
+        ("tables", "tables"),
+        0.33,
+        f"The 22 {_QUERIES}; Spark has two threads on this machine.",
     ),
 )

@@ -1,4 +1,4 @@
-"""The Ray cluster of a contestant: two nodes of one core each on this machine."""
+"""The Ray cluster of a contestant: nodes of one core each on this machine."""
 
 from __future__ import annotations
 
@@ -7,15 +7,26 @@ from typing import Any
 
 STORE_BYTES = 4 << 30
 """The bytes of Ray's object store at each node: all chunks have room."""
+_NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": STORE_BYTES}
 
 
 @cache
-def address() -> str:
-    """Start the cluster, which ends with this process, and return its address."""
+def machines(nodes: int = 2) -> Any:
+    """Start a cluster, which ends with this process."""
     from ray.cluster_utils import Cluster
 
-    node: dict[str, Any] = {"num_cpus": 1, "object_store_memory": STORE_BYTES}
-    cluster = Cluster(initialize_head=True, head_node_args=node)
-    cluster.add_node(**node)
-    found: str = cluster.address
+    cluster = Cluster(initialize_head=True, head_node_args=_NODE)
+    for _ in range(nodes - 1):
+        add(cluster)
+    return cluster
+
+
+def add(cluster: Any) -> Any:
+    """Have another node join a cluster, and return it."""
+    return cluster.add_node(**_NODE)
+
+
+def address() -> str:
+    """Return the address of the cluster of two nodes."""
+    found: str = machines().address
     return found

@@ -3,17 +3,43 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from functools import cache
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any, cast
 
 import weft
+import weft.tensor as wt
 from benchmarks.bodies import CHUNK_VALUES, PIECES, add_both, chunk, noop, pieces, total_of_chunk
 from benchmarks.harness import expect, timed
+from benchmarks.ray import queries, sorting
 from benchmarks.ray.cluster import address
+from benchmarks.ray.sizes import BLOCKS, SIZES
+from benchmarks.sql.data import tpch
 from benchmarks.tasks.ours import chain_graph, tree_graph
+from benchmarks.tensors import ours as tensors
+from benchmarks.tensors.ways import Check, Run, Way
 
 CHUNKS = 64
+ARRAYS = ("ewise", "rechunk", "qr")
+
+
+_held: dict[str, Any] = {}
+"""The session that holds the cores of the cluster, by its kind."""
+
+
+def _release() -> None:
+    """Close the session that holds the cores."""
+    while _held:
+        _held.popitem()[1].close()
+
+
+def _holding(kind: str, start: Callable[[], Any]) -> Any:
+    """Return the session of a kind, started now if another one held the cores."""
+    if kind not in _held:
+        _release()
+        os.environ["RAY_ADDRESS"] = address()
+        _held[kind] = start()
+    return _held[kind]
 
 
 def _open() -> weft.Session:
@@ -21,9 +47,8 @@ def _open() -> weft.Session:
     return weft.Session("ray")
 
 
-@cache
 def _session() -> weft.Session:
-    return _open()
+    return cast("weft.Session", _holding("tasks", _open))
 
 
 def _run(
@@ -80,12 +105,49 @@ def chunks() -> dict[str, float]:
     return _run(build, [float(i * (CHUNK_VALUES - 1)) for i in range(CHUNKS)], rehearse=True)
 
 
+def sort() -> dict[str, float]:
+    """Rows are sorted as by Ray Data: samples give the limits of parts, each block is divided, each part is merged."""
+    rows = SIZES.shuffled // BLOCKS // sorting.ROW_BYTES
+    session = _session()
+
+    def run() -> list[Any]:
+        graph = weft.Graph()
+        blocks = graph.map(sorting.block, range(BLOCKS), params={"rows": rows})
+        bounds = graph.add(sorting.boundaries, weft.gather(graph.add(sorting.sampled, blocks)))
+        parts = graph.add(sorting.divided, blocks, weft.gather(bounds))
+        made = graph.add(sorting.summary, graph.add(sorting.merged, weft.shuffle(parts, BLOCKS)))
+        return session.run(graph)[made]
+
+    return timed(run, lambda found: sorting.check(found, rows))
+
+
+def _array(case: Callable[[Way], dict[str, float]]) -> dict[str, float]:
+    session = _holding("arrays", lambda: wt.Session(backend="ray"))
+
+    def measure(run: Run, check: Check) -> dict[str, float]:
+        session.as_default()
+        return timed(run, check, rehearse=True)
+
+    return case(Way(measure, wt.execute))
+
+
+def _context() -> weft.SqlContext:
+    context = weft.SqlContext(backend="ray", mode="stages")
+    for name, path in tpch(SIZES.scale)[1].items():
+        context.register(name, path)
+    return context
+
+
+def _tables(numbers: Collection[int]) -> dict[str, float]:
+    tpch(SIZES.scale)  # makes the files
+    context = _holding("tables", _context)
+    return queries.measured(lambda text: context.sql(text).arrow().num_rows, SIZES.scale, numbers)
+
+
 def start() -> dict[str, float]:
     """Open a session and run a task."""
     address()
-    if _session.cache_info().currsize:  # it holds the cores
-        _session().close()
-        _session.cache_clear()
+    _release()
 
     opened: list[weft.Session] = []
 
@@ -108,5 +170,9 @@ CASES: Mapping[str, Callable[[], dict[str, float]]] = {
     "tree": tree,
     "chain": chain,
     "chunks": chunks,
+    "sort": sort,
+    **{name: partial(_array, tensors.DRAWN[name]) for name in ARRAYS},
+    "tables_of_daft": partial(_tables, queries.OF_DAFT),
+    "tables": partial(_tables, queries.ALL),
     "start": start,
 }

@@ -8,7 +8,9 @@ from typing import Any
 from benchmarks import bodies
 from benchmarks.bodies import CHUNK_VALUES, PIECES
 from benchmarks.harness import expect, timed
+from benchmarks.ray import sorting
 from benchmarks.ray.cluster import address
+from benchmarks.ray.sizes import BLOCKS, SIZES
 
 CHUNKS = 64
 
@@ -100,6 +102,29 @@ def chunks() -> dict[str, float]:
     return _timed(run, [float(i * (CHUNK_VALUES - 1)) for i in range(CHUNKS)], rehearse=True)
 
 
+def sort() -> dict[str, float]:
+    """Rows are sorted by Ray Data."""
+    _connected()
+    import ray.data
+
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    rows = SIZES.shuffled // BLOCKS // sorting.ROW_BYTES
+
+    def made(batch: dict[str, Any]) -> Any:
+        return sorting.block(int(batch["id"][0]), rows)
+
+    def summed(table: Any) -> dict[str, list[int]]:
+        found = sorting.summary(table)
+        return {name: [value] for name, value in found._asdict().items()}
+
+    def run() -> list[Any]:
+        blocks = ray.data.range(BLOCKS, override_num_blocks=BLOCKS).map_batches(made, batch_size=None)
+        found = blocks.sort("key").map_batches(summed, batch_size=None, batch_format="pyarrow").take_all()
+        return [tuple(row.values()) for row in found]
+
+    return timed(run, lambda found: sorting.check(found, rows))
+
+
 def start() -> dict[str, float]:
     """Connect and run a task."""
     import ray
@@ -122,5 +147,6 @@ CASES: Mapping[str, Callable[[], dict[str, float]]] = {
     "tree": tree,
     "chain": chain,
     "chunks": chunks,
+    "sort": sort,
     "start": start,
 }

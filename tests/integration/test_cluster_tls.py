@@ -103,7 +103,7 @@ def test_nothing_passes_in_plain_text(nodes, files):
         reader = peers.PeerReader(Credentials(nodes.secret, files))
         address = listener.getsockname()[:2]
         with closing(reader), pytest.raises(weft.NotFoundError, match="no output of numbers"):
-            reader.read(peers.location_of(address, "job", "numbers", 0), 0, 10)
+            reader.read(peers.location_of(address, "job", "numbers", 0, 0), 0, 10)
     recorder.join(DEADLINE_S)
     assert len(seen) > 500
     assert b"numbers" not in seen

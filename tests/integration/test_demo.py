@@ -106,7 +106,7 @@ def part_used(program: str) -> str:
     for part, sign in {"weft.sql": "weft.sql(", "a cluster": '"ray"'}.items():
         if sign in program:
             return part
-    return re.findall(r"import (weft\S*)", program)[0]
+    return str(re.findall(r"import (weft\S*)", program)[0])
 
 
 @pytest.mark.parametrize(

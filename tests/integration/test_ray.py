@@ -15,7 +15,7 @@ import weft
 import weft.remote
 import weft.tensor as wt
 from tests.integration.ray_clusters import running_cluster
-from weft import Graph, gather, shuffle
+from weft import Graph, Storage, gather, shuffle
 from weft.model.errors import UsageError
 
 ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python")
@@ -138,6 +138,39 @@ def test_a_machine_that_leaves_and_one_that_joins(cluster):
         fourth = cluster.add_node(num_cpus=1)
         until(lambda: session.loop.pool.idle == 3)
         cluster.remove_node(fourth)
+
+
+def marked_row(x, marks):
+    Path(marks, f"{x}-{os.urandom(4).hex()}").touch()
+    return row(x)
+
+
+def after(pieces, marks):
+    until(lambda: Path(marks, "lost").exists())
+    return summed(pieces)
+
+
+def test_outputs_of_durable_edges_outlive_their_machine(cluster, tmp_path):
+    marks, objects = tmp_path / "marks", tmp_path / "objects"
+    marks.mkdir()
+    third = cluster.add_node(num_cpus=1)
+    graph = Graph("outlives")
+    rows = graph.map(marked_row, range(6), params={"marks": str(marks)})
+    sums = graph.add(after, shuffle(rows, storage=Storage.DURABLE), n=4, params={"marks": str(marks)})
+    total = graph.add(sum, gather(sums)).keep()
+    with weft.Session("ray", spill=f"file://{objects}") as session:
+        assert len(session.executor.provider.nodes()) == 3
+        run = session.submit(graph)
+        until(lambda: run.view().vertices[0].finished == 6 or run.done)
+        cluster.remove_node(third, allow_graceful=False)
+        until(lambda: not all(ray_node["Alive"] for ray_node in ray.nodes()))
+        (marks / "lost").touch()
+        assert run.result(DEADLINE_S).value(total) == sum(
+            20_000.0 * (100 * x + part) for x in range(6) for part in range(4)
+        )
+        assert len(list(marks.glob("*-*"))) == 6, "no task has run again"
+        assert list(objects.glob("*/node-*/*.chunks"))
+    assert not list(objects.glob("*"))
 
 
 def test_a_session_that_ends_leaves_its_cores_and_no_actor(cluster):

@@ -1,4 +1,4 @@
-"""A session on a Ray cluster with TLS. Ray reads its settings at its import: each step is a process of its own."""
+"""A session on a Ray cluster with TLS. Ray reads its settings when it is imported, so each step is a process."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ if __name__ == "__main__":
             graph = weft.Graph("encrypted")
             done = graph.map(lambda x: bytes([x]) * 100_000, range(8)).keep()
             total = graph.add(lambda parts: sum(map(len, parts)), weft.gather(done)).keep()
-            print("TOTAL", session.run(graph).value(total), session.executor._credentials.tls.cert)
+            print("TOTAL", session.run(graph).value(total), session.executor.surroundings.credentials.tls.cert)
         for name in [name for name in os.environ if name.startswith("RAY_") and "TLS" in name]:
             del os.environ[name]
         import subprocess

@@ -18,7 +18,7 @@ from weft.runtime.arguments import wrong
 from weft.store.places import PROJECT_FILE
 from weft.store.state import StateRoot, current_user, find_project
 
-BACKENDS: Final = ("threads", "processes")
+BACKENDS: Final = ("threads", "processes", "ray")
 NOT_SETTINGS: Final = frozenset({"WEFT_CACHE_INDEX", "WEFT_RECORD", "WEFT_SEED", "WEFT_SPU"})
 """Variables with this prefix that are no settings: tests and benchmarks read them."""
 TABLES: Final = ("fs", "images", "queues")
@@ -62,7 +62,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """The settings of a user. `origins` has the source of each value."""
 
     backend: str = "threads"
-    """The backend: `threads` or `processes`."""
+    """The backend: `threads`, `processes` or `ray`."""
     workers: int = 0
     """The number of tasks that run at a time; 0: the number of cores."""
     memory: int = 0

@@ -19,9 +19,10 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from weft.backends import node_messages as messages
+from weft.backends.helpers import BackendSurroundings
 from weft.backends.local import GRACE_S, LocalBackend, abandon, crashed
 from weft.backends.local_jobs import LocalJob
-from weft.backends.node_link import NodeLink
+from weft.backends.node_link import Link, Lost, NodeLink, Take
 from weft.backends.process_jobs import NOT_SENT, check_picklable, needed
 from weft.backends.streams import END
 from weft.engine.events import CancelRequested, Done, Failed, GaveBack, Progress
@@ -62,6 +63,25 @@ class NodeAddress(NamedTuple):
     resources: Resources = Resources()
 
 
+class ClusterSurroundings(BackendSurroundings):
+    """The connections of a process with the nodes of a cluster, over TCP, beside its threads."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self.credentials = credentials
+
+    def connect(self, address: tuple[str, int], take: Take, lost: Lost) -> Link:
+        """Connect to a node. OSError, ForbiddenError: see `NodeLink.connect`."""
+        return NodeLink.connect(address, self.credentials, take, lost)
+
+    def open_reader(self) -> None:
+        """Read chunks at nodes from now on."""
+        peers.open_reader(self.credentials)
+
+    def close_reader(self) -> None:
+        """Read no more chunks at nodes."""
+        peers.close_reader()
+
+
 class NodeConnection:
     """A node as seen from the session. `lock` guards what was sent to it."""
 
@@ -70,7 +90,7 @@ class NodeConnection:
         self.about = about
         self.prefix = f"{peers.ROOT}{about.address[0]}:{about.address[1]}/"
         """The beginning of the locations of its outputs."""
-        self.link: NodeLink | None = None
+        self.link: Link | None = None
         self.dead = False
         self.lock = threading.Lock()
         self.workers: dict[int, int] = {}
@@ -111,7 +131,7 @@ class SentLease(WorkerLease):
         self.pins: list[ChunkPin] = []
 
     def release(self) -> None:
-        """Unpin the inputs."""
+        """Unpin the inputs. The caller has the lock of the node."""
         while self.pins:
             self.pins.pop().release()
 
@@ -172,9 +192,13 @@ def sendable(store: ChunkStore, column: Column, index: int) -> Any:
 class Cluster(LocalBackend):
     """Runs leases at nodes. The session proves `secret` to each, by TLS with the files `tls`.
 
-    `store` holds the references to the outputs of the nodes. UsageError: a file of `tls` cannot be used.
+    `store` holds the references to the outputs of the nodes. `network` reaches the nodes; without one they are reached
+    over TCP. UsageError: a file of `tls` cannot be used.
+
+    `network` reaches the nodes; without one they are reached over TCP.
     """
 
+    surroundings: ClusterSurroundings
     name = "cluster"
     others_may_join = False
     """Whether a job waits for other nodes when none is left."""
@@ -188,11 +212,14 @@ class Cluster(LocalBackend):
         tls: TlsFiles | None = None,
         grace_s: float = GRACE_S,
         window: int | None = None,
+        network: ClusterSurroundings | None = None,
     ) -> None:
         if tls is not None:
             check_files(tls)
         workers = sum(node.workers for node in nodes)
-        super().__init__(workers, store, None, grace_s, window)
+        super().__init__(
+            workers, store, None, grace_s, window, network or ClusterSurroundings(Credentials(secret, tls))
+        )
         budgets = [node.resources.memory for node in nodes if node.resources.memory]
         self.tuning = Tuning(
             target_s=TARGET_S,
@@ -200,8 +227,8 @@ class Cluster(LocalBackend):
             copied_out=True,
             lease_bytes=min([Tuning().lease_bytes, *[budget // (2 * workers) for budget in budgets]]),
             stream_bytes=self.window,
+            many_machines=True,
         )
-        self._credentials = Credentials(secret, tls)
         self._nodes = {number: NodeConnection(number, node) for number, node in enumerate(nodes)}
         self._numbers = itertools.count()
         self._workers: dict[int, tuple[NodeConnection, int]] = {}
@@ -210,7 +237,6 @@ class Cluster(LocalBackend):
         self._closing = False
         self._broken = ""
         self._active = threading.Event()
-        self._ticker = threading.Thread(target=self._tick, name="weft-ticks", daemon=True)
         store.add_tier(peers.PeerTier(self._delete))
 
     # ----------------------------------------------------------------------------------------------- executor
@@ -227,17 +253,15 @@ class Cluster(LocalBackend):
     def attach(self, loop: Shell) -> None:
         """See `Executor.attach`. CapacityError: a node cannot be reached. ForbiddenError: it refuses this process."""
         super().attach(loop)
-        peers.open_reader(self._credentials)
+        self.surroundings.open_reader()
         for node in self._nodes.values():
             self._connect(node)
-        self._ticker.start()
+        self.surroundings.ticks(self._tick)
 
     def _connect(self, node: NodeConnection) -> None:
         address = node.about.address
         try:
-            link = NodeLink.connect(
-                address, self._credentials, partial(self._take_all, node), partial(self._lost, node)
-            )
+            link = self.surroundings.connect(address, partial(self._take_all, node), partial(self._lost, node))
         except OSError as error:
             raise CapacityError(
                 f"node {node.about.name} at {address[0]}:{address[1]} cannot be reached: {error}",
@@ -326,6 +350,8 @@ class Cluster(LocalBackend):
                 for sent, at, values in marks:
                     for index, value in zip(at, values, strict=True):
                         sent[index] = value
+                if (local.job.id, lease.id) not in node.leases:  # its node or worker was lost meanwhile
+                    lease.release()
         except BaseException as error:  # noqa: BLE001 - whatever it is, the lease has to be answered
             self._end(lease, crashed(lease, error))
             return
@@ -353,7 +379,9 @@ class Cluster(LocalBackend):
                 places = []
                 for at in fresh:
                     cell = sendable(self.store, column, at)
-                    own = type(cell) is ChunkRef and cell.location == f"{node.prefix}{local.job.id}/{inp.source}/{at}"
+                    own = type(cell) is ChunkRef and cell.location.startswith(
+                        f"{node.prefix}{local.job.id}/{inp.source}/{at}/"
+                    )
                     if cell is not ABSENT and not own:
                         places.append(at)
                         values.append(cell)
@@ -433,14 +461,15 @@ class Cluster(LocalBackend):
         for node in self._nodes.values():
             if node.link is not None:
                 node.link.close(_CLOSING_S)
-        peers.close_reader()
+        self.surroundings.close_reader()
 
     def _delete(self, locations: Iterable[str]) -> None:
         """Have nodes delete outputs to which no cell refers any more."""
-        gone: dict[tuple[str, int], list[tuple[str, str, int]]] = {}
+        gone: dict[tuple[str, int], list[tuple[str, str, int, int]]] = {}
         for location in locations:
             chunk = peers.parse(location)
-            gone.setdefault((chunk.host, chunk.port), []).append((chunk.job, chunk.vertex, chunk.at))
+            place = (chunk.job, chunk.vertex, chunk.at, chunk.lease)
+            gone.setdefault((chunk.host, chunk.port), []).append(place)
         for node in self._nodes.values():
             if places := gone.get(node.about.address):
                 node.send(messages.DELETE, places)
@@ -511,8 +540,7 @@ class Cluster(LocalBackend):
             lease.committing = False
             self.loop.post_later(job, event)
             return
-        del node.leases[job, event.lease]
-        lease.release()
+        self._remove(lease)
         if lease.id in local.running:
             local.forget(lease)
             self.loop.post_later(job, event)
@@ -530,8 +558,7 @@ class Cluster(LocalBackend):
     def _end(self, lease: SentLease, outcome: LeaseResult) -> None:
         """End a lease that did not reach its node, or whose outputs cannot be kept."""
         local: ClusterJob = lease.host
-        lease.node.leases.pop((local.job.id, lease.id), None)
-        lease.release()
+        self._remove(lease)
         if lease.id in local.running:
             self.loop.post_later(local.job.id, local.report(lease, outcome, self.loop.clock.now()))
             self.loop.drain()
@@ -570,9 +597,15 @@ class Cluster(LocalBackend):
 
     def _forget(self, leases: list[SentLease]) -> None:
         for lease in leases:
+            self._remove(lease)
             local: ClusterJob = lease.host
-            lease.node.leases.pop((local.job.id, lease.id), None)
             local.forget(lease)
+
+    @staticmethod
+    def _remove(lease: SentLease) -> None:
+        """Forget that a node has a lease."""
+        with lease.node.lock:
+            lease.node.leases.pop((lease.host.job.id, lease.id), None)
             lease.release()
 
     # ----------------------------------------------------------------------------------------------- requests of tasks

@@ -1,4 +1,4 @@
-"""The threads of a backend beside its workers: the helper pool and the timers."""
+"""The threads of a backend beside its workers: the helper pool, the timers and the ticks."""
 
 from __future__ import annotations
 
@@ -151,3 +151,21 @@ class HelperPool:
         end = time.monotonic() + patience_s
         for thread in threads:
             thread.join(max(0.0, end - time.monotonic()))
+
+
+class BackendSurroundings:
+    """What runs beside the workers of a backend: threads of this process. A simulation has its own."""
+
+    def helpers(self, name: str, after: Callable[[Callable[[], None]], None]) -> HelperPool:
+        """Return a helper pool, see there."""
+        return HelperPool(name, after)
+
+    def timers(self, loop: Shell) -> TimerThread:
+        """Return the timers of a loop, which run."""
+        timers = TimerThread(loop)
+        timers.start()
+        return timers
+
+    def ticks(self, tick: Callable[[], None]) -> None:
+        """Run `tick`, which reports quiet moments to the loop until the backend is closed."""
+        threading.Thread(target=tick, name="weft-ticks", daemon=True).start()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.backends.helpers import HelperPool, TimerThread
+from weft.backends.helpers import BackendSurroundings, TimerThread
 from weft.engine.events import Failed, GaveBack, Noted, Weighed
 from weft.engine.notes import NoteKind
 from weft.engine.provider import FixedProvider, NodeSpec
@@ -198,13 +198,20 @@ class LocalBackend(ABC):
     clock: Clock | None = None
 
     def __init__(
-        self, workers: int, store: ChunkStore, resources: Resources | None, grace_s: float, window: int | None
+        self,
+        workers: int,
+        store: ChunkStore,
+        resources: Resources | None,
+        grace_s: float,
+        window: int | None,
+        surroundings: BackendSurroundings | None = None,
     ) -> None:
         self.store = store
+        self.surroundings = surroundings or BackendSurroundings()
         self.grace_s = grace_s
         self.window = stream_bytes(store.memory.budget) if window is None else window
         self._resources = resources or Resources(cpu=workers, memory=store.memory.budget)
-        self._helpers = HelperPool("weft-light", lambda hand_on: self.loop.drain(hand_on))
+        self._helpers = self.surroundings.helpers("weft-light", lambda hand_on: self.loop.drain(hand_on))
         self._loop: Shell | None = None
         self._timers: TimerThread | None = None
 
@@ -240,8 +247,7 @@ class LocalBackend(ABC):
     def attach(self, loop: Shell) -> None:
         """See `Executor.attach`."""
         self._loop = loop
-        self._timers = TimerThread(loop)
-        self._timers.start()
+        self._timers = self.surroundings.timers(loop)
 
     def run_beside(self, local: LocalJob, lease: WorkerLease) -> None:
         """Run a lease that takes no worker on a helper thread; it fails if the system has no thread left."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import queue
 import socket
 import sys
@@ -18,7 +19,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.backends import node_messages as messages
-from weft.backends.node_link import PURPOSE, NodeLink
+from weft.backends.node_link import PURPOSE, Link, NodeLink
 from weft.backends.process_jobs import ProcessJob, RemoteLease
 from weft.backends.processes import Processes
 from weft.backends.streams import END, StreamBlock
@@ -27,7 +28,7 @@ from weft.engine.events import Done, Failed, Progress
 from weft.engine.machines.job import JobState
 from weft.engine.ports import FROZEN_S, WorkerSpec
 from weft.model.chunks import ChunkRef, Tier
-from weft.model.errors import CapacityError, ForbiddenError, NotFoundError, ProgramError
+from weft.model.errors import CapacityError, ForbiddenError, NotFoundError, ProgramError, WeftError
 from weft.store import codec, peers, tiers
 from weft.store.api import ABSENT
 from weft.store.blocks import BlockManager
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from weft.graph.task_spec import EdgeSpec, TaskSpec
     from weft.store.api import Column
     from weft.store.folders import RunFolders
+    from weft.store.objects import ObjectTier
     from weft.store.tls import TlsFiles
     from weft.worker.code import TaskCode
     from weft.worker.lease import WorkerLease
@@ -88,8 +90,8 @@ class NodeJob:
         """The unit up to which the session has the outputs of a running lease."""
         self.given = {}
         self.gates: dict[int, Any] = {}
-        self.originals: dict[str, set[int]] = {}
-        """The tasks whose outputs the session refers to here."""
+        self.originals: dict[str, dict[int, int]] = {}
+        """The tasks whose outputs the session refers to here, by vertex, with the leases that made them."""
         self.backend: Any = None
         self.closed = False
 
@@ -271,9 +273,10 @@ class NodeProcesses(Processes):
 class Node:
     """A node with `workers` processes over the folders of a run. `serve` returns when its session has ended.
 
-    The node listens at `address`. `secret` is that of the session, which alone may use the node. With the files `tls`
-    all connections are encrypted. With `own_first`, modules are looked for at the paths of this process before those of
-    the session, else behind them. UsageError: a file of `tls` cannot be used.
+    The node listens at `address`. `secret` is that of the session, which alone may use the node. Outputs of durable
+    edges are written below the URL `objects`, which belongs to the session; with "" they lie at the node like others.
+    With the files `tls` all connections are encrypted. With `own_first`, modules are looked for at the paths of this
+    process before those of the session, else behind them. UsageError: a file of `tls` cannot be used.
     """
 
     def __init__(
@@ -290,9 +293,12 @@ class Node:
         window: int | None = None,
         frozen_s: float = FROZEN_S,
         own_first: bool = False,
+        objects: str = "",
     ) -> None:
         if tls is not None:
             check_files(tls)
+        self._objects = objects
+        self._durable: ObjectTier | None = None
         self.store = BlockManager(budget, shm=folders.shm, spill=folders.spill)
         self.clock = clock
         self.jobs: dict[str, NodeJob] = {}
@@ -301,25 +307,26 @@ class Node:
         self._own_paths = sys.path[:]
         self._credentials = Credentials(secret, tls)
         self._ended: dict[str, NodeJob] = {}
-        self._link: NodeLink | None = None
+        self._link: Link | None = None
         self._over = threading.Event()
         self._answers: dict[int, queue.SimpleQueue[tuple[bool, bytes]]] = {}
         self._numbers = itertools.count(1)
         self._received = SegmentWriter(folders.shm, prefix="store-received-", fallback=folders.spill)
-        self._processes = NodeProcesses(
-            self,
-            workers,
-            self.store,
-            folders.shm,
-            spill=folders.spill,
-            grace_s=grace_s,
-            window=window,
-            frozen_s=frozen_s,
-            credentials=self._credentials,
+        self._processes = self._begin_workers(folders, grace_s=grace_s, window=window, frozen_s=frozen_s)
+        self.address = self._listen(host)
+
+    def _begin_workers(self, folders: RunFolders, **options: Any) -> NodeProcesses:
+        """Return the backend that runs the leases."""
+        return NodeProcesses(
+            self, self._workers, self.store, folders.shm, spill=folders.spill, credentials=self._credentials, **options
         )
+
+    def _listen(self, host: str) -> tuple[str, int]:
+        """Open a port, and return its address."""
         peers.open_reader(self._credentials)
         self._listener = socket.create_server((host, 0), backlog=_BACKLOG)
-        self.address: tuple[str, int] = self._listener.getsockname()[:2]
+        address: tuple[str, int] = self._listener.getsockname()[:2]
+        return address
 
     def serve(self) -> None:
         """Serve one session until it ends, and leave nothing behind."""
@@ -360,17 +367,22 @@ class Node:
         elif self._link is not None:
             connection.close()  # a session is never served twice
         else:
-            self._link = NodeLink.accepted(connection, self._take_all, lambda _: self.end())
-            self._processes.attach(self)
-            self.tell(messages.READY, self._processes.numbers(), self.store.memory.budget)
-            self._link.start()
+            self._begin(NodeLink.accepted(connection, self._take_all, lambda _: self.end()))
+
+    def _begin(self, link: Link) -> None:
+        """Serve the session at the other end of a link."""
+        self._link = link
+        self._processes.attach(self)
+        self.tell(messages.READY, self._processes.numbers(), self.store.memory.budget)
+        link.start()
 
     @contextlib.contextmanager
-    def _found(self, job: str, vertex: str, index: int) -> Iterator[ChunkRef]:
+    def _found(self, job: str, vertex: str, index: int, lease: int) -> Iterator[ChunkRef]:
         """Yield an output in a form that can be read in parts, pinned meanwhile."""
         owner = self.jobs.get(job) or self._ended.get(job)
-        column = owner.backend.columns.get(vertex) if owner is not None else None
-        if column is None or index >= len(column):
+        kept = owner.originals.get(vertex, {}) if owner is not None else {}
+        column = owner.backend.columns.get(vertex) if owner is not None and kept.get(index) == lease else None
+        if column is None:
             raise NotFoundError(f"this node has no output of {vertex}[{index}] of job {job}")
         with self.store.pin(column, [index]):
             (cell,) = self.store.share(column, [index])
@@ -519,14 +531,14 @@ class Node:
             if at not in kept and column.values[at] is not ABSENT:
                 self._processes.free(job, vertex, at, at + 1)
 
-    def _delete(self, places: list[tuple[str, str, int]]) -> None:
+    def _delete(self, places: list[tuple[str, str, int, int]]) -> None:
         """Drop outputs that no cell of the session refers to any more."""
-        for name, vertex, index in places:
+        for name, vertex, index, lease in places:
             job = self.jobs.get(name) or self._ended.get(name)
             kept = job.originals.get(vertex) if job is not None else None
-            if job is None or kept is None or index not in kept:
-                continue
-            kept.remove(index)
+            if job is None or kept is None or kept.get(index) != lease:
+                continue  # a later attempt has made the output again here
+            del kept[index]
             self._processes.free(job, vertex, index, index + 1)
             if not kept:
                 del job.originals[vertex]
@@ -558,7 +570,12 @@ class Node:
                 launch = found.leases.get(event.lease)
                 if launch is None:
                     continue
-                outputs = self._outputs(found, launch, event)
+                try:
+                    outputs = self._outputs(found, launch, event)
+                except WeftError as error:  # such as a full bucket
+                    self.tell(messages.FAULT, job, event.lease, str(error))
+                    del found.leases[event.lease], found.told[event.lease]
+                    continue
                 if not isinstance(event, Progress):
                     del found.leases[event.lease], found.told[event.lease]
             self.tell(messages.EVENT, job, event, *outputs)
@@ -573,6 +590,9 @@ class Node:
             return ()
         job.told[launch.lease] = hi
         cells = column.values[lo:hi]
+        durable = bool(self._objects) and any(
+            edge.durable for spec in launch.specs if spec.vertex == vertex for edge in spec.outputs
+        )
         kept: list[int] = []
         for at in [at for at in column.tracked if lo <= at < hi]:
             cell = cells[at - lo]
@@ -581,11 +601,14 @@ class Node:
                 if entry.nbytes < LARGE:
                     continue
                 (cell,) = self.store.share(column, [at])
-            location = peers.location_of(self.address, job.id, vertex, at)
+            if durable:
+                cells[at - lo] = self._keep(cell)
+                continue
+            location = peers.location_of(self.address, job.id, vertex, at, launch.lease)
             cells[at - lo] = ChunkRef(Tier.PEER, location, 0, cell.nbytes, cell.parts, b"", cell.pieces)
             kept.append(at)
         if kept:
-            job.originals.setdefault(vertex, set()).update(kept)
+            job.originals.setdefault(vertex, {}).update(dict.fromkeys(kept, launch.lease))
         if any(spec.outputs for spec in launch.specs if spec.vertex == vertex):
             return vertex, lo, codec.to_pickle(cells)  # small outputs stay for their readers here
         # Nobody else reads small outputs here: the session has them.
@@ -593,6 +616,15 @@ class Node:
             if begin + 1 < end:
                 self.store.free_range(column, begin + 1, end)
         return vertex, lo, codec.to_pickle(cells)
+
+    def _keep(self, chunk: ChunkRef) -> ChunkRef:
+        """Write an output to the storage that outlives this node. CapacityError: that cannot be written to."""
+        if self._durable is None:
+            from weft.store.objects import ObjectTier  # few sessions have such storage
+
+            self._durable = ObjectTier(self._objects, f"node-{os.urandom(8).hex()}")
+        (written,) = self._durable.write([codec.raw(tiers.read(chunk), chunk)])
+        return written
 
     def drain(self, going_on: Callable[[], None] | None = None) -> None:
         """See `Shell.drain`: there is no queue here."""

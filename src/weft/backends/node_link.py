@@ -2,60 +2,72 @@
 
 A frame is a length of 8 bytes and the pickle of a list of messages. Both ends are the same program of the same user: a
 frame is read only after `weft.store.handshake` has proven it. Any thread sends, without waiting: a thread of the link
-sends all that has gathered. Each end sends a beat every `BEAT_S` seconds, with the time of the last beat that it has
-received, so that an end knows until when the other has certainly heard it, whichever direction of the network fails.
+sends all that has gathered. See `weft.backends.pulse` for the beats of both ends.
 """
 
 from __future__ import annotations
 
 import pickle
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from weft.backends.pulse import HEAD, Pulse, frame
 from weft.store.handshake import Credentials, connect, receive_exactly
-from weft.worker.channel import dumps
-from weft.worker.link import LOST_S, ORPHAN_S, PROBE_S
+from weft.worker.link import LOST_S
 
 if TYPE_CHECKING:
     from weft.store.tls import Connection
 
 PURPOSE: Final = b"session"
 """The purpose of connections between a session and its nodes."""
-BEAT_S: Final = PROBE_S
-BEAT: Final = -1
-"""The kind of the message that shows that an end is alive: its time, and the last time of the other end."""
-_HEAD: Final = struct.Struct("<Q")
+Take = Callable[[list[Any]], None]
+Lost = Callable[[str], None]
+
+
+class Link(Protocol):
+    """One end of a connection between the session and a node.
+
+    `take(messages)` is called with the messages of each frame, in order; `lost(reason)` once, after the last of them,
+    when the connection has ended, unless this end has closed it. The two calls never overlap.
+    """
+
+    def start(self) -> None:
+        """Start to send and to receive."""
+        ...
+
+    def send(self, *messages: Any) -> None:
+        """Queue messages; no effect once the connection has ended."""
+        ...
+
+    def close(self, patience_s: float = 0.0) -> None:
+        """Close the connection behind all sent messages, and wait for the other end to close it."""
+        ...
 
 
 class NodeLink:
-    """One end of a connection whose handshake is done.
-
-    `take(messages)` is called with the messages of each frame on a thread of the link; `lost(reason)` once, when the
-    connection has ended, unless this end has closed it.
-    """
+    """A `Link` over a socket whose handshake is done. `leads`: it is the end of the session."""
 
     def __init__(
         self,
         sock: Connection,
-        take: Callable[[list[Any]], None],
-        lost: Callable[[str], None],
+        take: Take,
+        lost: Lost,
         *,
-        lost_s: float = LOST_S,
+        leads: bool = True,
     ) -> None:
         self._sock = sock
         self._take = take
         self._lost = lost
-        self._lost_s = lost_s
         self._out: list[Any] = []
         self._changed = threading.Condition()
         self._closed = False
-        self._heard = time.monotonic()
-        self._echo = -1.0
+        self._failure = ""
+        """Why the connection has ended by itself."""
+        self._pulse = Pulse(time.monotonic(), leads=leads)
         self._threads = [
             threading.Thread(target=self._send_all, name="weft-link-out", daemon=True),
             threading.Thread(target=self._receive_all, name="weft-link-in", daemon=True),
@@ -66,8 +78,8 @@ class NodeLink:
         cls,
         address: tuple[str, int],
         credentials: Credentials,
-        take: Callable[[list[Any]], None],
-        lost: Callable[[str], None],
+        take: Take,
+        lost: Lost,
     ) -> NodeLink:
         """Connect to a node. OSError, ForbiddenError: see `handshake.connect`."""
         sock = connect(address, credentials, PURPOSE, timeout_s=LOST_S)
@@ -75,75 +87,74 @@ class NodeLink:
         return cls(sock, take, lost)
 
     @classmethod
-    def accepted(cls, sock: Connection, take: Callable[[list[Any]], None], lost: Callable[[str], None]) -> NodeLink:
-        """Return the end of a node, whose session has proven the secret. It gives a silent session up a little sooner
-        than that gives up the node, so that its tasks have mostly stopped before they run elsewhere.
-        """
-        return cls(sock, take, lost, lost_s=ORPHAN_S)
+    def accepted(cls, sock: Connection, take: Take, lost: Lost) -> NodeLink:
+        """Return the end of a node, whose session has proven the secret."""
+        return cls(sock, take, lost, leads=False)
 
     def start(self) -> None:
-        """Start to send and to receive."""
+        """See `Link.start`."""
         for thread in self._threads:
             thread.start()
 
     def send(self, *messages: Any) -> None:
-        """Queue messages; no effect once the connection has ended."""
+        """See `Link.send`."""
         with self._changed:
             if not self._closed:
                 self._out += messages
                 self._changed.notify()
 
     def _send_all(self) -> None:
-        beat = time.monotonic() + BEAT_S
+        pulse = self._pulse
         try:
             while True:
                 with self._changed:
-                    while not (self._out or self._closed or time.monotonic() >= beat):
-                        self._changed.wait(max(0.0, beat - time.monotonic()))
+                    while not (self._out or self._closed or time.monotonic() >= pulse.due):
+                        self._changed.wait(max(0.0, pulse.due - time.monotonic()))
                     messages, self._out = self._out, []
                     if self._closed and not messages:
                         break
                 now = time.monotonic()
-                if now >= beat:
-                    beat = now + BEAT_S
-                    messages.append((BEAT, now, self._echo))
-                    if now - self._heard >= self._lost_s:
-                        self._end(f"it has not been heard for {self._lost_s:g} s")
-                        return
-                data = dumps(messages)
-                self._sock.sendall(_HEAD.pack(len(data)))
-                self._sock.sendall(data)
+                if reason := pulse.lost(now):
+                    self._end(reason)
+                    return
+                if messages := messages + pulse.beats(now):
+                    head, data = frame(messages)
+                    self._sock.sendall(head)
+                    self._sock.sendall(data)
             self._sock.shutdown(socket.SHUT_WR)
         except OSError as error:
             self._end(error.strerror or str(error))
 
     def _receive_all(self) -> None:
+        """Take all messages, and report the end afterwards: this thread makes all calls."""
         try:
-            while True:
-                (length,) = _HEAD.unpack(receive_exactly(self._sock, _HEAD.size))
-                messages = pickle.loads(receive_exactly(self._sock, length))
-                beats = [message for message in messages if message[0] == BEAT]
-                for _, stamp, echo in beats:
-                    self._echo = max(self._echo, stamp)
-                    self._heard = max(self._heard, echo)
-                if beats:
-                    messages = [message for message in messages if message[0] != BEAT]
-                if messages:
+            while not self._failure:
+                (length,) = HEAD.unpack(receive_exactly(self._sock, HEAD.size))
+                received = pickle.loads(receive_exactly(self._sock, length))
+                now = time.monotonic()
+                messages = self._pulse.take(received, now)
+                if reason := self._pulse.lost(now):  # this process stood still meanwhile
+                    self._end(reason)
+                elif messages and not self._failure:
                     self._take(messages)
         except OSError as error:
             self._end(error.strerror or str(error))
+        except Exception as error:  # noqa: BLE001 - without its reader the link would be silent for ever
+            self._end(f"a message cannot be taken: {type(error).__name__}: {error}")
+        if self._failure:
+            self._lost(self._failure)
 
     def _end(self, reason: str) -> None:
         with self._changed:
-            closed, self._closed = self._closed, True
+            if not self._closed:
+                self._failure = reason
+            self._closed = True
             self._changed.notify()
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
-        if not closed:
-            self._lost(reason)
 
     def close(self, patience_s: float = 0.0) -> None:
-        """Close the connection behind all sent messages, and wait for the other end to close it."""
+        """See `Link.close`."""
         with self._changed:
             self._closed = True
             self._changed.notify()

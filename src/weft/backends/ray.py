@@ -11,10 +11,13 @@ from __future__ import annotations
 import logging
 import os
 import platform
+import re
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -43,6 +46,9 @@ CONNECT_S: Final = 5.0
 LOOK_S: Final = 2.0
 """Seconds between two looks for nodes that have joined the cluster."""
 _ACCELERATOR: Final = "accelerator_type:"
+_UNBORN: Final = "TemporaryActor"
+"""Ray's name of an actor that cannot be made; it prints stacks of C++, and the error comes to the session anyway."""
+_LACKS: Final = re.compile(r"No module named '([\w.]+)'")
 StartNode = Callable[..., Any]
 """Starts a node in this process: `weft.wiring.node.RunningNode`."""
 
@@ -141,15 +147,12 @@ def connect(options: ClusterOptions, tls: TlsFiles | None = None) -> bool:
     copied = folder(options)
     where = _address(options)
     if ray.is_initialized():
-        if options.address is not None or copied:
-            raise UsageError(
-                "this process is connected with a Ray cluster already, so that the session can choose none",
-                hint="Leave ray.init to the session, or give it the address and runtime_env={'working_dir': ...}.",
-            )
         return False
     try:
         _knock(where, tls)
-        ray.init(address=where, logging_level=logging.ERROR, runtime_env=copied)
+        _print_to_stderr()
+        with _same_signals():
+            ray.init(address=where, logging_level=logging.ERROR, runtime_env=copied)
     except ValueError as error:
         raise UsageError(
             f"the working folder {options.working_dir} cannot be copied to the cluster: {error}",
@@ -182,6 +185,50 @@ def _address(options: ClusterOptions) -> str:
     if where != "auto" and not (host and colon and port.isdigit() and "/" not in host):
         raise UsageError(f"{name} is {where!r}, which is neither host:port nor auto", hint="Such as 10.0.0.7:6379.")
     return where
+
+
+@contextmanager
+def connected(options: ClusterOptions) -> Iterator[None]:
+    """Connect this process to a Ray cluster while the block runs, unless it is connected already; see `connect`."""
+    fresh = connect(options, tls_files(os.environ))
+    try:
+        yield
+    finally:
+        if fresh:
+            ray.shutdown()
+
+
+@contextmanager
+def _same_signals() -> Iterator[None]:
+    """Set the handlers of signals again that Ray replaces: its own leave at once, and print a stack of C++."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread can set them
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:  # None: a handler of another language
+                signal.signal(number, handler)
+
+
+def _print_to_stderr() -> None:
+    """Have Ray print what tasks print to the standard error, and none of its own reports of lost machines.
+
+    It prints all that to the standard output, which may be the table that a command writes. No setting changes that.
+    The reports hold 30 lines of internal state; Weft tells of a lost machine itself.
+    """
+    from ray._private import worker
+
+    prints = worker.print_to_stdstream
+    if not isinstance(prints, partial):
+        worker.print_to_stdstream = partial(_as_error, prints)
+
+
+def _as_error(prints: Callable[..., None], data: dict[str, Any], ignore_prefix: bool) -> None:
+    if data.get("pid") != "raylet" and data.get("actor_name") != _UNBORN:
+        prints({**data, "is_err": True}, ignore_prefix=ignore_prefix)
 
 
 def made() -> None:
@@ -247,6 +294,11 @@ class RayCluster(Cluster):
     ) -> None:
         tls = tls_files(os.environ)
         self._wanted = cluster or ClusterOptions()
+        if ray.is_initialized() and (self._wanted.address is not None or self._wanted.working_dir is not None):
+            raise UsageError(
+                "this process is connected with a Ray cluster already, so that the session can choose none",
+                hint="Leave ray.init to the session, or give it the address and runtime_env={'working_dir': ...}.",
+            )
         self._packages = packages(self._wanted)
         self._connected = connect(self._wanted, tls)
         self._start = start
@@ -349,12 +401,8 @@ class RayCluster(Cluster):
                 ray.get(answer)
             except ray.exceptions.RuntimeEnvSetupError as error:
                 raise failure(self._wanted, node.name, str(error)) from None
-            except ray.exceptions.RayError as error:
-                if "No module named 'weft'" in str(error):
-                    raise UsageError(
-                        f"machine {node.name} has no Weft", hint=f"Add weft=={__version__} to the requirements file."
-                    ) from None
-                # A machine that was lost meanwhile is found by its actor.
+            except ray.exceptions.RayError:
+                continue  # the machine was lost meanwhile, or has no Weft: its actor meets the same
 
     def _facts(self, node: RayNode, answer: Any) -> NodeFacts | None:
         """Return what the actor of a machine says about itself, None if the machine was lost meanwhile."""
@@ -364,6 +412,12 @@ class RayCluster(Cluster):
             cause = getattr(error, "cause", error)  # Ray adds its own class and a traceback
             raise CapacityError(f"no node can be started on machine {node.name}: {cause}", hint=cause.hint) from None
         except ray.exceptions.RayActorError as error:
+            if lacks := _LACKS.search(str(error)):
+                raise UsageError(
+                    f"machine {node.name} of the Ray cluster has no module {lacks[1]}",
+                    hint="Install what is installed here into the environment of Ray there: pip install 'weft[ray]'; "
+                    "or name it in the requirements file of the session.",
+                ) from None
             if isinstance(error, ray.exceptions.ActorDiedError) and "__init__" in str(error):
                 raise CapacityError(f"no node can be started on machine {node.name}: {error}") from error
             del self._actors[node.id]

@@ -104,6 +104,12 @@ class WorkerOptions(Struct, frozen=True):
         """All of them."""
         return structs.asdict(self)
 
+    @property
+    def words(self) -> list[str]:
+        """The words of a command line with those that are given."""
+        given = [(name, value) for name, value in self.flags.items() if value is not None]
+        return [word for name, value in given for word in (f"--{name.replace('_', '-')}", str(value))]
+
 
 def not_from_stdin(file: Path, what: str) -> None:
     """Require that a pipeline is a file. UsageError: it is `-`, and `what` has no standard input to read."""

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Final
@@ -68,6 +68,11 @@ def start_one(line: CommandLine) -> StartedRun:
     if isinstance(found, WeftError):
         raise found
     return found
+
+
+def start_words(words: Sequence[str], cwd: Path, environ: Mapping[str, str]) -> StartedRun:
+    """Start a command line in the background, as `start_one`, from its parts."""
+    return start_one(CommandLine(words, cwd, environ))
 
 
 class _Beginning:

@@ -38,6 +38,7 @@ def sql(
     bubbles: Annotated[
         str, CommandParameter(help="Which stages stream to one another: batch, gang, greedy, efficient, or cost.")
     ] = "batch",
+    backend: Annotated[str, CommandParameter(help="The backend: threads, processes or ray.")] = "threads",
     workers: Annotated[int | None, CommandParameter(help="The number of tasks of stages that run at a time.")] = None,
     explain: Annotated[bool, CommandParameter(help="Print how the query runs instead of its rows.")] = False,
     rows: Annotated[
@@ -54,7 +55,7 @@ def sql(
     if as_json + as_csv + (parquet is not None) + explain > 1:
         raise UsageError("--explain, --json, --csv and --parquet exclude each other", hint="Leave out all but one.")
     text = _text(query, context)
-    with SqlContext(mode=mode, workers=workers, allow=allow, bubbles=bubbles) as tables:
+    with SqlContext(backend=backend, mode=mode, workers=workers, allow=allow, bubbles=bubbles) as tables:
         for name, path in _named(files, table or ()):
             tables.register(name, path)
         try:

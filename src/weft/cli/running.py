@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from weft.admin.settings import Settings
     from weft.runs.active import RunAnnounced, RunResult
+    from weft.runs.background import StartedRun
     from weft.runs.reading import RunRecord
     from weft.runs.service import RunService
     from weft.store.state import StateRoot
@@ -65,6 +66,8 @@ def run(
     if detach:
         not_from_stdin(file, "a run in the background")
         if context.begun is None:
+            if settings.backend == "ray":
+                return _at_the_cluster(context, service.state, ["resume", *workers.words, "--detach"])
             return _in_background(context, service.state)
     context.hint = "No run was started."
     loaded = service.load(request)
@@ -117,8 +120,7 @@ def resume(
         return 0
     if detach and file is not None:
         not_from_stdin(file, "a resume in the background")
-    if detach and context.begun is None:
-        return _in_background(context, None)
+    in_background = detach and context.begun is None
     overrides = read_overrides(parameters or [], param_file)
     service = service_of(context, where)
     found = service.show(run)
@@ -127,6 +129,10 @@ def resume(
         base = Path(found.file).parent
     flags = {**workers.flags, "gpus": gpus, "gpu_type": gpu_type, "quiet": "true" if quiet else None}
     settings = settings_of(context, base, {**flags, "state_dir": found.folder.parent.parent})
+    if in_background and settings.backend == "ray":
+        return _at_the_cluster(context, service.state, ["resume", *workers.words, "--detach"])
+    if in_background:
+        return _in_background(context, None)
     options = _where(context, settings, base)
     steps = [step.name for step in found.steps]
     shown = _Foreground(
@@ -210,6 +216,23 @@ def _in_background(context: CommandContext, root: StateRoot | None) -> int:
 
     line = CommandLine(context.words, context.cwd, context.environ)
     started = (None if root is None else hand_over(root, line)) or start_one(line)
+    context.out.write(started.out)
+    context.err.write(started.err)
+    return started.code
+
+
+def _at_the_cluster(context: CommandContext, root: StateRoot, again: Sequence[str]) -> int:
+    """Let a process in the Ray cluster run this command line, and print its output until the run has begun.
+
+    `again` resumes the run after the loss of the machine. Of the environment, only the settings of Weft go along.
+    """
+    from weft.cli.detached import start_words
+
+    settings = {name: value for name, value in context.environ.items() if name.startswith("WEFT_")}
+    words = [*again, "--state-dir", str(root.path)]
+    started: StartedRun = context.wiring().start_driver(
+        start_words, context.words, words, context.cwd, settings, root.path
+    )
     context.out.write(started.out)
     context.err.write(started.err)
     return started.code

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from weft.engine.agenda import Phase
 from weft.engine.consulting import install
 from weft.engine.core import ChoiceRow, Growth
@@ -82,6 +84,8 @@ def grow(
 
 def _add_stage(core: Core, vertex: Vertex, *, fresh: bool) -> None:
     stage = Stage(vertex, len(core.stages))
+    if vertex.starts_processes and core.tuning.many_machines:
+        stage.ask(tuple(replace(one, cpu=max(1, one.cpu)) for one in vertex.resources))
     core.stages.append(stage)
     core.by_id[vertex.id] = stage
     n = vertex.parallelism

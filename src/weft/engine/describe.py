@@ -134,6 +134,7 @@ def _edge(core: Core, link: PhysicalEdge) -> EdgeSpec:
         scheduling.outcome is not Outcome.SUCCESS or running or src.status in _LEFT_OUT,
         scheduling.concurrent or (running and src.status not in ENDED),
         len(src.outputs) == 1 and link.group > 0 and not src.keep,
+        link.durable,
     )
 
 

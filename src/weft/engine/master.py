@@ -203,8 +203,9 @@ def _on_node_lost(core: Core, event: NodeLost) -> None:
 
 
 def _lose_outputs_of(core: Core, node: int, reason: str) -> None:
+    """Count the outputs at a node as lost. Those of durable edges outlive it; where they do not, a reader finds out."""
     for stage in core.stages:
-        if stage.node_of is not None:
+        if stage.node_of is not None and not any(link.durable for link in stage.outputs):
             lose(core, stage, [i for i, held in enumerate(stage.node_of) if held == node], reason)
 
 

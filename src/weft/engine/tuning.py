@@ -15,7 +15,7 @@ class Tuning(Struct, frozen=True):
     with `copied_out` an output is copied from the process that makes it, so that one task holds its output twice;
     `stream_bytes` is the capacity of a streamed edge, a part of the memory request of the bubble; with `backups` late
     leases get a second attempt by the policy of the job, which is called at intervals between the two `looks_s`
-    seconds.
+    seconds. With `many_machines`, tasks that start processes take a core of a node.
     """
 
     target_s: float = 0.002
@@ -30,3 +30,4 @@ class Tuning(Struct, frozen=True):
     stream_bytes: int = 0
     backups: bool = False
     looks_s: tuple[float, float] = (0.1, 10.0)
+    many_machines: bool = False

@@ -290,6 +290,9 @@ class Vertex(Struct):
     hi)` it has `hi` tasks. The failure of such a task concerns no other task, and the vertex ends with the job.
 
     Of a `counted` vertex, the rows, bytes and seconds of all tasks are summed for explanations.
+
+    Tasks of a vertex that `starts_processes` wait for processes of their machine. If they request no core, they run
+    beside the master on one machine; on a cluster they take a core of a node, since the processes run there.
     """
 
     id: str
@@ -315,6 +318,7 @@ class Vertex(Struct):
     final: bool = False
     controlled: bool = False
     counted: bool = False
+    starts_processes: bool = False
 
     @property
     def step(self) -> str:

@@ -46,6 +46,7 @@ class EdgeSpec(Struct, frozen=True, eq=False):
     lenient: bool = False
     live: bool = False
     last: bool = False
+    durable: bool = False
 
 
 class TaskSpec(Struct, frozen=True, eq=False):

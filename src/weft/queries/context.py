@@ -30,6 +30,7 @@ from weft.queries.sources import Grants, arrow_table, file_table, outside, reade
 from weft.queries.statements import read_statement, referenced
 from weft.store.filesystems import is_url
 from weft.wiring.bubbles import BUBBLES
+from weft.wiring.concrete import check_backend
 from weft.wiring.session import Session
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class SqlContext:
         allow: Iterable[str | os.PathLike[str]] | None = None,
         bubbles: str = "batch",
     ) -> None:
+        check_backend(backend)
         check_bubbles(bubbles)
         self.bubbles = bubbles
         if mode not in MODES:
@@ -386,7 +388,9 @@ class SqlContext:
     @property
     def slots(self) -> int:
         """The number of tasks of stages that run at a time."""
-        return self._options["workers"] or Settings().worker_count
+        if self._options["workers"] or self._options["backend"] in ("threads", "processes"):
+            return self._options["workers"] or Settings().worker_count
+        return sum(len(node.workers) for node in self.session.executor.provider.nodes())
 
     @property
     def own(self) -> Session:

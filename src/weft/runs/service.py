@@ -185,7 +185,9 @@ class RunService:
         """
         from weft.runs.orders import send_order
 
-        return send_order(self.find(run), VERBS["cancel"].order(force=force, reason=reason))
+        return send_order(
+            self.find(run), VERBS["cancel"].order(force=force, reason=reason), self._concrete.order_driver
+        )
 
     def suspend(self, run: str, *, now: bool = False) -> str:
         """Request the owner of a run to suspend it, for a later resume. Return the id of the run.
@@ -194,7 +196,7 @@ class RunService:
         """
         from weft.runs.orders import send_order
 
-        return send_order(self.find(run), VERBS["suspend"].order(now=now))
+        return send_order(self.find(run), VERBS["suspend"].order(now=now), self._concrete.order_driver)
 
     def scale(self, run: str, counts: Sequence[str]) -> str:
         """Request the owner of a run to change numbers of replicas (`worker=4`). Return the id of the run.
@@ -209,7 +211,7 @@ class RunService:
 
         name, slash, step = run.partition("/")
         folder = the_inner_run(self.show(name), step).folder if slash and step else self.find(run)
-        send_order(folder, VERBS["scale"].order(counts=",".join(counts)))
+        send_order(folder, VERBS["scale"].order(counts=",".join(counts)), self._concrete.order_driver)
         return f"{self.find(name).name}/{step}" if slash and step else folder.name
 
     # ------------------------------------------------------------------------------------------------------- reading

@@ -85,7 +85,10 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
         """Return the makings of a backend."""
         node = Resources(cpu=self.slots, memory=store.memory.budget, gpu=self.gpus, gpu_type=self.gpu_type)
         place = (self.slots, store, folders.shm, folders.spill, self.grace_s, node, self.window)
-        return BackendPlace(*place, frozen_s=self.frozen_s, given=self.workers is not None, cluster=self.cluster)
+        objects = f"{str(self.spill).rstrip('/')}/{folders.run_id}" if is_url(self.spill) else ""
+        return BackendPlace(
+            *place, frozen_s=self.frozen_s, given=self.workers is not None, objects=objects, cluster=self.cluster
+        )
 
     def clock(self, backend: Executor) -> Clock | None:
         """Return the clock of the session: that of a simulation, or one that a resume can set. None: the usual one."""

@@ -88,7 +88,7 @@ _CACHING: Final = (
 )
 _WORKERS: Final = (
     Argument("workers", "text", "The number of tasks that run at a time."),
-    Argument("backend", "text", "The backend: threads or processes."),
+    Argument("backend", "text", "The backend: threads, processes or ray."),
     Argument("memory", "text", "The memory for data before it spills to disk, such as 4GiB."),
     Argument("eviction", "text", "The eviction order: furthest, largest or lru."),
     Argument("stream_window", "text", "The bytes that an edge between streaming tasks may hold."),

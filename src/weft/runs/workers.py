@@ -73,6 +73,10 @@ class Concrete(Protocol):
         """Return a backend by its name."""
         ...
 
+    def order_driver(self, folder: Path, message: Mapping[str, Any]) -> Any:
+        """Send an order to the owner of a run that a cluster drives."""
+        ...
+
     def eviction_key(self, choice: str | EvictionKey) -> EvictionKey | None:
         """Return the key of an eviction order."""
         ...
@@ -100,6 +104,9 @@ def make_workers(concrete: Concrete, settings: Settings, state: StateRoot, undo:
     workers = settings.worker_count
     node = Resources(workers, store.memory.budget, settings.gpus, settings.gpu_type)
     window = settings.stream_window or None
-    place = BackendPlace(workers, store, folders.shm, folders.spill, STEP_GRACE_S, node, window)
+    given = settings.workers > 0
+    cluster = settings.cluster_options() if settings.backend == "ray" else None
+    here = (workers, store, folders.shm, folders.spill, STEP_GRACE_S, node, window)
+    place = BackendPlace(*here, given=given, cluster=cluster)
     executor = concrete.make_backend(settings.backend, place)
     return undo.enter_context(EngineSession(executor, store, ResumedClock(), concrete.MANAGERS))

@@ -77,8 +77,8 @@ class BackendPlace(NamedTuple):
     """The makings of a backend: the number of workers, the store with its folders, the resources of its node.
 
     A stopped task is abandoned after `grace_s` seconds; a streamed edge holds `window` bytes. A worker process that
-    something has stopped is replaced within `frozen_s` seconds. `given`: the number of workers was asked for. `cluster`
-    is what a session on Ray wants.
+    something has stopped is replaced within `frozen_s` seconds. `given`: the number of workers was asked for. `objects`
+    is the URL below which the session spills, "" if it spills to a folder. `cluster` is what a session on Ray wants.
     """
 
     workers: int
@@ -90,6 +90,7 @@ class BackendPlace(NamedTuple):
     window: int | None
     frozen_s: float = FROZEN_S
     given: bool = False
+    objects: str = ""
     cluster: ClusterOptions | None = None
 
 

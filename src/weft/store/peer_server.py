@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from weft.model.chunks import ChunkRef
     from weft.store.tls import Connection
 
-Find = Callable[[str, str, int], "AbstractContextManager[ChunkRef]"]
-"""Finds an output by job, vertex and index, pinned for the time of a read. NotFoundError: it is not there."""
+Find = Callable[[str, str, int, int], "AbstractContextManager[ChunkRef]"]
+"""Finds an output by job, vertex, index and lease, pinned for the time of a read. NotFoundError: it is not there."""
 
 
 Part = memoryview | tuple[int, int, int]
@@ -87,9 +87,7 @@ def _send(sock: Connection, part: Part) -> None:
 
 
 def _found(find: Find, name: str) -> AbstractContextManager[ChunkRef]:
-    job, _, rest = name.partition("/")
-    vertex, _, index = rest.rpartition("/")
-    return find(job, vertex, int(index))
+    return find(*peers.parse_name(name))
 
 
 def _pieces_of(wanted: list[tuple[str, int, int]], find: Find, held: ExitStack) -> list[Part]:

@@ -1,8 +1,9 @@
 """Chunks in the stores of other nodes: their references, and the reader of their bytes.
 
-The location of such a chunk is `peer://host:port/job/vertex/index`: the cell of a task's output in the store of the
-node at that address, wherever that store keeps it at the time (shared memory, disk). A reader asks for a range of
-bytes, so that one piece of a partitioned chunk is read alone.
+The location of such a chunk is `peer://host:port/job/vertex/index/lease`: the cell of a task's output in the store of
+the node at that address, wherever that store keeps it at the time (shared memory, disk). The lease that made it tells
+it from an output of an earlier attempt at the same node, which is deleted when no cell refers to it. A reader asks for
+a range of bytes, so that one piece of a partitioned chunk is read alone.
 """
 
 from __future__ import annotations
@@ -39,27 +40,33 @@ _CHUNKS_MAX: Final = 256
 
 
 class PeerChunk(NamedTuple):
-    """The parts of a location: the address of a node, and the cell of an output there."""
+    """The parts of a location: the address of a node, the cell of an output there, and the lease that made it."""
 
     host: str
     port: int
     job: str
     vertex: str
     at: int
+    lease: int
 
 
-def location_of(address: tuple[str, int], job: str, vertex: str, index: int) -> str:
+def location_of(address: tuple[str, int], job: str, vertex: str, index: int, lease: int) -> str:
     """Return the location of an output at a node."""
-    return f"{ROOT}{address[0]}:{address[1]}/{job}/{vertex}/{index}"
+    return f"{ROOT}{address[0]}:{address[1]}/{job}/{vertex}/{index}/{lease}"
 
 
 def parse(location: str) -> PeerChunk:
     """Return the parts of a location."""
     address, _, rest = location.removeprefix(ROOT).partition("/")
     host, _, port = address.rpartition(":")
-    job, _, rest = rest.partition("/")
-    vertex, _, index = rest.rpartition("/")
-    return PeerChunk(host, int(port), job, vertex, int(index))
+    return PeerChunk(host, int(port), *parse_name(rest))
+
+
+def parse_name(name: str) -> tuple[str, str, int, int]:
+    """Return the parts of a location behind its node: job, vertex, index, lease."""
+    job, _, rest = name.partition("/")
+    vertex, index, lease = rest.rsplit("/", 2)
+    return job, vertex, int(index), int(lease)
 
 
 # ----------------------------------------------------------------------------------------------------------- reading

@@ -59,6 +59,8 @@ STATUS: Final = "status.json"
 INNER: Final = "steps"
 """The folder of a run with the state folders of its steps that begin runs themselves."""
 CONTROL: Final = "control.sock"
+DRIVER: Final = "driver.json"
+"""In the folder of a run that a cluster drives: the name of its actor, the address of the cluster, and the machine."""
 _MAX_DESCRIPTION: Final = 64 << 20
 ELSEWHERE: Final = "name another state folder (on the command line --state-dir, in Python durable= or history=)."
 LEAST_ROOM: Final = 1 << 20

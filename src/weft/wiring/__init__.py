@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from weft.wiring.concrete import local_cluster as local_cluster
     from weft.wiring.concrete import make_backend as make_backend
     from weft.wiring.concrete import make_ready as make_ready
+    from weft.wiring.concrete import order_driver as order_driver
     from weft.wiring.concrete import plan_federated as plan_federated
     from weft.wiring.concrete import session_folders as session_folders
     from weft.wiring.concrete import source_again as source_again
     from weft.wiring.concrete import source_of_jobs as source_of_jobs
+    from weft.wiring.concrete import start_driver as start_driver
     from weft.wiring.foreground import resume_run as resume_run
     from weft.wiring.foreground import run_pipeline as run_pipeline
     from weft.wiring.session import Session as Session
@@ -44,10 +46,12 @@ _HOMES = {
         "local_cluster",
         "make_backend",
         "make_ready",
+        "order_driver",
         "plan_federated",
         "session_folders",
         "source_again",
         "source_of_jobs",
+        "start_driver",
     ),
     "weft.frontends.pipelines.source": ("Loaded",),
     "weft.frontends.pipelines.loading": (

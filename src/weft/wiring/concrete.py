@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from weft.engine.policy import BLAME, REGISTERED, STRAGGLERS, ManagerFactory, register_manager
 from weft.graph.projection import GRAPHS
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from weft.frontends.training.surroundings import StepSurroundings
     from weft.graph.party_plan import FederatedPlan
     from weft.graph.projection import Projection
+    from weft.runs.background import StartedRun
     from weft.runs.sources import PlannableSource, ResumableSource
     from weft.runtime.session import BackendPlace
     from weft.store.api import EvictionKey
@@ -218,7 +219,7 @@ def _ray(at: BackendPlace) -> Executor:
         cluster=at.cluster,
         grace_s=at.grace_s,
         window=at.window,
-        options={"frozen_s": at.frozen_s},
+        options={"frozen_s": at.frozen_s, "objects": at.objects},
     )
 
 
@@ -226,10 +227,15 @@ BACKENDS: Final = {"threads": _threads, "processes": _processes, "ray": _ray, "s
 """The backends by the names of settings and `Session`; each is loaded at its first use."""
 
 
-def make_backend(name: str, place: BackendPlace) -> Executor:
-    """Return a backend by its name. UsageError: an unknown name. MissingExtraError: a package is not installed."""
+def check_backend(name: str) -> None:
+    """Raise UsageError if there is no backend of a name."""
     if name not in BACKENDS:
         raise UsageError(f"there is no backend {name!r}", hint=f"There are: {', '.join(BACKENDS)}")
+
+
+def make_backend(name: str, place: BackendPlace) -> Executor:
+    """Return a backend by its name. UsageError: an unknown name. MissingExtraError: a package is not installed."""
+    check_backend(name)
     try:
         return BACKENDS[name](place)
     except ModuleNotFoundError as error:
@@ -243,13 +249,53 @@ def local_cluster(nodes: int, cpus: int) -> Iterator[str]:
 
     UsageError: a number below 1. MissingExtraError: Ray is not installed.
     """
-    try:
+    with _ray_installed():
         from weft.backends.ray import run_cluster
+    with run_cluster(nodes, cpus) as address:
+        yield address
+
+
+def start_driver(
+    begin: Callable[[Sequence[str], Path, Mapping[str, str]], StartedRun],
+    words: Sequence[str],
+    again: Sequence[str],
+    cwd: Path,
+    environ: Mapping[str, str],
+    state: Path,
+) -> StartedRun:
+    """Start a command line of `weft` in the Ray cluster, and return when its run has begun.
+
+    `begin` starts the process there, with `environ` added to the environment of that machine. `again` are the words
+    that resume the run after the loss of the machine, without its id. UsageError: there is no cluster. CapacityError:
+    nothing can be started there. MissingExtraError: Ray is not installed.
+    """
+    with _ray_installed():
+        from weft.backends.ray_driver import DriverRequest, Helpers, start_driver
+
+    from weft.admin.control import send
+
+    name = f"driver-{os.urandom(8).hex()}"
+    request = DriverRequest(name, words, again, str(cwd), dict(environ), str(state))
+    return cast("StartedRun", start_driver(Helpers(begin, send), request))
+
+
+def order_driver(folder: Path, message: Mapping[str, Any]) -> Any:
+    """Send an order to the owner of a run that a Ray cluster drives, and return the answer.
+
+    ConflictError: it does not answer. MissingExtraError: Ray is not installed.
+    """
+    with _ray_installed():
+        from weft.backends.ray_driver import order_driver
+    return order_driver(folder, message)
+
+
+@contextmanager
+def _ray_installed() -> Iterator[None]:
+    try:
+        yield
     except ModuleNotFoundError as error:
         message = f"a Ray cluster needs {error.name}, which is not installed"
         raise MissingExtraError(message, hint="Install it: pip install 'weft[ray]'") from None
-    with run_cluster(nodes, cpus) as address:
-        yield address
 
 
 def make_ready(backend: str) -> None:

@@ -420,7 +420,7 @@ def _moved(step: str, folder: str) -> TaskError:
     return TaskError(
         f"step {step} cannot start: {folder} was moved or deleted",
         task=step,
-        hint="Resume the run where the folder is now: weft resume RUN.",
+        hint="Resume the run where the folder is now: weft resume RUN. On a cluster, all machines need it there.",
     )
 
 

@@ -250,7 +250,7 @@ def _step(
         program.items = None
     retry = DEFAULT_RETRY if step.retry is None else step.retry
     width = Source(step.lister) if step.lister else len(items) if items else 1
-    vertex = Vertex(step.id, program, width, resources=_ONE_AT_A_TIME, retry=retry)
+    vertex = Vertex(step.id, program, width, resources=_ONE_AT_A_TIME, retry=retry, starts_processes=True)
     vertex.label, vertex.outputs = step.name, tuple(step.outputs)
     if step.body is not None:
         kind = load_kind(step.body.kind)

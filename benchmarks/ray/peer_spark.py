@@ -1,0 +1,37 @@
+"""The cases in Spark, with two threads on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from benchmarks.ray import queries
+from benchmarks.ray.sizes import SIZES
+
+
+@cache
+def _session() -> Any:
+    from pyspark.sql import SparkSession
+
+    made = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.sql.shuffle.partitions", 2)
+        .config("spark.ui.enabled", False)
+        .config("spark.log.level", "ERROR")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .getOrCreate()
+    )
+    for name, path in queries.tables(SIZES.scale).items():
+        made.read.parquet(path).createOrReplaceTempView(name)
+    return made
+
+
+def tables() -> dict[str, float]:
+    """Queries of TPC-H."""
+    session = _session()
+    return queries.measured(lambda text: session.sql(text).toArrow().num_rows, SIZES.scale, queries.ALL)
+
+
+CASES: Mapping[str, Callable[[], dict[str, float]]] = {"tables": tables}

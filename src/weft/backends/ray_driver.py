@@ -1,0 +1,236 @@
+"""The driver of a run inside a Ray cluster: a detached actor without a core, which starts the process of the run.
+
+The run goes on when the machine that asked for it has left. When the machine of the actor is lost, Ray starts the actor
+again at another one, and the run is resumed there from its folder, which all machines share. At most one driver of a
+run lives: the lock of the folder decides.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from weft.backends.ray import connected, listed
+from weft.model.clusters import ClusterOptions
+from weft.model.errors import CapacityError, ConflictError, WeftError
+from weft.store.folders import safe_open
+from weft.store.state import DRIVER, StateRoot, owned
+from weft.worker.group import ProcessId, is_alive, process_id
+
+NAMESPACE: Final = "weft"
+"""The namespace of the names of drivers in the cluster."""
+FOLDER: Final = "drivers"
+"""In the state folder: a file for each driver that lives, by the name of its actor, with its run and its process."""
+ADDRESS: Final = "RAY_ADDRESS"
+_HEAD: Final = "node:__internal_head__"
+_LOOK_S: Final = 0.5
+_LEAVING_S: Final = 120.0
+"""Seconds within which the lock of a lost machine's driver must be free: storage that machines share takes a while."""
+_ANSWER_S: Final = 30.0
+
+
+class StartedDriver(Protocol):
+    """The start of a process; see `weft.runs.background.StartedRun`."""
+
+    @property
+    def run(self) -> str:
+        """The id of the run, "" if none began."""
+        ...
+
+
+class Helpers(NamedTuple):
+    """What an actor needs of other layers: the start of a command line, and orders to the owner of a folder.
+
+    `begin(words, cwd, environ)` starts a process with a command line of `weft` and returns when its run has begun.
+    """
+
+    begin: Callable[[Sequence[str], Path, Mapping[str, str]], StartedDriver]
+    order: Callable[[Path, Mapping[str, Any]], Any]
+
+
+class DriverRequest(NamedTuple):
+    """A command line that begins a run, and the one that resumes it, without the id of the run behind `resume`.
+
+    `environ` is added to the environment of the machine. `state` is the state folder of the run.
+    """
+
+    name: str
+    words: Sequence[str]
+    again: Sequence[str]
+    cwd: str
+    environ: Mapping[str, str]
+    state: str
+
+
+class DriverProcess(NamedTuple):
+    """The process of a driver, and its machine."""
+
+    run: str
+    machine: str
+    pid: int
+    start_time: str
+
+
+class DriverActor:
+    """The actor of a driver: starts its process, or resumes its run after the loss of an earlier actor."""
+
+    def __init__(self, helpers: Helpers, request: DriverRequest) -> None:
+        self._helpers, self._request = helpers, request
+        self._note = Path(request.state, FOLDER, f"{request.name}.json")
+        self._started: StartedDriver | None = None
+        self._error: WeftError | None = None
+        context = ray.get_runtime_context()
+        self._environ = {**os.environ, **request.environ, ADDRESS: context.gcs_address}
+        self._self: Any = context.current_actor
+        try:
+            before = self._before()
+            if before is not None:
+                self._wait_for_the_end_of(before)
+            self._begin(None if before is None else before.run)
+        except WeftError as error:
+            self._error = error
+
+    def started(self) -> StartedDriver:
+        """Return how the start went. WeftError: nothing could be started."""
+        if self._error is not None:
+            raise self._error
+        assert self._started is not None
+        return self._started
+
+    def order(self, folder: str, message: Mapping[str, Any]) -> Any:
+        """Send an order to the owner of a folder at this machine; errors are those of the owner."""
+        return self._helpers.order(Path(folder), message)
+
+    def _before(self) -> DriverProcess | None:
+        try:
+            return DriverProcess(**json.loads(self._note.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+
+    def _wait_for_the_end_of(self, before: DriverProcess) -> None:
+        """End the process of an earlier actor of this machine; wait until that of another one has lost its lock.
+
+        ConflictError: it keeps the lock.
+        """
+        process = ProcessId(before.pid, before.start_time)
+        if before.machine == platform.node() and is_alive(process):
+            os.kill(process.pid, signal.SIGKILL)
+        end = time.monotonic() + _LEAVING_S
+        while owned(self._folder(before.run)):
+            if time.monotonic() > end:
+                raise ConflictError(f"{before.run} is still driven by a process of {before.machine}")
+            time.sleep(_LOOK_S)
+
+    def _folder(self, run: str) -> Path:
+        return StateRoot(Path(self._request.state)).folder(run)
+
+    def _begin(self, run: str | None) -> None:
+        """Start a run, or resume it, and watch its process from then on."""
+        request = self._request
+        first, *more = request.again
+        words = request.words if run is None else [first, run, *more]
+        self._started = self._helpers.begin(words, Path(request.cwd), self._environ)
+        if not self._started.run:
+            self._leave()
+            return
+        folder = self._folder(self._started.run)
+        with suppress(ConflictError):  # the run has ended already
+            pid = int(self._helpers.order(folder, {"do": "ping"})["pid"])
+            found = process_id(pid)
+            process = DriverProcess(self._started.run, platform.node(), pid, found.start_time if found else "")
+            self._note.parent.mkdir(exist_ok=True)
+            _write(self._note.parent, self._note.name, process._asdict())
+            about = {"actor": request.name, "address": self._environ[ADDRESS], "machine": platform.node()}
+            _write(folder, DRIVER, about)
+        threading.Thread(target=self._watch, args=(folder,), daemon=True).start()
+
+    def _watch(self, folder: Path) -> None:
+        """Leave the cluster when the process of the run has ended."""
+        while owned(folder):
+            time.sleep(_LOOK_S)
+        self._leave()
+
+    def _leave(self) -> None:
+        self._note.unlink(missing_ok=True)
+        threading.Timer(_LOOK_S, ray.kill, (self._self,), {"no_restart": True}).start()
+
+
+def _write(folder: Path, name: str, value: Mapping[str, Any]) -> None:
+    """Write a file in one step."""
+    with safe_open(folder, f"{name}.new", mode="w") as file:
+        json.dump(value, file)
+    os.replace(folder / f"{name}.new", folder / name)
+
+
+def start_driver(helpers: Helpers, request: DriverRequest) -> StartedDriver:
+    """Start the driver of a run in the cluster at `RAY_ADDRESS`, and return when its run has begun.
+
+    It starts at the head, whose loss ends the cluster anyway, or elsewhere if that cannot be. UsageError: there is no
+    cluster. CapacityError: the actor cannot be started; errors of the start are raised.
+    """
+    with connected(ClusterOptions()):
+        head = next((node["NodeID"] for node in listed() if node["Alive"] and _HEAD in node["Resources"]), None)
+        near = "DEFAULT" if head is None else NodeAffinitySchedulingStrategy(head, soft=True)
+        actor: Any = (
+            ray.remote(DriverActor)
+            .options(
+                name=request.name,
+                namespace=NAMESPACE,
+                lifetime="detached",
+                num_cpus=0,
+                max_restarts=-1,
+                max_concurrency=4,
+                scheduling_strategy=near,
+            )
+            .remote(helpers, request)
+        )
+        try:
+            found: StartedDriver = ray.get(actor.started.remote())
+        except ray.exceptions.RayTaskError as error:
+            ray.kill(actor)
+            raise _own(error) from None
+        except ray.exceptions.RayActorError as error:
+            raise CapacityError(f"the cluster cannot start a driver: {error}", hint="See `ray status`.") from None
+        except KeyboardInterrupt:
+            ray.kill(actor)
+            raise
+        return found
+
+
+def order_driver(folder: Path, message: Mapping[str, Any]) -> Any:
+    """Send an order to the owner of a run through its driver in the cluster; return the answer.
+
+    ConflictError: the run has no driver in a cluster, or that does not answer.
+    """
+    try:
+        about = json.loads((folder / DRIVER).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConflictError(f"{folder.name} has no driver in a cluster") from None
+    with connected(ClusterOptions(address=about["address"])):
+        try:
+            actor = ray.get_actor(about["actor"], namespace=NAMESPACE)
+            return ray.get(actor.order.remote(str(folder), dict(message)), timeout=_ANSWER_S)
+        except ray.exceptions.RayTaskError as error:
+            raise _own(error) from None
+        except (ValueError, ray.exceptions.RayError) as error:
+            raise ConflictError(
+                f"the driver of {folder.name} in the Ray cluster at {about['address']} does not answer: {error}",
+                hint=f"See whether it runs: weft show {folder.name}",
+            ) from None
+
+
+def _own(error: Any) -> Exception:
+    """Return the error that a method of an actor has raised, as it was raised."""
+    cause = error.cause
+    return cause if isinstance(cause, WeftError) else CapacityError(f"the driver of the run failed: {cause}")

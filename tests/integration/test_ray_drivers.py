@@ -1,0 +1,128 @@
+"""Runs whose driver is an actor of a Ray cluster: `weft run -d --backend ray`."""
+
+import json
+import os
+
+import psutil
+import pytest
+
+from tests.integration.places import Project, until
+from tests.integration.ray_clusters import running_cluster
+from weft.backends.ray_driver import order_driver
+from weft.model.errors import ConflictError
+from weft.runs.orders import send_order
+from weft.store.state import DRIVER, owned
+
+ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python")
+WAITING = "echo begun >> begun; while ! test -e go; do sleep 0.05; done; echo done >> done"
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with running_cluster(2) as found:
+        yield found
+
+
+@pytest.fixture
+def project(tmp_path, cluster, monkeypatch):
+    made = Project(tmp_path / "project")
+    made.environ["RAY_ADDRESS"] = cluster.address
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+    yield made
+    if made.folder_of().exists() and owned(made.folder_of()):
+        made.weft("cancel", "run-000001", "--force")
+
+
+def in_background(project, *words):
+    code, out, err = project.weft(*(words or ("run", "run.yaml")), "-d", "--backend", "ray")
+    assert code == 0, err
+    assert out.split()[0] == "run-000001"
+
+
+def actors(project):
+    """Return the names of the drivers of a project that live."""
+    return [file.stem for file in (project.root.path / "drivers").glob("*.json")]
+
+
+def ended(project):
+    until(lambda: not owned(project.folder_of()), "the end of the run")
+
+
+def driver_of(project):
+    """Return the process of the actor that drives the run."""
+    (name,) = actors(project)
+    about = json.loads((project.root.path / "drivers" / f"{name}.json").read_text())
+    return psutil.Process(about["pid"]).parent()
+
+
+def test_the_run_goes_on_when_its_command_line_has_ended_and_leaves_no_actor(project):
+    project.write({"a": {"command": "echo once >> once"}, "b": {"command": WAITING, "deps": "a"}})
+    in_background(project)
+    until(lambda: (project.folder / "begun").exists(), "the step")
+    (project.folder / "go").touch()
+    ended(project)
+    assert set(project.states().values()) == {"succeeded"}
+    until(lambda: not actors(project), "the end of the actor")
+    ray.init(address=os.environ["RAY_ADDRESS"], namespace="weft", logging_level="ERROR")
+    try:
+        until(lambda: not ray.util.list_named_actors(), "the end of the actor")
+        until(lambda: ray.available_resources().get("CPU", 0) == 2, "the end of the nodes")
+    finally:
+        ray.shutdown()
+
+
+def test_a_driver_that_is_killed_is_replaced_and_finished_steps_do_not_run_again(project):
+    project.write({"a": {"command": "echo once >> once"}, "b": {"command": WAITING, "deps": "a"}})
+    in_background(project)
+    until(lambda: (project.folder / "begun").exists(), "the step")
+    first = driver_of(project)
+    first.kill()
+    until(lambda: (project.folder / "begun").read_text().count("begun") == 2, "the second start of the step")
+    assert driver_of(project).pid != first.pid
+    (project.folder / "go").touch()
+    ended(project)
+    assert (project.folder / "once").read_text() == "once\n"
+    assert (project.folder / "done").read_text() == "done\n"
+    assert set(project.states().values()) == {"succeeded"}
+
+
+def test_an_order_from_another_machine_goes_through_the_driver(project):
+    project.write({"a": {"command": WAITING}})
+    in_background(project)
+    until(lambda: (project.folder / "begun").exists(), "the step")
+    folder = project.folder_of()
+    about = json.loads((folder / DRIVER).read_text())
+    (folder / DRIVER).write_text(json.dumps(about | {"machine": "elsewhere"}))
+    assert send_order(folder, {"do": "cancel", "reason": "a test"}, order_driver) == "run-000001"
+    ended(project)
+    assert set(project.states().values()) == {"terminated"}
+    (folder / DRIVER).unlink()
+    with pytest.raises(ConflictError, match="no driver in a cluster"):
+        order_driver(folder, {"do": "cancel"})
+
+
+def test_a_run_is_resumed_in_the_background(project):
+    project.write({"a": {"command": "echo once >> once; test -e go"}})
+    assert project.weft()[0] == 1
+    (project.folder / "go").touch()
+    in_background(project, "resume", "run-000001")
+    ended(project)
+    assert project.states() == {"a": "succeeded"}
+
+
+def test_what_is_wrong_with_a_file_is_said_at_once(project):
+    project.write({"a": {"comand": "true"}})
+    code, out, err = project.weft("run", "run.yaml", "-d", "--backend", "ray")
+    assert code == 3
+    assert "comand" in err
+    assert not out
+    until(lambda: not actors(project), "the end of the actor")
+
+
+def test_without_a_cluster_the_next_step_is_named(tmp_path):
+    project = Project(tmp_path / "project")
+    project.environ["RAY_ADDRESS"] = "127.0.0.1:1"
+    project.write({"a": {"command": "true"}})
+    code, _, err = project.weft("run", "run.yaml", "-d", "--backend", "ray")
+    assert code == 2
+    assert "no Ray cluster answers at 127.0.0.1:1" in err

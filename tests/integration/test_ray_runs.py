@@ -1,0 +1,179 @@
+"""Runs of the command line on a Ray cluster of several nodes on this machine: pipelines and queries."""
+
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from tests.integration.places import Project, until
+from tests.integration.ray_clusters import running_cluster
+
+ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python")
+ON_RAY = ("run", "run.yaml", "--backend", "ray")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with running_cluster(2) as found:
+        yield found
+
+
+@pytest.fixture
+def project(tmp_path, cluster):
+    made = Project(tmp_path / "project")
+    made.environ["RAY_ADDRESS"] = cluster.address
+    return made
+
+
+def meeting(number, marks):
+    """Return a step that writes the name of its Ray worker, and waits for another step beside it."""
+    mark = marks / str(number)
+    wait = f"touch {mark}; while [ $(ls {marks} | wc -l) -lt 2 ]; do sleep 0.02; done"
+    return {"command": f"{wait}; ps -o ppid= -p $PPID > {{{{who}}}}", "artifacts": {"output": ["who"]}}
+
+
+def commands_of(project):
+    """Return the processes that work in the folder of a project."""
+    there = psutil.process_iter(["cmdline", "cwd"])
+    mine = [process.info for process in there if process.info["cwd"] == str(project.folder)]
+    return [about for about in mine if "sh" in (about["cmdline"] or [""])[0]]
+
+
+def test_steps_run_at_all_machines_and_a_later_run_takes_them_from_the_cache(project, tmp_path):
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    steps = {"a": meeting(1, marks), "b": meeting(2, marks)}
+    steps["both"] = {
+        "deps": "a,b",
+        "command": "cat {{one}} {{two}} | sort -u | wc -l > {{count}}",
+        "artifacts": {"input": {"one": "{{a.who}}", "two": "{{b.who}}"}, "output": ["count"]},
+    }
+    project.write(steps, cache={"enable": True})
+    code, out, err = project.weft(*ON_RAY)
+    assert code == 0, err
+    counts = list(project.folder.glob(".pipeline/*/*/both-*/count"))
+    assert [count.read_text().strip() for count in counts] == ["2"], "each machine has a pool of guardians of its own"
+    code, out, err = project.weft(*ON_RAY)
+    assert code == 0, err
+    assert out.count("taken from the cache") == 3
+
+
+def test_a_failed_step_shows_its_last_lines_and_fails_the_run(project):
+    project.write({"a": {"command": "echo alas >&2; exit 3"}})
+    code, out, err = project.weft(*ON_RAY)
+    assert code == 1
+    assert "alas" in out + err
+    assert "exit code 3" in out + err
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_run_leaves_no_command_and_is_resumed(project, number, status):
+    project.write(
+        {"a": {"command": "echo once >> starts"}, "b": {"command": "touch here; test -e go || sleep 600", "deps": "a"}}
+    )
+    process = project.start(*ON_RAY)
+    until(lambda: (project.folder / "here").exists(), "the step")
+    process.send_signal(number)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == status
+    assert "***" not in err, "no stack of Ray's handler"
+    until(lambda: not commands_of(project), "the end of the command")
+    (project.folder / "go").touch()
+    code, _, err = project.weft("resume", "run-000001", "--backend", "ray")
+    assert code == 0, err
+    assert (project.folder / "starts").read_text() == "once\n"
+
+
+def test_the_commands_of_a_killed_run_end_and_another_backend_resumes_it(project):
+    project.write(
+        {"a": {"command": "echo once >> starts"}, "b": {"command": "touch here; test -e go || sleep 600", "deps": "a"}}
+    )
+    process = project.start(*ON_RAY)
+    until(lambda: (project.folder / "here").exists(), "the step")
+    process.kill()
+    process.communicate()
+    until(lambda: not commands_of(project), "the end of the command")
+    (project.folder / "go").touch()
+    code, _, err = project.weft("resume", "run-000001", "--backend", "threads")
+    assert code == 0, err
+    assert (project.folder / "starts").read_text() == "once\n"
+
+
+def test_a_step_whose_machine_is_lost_runs_again_at_another_one(project, cluster):
+    extra = cluster.add_node(num_cpus=1)
+    project.write(
+        {
+            f"s{number}": {
+                "command": f"touch here-{number}; while ! test -e go; do sleep 0.02; done; echo done >> ends-{number}"
+            }
+            for number in range(3)
+        }
+    )
+    process = project.start(*ON_RAY)
+    until(lambda: len(list(project.folder.glob("here-*"))) == 3, "the steps")
+    cluster.remove_node(extra, allow_graceful=False)
+    until(lambda: len(commands_of(project)) == 2, "the end of the command of the lost machine")
+    (project.folder / "go").touch()
+    _, err = process.communicate(timeout=180)
+    assert process.returncode == 0, err
+    assert {file.read_text() for file in project.folder.glob("ends-*")} == {"done\n"}
+
+
+def test_queries_run_in_stages_at_the_machines(project):
+    (project.folder / "t.csv").write_text("a,b\n" + "".join(f"{row % 7},{row}\n" for row in range(1000)))
+    query = "SELECT a, sum(b) AS s FROM t GROUP BY a ORDER BY a LIMIT 2"
+    code, out, err = project.weft("sql", query, "t.csv", "--backend", "ray", "--mode", "stages", "--csv")
+    assert code == 0, err
+    sums = [sum(row for row in range(1000) if row % 7 == of) for of in (0, 1)]
+    assert out.split() == ["a,s", f"0,{sums[0]}", f"1,{sums[1]}"]
+
+
+def test_training_jobs_are_refused(project):
+    (project.folder / "job.yaml").write_text(
+        "apiVersion: kubeflow.org/v1\nkind: TFJob\nmetadata: {name: t}\nspec: {tfReplicaSpecs: {Worker: {replicas: 1, "
+        "template: {spec: {containers: [{name: tensorflow, image: i, command: [true]}]}}}}}\n"
+    )
+    code, _, err = project.weft("run", "job.yaml", "--backend", "ray")
+    assert code == 2
+    assert "they cannot use backend ray" in err
+
+
+def test_an_unknown_backend_is_refused(project):
+    code, _, err = project.weft("sql", "SELECT 1", "--backend", "rey")
+    assert code != 0
+    assert "there is no backend 'rey'" in err
+
+
+def test_prints_of_tasks_go_to_the_standard_error(project):
+    (project.folder / "told.py").write_text(
+        "import weft\n"
+        "def told(x):\n"
+        "    print('told by a task')\n"
+        "    return x\n"
+        "if __name__ == '__main__':\n"
+        "    graph = weft.Graph('g')\n"
+        "    one = graph.add(told, items=[7]).keep()\n"
+        "    with weft.Session('ray') as session:\n"
+        "        print(session.run(graph).value(one), flush=True)\n"
+        "        input()  # until what the task printed has come\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "told.py"],
+        cwd=project.folder,
+        env=project.env(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        errors = []
+        for line in process.stderr:
+            errors.append(line)
+            if "told by a task" in line:
+                break
+        out, err = process.communicate("\n", timeout=120)
+    assert out == "7\n"
+    assert "told by a task" in errors[-1], errors
+    assert "(raylet)" not in "".join([*errors, err])
