@@ -120,7 +120,7 @@ def test_sizes(text, size):
         ("workers = true", "weft.toml: workers is True"),
         ("workers = -1", "whole number"),
         ("workers = 1.5", "whole number"),
-        ('backend = "proceses"', r"one of threads, processes\nDid you mean processes"),
+        ('backend = "proceses"', r"one of threads, processes, ray\nDid you mean processes"),
         ('memory = "lots"', "number of bytes"),
         ("memory = -1", "number of bytes"),
         ("memory = true", "number of bytes"),
