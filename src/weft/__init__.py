@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from weft.graph.logical import Storage as Storage
     from weft.graph.logical import Trigger as Trigger
     from weft.graph.logical import VertexKind as VertexKind
+    from weft.model.clusters import ClusterOptions as ClusterOptions
     from weft.model.errors import CapacityError as CapacityError
     from weft.model.errors import ConflictError as ConflictError
     from weft.model.errors import DefinitionError as DefinitionError
@@ -107,6 +108,7 @@ _HOMES = {
         "Backoff", "Manager", "VertexKind", "OnFailure", "Outcome", "Range", "RestartPolicy", "Retry", "SameAs",
         "Source", "Storage", "Trigger",
     ),
+    "weft.model.clusters": ("ClusterOptions",),
     "weft.model.errors": (
         "CapacityError", "ConflictError", "DefinitionError", "DiskFullError", "DocumentError", "FederatedFileError",
         "ForbiddenError", "GraphError", "InputLimitError", "InternalError", "InvalidTransition", "JobFileError",

@@ -39,6 +39,7 @@ PUBLIC = {
     "SqlContext",
     "SqlError",
     "sql",
+    "ClusterOptions",
     "ConflictError",
     "DefinitionError",
     "DiskFullError",

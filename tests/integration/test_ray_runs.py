@@ -177,3 +177,31 @@ def test_prints_of_tasks_go_to_the_standard_error(project):
     assert out == "7\n"
     assert "told by a task" in errors[-1], errors
     assert "(raylet)" not in "".join([*errors, err])
+
+
+def test_the_cluster_is_named_by_an_option(project):
+    address = project.environ.pop("RAY_ADDRESS")
+    project.write({"a": {"command": "echo done"}})
+    code, _, err = project.weft(*ON_RAY, "--cluster", address)
+    assert code == 0, err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--env", "gone.txt"), "gone.txt cannot be read: No such file"),
+        (("--working-dir", "gone"), "gone is no folder"),
+        (("--cluster", "ray://10.0.0.7:10001"), "the address of Ray's client"),
+    ],
+)
+def test_what_the_machines_cannot_have_is_said_before_the_run(project, options, said):
+    project.write({"a": {"command": "touch here"}})
+    code, _, err = project.weft(*ON_RAY, *options)
+    assert code == 2, err
+    assert said in err
+    assert not list(project.folder.rglob("here"))
+    (project.folder / "rows.csv").write_text("a\n1\n")
+    if options[0] != "--working-dir":
+        code, _, err = project.weft("sql", "SELECT a FROM rows", "rows.csv", "--mode", "stages", *ON_RAY[2:], *options)
+        assert code == 2, err
+        assert said in err

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from weft.model.clusters import ClusterOptions
+
 if TYPE_CHECKING:
     from weft.admin.settings import Settings
 
@@ -25,6 +27,7 @@ _OPTIONS: Final[Mapping[str, tuple[type, ...]]] = {
     "stream_window": (int, type(None)),
     "history": (str, bool),
     "whole_process": (bool,),
+    "cluster": (dict, type(None)),
 }
 """The kept options and their types, by the names of arguments of a session; eviction functions are not kept."""
 _FLAGS: Final = ("workers", "memory", "gpus", "gpu_type", "eviction", "stream_window")
@@ -48,4 +51,5 @@ def options_of(description: Mapping[str, Any], settings: Settings) -> dict[str, 
         if name not in found or settings.origin(name).kind == "flag":
             value = getattr(settings, name)
             found[name] = None if not value and name in ("workers", "memory", "stream_window") else value
+    found["cluster"] = settings.cluster_options(ClusterOptions(**(found.get("cluster") or {})))
     return found

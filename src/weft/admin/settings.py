@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
+from weft.model.clusters import ClusterOptions
 from weft.model.errors import UsageError
 from weft.model.suggestions import did_you_mean, nearest
 from weft.runtime.arguments import wrong
@@ -73,6 +75,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     """The number of GPUs for tasks that request them; 0: for training jobs those that are found, else none."""
     gpu_type: str = ""
     """The type of these GPUs."""
+    cluster: str = ""
+    """The Ray cluster of the backend `ray`: `host:port` or `auto`; empty: that of RAY_ADDRESS, else on this machine."""
+    env: Path | None = None
+    """The requirements file of pip whose packages the machines of a Ray cluster install for a session."""
+    working_dir: Path | None = None
+    """The folder that is copied to the machines of a Ray cluster: tasks begin there."""
     spill: Path | str | None = None
     """The folder for chunks on disk, or a URL; None: `spill` in the state folder."""
     state_dir: Path | None = None
@@ -118,6 +126,17 @@ class Settings(Struct, frozen=True, kw_only=True):
     def user_name(self) -> str:
         """The user name of runs."""
         return self.user or current_user()
+
+    def cluster_options(self, kept: ClusterOptions | None = None) -> ClusterOptions:
+        """Return what a session on Ray wants: with `kept`, the options of a run, which only flags override."""
+
+        names = {"address": "cluster", "requirements": "env", "working_dir": "working_dir"}
+        found = {
+            field: (getattr(self, name) or None)
+            for field, name in names.items()
+            if kept is None or self.origin(name).kind == "flag"
+        }
+        return replace(kept or ClusterOptions(), **found)
 
     def origin(self, name: str) -> SettingSource:
         """Return the source of the value of a setting."""
@@ -237,6 +256,12 @@ def _path(value: object, shown: str, base: Path) -> Path:
     return base.absolute() / Path(value).expanduser()
 
 
+def _file(value: object, shown: str, base: Path) -> Path:
+    if not isinstance(value, (str, Path)) or not str(value) or "\0" in str(value):
+        raise wrong(shown, value, "the path of a file")
+    return base.absolute() / Path(value).expanduser()
+
+
 def _path_or_url(value: object, shown: str, base: Path) -> Path | str:
     return value if isinstance(value, str) and "://" in value else _path(value, shown, base)
 
@@ -282,6 +307,9 @@ _PARSERS: Final[dict[str, Callable[[object, str, Path], Any]]] = {
     "stream_window": _bytes,
     "gpus": _count,
     "gpu_type": _text,
+    "cluster": _text,
+    "env": _file,
+    "working_dir": _path,
     "spill": _path_or_url,
     "state_dir": _path,
     "color": _one_of(COLORS),

@@ -12,6 +12,7 @@ import itertools
 import os
 import queue
 import socket
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -274,7 +275,8 @@ class Node:
 
     The node listens at `address`. `secret` is that of the session, which alone may use the node. Outputs of durable
     edges are written below the URL `objects`, which belongs to the session; with "" they lie at the node like others.
-    With the files `tls` all connections are encrypted. UsageError: a file of `tls` cannot be used.
+    With the files `tls` all connections are encrypted. With `own_first`, modules are looked for at the paths of this
+    process before those of the session, else behind them. UsageError: a file of `tls` cannot be used.
     """
 
     def __init__(
@@ -290,6 +292,7 @@ class Node:
         grace_s: float = 3.0,
         window: int | None = None,
         frozen_s: float = FROZEN_S,
+        own_first: bool = False,
         objects: str = "",
     ) -> None:
         if tls is not None:
@@ -300,6 +303,8 @@ class Node:
         self.clock = clock
         self.jobs: dict[str, NodeJob] = {}
         self._workers = workers
+        self._own_first = own_first
+        self._own_paths = sys.path[:]
         self._credentials = Credentials(secret, tls)
         self._ended: dict[str, NodeJob] = {}
         self._link: Link | None = None
@@ -443,11 +448,10 @@ class Node:
     # ------------------------------------------------------------------------------------------------------ leases
 
     def _launch(self, sent: messages.NodeLaunch) -> None:
-        import sys
-
         job = self.jobs[sent.job]
         if sent.paths is not None:
-            sys.path[:] = sent.paths
+            first, then = (self._own_paths, sent.paths) if self._own_first else (sent.paths, self._own_paths)
+            sys.path[:] = [*first, *[path for path in then if path not in first]]
         try:
             if sent.new:
                 job.specs.update(codec.from_pickle(sent.new))

@@ -26,7 +26,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from weft._version import __version__
 from weft.backends.cluster import Cluster, NodeAddress
+from weft.backends.ray_environments import failure, folder, packages
 from weft.backends.ray_places import Reservation
+from weft.model.clusters import ClusterOptions
 from weft.model.errors import CapacityError, UsageError, WeftError
 from weft.model.resources import Resources
 from weft.model.wording import counted
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 READY_S: Final = 60.0
 """Seconds within which the actor of a node must answer."""
+INSTALL_S: Final = 1800.0
+"""Seconds within which Ray must have made the environment of a session on a machine."""
 CONNECT_S: Final = 5.0
 """Seconds within which the head of a cluster must accept a connection."""
 LOOK_S: Final = 2.0
@@ -139,21 +143,27 @@ def listed() -> list[dict[str, Any]]:
     return found
 
 
-def connect(address: str | None, tls: TlsFiles | None = None) -> bool:
+def connect(options: ClusterOptions, tls: TlsFiles | None = None) -> bool:
     """Connect this process to a Ray cluster; return whether it was not connected before.
 
-    `address` is `host:port`, or None for that of `RAY_ADDRESS`, else of the cluster on this machine. `tls` has the
-    files of Ray in this process. UsageError: there is none, or its Ray or Python is of another version. ForbiddenError:
-    one has TLS and the other does not, or one refuses the certificate of the other.
+    `tls` has the files of Ray in this process. UsageError: there is no cluster, its Ray or Python is of another
+    version, or the options are wrong. ForbiddenError: one has TLS and the other does not, or one refuses the
+    certificate of the other.
     """
+    copied = folder(options)
+    where = _address(options)
     if ray.is_initialized():
         return False
-    where = address or os.environ.get("RAY_ADDRESS") or "auto"
     try:
         _knock(where, tls)
         _print_to_stderr()
         with _same_signals():
-            ray.init(address=where, logging_level=logging.ERROR)
+            ray.init(address=where, logging_level=logging.ERROR, runtime_env=copied)
+    except ValueError as error:
+        raise UsageError(
+            f"the working folder {options.working_dir} cannot be copied to the cluster: {error}",
+            hint="Name a smaller folder, or leave files out of it by .gitignore.",
+        ) from error
     except OSError as error:
         raise UsageError(
             "there is no Ray cluster on this machine" if where == "auto" else f"no Ray cluster answers at {where}",
@@ -167,10 +177,26 @@ def connect(address: str | None, tls: TlsFiles | None = None) -> bool:
     return True
 
 
+def _address(options: ClusterOptions) -> str:
+    """Return the address of the cluster: `auto` or `host:port`. UsageError: it is something else."""
+    given = options.address is not None
+    where = (options.address if given else os.environ.get("RAY_ADDRESS")) or "auto"
+    name = "address" if given else "RAY_ADDRESS"
+    if where.startswith("ray://"):
+        raise UsageError(
+            f"{name} is {where}, the address of Ray's client, which gives a session no way to the machines",
+            hint="Run the program in the network of the cluster, such as by `ray job submit`, with host:6379 or auto.",
+        )
+    host, colon, port = where.rpartition(":")
+    if where != "auto" and not (host and colon and port.isdigit() and "/" not in host):
+        raise UsageError(f"{name} is {where!r}, which is neither host:port nor auto", hint="Such as 10.0.0.7:6379.")
+    return where
+
+
 @contextmanager
-def connected(address: str | None) -> Iterator[None]:
+def connected(options: ClusterOptions) -> Iterator[None]:
     """Connect this process to a Ray cluster while the block runs, unless it is connected already; see `connect`."""
-    fresh = connect(address, tls_files(os.environ))
+    fresh = connect(options, tls_files(os.environ))
     try:
         yield
     finally:
@@ -209,6 +235,10 @@ def _print_to_stderr() -> None:
 def _as_error(prints: Callable[..., None], data: dict[str, Any], ignore_prefix: bool) -> None:
     if data.get("pid") != "raylet" and data.get("actor_name") != _UNBORN:
         prints({**data, "is_err": True}, ignore_prefix=ignore_prefix)
+
+
+def made() -> None:
+    """Do nothing, in the environment of a session: its task ends when Ray has made that."""
 
 
 def _knock(address: str, tls: TlsFiles | None) -> None:
@@ -263,15 +293,23 @@ class RayCluster(Cluster):
         start: StartNode,
         *,
         workers: int | None = None,
-        address: str | None = None,
+        cluster: ClusterOptions | None = None,
         grace_s: float,
         window: int | None,
         options: dict[str, Any],
     ) -> None:
         tls = tls_files(os.environ)
-        self._connected = connect(address, tls)
+        self._wanted = cluster or ClusterOptions()
+        if ray.is_initialized() and (self._wanted.address is not None or self._wanted.working_dir is not None):
+            raise UsageError(
+                "this process is connected with a Ray cluster already, so that the session can choose none",
+                hint="Leave ray.init to the session, or give it the address and runtime_env={'working_dir': ...}.",
+            )
+        self._packages = packages(self._wanted)
+        self._connected = connect(self._wanted, tls)
         self._start = start
-        self._options = options | {"grace_s": grace_s, "window": window}
+        own = bool(self._packages) or self._wanted.working_dir is not None
+        self._options = options | {"grace_s": grace_s, "window": window, "own_first": own}
         self._most = workers
         self._actors: dict[str, Any] = {}
         self._ending = threading.Event()
@@ -328,10 +366,16 @@ class RayCluster(Cluster):
 
     def _begin(self, found: Sequence[tuple[RayNode, Any]]) -> list[NodeAddress]:
         """Start an actor on each machine and return their nodes. CapacityError: one does not answer in time."""
+        if self._packages:
+            self._install([node for node, _ in found])
         for node, place in found:
             options = self._options | {"secret": self._secret, "workers": node.workers, "host": node.ip}
             actor = ray.remote(NodeActor).options(
-                num_cpus=node.workers, num_gpus=node.resources.gpu, scheduling_strategy=place, max_concurrency=2
+                num_cpus=node.workers,
+                num_gpus=node.resources.gpu,
+                scheduling_strategy=place,
+                max_concurrency=2,
+                runtime_env=self._packages,
             )
             self._actors[node.id] = actor.remote(self._start, options)
         return self._answers([node for node, _ in found])
@@ -367,6 +411,34 @@ class RayCluster(Cluster):
             for node, one in told
         ]
 
+    def _install(self, found: list[RayNode]) -> None:
+        """Have Ray make the environment on each machine. UsageError: it cannot. CapacityError: it takes too long."""
+        begun = {
+            ray.remote(made)
+            .options(
+                num_cpus=0,
+                max_retries=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
+                runtime_env=self._packages,
+            )
+            .remote(): node
+            for node in found
+        }
+        _, missing = ray.wait([*begun], num_returns=len(begun), timeout=INSTALL_S)
+        if missing:
+            names = ", ".join(begun[answer].name for answer in missing)
+            raise CapacityError(
+                f"the packages of {self._wanted.requirements} were not installed within {INSTALL_S:g} s on {names}",
+                hint="See runtime_env_setup*.log of Ray there.",
+            )
+        for answer, node in begun.items():
+            try:
+                ray.get(answer)
+            except ray.exceptions.RuntimeEnvSetupError as error:
+                raise failure(self._wanted, node.name, str(error)) from None
+            except ray.exceptions.RayError:
+                continue  # the machine was lost meanwhile, or has no Weft: its actor meets the same
+
     def _facts(self, node: RayNode, answer: Any) -> NodeFacts | None:
         """Return what the actor of a machine says about itself, None if the machine was lost meanwhile."""
         try:
@@ -378,7 +450,8 @@ class RayCluster(Cluster):
             if lacks := _LACKS.search(str(error)):
                 raise UsageError(
                     f"machine {node.name} of the Ray cluster has no module {lacks[1]}",
-                    hint="Install what is installed here into the environment of Ray there: pip install 'weft[ray]'",
+                    hint="Install what is installed here into the environment of Ray there: pip install 'weft[ray]'; "
+                    "or name it in the requirements file of the session.",
                 ) from None
             if isinstance(error, ray.exceptions.ActorDiedError) and "__init__" in str(error):
                 raise CapacityError(f"no node can be started on machine {node.name}: {error}") from error

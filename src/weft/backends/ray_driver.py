@@ -22,6 +22,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from weft.backends.ray import connected, listed
+from weft.model.clusters import ClusterOptions
 from weft.model.errors import CapacityError, ConflictError, WeftError
 from weft.store.folders import safe_open
 from weft.store.state import DRIVER, StateRoot, owned
@@ -178,7 +179,7 @@ def start_driver(helpers: Helpers, request: DriverRequest) -> StartedDriver:
     It starts at the head, whose loss ends the cluster anyway, or elsewhere if that cannot be. UsageError: there is no
     cluster. CapacityError: the actor cannot be started; errors of the start are raised.
     """
-    with connected(None):
+    with connected(ClusterOptions()):
         head = next((node["NodeID"] for node in listed() if node["Alive"] and _HEAD in node["Resources"]), None)
         near = "DEFAULT" if head is None else NodeAffinitySchedulingStrategy(head, soft=True)
         actor: Any = (
@@ -216,7 +217,7 @@ def order_driver(folder: Path, message: Mapping[str, Any]) -> Any:
         about = json.loads((folder / DRIVER).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConflictError(f"{folder.name} has no driver in a cluster") from None
-    with connected(about["address"]):
+    with connected(ClusterOptions(address=about["address"])):
         try:
             actor = ray.get_actor(about["actor"], namespace=NAMESPACE)
             return ray.get(actor.order.remote(str(folder), dict(message)), timeout=_ANSWER_S)

@@ -94,6 +94,9 @@ class WorkerOptions(Struct, frozen=True):
 
     workers: str | None = None
     backend: str | None = None
+    cluster: str | None = None
+    env: str | None = None
+    working_dir: str | None = None
     memory: str | None = None
     eviction: str | None = None
     stream_window: str | None = None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from weft.cli.arguments import Given
 from weft.cli.parsing import CommandParameter
 from weft.cli.tables import clean, one_line, print_json, print_table
+from weft.model.clusters import ClusterOptions
 from weft.model.errors import NotFoundError, SqlError, UsageError
 
 if TYPE_CHECKING:
@@ -39,6 +40,12 @@ def sql(
         str, CommandParameter(help="Which stages stream to one another: batch, gang, greedy, efficient, or cost.")
     ] = "batch",
     backend: Annotated[str, CommandParameter(help="The backend: threads, processes or ray.")] = "threads",
+    cluster: Annotated[
+        str | None, CommandParameter(help="The Ray cluster: HOST:PORT, or auto, the one on this machine.")
+    ] = None,
+    env: Annotated[
+        Path | None, CommandParameter(help="The requirements file whose packages the machines of the cluster install.")
+    ] = None,
     workers: Annotated[int | None, CommandParameter(help="The number of tasks of stages that run at a time.")] = None,
     explain: Annotated[bool, CommandParameter(help="Print how the query runs instead of its rows.")] = False,
     rows: Annotated[
@@ -55,7 +62,10 @@ def sql(
     if as_json + as_csv + (parquet is not None) + explain > 1:
         raise UsageError("--explain, --json, --csv and --parquet exclude each other", hint="Leave out all but one.")
     text = _text(query, context)
-    with SqlContext(backend=backend, mode=mode, workers=workers, allow=allow, bubbles=bubbles) as tables:
+    wanted = ClusterOptions(address=cluster, requirements=env) if cluster or env else None
+    with SqlContext(
+        backend=backend, cluster=wanted, mode=mode, workers=workers, allow=allow, bubbles=bubbles
+    ) as tables:
         for name, path in _named(files, table or ()):
             tables.register(name, path)
         try:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from weft.frontends.sql.relations import Relation
     from weft.frontends.sql.tables import TableSplits
+    from weft.model.clusters import ClusterOptions
     from weft.queries.query import Parameters
     from weft.queries.sources import SqlTable
     from weft.queries.statements import Statement
@@ -53,14 +54,14 @@ _FOREIGN: Final = re.compile(r"HUGEINT|ENUM|\bBIT\b|BIGNUM|UNION|INTERVAL|WITH T
 class SqlContext:
     """Named tables and the workers that run queries over them. A context manager, or call `close`.
 
-    `backend`, `workers` and `memory` are those of `weft.Session`. `mode` says how queries run: "whole" in one task with
-    all cores, "stages" in many tasks with exchanges of rows between them, "auto" (the default) whole, since the tables
-    of one machine are best read by one task. `bubbles` says which stages run together and stream to one another:
-    "batch" (the default) none, "gang" all, "greedy", "efficient" and "cost" as the cuts of graphs of these names; what
-    `workers` tasks cannot hold at once is stored. With `durable`, as of `weft.Session`, each query in stages is a run
-    with a folder, and `weft explain RUN` tells of it. `allow` lists the folders and URLs whose files the texts of
-    queries may name and write; registered tables and variables of the caller need no grant. Without `allow`, data files
-    below the current folder may stand behind FROM.
+    `backend`, `workers`, `memory` and `cluster` are those of `weft.Session`. `mode` says how queries run: "whole"
+    in one task with all cores, "stages" in many tasks with exchanges of rows between them, "auto" (the default)
+    whole, since the tables of one machine are best read by one task. `bubbles` says which stages run together and
+    stream to one another: "batch" (the default) none, "gang" all, "greedy", "efficient" and "cost" as the cuts of
+    graphs of these names; what `workers` tasks cannot hold at once is stored. With `durable`, as of `weft.Session`,
+    each query in stages is a run with a folder, and `weft explain RUN` tells of it. `allow` lists the folders and
+    URLs whose files the texts of queries may name and write; registered tables and variables of the caller need no
+    grant. Without `allow`, data files below the current folder may stand behind FROM.
 
     UsageError: an invalid argument.
     """
@@ -75,6 +76,7 @@ class SqlContext:
         durable: bool | str | os.PathLike[str] = False,
         allow: Iterable[str | os.PathLike[str]] | None = None,
         bubbles: str = "batch",
+        cluster: ClusterOptions | None = None,
     ) -> None:
         check_backend(backend)
         check_bubbles(bubbles)
@@ -82,7 +84,13 @@ class SqlContext:
         if mode not in MODES:
             raise UsageError(f"mode is {mode!r}", hint=f"There are: {', '.join(MODES)}.")
         self.mode = mode
-        self._options: dict[str, Any] = {"backend": backend, "workers": workers, "memory": memory, "durable": durable}
+        self._options: dict[str, Any] = {
+            "backend": backend,
+            "workers": workers,
+            "memory": memory,
+            "durable": durable,
+            "cluster": cluster,
+        }
         self._lock = threading.RLock()
         self._grants = Grants(allow)
         self._folder = tempfile.TemporaryDirectory(prefix="weft-sql-")

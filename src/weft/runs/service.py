@@ -171,6 +171,8 @@ class RunService:
             began_on = description.get("backend")
             backend = str(began_on) if began_on in self._concrete.BACKENDS else backend
         options = opened.options_of(description, settings)
+        if backend != "ray":
+            del options["cluster"]
         session = self._concrete.Session(backend, spill=settings.spill, durable=self.state.path, **options)
         self._undo.callback(session.close)
         run: ActiveRun = session.reopen(folder.name, events)

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from weft.admin import opened
 from weft.admin.settings import Settings, parse_size
+from weft.model.clusters import ClusterOptions
 from weft.model.errors import UsageError
 from weft.model.ids import is_name
 from weft.model.resources import Resources
@@ -41,7 +42,7 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
 
     `workers` and `memory` (bytes) are None if not given, `slots` is the number of workers in any case. `stragglers` has
     the parameters of the straggler policy, `looks_s` the seconds between its checks. `state` is the state folder of a
-    durable session, `history` that of kept durations.
+    durable session, `history` that of kept durations. The paths of `cluster` are absolute.
     """
 
     name: str
@@ -61,6 +62,7 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
     state: StateRoot | None
     history: StateRoot | None
     whole_process: bool
+    cluster: ClusterOptions | None
 
     def store(self, folders: RunFolders, key: EvictionKey | None, *, threads: bool) -> BlockManager:
         """Return the store, which spills to `folders` in the order of `key`.
@@ -84,7 +86,9 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
         node = Resources(cpu=self.slots, memory=store.memory.budget, gpu=self.gpus, gpu_type=self.gpu_type)
         place = (self.slots, store, folders.shm, folders.spill, self.grace_s, node, self.window)
         objects = f"{str(self.spill).rstrip('/')}/{folders.run_id}" if is_url(self.spill) else ""
-        return BackendPlace(*place, frozen_s=self.frozen_s, given=self.workers is not None, objects=objects)
+        return BackendPlace(
+            *place, frozen_s=self.frozen_s, given=self.workers is not None, objects=objects, cluster=self.cluster
+        )
 
     def clock(self, backend: Executor) -> Clock | None:
         """Return the clock of the session: that of a simulation, or one that a resume can set. None: the usual one."""
@@ -113,6 +117,7 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
             "stream_window": self.window,
             "whole_process": self.whole_process,
             "history": self.history is not None and str(self.history.path),
+            "cluster": None if self.cluster is None else to_builtins(self.cluster),
         }
         return {"backend": backend.name, opened.KEY: opened.kept(options)}
 
@@ -133,6 +138,7 @@ def check_options(
     gpu_type: str,
     history: bool | str | os.PathLike[str],
     whole_process: bool,
+    cluster: ClusterOptions | None,
 ) -> SessionOptions:
     """Check the arguments of a session. UsageError: an invalid one."""
     stragglers = dict(backups) if isinstance(backups, Mapping) else None
@@ -156,6 +162,7 @@ def check_options(
         state=state,
         history=state if history is True and state is not None else _state("history", history),
         whole_process=bool(arguments.truth("whole_process", whole_process)),
+        cluster=None if cluster is None else _cluster(cluster),
     )
 
 
@@ -165,6 +172,18 @@ def open_history(state: StateRoot) -> Historian:
 
     state.prepare()
     return Historian(state.catalog(), RealClock())
+
+
+def _cluster(given: ClusterOptions) -> ClusterOptions:
+    """Check the options of a cluster, whose paths become absolute."""
+    if not isinstance(given, ClusterOptions):
+        raise arguments.wrong("cluster", given, "weft.ClusterOptions(address=..., requirements=..., working_dir=...)")
+    file, copied = given.requirements, given.working_dir
+    return ClusterOptions(
+        address=None if given.address is None else arguments.text("address", given.address),
+        requirements=None if file is None else str(arguments.folder("requirements", file, "the path of a file")),
+        working_dir=None if copied is None else str(arguments.folder("working_dir", copied)),
+    )
 
 
 def _looks(looks_s: object) -> tuple[float, float]:

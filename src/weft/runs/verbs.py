@@ -89,6 +89,11 @@ _CACHING: Final = (
 _WORKERS: Final = (
     Argument("workers", "text", "The number of tasks that run at a time."),
     Argument("backend", "text", "The backend: threads, processes or ray."),
+    Argument("cluster", "text", "The Ray cluster: HOST:PORT, or auto, the one on this machine."),
+    Argument(
+        "env", "text", "The requirements file whose packages the machines of the Ray cluster install for the run."
+    ),
+    Argument("working_dir", "text", "The folder that is copied to the machines of the Ray cluster."),
     Argument("memory", "text", "The memory for data before it spills to disk, such as 4GiB."),
     Argument("eviction", "text", "The eviction order: furthest, largest or lru."),
     Argument("stream_window", "text", "The bytes that an edge between streaming tasks may hold."),

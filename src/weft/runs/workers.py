@@ -105,6 +105,8 @@ def make_workers(concrete: Concrete, settings: Settings, state: StateRoot, undo:
     node = Resources(workers, store.memory.budget, settings.gpus, settings.gpu_type)
     window = settings.stream_window or None
     given = settings.workers > 0
-    place = BackendPlace(workers, store, folders.shm, folders.spill, STEP_GRACE_S, node, window, given=given)
+    cluster = settings.cluster_options() if settings.backend == "ray" else None
+    here = (workers, store, folders.shm, folders.spill, STEP_GRACE_S, node, window)
+    place = BackendPlace(*here, given=given, cluster=cluster)
     executor = concrete.make_backend(settings.backend, place)
     return undo.enter_context(EngineSession(executor, store, ResumedClock(), concrete.MANAGERS))

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from weft.engine.view import JobView
     from weft.engine.waiting import Wait
     from weft.graph.logical import LogicalGraph
+    from weft.model.clusters import ClusterOptions
     from weft.model.resources import Resources
     from weft.runtime.history import Historian
     from weft.store.api import ChunkStore, Column
@@ -77,7 +78,7 @@ class BackendPlace(NamedTuple):
 
     A stopped task is abandoned after `grace_s` seconds; a streamed edge holds `window` bytes. A worker process that
     something has stopped is replaced within `frozen_s` seconds. `given`: the number of workers was asked for. `objects`
-    is the URL below which the session spills, "" if it spills to a folder.
+    is the URL below which the session spills, "" if it spills to a folder. `cluster` is what a session on Ray wants.
     """
 
     workers: int
@@ -90,6 +91,7 @@ class BackendPlace(NamedTuple):
     frozen_s: float = FROZEN_S
     given: bool = False
     objects: str = ""
+    cluster: ClusterOptions | None = None
 
 
 class Durable(Protocol):

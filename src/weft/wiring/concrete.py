@@ -212,8 +212,15 @@ def _ray(at: BackendPlace) -> Executor:
     from weft.wiring.node import RunningNode
 
     workers = at.workers if at.given else None
-    options = {"frozen_s": at.frozen_s, "objects": at.objects}
-    return RayCluster(at.store, RunningNode, workers=workers, grace_s=at.grace_s, window=at.window, options=options)
+    return RayCluster(
+        at.store,
+        RunningNode,
+        workers=workers,
+        cluster=at.cluster,
+        grace_s=at.grace_s,
+        window=at.window,
+        options={"frozen_s": at.frozen_s, "objects": at.objects},
+    )
 
 
 BACKENDS: Final = {"threads": _threads, "processes": _processes, "ray": _ray, "simulator": _simulator}

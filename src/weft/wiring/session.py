@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from weft.engine.ports import Executor
     from weft.graph.logical import LogicalGraph
+    from weft.model.clusters import ClusterOptions
     from weft.runs.active import ActiveRun, RunEvents
     from weft.runs.records import Record
     from weft.runtime.kept import KeptValues
@@ -76,6 +77,8 @@ class Session(runtime.EngineSession):
     later runs of the same graph: in the named one, or with True in that of the durable session, else in the one that
     `weft` would use here. Without it, no history is read or kept.
 
+    With "ray", `cluster` has the address of the cluster, and the packages and the folder that the program needs there.
+
     UsageError: an invalid argument. MissingExtraError: a package of the backend is not installed.
     """
 
@@ -97,6 +100,7 @@ class Session(runtime.EngineSession):
         gpu_type: str = "",
         history: bool | str | os.PathLike[str] = False,
         whole_process: bool = False,
+        cluster: ClusterOptions | None = None,
     ) -> None:
         given = not isinstance(backend, str)
         if given and not hasattr(backend, "launch"):
@@ -116,7 +120,10 @@ class Session(runtime.EngineSession):
             gpu_type=gpu_type,
             history=history,
             whole_process=whole_process,
+            cluster=cluster,
         )
+        if cluster is not None and backend != "ray":
+            raise UsageError(f"cluster is for the backend 'ray', not {backend!r}", hint="Open a Session('ray', ...).")
         managers = MANAGERS if options.stragglers is None else straggler_managers(options.stragglers)
         self.name, self._state = options.name, options.state
         with limits_named(), ExitStack() as undo:

@@ -1,0 +1,122 @@
+"""The options of a Ray cluster: files, addresses, and what is said about a failed installation."""
+
+import pytest
+
+import weft
+from weft import ClusterOptions
+from weft.admin.opened import options_of
+from weft.admin.settings import Settings, load_settings
+from weft.backends.ray_environments import failure, folder, packages
+from weft.model.errors import UsageError
+
+FAILED = """Failed to set up runtime environment.
+Failed to create runtime env for request {"pip": ["nothing==9"]}. err: Traceback (most recent call last):
+  File "pip.py", line 290, in _run
+ray._private.runtime_env.utils.SubprocessCalledProcessError: Run cmd[3] failed with the following details.
+Command '['python', '-m', 'pip', 'install']' returned non-zero exit status 1.
+Last 50 lines of stdout:
+    Collecting nothing
+    ERROR: Could not find a version that satisfies the requirement nothing==9 (from versions: none)
+    ERROR: No matching distribution found for nothing==9
+"""
+
+
+def test_the_lines_of_a_requirements_file(tmp_path):
+    file = tmp_path / "requirements.txt"
+    file.write_text("# a comment\n\n--extra-index-url https://example.org/simple\ntiny==1.0  # pinned\nother>=2\n")
+    wanted = ["--extra-index-url https://example.org/simple", "tiny==1.0  # pinned", "other>=2"]
+    assert packages(ClusterOptions(requirements=file)) == {"pip": {"packages": wanted}}
+    assert packages(ClusterOptions()) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("tiny\n-r other.txt\n", r"requirements.txt:2: -r other.txt refers to a file of this machine"),
+        ("--constraint=pins.txt\n", r"requirements.txt:1: --constraint=pins.txt refers to a file"),
+        ("-e .\n", r"requirements.txt:1: -e . refers to a file"),
+        ("# nothing\n\n", "has no requirement"),
+    ],
+)
+def test_a_wrong_requirements_file(tmp_path, text, said):
+    file = tmp_path / "requirements.txt"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=said):
+        packages(ClusterOptions(requirements=file))
+
+
+def test_files_that_are_not_there(tmp_path):
+    with pytest.raises(UsageError, match=r"the requirements file .*gone.txt cannot be read: No such file"):
+        packages(ClusterOptions(requirements=tmp_path / "gone.txt"))
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9\n")
+    with pytest.raises(UsageError, match="UTF-8"):
+        packages(ClusterOptions(requirements=tmp_path / "latin.txt"))
+    with pytest.raises(UsageError, match=r"the working folder .*gone is no folder"):
+        folder(ClusterOptions(working_dir=tmp_path / "gone"))
+    assert folder(ClusterOptions(working_dir=tmp_path)) == {"working_dir": str(tmp_path)}
+
+
+def test_a_failed_installation_shows_the_lines_of_pip_that_matter():
+    error = failure(ClusterOptions(requirements="requirements.txt"), "node-7", FAILED)
+    assert str(error).startswith("the packages of requirements.txt cannot be installed on machine node-7:\n")
+    assert "No matching distribution found for nothing==9" in str(error)
+    assert "Traceback" not in str(error)
+    assert "Collecting" not in str(error)
+
+
+def test_an_output_without_errors_is_shown_at_its_end():
+    error = failure(
+        ClusterOptions(requirements="r.txt"), "node-7", "Last 50 lines of stdout:\n    killed by signal 9\n"
+    )
+    assert "killed by signal 9" in str(error)
+
+
+def test_a_machine_without_virtualenv_is_named():
+    error = failure(ClusterOptions(requirements="r.txt"), "node-7", "RuntimeError: Please install virtualenv `...`")
+    assert "machine node-7 lacks the package virtualenv" in str(error)
+    assert "pip install virtualenv" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("ray://10.0.0.7:10001", "address is ray://10.0.0.7:10001, the address of Ray's client"),
+        ("10.0.0.7", "neither host:port nor auto"),
+        ("http://10.0.0.7:8265", "neither host:port nor auto"),
+        ("local", "neither host:port nor auto"),
+    ],
+)
+def test_addresses_that_give_no_cluster(address, said):
+    pytest.importorskip("ray", reason="Ray has no wheel for this Python")
+    with pytest.raises(UsageError, match=said):
+        weft.Session("ray", cluster=ClusterOptions(address=address))
+
+
+def test_the_address_of_the_environment_is_named_as_such(monkeypatch):
+    pytest.importorskip("ray", reason="Ray has no wheel for this Python")
+    monkeypatch.setenv("RAY_ADDRESS", "ray://10.0.0.7:10001")
+    with pytest.raises(UsageError, match="RAY_ADDRESS is ray://"):
+        weft.Session("ray")
+
+
+def test_only_ray_takes_the_options():
+    with pytest.raises(UsageError, match="cluster is for the backend 'ray', not 'threads'"):
+        weft.Session(cluster=ClusterOptions(address="auto"))
+    with pytest.raises(UsageError, match="ClusterOptions"):
+        weft.Session("ray", cluster="auto")  # type: ignore[arg-type]
+
+
+def test_settings_give_the_options(tmp_path):
+    flags = {"cluster": "10.0.0.7:6379", "env": tmp_path / "r.txt", "working_dir": tmp_path}
+    found = load_settings(flags, start=tmp_path, environ={}, user_file=tmp_path / "none").cluster_options()
+    assert found == ClusterOptions(address="10.0.0.7:6379", requirements=tmp_path / "r.txt", working_dir=tmp_path)
+    assert Settings().cluster_options() == ClusterOptions()
+
+
+def test_a_resumed_run_keeps_its_options_unless_a_flag_overrides_one(tmp_path):
+    kept = {"session": {"cluster": {"address": "auto", "requirements": "/r.txt", "working_dir": None}}}
+    environ = {"WEFT_CLUSTER": "10.0.0.7:6379"}
+    settings = load_settings({}, start=tmp_path, environ=environ, user_file=tmp_path / "none")
+    assert options_of(kept, settings)["cluster"] == ClusterOptions(address="auto", requirements="/r.txt")
+    flagged = load_settings({"cluster": "other:1"}, start=tmp_path, environ={}, user_file=tmp_path / "none")
+    assert options_of(kept, flagged)["cluster"] == ClusterOptions(address="other:1", requirements="/r.txt")
