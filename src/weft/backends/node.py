@@ -508,19 +508,24 @@ class Node:
         if not kept:
             self._processes.free(job, vertex, lo, hi)
             return
-        for at in range(lo, hi):
-            if at not in kept and column.values[at] is not ABSENT:
-                self._processes.free(job, vertex, at, at + 1)
+        copies = [at for at in range(lo, hi) if at not in kept and column.values[at] is not ABSENT]
+        for begin, end, _ in _runs(copies):
+            self._processes.free(job, vertex, begin, end)
 
     def _delete(self, places: list[tuple[str, str, int]]) -> None:
         """Drop outputs that no cell of the session refers to any more."""
+        gone: dict[tuple[str, str], list[int]] = {}
         for name, vertex, index in places:
+            gone.setdefault((name, vertex), []).append(index)
+        for (name, vertex), indexes in gone.items():
             job = self.jobs.get(name) or self._ended.get(name)
             kept = job.originals.get(vertex) if job is not None else None
-            if job is None or kept is None or index not in kept:
+            if job is None or kept is None:
                 continue
-            kept.remove(index)
-            self._processes.free(job, vertex, index, index + 1)
+            dropped = sorted(kept.intersection(indexes))
+            kept.difference_update(dropped)
+            for begin, end, _ in _runs(dropped):
+                self._processes.free(job, vertex, begin, end)
             if not kept:
                 del job.originals[vertex]
                 if job.closed:
@@ -624,7 +629,7 @@ class Node:
 def _runs(at: Sequence[int]) -> Iterator[tuple[int, int, int]]:
     """Yield the runs of ascending indexes: begin, end, and the place of the first."""
     first = 0
-    for place in range(1, len(at) + 1):
+    for place in range(1, len(at) + 1 if at else 0):
         if place == len(at) or at[place] != at[place - 1] + 1:
             yield at[first], at[place - 1] + 1, first
             first = place
