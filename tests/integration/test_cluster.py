@@ -49,11 +49,33 @@ def filled(x):
     return np.full(MIB // 8, float(x))
 
 
+def place_of(values):
+    """The process of this node's parent and the file of shared memory that the first value lies in."""
+    at = values[0].__array_interface__["data"][0]
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        begin, _, end = line.split()[0].partition("-")
+        if int(begin, 16) <= at < int(end, 16):
+            return os.getppid(), line.split(maxsplit=5)[5:]
+    raise AssertionError("a value lies outside memory")
+
+
+def met_place(x, values, marks, count):
+    """Where a value lies, once tasks run in `count` processes at a time."""
+    Path(marks, str(os.getpid())).touch()
+    until(lambda: len(os.listdir(marks)) >= count)
+    assert [value[0] for value in values] == list(range(len(values)))
+    return place_of(values)
+
+
 def meets(x, marks, count):
     """Wait until tasks run at `count` nodes, and return the process that has started this worker."""
     Path(marks, str(os.getppid())).touch()
     until(lambda: len(os.listdir(marks)) >= count)
     return os.getppid()
+
+
+def sum_of_all(x, values):
+    return x + summed(values)
 
 
 def dies_once(x, marks):
@@ -122,6 +144,35 @@ def test_kept_values_stay_at_their_nodes_until_nobody_refers_to_them(nodes):
         del x, y
         until(lambda: sum(map(shared_bytes, nodes.processes)) == 0)
         assert session.engine.store.stats().disk == 0
+
+
+def test_a_chunk_that_several_tasks_read_is_fetched_once_for_each_node(monkeypatch, tmp_path):
+    with LocalNodes(2, 2, grace_s=0.5) as found:
+        make = lambda at: Cluster(found.nodes, found.secret, at.store, grace_s=at.grace_s)  # noqa: E731
+        monkeypatch.setitem(concrete.BACKENDS, "cluster", make)
+        with weft.Session("cluster") as session:
+            graph = Graph("read_by_all")
+            made = graph.map(filled, range(3), placement=weft.Placement(node="node-0"))
+            params = {"marks": str(tmp_path), "count": 4}
+            read = graph.map(met_place, range(8), gather(made), params=params).keep()
+            places = session.run(graph)[read]
+            by_node = {node: {tuple(path) for at, path in places if at == node} for node, _ in places}
+            assert len(by_node) == 2
+            assert all(len(paths) == 1 for paths in by_node.values()), by_node  # all readers map one file
+            assert all(path[0].startswith("/dev/shm/") for paths in by_node.values() for path in paths)
+            until(lambda: sum(map(shared_bytes, found.processes)) == 0)  # copies go with their last reader
+
+
+def test_copies_of_chunks_stay_within_the_budget_of_their_node(monkeypatch):
+    with LocalNodes(2, 1, grace_s=0.5, budget=8 * MIB) as found:
+        make = lambda at: Cluster(found.nodes, found.secret, at.store, grace_s=at.grace_s)  # noqa: E731
+        monkeypatch.setitem(concrete.BACKENDS, "cluster", make)
+        with weft.Session("cluster") as session:
+            graph = Graph("more_than_fits")
+            made = graph.map(filled, range(24), placement=weft.Placement(node="node-0"))
+            read = graph.map(sum_of_all, range(4), gather(made), placement=weft.Placement(node="node-1")).keep()
+            assert session.run(graph)[read] == [sum(range(24)) * MIB / 8 + x for x in range(4)]
+            assert shared_bytes(found.processes[1]) <= 8 * MIB
 
 
 def test_a_program_that_fails_names_task_and_class(nodes):

@@ -30,6 +30,7 @@ from weft.model.errors import CapacityError, ForbiddenError, NotFoundError, Prog
 from weft.store import codec, peers, tiers
 from weft.store.api import ABSENT
 from weft.store.blocks import BlockManager
+from weft.store.fetching import PeerCopies
 from weft.store.handshake import prove, purpose_of
 from weft.store.peer_server import serve_chunks
 from weft.store.segments import SegmentWriter
@@ -230,6 +231,10 @@ class NodeHost(ProcessJob):
         """See `Host.reply`."""
         return self.ask(0, "reply", token)  # type: ignore[no-any-return]
 
+    def copy_here(self, column: Column, indexes: list[int]) -> None:
+        """See `ProcessJob.copy_here`."""
+        self.node.copies.fetch(column, indexes)
+
     def keep_result(self, recipe: Any, started: float, spoilt: str) -> str:
         """See `Host.keep_result`."""
         return self.ask(0, "keep_result", recipe, started, spoilt)  # type: ignore[no-any-return]
@@ -285,6 +290,7 @@ class Node:
         frozen_s: float = FROZEN_S,
     ) -> None:
         self.store = BlockManager(budget, shm=folders.shm, spill=folders.spill)
+        self.copies = PeerCopies(self.store)
         self.clock = clock
         self.jobs: dict[str, NodeJob] = {}
         self._workers = workers
