@@ -4,19 +4,23 @@ import os
 import random
 import signal
 import socket
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import psutil
 import pytest
 
 import weft
 import weft.tensor as wt
-from weft import Graph, gather, shuffle
+from weft import Graph, Storage, gather, one_to_one, shuffle
+from weft.backends import node_messages as messages
 from weft.backends.cluster import Cluster
 from weft.backends.node_link import PURPOSE
+from weft.model.chunks import Tier
 from weft.model.errors import CapacityError, ForbiddenError, RunCancelledError, TaskError
 from weft.store.folders import shm_root, user_root
 from weft.store.handshake import prove
@@ -78,6 +82,50 @@ def sum_of_all(x, values):
     return x + summed(values)
 
 
+def streamed(ctx, inputs):
+    """Stream blocks of one MiB, of values of their own."""
+    for at in range(ctx.params["n"]):
+        ctx.out("blocks").write(0, filled(1000 * ctx.index + at))
+
+
+def most_bytes_of_writer(ctx, inputs):
+    """Read all blocks; return the place of each of the two sides, and the most bytes of shared memory at the writer."""
+    most, count = 0, 0
+    for values in inputs["blocks"]:
+        assert values[0] == count
+        most, count = max(most, bytes_below(ctx.params["folder"])), count + 1
+    return os.getppid(), count, most
+
+
+def streams_and_tells(ctx, inputs):
+    """Stream some blocks, and say where."""
+    streamed(ctx, inputs)
+    Path(ctx.params["marks"], "source").write_text(str(os.getppid()))
+
+
+def reads_late(ctx, inputs):
+    """Read the first block of a stream, and the others once they are told to be gone."""
+    blocks = iter(inputs["blocks"])
+    total = next(blocks)[0]
+    Path(ctx.params["marks"], "reading").touch()
+    until(lambda: Path(ctx.params["marks"], "gone").exists())
+    return total + sum(values[0] for values in blocks)
+
+
+def totals(ctx, inputs):
+    """The sum of the first values of all blocks of a stream, a little after each came."""
+    total = 0.0
+    for values in inputs["blocks"]:
+        total += values[0]
+        time.sleep(0.002)
+    return total
+
+
+def slow_sum(x):
+    time.sleep(0.01)
+    return x
+
+
 def dies_once(x, marks):
     mark = Path(marks, str(x))
     if x == 3 and not mark.exists():
@@ -106,11 +154,18 @@ def nodes(monkeypatch):
         yield found
 
 
+def shared_folder(process):
+    return next(user_root(shm_root()).glob(f"node-{process.pid}-*"))
+
+
 def shared_bytes(process):
     """The bytes of values in the shared memory of a node."""
-    folder = next(user_root(shm_root()).glob(f"node-{process.pid}-*"))
+    return bytes_below(shared_folder(process))
+
+
+def bytes_below(folder):
     found = 0
-    for path in folder.glob("*.chunks"):
+    for path in Path(folder).glob("*.chunks"):
         with suppress(FileNotFoundError):  # it is being removed
             found += path.stat().st_size
     return found
@@ -191,25 +246,158 @@ def test_a_worker_that_dies_is_replaced(nodes, tmp_path):
         assert session.run(graph)[done] == list(range(8))
 
 
-def test_nodes_killed_at_random_moments_change_no_result(monkeypatch, seed):
-    """Rows of a shuffle are gone with their node: they are made again at the others."""
+class Watched(Cluster):
+    """A cluster that notes the tiers of the blocks that its nodes report."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.tiers = []
+
+    def _stream(self, node, local, kind, rest):
+        if kind == messages.STREAM:
+            self.tiers.append(getattr(rest[4], "tier", None))
+        super()._stream(node, local, kind, rest)
+
+
+@pytest.mark.parametrize("reader", ["node-0", "node-1"])
+def test_large_blocks_of_streams_go_from_node_to_node_within_their_window(monkeypatch, reader):
+    with LocalNodes(2, 2, grace_s=0.5) as found:
+        make = lambda at: Watched(found.nodes, found.secret, at.store, grace_s=at.grace_s, window=4 * MIB)  # noqa: E731
+        monkeypatch.setitem(concrete.BACKENDS, "cluster", make)
+        with weft.Session("cluster") as session:
+            graph = Graph("streamed")
+            params = {"n": 40, "folder": str(shared_folder(found.processes[0]))}
+            source = graph.task(streamed, name="source", params=params, placement=weft.Placement(node="node-0"))
+            edge = one_to_one(source, name="blocks", concurrent=True, storage=Storage.EPHEMERAL)
+            placement = weft.Placement(node=reader)
+            sink = graph.task(most_bytes_of_writer, edge, name="sink", params=params, placement=placement).keep()
+            graph.bubble(source, sink)
+            place, count, most = session.run(graph).value(sink)
+            assert (psutil.Process(place).ppid(), count) == (found.processes[int(reader[-1])].pid, 40)
+            assert isinstance(session.executor, Watched)
+            assert set(session.executor.tiers) == {Tier.PEER}
+            # One block more than fits the window, one that the worker writes meanwhile, one that is being freed.
+            assert MIB <= most <= 8 * MIB
+            until(lambda: sum(map(shared_bytes, found.processes)) == 0)
+
+
+def test_blocks_lost_with_the_node_of_an_ended_writer_are_streamed_again(monkeypatch, tmp_path):
+    with LocalNodes(3, 1, grace_s=0.5) as found:
+        make = lambda at: Watched(found.nodes, found.secret, at.store, grace_s=at.grace_s, window=64 * MIB)  # noqa: E731
+        monkeypatch.setitem(concrete.BACKENDS, "cluster", make)
+        with weft.Session("cluster") as session:
+            graph = Graph("lost")
+            params = {"n": 12, "marks": str(tmp_path)}
+            source = graph.task(streams_and_tells, name="source", params=params)
+            edge = one_to_one(source, name="blocks", concurrent=True, storage=Storage.EPHEMERAL)
+            sink = graph.task(reads_late, edge, name="sink", params=params).keep()
+            graph.bubble(source, sink)
+            run = session.submit(graph)
+            until(
+                lambda: (
+                    run.done or (any(row.finished for row in run.view().vertices) and (tmp_path / "reading").exists())
+                )
+            )
+            place = psutil.Process(int((tmp_path / "source").read_text())).ppid()
+            (victim,) = [process for process in found.processes if process.pid == place]
+            victim.kill()
+            victim.wait()
+            (tmp_path / "gone").touch()
+            assert run.result(DEADLINE_S).value(sink) == sum(range(12))
+            assert isinstance(session.executor, Watched)
+            assert len(session.executor.tiers) > 12
+
+
+def test_tasks_without_slots_read_streams_of_nodes(nodes):
+    with weft.Session("cluster") as session:
+        graph = Graph("beside")
+        source = graph.task(streamed, name="source", params={"n": 10})
+        edge = one_to_one(source, name="blocks", concurrent=True, storage=Storage.EPHEMERAL)
+        sink = graph.task(totals, edge, name="sink", resources=weft.Resources(cpu=0)).keep()
+        graph.bubble(source, sink)
+        assert session.run(graph).value(sink) == sum(range(10))
+
+
+def sums_of_a_shuffle(session):
+    graph = Graph("shuffle")
+    sums = graph.add(summed, shuffle(graph.map(slow_row, range(40))), n=8)
+    total = graph.add(sum, gather(sums)).keep()
+    return graph, lambda results: results.value(total)
+
+
+def totals_of_streams(session):
+    """A gang of two writers and their readers. One writer is done long before its reader."""
+    graph = Graph("gang")
+    source = graph.task(streamed, n=2, name="source", params={"n": 12})
+    edge = one_to_one(source, name="blocks", concurrent=True, storage=Storage.EPHEMERAL)
+    sink = graph.task(totals, edge, n=2, name="sink").keep()
+    graph.bubble(source, sink)
+    return graph, lambda results: results[sink]
+
+
+def wanted_of_streams():
+    return [sum(range(12)), 12_000 + sum(range(12))]
+
+
+@pytest.mark.parametrize(
+    ("build", "wanted", "steps"),
+    [
+        (sums_of_a_shuffle, lambda: sum(20_000.0 * (100 * x + p) for x in range(40) for p in range(8)), 48),
+        (totals_of_streams, wanted_of_streams, 4),
+    ],
+)
+def test_nodes_killed_at_random_moments_change_no_result(monkeypatch, seed, build, wanted, steps):
+    """What is gone with a node is made again at the others: rows of a shuffle, blocks of streams."""
     rng = random.Random(seed)
-    wanted = sum(20_000.0 * (100 * x + part) for x in range(40) for part in range(8))
     for kill in range(KILLS):
-        with LocalNodes(3, 1) as found:
+        with LocalNodes(3, 2) as found:
             make = lambda at, of=found: Cluster(of.nodes, of.secret, at.store)  # noqa: E731
             monkeypatch.setitem(concrete.BACKENDS, "cluster", make)
             with weft.Session("cluster") as session:
-                graph = Graph("killed")
-                sums = graph.add(summed, shuffle(graph.map(slow_row, range(40))), n=8)
-                total = graph.add(sum, gather(sums)).keep()
+                graph, read = build(session)
                 run = session.submit(graph)
-                steps = rng.randrange(48)
-                until(lambda n=steps, of=run: sum(row.finished for row in of.view().vertices) >= n or of.done)
-                victim = rng.choice(found.processes)
-                victim.kill()
-                assert run.result(DEADLINE_S).value(total) == wanted, f"seed {seed}: kill {kill}"
+                after, pause = rng.randrange(steps), rng.random() * 0.1
+                until(lambda n=after, of=run: sum(row.finished for row in of.view().vertices) >= n or of.done)
+                time.sleep(pause)
+                rng.choice(found.processes).kill()
+                assert read(run.result(DEADLINE_S)) == wanted(), f"seed {seed}: kill {kill}"
                 session.run(graph_of_doubles())
+
+
+def test_a_tensor_program_survives_the_loss_of_a_node(monkeypatch, seed):
+    rng = random.Random(seed)
+    for kill in range(KILLS // 2):
+        with LocalNodes(3, 1) as found:
+            make = lambda at, of=found: Cluster(of.nodes, of.secret, at.store)  # noqa: E731
+            monkeypatch.setitem(concrete.BACKENDS, "cluster", make)
+            with wt.Session(backend="cluster") as session:
+                x = wt.ones((2000, 500), chunk_size=(100, 500)).rechunk((2000, 50))
+                y = wt.map_chunk(x + x.sum(axis=0), slow_sum, dtype=np.float64)
+                killer = threading.Timer(rng.random() * 0.6, rng.choice(found.processes).kill)
+                killer.start()
+                assert float(y.sum().execute(session)) == 2001.0 * 2000 * 500, f"seed {seed}: kill {kill}"
+                killer.join()
+
+
+def test_a_join_survives_the_loss_of_a_node(monkeypatch, seed, tmp_path):
+    rng = random.Random(seed)
+    for name, rows in (("facts", 200_000), ("keys", 20_000)):
+        text = f"SELECT i % 20000 AS k, i AS v FROM range({rows}) t(i)"
+        duckdb.execute(f"COPY ({text}) TO '{tmp_path}/{name}.parquet' (FORMAT parquet, ROW_GROUP_SIZE 5000)")
+    text = "SELECT k % 10 AS g, count(*), sum(facts.v + keys.v) FROM facts JOIN keys USING (k) GROUP BY g ORDER BY g"
+    wanted = [(g, 20_000, sum(v + v % 20_000 for v in range(200_000) if v % 10 == g)) for g in range(10)]
+    for kill in range(KILLS // 2):
+        with LocalNodes(3, 1) as found:
+            make = lambda at, of=found: Cluster(of.nodes, of.secret, at.store)  # noqa: E731
+            monkeypatch.setitem(concrete.BACKENDS, "cluster", make)
+            with weft.SqlContext(backend="cluster", mode="stages") as context:
+                for name in ("facts", "keys"):
+                    context.register(name, f"{tmp_path}/{name}.parquet")
+                assert context.sql("SELECT count(*) FROM keys").rows() == [(20_000,)]  # the session is open
+                killer = threading.Timer(rng.random() * 0.6, rng.choice(found.processes).kill)
+                killer.start()
+                assert context.sql(text).rows() == wanted, f"seed {seed}: kill {kill}"
+                killer.join()
 
 
 def graph_of_doubles():

@@ -588,6 +588,8 @@ class Cluster(LocalBackend):
             try:
                 if running is not None:
                     streams.put(edge, index, part, cell, nbytes, running)
+                elif type(cell) is ChunkRef:
+                    self.store.discard([cell])
             except RunCancelledError:
                 pass
             except CapacityError as error:
