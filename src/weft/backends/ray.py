@@ -27,7 +27,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from weft._version import __version__
 from weft.backends.cluster import Cluster, NodeAddress
 from weft.backends.ray_environments import failure, folder, packages
-from weft.backends.ray_places import Reservation
+from weft.backends.ray_places import RayReservation
 from weft.model.clusters import ClusterOptions
 from weft.model.errors import CapacityError, UsageError, WeftError
 from weft.model.resources import Resources
@@ -315,7 +315,7 @@ class RayCluster(Cluster):
         self._ending = threading.Event()
         self._looks = threading.Thread(target=self._look, name="weft-ray", daemon=True)
         self._secret = secret = os.urandom(32)
-        self._reservation: Reservation | None = None
+        self._reservation: RayReservation | None = None
         self._bundles: dict[int, RayNode] = {}
         try:
             nodes = self._begin(self._reserved(dict(enumerate(self._reserve()))))
@@ -344,7 +344,7 @@ class RayCluster(Cluster):
         """Wait until the cores of the machines to use are free, and return what was asked for, one for each bundle."""
         while True:
             chosen = self._chosen()
-            self._reservation = Reservation([node.wanted for node in chosen])
+            self._reservation = RayReservation([node.wanted for node in chosen])
             if self._reservation.wait(lambda: self._chosen() == chosen):  # noqa: B023 - called in this round only
                 return chosen
             self._reservation.release()  # a machine has come or gone

@@ -30,7 +30,7 @@ _LEAST: Final = 0.001
 """The part of a type of accelerators that a bundle takes: the type is a mark, not an amount."""
 
 
-class Reservation:
+class RayReservation:
     """Cores and GPUs at as many machines as there are `wants`, from the end of `wait` until `release`.
 
     A want is what is taken of one machine; its GPUs are of its type.
