@@ -103,7 +103,7 @@ def test_only_ray_takes_the_options():
     with pytest.raises(UsageError, match="cluster is for the backend 'ray', not 'threads'"):
         weft.Session(cluster=ClusterOptions(address="auto"))
     with pytest.raises(UsageError, match="ClusterOptions"):
-        weft.Session("ray", cluster="auto")
+        weft.Session("ray", cluster="auto")  # type: ignore[arg-type]
 
 
 def test_settings_give_the_options(tmp_path):
