@@ -187,18 +187,17 @@ def test_a_session_that_ends_leaves_its_cores_and_no_actor(cluster):
         ray.shutdown()
 
 
-def test_cores_that_are_taken_are_said(cluster):
-    with weft.Session("ray"):
-        code = (
-            "import weft, weft.backends.ray as module\n"
-            "module.READY_S = 1.0\n"
-            "try: weft.Session('ray')\n"
-            "except weft.CapacityError as error: print(error)\n"
-        )
-        said = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=DEADLINE_S
-        )
-        assert "did not start a worker" in said.stdout, said.stderr
+def test_sessions_that_want_more_than_is_free_wait_and_hold_nothing_meanwhile(cluster):
+    code = "import weft\nwith weft.Session('ray', workers=2) as session: print(len(session.executor.numbers()))"
+    argv = [sys.executable, "-c", code]
+    session = weft.Session("ray", workers=1)
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waiting:
+        with session:
+            assert "waits for 2 cores (1 free) at 2 machines" in waiting.stderr.readline()
+            with weft.Session("ray", workers=1) as beside:
+                assert len(beside.executor.numbers()) == 1
+            assert waiting.poll() is None
+        assert waiting.communicate(timeout=DEADLINE_S)[0] == "2\n"
 
 
 def test_without_a_cluster_the_next_step_is_named(monkeypatch):

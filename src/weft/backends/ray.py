@@ -15,7 +15,7 @@ import re
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from weft._version import __version__
 from weft.backends.cluster import Cluster, NodeAddress
 from weft.backends.ray_environments import failure, folder, packages
+from weft.backends.ray_places import Reservation
 from weft.model.clusters import ClusterOptions
 from weft.model.errors import CapacityError, UsageError, WeftError
 from weft.model.resources import Resources
@@ -109,6 +110,11 @@ class RayNode(NamedTuple):
     name: str
     resources: Resources
     workers: int
+
+    @property
+    def wanted(self) -> Resources:
+        """What a session takes of it."""
+        return Resources(self.workers, gpu=self.resources.gpu, gpu_type=self.resources.gpu_type)
 
 
 def machines(rows: Iterable[dict[str, Any]]) -> list[RayNode]:
@@ -308,13 +314,14 @@ class RayCluster(Cluster):
         self._actors: dict[str, Any] = {}
         self._ending = threading.Event()
         self._looks = threading.Thread(target=self._look, name="weft-ray", daemon=True)
-        secret = os.urandom(32)
+        self._secret = secret = os.urandom(32)
+        self._reservation: Reservation | None = None
+        self._bundles: dict[int, RayNode] = {}
         try:
-            nodes = self._begin(self._chosen(), secret)
+            nodes = self._begin(self._reserved(dict(enumerate(self._reserve()))))
         except BaseException:
             self._end_actors()
             raise
-        self._secret = secret
         super().__init__(nodes, secret, store, tls=tls, grace_s=grace_s, window=window)
 
     def _chosen(self) -> list[RayNode]:
@@ -333,20 +340,48 @@ class RayCluster(Cluster):
             )
         return found
 
-    def _begin(self, found: list[RayNode], secret: bytes) -> list[NodeAddress]:
+    def _reserve(self) -> list[RayNode]:
+        """Wait until the cores of the machines to use are free, and return what was asked for, one for each bundle."""
+        while True:
+            chosen = self._chosen()
+            self._reservation = Reservation([node.wanted for node in chosen])
+            if self._reservation.wait(lambda: self._chosen() == chosen):  # noqa: B023 - called in this round only
+                return chosen
+            self._reservation.release()  # a machine has come or gone
+
+    def _reserved(self, wanted: Mapping[int, RayNode]) -> list[tuple[RayNode, Any]]:
+        """Return the machines that were found for bundles since the last call, each with the place of its actor.
+
+        `wanted` has the workers of each bundle.
+        """
+        assert self._reservation is not None
+        there = {node.id: node for node in machines(listed())}
+        found = []
+        for number, id in self._reservation.machines().items():
+            before = self._bundles.get(number)
+            if id in there and (before is None or before.id != id):
+                self._bundles[number] = node = there[id]._replace(workers=wanted[number].workers)
+                found.append((node, self._reservation.bundle(number)))
+        return found
+
+    def _begin(self, found: Sequence[tuple[RayNode, Any]]) -> list[NodeAddress]:
         """Start an actor on each machine and return their nodes. CapacityError: one does not answer in time."""
         if self._packages:
-            self._install(found)
-        for node in found:
-            options = self._options | {"secret": secret, "workers": node.workers, "host": node.ip}
+            self._install([node for node, _ in found])
+        for node, place in found:
+            options = self._options | {"secret": self._secret, "workers": node.workers, "host": node.ip}
             actor = ray.remote(NodeActor).options(
                 num_cpus=node.workers,
                 num_gpus=node.resources.gpu,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
+                scheduling_strategy=place,
                 max_concurrency=2,
                 runtime_env=self._packages,
             )
             self._actors[node.id] = actor.remote(self._start, options)
+        return self._answers([node for node, _ in found])
+
+    def _answers(self, found: Sequence[RayNode]) -> list[NodeAddress]:
+        """Return the nodes of actors that have been started."""
         answers = [self._actors[node.id].facts.remote() for node in found]
         _, missing = ray.wait(answers, num_returns=len(answers), timeout=READY_S)
         if missing:
@@ -426,17 +461,24 @@ class RayCluster(Cluster):
     def attach(self, loop: Shell) -> None:
         """See `Executor.attach`."""
         super().attach(loop)
-        if self._most is None:
-            self._looks.start()
+        self._looks.start()
 
     def _look(self) -> None:
-        """Use machines that join the cluster."""
+        """Use machines that take the places of lost ones, and unless the number of workers is given, all that join."""
         while not self._ending.wait(LOOK_S):
             with suppress(Exception):  # the cluster may be gone: the loss of its nodes is reported by their links
-                fresh = [node for node in machines(listed()) if node.id not in self._actors]
-                for node in fresh:
-                    for about in self._begin([node], self._secret):
+                for one in [*self._reserved(self._bundles), *self._joined()]:
+                    for about in self._begin([one]):
                         self.join(about)
+
+    def _joined(self) -> Iterator[tuple[RayNode, Any]]:
+        """Yield machines that have joined, but none that will take the place of a lost one."""
+        there = machines(listed())
+        alive = {node.id for node in there}
+        vacant = [node for node in self._bundles.values() if node.id not in alive]
+        for node in there if self._most is None else ():
+            if node.id not in self._actors and not any(node.workers >= lost.workers for lost in vacant):
+                yield node, NodeAffinitySchedulingStrategy(node.id, soft=False)
 
     def close(self) -> None:
         """See `Executor.close`."""
@@ -449,6 +491,8 @@ class RayCluster(Cluster):
             with suppress(Exception):  # its machine may be gone
                 ray.kill(actor)
         self._actors.clear()
+        if self._reservation is not None:
+            self._reservation.release()
         if self._connected:
             self._connected = False
             ray.shutdown()
