@@ -19,7 +19,7 @@ def _connected() -> Any:
     import ray
 
     if not ray.is_initialized():
-        ray.init(address=address(), logging_level="ERROR")
+        ray.init(address=address(), logging_level=logging.ERROR)
     return ray
 
 

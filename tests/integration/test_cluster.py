@@ -4,19 +4,23 @@ import os
 import random
 import signal
 import socket
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import psutil
 import pytest
 
 import weft
 import weft.tensor as wt
-from weft import Graph, gather, shuffle
+from weft import Graph, Storage, gather, one_to_one, shuffle
+from weft.backends import node_messages as messages
 from weft.backends.cluster import Cluster
 from weft.backends.node_link import PURPOSE
+from weft.model.chunks import Tier
 from weft.model.errors import CapacityError, ForbiddenError, RunCancelledError, TaskError
 from weft.store.folders import shm_root, user_root
 from weft.store.handshake import prove
@@ -49,11 +53,77 @@ def filled(x):
     return np.full(MIB // 8, float(x))
 
 
+def place_of(values):
+    """The process of this node's parent and the file of shared memory that the first value lies in."""
+    at = values[0].__array_interface__["data"][0]
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        begin, _, end = line.split()[0].partition("-")
+        if int(begin, 16) <= at < int(end, 16):
+            return os.getppid(), line.split(maxsplit=5)[5:]
+    raise AssertionError("a value lies outside memory")
+
+
+def met_place(x, values, marks, count):
+    """Where a value lies, once tasks run in `count` processes at a time."""
+    Path(marks, str(os.getpid())).touch()
+    until(lambda: len(os.listdir(marks)) >= count)
+    assert [value[0] for value in values] == list(range(len(values)))
+    return place_of(values)
+
+
 def meets(x, marks, count):
     """Wait until tasks run at `count` nodes, and return the process that has started this worker."""
     Path(marks, str(os.getppid())).touch()
     until(lambda: len(os.listdir(marks)) >= count)
     return os.getppid()
+
+
+def sum_of_all(x, values):
+    return x + summed(values)
+
+
+def streamed(ctx, inputs):
+    """Stream blocks of one MiB, of values of their own."""
+    for at in range(ctx.params["n"]):
+        ctx.out("blocks").write(0, filled(1000 * ctx.index + at))
+
+
+def most_bytes_of_writer(ctx, inputs):
+    """Read all blocks; return the place of each of the two sides, and the most bytes of shared memory at the writer."""
+    most, count = 0, 0
+    for values in inputs["blocks"]:
+        assert values[0] == count
+        most, count = max(most, bytes_below(ctx.params["folder"])), count + 1
+    return os.getppid(), count, most
+
+
+def streams_and_tells(ctx, inputs):
+    """Stream some blocks, and say where."""
+    streamed(ctx, inputs)
+    Path(ctx.params["marks"], "source").write_text(str(os.getppid()))
+
+
+def reads_late(ctx, inputs):
+    """Read the first block of a stream, and the others once they are told to be gone."""
+    blocks = iter(inputs["blocks"])
+    total = next(blocks)[0]
+    Path(ctx.params["marks"], "reading").touch()
+    until(lambda: Path(ctx.params["marks"], "gone").exists())
+    return total + sum(values[0] for values in blocks)
+
+
+def totals(ctx, inputs):
+    """The sum of the first values of all blocks of a stream, a little after each came."""
+    total = 0.0
+    for values in inputs["blocks"]:
+        total += values[0]
+        time.sleep(0.002)
+    return total
+
+
+def slow_sum(x):
+    time.sleep(0.01)
+    return x
 
 
 def dies_once(x, marks):
@@ -84,11 +154,18 @@ def nodes(monkeypatch):
         yield found
 
 
+def shared_folder(process):
+    return next(user_root(shm_root()).glob(f"node-{process.pid}-*"))
+
+
 def shared_bytes(process):
     """The bytes of values in the shared memory of a node."""
-    folder = next(user_root(shm_root()).glob(f"node-{process.pid}-*"))
+    return bytes_below(shared_folder(process))
+
+
+def bytes_below(folder):
     found = 0
-    for path in folder.glob("*.chunks"):
+    for path in Path(folder).glob("*.chunks"):
         with suppress(FileNotFoundError):  # it is being removed
             found += path.stat().st_size
     return found
@@ -124,6 +201,35 @@ def test_kept_values_stay_at_their_nodes_until_nobody_refers_to_them(nodes):
         assert session.engine.store.stats().disk == 0
 
 
+def test_a_chunk_that_several_tasks_read_is_fetched_once_for_each_node(monkeypatch, tmp_path):
+    with LocalNodes(2, 2, grace_s=0.5) as found:
+        make = lambda at: Cluster(found.nodes, found.secret, at.store, grace_s=at.grace_s)  # noqa: E731
+        monkeypatch.setitem(concrete.BACKENDS, "cluster", make)
+        with weft.Session("cluster") as session:
+            graph = Graph("read_by_all")
+            made = graph.map(filled, range(3), placement=weft.Placement(node="node-0"))
+            params = {"marks": str(tmp_path), "count": 4}
+            read = graph.map(met_place, range(8), gather(made), params=params).keep()
+            places = session.run(graph)[read]
+            by_node = {node: {tuple(path) for at, path in places if at == node} for node, _ in places}
+            assert len(by_node) == 2
+            assert all(len(paths) == 1 for paths in by_node.values()), by_node  # all readers map one file
+            assert all(path[0].startswith("/dev/shm/") for paths in by_node.values() for path in paths)
+            until(lambda: sum(map(shared_bytes, found.processes)) == 0)  # copies go with their last reader
+
+
+def test_copies_of_chunks_stay_within_the_budget_of_their_node(monkeypatch):
+    with LocalNodes(2, 1, grace_s=0.5, budget=8 * MIB) as found:
+        make = lambda at: Cluster(found.nodes, found.secret, at.store, grace_s=at.grace_s)  # noqa: E731
+        monkeypatch.setitem(concrete.BACKENDS, "cluster", make)
+        with weft.Session("cluster") as session:
+            graph = Graph("more_than_fits")
+            made = graph.map(filled, range(24), placement=weft.Placement(node="node-0"))
+            read = graph.map(sum_of_all, range(4), gather(made), placement=weft.Placement(node="node-1")).keep()
+            assert session.run(graph)[read] == [sum(range(24)) * MIB / 8 + x for x in range(4)]
+            assert shared_bytes(found.processes[1]) <= 8 * MIB
+
+
 def test_a_program_that_fails_names_task_and_class(nodes):
     with weft.Session("cluster") as session:
         graph = Graph("fails")
@@ -140,25 +246,158 @@ def test_a_worker_that_dies_is_replaced(nodes, tmp_path):
         assert session.run(graph)[done] == list(range(8))
 
 
-def test_nodes_killed_at_random_moments_change_no_result(monkeypatch, seed):
-    """Rows of a shuffle are gone with their node: they are made again at the others."""
+class Watched(Cluster):
+    """A cluster that notes the tiers of the blocks that its nodes report."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.tiers = []
+
+    def _stream(self, node, local, kind, rest):
+        if kind == messages.STREAM:
+            self.tiers.append(getattr(rest[4], "tier", None))
+        super()._stream(node, local, kind, rest)
+
+
+@pytest.mark.parametrize("reader", ["node-0", "node-1"])
+def test_large_blocks_of_streams_go_from_node_to_node_within_their_window(monkeypatch, reader):
+    with LocalNodes(2, 2, grace_s=0.5) as found:
+        make = lambda at: Watched(found.nodes, found.secret, at.store, grace_s=at.grace_s, window=4 * MIB)  # noqa: E731
+        monkeypatch.setitem(concrete.BACKENDS, "cluster", make)
+        with weft.Session("cluster") as session:
+            graph = Graph("streamed")
+            params = {"n": 40, "folder": str(shared_folder(found.processes[0]))}
+            source = graph.task(streamed, name="source", params=params, placement=weft.Placement(node="node-0"))
+            edge = one_to_one(source, name="blocks", concurrent=True, storage=Storage.EPHEMERAL)
+            placement = weft.Placement(node=reader)
+            sink = graph.task(most_bytes_of_writer, edge, name="sink", params=params, placement=placement).keep()
+            graph.bubble(source, sink)
+            place, count, most = session.run(graph).value(sink)
+            assert (psutil.Process(place).ppid(), count) == (found.processes[int(reader[-1])].pid, 40)
+            assert isinstance(session.executor, Watched)
+            assert set(session.executor.tiers) == {Tier.PEER}
+            # One block more than fits the window, one that the worker writes meanwhile, one that is being freed.
+            assert MIB <= most <= 8 * MIB
+            until(lambda: sum(map(shared_bytes, found.processes)) == 0)
+
+
+def test_blocks_lost_with_the_node_of_an_ended_writer_are_streamed_again(monkeypatch, tmp_path):
+    with LocalNodes(3, 1, grace_s=0.5) as found:
+        make = lambda at: Watched(found.nodes, found.secret, at.store, grace_s=at.grace_s, window=64 * MIB)  # noqa: E731
+        monkeypatch.setitem(concrete.BACKENDS, "cluster", make)
+        with weft.Session("cluster") as session:
+            graph = Graph("lost")
+            params = {"n": 12, "marks": str(tmp_path)}
+            source = graph.task(streams_and_tells, name="source", params=params)
+            edge = one_to_one(source, name="blocks", concurrent=True, storage=Storage.EPHEMERAL)
+            sink = graph.task(reads_late, edge, name="sink", params=params).keep()
+            graph.bubble(source, sink)
+            run = session.submit(graph)
+            until(
+                lambda: (
+                    run.done or (any(row.finished for row in run.view().vertices) and (tmp_path / "reading").exists())
+                )
+            )
+            place = psutil.Process(int((tmp_path / "source").read_text())).ppid()
+            (victim,) = [process for process in found.processes if process.pid == place]
+            victim.kill()
+            victim.wait()
+            (tmp_path / "gone").touch()
+            assert run.result(DEADLINE_S).value(sink) == sum(range(12))
+            assert isinstance(session.executor, Watched)
+            assert len(session.executor.tiers) > 12
+
+
+def test_tasks_without_slots_read_streams_of_nodes(nodes):
+    with weft.Session("cluster") as session:
+        graph = Graph("beside")
+        source = graph.task(streamed, name="source", params={"n": 10})
+        edge = one_to_one(source, name="blocks", concurrent=True, storage=Storage.EPHEMERAL)
+        sink = graph.task(totals, edge, name="sink", resources=weft.Resources(cpu=0)).keep()
+        graph.bubble(source, sink)
+        assert session.run(graph).value(sink) == sum(range(10))
+
+
+def sums_of_a_shuffle(session):
+    graph = Graph("shuffle")
+    sums = graph.add(summed, shuffle(graph.map(slow_row, range(40))), n=8)
+    total = graph.add(sum, gather(sums)).keep()
+    return graph, lambda results: results.value(total)
+
+
+def totals_of_streams(session):
+    """A gang of two writers and their readers. One writer is done long before its reader."""
+    graph = Graph("gang")
+    source = graph.task(streamed, n=2, name="source", params={"n": 12})
+    edge = one_to_one(source, name="blocks", concurrent=True, storage=Storage.EPHEMERAL)
+    sink = graph.task(totals, edge, n=2, name="sink").keep()
+    graph.bubble(source, sink)
+    return graph, lambda results: results[sink]
+
+
+def wanted_of_streams():
+    return [sum(range(12)), 12_000 + sum(range(12))]
+
+
+@pytest.mark.parametrize(
+    ("build", "wanted", "steps"),
+    [
+        (sums_of_a_shuffle, lambda: sum(20_000.0 * (100 * x + p) for x in range(40) for p in range(8)), 48),
+        (totals_of_streams, wanted_of_streams, 4),
+    ],
+)
+def test_nodes_killed_at_random_moments_change_no_result(monkeypatch, seed, build, wanted, steps):
+    """What is gone with a node is made again at the others: rows of a shuffle, blocks of streams."""
     rng = random.Random(seed)
-    wanted = sum(20_000.0 * (100 * x + part) for x in range(40) for part in range(8))
     for kill in range(KILLS):
-        with LocalNodes(3, 1) as found:
+        with LocalNodes(3, 2) as found:
             make = lambda at, of=found: Cluster(of.nodes, of.secret, at.store)  # noqa: E731
             monkeypatch.setitem(concrete.BACKENDS, "cluster", make)
             with weft.Session("cluster") as session:
-                graph = Graph("killed")
-                sums = graph.add(summed, shuffle(graph.map(slow_row, range(40))), n=8)
-                total = graph.add(sum, gather(sums)).keep()
+                graph, read = build(session)
                 run = session.submit(graph)
-                steps = rng.randrange(48)
-                until(lambda n=steps, of=run: sum(row.finished for row in of.view().vertices) >= n or of.done)
-                victim = rng.choice(found.processes)
-                victim.kill()
-                assert run.result(DEADLINE_S).value(total) == wanted, f"seed {seed}: kill {kill}"
+                after, pause = rng.randrange(steps), rng.random() * 0.1
+                until(lambda n=after, of=run: sum(row.finished for row in of.view().vertices) >= n or of.done)
+                time.sleep(pause)
+                rng.choice(found.processes).kill()
+                assert read(run.result(DEADLINE_S)) == wanted(), f"seed {seed}: kill {kill}"
                 session.run(graph_of_doubles())
+
+
+def test_a_tensor_program_survives_the_loss_of_a_node(monkeypatch, seed):
+    rng = random.Random(seed)
+    for kill in range(KILLS // 2):
+        with LocalNodes(3, 1) as found:
+            make = lambda at, of=found: Cluster(of.nodes, of.secret, at.store)  # noqa: E731
+            monkeypatch.setitem(concrete.BACKENDS, "cluster", make)
+            with wt.Session(backend="cluster") as session:
+                x = wt.ones((2000, 500), chunk_size=(100, 500)).rechunk((2000, 50))
+                y = wt.map_chunk(x + x.sum(axis=0), slow_sum, dtype=np.float64)
+                killer = threading.Timer(rng.random() * 0.6, rng.choice(found.processes).kill)
+                killer.start()
+                assert float(y.sum().execute(session)) == 2001.0 * 2000 * 500, f"seed {seed}: kill {kill}"
+                killer.join()
+
+
+def test_a_join_survives_the_loss_of_a_node(monkeypatch, seed, tmp_path):
+    rng = random.Random(seed)
+    for name, rows in (("facts", 200_000), ("keys", 20_000)):
+        text = f"SELECT i % 20000 AS k, i AS v FROM range({rows}) t(i)"
+        duckdb.execute(f"COPY ({text}) TO '{tmp_path}/{name}.parquet' (FORMAT parquet, ROW_GROUP_SIZE 5000)")
+    text = "SELECT k % 10 AS g, count(*), sum(facts.v + keys.v) FROM facts JOIN keys USING (k) GROUP BY g ORDER BY g"
+    wanted = [(g, 20_000, sum(v + v % 20_000 for v in range(200_000) if v % 10 == g)) for g in range(10)]
+    for kill in range(KILLS // 2):
+        with LocalNodes(3, 1) as found:
+            make = lambda at, of=found: Cluster(of.nodes, of.secret, at.store)  # noqa: E731
+            monkeypatch.setitem(concrete.BACKENDS, "cluster", make)
+            with weft.SqlContext(backend="cluster", mode="stages") as context:
+                for name in ("facts", "keys"):
+                    context.register(name, f"{tmp_path}/{name}.parquet")
+                assert context.sql("SELECT count(*) FROM keys").rows() == [(20_000,)]  # the session is open
+                killer = threading.Timer(rng.random() * 0.6, rng.choice(found.processes).kill)
+                killer.start()
+                assert context.sql(text).rows() == wanted, f"seed {seed}: kill {kill}"
+                killer.join()
 
 
 def graph_of_doubles():

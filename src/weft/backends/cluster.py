@@ -37,6 +37,7 @@ from weft.store.api import ABSENT
 from weft.store.handshake import Credentials
 from weft.store.tls import check_files
 from weft.worker.lease import LeaseResult, WorkerLease
+from weft.worker.remote_store import LARGE
 
 if TYPE_CHECKING:
     from weft.engine.commands import Launch, Restart
@@ -184,8 +185,9 @@ def sendable(store: ChunkStore, column: Column, index: int) -> Any:
         if cell.tier is Tier.PEER or cell.tier is Tier.INLINE:
             return cell
         return cell._replace(tier=Tier.INLINE, location="", offset=0, data=bytes(tiers.read(cell)))
-    if index not in column.tracked:
-        return cell
+    entry = column.tracked.get(index)
+    if entry is None or entry.nbytes < LARGE:
+        return cell  # in one pickle with others: a row's pieces would each be written and read alone
     return (codec.encode_row(cell) if column.parts else codec.encode(cell)).inline()
 
 
@@ -632,6 +634,8 @@ class Cluster(LocalBackend):
             try:
                 if running is not None:
                     streams.put(edge, index, part, cell, nbytes, running)
+                elif type(cell) is ChunkRef:
+                    self.store.discard([cell])
             except RunCancelledError:
                 pass
             except CapacityError as error:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from weft.backends.streams import END, Streams
+from weft.backends.streams import END, StreamBlock, Streams
 from weft.engine.events import Done, Failed, UserEvent
 from weft.engine.machines.job import GOING, JobState
 from weft.graph.task import WatchedVertex
@@ -20,7 +20,7 @@ from weft.worker.code import InputCode, TaskCode, code_of
 from weft.worker.context import not_controlled
 from weft.worker.lease import LeaseResult as LeaseOutcome
 from weft.worker.lease import WorkerLease
-from weft.worker.run import LiveInput, read_one
+from weft.worker.run import LiveInput, read_block, read_one
 from weft.worker.streaming import unpacked
 
 if TYPE_CHECKING:
@@ -419,10 +419,12 @@ class LocalJob:
                 for part in range(part_lo, part_hi):
                     take = partial(self.streams.take, inp.edge, source, part, index)
                     while (block := self._wait(context, take)) is not END:
-                        if block.column is not None:
-                            yield from unpacked(self.store.load(block.column, block.at, last=True))
-                        else:
-                            yield from unpacked(block.cell)
+                        yield from read_block(inp, source, partial(self._values_of, block))
+
+    def _values_of(self, block: StreamBlock) -> list[Any]:
+        if block.column is not None:
+            return unpacked(self.store.load(block.column, block.at, last=True))
+        return unpacked(block.cell)
 
     def _wait(self, context: WorkerTaskContext, attempt: Callable[[Callable[[], None]], AnyAnswer | None]) -> AnyAnswer:
         """Retry at every wake until there is an answer. RunCancelledError: the task was stopped."""

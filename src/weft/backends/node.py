@@ -32,6 +32,7 @@ from weft.model.errors import CapacityError, ForbiddenError, NotFoundError, Prog
 from weft.store import codec, peers, tiers
 from weft.store.api import ABSENT
 from weft.store.blocks import BlockManager
+from weft.store.fetching import PeerCopies
 from weft.store.handshake import Credentials, accept
 from weft.store.peer_server import serve_chunks
 from weft.store.segments import SegmentWriter
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from weft.worker.lease import WorkerLease
 
 _BACKLOG: Final = 128
+BLOCKS: Final = "#blocks"
+"""The name of the column with the large blocks that tasks of a job have streamed at this node; no vertex has it."""
 
 
 class _Inspector:
@@ -109,14 +112,21 @@ class NodeLease(RemoteLease):
 
 
 class NodeStreams:
-    """The streams of a job, which lie at the session: the part of `Streams` that worker processes need."""
+    """The streams of a job as its tasks at this node see them: the part of `Streams` that worker processes need.
 
-    def __init__(self, job: str, send: Callable[..., None], store: BlockManager) -> None:
-        self._job = job
-        self._send = send
-        self._store = store
+    The session has the windows, and says who reads what. A large block stays here, at the node of its writer, until the
+    session deletes it; its readers fetch it from here. Small blocks pass through the session.
+    """
+
+    def __init__(self, host: NodeHost) -> None:
+        self._host = host
+        self._node = host.node
+        self._job = host.job.id
+        self._send = host.node.tell
         self._lock = threading.Lock()
         self._blocks: dict[tuple[str, int, int, int], StreamBlock] = {}
+        self._reading: dict[tuple[str, int, int, int], StreamBlock] = {}
+        """The block that each reader at this node has."""
         self._room: set[tuple[str, int, int]] = set()
         self._wakes: dict[Any, Callable[[], None]] = {}
 
@@ -124,17 +134,33 @@ class NodeStreams:
         """Do nothing: the session knows the edges."""
 
     def joined(self, code: TaskCode, lo: int, hi: int) -> None:
-        """Do nothing."""
+        """Do nothing: the session knows the readers."""
 
     def leave(self, code: TaskCode, lo: int, hi: int) -> None:
-        """Do nothing."""
+        """Unpin the blocks that ended tasks have read."""
+        edges = [inp.edge for inp in code.inputs if inp.streamed]
+        with self._lock:
+            keys = [key for key in self._reading if key[0] in edges and lo <= key[3] < hi]
+            blocks = [self._reading.pop(key) for key in keys]
+        _unpin(blocks)
 
     def put(self, edge: str, index: int, part: int, cell: Any, nbytes: int, lease: WorkerLease) -> None:
-        """Send a block to the session."""
+        """Report a block to the session. CapacityError: a large one has no room."""
         if isinstance(cell, ChunkRef):
-            ref, cell = cell, bytes(tiers.read(cell))
-            self._store.discard([ref])
+            cell = self._keep(cell, lease.id)
         self._send(messages.STREAM, self._job, lease.id, edge, index, part, cell, nbytes)
+
+    def _keep(self, ref: ChunkRef, lease: int) -> ChunkRef:
+        """Keep a block until the session deletes it, and return a reference for any process."""
+        job: NodeJob = self._host.job  # type: ignore[assignment]
+        with self._lock:
+            column = self._host.column(BLOCKS, 0, 0)
+            at = len(column)
+            column.grow()
+            job.originals.setdefault(BLOCKS, {})[at] = lease
+        self._node.store.put_range(column, at, [ref])
+        location = peers.location_of(self._node.address, self._job, BLOCKS, at, lease)
+        return ChunkRef(Tier.PEER, location, 0, ref.nbytes, ref.parts, b"", ref.pieces)
 
     def has_room(self, edge: str, index: int, part: int, wake: Callable[[], None]) -> bool:
         """Return whether the session has said so since the last question; if not, ask, and wake the caller then."""
@@ -157,18 +183,31 @@ class NodeStreams:
         """Return the next block if it has come; if not, ask for it, and wake the caller then."""
         key = (edge, index, part, reader)
         with self._lock:
-            if key in self._blocks:
-                return self._blocks.pop(key)
+            before = self._reading.pop(key, None)
+            found = self._blocks.pop(key, None)
             asked = key in self._wakes
-            self._wakes[key] = wake
+            if found is not None:
+                self._reading[key] = found
+            else:
+                self._wakes[key] = wake
+        if before is not None:
+            _unpin([before])
+        if found is not None:
+            return found
         if not asked:
             self._send(messages.TAKE, self._job, *key)
         return None
 
     def answer_block(self, key: tuple[str, int, int, int], cell: Any) -> None:
         """Take the next block of a stream, None at its end."""
+        block = END if cell is None else StreamBlock(cell, 0)
+        if type(cell) is ChunkRef and cell.tier is Tier.PEER:
+            chunk = peers.parse(cell.location)
+            column = self._host.columns.get(BLOCKS) if (chunk.host, chunk.port) == self._node.address else None
+            if column is not None and column.values[chunk.at] is not ABSENT:
+                block.column, block.at = column, chunk.at
         with self._lock:
-            self._blocks[key] = END if cell is None else StreamBlock(cell, 0)
+            self._blocks[key] = block
             wake = self._wakes.pop(key, None)
         if wake is not None:
             wake()
@@ -191,10 +230,20 @@ class NodeStreams:
     def reset(self, vertices: Collection[str] | None = None) -> Callable[[], None]:
         """Forget what has come for readers that start again."""
         with self._lock:
+            blocks = [*self._reading.values()]
+            self._reading.clear()
             self._blocks.clear()
             self._room.clear()
             self._wakes.clear()
+        _unpin(blocks)
         return lambda: None
+
+
+def _unpin(blocks: list[StreamBlock]) -> None:
+    for block in blocks:
+        if block is not END and block.pin is not None:
+            block.pin.release()
+            block.pin = None
 
 
 class NodeHost(ProcessJob):
@@ -216,7 +265,7 @@ class NodeHost(ProcessJob):
     def streams(self) -> Any:
         """The streams of the job."""
         if self._streams is None:
-            self._streams = NodeStreams(self.job.id, self.node.tell, self.node.store)
+            self._streams = NodeStreams(self)
         return self._streams
 
     def endpoints(self, service: str) -> list[Any] | None:
@@ -234,6 +283,10 @@ class NodeHost(ProcessJob):
     def reply(self, token: str) -> str | None:
         """See `Host.reply`."""
         return self.ask(0, "reply", token)  # type: ignore[no-any-return]
+
+    def copy_here(self, column: Column, indexes: list[int]) -> None:
+        """See `ProcessJob.copy_here`."""
+        self.node.copies.fetch(column, indexes)
 
     def keep_result(self, recipe: Any, started: float, spoilt: str) -> str:
         """See `Host.keep_result`."""
@@ -300,6 +353,7 @@ class Node:
         self._objects = objects
         self._durable: ObjectTier | None = None
         self.store = BlockManager(budget, shm=folders.shm, spill=folders.spill)
+        self.copies = PeerCopies(self.store)
         self.clock = clock
         self.jobs: dict[str, NodeJob] = {}
         self._workers = workers
@@ -527,29 +581,36 @@ class Node:
         if not kept:
             self._processes.free(job, vertex, lo, hi)
             return
-        for at in range(lo, hi):
-            if at not in kept and column.values[at] is not ABSENT:
-                self._processes.free(job, vertex, at, at + 1)
+        copies = [at for at in range(lo, hi) if at not in kept and column.values[at] is not ABSENT]
+        for begin, end, _ in _runs(copies):
+            self._processes.free(job, vertex, begin, end)
 
     def _delete(self, places: list[tuple[str, str, int, int]]) -> None:
         """Drop outputs that no cell of the session refers to any more."""
+        gone: dict[tuple[str, str], list[tuple[int, int]]] = {}
         for name, vertex, index, lease in places:
+            gone.setdefault((name, vertex), []).append((index, lease))
+        for (name, vertex), outputs in gone.items():
             job = self.jobs.get(name) or self._ended.get(name)
             kept = job.originals.get(vertex) if job is not None else None
-            if job is None or kept is None or kept.get(index) != lease:
-                continue  # a later attempt has made the output again here
-            del kept[index]
-            self._processes.free(job, vertex, index, index + 1)
-            if not kept:
+            if job is None or kept is None:
+                continue
+            # A later attempt may have made an output again here.
+            dropped = sorted(index for index, lease in outputs if kept.get(index) == lease)
+            for index in dropped:
+                del kept[index]
+            for begin, end, _ in _runs(dropped):
+                self._processes.free(job, vertex, begin, end)
+            if job.closed and not kept:  # before that, workers may report more outputs of the vertex
                 del job.originals[vertex]
-                if job.closed:
-                    self.store.drop((name, vertex))
+                self.store.drop((name, vertex))
             if job.closed and not job.originals:
                 del self._ended[name]
 
     def _close_job(self, job: NodeJob) -> None:
         job.closed = True
         del self.jobs[job.id]
+        job.originals = {vertex: kept for vertex, kept in job.originals.items() if kept and vertex != BLOCKS}
         if job.originals:
             self._ended[job.id] = job
         self._processes.close_job(job)
@@ -663,7 +724,7 @@ class Node:
 def _runs(at: Sequence[int]) -> Iterator[tuple[int, int, int]]:
     """Yield the runs of ascending indexes: begin, end, and the place of the first."""
     first = 0
-    for place in range(1, len(at) + 1):
+    for place in range(1, len(at) + 1 if at else 0):
         if place == len(at) or at[place] != at[place - 1] + 1:
             yield at[first], at[place - 1] + 1, first
             first = place

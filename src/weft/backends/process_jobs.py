@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weft.backends.local import RESERVE_FROM, bytes_needed
 from weft.backends.local_jobs import LocalJob
 from weft.model.chunks import ChunkRef, Tier
-from weft.model.errors import CapacityError, NotFoundError, ProgramError
+from weft.model.errors import CapacityError, InternalError, NotFoundError, ProgramError
 from weft.store import codec
 from weft.store.api import ABSENT, FIXED, sizeof
 from weft.store.row_index import DENSE
@@ -245,6 +245,24 @@ class RemoteLease(WorkerLease):
                 return "value", cell
         return "end" if ended else "wait", None
 
+    def fetch(self, inp: InputCode, lo: int, hi: int, *, slow: bool) -> None:
+        """Have chunks of other nodes fetched that several tasks read as a whole, from sources `lo:hi` of an input.
+
+        The worker reads all others by itself, when its task gets there.
+        """
+        column, consumers = inp.column, inp.router.consumers
+        if inp.mode == PIECES or not column.tracked:
+            return
+        far = [
+            at
+            for at, cell in enumerate(column.values[lo:hi], lo)
+            if type(cell) is ChunkRef and cell.tier is Tier.PEER and sum(b - a for a, b in consumers(at)) > 1
+        ]
+        if far:
+            if not slow:
+                raise NeedsHelperError
+            self.local.copy_here(column, far)
+
     def fit(self, outcome: LeaseResult) -> None:
         """Drop the results of tasks that were revoked from the lease."""
         if outcome.hi > self.hi or (outcome.kind and outcome.hi == self.hi):
@@ -396,6 +414,10 @@ class ProcessJob(LocalJob):
                     ) from error
             raise whole from None
 
+    def copy_here(self, column: Column, indexes: list[int]) -> None:
+        """Copy chunks of other nodes to this one, for all readers here."""
+        raise InternalError("a session of one machine has no chunks of other nodes")
+
     def close(self) -> None:
         """Drop all values."""
         super().close()
@@ -488,6 +510,7 @@ class LeaseMessage:
                     return
             self.kinds[number] = DENSE
         for a, b in needed(inp.router, lo, hi):
+            lease.fetch(inp, a, b, slow=slow)
             values = lease.shared(column, range(a, b), slow=slow)
             if sent is None:
                 cells.append((number, n, a, values, False, DENSE))

@@ -128,8 +128,11 @@ class Garbage:
     def collect(self) -> None:
         """Do the work."""
         try:
+            gone: dict[TierStore, list[str]] = {}
             for tier, location in self.locations:
-                tier.delete([location])
+                gone.setdefault(tier, []).append(location)
+            for tier, locations in gone.items():
+                tier.delete(locations)
             for tier, location, start, nbytes in self.ranges:
                 tier.free(location, start, nbytes)
         finally:

@@ -594,23 +594,41 @@ class BlockManager:
             else:
                 moving.append(at)
                 chunks.append(chunk)
-        if not moving:
-            return cells
+        if moving:
+            places = [(wanted[at], cells[at]) for at in moving]
+            for at, ref in zip(moving, self._to_shared_memory(column, places, chunks), strict=True):
+                cells[at] = ref
+        return cells
+
+    def keep_copy(self, column: Column, index: int, ref: ChunkRef, data: memoryview) -> None:
+        """Put the bytes of a chunk of another node into shared memory, in the place of its ref in a cell.
+
+        No effect if the cell has changed meanwhile. DiskFullError: no room.
+        """
+        with suppress(NotFoundError):
+            self._to_shared_memory(column, [(index, ref)], [codec.raw(data, ref)])
+
+    def _to_shared_memory(
+        self, column: Column, places: Sequence[tuple[int, Any]], chunks: list[codec.Encoded]
+    ) -> list[ChunkRef]:
+        """Write chunks to shared memory, each in the place of the value of a cell; `chunks` is empty then."""
         if self._shm is None:
             raise InternalError("a store without shared memory cannot share large values with another process")
         refs = self._shm.write(chunks)
         garbage = self.memory.garbage()
         with self._lock:
             self._files.register(refs)
-            for at, ref in zip(moving, refs, strict=True):
-                cells[at] = self._move_to_file(column, wanted[at], cells[at], ref, garbage)
+            moved = [
+                self._move_to_file(column, index, cell, ref, garbage)
+                for (index, cell), ref in zip(places, refs, strict=True)
+            ]
             over = self.memory.over
         chunks.clear()  # they view the values
         garbage.collect()
         if over:
             with suppress(CapacityError):  # the shared chunks are in place; over the budget is better than not at all
                 self.memory.make_room(0)
-        return cells
+        return moved
 
     def _move_to_file(self, column: Column, index: int, value: Any, ref: ChunkRef, garbage: Garbage) -> ChunkRef:
         """Replace a value in its cell by its ref, unless the cell changed meanwhile (lock held)."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -108,29 +108,55 @@ class PeerReader:
             found.append(row)
         return found
 
+    def chunks(self, address: tuple[str, int], wanted: Mapping[str, int]) -> Iterator[tuple[str, memoryview]]:
+        """Read whole chunks of one node, by location and bytes, in one request; yield each as it comes.
+
+        Those that it cannot give are left out. NotFoundError: it cannot be reached.
+        """
+        names = [_name(location).encode() for location in wanted]
+        requests = [
+            REQUEST.pack(RANGE, len(name), 0, nbytes) + name
+            for name, nbytes in zip(names, wanted.values(), strict=True)
+        ]
+        for location, (status, data) in zip(wanted, self._replies(address, requests), strict=True):
+            if status == FOUND:
+                yield location, data
+
     def _ask(self, address: tuple[str, int], request: bytes) -> tuple[int, memoryview]:
         """Return status and data of the answer of a node. NotFoundError: it cannot be reached."""
+        (answer,) = self._replies(address, [request])
+        return answer
+
+    def _replies(self, address: tuple[str, int], requests: Sequence[bytes]) -> Iterator[tuple[int, memoryview]]:
+        """Send requests, which both sockets have room for, and yield the answers. NotFoundError: see `_ask`."""
         for fresh in (False, True):
             sock = None
+            answered = False
             try:
                 sock = self._connection(address, fresh=fresh)
                 if sock is None:
                     continue
-                sock.sendall(request)
-                status, length = REPLY.unpack(receive_exactly(sock, REPLY.size))
-                data = receive_exactly(sock, length)
+                sock.sendall(b"".join(requests))
+                for _ in requests:
+                    status, length = REPLY.unpack(receive_exactly(sock, REPLY.size))
+                    data = receive_exactly(sock, length)
+                    answered = True
+                    yield status, memoryview(data)
             except OSError as error:
                 if sock is not None:
                     sock.close()
-                if fresh:
+                if fresh or answered:
                     raise NotFoundError(
                         f"the node at {address[0]}:{address[1]} cannot be reached: {error.strerror or error}",
                         hint="It has ended, or the network is cut; its tasks run again elsewhere.",
                     ) from error
                 continue  # the node may have closed an idle connection
+            except GeneratorExit:  # nobody reads the other answers
+                if sock is not None:
+                    sock.close()
+                raise
             self._keep(address, sock)
-            return status, memoryview(data)
-        raise AssertionError("unreachable")
+            return
 
     def _connection(self, address: tuple[str, int], *, fresh: bool) -> Connection | None:
         if not fresh:
@@ -204,6 +230,22 @@ def fetch_pieces(wanted: Iterable[tuple[str, int, int]]) -> None:
         with suppress(NotFoundError):  # the reader meets it again, and knows whose input is lost
             for (location, lo, _), row in zip(listed, _readers[-1].pieces(address, listed), strict=True):
                 _fetched.update({(location, lo + place): piece for place, piece in enumerate(row)})
+
+
+def fetch_chunks(wanted: Mapping[str, int]) -> Iterator[tuple[str, memoryview]]:
+    """Read whole chunks, by location and bytes, in few requests for each node, and yield each as it comes.
+
+    Those that cannot be read are left out.
+    """
+    by_node: dict[tuple[str, int], list[str]] = {}
+    for location in wanted:
+        chunk = parse(location)
+        by_node.setdefault((chunk.host, chunk.port), []).append(location)
+    for address, locations in by_node.items() if _readers else ():
+        with suppress(NotFoundError):
+            for at in range(0, len(locations), _CHUNKS_MAX):
+                batch = {location: wanted[location] for location in locations[at : at + _CHUNKS_MAX]}
+                yield from _readers[-1].chunks(address, batch)
 
 
 def is_fetched(location: str, piece: int) -> bool:

@@ -50,7 +50,7 @@ from weft.worker.context import not_controlled
 from weft.worker.lease import LeaseResult, WorkerLease
 from weft.worker.messages import PAGE_BYTES, Assignment, CodeRow, InputRow, SharedPage, SharedPageLease, WorkerConfig
 from weft.worker.remote_store import PackedValues, PackingError, RemoteStore, pack
-from weft.worker.run import LiveInput, read_one, run
+from weft.worker.run import LiveInput, read_block, read_one, run
 from weft.worker.streaming import BLOCK, Parcel, StreamWriter, unpacked
 from weft.worker.traces import record_crashes, write_stack
 
@@ -485,20 +485,20 @@ class WorkerProcess:
         for lo, hi, part_lo, part_hi in inp.router.inputs(index):
             for source in range(lo, hi):
                 for part in range(part_lo, part_hi):
-                    while (values := self._next_block(inp.edge, source, part, index, context)) is not None:
+                    while (values := self._next_block(inp, source, part, index, context)) is not None:
                         yield from values
 
     def _next_block(
-        self, edge: str, source: int, part: int, index: int, context: WorkerTaskContext
+        self, inp: InputCode, source: int, part: int, index: int, context: WorkerTaskContext
     ) -> list[Any] | None:
         if self._streams is not None:
             self._streams.nudge()
-        state, cell = self._ask(("block", edge, source, part, index))
+        state, cell = self._ask(("block", inp.edge, source, part, index))
         if state == "stop" or context.lease.stop:
             raise RunCancelledError(f"{context.vertex}[{context.index}] was cancelled")
         if state == "end":
             return None
-        return unpacked(cell)
+        return read_block(inp, source, partial(unpacked, cell))
 
     def _read_committed(self, inp: InputCode, index: int, context: WorkerTaskContext) -> Iterator[Any]:
         for lo, hi, _, _ in inp.router.inputs(index):

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 LARGE: Final = 64 * 1024
 """Values of this many bytes have a chunk of their own; smaller ones share a message."""
 _MESSAGE: Final = 1 << 20
+_ROWS: Final = 8 << 20
+"""Rows of shuffles share a message up to this estimate: written alone, each of their pieces is encoded by itself."""
 _PLAIN: Final = frozenset({type(None), bool, int, float, complex})
 
 
@@ -135,7 +137,7 @@ def pack(values: list[Any], writer: SegmentWriter | None, parts: int = 0) -> Pac
         return PackedValues(len(values), None if kinds <= {type(None)} else list(values))
     sizes = list(map(sizeof, values))
     small = sum(size for size in sizes if size < LARGE)
-    limit = LARGE if small < _MESSAGE else 1024
+    limit = LARGE if small < (_ROWS if parts else _MESSAGE) else 1024
     alone = [at for at, size in enumerate(sizes) if size >= limit] if writer is not None else []
     while True:
         chosen = set(alone)

@@ -413,6 +413,14 @@ def read_one(inp: InputCode, store: ChunkReader, index: int, source: int) -> lis
     return batches(one, store, source) if inp.router.single else cast("list[Any]", read(one, store, index))
 
 
+def read_block(inp: InputCode, source: int, load: Callable[[], list[Any]]) -> list[Any]:
+    """Return the values of a block that a source task streamed. InputLostError: it is gone, perhaps with its node."""
+    try:
+        return load()
+    except NotFoundError as error:
+        raise InputLostError.of(inp.source, source, error) from error
+
+
 def _piece(inp: InputCode, row: Any, index: int, part: int) -> Any:
     try:
         n = len(row)

@@ -68,6 +68,14 @@ def test_many_small_values_are_divided_when_their_message_becomes_large(writer):
     assert values(unpack(packed))[99] == b"x" * 40_000 + bytes([99])
 
 
+def test_many_small_rows_share_a_message(writer):
+    """In memory they would take 3 MiB; each of 300 pieces of a row in a file is encoded by itself."""
+    rows = [list(range(300 * index, 300 * index + 300)) for index in range(300)]
+    packed = pack(rows[:], writer, parts=300)
+    assert packed.large == ()
+    assert unpack(packed) == rows
+
+
 def test_pieces_of_a_large_row_are_read_one_by_one(writer):
     row = [np.full(LARGE, part, np.uint8) for part in range(3)]
     store, column = stored(unpack(pack([row], writer, parts=3)), parts=3)
