@@ -16,7 +16,7 @@ import weft.remote
 import weft.tensor as wt
 from tests.integration.ray_clusters import running_cluster
 from weft import Graph, Storage, gather, shuffle
-from weft.model.errors import UsageError
+from weft.model.errors import ForbiddenError, UsageError
 
 ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python")
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
@@ -171,6 +171,23 @@ def test_outputs_of_durable_edges_outlive_their_machine(cluster, tmp_path):
         assert len(list(marks.glob("*-*"))) == 6, "no task has run again"
         assert list(objects.glob("*/node-*/*.chunks"))
     assert not list(objects.glob("*"))
+
+
+def test_a_machine_that_cannot_be_used_is_said_and_keeps_its_cores(cluster, monkeypatch, capfd):
+    from weft.backends.ray import RayCluster
+
+    def refused(self, about):
+        raise ForbiddenError("its certificate has expired")
+
+    monkeypatch.setattr(RayCluster, "join", refused)
+    with weft.Session("ray"):
+        third = cluster.add_node(num_cpus=1)
+        said = []
+        until(
+            lambda: said.append(capfd.readouterr().err) or "is not used: its certificate has expired" in "".join(said)
+        )
+        until(lambda: ray.available_resources().get("CPU", 0) == 1)
+        cluster.remove_node(third)
 
 
 def test_a_session_that_ends_leaves_its_cores_and_no_actor(cluster):

@@ -276,7 +276,12 @@ class Cluster(LocalBackend):
         """Take another node into use. CapacityError, ForbiddenError: see `attach`."""
         node = NodeConnection(max(self._nodes, default=-1) + 1, about)
         self._count(node)
-        self._connect(node)
+        try:
+            self._connect(node)
+        except BaseException:
+            for number in node.workers.values():
+                del self._workers[number]
+            raise
         for job in list(self.loop.jobs):
             node.send(messages.OPEN, job)
         self._nodes = self._nodes | {node.number: node}

@@ -14,6 +14,7 @@ import platform
 import re
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -468,8 +469,17 @@ class RayCluster(Cluster):
         while not self._ending.wait(LOOK_S):
             with suppress(Exception):  # the cluster may be gone: the loss of its nodes is reported by their links
                 for one in [*self._reserved(self._bundles), *self._joined()]:
-                    for about in self._begin([one]):
-                        self.join(about)
+                    self._use(*one)
+
+    def _use(self, node: RayNode, place: Any) -> None:
+        """Use a machine that has joined. One that cannot be used gets its cores back, and the reason is printed."""
+        try:
+            for about in self._begin([(node, place)]):
+                self.join(about)
+        except WeftError as error:
+            sys.stderr.write(f"weft: machine {node.name} of the Ray cluster is not used: {error}\n")
+            with suppress(Exception):  # it may be gone
+                ray.kill(self._actors[node.id])
 
     def _joined(self) -> Iterator[tuple[RayNode, Any]]:
         """Yield machines that have joined, but none that will take the place of a lost one."""
