@@ -183,9 +183,12 @@ def test_a_machine_that_cannot_be_used_is_said_and_keeps_its_cores(cluster, monk
     with weft.Session("ray"):
         third = cluster.add_node(num_cpus=1)
         said = []
-        until(
-            lambda: said.append(capfd.readouterr().err) or "is not used: its certificate has expired" in "".join(said)
-        )
+
+        def is_told():
+            said.append(capfd.readouterr().err)
+            return "is not used: its certificate has expired" in "".join(said)
+
+        until(is_told)
         until(lambda: ray.available_resources().get("CPU", 0) == 1)
         cluster.remove_node(third)
 

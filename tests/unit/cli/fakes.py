@@ -67,6 +67,9 @@ class FakeWiring:
     def Surroundings(self, **said):  # noqa: N802 - it stands for a class
         return said
 
+    def order_driver(self, folder, message):
+        raise AssertionError("no cluster drives these runs")
+
     def make_ready(self, backend):
         """Note nothing: nothing needs to be ready."""
 

@@ -179,7 +179,7 @@ def test_parameter_files_that_are_wrong(weft, tmp_path, name, text, said):
         (["run"], 2, "FILE"),
         (["run", "run.yaml", "--wrokers", "3"], 2, "Did you mean --workers"),
         (["run", "run.yaml", "--workers", "x"], 2, "--workers is 'x'"),
-        (["run", "run.yaml", "--backend", "ray"], 2, "threads, processes"),
+        (["run", "run.yaml", "--backend", "rey"], 2, "threads, processes, ray"),
         (["run", "run.yaml", "more"], 2, "more"),
         (["run", "run.yaml", "-p", "x"], 2, "NAME=VALUE"),
         (["run", "run.yaml", "-p", "=x"], 2, "NAME=VALUE"),
