@@ -173,13 +173,13 @@ def _write(folder: Path, name: str, value: Mapping[str, Any]) -> None:
     os.replace(folder / f"{name}.new", folder / name)
 
 
-def start_driver(helpers: Helpers, request: DriverRequest) -> StartedDriver:
-    """Start the driver of a run in the cluster at `RAY_ADDRESS`, and return when its run has begun.
+def start_driver(helpers: Helpers, request: DriverRequest, address: str | None) -> StartedDriver:
+    """Start the driver of a run in the cluster at an address, and return when its run has begun; see `ClusterOptions`.
 
     It starts at the head, whose loss ends the cluster anyway, or elsewhere if that cannot be. UsageError: there is no
     cluster. CapacityError: the actor cannot be started; errors of the start are raised.
     """
-    with connected(ClusterOptions()):
+    with connected(ClusterOptions(address=address)):
         head = next((node["NodeID"] for node in listed() if node["Alive"] and _HEAD in node["Resources"]), None)
         near = "DEFAULT" if head is None else NodeAffinitySchedulingStrategy(head, soft=True)
         actor: Any = (

@@ -67,7 +67,7 @@ def run(
         not_from_stdin(file, "a run in the background")
         if context.begun is None:
             if settings.backend == "ray":
-                return _at_the_cluster(context, service.state, ["resume", *workers.words, "--detach"])
+                return _at_the_cluster(context, settings, service.state, ["resume", *workers.words, "--detach"])
             return _in_background(context, service.state)
     context.hint = "No run was started."
     loaded = service.load(request)
@@ -130,7 +130,7 @@ def resume(
     flags = {**workers.flags, "gpus": gpus, "gpu_type": gpu_type, "quiet": "true" if quiet else None}
     settings = settings_of(context, base, {**flags, "state_dir": found.folder.parent.parent})
     if in_background and settings.backend == "ray":
-        return _at_the_cluster(context, service.state, ["resume", *workers.words, "--detach"])
+        return _at_the_cluster(context, settings, service.state, ["resume", *workers.words, "--detach"])
     if in_background:
         return _in_background(context, None)
     options = _where(context, settings, base)
@@ -221,17 +221,18 @@ def _in_background(context: CommandContext, root: StateRoot | None) -> int:
     return started.code
 
 
-def _at_the_cluster(context: CommandContext, root: StateRoot, again: Sequence[str]) -> int:
+def _at_the_cluster(context: CommandContext, settings: Settings, root: StateRoot, again: Sequence[str]) -> int:
     """Let a process in the Ray cluster run this command line, and print its output until the run has begun.
 
     `again` resumes the run after the loss of the machine. Of the environment, only the settings of Weft go along.
     """
     from weft.cli.detached import start_words
 
-    settings = {name: value for name, value in context.environ.items() if name.startswith("WEFT_")}
+    environ = {name: value for name, value in context.environ.items() if name.startswith("WEFT_")}
+    address = settings.cluster_options().address
     words = [*again, "--state-dir", str(root.path)]
     started: StartedRun = context.wiring().start_driver(
-        start_words, context.words, words, context.cwd, settings, root.path
+        start_words, context.words, words, context.cwd, environ, root.path, address
     )
     context.out.write(started.out)
     context.err.write(started.err)

@@ -262,8 +262,9 @@ def start_driver(
     cwd: Path,
     environ: Mapping[str, str],
     state: Path,
+    address: str | None,
 ) -> StartedRun:
-    """Start a command line of `weft` in the Ray cluster, and return when its run has begun.
+    """Start a command line of `weft` in the Ray cluster at an address, and return when its run has begun.
 
     `begin` starts the process there, with `environ` added to the environment of that machine. `again` are the words
     that resume the run after the loss of the machine, without its id. UsageError: there is no cluster. CapacityError:
@@ -276,7 +277,7 @@ def start_driver(
 
     name = f"driver-{os.urandom(8).hex()}"
     request = DriverRequest(name, words, again, str(cwd), dict(environ), str(state))
-    return cast("StartedRun", start_driver(Helpers(begin, send), request))
+    return cast("StartedRun", start_driver(Helpers(begin, send), request, address))
 
 
 def order_driver(folder: Path, message: Mapping[str, Any]) -> Any:
