@@ -19,7 +19,7 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from weft.backends import node_messages as messages
-from weft.backends.helpers import BackendSurroundings
+from weft.backends.helpers import BackendThreads
 from weft.backends.local import GRACE_S, LocalBackend, abandon, crashed
 from weft.backends.local_jobs import LocalJob
 from weft.backends.node_link import Link, Lost, NodeLink, Take
@@ -64,7 +64,7 @@ class NodeAddress(NamedTuple):
     resources: Resources = Resources()
 
 
-class ClusterSurroundings(BackendSurroundings):
+class NodeNetwork(BackendThreads):
     """The connections of a process with the nodes of a cluster, over TCP, beside its threads."""
 
     def __init__(self, credentials: Credentials) -> None:
@@ -200,7 +200,7 @@ class Cluster(LocalBackend):
     `network` reaches the nodes; without one they are reached over TCP.
     """
 
-    surroundings: ClusterSurroundings
+    surroundings: NodeNetwork
     name = "cluster"
     others_may_join = False
     """Whether a job waits for other nodes when none is left."""
@@ -214,14 +214,12 @@ class Cluster(LocalBackend):
         tls: TlsFiles | None = None,
         grace_s: float = GRACE_S,
         window: int | None = None,
-        network: ClusterSurroundings | None = None,
+        network: NodeNetwork | None = None,
     ) -> None:
         if tls is not None:
             check_files(tls)
         workers = sum(node.workers for node in nodes)
-        super().__init__(
-            workers, store, None, grace_s, window, network or ClusterSurroundings(Credentials(secret, tls))
-        )
+        super().__init__(workers, store, None, grace_s, window, network or NodeNetwork(Credentials(secret, tls)))
         budgets = [node.resources.memory for node in nodes if node.resources.memory]
         self.tuning = Tuning(
             target_s=TARGET_S,
