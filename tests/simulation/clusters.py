@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from weft.backends import node_messages as messages
 from weft.backends.cluster import Cluster, ClusterJob, NodeAddress, NodeConnection
 from weft.backends.simulated_links import (
+    FOREVER_S,
     LinkFaults,
     SimulatedLink,
     SimulatedNetwork,
@@ -33,7 +33,6 @@ from weft.graph.logical import Retry
 from weft.graph.validate import mark_results, validate
 from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import NotFoundError
-from weft.model.failures import Failure
 from weft.model.resources import Resources
 from weft.runtime.job import JobRun
 from weft.runtime.loop import Loop
@@ -161,7 +160,7 @@ class ClusterWorld:
         self.nodes: list[WatchedNode] = []
         self.held = held
         self.folder = folder
-        self.budget = rng.choice([1 << 30, 1 << 30, 8 * LARGE])
+        self.budget = rng.choice([1 << 30, 1 << 30, 200 * LARGE])
         count = rng.randint(1, 4)
         addresses = [self.start_node() for _ in range(count)]
         self.store = held.enter_context(BlockManager(1 << 30))
@@ -248,7 +247,7 @@ class ClusterWorld:
         else:
             link = next(iter(rng.choice(alive).process.links), None)
             if link is not None and not link.ended:
-                rng.choice([link.out, link.out.back])._last = self.clock.time + rng.choice([5.0, 30.0, float("inf")])
+                rng.choice([link.out, link.out.back]).silence(rng.choice([5.0, 30.0, FOREVER_S]))
 
     def _replace_lost(self) -> None:
         """Have a node join where one was lost, as a provider does."""
@@ -337,7 +336,7 @@ class ClusterWorld:
         else:
             for node in self.nodes if self.rng.random() < 0.5 else ():
                 for link in node.process.links:
-                    link.other.out._broken = True  # nobody hears of the end
+                    link.other.out.silence(FOREVER_S)  # nobody hears of the end
             self.net.kill(self.process)
         self.pass_time(2 * ORPHAN_S)
         joined = {node.about.address for node in self.cluster._nodes.values()}
