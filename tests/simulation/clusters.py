@@ -86,6 +86,7 @@ def random_computation(rng: random.Random, name: str) -> Graph:
 
 def _add(graph: Graph, rng: random.Random, name: str, n: int, inputs: list[Reads], parts: int = 0) -> VertexHandle:
     size = rng.choice([64, 64, LARGE, 3 * LARGE]) * (max(1, parts) if rng.random() < 0.5 else 1)
+    size = min(size, 3 * LARGE)
     params = {"name": name, "size": size} | ({"parts": parts} if parts else {})
     vertex = graph.map(
         stamp, range(n), *inputs, name=name, params=params, retry=Retry(infrastructure=1_000, crash=1_000)
