@@ -11,6 +11,8 @@ def _against_ray(name: str, case: str, target: float, about: str, tasks: int = 0
     return Spec(name, unit, Side("weft", "benchmarks.ray.ours", case), target, about, peer, scale=scale)
 
 
+_SIMULATED = Side("weft", "benchmarks.ray.ours", "simulated", fresh=True)
+
 SPECS = (
     _against_ray("ray_10k_noop", "independent", 0.02, "10,000 independent tasks.", 10_000),
     _against_ray(
@@ -34,4 +36,17 @@ SPECS = (
         1.5,
         "A session is opened on a running cluster and runs a task; Ray connects and runs its first task.",
     ),
+    Spec(
+        "simulated",
+        "tasks/s",
+        _SIMULATED,
+        100_000,
+        "The whole engine but for the tasks, on 1,000 simulated nodes with 10 workers each, whose links take 1 ms: 10 "
+        "stages of 100,000 tasks, each stage a shuffle of the one before. Outputs have 1 MB, and the engine places "
+        "tasks by them; task times are exponential with a mean of 10 s, so that a lease is one task.",
+        figure="tasks_per_s",
+        at_least=True,
+        scaled_by="python",
+    ),
+    Spec("simulated_gb", "GB", _SIMULATED, 1.0, "The most memory that process held.", figure="gb"),
 )
