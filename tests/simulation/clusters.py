@@ -169,6 +169,7 @@ class ClusterWorld:
         self.cluster = WatchedCluster(addresses, b"", self.store, network=surroundings)
         self.cluster.others_may_join = True
         peers.close_reader()
+        peers.forget_fetched()
         peers._readers.append(SimulatedReader(self.net))
         held.callback(peers.close_reader)
         self.loop = Loop(self.cluster, self.clock)
@@ -236,13 +237,16 @@ class ClusterWorld:
     def _misfortune(self) -> None:
         rng = self.rng
         alive = [node for node in self.nodes if not node.process.dead]
-        kind = rng.choice(["kill", "hang", "hang", "session hangs", "silence"])
+        kind = rng.choice(["kill", "hang", "hang", "session hangs", "silence", "drain", "drain"])
         if kind == "session hangs":
             self.net.hang(self.process, rng.choice([5.0, 25.0]) * rng.random())
         elif not alive:
             return
         elif kind == "kill":
             self.net.kill(rng.choice(alive).process)
+        elif kind == "drain":
+            number = rng.choice(list(self.cluster._nodes))
+            self.net.agenda.soon(partial(self.cluster.drain, number, "its machine is wanted elsewhere"), self.process)
         elif kind == "hang":
             self.net.hang(rng.choice(alive).process, rng.choice([5.0, 60.0]) * rng.random())
         else:

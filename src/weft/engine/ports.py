@@ -162,8 +162,8 @@ class Shell(Protocol):
         """Report a node that leaves: it takes no new work, and `Provider.drained` follows when no task runs there."""
         ...
 
-    def node_lost(self, node: int, reason: str) -> None:
-        """Report a lost node, with its workers and outputs."""
+    def node_lost(self, node: int, reason: str, *, emptied: bool = False) -> None:
+        """Report a lost node, with its workers and outputs; `emptied`: its outputs lie elsewhere by now."""
         ...
 
     def cancel(self, job: Any, reason: str) -> None:
