@@ -265,7 +265,11 @@ class Cluster(LocalBackend):
     @property
     def provider(self) -> Provider:
         """See `Executor.provider`: the nodes."""
-        return ClusterProvider([node.spec for node in self._nodes.values()], self._drained)
+        return ClusterProvider(self.present(), self._drained)
+
+    def present(self) -> list[NodeSpec]:
+        """Return the nodes that are not lost."""
+        return [node.spec for node in self._nodes.values() if not node.dead]
 
     def numbers(self) -> Sequence[int]:
         """Return the present workers, by number."""

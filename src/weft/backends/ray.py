@@ -21,13 +21,17 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from weft._version import __version__
-from weft.backends.cluster import Cluster, NodeAddress
+from weft.backends.cluster import Cluster, NodeAddress, NodeConnection
+from weft.backends.scaling import Bundle, ScalingProvider, ScalingRequests
+from weft.engine.machines.task import TaskState
+from weft.engine.provider import NodeKind
 from weft.model.errors import CapacityError, UsageError
 from weft.model.resources import Resources
 from weft.model.wording import counted
 
 if TYPE_CHECKING:
     from weft.engine.ports import Shell
+    from weft.engine.provider import Provider
     from weft.store.blocks import BlockManager
 
 READY_S: Final = 60.0
@@ -99,6 +103,32 @@ def listed() -> list[dict[str, Any]]:
     """Return the machines of the cluster as Ray lists them."""
     found: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     return found
+
+
+def draining() -> set[str]:
+    """Return the ids of the machines that Ray drains: they are idle, or about to be taken away."""
+    found: dict[str, int] = ray._private.state.state.get_draining_nodes()
+    return set(found)
+
+
+def kinds() -> list[NodeKind]:
+    """Return the machines that the autoscaler of the cluster could add; none if it has no autoscaler."""
+    config = ray._private.state.state.get_cluster_config()
+    found = []
+    for group in config.node_group_configs if config is not None else ():
+        has = group.resources
+        if has.get("CPU", 0) >= 1 and group.max_count:
+            types = [key.removeprefix(_ACCELERATOR) for key in has if key.startswith(_ACCELERATOR)]
+            resources = Resources(int(has["CPU"]), 0, int(has.get("GPU", 0)), types[0] if types else "")
+            found.append(NodeKind(int(has["CPU"]), resources, limit=group.max_count if group.max_count > 0 else None))
+    return found
+
+
+def request(bundles: list[Bundle]) -> None:
+    """Ask the autoscaler for room for bundles of resources, instead of what was asked before."""
+    from ray.autoscaler.sdk import request_resources
+
+    request_resources(bundles=bundles)
 
 
 def connect(address: str | None) -> bool:
@@ -186,6 +216,11 @@ class RayCluster(Cluster):
         self._options = options | {"grace_s": grace_s, "window": window}
         self._most = workers
         self._actors: dict[str, Any] = {}
+        self._ids: dict[tuple[str, int], str] = {}
+        """The id of the machine of each node, by its address."""
+        self._scaling: ScalingRequests | None = None
+        if workers is None and (could := kinds()):
+            self._scaling = ScalingRequests(could, request, self._plain)
         self._ending = threading.Event()
         self._looks = threading.Thread(target=self._look, name="weft-ray", daemon=True)
         secret = os.urandom(32)
@@ -242,6 +277,7 @@ class RayCluster(Cluster):
                     f"machine {node.name} has Weft {one.weft}, and this process has Weft {__version__}",
                     hint="Install the same version on all machines.",
                 )
+        self._ids |= {(one.address[0], one.address[1]): node.id for node, one in told}
         return [
             NodeAddress(
                 (one.address[0], one.address[1]),
@@ -265,22 +301,54 @@ class RayCluster(Cluster):
     def attach(self, loop: Shell) -> None:
         """See `Executor.attach`."""
         super().attach(loop)
-        if self._most is None:
-            self._looks.start()
+        self._looks.start()
+
+    @property
+    def provider(self) -> Provider:
+        """See `Executor.provider`."""
+        if self._scaling is None:
+            return super().provider
+        return ScalingProvider(self.present(), self._drained, self._scaling)
 
     def _look(self) -> None:
-        """Use machines that join the cluster."""
+        """Follow the machines of the cluster."""
         while not self._ending.wait(LOOK_S):
             with suppress(Exception):  # the cluster may be gone: the loss of its nodes is reported by their links
-                fresh = [node for node in machines(listed()) if node.id not in self._actors]
-                for node in fresh:
-                    for about in self._begin([node], self._secret):
-                        self.join(about)
+                self.look(draining())
+
+    def look(self, leaving: set[str]) -> None:
+        """Leave machines that drain, by their ids, use those that have joined, and ask for more if tasks wait."""
+        for node in list(self._nodes.values()):
+            if self._ids.get(node.about.address) in leaving:
+                self.drain(node.number, f"Ray drains {node.about.name}")
+        if self._most is None:
+            fresh = [node for node in machines(listed()) if node.id not in self._actors and node.id not in leaving]
+            for machine in fresh:
+                for about in self._begin([machine], self._secret):
+                    self.join(about)
+        if self._scaling is not None:
+            there = [node for node in self._nodes.values() if not (node.dead or node.leaves)]
+            has = [(node.about.workers, node.about.resources) for node in there]
+            self._scaling.tell([Resources(workers, 0, one.gpu, one.gpu_type) for workers, one in has])
+
+    def _plain(self) -> int:
+        """Return the number of tasks that are ready and have not started."""
+        rows = [row for job in list(self.loop.jobs.values()) if job.built for row in job.inspector.vertices]
+        return sum(bytes(row.state).count(TaskState.READY) for row in rows)
+
+    def left(self, node: NodeConnection) -> None:
+        """See `Cluster.left`: its actor holds the cores of the machine."""
+        super().left(node)
+        with suppress(Exception):  # its machine may be gone
+            ray.kill(self._actors[self._ids[node.about.address]])
 
     def close(self) -> None:
         """See `Executor.close`."""
         self._ending.set()
         super().close()
+        if self._scaling is not None:
+            with suppress(Exception):  # the cluster may be gone
+                self._scaling.withdraw()
         self._end_actors()
 
     def _end_actors(self) -> None:
