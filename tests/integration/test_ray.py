@@ -150,7 +150,9 @@ def test_a_machine_that_ray_drains_is_left_with_its_values(cluster, tmp_path):
         rows = graph.map(made, range(30), params={"marks": str(tmp_path)}).keep()
         results = session.run(graph)
         client = ray._private.worker.global_worker.gcs_client
-        accepted, why = client.drain_node(third.node_id, PREEMPTION, "wanted elsewhere", int(1000 * time.time()) + 60_000)
+        accepted, why = client.drain_node(
+            third.node_id, PREEMPTION, "wanted elsewhere", int(1000 * time.time()) + 60_000
+        )
         assert accepted, why
         until(lambda: len(session.executor.provider.nodes()) == 2)
         until(lambda: session.loop.pool.idle == 2)
@@ -167,6 +169,24 @@ class Told:
 
     def kinds(self):
         return [NodeKind(2, Resources(2, gpu=1), limit=2)]
+
+
+def test_the_kinds_of_machines_of_an_autoscaler(monkeypatch):
+    from ray.core.generated.autoscaler_pb2 import ClusterConfig, NodeGroupConfig
+
+    from weft.backends.ray import kinds
+
+    groups = [
+        NodeGroupConfig(resources={"CPU": 8, "GPU": 2, "accelerator_type:H100": 1}, max_count=3, name="gpus"),
+        NodeGroupConfig(resources={"CPU": 4}, max_count=-1, name="any number"),
+        NodeGroupConfig(resources={"CPU": 4}, max_count=0, name="the head"),
+        NodeGroupConfig(resources={"TPU": 4}, max_count=9, name="without a core"),
+    ]
+    config = ClusterConfig(node_group_configs=groups)
+    monkeypatch.setattr(ray._private.state.state, "get_cluster_config", lambda: config)
+    assert kinds() == [NodeKind(8, Resources(8, 0, 2, "H100"), limit=3), NodeKind(4, Resources(4))]
+    monkeypatch.setattr(ray._private.state.state, "get_cluster_config", lambda: None)
+    assert kinds() == []
 
 
 def test_an_autoscaler_is_asked_for_what_waits(cluster, monkeypatch):

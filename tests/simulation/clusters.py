@@ -68,19 +68,19 @@ def stamp(item: int, *inputs: Any, name: str, size: int, parts: int = 0) -> Any:
 def random_computation(rng: random.Random, name: str) -> Graph:
     """Return a graph of mapped, gathered and shuffled vertices with small and large values."""
     graph = Graph(name)
-    made: list[VertexHandle] = []
+    made: list[tuple[VertexHandle, int]] = []
     for at in range(rng.randint(1, 6)):
         n = rng.choice([1, 2, 3, 5, 8, 13])
         inputs: list[Reads] = []
-        for source in rng.sample(made, min(len(made), rng.choice([0, 1, 1, 2]))):
+        for source, width in rng.sample(made, min(len(made), rng.choice([0, 1, 1, 2]))):
             if rng.random() < 0.3:
-                pieces = _add(graph, rng, f"{name}{at}p{source.id[len(name) :]}", int(source.parallelism), [source], n)
+                pieces = _add(graph, rng, f"{name}{at}p{source.id[len(name) :]}", width, [source], n)
                 inputs.append(shuffle(pieces, n))
-            elif source.parallelism == n and rng.random() < 0.7:
+            elif width == n and rng.random() < 0.7:
                 inputs.append(source)
             else:
                 inputs.append(gather(source))
-        made.append(_add(graph, rng, f"{name}{at}", n, inputs))
+        made.append((_add(graph, rng, f"{name}{at}", n, inputs), n))
     return graph
 
 

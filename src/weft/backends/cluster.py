@@ -222,6 +222,7 @@ class Cluster(LocalBackend):
     """
 
     surroundings: Network
+    store: BlockManager
     name = "cluster"
     others_may_join = False
     """Whether a job waits for other nodes when none is left."""

@@ -556,7 +556,8 @@ class Node:
     def _copy_all(
         self, number: int, job: NodeJob, column: Column, refs: list[tuple[int, ChunkRef]], leases: dict[int, int]
     ) -> None:
-        vertex, copies = column.key[1], []
+        vertex = column.key[1]
+        copies: list[ChunkRef | None] = []
         for at, ref in refs:
             try:
                 fresh = self._received.write([codec.raw(tiers.read(ref), ref)])

@@ -333,8 +333,10 @@ class RayCluster(Cluster):
 
     def _plain(self) -> int:
         """Return the number of tasks that are ready and have not started."""
-        rows = [row for job in list(self.loop.jobs.values()) if job.built for row in job.inspector.vertices]
-        return sum(bytes(row.state).count(TaskState.READY) for row in rows)
+        jobs = list(self.loop.jobs.values())
+        rows = [row for job in jobs if job.built for row in job.inspector.vertices]
+        ready = sum(bytes(row.state).count(TaskState.READY) for row in rows)
+        return ready + sum(not job.built for job in jobs)  # one that waits for its first turn has a task at least
 
     def left(self, node: NodeConnection) -> None:
         """See `Cluster.left`: its actor holds the cores of the machine."""
