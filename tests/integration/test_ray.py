@@ -1,5 +1,6 @@
 """Sessions on a Ray cluster of several nodes on this machine."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -172,10 +173,10 @@ class Told:
 
 
 def test_the_kinds_of_machines_of_an_autoscaler(monkeypatch):
-    from ray.core.generated.autoscaler_pb2 import ClusterConfig, NodeGroupConfig
-
     from weft.backends.ray import kinds
 
+    protocol = importlib.import_module("ray.core.generated.autoscaler_pb2")
+    NodeGroupConfig, ClusterConfig = protocol.NodeGroupConfig, protocol.ClusterConfig  # noqa: N806 - Ray's names
     groups = [
         NodeGroupConfig(resources={"CPU": 8, "GPU": 2, "accelerator_type:H100": 1}, max_count=3, name="gpus"),
         NodeGroupConfig(resources={"CPU": 4}, max_count=-1, name="any number"),

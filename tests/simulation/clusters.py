@@ -22,7 +22,7 @@ from weft.backends.simulated_links import (
     SimulatedNetwork,
     SimulatedProcess,
     SimulatedReader,
-    SimulatedSurroundings,
+    SimulatedNodeNetwork,
 )
 from weft.backends.simulated_workers import SimulatedNode, WorkerFaults
 from weft.engine.machines.task import TaskState
@@ -165,7 +165,7 @@ class ClusterWorld:
         count = rng.randint(1, 4)
         addresses = [self.start_node() for _ in range(count)]
         self.store = held.enter_context(BlockManager(1 << 30))
-        surroundings = SimulatedSurroundings(self.net, self.process)
+        surroundings = SimulatedNodeNetwork(self.net, self.process)
         self.cluster = WatchedCluster(addresses, b"", self.store, network=surroundings)
         self.cluster.others_may_join = True
         peers.close_reader()

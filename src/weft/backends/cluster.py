@@ -19,7 +19,7 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from weft.backends import node_messages as messages
-from weft.backends.helpers import Surroundings
+from weft.backends.helpers import BackendThreads
 from weft.backends.local import GRACE_S, LocalBackend, abandon, crashed
 from weft.backends.local_jobs import LocalJob
 from weft.backends.node_link import Link, Lost, NodeLink, Take
@@ -64,7 +64,7 @@ class NodeAddress(NamedTuple):
     resources: Resources = Resources()
 
 
-class Network(Surroundings):
+class NodeNetwork(BackendThreads):
     """The connections of a process with the nodes of a cluster, over TCP, beside its threads."""
 
     def __init__(self, secret: bytes) -> None:
@@ -221,7 +221,7 @@ class Cluster(LocalBackend):
     `network` reaches the nodes; without one they are reached over TCP.
     """
 
-    surroundings: Network
+    surroundings: NodeNetwork
     store: BlockManager
     name = "cluster"
     others_may_join = False
@@ -235,10 +235,10 @@ class Cluster(LocalBackend):
         *,
         grace_s: float = GRACE_S,
         window: int | None = None,
-        network: Network | None = None,
+        network: NodeNetwork | None = None,
     ) -> None:
         workers = sum(node.workers for node in nodes)
-        super().__init__(workers, store, None, grace_s, window, network or Network(secret))
+        super().__init__(workers, store, None, grace_s, window, network or NodeNetwork(secret))
         budgets = [node.resources.memory for node in nodes if node.resources.memory]
         self.tuning = Tuning(
             target_s=TARGET_S,

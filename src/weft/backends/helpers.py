@@ -153,7 +153,7 @@ class HelperPool:
             thread.join(max(0.0, end - time.monotonic()))
 
 
-class Surroundings:
+class BackendThreads:
     """What runs beside the workers of a backend: threads of this process. A simulation has its own."""
 
     def helpers(self, name: str, after: Callable[[Callable[[], None]], None]) -> HelperPool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.backends.helpers import Surroundings, TimerThread
+from weft.backends.helpers import BackendThreads, TimerThread
 from weft.engine.events import Failed, GaveBack, Noted, Weighed
 from weft.engine.notes import NoteKind
 from weft.engine.provider import FixedProvider, NodeSpec
@@ -204,10 +204,10 @@ class LocalBackend(ABC):
         resources: Resources | None,
         grace_s: float,
         window: int | None,
-        surroundings: Surroundings | None = None,
+        surroundings: BackendThreads | None = None,
     ) -> None:
         self.store = store
-        self.surroundings = surroundings or Surroundings()
+        self.surroundings = surroundings or BackendThreads()
         self.grace_s = grace_s
         self.window = stream_bytes(store.memory.budget) if window is None else window
         self._resources = resources or Resources(cpu=workers, memory=store.memory.budget)

@@ -73,6 +73,7 @@ class NodeJob:
     outputs: Any = None
     history: Sequence[Any] = ()
     recorded = False
+    built = True
     cache: Any = None
     inspector: Any
     given: Mapping[str, Any]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from weft.backends.cluster import Network
+from weft.backends.cluster import NodeNetwork
 from weft.backends.pulse import HEAD, Pulse, frame
 from weft.engine.events import TimerFired
 from weft.engine.ports import ManualClock
@@ -339,8 +339,8 @@ class SimulatedNetwork:
         process.hangs_until = max(process.hangs_until, self.agenda.clock.time + seconds)
 
 
-class SimulatedSurroundings(Network):
-    """The `Network` of one simulated process."""
+class SimulatedNodeNetwork(NodeNetwork):
+    """The `NodeNetwork` of one simulated process."""
 
     def __init__(self, net: SimulatedNetwork, process: SimulatedProcess) -> None:
         super().__init__(b"")
@@ -348,18 +348,18 @@ class SimulatedSurroundings(Network):
         self.process = process
 
     def helpers(self, name: str, after: Callable[[Callable[[], None]], None]) -> Any:
-        """See `Surroundings.helpers`."""
+        """See `BackendThreads.helpers`."""
         return SimulatedHelpers(self.net, self.process, after)
 
     def timers(self, loop: Shell) -> Any:
-        """See `Surroundings.timers`."""
+        """See `BackendThreads.timers`."""
         return SimulatedTimers(self.net, self.process, loop)
 
     def ticks(self, tick: Callable[[], None]) -> None:
         """Do nothing: the owner of the simulation makes ticks."""
 
     def connect(self, address: tuple[str, int], take: Take, lost: Lost) -> SimulatedLink:
-        """See `Network.connect`."""
+        """See `NodeNetwork.connect`."""
         return self.net.connect(address, self.process, take, lost)
 
     def open_reader(self) -> None:

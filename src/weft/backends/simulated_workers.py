@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from weft.backends.local import LocalBackend, run_here
 from weft.backends.node import Node, NodeHost, NodeJob
-from weft.backends.simulated_links import SimulatedLink, SimulatedNetwork, SimulatedProcess, SimulatedSurroundings
+from weft.backends.simulated_links import SimulatedLink, SimulatedNetwork, SimulatedProcess, SimulatedNodeNetwork
 from weft.engine.events import Progress
 from weft.engine.ports import WorkerSpec
 from weft.engine.provider import BESIDE
@@ -151,7 +151,7 @@ class SimulatedNode(Node):
     ) -> None:
         self.net = net
         self.process = SimulatedProcess(name)
-        self.surroundings = SimulatedSurroundings(net, self.process)
+        self.surroundings = SimulatedNodeNetwork(net, self.process)
         self.worker_faults = worker_faults or WorkerFaults()
         self._seconds = seconds
         super().__init__(workers, folders, b"", net.agenda.clock, budget=budget)

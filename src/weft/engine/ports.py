@@ -87,8 +87,8 @@ class Job(Protocol):
     `outputs` keeps the values of a durable job in files (`weft.store.outputs`), None for any other. `history` has the
     measurements of earlier runs of its graph, if recorded; `recorded`: those of this run will be recorded. `given` are
     values from before the job, by vertex, in columns of its store: the job does not free them. `gates` has the commit
-    barriers of leases that are about to be launched behind one. `cache` serves tasks that have a cache key. A job that is
-    not `built` waits for its first turn: its inspector would have to be made first.
+    barriers of leases that are about to be launched behind one. `cache` serves tasks that have a cache key.
+    A job that is not `built` waits for its first turn: its inspector would have to be made first.
     """
 
     id: str

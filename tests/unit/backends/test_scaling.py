@@ -10,7 +10,7 @@ PRESENT = [Resources(4), Resources(8, gpu=1)]
 
 class Autoscaler:
     def __init__(self, plain=0):
-        self.asked = []
+        self.asked: list[list[dict[str, float]]] = []
         self.plain = plain
         self.requests = ScalingRequests([NodeKind(4)], self.asked.append, lambda: self.plain)
         self.provider = ScalingProvider((), lambda _: None, self.requests)
