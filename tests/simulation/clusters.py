@@ -20,9 +20,9 @@ from weft.backends.simulated_links import (
     LinkFaults,
     SimulatedLink,
     SimulatedNetwork,
+    SimulatedNodeNetwork,
     SimulatedProcess,
     SimulatedReader,
-    SimulatedNodeNetwork,
 )
 from weft.backends.simulated_workers import SimulatedNode, WorkerFaults
 from weft.engine.machines.task import TaskState

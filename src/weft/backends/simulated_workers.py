@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from weft.backends.local import LocalBackend, run_here
 from weft.backends.node import Node, NodeHost, NodeJob
-from weft.backends.simulated_links import SimulatedLink, SimulatedNetwork, SimulatedProcess, SimulatedNodeNetwork
+from weft.backends.simulated_links import SimulatedLink, SimulatedNetwork, SimulatedNodeNetwork, SimulatedProcess
 from weft.engine.events import Progress
 from weft.engine.ports import WorkerSpec
 from weft.engine.provider import BESIDE
