@@ -31,6 +31,8 @@ _SHUFFLE = (
 _TABLES = f"ray_tpch_sf{SIZES.scale:g}_stages"
 _QUERIES = f"queries of TPC-H at scale {SIZES.scale:g}, in stages: the geometric mean of their times"
 
+_SIMULATED = Side("weft", _OURS, "simulated", fresh=True)
+
 SPECS = (
     _against_ray("ray_10k_noop", "independent", 0.02, "10,000 independent tasks.", 10_000),
     _against_ray(
@@ -100,4 +102,17 @@ SPECS = (
         0.33,
         f"The 22 {_QUERIES}; Spark has two threads on this machine.",
     ),
+    Spec(
+        "simulated",
+        "tasks/s",
+        _SIMULATED,
+        100_000,
+        "The whole engine but for the tasks, on 1,000 simulated nodes with 10 workers each, whose links take 1 ms: 10 "
+        "stages of 100,000 tasks, each stage a shuffle of the one before. Outputs have 1 MB, and the engine places "
+        "tasks by them; task times are exponential with a mean of 10 s, so that a lease is one task.",
+        figure="tasks_per_s",
+        at_least=True,
+        scaled_by="python",
+    ),
+    Spec("simulated_gb", "GB", _SIMULATED, 1.0, "The most memory that process held.", figure="gb"),
 )

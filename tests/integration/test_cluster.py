@@ -126,6 +126,19 @@ def slow_sum(x):
     return x
 
 
+def counted(x, marks):
+    """Return a large value, and note that it was made."""
+    with open(Path(marks, str(x)), "a") as file:
+        file.write("made\n")
+    return filled(x)
+
+
+def later(x, marks):
+    """Wait for the mark "on"."""
+    until(lambda: Path(marks, "on").exists())
+    return float(x.sum())
+
+
 def dies_once(x, marks):
     mark = Path(marks, str(x))
     if x == 3 and not mark.exists():
@@ -427,6 +440,40 @@ def test_a_node_that_joins_is_used(nodes, tmp_path):
         graph = Graph("joined")
         places = graph.map(meets, range(3), params={"marks": str(tmp_path), "count": 3}).keep()
         assert len(set(session.run(graph)[places])) == 3
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["others", "alone"])
+def test_a_node_that_drains_hands_its_outputs_on_before_it_ends(nodes, tmp_path, alone):
+    """Nothing is made twice; without another node the values come to the session."""
+    with weft.Session("cluster") as session:
+        cluster = session.executor
+        assert isinstance(cluster, Cluster)
+        graph = Graph("drains")
+        rows = graph.map(counted, range(12), params={"marks": str(tmp_path)}).keep()
+        total = graph.add(sum, gather(rows)).keep()
+        results = session.run(graph)
+        for number in [0, 1] if alone else [0]:
+            cluster.drain(number, "its machine is wanted elsewhere")
+            until(lambda of=nodes.processes[number]: of.poll() is not None)
+        assert float(results.value(total).sum()) == sum(range(12)) * MIB / 8
+        assert [float(value[0]) for value in results[rows]] == [float(x) for x in range(12)]
+        assert all(path.read_text() == "made\n" for path in tmp_path.iterdir())
+
+
+def test_running_tasks_of_a_draining_node_end_there_and_the_rest_is_given_back(nodes, tmp_path):
+    with weft.Session("cluster") as session:
+        assert isinstance(session.executor, Cluster)
+        graph = Graph("drains")
+        made = graph.map(counted, range(4), params={"marks": str(tmp_path)})
+        total = graph.add(sum, gather(graph.map(later, made, params={"marks": str(tmp_path)}))).keep()
+        run = session.submit(graph)
+        until(lambda: len(os.listdir(tmp_path)) == 2)  # each worker waits in its second task
+        session.executor.drain(1, "its machine is wanted elsewhere")
+        Path(tmp_path, "on").touch()
+        assert run.result(DEADLINE_S).value(total) == sum(range(4)) * MIB / 8
+        until(lambda: nodes.processes[1].poll() is not None)
+        assert nodes.processes[0].poll() is None
+        assert all(Path(tmp_path, str(x)).read_text() == "made\n" for x in range(4))
 
 
 def test_nothing_is_left_of_a_session_and_its_nodes(nodes):

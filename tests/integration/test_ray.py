@@ -1,5 +1,6 @@
 """Sessions on a Ray cluster of several nodes on this machine."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -16,10 +17,14 @@ import weft.remote
 import weft.tensor as wt
 from tests.integration.ray_clusters import running_cluster
 from weft import Graph, Storage, gather, shuffle
+from weft.engine.provider import NodeKind
 from weft.model.errors import ForbiddenError, UsageError
+from weft.model.resources import Resources
 
 ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python")
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+PREEMPTION = 2
+"""The reason of Ray's DrainNodeReason that cannot be rejected."""
 DEADLINE_S = 120
 
 
@@ -191,6 +196,73 @@ def test_a_machine_that_cannot_be_used_is_said_and_keeps_its_cores(cluster, monk
         until(is_told)
         until(lambda: ray.available_resources().get("CPU", 0) == 1)
         cluster.remove_node(third)
+
+
+def made(x, marks):
+    """Return a large value, and note that it was made."""
+    with open(Path(marks, str(x)), "a") as file:
+        file.write("made\n")
+    return np.full(20_000, float(x))
+
+
+def test_a_machine_that_ray_drains_is_left_with_its_values(cluster, tmp_path):
+    third = cluster.add_node(num_cpus=1)
+    with weft.Session("ray") as session:
+        graph = Graph("drains")
+        rows = graph.map(made, range(30), params={"marks": str(tmp_path)}).keep()
+        results = session.run(graph)
+        client = ray._private.worker.global_worker.gcs_client
+        accepted, why = client.drain_node(
+            third.node_id, PREEMPTION, "wanted elsewhere", int(1000 * time.time()) + 60_000
+        )
+        assert accepted, why
+        until(lambda: len(session.executor.provider.nodes()) == 2)
+        until(lambda: session.loop.pool.idle == 2)
+        cluster.remove_node(third, allow_graceful=False)
+        assert [float(value[0]) for value in results[rows]] == [float(x) for x in range(30)]
+        assert all(path.read_text() == "made\n" for path in tmp_path.iterdir())
+
+
+class Told:
+    """The autoscaler of a cluster that could have two more machines with a GPU, and never gets them."""
+
+    def __init__(self):
+        self.asked = []
+
+    def kinds(self):
+        return [NodeKind(2, Resources(2, gpu=1), limit=2)]
+
+
+def test_the_kinds_of_machines_of_an_autoscaler(monkeypatch):
+    from weft.backends.ray import kinds
+
+    protocol = importlib.import_module("ray.core.generated.autoscaler_pb2")
+    NodeGroupConfig, ClusterConfig = protocol.NodeGroupConfig, protocol.ClusterConfig  # noqa: N806 - Ray's names
+    groups = [
+        NodeGroupConfig(resources={"CPU": 8, "GPU": 2, "accelerator_type:H100": 1}, max_count=3, name="gpus"),
+        NodeGroupConfig(resources={"CPU": 4}, max_count=-1, name="any number"),
+        NodeGroupConfig(resources={"CPU": 4}, max_count=0, name="the head"),
+        NodeGroupConfig(resources={"TPU": 4}, max_count=9, name="without a core"),
+    ]
+    config = ClusterConfig(node_group_configs=groups)
+    monkeypatch.setattr(ray._private.state.state, "get_cluster_config", lambda: config)
+    assert kinds() == [NodeKind(8, Resources(8, 0, 2, "H100"), limit=3), NodeKind(4, Resources(4))]
+    monkeypatch.setattr(ray._private.state.state, "get_cluster_config", lambda: None)
+    assert kinds() == []
+
+
+def test_an_autoscaler_is_asked_for_what_waits(cluster, monkeypatch):
+    told = Told()
+    monkeypatch.setattr("weft.backends.ray.kinds", told.kinds)
+    monkeypatch.setattr("weft.backends.ray.request", told.asked.append)
+    with weft.Session("ray") as session:
+        graph = Graph("waits")
+        graph.map(double, range(2), resources=Resources(gpu=1))
+        run = session.submit(graph)
+        until(lambda: told.asked)
+        assert sorted(bundle.get("GPU", 0) for bundle in told.asked[0]) == [0, 0, 1, 1]
+        run.cancel()
+        until(lambda: told.asked[-1] == [])
 
 
 def test_a_session_that_ends_leaves_its_cores_and_no_actor(cluster):

@@ -16,6 +16,7 @@ from typing import Any
 
 from weft.backends.cluster import Cluster, ClusterJob, NodeAddress, NodeConnection
 from weft.backends.simulated_links import (
+    FOREVER_S,
     LinkFaults,
     SimulatedLink,
     SimulatedNetwork,
@@ -67,24 +68,25 @@ def stamp(item: int, *inputs: Any, name: str, size: int, parts: int = 0) -> Any:
 def random_computation(rng: random.Random, name: str) -> Graph:
     """Return a graph of mapped, gathered and shuffled vertices with small and large values."""
     graph = Graph(name)
-    made: list[VertexHandle] = []
+    made: list[tuple[VertexHandle, int]] = []
     for at in range(rng.randint(1, 6)):
         n = rng.choice([1, 2, 3, 5, 8, 13])
         inputs: list[Reads] = []
-        for source in rng.sample(made, min(len(made), rng.choice([0, 1, 1, 2]))):
+        for source, width in rng.sample(made, min(len(made), rng.choice([0, 1, 1, 2]))):
             if rng.random() < 0.3:
-                pieces = _add(graph, rng, f"{name}{at}p{source.id[len(name) :]}", source.parallelism, [source], n)
+                pieces = _add(graph, rng, f"{name}{at}p{source.id[len(name) :]}", width, [source], n)
                 inputs.append(shuffle(pieces, n))
-            elif source.parallelism == n and rng.random() < 0.7:
+            elif width == n and rng.random() < 0.7:
                 inputs.append(source)
             else:
                 inputs.append(gather(source))
-        made.append(_add(graph, rng, f"{name}{at}", n, inputs))
+        made.append((_add(graph, rng, f"{name}{at}", n, inputs), n))
     return graph
 
 
-def _add(graph: Graph, rng: random.Random, name: str, n: Any, inputs: list[Reads], parts: int = 0) -> VertexHandle:
+def _add(graph: Graph, rng: random.Random, name: str, n: int, inputs: list[Reads], parts: int = 0) -> VertexHandle:
     size = rng.choice([64, 64, LARGE, 3 * LARGE]) * (max(1, parts) if rng.random() < 0.5 else 1)
+    size = min(size, 3 * LARGE)
     params = {"name": name, "size": size} | ({"parts": parts} if parts else {})
     vertex = graph.map(
         stamp, range(n), *inputs, name=name, params=params, retry=Retry(infrastructure=1_000, crash=1_000)
@@ -159,7 +161,7 @@ class ClusterWorld:
         self.nodes: list[WatchedNode] = []
         self.held = held
         self.folder = folder
-        self.budget = rng.choice([1 << 30, 1 << 30, 8 * LARGE])
+        self.budget = rng.choice([1 << 30, 1 << 30, 200 * LARGE])
         count = rng.randint(1, 4)
         addresses = [self.start_node() for _ in range(count)]
         self.store = held.enter_context(BlockManager(1 << 30))
@@ -167,6 +169,7 @@ class ClusterWorld:
         self.cluster = WatchedCluster(addresses, b"", self.store, network=surroundings)
         self.cluster.others_may_join = True
         peers.close_reader()
+        peers.forget_fetched()
         peers._readers.append(SimulatedReader(self.net))
         held.callback(peers.close_reader)
         self.loop = Loop(self.cluster, self.clock)
@@ -234,19 +237,22 @@ class ClusterWorld:
     def _misfortune(self) -> None:
         rng = self.rng
         alive = [node for node in self.nodes if not node.process.dead]
-        kind = rng.choice(["kill", "hang", "hang", "session hangs", "silence"])
+        kind = rng.choice(["kill", "hang", "hang", "session hangs", "silence", "drain", "drain"])
         if kind == "session hangs":
             self.net.hang(self.process, rng.choice([5.0, 25.0]) * rng.random())
         elif not alive:
             return
         elif kind == "kill":
             self.net.kill(rng.choice(alive).process)
+        elif kind == "drain":
+            number = rng.choice(list(self.cluster._nodes))
+            self.net.agenda.soon(partial(self.cluster.drain, number, "its machine is wanted elsewhere"), self.process)
         elif kind == "hang":
             self.net.hang(rng.choice(alive).process, rng.choice([5.0, 60.0]) * rng.random())
         else:
             link = next(iter(rng.choice(alive).process.links), None)
             if link is not None and not link.ended:
-                rng.choice([link.out, link.out.back])._last = self.clock.time + rng.choice([5.0, 30.0, float("inf")])
+                rng.choice([link.out, link.out.back]).silence(rng.choice([5.0, 30.0, FOREVER_S]))
 
     def _replace_lost(self) -> None:
         """Have a node join where one was lost, as a provider does."""
@@ -335,7 +341,7 @@ class ClusterWorld:
         else:
             for node in self.nodes if self.rng.random() < 0.5 else ():
                 for link in node.process.links:
-                    link.other.out._broken = True  # nobody hears of the end
+                    link.other.out.silence(FOREVER_S)  # nobody hears of the end
             self.net.kill(self.process)
         self.pass_time(2 * ORPHAN_S)
         joined = {node.about.address for node in self.cluster._nodes.values()}

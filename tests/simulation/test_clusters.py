@@ -27,12 +27,12 @@ def test_jobs_compute_the_same_whatever_happens_between_the_session_and_its_node
     assert COUNT < 20 or (lost > COUNT / 5 and faults > COUNT)
 
 
-@pytest.mark.parametrize("seed", [110, 210, 216, 235, 305])
+@pytest.mark.parametrize("seed", [110, 658, 871])
 def test_an_output_that_was_made_again_at_its_node_is_not_deleted_with_the_first(seed):
     random_cluster(seed)
 
 
-@pytest.mark.parametrize("seed", [20, 145])
+@pytest.mark.parametrize("seed", [20, 145, 659])
 def test_inputs_of_a_lease_whose_node_is_lost_before_it_is_sent_are_not_held_for_ever(seed):
     random_cluster(seed)
 

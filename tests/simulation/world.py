@@ -539,10 +539,10 @@ class _WatchedLoop(Loop):
             self._told(job, events)  # what was carried out had been decided before
         return over
 
-    def node_lost(self, node: int, reason: str) -> None:
+    def node_lost(self, node: int, reason: str, *, emptied: bool = False) -> None:
         for worker in [worker for worker, spec in self.slots.specs.items() if spec.node == node]:
             self.world.buried(worker)
-        super().node_lost(node, reason)
+        super().node_lost(node, reason, emptied=emptied)
 
     def worker_lost(self, worker: int, *rest: Any, **more: Any) -> None:
         self.world.buried(worker)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import is_
@@ -25,7 +25,7 @@ from weft.backends.local_jobs import LocalJob
 from weft.backends.node_link import Link, Lost, NodeLink, Take
 from weft.backends.process_jobs import NOT_SENT, check_picklable, needed
 from weft.backends.streams import END
-from weft.engine.events import CancelRequested, Done, Failed, GaveBack, Progress
+from weft.engine.events import CancelRequested, Done, Failed, GaveBack, OutputMoved, Progress
 from weft.engine.ports import WorkerSpec
 from weft.engine.provider import BESIDE, FixedProvider, NodeSpec
 from weft.engine.tuning import Tuning
@@ -53,6 +53,10 @@ TARGET_S: Final = 0.02
 _FIRST_TICK_S: Final = 0.01
 _LAST_TICK_S: Final = 0.16
 _CLOSING_S: Final = 10.0
+_HALVINGS: Final = 20
+"""How often the rest of a lease is halved at a node that drains, so that one task is left."""
+_COPIES: Final = 64
+"""The most outputs in one message to copy them."""
 
 
 class NodeAddress(NamedTuple):
@@ -101,6 +105,10 @@ class NodeConnection:
         self.sent: dict[tuple[str, str], list[Any]] = {}
         """The cells that were sent of each column."""
         self.paths: list[str] = []
+        self.leaves = ""
+        """Why the node drains, "" if it does not."""
+        self.readers: set[tuple[int, tuple[str, int]]] | None = None
+        """The leases of other nodes that may still read outputs here, once all have been copied: node, job, lease."""
 
     @property
     def spec(self) -> NodeSpec:
@@ -118,6 +126,27 @@ class NodeConnection:
         """Send a message; no effect if the node is lost."""
         if self.link is not None:
             self.link.send(message)
+
+
+class OutputCopies(NamedTuple):
+    """Outputs of a node that leaves, which another one copies: cells of a column, with their present references."""
+
+    source: NodeConnection
+    to: NodeConnection
+    column: Column
+    cells: list[tuple[int, ChunkRef]]
+
+
+class ClusterProvider(FixedProvider):
+    """The nodes of a cluster; `drained` is called with a node whose work has ended."""
+
+    def __init__(self, nodes: Sequence[NodeSpec], drained: Callable[[int], None]) -> None:
+        super().__init__(nodes)
+        self._drained = drained
+
+    def drained(self, node: int) -> None:
+        """See `Provider.drained`."""
+        self._drained(node)
 
 
 class SentLease(WorkerLease):
@@ -201,6 +230,7 @@ class Cluster(LocalBackend):
     """
 
     surroundings: NodeNetwork
+    store: BlockManager
     name = "cluster"
     others_may_join = False
     """Whether a job waits for other nodes when none is left."""
@@ -236,6 +266,9 @@ class Cluster(LocalBackend):
             self._count(node)
         self._closing = False
         self._broken = ""
+        self._copies: dict[int, OutputCopies] = {}
+        self._copy_numbers = itertools.count()
+        self._leaving = threading.Lock()
         self._active = threading.Event()
         store.add_tier(peers.PeerTier(self._delete))
 
@@ -244,7 +277,11 @@ class Cluster(LocalBackend):
     @property
     def provider(self) -> Provider:
         """See `Executor.provider`: the nodes."""
-        return FixedProvider([node.spec for node in self._nodes.values()])
+        return ClusterProvider(self.present(), self._drained)
+
+    def present(self) -> list[NodeSpec]:
+        """Return the nodes that are not lost."""
+        return [node.spec for node in self._nodes.values() if not node.dead]
 
     def numbers(self) -> Sequence[int]:
         """Return the present workers, by number."""
@@ -284,6 +321,103 @@ class Cluster(LocalBackend):
             node.send(messages.OPEN, job)
         self._nodes = self._nodes | {node.number: node}
         self.loop.node_joined(node.spec)
+
+    def drain(self, number: int, reason: str) -> None:
+        """Take a node out of use. Its leases end or are given back, then its outputs move to the other nodes, or here
+        if there is none, and it ends. No effect on a node that drains or is lost.
+        """
+        node = self._nodes[number]
+        with self._leaving:
+            if node.dead or node.leaves:
+                return
+            node.leaves = reason
+        self.loop.node_draining(number, reason)
+        for job, lease in list(node.leases):
+            found = self.loop.jobs.get(job)
+            if found is not None:
+                for _ in range(_HALVINGS):
+                    self.shrink(found, lease)
+
+    def _drained(self, number: int) -> None:
+        """Empty a node without running tasks; the loop calls this and does not wait."""
+        self._helpers.put(partial(self._empty, self._nodes[number]))
+
+    def _empty(self, node: NodeConnection) -> None:
+        """Have the outputs of a node copied elsewhere, and let it go once that is done."""
+        here: list[tuple[Column, list[tuple[int, ChunkRef]]]] = []
+        others = [other for other in self._nodes.values() if not (other.dead or other.leaves)]
+        turn = itertools.cycle(others)
+        sent: list[tuple[int, OutputCopies]] = []
+        with self._leaving:
+            coming = {(id(one.column), at) for one in self._copies.values() for at, _ in one.cells}
+            for column, found in self.store.referring(node.prefix):
+                cells = [(at, column.values[at]) for at in found if (id(column), at) not in coming]
+                cells = [(at, cell) for at, cell in cells if type(cell) is ChunkRef]  # not freed meanwhile
+                for lo in range(0, len(cells), _COPIES) if others else ():
+                    copies = OutputCopies(node, next(turn), column, cells[lo : lo + _COPIES])
+                    sent.append((next(self._copy_numbers), copies))
+                if not others:
+                    here.append((column, cells))
+            self._copies.update(sent)
+        for column, cells in here:
+            self._copy_here(column, cells)
+        for copy, (_, to, column, cells) in sent:
+            to.send(messages.COPY, copy, *column.key, len(column), column.parts, cells)
+        for to in {copies.to for _, copies in sent}:
+            if to.dead:  # since the choice: nobody else drops its copies
+                self._drop_copies(to)
+        self._perhaps_leave(node)
+
+    def _copy_here(self, column: Column, cells: list[tuple[int, ChunkRef]]) -> None:
+        for at, cell in cells:
+            with suppress(WeftError):  # it is made again where it is needed
+                self.store.replace(column, at, cell, codec.decode(tiers.read(cell).toreadonly()))
+
+    def _copied(self, number: int, refs: list[ChunkRef | None]) -> None:
+        """Refer to copies from now on."""
+        with self._leaving:
+            copies = self._copies.pop(number, None)
+        if copies is None:
+            return
+        column, (job, vertex) = copies.column, copies.column.key
+        unused = []
+        for (at, old), new in zip(copies.cells, refs, strict=True):
+            if new is None:
+                continue
+            if not self.store.replace(column, at, old, new):
+                unused.append(new.location)
+            elif job in self.loop.jobs:
+                self.loop.post_later(job, OutputMoved(self.loop.clock.now(), vertex, at, at + 1, copies.to.number))
+        self._delete(unused)
+        self._helpers.put(partial(self._perhaps_leave, copies.source))
+
+    def _drop_copies(self, lost: NodeConnection) -> None:
+        """Have outputs copied again whose copies were lost with a node."""
+        with self._leaving:
+            gone = [number for number, copies in self._copies.items() if lost in (copies.to, copies.source)]
+            sources = {copies.source.number for copies in (self._copies.pop(number) for number in gone)}
+        for number in sources - {lost.number}:
+            self._drained(number)
+
+    def _perhaps_leave(self, node: NodeConnection) -> None:
+        """Let a node go whose outputs were copied, once no lease may read there that was sent before."""
+        with self._leaving:
+            if node.dead or any(copies.source is node for copies in self._copies.values()):
+                return
+            present = {(other.number, key) for other in self._nodes.values() for key in list(other.leases)}
+            node.readers = present if node.readers is None else node.readers & present
+            if node.readers:
+                return
+            node.dead = True
+        for number in node.workers.values():
+            self._workers.pop(number, None)
+        self.loop.node_lost(node.number, node.leaves, emptied=True)
+        self.left(node)
+
+    def left(self, node: NodeConnection) -> None:
+        """End a node that has left."""
+        if node.link is not None:
+            node.link.close()
 
     def _count(self, node: NodeConnection) -> None:
         """Number the workers of a node."""
@@ -482,7 +616,7 @@ class Cluster(LocalBackend):
     # ----------------------------------------------------------------------------------------------- reports
 
     def _take_all(self, node: NodeConnection, received: list[Any]) -> None:
-        for kind, *rest in received:
+        for kind, *rest in received if not node.dead else ():
             self._take(node, kind, rest)
         self._active.set()
         self.loop.drain()
@@ -498,6 +632,8 @@ class Cluster(LocalBackend):
             self.loop.worker_joined(WorkerSpec(number, node.number, node.about.name))
         elif kind == messages.FAULT:
             self._faulty(node, *rest)
+        elif kind == messages.COPIED:
+            self._copied(*rest)
         elif kind == messages.ASK:
             self._helpers.put(partial(self._answer, node, *rest))
         elif kind != messages.READY:
@@ -587,14 +723,16 @@ class Cluster(LocalBackend):
 
     def _lost(self, node: NodeConnection, reason: str) -> None:
         """Handle a lost node: its leases and its outputs are gone."""
-        if self._closing or node.dead:
-            return
-        node.dead = True
+        with self._leaving:
+            if self._closing or node.dead:
+                return
+            node.dead = True
         for number in node.workers.values():
             self._workers.pop(number, None)
         self._forget([*node.leases.values()])
         self.loop.drain()
         self.loop.node_lost(node.number, f"node {node.about.name} is lost: {reason}")
+        self._drop_copies(node)
         if not self._workers and not self.others_may_join:
             self._broken = f"no node is left; the last one, {node.about.name}, was lost: {reason}"
             for job in list(self.loop.jobs):
@@ -606,12 +744,14 @@ class Cluster(LocalBackend):
             local: ClusterJob = lease.host
             local.forget(lease)
 
-    @staticmethod
-    def _remove(lease: SentLease) -> None:
+    def _remove(self, lease: SentLease) -> None:
         """Forget that a node has a lease."""
         with lease.node.lock:
             lease.node.leases.pop((lease.host.job.id, lease.id), None)
             lease.release()
+        for node in self._nodes.values():
+            if node.readers and not node.dead:
+                self._helpers.put(partial(self._perhaps_leave, node))
 
     # ----------------------------------------------------------------------------------------------- requests of tasks
 

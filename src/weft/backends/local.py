@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -248,6 +248,10 @@ class LocalBackend(ABC):
         """See `Executor.attach`."""
         self._loop = loop
         self._timers = self.surroundings.timers(loop)
+
+    def call_beside(self, action: Callable[[], None]) -> None:
+        """Call `action`, which may block, on a helper thread. CapacityError: the system has none."""
+        self._helpers.put(action)
 
     def run_beside(self, local: LocalJob, lease: WorkerLease) -> None:
         """Run a lease that takes no worker on a helper thread; it fails if the system has no thread left."""

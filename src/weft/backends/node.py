@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -80,6 +81,7 @@ class NodeJob:
     outputs: Any = None
     history: Sequence[Any] = ()
     recorded = False
+    built = True
     cache: Any = None
     inspector: Any
     given: Mapping[str, Any]
@@ -476,6 +478,9 @@ class Node:
         if kind == messages.DELETE:
             self._delete(rest[0])
             return
+        if kind == messages.COPY:
+            self._copy(*rest)
+            return
         found = self.jobs.get(rest[0])
         if found is None:
             return
@@ -607,6 +612,40 @@ class Node:
             if job.closed and not job.originals:
                 del self._ended[name]
 
+    def _copy(self, number: int, name: str, vertex: str, n: int, parts: int, refs: list[tuple[int, ChunkRef]]) -> None:
+        """Copy outputs of another node here, and report the references to the copies."""
+        job = self.jobs.get(name) or self._ended.get(name)
+        if job is None:
+            job = self._ended[name] = NodeJob(name)
+            self._processes.open_job(job)
+            job.closed = job.backend.closed = True
+        column = job.backend.columns.get(vertex)
+        if column is None:
+            column = job.backend.columns[vertex] = self.store.column((name, vertex), n, parts)
+        kept = job.originals.setdefault(vertex, {})
+        leases = {at: peers.parse(ref.location).lease for at, ref in refs}
+        kept.update(leases)
+        self._processes.call_beside(partial(self._copy_all, number, job, column, refs, leases))
+
+    def _copy_all(
+        self, number: int, job: NodeJob, column: Column, refs: list[tuple[int, ChunkRef]], leases: dict[int, int]
+    ) -> None:
+        vertex = column.key[1]
+        copies: list[ChunkRef | None] = []
+        for at, ref in refs:
+            try:
+                fresh = self._received.write([codec.raw(tiers.read(ref), ref)])
+                with self.store.holding(fresh):
+                    self.store.put_range(column, at, fresh)
+            except WeftError:  # it is made again where it is needed
+                copies.append(None)
+            else:
+                location = peers.location_of(self.address, job.id, vertex, at, leases[at])
+                copies.append(ref._replace(location=location))
+        self.tell(messages.COPIED, number, copies)
+        lacking = [at for (at, _), copy in zip(refs, copies, strict=True) if copy is None]
+        self._delete([(job.id, vertex, at, leases[at]) for at in lacking])
+
     def _close_job(self, job: NodeJob) -> None:
         job.closed = True
         del self.jobs[job.id]
@@ -717,7 +756,7 @@ class Node:
     def node_draining(self, node: int, reason: str) -> None:
         """See `Shell.node_draining`."""
 
-    def node_lost(self, node: int, reason: str) -> None:
+    def node_lost(self, node: int, reason: str, *, emptied: bool = False) -> None:
         """See `Shell.node_lost`."""
 
 

@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -26,9 +26,12 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from weft._version import __version__
-from weft.backends.cluster import Cluster, NodeAddress
+from weft.backends.cluster import Cluster, NodeAddress, NodeConnection
 from weft.backends.ray_environments import failure, folder, packages
 from weft.backends.ray_places import RayReservation
+from weft.backends.scaling import Bundle, ScalingProvider, ScalingRequests
+from weft.engine.machines.task import TaskState
+from weft.engine.provider import NodeKind
 from weft.model.clusters import ClusterOptions
 from weft.model.errors import CapacityError, UsageError, WeftError
 from weft.model.resources import Resources
@@ -37,6 +40,7 @@ from weft.store.tls import TlsFiles, check_files, check_grpc
 
 if TYPE_CHECKING:
     from weft.engine.ports import Shell
+    from weft.engine.provider import Provider
     from weft.store.blocks import BlockManager
 
 READY_S: Final = 60.0
@@ -142,6 +146,32 @@ def listed() -> list[dict[str, Any]]:
     """Return the machines of the cluster as Ray lists them."""
     found: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     return found
+
+
+def draining() -> set[str]:
+    """Return the ids of the machines that Ray drains: they are idle, or about to be taken away."""
+    found: dict[str, int] = ray._private.state.state.get_draining_nodes()
+    return set(found)
+
+
+def kinds() -> list[NodeKind]:
+    """Return the machines that the autoscaler of the cluster could add; none if it has no autoscaler."""
+    config = ray._private.state.state.get_cluster_config()
+    found = []
+    for group in config.node_group_configs if config is not None else ():
+        has = group.resources
+        if has.get("CPU", 0) >= 1 and group.max_count:
+            types = [key.removeprefix(_ACCELERATOR) for key in has if key.startswith(_ACCELERATOR)]
+            resources = Resources(int(has["CPU"]), 0, int(has.get("GPU", 0)), types[0] if types else "")
+            found.append(NodeKind(int(has["CPU"]), resources, limit=group.max_count if group.max_count > 0 else None))
+    return found
+
+
+def request(bundles: list[Bundle]) -> None:
+    """Ask the autoscaler for room for bundles of resources, instead of what was asked before."""
+    from ray.autoscaler.sdk import request_resources
+
+    request_resources(bundles=bundles)
 
 
 def connect(options: ClusterOptions, tls: TlsFiles | None = None) -> bool:
@@ -313,6 +343,11 @@ class RayCluster(Cluster):
         self._options = options | {"grace_s": grace_s, "window": window, "own_first": own}
         self._most = workers
         self._actors: dict[str, Any] = {}
+        self._ids: dict[tuple[str, int], str] = {}
+        """The id of the machine of each node, by its address."""
+        self._scaling: ScalingRequests | None = None
+        if workers is None and (could := kinds()):
+            self._scaling = ScalingRequests(could, request, self._plain)
         self._ending = threading.Event()
         self._looks = threading.Thread(target=self._look, name="weft-ray", daemon=True)
         self._secret = secret = os.urandom(32)
@@ -350,13 +385,13 @@ class RayCluster(Cluster):
                 return chosen
             self._reservation.release()  # a machine has come or gone
 
-    def _reserved(self, wanted: Mapping[int, RayNode]) -> list[tuple[RayNode, Any]]:
+    def _reserved(self, wanted: Mapping[int, RayNode], leaving: Collection[str] = ()) -> list[tuple[RayNode, Any]]:
         """Return the machines that were found for bundles since the last call, each with the place of its actor.
 
         `wanted` has the workers of each bundle.
         """
         assert self._reservation is not None
-        there = {node.id: node for node in machines(listed())}
+        there = {node.id: node for node in machines(listed()) if node.id not in leaving}
         found = []
         for number, id in self._reservation.machines().items():
             before = self._bundles.get(number)
@@ -402,6 +437,7 @@ class RayCluster(Cluster):
                     f"machine {node.name} has Weft {one.weft}, and this process has Weft {__version__}",
                     hint="Install the same version on all machines.",
                 )
+        self._ids |= {(one.address[0], one.address[1]): node.id for node, one in told}
         return [
             NodeAddress(
                 (one.address[0], one.address[1]),
@@ -464,12 +500,33 @@ class RayCluster(Cluster):
         super().attach(loop)
         self._looks.start()
 
+    @property
+    def provider(self) -> Provider:
+        """See `Executor.provider`."""
+        if self._scaling is None:
+            return super().provider
+        return ScalingProvider(self.present(), self._drained, self._scaling)
+
     def _look(self) -> None:
-        """Use machines that take the places of lost ones, and unless the number of workers is given, all that join."""
+        """Follow the machines of the cluster."""
         while not self._ending.wait(LOOK_S):
             with suppress(Exception):  # the cluster may be gone: the loss of its nodes is reported by their links
-                for one in [*self._reserved(self._bundles), *self._joined()]:
-                    self._use(*one)
+                self.look(draining())
+
+    def look(self, leaving: set[str]) -> None:
+        """Leave machines that drain, by their ids, use others, and ask for more if tasks wait.
+
+        Others are machines that take the places of lost ones, and unless the number of workers is given, all that join.
+        """
+        for node in list(self._nodes.values()):
+            if self._ids.get(node.about.address) in leaving:
+                self.drain(node.number, f"Ray drains {node.about.name}")
+        for node_and_place in [*self._reserved(self._bundles, leaving), *self._joined(leaving)]:
+            self._use(*node_and_place)
+        if self._scaling is not None:
+            there = [node for node in self._nodes.values() if not (node.dead or node.leaves)]
+            has = [(node.about.workers, node.about.resources) for node in there]
+            self._scaling.tell([Resources(workers, 0, one.gpu, one.gpu_type) for workers, one in has])
 
     def _use(self, node: RayNode, place: Any) -> None:
         """Use a machine that has joined. One that cannot be used gets its cores back, and the reason is printed."""
@@ -481,19 +538,35 @@ class RayCluster(Cluster):
             with suppress(Exception):  # it may be gone
                 ray.kill(self._actors[node.id])
 
-    def _joined(self) -> Iterator[tuple[RayNode, Any]]:
+    def _joined(self, leaving: Collection[str]) -> Iterator[tuple[RayNode, Any]]:
         """Yield machines that have joined, but none that will take the place of a lost one."""
         there = machines(listed())
         alive = {node.id for node in there}
         vacant = [node for node in self._bundles.values() if node.id not in alive]
         for node in there if self._most is None else ():
-            if node.id not in self._actors and not any(node.workers >= lost.workers for lost in vacant):
+            if node.id not in {*self._actors, *leaving} and not any(node.workers >= lost.workers for lost in vacant):
                 yield node, NodeAffinitySchedulingStrategy(node.id, soft=False)
+
+    def _plain(self) -> int:
+        """Return the number of tasks that are ready and have not started."""
+        jobs = list(self.loop.jobs.values())
+        rows = [row for job in jobs if job.built for row in job.inspector.vertices]
+        ready = sum(bytes(row.state).count(TaskState.READY) for row in rows)
+        return ready + sum(not job.built for job in jobs)  # one that waits for its first turn has a task at least
+
+    def left(self, node: NodeConnection) -> None:
+        """See `Cluster.left`: its actor holds the cores of the machine."""
+        super().left(node)
+        with suppress(Exception):  # its machine may be gone
+            ray.kill(self._actors[self._ids[node.about.address]])
 
     def close(self) -> None:
         """See `Executor.close`."""
         self._ending.set()
         super().close()
+        if self._scaling is not None:
+            with suppress(Exception):  # the cluster may be gone
+                self._scaling.withdraw()
         self._end_actors()
 
     def _end_actors(self) -> None:

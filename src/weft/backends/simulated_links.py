@@ -144,6 +144,10 @@ class _Direction:
             if piece:
                 self.net.agenda.at(self._last, partial(self.to.feed, piece), self.to.process)
 
+    def silence(self, seconds: float) -> None:
+        """Have all that is sent from now on arrive no sooner than in some seconds."""
+        self._last = max(self._last, self.net.agenda.clock.time + seconds)
+
     def sever(self) -> None:
         """Break the connection; perhaps the ends hear of it, behind what has been sent."""
         for direction in (self, self.back):

@@ -98,7 +98,8 @@ class Simulator:
     `bad[w]` is the probability that a lease fails there by the infrastructure. A task with `deadly(vertex, index)`
     crashes its worker. `value(vertex, index)` returns the answers of expanders. `capacity` is that of every node, or
     one for each. Reports within the same `tick_s` seconds share one tick, as with a busy master; with 0 each has its
-    own. `track` counts the held outputs (`held_most`). `elastic` makes nodes come and go.
+    own. `track` counts the held outputs (`held_most`). `elastic` makes nodes come and go. A launch and a report take
+    `latency_s` seconds each.
     """
 
     gated = False
@@ -122,6 +123,7 @@ class Simulator:
         tick_s: float = 0.0,
         track: bool = True,
         elastic: Elastic | None = None,
+        latency_s: float = 0.0,
     ) -> None:
         self.clock = ManualClock()
         self.tuning = tuning or Tuning(target_s=0.5, shared_memory=nodes == 1)
@@ -155,6 +157,7 @@ class Simulator:
         self._races: dict[tuple[str, int], _Race] = {}
         self._check = check
         self._tick_s = tick_s
+        self._round_trip = 2 * latency_s
         self._track = track
         self.held: dict[tuple[str, str], set[int]] = {}
         self.held_now = 0
@@ -217,17 +220,17 @@ class Simulator:
         else:
             seconds = self._duration(lease, lo, hi)
         if self._many:
-            self._plan(self.clock.time + seconds, lease, job, seconds)
+            self._plan(self.clock.time + seconds + self._round_trip, lease, job, seconds)
             return
         run = job.backend[number] = _Running(job, lease, hi, seconds)
         if self._usual:
-            self._plan(self.clock.time + seconds, run)
+            self._plan(self.clock.time + seconds + self._round_trip, run)
             return
         if self.tuning.backups:
             self._race(job, lease)
         if self._faulty and self.faults_made < self.faults.most and self._plan_faults(run, seconds):
             return
-        self._plan(self.clock.time + seconds, run)
+        self._plan(self.clock.time + seconds + self._round_trip, run)
 
     def _race(self, job: Job, lease: Launch) -> None:
         """Let a second attempt race the first one, whatever the first one's progress."""

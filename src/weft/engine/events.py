@@ -95,11 +95,22 @@ class NodeDraining(NamedTuple):
 
 
 class NodeLost(NamedTuple):
-    """A node is lost with its outputs; its workers were lost before."""
+    """A node is lost with its outputs; its workers were lost before. `emptied`: its outputs lie elsewhere by now."""
 
     now: float
     node: int
     reason: str
+    emptied: bool = False
+
+
+class OutputMoved(NamedTuple):
+    """The outputs of tasks `lo:hi` of a vertex lie at another node from now on."""
+
+    now: float
+    vertex: str
+    lo: int
+    hi: int
+    node: int
 
 
 class Offered(NamedTuple):
@@ -309,6 +320,7 @@ Event = (
     | NodeJoined
     | NodeDraining
     | NodeLost
+    | OutputMoved
     | Offered
     | Granted
     | Deferred

@@ -15,7 +15,7 @@ from weft.engine.agenda import Phase
 from weft.engine.bulk import end_usual
 from weft.engine.commands import Command, Publish, Shrink
 from weft.engine.consulting import make, make_controller
-from weft.engine.core import Core, Handler, WorkerRow
+from weft.engine.core import ANYWHERE, Core, Handler, WorkerRow
 from weft.engine.dispatch import has_ready
 from weft.engine.endings import on_done, on_failed, on_gave_back, on_progress, on_started
 from weft.engine.events import (
@@ -34,6 +34,7 @@ from weft.engine.events import (
     Noted,
     Offered,
     OutputLost,
+    OutputMoved,
     Progress,
     Refused,
     Started,
@@ -199,7 +200,18 @@ def _on_node_draining(core: Core, event: NodeDraining) -> None:
 
 def _on_node_lost(core: Core, event: NodeLost) -> None:
     core.note(f"node {event.node}", NoteKind.NODE_LOST, event.reason)
-    _lose_outputs_of(core, event.node, event.reason)
+    if not event.emptied:
+        _lose_outputs_of(core, event.node, event.reason)
+        return
+    for stage in core.stages:
+        if stage.node_of is not None and event.node in stage.node_of:
+            stage.node_of = [ANYWHERE if held == event.node else held for held in stage.node_of]
+
+
+def _on_output_moved(core: Core, event: OutputMoved) -> None:
+    stage = core.by_id[event.vertex]
+    if stage.node_of is not None:
+        stage.node_of[event.lo : event.hi] = [event.node] * (event.hi - event.lo)
 
 
 def _lose_outputs_of(core: Core, node: int, reason: str) -> None:
@@ -296,6 +308,7 @@ OWN_HANDLERS: Final[dict[type[Any], Handler]] = {
     NodeLost: _on_node_lost,
     Deferred: deferred,
     OutputLost: _on_output_lost,
+    OutputMoved: _on_output_moved,
     Noted: _on_noted,
     Offered: _on_offered,
     UserEvent: _on_user_event,

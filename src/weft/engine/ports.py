@@ -88,6 +88,7 @@ class Job(Protocol):
     measurements of earlier runs of its graph, if recorded; `recorded`: those of this run will be recorded. `given` are
     values from before the job, by vertex, in columns of its store: the job does not free them. `gates` has the commit
     barriers of leases that are about to be launched behind one. `cache` serves tasks that have a cache key.
+    A job that is not `built` waits for its first turn: its inspector would have to be made first.
     """
 
     id: str
@@ -104,6 +105,8 @@ class Job(Protocol):
 
     @property
     def inspector(self) -> Inspector: ...  # noqa: D102
+    @property
+    def built(self) -> bool: ...  # noqa: D102
 
 
 FROZEN_S: Final = 10.0
@@ -162,8 +165,8 @@ class Shell(Protocol):
         """Report a node that leaves: it takes no new work, and `Provider.drained` follows when no task runs there."""
         ...
 
-    def node_lost(self, node: int, reason: str) -> None:
-        """Report a lost node, with its workers and outputs."""
+    def node_lost(self, node: int, reason: str, *, emptied: bool = False) -> None:
+        """Report a lost node, with its workers and outputs; `emptied`: its outputs lie elsewhere by now."""
         ...
 
     def cancel(self, job: Any, reason: str) -> None:

@@ -219,7 +219,7 @@ class Allocation:
         return NodeDraining(self.clock.now(), node, reason), self._hopeless()
 
     def lose_node(
-        self, node: int, reason: str, jobs: Sequence[dict[int, Launch]]
+        self, node: int, reason: str, jobs: Sequence[dict[int, Launch]], *, emptied: bool = False
     ) -> tuple[list[Event], list[tuple[str, Event]]]:
         """Remove a node with its workers and outputs. Return the events for all jobs, and refusals."""
         now = self.clock.now()
@@ -228,7 +228,7 @@ class Allocation:
             self.lose_worker(worker, jobs)
         self.pool.lose_node(node)
         events: list[Event] = [WorkerLost(now, worker, reason) for worker in workers]
-        return [*events, NodeLost(now, node, reason)], self._hopeless()
+        return [*events, NodeLost(now, node, reason, emptied)], self._hopeless()
 
     def _hopeless(self) -> list[tuple[str, Event]]:
         now, most = self.clock.now(), self.pool.most_slots()

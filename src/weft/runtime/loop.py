@@ -648,10 +648,11 @@ class Loop:
             self._post_later(event, refused)
         self.drain()
 
-    def node_lost(self, node: int, reason: str) -> None:
-        """Remove a node with its workers and outputs."""
+    def node_lost(self, node: int, reason: str, *, emptied: bool = False) -> None:
+        """Remove a node with its workers and, unless they lie elsewhere by now (`emptied`), its outputs."""
         with self._lock:
-            events, refused = self.slots.lose_node(node, reason, [job.leases for job in self.jobs.values()])
+            leases = [job.leases for job in self.jobs.values()]
+            events, refused = self.slots.lose_node(node, reason, leases, emptied=emptied)
             for event in events:
                 self._post_later(event, ())
             self._queue.extend((owner, (event,)) for owner, event in refused)

@@ -567,6 +567,42 @@ class BlockManager:
 
     # ------------------------------------------------------------------------------------------------ other processes
 
+    def referring(self, root: str) -> list[tuple[Column, list[int]]]:
+        """Return the cells that refer to locations with a prefix, by column."""
+        with self._lock:
+            found = []
+            for column in self._columns.values():
+                cells = ((at, column.values[at]) for at in column.tracked)
+                at = sorted(at for at, cell in cells if type(cell) is ChunkRef and cell.location.startswith(root))
+                if at:
+                    found.append((column, at))
+            return found
+
+    def replace(self, column: Column, index: int, old: ChunkRef, new: Any) -> bool:
+        """Replace a reference in its cell by one to a copy, or by the value. Return False if the cell has changed
+        meanwhile.
+        """
+        garbage = self.memory.garbage()
+        with self._lock:
+            if index >= len(column) or column.values[index] is not old:
+                return False
+            self._clear(column, index, index + 1, garbage)
+            column.values[index] = new
+            if column.index is not None:
+                record_rows(column.index, index, [new])
+            count, small, large = sorted_out(column, index, [new])
+            column.small_count += count
+            column.small_bytes += small
+            self.memory.used += small
+            for entry in large:
+                self._adopt(entry)
+            over = self.memory.over
+        garbage.collect()
+        if over:
+            with suppress(CapacityError):  # over the budget is better than lost
+                self.memory.make_room(0)
+        return True
+
     def share(self, column: Column, indexes: Iterable[int]) -> list[Any]:
         """Return, for each cell, a form that another process can read: a plain small value or a ChunkRef.
 

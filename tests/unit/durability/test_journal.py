@@ -120,6 +120,8 @@ class TestEncoding:
             e.NodeJoined(0.0, 4, "n", "p", (7, 8), Resources(memory=5, gpu=1, gpu_type="t")),
             e.NodeDraining(0.0, 4, "r"),
             e.NodeLost(0.0, 4, "r"),
+            e.NodeLost(0.0, 4, "r", emptied=True),
+            e.OutputMoved(0.0, "v", 0, 2, 1),
             e.Deferred(0.0, 3, "r"),
             e.GaveBack(0.0, 1, 2),
             e.Progress(0.0, 1, 2, 3),
