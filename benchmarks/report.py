@@ -81,7 +81,7 @@ def weft_version() -> str:
     return f"version {__version__}"
 
 
-_PEERS = ("dask=", "distributed=", "numpy=", "snakemake=")
+_PEERS = ("daft=", "dask=", "distributed=", "numpy=", "pyspark=", "ray=", "snakemake=")
 
 
 def peers() -> list[str]:

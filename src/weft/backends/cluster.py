@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import is_
@@ -173,6 +173,16 @@ class ClusterJob(LocalJob):
         super().__init__(job, store, loop, window)
         self._specs: dict[TaskSpec, int] = {}
         self._numbers = itertools.count()
+        self.restarts: dict[str, int] = {}
+        """How often the streams of an edge have begun again: what was asked before is not answered."""
+
+    def begin_again(self, vertices: Collection[str]) -> list[str]:
+        """Count another beginning of the streams of vertices, and return their edges."""
+        codes = list(self._codes.values())
+        edges = {inp.edge for code in codes for inp in code.inputs if inp.streamed and inp.source in vertices}
+        for edge in edges:
+            self.restarts[edge] = self.restarts.get(edge, 0) + 1
+        return sorted(edges)
 
     def number(self, spec: TaskSpec) -> int:
         """Return the number of a spec in messages."""
@@ -572,8 +582,9 @@ class Cluster(LocalBackend):
 
     def restart(self, job: Job, command: Restart) -> None:
         """See `Executor.restart`."""
+        edges = job.backend.begin_again(command.vertices)
         for node in self._nodes.values():
-            node.send(messages.RESTART, job.id)
+            node.send(messages.RESTART, job.id, edges)
         super().restart(job, command)
 
     def close_job(self, job: Job) -> None:
@@ -788,19 +799,26 @@ class Cluster(LocalBackend):
             if (running := local.running.get(lease)) is not None:
                 streams.end(edges, index, running)
         elif kind == messages.ROOM:
-            self._give_room(node, local, tuple(rest))
+            self._give_room(node, local, tuple(rest), local.restarts.get(rest[0], 0))
         elif kind == messages.TAKE:
-            self._give_block(node, local, tuple(rest))
+            self._give_block(node, local, tuple(rest), local.restarts.get(rest[0], 0))
 
-    def _give_room(self, node: NodeConnection, local: ClusterJob, key: tuple[str, int, int]) -> None:
-        if local.closed or local.streams.has_room(*key, partial(self._give_room, node, local, key)):
+    def _give_room(self, node: NodeConnection, local: ClusterJob, key: tuple[str, int, int], restarts: int) -> None:
+        if restarts != local.restarts.get(key[0], 0):
+            return
+        if local.closed or local.streams.has_room(*key, partial(self._give_room, node, local, key, restarts)):
             node.send(messages.STREAM_ROOM, local.job.id, key)
 
-    def _give_block(self, node: NodeConnection, local: ClusterJob, key: tuple[str, int, int, int]) -> None:
-        """Send a reader the next block, now or when there is one."""
-        if local.closed:
+    def _give_block(
+        self, node: NodeConnection, local: ClusterJob, key: tuple[str, int, int, int], restarts: int
+    ) -> None:
+        """Send a reader the next block, now or when there is one.
+
+        No effect if it asked before a restart: the block would be lost for the reader that asks anew.
+        """
+        if local.closed or restarts != local.restarts.get(key[0], 0):
             return
-        block = local.streams.take(*key, partial(self._give_block, node, local, key))
+        block = local.streams.take(*key, partial(self._give_block, node, local, key, restarts))
         if block is None:
             return
         cell: Any = block.cell

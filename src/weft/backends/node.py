@@ -229,14 +229,14 @@ class NodeStreams:
         for wake in wakes:
             wake()
 
-    def reset(self, vertices: Collection[str] | None = None) -> Callable[[], None]:
-        """Forget what has come for readers that start again."""
+    def reset(self, edges: Collection[str] | None = None) -> Callable[[], None]:
+        """Forget what has come for readers of edges (None: all) that start again."""
         with self._lock:
-            blocks = [*self._reading.values()]
-            self._reading.clear()
-            self._blocks.clear()
-            self._room.clear()
-            self._wakes.clear()
+            blocks = [block for key, block in self._reading.items() if edges is None or key[0] in edges]
+            for known in (self._reading, self._blocks, self._wakes):
+                for key in [key for key in known if edges is None or key[0] in edges]:
+                    del known[key]
+            self._room = {key for key in self._room if edges is not None and key[0] not in edges}
         _unpin(blocks)
         return lambda: None
 
@@ -498,7 +498,7 @@ class Node:
         elif kind == messages.STREAM_ROOM:
             host.streams.answer_room(*rest[1:])
         elif kind == messages.RESTART:
-            host.streams.reset()
+            host.streams.reset(rest[1])
         elif kind == messages.FAULT:
             self._fault(host, *rest[1:])
         elif kind == messages.CLOSE_JOB:

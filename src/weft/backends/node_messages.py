@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 OPEN, LAUNCH, SHRINK, STOP, FREE, FREE_PARTS, DELETE, RESTART, CLOSE_JOB, ANSWER, STREAM_BLOCK, STREAM_ROOM = range(12)
 FAULT, COPY = 12, 13
-"""Messages of the session: a job begins; run a lease; revoke its tail; stop it; drop outputs, partitions, or locations;
-forget streams; a job has ended; the answer to an `ASK`; the next block of a stream; room in one; fail a lease. `COPY`:
-copy outputs of a node that leaves.
+"""Messages of the session: a job begins; run a lease; revoke its tail; stop it; drop outputs, partitions, or
+locations; forget the streams of edges; a job has ended; the answer to an `ASK`; the next block of a stream; room in
+one; fail a lease; copy outputs of a node that leaves.
 """
 READY, EVENT, ASK, WORKER_LOST, WORKER_JOINED, STREAM, STREAM_END, TAKE, ROOM, COPIED = range(20, 30)
 """Messages of a node: its workers; an event of a lease, with the outputs that it made; a request of a task to its host;

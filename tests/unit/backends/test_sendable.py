@@ -31,6 +31,6 @@ def test_pieces_of_a_large_row_can_be_read_alone(store):
 
 def test_what_lies_at_a_node_is_sent_as_a_reference(store):
     column = store.column(("job", "values"), 1)
-    ref = ChunkRef(Tier.PEER, "peer://10.0.0.7:9/job/values/0/0", 0, 1 << 20, 0, b"", b"")
+    ref = ChunkRef(Tier.PEER, "peer://10.0.0.7:9/job/values/0/0", 0, 1 << 20, 0)
     store.put_range(column, 0, [ref])
     assert sendable(store, column, 0) == ref
