@@ -235,8 +235,6 @@ class Cluster(LocalBackend):
 
     `store` holds the references to the outputs of the nodes. `network` reaches the nodes; without one they are reached
     over TCP. UsageError: a file of `tls` cannot be used.
-
-    `network` reaches the nodes; without one they are reached over TCP.
     """
 
     surroundings: NodeNetwork
