@@ -70,9 +70,7 @@ class InputFinder:
         one, plan = job.dsl.components[component], plan_of(job, part)
         data: dict[str, list[str]] = {}
         for key, sources in one.data.items():
-            paths = [str(path) for source in sources for path in self._frames(id, job, part, plan, source, folder)]
-            if paths:
-                data[key] = paths
+            data[key] = [str(path) for source in sources for path in self._frames(id, job, part, plan, source, folder)]
         models = {
             kind: dict(self._models(id, job, part, sources))
             for kind, sources in (("model", one.models), ("isometric_model", one.isometric_models))

@@ -144,11 +144,12 @@ def test_parts_of_one_party_exchange_values_without_a_message():
 
 
 def test_values_of_an_ended_attempt_are_dropped_and_its_threads_end():
+    before = set(threading.enumerate())
     network = Network(loses=1.0)
     network.hubs["1"].open(KEY, GUEST, Gate())
     network.hubs["1"].send(KEY, GUEST, "x", HOST, b"value")
     network.hubs["1"].end(KEY)
-    until(lambda: not any(thread.name == "values-2" for thread in threading.enumerate()))
+    until(lambda: not any(thread.name == "values-2" for thread in set(threading.enumerate()) - before))
     network.hubs["1"].send(KEY, GUEST, "x", HOST, b"value")
     assert network.refusals == []
 

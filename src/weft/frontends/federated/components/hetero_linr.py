@@ -116,6 +116,8 @@ def _fit(
     first = begin.weights(part, frame.features, intercept=guest and training.intercept)
     fitted = fit.fit(key, matrix, y, part.seed, counts, watch, offset, first)
     losses = begin.losses() + fitted.losses
+    if len(losses) > 1 and losses[-1] > losses[0]:
+        part.tracker.log(f"the loss grew from {losses[0]:.6g} to {losses[-1]:.6g}: a smaller learning_rate may help")
     if losses:
         part.tracker.curve("train", "loss", [(float(at), loss) for at, loss in enumerate(losses)], kind="LOSS")
     weights = dict(zip(frame.features, map(float, fitted.weights), strict=False))

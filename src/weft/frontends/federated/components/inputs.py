@@ -25,9 +25,11 @@ def only_frame(part: ComponentPart, *keys: str) -> PartyFrame:
     for key in keys or part.data:
         if part.data.get(key):
             return part.data[key][0]
-    raise UsageError(
-        f"{part.component} has no rows at {part.here}", hint="A component before it has left none at this party."
-    )
+    message = f"{part.component} has no rows at {part.here}"
+    if any(key in part.data for key in keys or part.data):
+        raise UsageError(message, hint="A component before it has left none at this party.")
+    wanted = f", as {' or '.join(keys)}" if keys else ""
+    raise UsageError(message, hint=f"The DSL gives it none: name an output of an earlier component{wanted}.")
 
 
 def validation_frame(part: ComponentPart) -> PartyFrame | None:

@@ -60,6 +60,8 @@ def run(part: ComponentPart) -> PartOutput:
     rate = common / len(frame) if len(frame) else 0.0
     part.tracker.metric("train", "intersect_count", common)
     part.tracker.metric("train", "intersect_rate", rate)
+    if not common:
+        part.tracker.log("no id is common to all parties: compare their forms (blanks, zeros in front, capitals)")
     part.tracker.summary({"intersect_num": common, "intersect_rate": rate, "method": method})
     if kept is None:
         return PartOutput(data=(None,))

@@ -134,6 +134,17 @@ class VerticalFit:
             if converged or halts:
                 break
 
+    def _moved(self, step: Any) -> float:
+        """Return the sum of squares of the last step. UsageError: it has no number."""
+        with np.errstate(over="ignore"):
+            moved = float((step**2).sum())
+        if not math.isfinite(moved):
+            raise UsageError(
+                f"{self._part.component}: the training diverged: the weights grow without bounds",
+                hint="Give it a smaller learning_rate, or scale the columns.",
+            )
+        return moved
+
     def _converged(self, loss: float, before: float, moved: float) -> bool:
         training = self._training
         if training.early_stop == "weight_diff" or math.isinf(loss):
@@ -190,7 +201,7 @@ class VerticalFit:
                 weights = optimizer.step(weights, gradient, epoch)
             if guest and self._has_loss:
                 self._send_loss(squares, len(matrix))
-            self._part.channel.send(self._name("moved"), float(((weights - old) ** 2).sum()), self._arbiter)
+            self._part.channel.send(self._name("moved"), self._moved(weights - old), self._arbiter)
             halts = watch is not None and watch.see(epoch, weights)
             if guest:
                 self._part.channel.send(self._name("halts"), halts, self._arbiter)

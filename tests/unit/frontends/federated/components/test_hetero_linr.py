@@ -152,3 +152,15 @@ def test_a_value_that_is_no_number_is_named(value, rows, message):
     with pytest.raises(UsageError) as caught:
         train("HeteroLinR", matrix, y)
     assert message in str(caught.value)
+
+
+def test_a_training_that_diverges_is_an_error():
+    matrix, y = diabetes()
+    with pytest.raises(UsageError, match="diverged"):
+        train("HeteroLinR", matrix, y, USUAL | {"learning_rate": 1e6, "max_iter": 100, "early_stop": "weight_diff"})
+
+
+def test_a_loss_that_grows_is_noted():
+    matrix, y = diabetes()
+    ran = train("HeteroLinR", matrix, y, USUAL | {"learning_rate": 1.5, "max_iter": 5})
+    assert any("the loss grew from" in line for line in ran.records[GUEST].lines)

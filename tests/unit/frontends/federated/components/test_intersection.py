@@ -235,3 +235,16 @@ def test_an_environment_without_spu_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("WEFT_SPU", str(tmp_path))
     with pytest.raises(UsageError, match="WEFT_SPU names an environment without spu"):
         intersect({GUEST: rows("a"), HOST: rows("a")})
+
+
+def test_parties_without_a_common_id_are_told():
+    ran = intersect({GUEST: rows("a", "b"), HOST: rows("A", "B")}, intersect_method="ecdh")
+    assert ran.records[GUEST].summaries["intersect_num"] == 0
+    assert any("no id is common" in line for line in ran.records[GUEST].lines)
+
+
+@pytest.mark.parametrize(("data", "said"), [({}, "The DSL gives it none"), ({"data": []}, "before it has left none")])
+def test_an_intersection_without_rows_says_why(data, said):
+    with pytest.raises(UsageError) as caught:
+        run_parts("Intersection", {GUEST: PartInputs({}, data), HOST: PartInputs({}, {"data": [rows("a")]})})
+    assert said in caught.value.hint
