@@ -1,13 +1,8 @@
-"""Sums squares at the machines of a cluster. It asks for cores, and waits for none: machines join while it runs."""
+"""Sums squares at the machines of a cluster. Machines join while it runs: the session asks the autoscaler for them."""
 
 import sys
 
-import ray
-from ray.autoscaler.sdk import request_resources
-
 import weft
-
-CORES = 16
 
 
 def square(x):
@@ -16,15 +11,10 @@ def square(x):
 
 def main(count: int) -> None:
     """Run the graph with `count` tasks."""
-    ray.init()  # the session stays in this connection
-    request_resources(num_cpus=CORES)
-    try:
-        graph = weft.Graph("squares")
-        total = graph.add(sum, weft.gather(graph.map(square, range(count)))).keep()
-        with weft.Session("ray") as session:
-            print(session.run(graph).value(total))
-    finally:
-        request_resources(num_cpus=0)
+    graph = weft.Graph("squares")
+    total = graph.add(sum, weft.gather(graph.map(square, range(count)))).keep()
+    with weft.Session("ray") as session:
+        print(session.run(graph).value(total))
 
 
 if __name__ == "__main__":

@@ -251,6 +251,19 @@ def test_the_kinds_of_machines_of_an_autoscaler(monkeypatch):
     assert kinds() == []
 
 
+def test_an_autoscaler_is_asked_for_the_first_machine(cluster, monkeypatch, capfd):
+    from weft.backends import ray as backend
+
+    told, listed = Told(), backend.listed
+    monkeypatch.setattr(backend, "kinds", told.kinds)
+    monkeypatch.setattr(backend, "request", told.asked.append)
+    monkeypatch.setattr(backend, "listed", lambda: listed() if told.asked else [])
+    with weft.Session("ray", workers=2) as session:
+        assert session.loop.pool.idle == 2
+    assert told.asked == [[{"CPU": 1.0}] * 2, []]
+    assert "its autoscaler is asked for one" in capfd.readouterr().err
+
+
 def test_an_autoscaler_is_asked_for_what_waits(cluster, monkeypatch):
     told = Told()
     monkeypatch.setattr("weft.backends.ray.kinds", told.kinds)

@@ -29,7 +29,7 @@ from weft._version import __version__
 from weft.backends.cluster import Cluster, NodeAddress, NodeConnection
 from weft.backends.ray_environments import failure, folder, packages
 from weft.backends.ray_places import RayReservation
-from weft.backends.scaling import Bundle, ScalingProvider, ScalingRequests
+from weft.backends.scaling import BUNDLES, Bundle, ScalingProvider, ScalingRequests, bundle
 from weft.engine.machines.task import TaskState
 from weft.engine.provider import NodeKind
 from weft.model.clusters import ClusterOptions
@@ -376,8 +376,21 @@ class RayCluster(Cluster):
             )
         return found
 
+    def _ask_for_the_first(self) -> None:
+        """Ask the autoscaler for a machine if there is none with a core, and wait for it."""
+        if machines(listed()) or not kinds():
+            return
+        sys.stderr.write("weft: no machine of the Ray cluster has a core; its autoscaler is asked for one\n")
+        request([bundle(Resources())] * min(self._most or 1, BUNDLES))
+        try:
+            while not machines(listed()):
+                self._ending.wait(LOOK_S)
+        finally:
+            request([])
+
     def _reserve(self) -> list[RayNode]:
         """Wait until the cores of the machines to use are free, and return what was asked for, one for each bundle."""
+        self._ask_for_the_first()
         while True:
             chosen = self._chosen()
             self._reservation = RayReservation([node.wanted for node in chosen])

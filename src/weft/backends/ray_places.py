@@ -17,6 +17,7 @@ import ray
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from weft.backends.scaling import bundle
 from weft.model.wording import counted
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ LOOK_S: Final = 2.0
 """Seconds between two looks whether the cores are there."""
 _TELL_S: Final = 30.0
 """Seconds between two lines that say what is waited for."""
-_LEAST: Final = 0.001
-"""The part of a type of accelerators that a bundle takes: the type is a mark, not an amount."""
 
 
 class RayReservation:
@@ -38,7 +37,7 @@ class RayReservation:
 
     def __init__(self, wants: Sequence[Resources]) -> None:
         self._group = placement_group(
-            [_bundle(one) for one in wants],
+            [bundle(one) for one in wants],
             strategy="STRICT_SPREAD" if len(wants) > 1 else "PACK",
             name=f"weft-{os.urandom(4).hex()}",
         )
@@ -68,15 +67,6 @@ class RayReservation:
         """Give everything back."""
         with suppress(Exception):  # the cluster may be gone
             remove_placement_group(self._group)
-
-
-def _bundle(wants: Resources) -> dict[str, float]:
-    found = {"CPU": wants.cpu}
-    if wants.gpu:
-        found["GPU"] = wants.gpu
-        if wants.gpu_type:
-            found[f"accelerator_type:{wants.gpu_type}"] = _LEAST
-    return found
 
 
 def _waiting(wants: Sequence[Resources]) -> str:
