@@ -183,6 +183,16 @@ class TestFailure:
             "after-other": "succeeded",
         }
 
+    def test_a_step_that_takes_more_than_there_is_is_refused(self, place):
+        place.write({"a": {"command": "true", "x-weft": {"resources": {"cpu": 1000}}}})
+        with pytest.raises(weft.CapacityError, match=r"asks for [(]cpu 1000"):
+            place.run()
+
+    def test_steps_that_take_a_core_run_only_as_far_as_there_are_cores(self, place):
+        alone = {"command": "mkdir busy && sleep 0.1 && rmdir busy", "x-weft": {"resources": {"cpu": 1}}}
+        place.write({name: alone for name in ("a", "b", "c")})
+        assert place.run(Settings(workers=1, user="me")).state == "succeeded"
+
     def test_a_step_that_is_killed_for_memory_is_retried_as_such(self, place, monkeypatch):
         """The step counts in the place of the kernel, whose counter no test can move."""
         counter = place.folder / "vmstat"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +12,7 @@ from msgspec.structs import replace
 
 from weft.model.clusters import ClusterOptions
 from weft.model.errors import UsageError
+from weft.model.sizes import parse_size
 from weft.model.suggestions import did_you_mean, nearest
 from weft.runtime.arguments import wrong
 from weft.store.places import PROJECT_FILE
@@ -34,15 +34,6 @@ EVICTIONS: Final = ("furthest", "largest", "lru")
 COLORS: Final = ("auto", "always", "never")
 MOST_PRIORITY: Final = 1_000_000_000
 _MAX_FILE: Final = 1 << 20
-_UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12} | {
-    "ki": 2**10,
-    "mi": 2**20,
-    "gi": 2**30,
-    "ti": 2**40,
-    "p": 10**15,
-    "pi": 2**50,
-}
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]i?)?b?", re.IGNORECASE)
 
 
 class SettingSource(Struct, frozen=True):
@@ -212,14 +203,6 @@ def user_config_file(environ: Mapping[str, str] | None = None) -> Path:
 
 
 # -------------------------------------------------------------------------------------------------------------- values
-
-
-def parse_size(text: str) -> int:
-    """Parse a number of bytes: `512`, `64 MB`, `1.5GiB`. ValueError: any other text."""
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(text)
-    return int(float(match[1]) * _UNITS[(match[2] or "").lower()]) if match[2] or "." in match[1] else int(match[1])
 
 
 def _count(value: object, shown: str, _: Path) -> int:

@@ -131,7 +131,7 @@ def cache_gc(
     context: Given,
 ) -> None:
     """Remove the results used longest ago, and all unreferenced content."""
-    from weft.admin.settings import parse_size
+    from weft.model.sizes import parse_size
     from weft.model.wording import size_text
 
     try:

@@ -10,11 +10,12 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from weft.admin import opened
-from weft.admin.settings import Settings, parse_size
+from weft.admin.settings import Settings
 from weft.model.clusters import ClusterOptions
 from weft.model.errors import UsageError
 from weft.model.ids import is_name
 from weft.model.resources import Resources
+from weft.model.sizes import parse_size
 from weft.runtime import arguments
 from weft.runtime.clock import RealClock, ResumedClock
 from weft.runtime.session import BackendPlace

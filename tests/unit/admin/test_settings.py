@@ -2,8 +2,9 @@
 
 import pytest
 
-from weft.admin.settings import NAMES, Settings, load_settings, parse_size, user_config_file
+from weft.admin.settings import NAMES, Settings, load_settings, user_config_file
 from weft.model.errors import UsageError
+from weft.model.sizes import parse_size
 
 
 @pytest.fixture

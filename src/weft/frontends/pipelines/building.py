@@ -37,9 +37,11 @@ from weft.frontends.pipelines.distributed import TRAINING
 from weft.frontends.pipelines.kinds import STEP_KINDS
 from weft.frontends.pipelines.locating import located
 from weft.frontends.pipelines.parameters import check_value, convert, number_from_text
+from weft.frontends.pipelines.parsing import RESOURCES
 from weft.frontends.pipelines.templates import LOOP_ARGUMENT, PARENT, find
 from weft.frontends.pipelines.trees import MapBuilder, shown
 from weft.model.errors import DefinitionError, UsageError
+from weft.model.resources import Resources
 from weft.model.suggestions import nearest
 from weft.model.wording import counted
 
@@ -499,6 +501,7 @@ class ComponentBuilder:
         extra = MapBuilder(component.where)
         for key in ("timeout_s", "retry"):
             extra.put(key, _option(declared, key), chosen.get(key))
+        extra.put("resources", _resources(_option(declared, "resources")), chosen.get("resources"))
         if isinstance(declared, StepFunction) and (training is not None or not declared.shell):
             own = {} if declared.shell else self._function(component, declared, folder)
             if declared.shell and component.command.strip():
@@ -585,6 +588,10 @@ def _option(declared: StepFunction | PipelineBuilder, name: str) -> Any:
 
 def _cache(value: Any) -> Any:
     return {"enable": value} if isinstance(value, bool) else value
+
+
+def _resources(value: Any) -> Any:
+    return {key: getattr(value, key) for key in RESOURCES} if isinstance(value, Resources) else value
 
 
 def _typed(value: Any, kind: str) -> Any:

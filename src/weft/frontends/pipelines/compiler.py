@@ -252,9 +252,12 @@ def _step(
     width = Source(step.lister) if step.lister else len(items) if items else 1
     vertex = Vertex(step.id, program, width, resources=_ONE_AT_A_TIME, retry=retry, starts_processes=True)
     vertex.label, vertex.outputs = step.name, tuple(step.outputs)
+    if step.resources is not None:
+        vertex.resources = (replace(step.resources, tokens=(_ONE_TOKEN,)),)
     if step.body is not None:
         kind = load_kind(step.body.kind)
-        vertex.resources = tuple(replace(one, tokens=(*one.tokens, _ONE_TOKEN)) for one in kind.resources)
+        if step.resources is None:
+            vertex.resources = tuple(replace(one, tokens=(*one.tokens, _ONE_TOKEN)) for one in kind.resources)
         vertex.timeout_s = None if kind.timed else step.timeout_s
     recipe = describe(pipeline, step, place.cache, folder)
     if recipe is not None:

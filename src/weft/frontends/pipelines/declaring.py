@@ -38,6 +38,7 @@ from weft.model.wording import type_of, with_article
 
 if TYPE_CHECKING:
     from weft.graph.logical import Retry
+    from weft.model.resources import Resources
 
 _INPUT: Final = "weft input"
 _OUTPUT: Final = "weft output"
@@ -256,6 +257,7 @@ class StepOptions(TypedDict, total=False):
     docker_env: str
     timeout_s: float
     retry: Retry
+    resources: Resources
     extra_fs: Sequence[Mapping[str, Any]]
     training: Mapping[str, Any]
 

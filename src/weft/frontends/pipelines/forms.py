@@ -23,6 +23,9 @@ _OTHER_WORDS: Final = {
     **dict.fromkeys(("foreach", "for_each", "loop", "matrix", "with_items"), "loop_argument"),
     **dict.fromkeys(("timeout", "timeout_s"), "x-weft: {timeout_s: ...}"),
     **dict.fromkeys(("retry", "retries"), "x-weft: {retry: {user: ...}}"),
+    **dict.fromkeys(
+        ("resources", "cpu", "cpus", "threads", "memory", "gpu", "gpus"), "x-weft: {resources: {cpu: ...}}"
+    ),
     **dict.fromkeys(("on_failure", "strategy"), "failure_options: {strategy: ...}"),
     "secrets": "env: {VARIABLE: {secret: NAME}}",
 }

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from weft.frontends.pipelines.templates import ParameterValue
     from weft.graph.logical import Retry
+    from weft.model.resources import Resources
 
 PIPELINE_FILE = FileKind(PipelineError, "pipeline", "a pipeline needs at least `name` and `entry_points`")
 START = FilePosition(1, 1)
@@ -138,6 +139,7 @@ class Step(Component, frozen=True):
     extra_fs: tuple[Mount, ...] = ()
     timeout_s: float | None = None
     retry: Retry | None = None
+    resources: Resources | None = None
     kind: SourceText = SourceText()
     options: Mapping[str, Any] = field(default_factory=dict)
     option_texts: tuple[SourceText, ...] = ()

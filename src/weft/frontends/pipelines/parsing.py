@@ -7,7 +7,7 @@ The reader settles the *shape*: the keys of each level (closed sets), the type o
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from weft.documents import yaml
 from weft.documents.problems import FilePosition, Problem, Problems, choices, join, show
@@ -18,6 +18,8 @@ from weft.frontends.pipelines.templates import env_number, find, whole
 from weft.graph.logical import DEFAULT_RETRY, Retry
 from weft.model.errors import DefinitionError
 from weft.model.failures import RetryClass
+from weft.model.resources import Resources
+from weft.model.sizes import parse_size
 from weft.model.suggestions import nearest
 
 if TYPE_CHECKING:
@@ -68,6 +70,9 @@ AS_PADDLEFLOW = ("numbers", "empty_loop", "step_name")
 They write numbers among items with an exponent from 1e+06 on, let a loop over nothing fail, and let PF_STEP_NAME in a
 parameter name the dag around it.
 """
+_MOST_CORES: Final = 1_000_000
+RESOURCES: Final = ("cpu", "memory", "gpu", "gpu_type")
+"""The names of `x-weft: resources`."""
 STEP_KEYS = (
     "command", "docker_env", "env", "parameters", "deps", "artifacts", "cache", "type", "name", "x-weft",
     "condition", "loop_argument", "extra_fs", "reference", "entry_points",
@@ -438,7 +443,7 @@ def _component(name: str, mark: FilePosition, node: yaml.Node, entries: _Map) ->
         return UnreadableComponent(name, mark=mark, path=path)
     _type(options, "step")
     artifacts = options.map("artifacts", ("input", "output"))
-    extra = options.map("x-weft", ("timeout_s", "retry", "kind", "with"))
+    extra = options.map("x-weft", ("timeout_s", "retry", "resources", "kind", "with"))
     given = extra.map("with", None)
     env, secrets = _env(options.map("env", None))
     texts: list[SourceText] = []
@@ -460,6 +465,7 @@ def _component(name: str, mark: FilePosition, node: yaml.Node, entries: _Map) ->
         extra_fs=_extra_fs(options),
         timeout_s=_timeout(extra),
         retry=_retry(extra.map("retry", Retry.__struct_fields__)) if "retry" in extra.nodes else None,
+        resources=_resources(extra.map("resources", RESOURCES)) if "resources" in extra.nodes else None,
         kind=extra.text("kind"),
         options={key: _option(node, join(given.path, key), texts) for key, node in given.nodes.items()},
         option_texts=tuple(texts),
@@ -653,6 +659,33 @@ def _retry(options: _Map) -> Retry:
     if not 1 <= retry.memory_factor <= 100:
         options.wrong("memory_factor", "must be from 1 to 100")
     return retry
+
+
+def _resources(options: _Map) -> Resources:
+    found = Resources(
+        cpu=options.number("cpu", 1.0),
+        memory=_bytes(options),
+        gpu=options.integer("gpu", 0),
+        gpu_type=options.text("gpu_type").value,
+    )
+    if not 0 <= found.cpu <= _MOST_CORES:
+        options.wrong("cpu", f"must be a number of cores from 0 to {_MOST_CORES:,}")
+    if not 0 <= found.gpu <= _MOST_CORES:
+        options.wrong("gpu", f"must be a number of GPUs from 0 to {_MOST_CORES:,}")
+    return found
+
+
+def _bytes(options: _Map) -> int:
+    node = options.nodes.get("memory")
+    value = node.value if isinstance(node, yaml.Scalar) else 0 if node is None else None
+    try:
+        size = parse_size(value) if isinstance(value, str) else value
+    except (ValueError, OverflowError):
+        size = None
+    if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 1 << 63:
+        options.wrong("memory", "must be a number of bytes, such as 512MiB or 4GiB")
+        return 0
+    return size
 
 
 def _parameters(entries: _Map) -> dict[str, ParameterDefinition]:

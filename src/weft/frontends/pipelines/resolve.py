@@ -242,6 +242,7 @@ class _Resolver:
             cache=step.cache.over(self.pipeline.cache),
             timeout_s=step.timeout_s,
             retry=step.retry,
+            resources=step.resources,
             disabled=False,
             docker_env=step.docker_env or self.pipeline.docker_env,
             parameters=parameters,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from weft.frontends.pipelines.templates import ParameterValue
     from weft.graph.logical import Retry
+    from weft.model.resources import Resources
 
 _USER = re.compile(r"[\w.@+ -]{0,128}")
 _RUN_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
@@ -68,6 +69,7 @@ class ResolvedStep(Struct, frozen=True):
     cache: CacheDefinition
     timeout_s: float | None
     retry: Retry | None
+    resources: Resources | None
     disabled: bool
     docker_env: str
     parameters: Mapping[str, ParameterValue]

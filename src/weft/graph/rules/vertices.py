@@ -193,12 +193,12 @@ def check_limit(token: str, count: int) -> None:
 def _never_fits(vertex: Vertex, capacity: Sequence[Resources] | None) -> CapacityError:
     wants = " or ".join(f"({needs})" for needs in vertex.resources)
     has = "; ".join(dict.fromkeys(f"({worker})" for worker in capacity or ())) or "none"
-    hint = "Ask for less, or start the session with larger workers."
+    hint = "Ask for less, or give more: memory= and gpus= of the session, --memory and --gpus of the command line."
     cores = max([worker.cpu for worker in capacity or ()], default=0.0)
     least = min(needs.cpu for needs in vertex.resources)
     if least > cores > 0:
         hint = f"cpu counts cores, and this asks for {least - cores:g} too many: give cpu={cores:g} or less"
-        hint += f", or open the session with workers={ceil(least)}."
+        hint += f", or open the session with workers={ceil(least)} (on the command line --workers {ceil(least)})."
     return CapacityError(f"vertex {vertex.id!r} asks for {wants}, more than any worker has: {has}", hint=hint)
 
 

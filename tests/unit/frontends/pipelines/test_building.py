@@ -130,6 +130,7 @@ class TestSteps:
                 docker_env="python:3.12",
                 timeout_s=5,
                 retry=weft.Retry(user=2, delay_s=1.5),
+                resources=weft.Resources(cpu=2, memory=1 << 20),
                 when="'{{text}}' == 'done'",
                 extra_fs=[{"name": "other", "mount_path": "/x"}],
             )()
@@ -145,6 +146,7 @@ class TestSteps:
         assert step.cache.fs_scope[0].paths == ("a",)
         assert {name: text.value for name, text in step.env.items()} == {"A": "1", "B": "{{text}}"}
         assert (step.docker_env, step.timeout_s, step.retry.user, step.retry.delay_s) == ("python:3.12", 5.0, 2, 1.5)
+        assert step.resources == weft.Resources(cpu=2, memory=1 << 20)
         assert step.condition.value == "'{{text}}' == 'done'"
         assert step.extra_fs[0].mount_path == "/x"
 

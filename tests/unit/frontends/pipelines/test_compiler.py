@@ -19,6 +19,7 @@ from weft.graph.logical import LogicalGraph, MovementKind, OnFailure, Retry
 from weft.graph.validate import mark_results, validate
 from weft.graph.wire import from_json, to_json
 from weft.model.errors import TaskError
+from weft.model.resources import Resources
 from weft.runs.records import RUN_STATES, STEP_STATES
 
 PLACE = RunDirectories(Path("/run/logs"), Path("/run/processes"))
@@ -89,6 +90,15 @@ class TestGraph:
     )
     def test_says_what_a_failure_does(self, line, answer):
         assert compiled(CHAIN + line).on_failure is answer
+
+    def test_resources_come_from_the_step_and_do_not_change_its_result(self):
+        text = "name: p\nentry_points: {s: {command: 'true'ATTACHED}}"
+        plain, vertex = (
+            compiled(text.replace("ATTACHED", more)).vertices["s"]
+            for more in ("", ", x-weft: {resources: {cpu: 2, memory: 1GiB}}")
+        )
+        assert vertex.resources == (Resources(cpu=2, memory=1 << 30, tokens=(("parallelism", 1),)),)
+        assert (vertex.cache_key, vertex.program.params) == (plain.cache_key, plain.program.params)
 
     def test_timeout_and_retry_come_from_the_step(self):
         text = "name: p\nentry_points: {s: {command: 'true', x-weft: {timeout_s: 2.5, retry: {user: 3, delay_s: 0.5}}}}"

@@ -9,6 +9,7 @@ from weft.frontends.pipelines.options import Surroundings
 from weft.frontends.pipelines.parameters import convert
 from weft.graph.logical import Retry
 from weft.model.errors import PipelineError
+from weft.model.resources import Resources
 
 
 def parse(text: str) -> Pipeline:
@@ -182,6 +183,29 @@ def test_extension():
     step = one_step("x-weft: {timeout_s: 5, retry: {user: 3}}")
     assert step.timeout_s == 5.0
     assert step.retry == Retry(user=3)
+
+
+def test_a_step_says_what_it_takes():
+    step = one_step("x-weft: {resources: {cpu: 2, memory: 1.5GiB, gpu: 1, gpu_type: A100}}")
+    assert step.resources == Resources(cpu=2, memory=3 << 29, gpu=1, gpu_type="A100")
+    assert one_step("x-weft: {resources: {memory: 512}}").resources == Resources(memory=512)
+
+
+@pytest.mark.parametrize(
+    ("resources", "said"),
+    [
+        ("{cpu: -1}", "cores from 0"),
+        ("{cpu: two}", "a number"),
+        ("{gpu: 1.5}", "an integer"),
+        ("{memory: lots}", "such as 512MiB"),
+        ("{memory: -1}", "such as 512MiB"),
+        ("{memory: [1]}", "such as 512MiB"),
+        ("{cores: 2}", "cores"),
+    ],
+)
+def test_resources_that_are_none_are_refused(resources, said):
+    with pytest.raises(PipelineError, match=said):
+        one_step(f"x-weft: {{resources: {resources}}}")
 
 
 def test_every_mistake_is_reported_in_file_order():
