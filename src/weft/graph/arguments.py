@@ -35,6 +35,7 @@ class VertexFields(TypedDict, total=False):
     final: bool
     controlled: bool
     counted: bool
+    starts_processes: bool
 
 
 class LinkOptions(TypedDict, total=False):
@@ -83,6 +84,7 @@ FIELDS: Wanted = {
     "final": _FLAG,
     "controlled": _FLAG,
     "counted": _FLAG,
+    "starts_processes": _FLAG,
 }
 
 OPTIONS: Wanted = {
