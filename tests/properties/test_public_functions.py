@@ -55,6 +55,7 @@ SPACES = {"": (wt, np), "linalg": (wt.linalg, np.linalg), "fft": (wt.fft, np.fft
 ELSEWHERE = {
     "properties/tensors/algebra.py": "linalg.eig linalg.eigh linalg.eigvals linalg.qr linalg.svd",
     "properties/tensors/shapes.py": "empty from_array from_dlpack",
+    "unit/tensor/test_blockwise.py": "apply_gufunc blockwise map_blocks map_overlap vectorize",
     "unit/tensor/test_standard.py": "__array_namespace_info__ broadcast_shapes can_cast finfo iinfo isdtype "
     "result_type",
     "unit/tensor/test_executables.py": "execute fetch get_default_session named_tensor new_session option_context "

@@ -7,6 +7,7 @@ from numpy import object_ as _object, seterr, signedinteger, timedelta64, uint, 
 from numpy import str_ as unicode_, unsignedinteger, void
 from numpy.exceptions import AxisError
 from weft.frontends.tensors.arrays.array import Tensor
+from weft.frontends.tensors.arrays.blockwise import apply_gufunc, blockwise, map_blocks, vectorize
 from weft.frontends.tensors.arrays.chunkwise import map_chunk, rechunk
 from weft.frontends.tensors.arrays.comparison import allclose, array_equal, isclose
 from weft.frontends.tensors.arrays.correlation import corrcoef, cov
@@ -52,6 +53,7 @@ from weft.frontends.tensors.arrays.joining import vsplit, vstack
 from weft.frontends.tensors.arrays.nan_statistics import nanargmax, nanargmin, nancumprod, nancumsum, nanmax, nanmean
 from weft.frontends.tensors.arrays.nan_statistics import nanmin, nanprod, nanstd, nansum, nanvar
 from weft.frontends.tensors.arrays.options import option_context, options
+from weft.frontends.tensors.arrays.overlapping import map_overlap
 from weft.frontends.tensors.arrays.padding import pad
 from weft.frontends.tensors.arrays.products import dot, inner, inner as innerproduct, kron, matmul, matrix_transpose
 from weft.frontends.tensors.arrays.products import outer, tensordot, vdot, vecdot
@@ -81,39 +83,40 @@ object = _object
 __all__ = [
     "AxisError", "Computation", "ExecutableTuple", "Inf", "NAN", "NINF", "NaN", "NumpyFallbackWarning", "Session",
     "Tensor", "__array_api_version__", "__array_namespace_info__", "abs", "absolute", "acos", "acosh", "add", "all",
-    "allclose", "amax", "amin", "angle", "any", "append", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan",
-    "arctan2", "arctanh", "argmax", "argmin", "argpartition", "argsort", "argtopk", "argwhere", "around", "array",
-    "array_equal", "array_split", "asarray", "ascontiguousarray", "asfortranarray", "asin", "asinh", "astype", "atan",
-    "atan2", "atanh", "atleast_1d", "atleast_2d", "atleast_3d", "average", "bincount", "bitwise_and", "bitwise_invert",
-    "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "block", "bool",
-    "broadcast_arrays", "broadcast_shapes", "broadcast_to", "bytes_", "c_", "can_cast", "cbrt", "ceil", "cfloat",
-    "character", "choose", "clip", "column_stack", "complex128", "complex64", "complexfloating", "compress", "concat",
-    "concatenate", "conj", "conjugate", "copy", "copysign", "copyto", "corrcoef", "cos", "cosh", "count_nonzero", "cov",
-    "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "datetime64", "deg2rad", "degrees", "delete", "diag",
-    "diagflat", "diagonal", "diff", "digitize", "divide", "divmod", "dot", "double", "dsplit", "dstack", "dtype", "e",
-    "ediff1d", "einsum", "empty", "empty_like", "equal", "errstate", "execute", "exp", "exp2", "expand_dims", "expm1",
-    "extract", "eye", "fabs", "fetch", "fft", "fill_diagonal", "finfo", "fix", "flatnonzero", "flatten", "flexible",
-    "flip", "fliplr", "flipud", "float16", "float32", "float64", "float_power", "floating", "floor", "floor_divide",
-    "fmax", "fmin", "fmod", "frexp", "from_array", "from_dlpack", "from_hdf5", "from_zarr", "fromhdf5", "fromzarr",
-    "full", "full_like", "generic", "geomspace", "get_default_session", "geterr", "gradient", "greater",
-    "greater_equal", "heaviside", "histogram", "histogram_bin_edges", "hsplit", "hstack", "hypot", "i0", "identity",
-    "iinfo", "imag", "in1d", "indices", "inexact", "inf", "inner", "innerproduct", "insert", "int16", "int32", "int64",
-    "int8", "intc", "integer", "intp", "invert", "isclose", "iscomplex", "isdtype", "isfinite", "isin", "isinf",
-    "isnan", "isreal", "kron", "ldexp", "left_shift", "less", "less_equal", "lib", "linalg", "linspace", "load", "log",
-    "log10", "log1p", "log2", "logaddexp", "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor",
-    "logspace", "map_chunk", "matmul", "matrix_transpose", "max", "maximum", "mean", "median", "meshgrid", "mgrid",
-    "min", "minimum", "mod", "modf", "moveaxis", "multiply", "named_tensor", "nan", "nan_to_num", "nanargmax",
-    "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmedian", "nanmin", "nanpercentile", "nanprod",
-    "nanquantile", "nanstd", "nansum", "nanvar", "ndim", "ndindex", "negative", "new_session", "newaxis", "nextafter",
-    "nonzero", "not_equal", "number", "ogrid", "ones", "ones_like", "option_context", "options", "outer", "pad",
-    "partition", "percentile", "permute_dims", "pi", "positive", "pow", "power", "prod", "product", "ptp", "quantile",
-    "r_", "rad2deg", "radians", "random", "ravel", "real", "rechunk", "reciprocal", "remainder", "repeat", "reshape",
-    "result_type", "right_shift", "rint", "roll", "rollaxis", "rot90", "round", "round_", "save", "scalar",
-    "searchsorted", "setdiff1d", "seterr", "shape", "sign", "signbit", "signedinteger", "sin", "sinc", "sinh", "sort",
-    "spacing", "spatial", "special", "split", "sqrt", "square", "squeeze", "stack", "stats", "std", "stop_server",
-    "store", "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensor", "tensordot", "tile",
-    "timedelta64", "to_hdf5", "to_zarr", "tohdf5", "topk", "tozarr", "trace", "transpose", "trapezoid", "trapz",
-    "tree_add", "tree_multiply", "tril", "triu", "true_divide", "trunc", "uint", "uint16", "uint32", "uint64", "uint8",
-    "unicode_", "union1d", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unravel_index",
-    "unsignedinteger", "unstack", "var", "vdot", "vecdot", "void", "vsplit", "vstack", "where", "zeros", "zeros_like",
+    "allclose", "amax", "amin", "angle", "any", "append", "apply_gufunc", "arange", "arccos", "arccosh", "arcsin",
+    "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argpartition", "argsort", "argtopk", "argwhere",
+    "around", "array", "array_equal", "array_split", "asarray", "ascontiguousarray", "asfortranarray", "asin", "asinh",
+    "astype", "atan", "atan2", "atanh", "atleast_1d", "atleast_2d", "atleast_3d", "average", "bincount", "bitwise_and",
+    "bitwise_invert", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "block",
+    "blockwise", "bool", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "bytes_", "c_", "can_cast", "cbrt",
+    "ceil", "cfloat", "character", "choose", "clip", "column_stack", "complex128", "complex64", "complexfloating",
+    "compress", "concat", "concatenate", "conj", "conjugate", "copy", "copysign", "copyto", "corrcoef", "cos", "cosh",
+    "count_nonzero", "cov", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "datetime64", "deg2rad",
+    "degrees", "delete", "diag", "diagflat", "diagonal", "diff", "digitize", "divide", "divmod", "dot", "double",
+    "dsplit", "dstack", "dtype", "e", "ediff1d", "einsum", "empty", "empty_like", "equal", "errstate", "execute", "exp",
+    "exp2", "expand_dims", "expm1", "extract", "eye", "fabs", "fetch", "fft", "fill_diagonal", "finfo", "fix",
+    "flatnonzero", "flatten", "flexible", "flip", "fliplr", "flipud", "float16", "float32", "float64", "float_power",
+    "floating", "floor", "floor_divide", "fmax", "fmin", "fmod", "frexp", "from_array", "from_dlpack", "from_hdf5",
+    "from_zarr", "fromhdf5", "fromzarr", "full", "full_like", "generic", "geomspace", "get_default_session", "geterr",
+    "gradient", "greater", "greater_equal", "heaviside", "histogram", "histogram_bin_edges", "hsplit", "hstack",
+    "hypot", "i0", "identity", "iinfo", "imag", "in1d", "indices", "inexact", "inf", "inner", "innerproduct", "insert",
+    "int16", "int32", "int64", "int8", "intc", "integer", "intp", "invert", "isclose", "iscomplex", "isdtype",
+    "isfinite", "isin", "isinf", "isnan", "isreal", "kron", "ldexp", "left_shift", "less", "less_equal", "lib",
+    "linalg", "linspace", "load", "log", "log10", "log1p", "log2", "logaddexp", "logaddexp2", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "logspace", "map_blocks", "map_chunk", "map_overlap", "matmul",
+    "matrix_transpose", "max", "maximum", "mean", "median", "meshgrid", "mgrid", "min", "minimum", "mod", "modf",
+    "moveaxis", "multiply", "named_tensor", "nan", "nan_to_num", "nanargmax", "nanargmin", "nancumprod", "nancumsum",
+    "nanmax", "nanmean", "nanmedian", "nanmin", "nanpercentile", "nanprod", "nanquantile", "nanstd", "nansum", "nanvar",
+    "ndim", "ndindex", "negative", "new_session", "newaxis", "nextafter", "nonzero", "not_equal", "number", "ogrid",
+    "ones", "ones_like", "option_context", "options", "outer", "pad", "partition", "percentile", "permute_dims", "pi",
+    "positive", "pow", "power", "prod", "product", "ptp", "quantile", "r_", "rad2deg", "radians", "random", "ravel",
+    "real", "rechunk", "reciprocal", "remainder", "repeat", "reshape", "result_type", "right_shift", "rint", "roll",
+    "rollaxis", "rot90", "round", "round_", "save", "scalar", "searchsorted", "setdiff1d", "seterr", "shape", "sign",
+    "signbit", "signedinteger", "sin", "sinc", "sinh", "sort", "spacing", "spatial", "special", "split", "sqrt",
+    "square", "squeeze", "stack", "stats", "std", "stop_server", "store", "subtract", "sum", "swapaxes", "take",
+    "take_along_axis", "tan", "tanh", "tensor", "tensordot", "tile", "timedelta64", "to_hdf5", "to_zarr", "tohdf5",
+    "topk", "tozarr", "trace", "transpose", "trapezoid", "trapz", "tree_add", "tree_multiply", "tril", "triu",
+    "true_divide", "trunc", "uint", "uint16", "uint32", "uint64", "uint8", "unicode_", "union1d", "unique",
+    "unique_all", "unique_counts", "unique_inverse", "unique_values", "unravel_index", "unsignedinteger", "unstack",
+    "var", "vdot", "vecdot", "vectorize", "void", "vsplit", "vstack", "where", "zeros", "zeros_like",
 ]

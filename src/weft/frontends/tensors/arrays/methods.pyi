@@ -9,6 +9,7 @@ from weft.frontends.tensors.arrays.elementwise import round as _round
 from weft.frontends.tensors.arrays.interoperation import array_function as _array_function, array_ufunc as _array_ufunc
 from weft.frontends.tensors.arrays.joining import repeat as _repeat
 from weft.frontends.tensors.arrays.operators import Operators as _Operators
+from weft.frontends.tensors.arrays.overlapping import _map_blocks as _map_blocks, _map_overlap as _map_overlap
 from weft.frontends.tensors.arrays.products import dot as _dot
 from weft.frontends.tensors.arrays.searching import nonzero as _nonzero, searchsorted as _searchsorted
 from weft.frontends.tensors.arrays.selection import choose as _choose, _compress_method as _compress_method
@@ -98,7 +99,9 @@ class Methods:
     dot = _dot
     fill = _fill
     flatten = _flatten
+    map_blocks = _map_blocks
     map_chunk = _map_chunk
+    map_overlap = _map_overlap
     max = _max
     mean = _mean
     min = _min
