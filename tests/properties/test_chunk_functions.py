@@ -13,7 +13,7 @@ from tests.properties.tensors.drawing import array, broadcastable, chunks, shape
 COUNT = {"fast": 10, "soak": 5_000}.get(os.environ.get("HYPOTHESIS_PROFILE", "ci"), 120)
 """How many calls are tried."""
 TYPES = ["int8", "int64", "float32", "float64", "complex128"]
-MODES = {"reflect": "symmetric", "nearest": "edge", "periodic": "wrap", 3: "constant"}
+MODES: dict[Any, Any] = {"reflect": "symmetric", "nearest": "edge", "periodic": "wrap", 3: "constant"}
 """NumPy's names of boundaries."""
 
 
@@ -41,7 +41,7 @@ def test_windows_over_halos_equal_windows_over_the_array(seed):
         for axis, bound in enumerate(bounds):
             if bound != "none":
                 widths = [(before[a], after[a]) if a == axis else (0, 0) for a in range(x.ndim)]
-                words = {"constant_values": 3} if bound == 3 else {}
+                words: Any = {"constant_values": 3} if bound == 3 else {}
                 whole = np.pad(whole, widths, mode=MODES[bound], **words)
         wanted = window_sum(whole, before, after)
         inside = [0 if bound == "none" else lo for bound, lo in zip(bounds, before, strict=True)]

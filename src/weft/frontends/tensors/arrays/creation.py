@@ -41,7 +41,7 @@ def _here(device: str | None) -> None:
         raise ValueError(f"there is no device {device!r}; there is {DEVICE!r}")
 
 
-@public("x data", also="array scalar tensor", refused="gpu sparse")
+@public("x data", also="array asanyarray scalar tensor", refused="gpu sparse")
 def asarray(
     obj: Any,
     /,
@@ -325,6 +325,21 @@ def eye(
     kind = np.zeros((), FLOAT if dtype is None else dtype).dtype  # text without a length has length 1, as in NumPy
     shape = _shape((n_rows, n_rows if n_cols is None else n_cols))
     return Tensor(sources.eye(_grid(shape, kind, chunk_size), k, kind)).ordered(order)
+
+
+@public(refused="gpu")
+def tri(
+    N: int,  # noqa: N803 - as NumPy calls it
+    M: int | None = None,  # noqa: N803
+    k: int = 0,
+    dtype: DTypeLike = FLOAT,
+    *,
+    chunk_size: ChunkSize = None,
+) -> Tensor:
+    """Return a matrix with ones on and below the k-th diagonal, and zeros above it."""
+    columns = N if M is None else M
+    kind = FLOAT if dtype is None else dtype
+    return tril(ones((N, columns), kind, chunk_size), k)
 
 
 @public("m", refused="gpu")
