@@ -20,7 +20,7 @@ import numpy as np
 from weft.model.errors import MissingExtraError, UsageError
 
 NUMPY: Final = "numpy"
-_PACKAGES = {"cupy": "cupy-cuda12x", "array_api_strict": "array-api-strict"}
+_PACKAGES = {"cupy": "cupy-cuda12x", "array_api_strict": "array-api-strict", "jax": "'weft[jax]'"}
 """The distribution of a module, if its name differs."""
 _STANDARD = {
     "absolute": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh", "arctan": "atan",

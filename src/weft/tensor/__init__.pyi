@@ -21,11 +21,12 @@ from weft.frontends.tensors.arrays.conditional import apply_along_axis, apply_ov
 from weft.frontends.tensors.arrays.correlation import corrcoef, cov
 from weft.frontends.tensors.arrays.creation import arange, asarray as array, asarray as asanyarray, asarray
 from weft.frontends.tensors.arrays.creation import ascontiguousarray, asfortranarray, copy, zeros as empty
-from weft.frontends.tensors.arrays.creation import zeros_like as empty_like, eye, from_array, from_dlpack, full
-from weft.frontends.tensors.arrays.creation import full_like, geomspace, identity, indices, linspace, logspace, meshgrid
-from weft.frontends.tensors.arrays.creation import ones, ones_like, asarray as scalar, asarray as tensor, tri, tril
-from weft.frontends.tensors.arrays.creation import triu, zeros, zeros_like
+from weft.frontends.tensors.arrays.creation import zeros_like as empty_like, eye, from_array, from_delayed, from_dlpack
+from weft.frontends.tensors.arrays.creation import full, full_like, geomspace, identity, indices, linspace, logspace
+from weft.frontends.tensors.arrays.creation import meshgrid, ones, ones_like, asarray as scalar, asarray as tensor, tri
+from weft.frontends.tensors.arrays.creation import tril, triu, zeros, zeros_like
 from weft.frontends.tensors.arrays.cumulative import cumprod, cumsum, cumulative_prod, cumulative_sum, diff, ediff1d
+from weft.frontends.tensors.arrays.dask_names import compute_all as compute, persist_all as persist
 from weft.frontends.tensors.arrays.diagonals import diag, diagflat, diagonal, fill_diagonal, trace
 from weft.frontends.tensors.arrays.dtypes import inf as Inf, nan as NAN, NINF, nan as NaN, astype, can_cast, e, finfo
 from weft.frontends.tensors.arrays.dtypes import iinfo, inf, isdtype, nan, newaxis, pi, result_type
@@ -73,6 +74,7 @@ from weft.frontends.tensors.arrays.options import option_context, options
 from weft.frontends.tensors.arrays.overlapping import map_overlap
 from weft.frontends.tensors.arrays.padding import pad
 from weft.frontends.tensors.arrays.placing import place, put, put_along_axis, putmask
+from weft.frontends.tensors.arrays.planning import Plan, explain, visualize
 from weft.frontends.tensors.arrays.polynomials import poly, polyadd, polyder, polydiv, polyfit, polyint, polymul
 from weft.frontends.tensors.arrays.polynomials import polysub, polyval, roots, vander
 from weft.frontends.tensors.arrays.products import cross_along as cross, dot, inner, inner as innerproduct, kron, matmul
@@ -107,8 +109,8 @@ int = _int
 object = _object
 __all__ = [
     "AxisError", "Computation", "ExecutableTuple", "False_", "Inf", "NAN", "NINF", "NaN", "NumpyFallbackWarning",
-    "ScalarType", "Session", "Tensor", "True_", "__array_api_version__", "__array_namespace_info__", "abs", "absolute",
-    "acos", "acosh", "add", "all", "allclose", "amax", "amin", "angle", "any", "append", "apply_along_axis",
+    "Plan", "ScalarType", "Session", "Tensor", "True_", "__array_api_version__", "__array_namespace_info__", "abs",
+    "absolute", "acos", "acosh", "add", "all", "allclose", "amax", "amin", "angle", "any", "append", "apply_along_axis",
     "apply_gufunc", "apply_over_axes", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2",
     "arctanh", "argmax", "argmin", "argpartition", "argsort", "argtopk", "argwhere", "around", "array", "array2string",
     "array_equal", "array_equiv", "array_repr", "array_split", "array_str", "asanyarray", "asarray",
@@ -118,47 +120,48 @@ __all__ = [
     "bitwise_right_shift", "bitwise_xor", "blackman", "block", "blockwise", "bool", "bool_", "broadcast_arrays",
     "broadcast_shapes", "broadcast_to", "busday_count", "busday_offset", "busdaycalendar", "byte", "bytes_", "c_",
     "can_cast", "cbrt", "cdouble", "ceil", "cfloat", "character", "choose", "clip", "clongdouble", "column_stack",
-    "common_type", "complex128", "complex64", "complexfloating", "compress", "concat", "concatenate", "conj",
+    "common_type", "complex128", "complex64", "complexfloating", "compress", "compute", "concat", "concatenate", "conj",
     "conjugate", "convolve", "copy", "copysign", "copyto", "corrcoef", "correlate", "cos", "cosh", "count_nonzero",
     "cov", "cross", "csingle", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "datetime64",
     "datetime_as_string", "datetime_data", "deg2rad", "degrees", "delete", "diag", "diag_indices", "diag_indices_from",
     "diagflat", "diagonal", "diff", "digitize", "divide", "divmod", "dot", "double", "dsplit", "dstack", "dtype", "e",
     "ediff1d", "einsum", "einsum_path", "empty", "empty_like", "equal", "errstate", "euler_gamma", "execute", "exp",
-    "exp2", "expand_dims", "expm1", "extract", "eye", "fabs", "fetch", "fft", "fill_diagonal", "finfo", "fix",
-    "flatnonzero", "flatten", "flexible", "flip", "fliplr", "flipud", "float16", "float32", "float64", "float_power",
-    "floating", "floor", "floor_divide", "fmax", "fmin", "fmod", "format_float_positional", "format_float_scientific",
-    "frexp", "from_array", "from_dlpack", "from_hdf5", "from_zarr", "frombuffer", "fromfile", "fromfunction",
-    "fromhdf5", "fromiter", "frompyfunc", "fromregex", "fromstring", "fromzarr", "full", "full_like", "gcd", "generic",
-    "genfromtxt", "geomspace", "get_default_session", "get_printoptions", "getbufsize", "geterr", "geterrcall",
-    "gradient", "greater", "greater_equal", "half", "hamming", "hanning", "heaviside", "histogram", "histogram2d",
-    "histogram_bin_edges", "histogramdd", "hsplit", "hstack", "hypot", "i0", "identity", "iinfo", "imag", "in1d",
-    "index_exp", "indices", "inexact", "inf", "inner", "innerproduct", "insert", "int16", "int32", "int64", "int8",
-    "int_", "intc", "integer", "interp", "intersect1d", "intp", "invert", "is_busday", "isclose", "iscomplex",
-    "iscomplexobj", "isdtype", "isfinite", "isfortran", "isin", "isinf", "isnan", "isnat", "isneginf", "isposinf",
-    "isreal", "isrealobj", "isscalar", "issubdtype", "iterable", "ix_", "kaiser", "kron", "lcm", "ldexp", "left_shift",
-    "less", "less_equal", "lexsort", "lib", "linalg", "linspace", "little_endian", "load", "loadtxt", "log", "log10",
-    "log1p", "log2", "logaddexp", "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logspace",
-    "long", "longdouble", "longlong", "map_blocks", "map_chunk", "map_overlap", "mask_indices", "matmul",
-    "matrix_transpose", "matvec", "max", "maximum", "may_share_memory", "mean", "median", "meshgrid", "mgrid", "min",
-    "min_scalar_type", "minimum", "mintypecode", "mod", "modf", "moveaxis", "multiply", "named_tensor", "nan",
-    "nan_to_num", "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmedian", "nanmin",
-    "nanpercentile", "nanprod", "nanquantile", "nanstd", "nansum", "nanvar", "ndenumerate", "ndim", "ndindex",
-    "negative", "new_session", "newaxis", "nextafter", "nonzero", "not_equal", "number", "object_", "ogrid", "ones",
-    "ones_like", "option_context", "options", "outer", "packbits", "pad", "partition", "percentile", "permute_dims",
-    "pi", "piecewise", "place", "poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub",
-    "polyval", "positive", "pow", "power", "printoptions", "prod", "product", "promote_types", "ptp", "put",
-    "put_along_axis", "putmask", "quantile", "r_", "rad2deg", "radians", "random", "ravel", "ravel_multi_index", "real",
-    "real_if_close", "rechunk", "reciprocal", "remainder", "repeat", "require", "reshape", "resize", "result_type",
-    "right_shift", "rint", "roll", "rollaxis", "roots", "rot90", "round", "round_", "row_stack", "s_", "save",
-    "savetxt", "savez", "savez_compressed", "scalar", "sctypeDict", "searchsorted", "select", "set_printoptions",
-    "setbufsize", "setdiff1d", "seterr", "seterrcall", "setxor1d", "shape", "shares_memory", "short", "sign", "signbit",
-    "signedinteger", "sin", "sinc", "single", "sinh", "size", "sort", "sort_complex", "spacing", "spatial", "special",
-    "split", "sqrt", "square", "squeeze", "stack", "stats", "std", "stop_server", "store", "str_", "subtract", "sum",
-    "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensor", "tensordot", "tile", "timedelta64", "to_hdf5",
-    "to_zarr", "tohdf5", "topk", "tozarr", "trace", "transpose", "trapezoid", "trapz", "tree_add", "tree_multiply",
-    "tri", "tril", "tril_indices", "tril_indices_from", "trim_zeros", "triu", "triu_indices", "triu_indices_from",
-    "true_divide", "trunc", "typecodes", "typename", "ubyte", "uint", "uint16", "uint32", "uint64", "uint8", "uintc",
-    "uintp", "ulong", "ulonglong", "unicode_", "union1d", "unique", "unique_all", "unique_counts", "unique_inverse",
-    "unique_values", "unpackbits", "unravel_index", "unsignedinteger", "unstack", "unwrap", "ushort", "vander", "var",
-    "vdot", "vecdot", "vecmat", "vectorize", "void", "vsplit", "vstack", "where", "zeros", "zeros_like",
+    "exp2", "expand_dims", "explain", "expm1", "extract", "eye", "fabs", "fetch", "fft", "fill_diagonal", "finfo",
+    "fix", "flatnonzero", "flatten", "flexible", "flip", "fliplr", "flipud", "float16", "float32", "float64",
+    "float_power", "floating", "floor", "floor_divide", "fmax", "fmin", "fmod", "format_float_positional",
+    "format_float_scientific", "frexp", "from_array", "from_delayed", "from_dlpack", "from_hdf5", "from_zarr",
+    "frombuffer", "fromfile", "fromfunction", "fromhdf5", "fromiter", "frompyfunc", "fromregex", "fromstring",
+    "fromzarr", "full", "full_like", "gcd", "generic", "genfromtxt", "geomspace", "get_default_session",
+    "get_printoptions", "getbufsize", "geterr", "geterrcall", "gradient", "greater", "greater_equal", "half", "hamming",
+    "hanning", "heaviside", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd", "hsplit", "hstack",
+    "hypot", "i0", "identity", "iinfo", "imag", "in1d", "index_exp", "indices", "inexact", "inf", "inner",
+    "innerproduct", "insert", "int16", "int32", "int64", "int8", "int_", "intc", "integer", "interp", "intersect1d",
+    "intp", "invert", "is_busday", "isclose", "iscomplex", "iscomplexobj", "isdtype", "isfinite", "isfortran", "isin",
+    "isinf", "isnan", "isnat", "isneginf", "isposinf", "isreal", "isrealobj", "isscalar", "issubdtype", "iterable",
+    "ix_", "kaiser", "kron", "lcm", "ldexp", "left_shift", "less", "less_equal", "lexsort", "lib", "linalg", "linspace",
+    "little_endian", "load", "loadtxt", "log", "log10", "log1p", "log2", "logaddexp", "logaddexp2", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "logspace", "long", "longdouble", "longlong", "map_blocks", "map_chunk",
+    "map_overlap", "mask_indices", "matmul", "matrix_transpose", "matvec", "max", "maximum", "may_share_memory", "mean",
+    "median", "meshgrid", "mgrid", "min", "min_scalar_type", "minimum", "mintypecode", "mod", "modf", "moveaxis",
+    "multiply", "named_tensor", "nan", "nan_to_num", "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax",
+    "nanmean", "nanmedian", "nanmin", "nanpercentile", "nanprod", "nanquantile", "nanstd", "nansum", "nanvar",
+    "ndenumerate", "ndim", "ndindex", "negative", "new_session", "newaxis", "nextafter", "nonzero", "not_equal",
+    "number", "object_", "ogrid", "ones", "ones_like", "option_context", "options", "outer", "packbits", "pad",
+    "partition", "percentile", "permute_dims", "persist", "pi", "piecewise", "place", "poly", "polyadd", "polyder",
+    "polydiv", "polyfit", "polyint", "polymul", "polysub", "polyval", "positive", "pow", "power", "printoptions",
+    "prod", "product", "promote_types", "ptp", "put", "put_along_axis", "putmask", "quantile", "r_", "rad2deg",
+    "radians", "random", "ravel", "ravel_multi_index", "real", "real_if_close", "rechunk", "reciprocal", "remainder",
+    "repeat", "require", "reshape", "resize", "result_type", "right_shift", "rint", "roll", "rollaxis", "roots",
+    "rot90", "round", "round_", "row_stack", "s_", "save", "savetxt", "savez", "savez_compressed", "scalar",
+    "sctypeDict", "searchsorted", "select", "set_printoptions", "setbufsize", "setdiff1d", "seterr", "seterrcall",
+    "setxor1d", "shape", "shares_memory", "short", "sign", "signbit", "signedinteger", "sin", "sinc", "single", "sinh",
+    "size", "sort", "sort_complex", "spacing", "spatial", "special", "split", "sqrt", "square", "squeeze", "stack",
+    "stats", "std", "stop_server", "store", "str_", "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan",
+    "tanh", "tensor", "tensordot", "tile", "timedelta64", "to_hdf5", "to_zarr", "tohdf5", "topk", "tozarr", "trace",
+    "transpose", "trapezoid", "trapz", "tree_add", "tree_multiply", "tri", "tril", "tril_indices", "tril_indices_from",
+    "trim_zeros", "triu", "triu_indices", "triu_indices_from", "true_divide", "trunc", "typecodes", "typename", "ubyte",
+    "uint", "uint16", "uint32", "uint64", "uint8", "uintc", "uintp", "ulong", "ulonglong", "unicode_", "union1d",
+    "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unpackbits", "unravel_index",
+    "unsignedinteger", "unstack", "unwrap", "ushort", "vander", "var", "vdot", "vecdot", "vecmat", "vectorize",
+    "visualize", "void", "vsplit", "vstack", "where", "zeros", "zeros_like",
 ]

@@ -114,7 +114,7 @@ class Compiled:
         self._vertices = vertices
         self._lengths = lengths
         self.given = given
-        self._needs = needs
+        self.needs = needs
         self.expander = expander
 
     def check(self, budget: int, memory: int = 0) -> None:
@@ -122,7 +122,7 @@ class Compiled:
 
         `memory` is the memory of the session, of which `budget` is a part.
         """
-        for need in self._needs:
+        for need in self.needs:
             if need.total > budget:
                 raise need.too_much(budget, memory)
 

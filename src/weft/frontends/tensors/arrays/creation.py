@@ -13,9 +13,12 @@ from weft.frontends.tensors.arrays.array import DEVICE, Tensor, apply, as_tensor
 from weft.frontends.tensors.arrays.conversion import Scalar, as_node, dense
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.dtypes import FLOAT, INT
+from weft.frontends.tensors.arrays.executables import Executable
 from weft.frontends.tensors.arrays.files import readable
+from weft.frontends.tensors.arrays.pending import pending
 from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.blocks import broadcast_shapes
+from weft.frontends.tensors.chunks import Cut
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.chunks import Grid
@@ -105,6 +108,25 @@ def from_array(array: Any, chunk_size: ChunkSize = None) -> Tensor:
     dtype = np.dtype(array.dtype)
     array = readable(array)
     return Tensor(sources.from_array(array, _grid(array.shape, dtype, chunk_size), dtype))
+
+
+@public()
+def from_delayed(value: Any, shape: Any, dtype: DTypeLike = None, *, meta: Any = None, name: Any = None) -> Tensor:
+    """Return an array in one chunk that is the value of an executable: of a call that `weft.remote.spawn` returned.
+
+    The call is computed before tasks that read the array. Lengths that are unknown are NaN. TypeError: the value is no
+    executable, or no dtype is given. ValueError, TypeError, when it is computed: it has another shape, or a dtype that
+    cannot be cast.
+    """
+    if not isinstance(value, Executable):
+        raise TypeError(f"value is {type(value).__name__}: give what weft.remote.spawn returned; arrays to from_array")
+    kind = getattr(meta, "dtype", None) if dtype is None else dtype
+    if kind is None:
+        raise TypeError("from_delayed needs the dtype of the array: give dtype=")
+    sizes = shape if isinstance(shape, tuple | list) else (shape,)
+    known = _shape([0 if size != size else size for size in sizes])
+    grid = tuple([Cut.unknown(1) if one != one else Cut.whole(n) for one, n in zip(sizes, known, strict=True)])
+    return Tensor(pending(value, grid, np.dtype(kind)))
 
 
 @public()

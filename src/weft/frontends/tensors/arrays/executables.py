@@ -130,6 +130,10 @@ class Executable(Computable):
         """Return the computed value for the user, who may change it."""
         return self._value_of()
 
+    def kept_chunks(self) -> Any:
+        """Return the computed value as the only chunk that a session keeps; None if none keeps it by itself."""
+        return None
+
     def _give_name(self, name: str, session: Any) -> None:
         """Give it a name in a session, by default the current one."""
         raise NotImplementedError

@@ -3,6 +3,7 @@
 from weft.frontends.tensors.arrays.chunkwise import map_chunk as _map_chunk
 from weft.frontends.tensors.arrays.creation import copy as _copy
 from weft.frontends.tensors.arrays.cumulative import cumprod as _cumprod, cumsum as _cumsum
+from weft.frontends.tensors.arrays.dask_names import compute_one as _compute_one, persist_one as _persist_one
 from weft.frontends.tensors.arrays.diagonals import diagonal as _diagonal, trace as _trace
 from weft.frontends.tensors.arrays.elementwise import _round_method as _round_method, clip as _clip, conj as _conj
 from weft.frontends.tensors.arrays.elementwise import round as _round
@@ -10,6 +11,7 @@ from weft.frontends.tensors.arrays.interoperation import array_function as _arra
 from weft.frontends.tensors.arrays.joining import repeat as _repeat
 from weft.frontends.tensors.arrays.operators import Operators as _Operators
 from weft.frontends.tensors.arrays.overlapping import _map_blocks as _map_blocks, _map_overlap as _map_overlap
+from weft.frontends.tensors.arrays.planning import explain as _explain, visualize as _visualize
 from weft.frontends.tensors.arrays.products import dot as _dot
 from weft.frontends.tensors.arrays.searching import nonzero as _nonzero, searchsorted as _searchsorted
 from weft.frontends.tensors.arrays.selection import choose as _choose, _compress_method as _compress_method
@@ -89,6 +91,7 @@ class Methods:
     choose = _choose
     clip = _clip
     compress = _compress_method
+    compute = _compute_one
     conj = _conj
     conjugate = _conj
     copy = _copy
@@ -97,6 +100,7 @@ class Methods:
     cumsum = _cumsum
     diagonal = _diagonal
     dot = _dot
+    explain = _explain
     fill = _fill
     flatten = _flatten
     map_blocks = _map_blocks
@@ -107,6 +111,7 @@ class Methods:
     min = _min
     nonzero = _nonzero
     partition = _partition_in_place
+    persist = _persist_one
     prod = _prod
     ptp = _ptp
     ravel = _ravel
@@ -124,3 +129,4 @@ class Methods:
     trace = _trace
     transpose = _transpose_method
     var = _var
+    visualize = _visualize

@@ -66,9 +66,9 @@ def namespace(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]
 
     def find(name: str) -> Any:
         if name not in names:
-            from weft.frontends.tensors.arrays.absent import reason_for
+            from weft.frontends.tensors.arrays.absent import dask_function, reason_for
 
-            why = f": NumPy's is left out ({found})" if (found := reason_for(name)) else ""
+            why = f": NumPy's is left out ({found})" if (found := reason_for(name)) else dask_function(name)
             raise AttributeError(f"module {module!r} has no attribute {name!r}{why}")
         place = names[name]
         made = import_module(f"{module}.{name}") if place.module == module else load(place)
