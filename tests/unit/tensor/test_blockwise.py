@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import weft.tensor as wt
-from weft.frontends.tensors import halos
+from weft.frontends.tensors.arrays import overlapping
 from weft.frontends.tensors.nodes import walk
 from weft.model.errors import TaskError
 
@@ -36,6 +36,26 @@ def test_functions_are_told_where_their_chunk_is():
     assert info[None]["dtype"] == np.float64
     assert info[None]["chunk-location"] == (1, 1)
     assert set(info) == {0, 2, None}
+
+
+def test_nothing_is_computed_before_it_is_asked_for():
+    calls = []
+
+    def noted(a):
+        calls.append(a.shape)
+        return a
+
+    x = wt.map_chunk(cut(), noted, dtype="f8")
+    made = [
+        wt.map_blocks(np.negative, x, dtype="f8"),
+        wt.map_overlap(np.negative, x, depth=1, boundary="periodic", dtype="f8"),
+        wt.blockwise(np.negative, "ij", x, "ij", dtype="f8"),
+        wt.apply_gufunc(np.negative, "()->()", x, output_dtypes="f8"),
+        wt.vectorize(abs, otypes="d")(x),
+    ]
+    assert calls == []
+    np.testing.assert_array_equal(made[0].fetch(), -X)
+    assert len(calls) == 6
 
 
 def test_axes_are_dropped_and_added():
@@ -252,7 +272,7 @@ def test_axes_are_dropped_from_halos():
 
 
 def test_neighbours_are_cut_into_pieces_if_they_are_large(monkeypatch):
-    monkeypatch.setattr(halos, "WHOLE_CHUNKS_BYTES", 0)
+    monkeypatch.setattr(overlapping, "WHOLE", 0)
     x = np.random.default_rng(1).random((40, 50))
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, 1, "symmetric"), (3, 3)).sum(axis=(2, 3))
 

@@ -67,10 +67,11 @@ class Halo(NamedTuple):
         return int(at.min()), int(at.max()) + 1
 
 
-def widened(node: ArrayNode, halos: Sequence[Halo]) -> ArrayNode:
+def widened(node: ArrayNode, halos: Sequence[Halo], most: int = WHOLE_CHUNKS_BYTES) -> ArrayNode:
     """Return an array whose chunks are those of another one with their halos; one `Halo` for each axis.
 
-    A chunk is joined from the chunks that it overlaps, by the task that uses it. ValueError: a halo is longer than its
+    A chunk is joined from the chunks that it overlaps, by the task that uses it. If these have more than `most` bytes,
+    they are cut into pieces first. ValueError: a halo is longer than its
     axis.
     """
     for axis, (halo, size) in enumerate(zip(halos, node.shape, strict=True)):
@@ -102,12 +103,12 @@ def widened(node: ArrayNode, halos: Sequence[Halo]) -> ArrayNode:
         copy(axis) if cut.n == 1 == len(spans) else ranges(axis, spans)
         for axis, (cut, spans) in enumerate(zip(node.grid, touched, strict=True))
     ]
-    pieces = _in_pieces(node, grid, touched)
+    pieces = _in_pieces(node, grid, touched, most)
     how = Reading(node.grid, tuple(map(tuple, reads)), tuple(map(tuple, touched)))
     source = node
     if pieces:
-        most = prod([_most_readers(spans, cut.n) for spans, cut in zip(touched, node.grid, strict=True)])
-        source = call(_split, node, node.grid, node.dtype, placed=True, name="split", how=how, most=most)
+        several = prod([_most_readers(spans, cut.n) for spans, cut in zip(touched, node.grid, strict=True)])
+        source = call(_split, node, node.grid, node.dtype, placed=True, name="split", how=how, most=several)
     one = NodeInput(source, Read.GRID, src=counts(node.grid), dst=counts(grid), axes=tuple(axes), pieces=pieces)
     return call(
         _joined,
@@ -157,11 +158,11 @@ class Reading(NamedTuple):
     touched: tuple[tuple[tuple[int, int], ...], ...]
 
 
-def _in_pieces(node: ArrayNode, grid: Grid, touched: Sequence[Sequence[tuple[int, int]]]) -> bool:
+def _in_pieces(node: ArrayNode, grid: Grid, touched: Sequence[Sequence[tuple[int, int]]], most: int) -> bool:
     """Return whether chunks are cut into pieces first: a task would have too many whole neighbours in memory."""
     width = prod([max(past - first for first, past in spans) for spans in touched])
     nbytes = width * largest(node.grid) * node.dtype.itemsize
-    return nbytes > WHOLE_CHUNKS_BYTES and nbytes > WHOLE_CHUNKS * largest(grid) * node.dtype.itemsize
+    return nbytes > most and nbytes > WHOLE_CHUNKS * largest(grid) * node.dtype.itemsize
 
 
 def _readers(spans: Sequence[tuple[int, int]], at: int) -> range:
@@ -197,30 +198,58 @@ def _joined(
     """Join a chunk with its halo from chunks or their pieces, and make the elements outside of the array."""
     at = place.at
     begin = [reads[i][0] for reads, i in zip(how.reads, at, strict=True)]
-    shape = [reads[i][1] - reads[i][0] for reads, i in zip(how.reads, at, strict=True)]
+    ends = [reads[i][1] for reads, i in zip(how.reads, at, strict=True)]
+    spans = [spans[i] for spans, i in zip(wanted, at, strict=True)]
     ranges_ = [range(*touched[i]) for touched, i in zip(how.touched, at, strict=True)]
     listed = parts if isinstance(parts, list) else [parts]
+    inside = [(max(lo, 0), min(hi, size)) for (lo, hi), size in zip(spans, sizes, strict=True)]
+    direct = list(zip(begin, ends, strict=True)) == inside  # else elements are read for the boundary alone
+    outside = [
+        halo.boundary != "none" and span != within for halo, span, within in zip(halos, spans, inside, strict=True)
+    ]
+    if direct and any(outside):
+        box = [span if beyond else within for span, within, beyond in zip(spans, inside, outside, strict=True)]
+    else:
+        box = list(zip(begin, ends, strict=True))
     whole: Any = None
+    if len(listed) > 1 or box != list(zip(begin, ends, strict=True)):
+        whole = np.empty([hi - lo for lo, hi in box], dtype)
     for part, numbers in zip(listed, product(*ranges_), strict=True):
         where, inner = [], []
-        for cut, number, lo, n in zip(how.grid, numbers, begin, shape, strict=True):
+        for cut, number, lo, hi, (first_of_box, _) in zip(how.grid, numbers, begin, ends, box, strict=True):
             a, b = cut.span(number)
-            first, last = max(a, lo), max(min(b, lo + n), max(a, lo))
-            where.append(slice(first - lo, last - lo))
+            first, last = max(a, lo), max(min(b, hi), max(a, lo))
+            where.append(slice(first - first_of_box, last - first_of_box))
             inner.append(slice(first - a, last - a))
         found = part if pieces else part[tuple(inner)]
-        if len(listed) == 1:
+        if whole is None:
             whole = found
         else:
-            whole = np.empty(shape, dtype) if whole is None else whole
             whole[tuple(where)] = found
-    for axis, (halo, spans, i) in enumerate(zip(halos, wanted, at, strict=True)):
-        whole = _bounded(whole, axis, halo, spans[i], sizes[axis], begin[axis])
+    for axis, (halo, span, size) in enumerate(zip(halos, spans, sizes, strict=True)):
+        if not direct:
+            whole = _taken(whole, axis, halo, span, size, begin[axis])
+        elif outside[axis]:
+            _fill(whole, axis, halo, span, size)
     return whole
 
 
-def _bounded(x: Chunk, axis: int, halo: Halo, span: tuple[int, int], size: int, begin: int) -> Chunk:
-    """Return a chunk with the elements outside of the array along an axis."""
+def _fill(x: Chunk, axis: int, halo: Halo, span: tuple[int, int], size: int) -> None:
+    """Set the elements of a chunk that are outside of the array along an axis; `span` are the positions of all."""
+    lo, hi = span
+    before = (slice(None),) * axis
+    for first, past in ((lo, min(0, hi)), (max(size, lo), hi)):
+        if past <= first:
+            continue
+        strip = (*before, slice(first - lo, past - lo))
+        if halo.boundary in FOLDED:
+            x[strip] = np.take(x, halo.positions(first, past, size) - lo, axis)
+        else:
+            x[strip] = halo.boundary
+
+
+def _taken(x: Chunk, axis: int, halo: Halo, span: tuple[int, int], size: int, begin: int) -> Chunk:
+    """Return the wanted positions along an axis from the elements that were read, which begin at `begin`."""
     lo, hi = span
     if (lo >= 0 and hi <= size) or halo.boundary == "none":
         lo, hi = max(lo, 0) - begin, min(hi, size) - begin

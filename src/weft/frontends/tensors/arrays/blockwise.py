@@ -290,7 +290,8 @@ def map_blocks(
     made: Grid = tuple([Cut.whole(1) if axis is None else grid[axis] for axis in kept])
     out = made if chunks is None else _declared(chunks, made)
     inputs: list[NodeInput] = []
-    pattern: list[_Constant | _Listed | _Whole] = [_Constant(computed(one)) for one in args]
+    fixed = [None if i in where else computed(one) for i, one in enumerate(args)]
+    pattern: list[_Constant | _Listed | _Whole] = [_Constant(one) for one in fixed]
     told: list[_Known] = []
     for i, node in zip(where, nodes, strict=True):
         shift = len(grid) - len(node.grid)
@@ -299,7 +300,7 @@ def map_blocks(
         pattern[i] = _Whole()
         follows = [axes.index(axis) if axis in axes else None for axis in range(len(node.grid))]
         told.append(_Known(i, node.grid, tuple(follows), node.dtype))
-    tried: list[Any] = list(map(computed, args))
+    tried: list[Any] = list(fixed)
     for i, node in zip(where, nodes, strict=True):
         tried[i] = node
 

@@ -58,9 +58,14 @@ def asarray(
 ) -> Tensor:
     """Return an array of any value that NumPy makes an array of; `copy=True` copies the values now.
 
+    A sparse array of SciPy or of the package `sparse` becomes a `SparseTensor`.
     It has `ndmin` axes at least; new ones come first. `order` is how its values lie in memory when they are fetched.
     """
     _here(device)
+    if not isinstance(obj, Tensor | np.ndarray) and hasattr(type(obj), "nnz"):
+        from weft.frontends.tensors.arrays.sparse import as_sparse
+
+        return as_sparse(obj, dtype, chunk_size)  # type: ignore[return-value]
     made = _array_of(obj, dtype, copy, chunk_size)
     if made.ndim < ndmin:
         made = made[(None,) * (ndmin - made.ndim)]
@@ -101,8 +106,10 @@ def _unwrapped(obj: Any) -> Any:
 def from_array(array: Any, chunk_size: ChunkSize = None) -> Tensor:
     """Return an array over an object that takes slices: NumPy, a memory map, Zarr, HDF5. It is read on demand.
 
-    TypeError: it is none, is sparse, or has masked elements.
+    A sparse array of SciPy becomes a `SparseTensor`. TypeError: it takes none, or has masked elements.
     """
+    if not isinstance(array, Tensor | np.ndarray) and hasattr(type(array), "nnz"):
+        return asarray(array, chunk_size=chunk_size)
     if not all(hasattr(dense(array), name) for name in ("shape", "dtype", "__getitem__")):
         raise TypeError(f"array is {type(array).__name__}, without a shape and a dtype: give what takes slices")
     dtype = np.dtype(array.dtype)

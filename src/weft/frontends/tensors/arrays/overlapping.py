@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.frontends.tensors import halos, reductions
+from weft.frontends.tensors.arrays import chunking
 from weft.frontends.tensors.arrays.array import Tensor, as_tensor
 from weft.frontends.tensors.arrays.blockwise import common, map_blocks
 from weft.frontends.tensors.arrays.deferred import needs_lengths
@@ -19,6 +20,8 @@ from weft.frontends.tensors.halos import Halo
 if TYPE_CHECKING:
     from weft.frontends.tensors.nodes import ArrayNode
 
+WHOLE = 4
+"""The number of chunks of the size for a worker that a task may read as neighbours."""
 _BOUNDARIES = ("reflect", "nearest", "periodic", "none")
 
 
@@ -60,7 +63,8 @@ def map_overlap(
     if align_arrays:
         _, sources = common(sources)
     sources = [_long_enough(node, deepest[len(deepest) - len(node.grid) :], allow_rechunk) for node in sources]
-    nodes = [halos.widened(node, given) for node, given in zip(sources, around, strict=True)]
+    most = WHOLE * chunking.chunking().chunk_bytes
+    nodes = [halos.widened(node, given, most) for node, given in zip(sources, around, strict=True)]
     cuts = [node.grid for node in sources]
     wide = iter(nodes)
     is_array = [isinstance(one, Tensor | np.ndarray) and bool(np.ndim(one)) for one in args]
@@ -68,10 +72,10 @@ def map_overlap(
     made: Tensor = map_blocks(fn, *given_args, **kwargs)
     if not trim:
         return made
-    most = max(range(len(nodes)), key=lambda i: (len(nodes[i].grid), -i))
+    first = max(range(len(nodes)), key=lambda i: (len(nodes[i].grid), -i))
     dropped = kwargs.get("drop_axis")
-    gone = {reductions.axis_of(a, len(cuts[most])) for a in _listed(dropped)} if dropped is not None else set()
-    inner = [(cut, halo) for a, (cut, halo) in enumerate(zip(cuts[most], around[most], strict=True)) if a not in gone]
+    gone = {reductions.axis_of(a, len(cuts[first])) for a in _listed(dropped)} if dropped is not None else set()
+    inner = [(cut, halo) for a, (cut, halo) in enumerate(zip(cuts[first], around[first], strict=True)) if a not in gone]
     new = kwargs.get("new_axis")
     for axis in sorted(a % made.ndim for a in _listed(new)) if new is not None else ():
         inner.insert(axis, (made.node.grid[axis], Halo(0, 0)))

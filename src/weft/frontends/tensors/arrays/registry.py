@@ -23,7 +23,7 @@ MAIN = ""
 METHODS = "Tensor"
 """The namespace of the methods of arrays."""
 _REFUSALS = {
-    "sparse": "arrays are dense; leave `sparse` out",
+    "sparse": "arrays are dense; leave `sparse` out, and give asarray a sparse array of SciPy",
     "gpu": "arrays are not moved to a GPU one by one; leave `gpu` out",
 }
 """Keywords of Mars that ask for another kind of array, with the reason of the refusal."""
