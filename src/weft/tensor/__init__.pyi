@@ -74,7 +74,7 @@ from weft.frontends.tensors.arrays.options import option_context, options
 from weft.frontends.tensors.arrays.overlapping import map_overlap
 from weft.frontends.tensors.arrays.padding import pad
 from weft.frontends.tensors.arrays.placing import place, put, put_along_axis, putmask
-from weft.frontends.tensors.arrays.planning import Plan, explain, visualize
+from weft.frontends.tensors.arrays.planning import ComputationPlan, explain, visualize
 from weft.frontends.tensors.arrays.polynomials import poly, polyadd, polyder, polydiv, polyfit, polyint, polymul
 from weft.frontends.tensors.arrays.polynomials import polysub, polyval, roots, vander
 from weft.frontends.tensors.arrays.products import cross_along as cross, dot, inner, inner as innerproduct, kron, matmul
@@ -109,8 +109,8 @@ float = _float64
 int = _int
 object = _object
 __all__ = [
-    "AxisError", "Computation", "ExecutableTuple", "False_", "Inf", "NAN", "NINF", "NaN", "NumpyFallbackWarning",
-    "Plan", "ScalarType", "Session", "SparseTensor", "Tensor", "True_", "__array_api_version__",
+    "AxisError", "Computation", "ComputationPlan", "ExecutableTuple", "False_", "Inf", "NAN", "NINF", "NaN",
+    "NumpyFallbackWarning", "ScalarType", "Session", "SparseTensor", "Tensor", "True_", "__array_api_version__",
     "__array_namespace_info__", "abs", "absolute", "acos", "acosh", "add", "all", "allclose", "amax", "amin", "angle",
     "any", "append", "apply_along_axis", "apply_gufunc", "apply_over_axes", "arange", "arccos", "arccosh", "arcsin",
     "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argpartition", "argsort", "argtopk", "argwhere",

@@ -295,12 +295,13 @@ def test_neighbours_are_cut_into_pieces_if_they_are_large(monkeypatch):
         ({"depth": 1, "boundary": "mirror"}, "boundary of axis 0 is 'mirror'"),
         ({"depth": {5: 1}}, "axis 5 is out of bounds"),
         ({"depth": 3, "allow_rechunk": False}, "a chunk has 2 elements: give allow_rechunk=True"),
+        ({"depth": 1, "boundary": np.nan}, "cannot convert float NaN to integer"),
         ({"depth": [1, 1]}, "one entry for each of the 1 arrays"),
     ],
 )
 def test_depths_that_do_not_fit_are_refused(words, told):
     with pytest.raises(ValueError, match=told):
-        wt.map_overlap(np.abs, cut(), **words)
+        wt.map_overlap(np.abs, cut(X.astype(int)), **words)
 
 
 def test_arrays_of_unknown_lengths_are_given_halos():

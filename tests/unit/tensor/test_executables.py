@@ -225,7 +225,16 @@ def test_progress_is_shown_on_a_terminal_only(monkeypatch):
         (wt.ones(4) + 1).execute()
         assert shown == ["tensors"]
         (wt.ones(4) + 1).execute(show_progress=False)
+        (wt.ones(4) + 1).execute(wait=False).result(60)
         assert shown == ["tensors"]
+        (wt.ones(4) + 1).execute(wait=False, show_progress=True).result(60)
+        assert shown == ["tensors"] * 2
+
+
+def test_a_background_computation_is_one_of_the_session_around_it():
+    with wt.Session(workers=1, direct=False) as session:
+        made = (wt.ones(4) + 1).execute(wait=False).result(60)
+        assert made._node.kwargs["source"].values.of(session.engine.store)
 
 
 class Terminal(io.StringIO):

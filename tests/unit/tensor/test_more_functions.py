@@ -10,6 +10,7 @@ import pytest
 
 import weft.tensor as wt
 from weft.frontends.tensors.arrays import absent
+from weft.frontends.tensors.nodes import walk
 from weft.model.errors import TaskError
 
 X = np.random.default_rng(3).normal(size=(9, 7))
@@ -143,6 +144,10 @@ def test_histograms_of_many_points_are_added_up():
 def test_keys_of_long_arrays_are_sorted():
     first, second = np.random.default_rng(1).integers(0, 9, (2, 5000))
     same(wt.lexsort([cut(first, 700), cut(second, 700)]), np.lexsort([first, second]))
+    long = np.random.default_rng(4).integers(0, 99, (2, 600_000))
+    keys = [wt.asarray(one, chunk_size=100_000) for one in long]
+    assert not any(node.chunks == 1 and node.size == 600_000 for node in walk([wt.lexsort(keys).node]))
+    same(wt.lexsort(keys), np.lexsort(list(long)))
     x = np.random.default_rng(2).integers(0, 900, 700_000)
     y = np.random.default_rng(3).integers(300, 1200, 700_000)
     one_array, other_array = (wt.asarray(one, chunk_size=100_000) for one in (x, y))

@@ -491,12 +491,6 @@ class Tensor(Methods, Expressed):
 
     to_cpu = todense
 
-    def tosparse(self, missing: Any = None) -> Any:
-        """Return the matrix with sparse chunks: a `SparseTensor`. TypeError: it is no matrix of numbers."""
-        from weft.frontends.tensors.arrays.sparse import sparse_of
-
-        return sparse_of(self)
-
     def to_gpu(self, *args: Any, **kwargs: Any) -> None:
         """Raise TypeError: arrays are not moved to a GPU one by one."""
         raise TypeError("arrays are in memory: none is moved to a GPU one by one")

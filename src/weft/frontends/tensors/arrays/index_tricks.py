@@ -185,7 +185,10 @@ def _flat_places(*at: Chunk, dims: tuple[int, ...], mode: Any, order: Any) -> Ch
 @public()
 @needs_lengths
 def lexsort(keys: Any, axis: int = -1) -> Tensor:
-    """Return the order of elements along an axis by several keys, of which the last one counts first."""
+    """Return the order of elements along an axis by several keys, of which the last one counts first.
+
+    Long keys of one axis are sorted and exchanged chunk by chunk; with more axes, the axis is read as one chunk.
+    """
     given = [as_tensor(one) for one in keys]
     if not given:
         raise TypeError("need sequence of keys with len > 0 in lexsort")
@@ -194,8 +197,9 @@ def lexsort(keys: Any, axis: int = -1) -> Tensor:
     if not given[0].ndim:
         axis_of(axis, 1)
         return creation.zeros((), INT)
+    chosen = selection.take if given[0].ndim == 1 else selection.take_along_axis
     made = sorting.argsort(given[0], axis=axis)
     for key in given[1:]:
-        moved = selection.take_along_axis(key, made, axis=axis)
-        made = selection.take_along_axis(made, sorting.argsort(moved, axis=axis), axis=axis)
+        moved = chosen(key, made, axis=axis)
+        made = chosen(made, sorting.argsort(moved, axis=axis), axis=axis)
     return made

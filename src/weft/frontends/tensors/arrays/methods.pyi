@@ -22,6 +22,7 @@ from weft.frontends.tensors.arrays.shapes import swapaxes as _swapaxes, _transpo
 from weft.frontends.tensors.arrays.sorting import argpartition as _argpartition, argsort as _argsort
 from weft.frontends.tensors.arrays.sorting import _partition_in_place as _partition_in_place
 from weft.frontends.tensors.arrays.sorting import _sort_in_place as _sort_in_place, topk as _topk
+from weft.frontends.tensors.arrays.sparse import sparse_of as _sparse_of
 from weft.frontends.tensors.arrays.statistics import all as _all, any as _any, argmax as _argmax, argmin as _argmin
 from weft.frontends.tensors.arrays.statistics import count_nonzero as _count_nonzero, max as _max, mean as _mean
 from weft.frontends.tensors.arrays.statistics import min as _min, prod as _prod, ptp as _ptp, std as _std, sum as _sum
@@ -126,6 +127,7 @@ class Methods:
     swapaxes = _swapaxes
     take = _take
     topk = _topk
+    tosparse = _sparse_of
     trace = _trace
     transpose = _transpose_method
     var = _var

@@ -127,7 +127,10 @@ def _halos(x: Tensor, depth: Any, boundary: Any) -> list[Halo]:
             raise ValueError(
                 f"the boundary of axis {axis} is {bound!r}: give 'reflect', 'nearest', 'periodic', 'none' or a number"
             )
-        value = bound if isinstance(bound, str) else np.asarray(bound).astype(x.dtype)[()]
+        held = np.empty((), x.dtype)
+        if not isinstance(bound, str):
+            held[()] = np.asarray(bound).item()  # ValueError, OverflowError: a number does not fit, as in NumPy
+        value = bound if isinstance(bound, str) else held[()]
         found.append(Halo(int(before), int(after), value))
     return found
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk, DType
 
 
-class Pending:
+class PendingValue:
     """An executable whose value is an array in one chunk."""
 
     __slots__ = ("__weakref__", "value")
@@ -28,16 +28,16 @@ class Pending:
     """Whether there has been one in this process."""
 
     def __init__(self, value: Executable) -> None:
-        Pending.any = True
+        PendingValue.any = True
         self.value = value
 
 
 def pending(value: Executable, grid: Grid, dtype: DType) -> ArrayNode:
     """Return an array of the value of an executable."""
-    return call(_undelivered, [], grid, dtype, unique=True, name="delayed", source=Pending(value))
+    return call(_undelivered, [], grid, dtype, unique=True, name="delayed", source=PendingValue(value))
 
 
-def _undelivered(*parts: Chunk, source: Pending) -> Chunk:
+def _undelivered(*parts: Chunk, source: PendingValue) -> Chunk:
     raise InternalError("an array was computed before the call that makes it", hint="Please report this.")
 
 

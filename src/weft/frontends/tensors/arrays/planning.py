@@ -33,7 +33,7 @@ _DRAWN = ("svg", "png", "pdf")
 
 
 @public()
-class Plan(Struct, frozen=True):
+class ComputationPlan(Struct, frozen=True):
     """What a computation would do. Sizes are bytes; they leave out what depends on data (`later`)."""
 
     tasks: int
@@ -87,7 +87,7 @@ def _compiled(given: Sequence[Tensor]) -> Compiled:
 
 
 @public(method=True)
-def explain(*arrays: Tensor) -> Plan:
+def explain(*arrays: Tensor) -> ComputationPlan:
     """Return what a computation of arrays would do, and compute nothing. UsageError: there is no array."""
     given = _tensors(arrays)
     nodes = [one._node for one in given]
@@ -97,7 +97,7 @@ def explain(*arrays: Tensor) -> Plan:
     direct = (session is None or session.direct) and small(nodes) is not None
     largest = max(compiled.needs, key=lambda need: need.total, default=None)
     vertices = compiled.graph.vertices.values()
-    return Plan(
+    return ComputationPlan(
         tasks=0 if direct else sum([n for one in vertices if isinstance(n := one.parallelism, int)]),
         direct=direct,
         result=sum([node.nbytes for node in nodes if known(node.grid)]),

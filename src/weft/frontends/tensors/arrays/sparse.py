@@ -14,7 +14,7 @@ from weft.frontends.tensors.arrays.conversion import Scalar, as_node
 from weft.frontends.tensors.arrays.deferred import Expressed
 from weft.frontends.tensors.arrays.executables import Executable, Watch
 from weft.frontends.tensors.arrays.extras import needed
-from weft.frontends.tensors.arrays.registry import public
+from weft.frontends.tensors.arrays.registry import method, public
 from weft.frontends.tensors.blocks import stretched, whole_along
 from weft.frontends.tensors.chunks import Cut, normalize, one_chunk
 from weft.model.wording import counted
@@ -68,12 +68,14 @@ def as_sparse(value: Any, dtype: DTypeLike = None, chunk_size: ChunkSize = None)
     return SparseTensor(sparse_chunks.from_csr(found, grid))
 
 
-def sparse_of(x: Tensor) -> SparseTensor:
-    """Return a matrix with sparse chunks. TypeError: it is no matrix of numbers."""
+@method("tosparse")
+def sparse_of(self: Tensor) -> SparseTensor:
+    """Return the matrix with sparse chunks. TypeError: it is no matrix of numbers."""
     needed("scipy")
-    if x.ndim != 2 or x.dtype.kind not in "biufc" or x.dtype == np.float16:
-        raise TypeError(f"arrays are sparse if they have two axes and numbers; this one has {x.ndim}, of {x.dtype}")
-    return SparseTensor(sparse_chunks.tosparse(x.node))
+    if self.ndim != 2 or self.dtype.kind not in "biufc" or self.dtype == np.float16:
+        axes = counted(self.ndim, "axis", "axes")
+        raise TypeError(f"arrays are sparse if they have two axes and numbers; this one has {axes}, of {self.dtype}")
+    return SparseTensor(sparse_chunks.tosparse(self.node))
 
 
 @public()
