@@ -286,6 +286,15 @@ def test_neighbours_are_cut_into_pieces_if_they_are_large(monkeypatch):
         np.testing.assert_allclose(made.fetch(session), windows)
 
 
+@pytest.mark.parametrize("boundary", ["reflect", "periodic"])
+def test_halos_of_more_than_memory_go_through_it(boundary):
+    with wt.Session(workers=2, memory="32MiB") as session:
+        x = wt.random.default_rng(1).random((2_500, 2_500), chunk_size=500)
+        made = x.map_overlap(np.negative, 3, boundary, dtype="f8")
+        assert made.explain().fits
+        assert float((made + x).max().fetch(session)) == 0
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

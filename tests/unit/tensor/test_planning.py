@@ -103,6 +103,8 @@ def test_chunks_are_given_by_the_name_of_dask():
         DASK.eye(4, chunks=2),
     ):
         assert made.chunks == ((2, 2), (2, 2))
+    assert DASK.random.normal(size=(4, 4), chunks=2).chunks == ((2, 2), (2, 2))
+    assert DASK.random.random((4, 4), chunks=(2, 4)).chunks == ((2, 2), (4,))
     assert DASK.arange(10, chunks=5).rechunk(chunks=3).chunks == ((3, 3, 3, 1),)
     assert DASK.rechunk(DASK.arange(10), chunks={0: 4}).chunks == ((4, 4, 2),)
     assert DASK.from_array(X, chunks="1kB").chunks[0][0] * 20 * 8 <= 1000
