@@ -788,6 +788,11 @@ def chain(d: Drawn) -> Any:
 
 
 @role
+def triangle(d: Drawn) -> Any:
+    return d.rng.choice(["L", "U", "u", *["X"] * d.wrong()])
+
+
+@role
 def cond_order(d: Drawn) -> Any:
     return d.rng.choice([None, 1, 2, -2, np.inf, "fro", *["nuc", "odd"] * d.wrong()])
 
@@ -811,7 +816,7 @@ hsplit vsplit dsplit: x parts
 ascontiguousarray asfortranarray: x dtype=dtype?
 astype: x dtype
 atleast_1d atleast_2d atleast_3d: *together
-average: calm axis=axes? weights? returned=flag?
+average: calm axis=axes? weights? returned=flag? keepdims=flag?
 bincount: whole weights? minlength=length?
 block column_stack dstack hstack vstack: arrays
 broadcast_arrays: *together
@@ -838,13 +843,13 @@ dot inner innerproduct vdot linalg.dot linalg.inner linalg.innerproduct linalg.v
 outer: x y
 ediff1d: calm to_end=number? to_begin=number?
 einsum: subscripts calm
-empty_like zeros_like ones_like: x dtype=any_dtype?
-full_like: x odd_number dtype=any_dtype?
+empty_like zeros_like ones_like: x dtype=any_dtype? shape?
+full_like: x odd_number dtype=any_dtype? shape?
 expand_dims: x axes
 extract: condition x
 eye: length length? k=count? dtype=any_dtype?
 identity: length dtype=any_dtype?
-indices: shape dtype=numbers_dtype?
+indices: shape dtype=numbers_dtype? sparse=flag?
 fix: real out?
 flip: x axis=axes?
 fliplr flipud: x
@@ -909,7 +914,8 @@ unstack: x axis?
 where: condition y y
 linalg.cholesky: positive upper=flag?
 linalg.cross: x same axis?
-linalg.det linalg.inv linalg.slogdet linalg.eigvalsh: positive
+linalg.det linalg.inv linalg.slogdet: positive
+linalg.eigvalsh: positive UPLO=triangle?
 linalg.svdvals linalg.matrix_rank linalg.pinv: matrix
 linalg.diagonal linalg.trace: planes offset=count?
 linalg.matmul linalg.vecdot matmul vecdot: calm factor

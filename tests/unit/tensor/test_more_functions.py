@@ -15,6 +15,7 @@ from weft.model.errors import TaskError
 
 X = np.random.default_rng(3).normal(size=(9, 7))
 V = np.arange(10.0)
+WEFT: Any = wt
 NUMPY: Any = np
 """NumPy without its types of arguments, which are narrower than what it accepts."""
 
@@ -168,6 +169,24 @@ def test_windows_are_read_with_the_next_chunk():
             made = wt.lib.stride_tricks.sliding_window_view(cut(x, size), 5)
             np.testing.assert_array_equal(made.fetch(session), theirs)
             np.testing.assert_array_equal(made.mean(axis=-1).fetch(session), theirs.mean(axis=-1))
+
+
+@pytest.mark.parametrize("triangle", ["L", "U"])
+def test_one_triangle_of_symmetric_matrices_is_read(triangle):
+    x = np.random.default_rng(1).normal(size=(3, 5, 5)) + 1j * np.random.default_rng(2).normal(size=(3, 5, 5))
+    values, vectors = wt.linalg.eigh(cut(x, (1, 5, 5)), UPLO=triangle)
+    np.testing.assert_allclose(values.fetch(), np.linalg.eigh(x, triangle)[0])
+    half = np.tril(x, -1) if triangle == "L" else np.triu(x, 1)
+    whole = half + half.conj().swapaxes(1, 2) + np.eye(5) * x.real
+    np.testing.assert_allclose(whole @ vectors.fetch(), vectors.fetch() * values.fetch()[:, None], atol=1e-12)
+
+
+def test_arguments_of_factorisations_are_those_of_numpy():
+    ours, theirs = WEFT.linalg, NUMPY.linalg
+    np.testing.assert_allclose(ours.svd(X, compute_uv=False).fetch(), theirs.svd(X, compute_uv=False))
+    np.testing.assert_allclose(theirs.svd(cut(), False, False).fetch(), theirs.svd(X, False, False))
+    np.testing.assert_allclose(ours.pinv(cut(), rcond=0.5).fetch(), theirs.pinv(X, 0.5), atol=1e-12)
+    assert ours.matrix_rank(cut(X @ X.T), hermitian=True).fetch() == theirs.matrix_rank(X @ X.T)
 
 
 # --------------------------------------------------------------------------------------------------- files and text

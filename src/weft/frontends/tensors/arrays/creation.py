@@ -13,7 +13,7 @@ from weft.frontends.tensors.arrays.array import DEVICE, Tensor, apply, as_tensor
 from weft.frontends.tensors.arrays.conversion import Scalar, as_node, dense
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.dtypes import FLOAT, INT
-from weft.frontends.tensors.arrays.executables import Executable
+from weft.frontends.tensors.arrays.executables import Executable, ExecutableTuple
 from weft.frontends.tensors.arrays.files import readable
 from weft.frontends.tensors.arrays.pending import pending
 from weft.frontends.tensors.arrays.registry import public
@@ -181,32 +181,64 @@ def ones(
     return full(shape, 1, FLOAT if dtype is None else dtype, chunk_size, order=order, device=device)
 
 
-def _like(x: Any, value: Any, dtype: Any, order: str, device: str | None) -> Tensor:
+def _like(
+    x: Any, value: Any, dtype: Any, order: str, device: str | None, shape: Any = None, chunk_size: ChunkSize = None
+) -> Tensor:
     _here(device)
     node = as_node(x)
     given = np.asarray(value, dtype=node.dtype if dtype is None else dtype)
+    if shape is not None or chunk_size is not None:
+        size = node.shape if shape is None else shape
+        return full(size, given[()], given.dtype, chunk_size, order="F" if order == "F" else "C")
     return Tensor(sources.full(node.grid, given[()], given.dtype), order_of(x)).ordered(order)
 
 
 @public("a", refused="gpu")
 def full_like(
-    x: ArrayLike, /, fill_value: Any, dtype: DTypeLike = None, *, order: str = "K", device: str | None = None
+    x: ArrayLike,
+    /,
+    fill_value: Any,
+    dtype: DTypeLike = None,
+    *,
+    order: str = "K",
+    device: str | None = None,
+    shape: Any = None,
+    chunk_size: ChunkSize = None,
 ) -> Tensor:
-    """Return an array of one value, in shape and chunks like `x`."""
-    return _like(x, fill_value.fetch()[()] if isinstance(fill_value, Tensor) else fill_value, dtype, order, device)
+    """Return an array of one value, in shape and chunks like `x` unless others are given."""
+    value = fill_value.fetch()[()] if isinstance(fill_value, Tensor) else fill_value
+    return _like(x, value, dtype, order, device, shape, chunk_size)
 
 
 @public("a", also="empty_like", refused="gpu")
-def zeros_like(x: ArrayLike, /, dtype: DTypeLike = None, *, order: str = "K", device: str | None = None) -> Tensor:
-    """Return zeros, in shape and chunks like `x`."""
+def zeros_like(
+    x: ArrayLike,
+    /,
+    dtype: DTypeLike = None,
+    *,
+    order: str = "K",
+    device: str | None = None,
+    shape: Any = None,
+    chunk_size: ChunkSize = None,
+) -> Tensor:
+    """Return zeros, in shape and chunks like `x` unless others are given."""
     kind = as_node(x).dtype if dtype is None else dtype
-    return _like(x, np.zeros((), kind)[()], kind, order, device)
+    return _like(x, np.zeros((), kind)[()], kind, order, device, shape, chunk_size)
 
 
 @public("a", refused="gpu")
-def ones_like(x: ArrayLike, /, dtype: DTypeLike = None, *, order: str = "K", device: str | None = None) -> Tensor:
-    """Return ones, in shape and chunks like `x`."""
-    return _like(x, 1, dtype, order, device)
+def ones_like(
+    x: ArrayLike,
+    /,
+    dtype: DTypeLike = None,
+    *,
+    order: str = "K",
+    device: str | None = None,
+    shape: Any = None,
+    chunk_size: ChunkSize = None,
+) -> Tensor:
+    """Return ones, in shape and chunks like `x` unless others are given."""
+    return _like(x, 1, dtype, order, device, shape, chunk_size)
 
 
 @public(refused="gpu")
@@ -430,15 +462,23 @@ def identity(n: int, dtype: DTypeLike = FLOAT, *, chunk_size: ChunkSize = None) 
 
 
 @public()
-def indices(dimensions: Sequence[int], dtype: DTypeLike = INT, *, chunk_size: ChunkSize = None) -> Tensor:
-    """Return the coordinates of a grid: the coordinates along axis i are element i of the first axis."""
+def indices(
+    dimensions: Sequence[int], dtype: DTypeLike = INT, sparse: bool = False, *, chunk_size: ChunkSize = None
+) -> Any:
+    """Return the coordinates of a grid: the coordinates along axis i are element i of the first axis.
+
+    With `sparse` they are a tuple, and have length 1 along all other axes.
+    """
     sizes = tuple(dimensions)
     made = []
     for axis, size in enumerate(sizes):
         each = chunk_size[axis] if isinstance(chunk_size, tuple | list) else chunk_size
         along = arange(size, dtype=dtype, chunk_size=each)
         shape = tuple([size if a == axis else 1 for a in range(len(sizes))])
-        made.append(shapes.broadcast_to(shapes.reshape(along, shape), sizes))
+        own = shapes.reshape(along, shape)
+        made.append(own if sparse else shapes.broadcast_to(own, sizes))
+    if sparse:
+        return ExecutableTuple(made)
     return joining.stack(made, axis=0) if made else zeros((0,), dtype)
 
 

@@ -106,11 +106,13 @@ def unique(
     axis: int | None = None,
     *,
     equal_nan: bool = True,
+    sorted: bool = True,
 ) -> Any:
     """Return the values of an array, ascending; with `axis`, the different slices along it.
 
     NaN is one value, or with `equal_nan` false as many as there are. On request: the first positions of the values,
-    the value number of each element, and counts. With `axis` the array is read as one chunk.
+    the value number of each element, and counts. Values ascend even if `sorted` does not ask for it. With `axis` the
+    array is read as one chunk.
     """
     if axis is None:
         chosen = _determined(x, Wanted(bool(equal_nan), bool(return_index), bool(return_counts), bool(return_inverse)))
