@@ -8,7 +8,12 @@ from __future__ import annotations
 from benchmarks.harness import Side, Spec
 from benchmarks.tensors.sizes import GB, LONGEST_S, SIZES
 
-_MODULES = {"numpy": "peer_numpy", "dask threads": "peer_dask", "dask distributed": "peer_distributed"}
+_MODULES = {
+    "numpy": "peer_numpy",
+    "dask threads": "peer_dask",
+    "dask distributed": "peer_distributed",
+    "scipy": "peer_numpy",
+}
 _LONGEST_S = 3600.0
 
 
@@ -84,6 +89,19 @@ SPECS = (
     _against("numpy", "fused_e1", 0.35, "((a + b) * c - a / b).sum() of three vectors of 4 x 10^7 in memory."),
     _against(
         "numpy", "fused_e3", 0.55, "(sin(a) * exp(b) + cos(c) * log(b)).sum() of three vectors of 4 x 10^7 in memory."
+    ),
+    _against(
+        "dask threads",
+        "map_overlap",
+        0.7,
+        "The mean of each element of 6,000 x 6,000 in memory with its four neighbours, in chunks of 500 x 500 with a "
+        "halo of 1 on both axes, mirrored at the ends; and the sum.",
+    ),
+    _against(
+        "scipy",
+        "sparse_matvec",
+        1.2,
+        "A sparse matrix of 10^6 x 10^6 with 10 elements in each row by a dense vector; SciPy in one piece.",
     ),
     Spec(
         "graph_1e6_chunks_s",

@@ -171,6 +171,53 @@ def fused_e3(way: Way) -> dict[str, float]:
     return way.measure(run, near(RESIDENT * (mean_sin * mean_exp + mean_cos * mean_log), 1e-3 * RESIDENT))
 
 
+GRID = 6_000
+
+
+def five_points(x: Any) -> Any:
+    """The mean of each element and its four neighbours; at the ends of a chunk, which are cut off, any number."""
+    made = x.copy()
+    inner = made[1:-1, 1:-1]
+    for other in (x[:-2, 1:-1], x[2:, 1:-1], x[1:-1, :-2], x[1:-1, 2:]):
+        inner += other
+    inner /= 5
+    return made
+
+
+@cache
+def _grid() -> np.ndarray[Any, Any]:
+    return np.random.default_rng(1).random((GRID, GRID))
+
+
+def map_overlap(way: Way) -> dict[str, float]:
+    """A function of windows over an array in memory."""
+    x = wt.from_array(_grid(), 500)
+
+    def run() -> float:
+        made = wt.map_overlap(five_points, x, depth=1, boundary="reflect", dtype=np.float64)
+        return float(made.sum())
+
+    return way.measure(run, near(float(_grid().sum()), 1e-2 * GRID))
+
+
+@cache
+def _scattered() -> tuple[Any, Any]:
+    from scipy.sparse import csr_array
+
+    n = 10**6
+    rng = np.random.default_rng(1)
+    columns = np.sort(rng.integers(0, n, (n, 10)), axis=1).ravel()
+    return csr_array((rng.random(10 * n), columns, np.arange(0, 10 * n + 1, 10)), shape=(n, n)), rng.random(n)
+
+
+def sparse_matvec(way: Way) -> dict[str, float]:
+    """A sparse matrix by a vector."""
+    matrix, x = _scattered()
+    wanted = float((matrix @ x).sum())
+    ours = wt.asarray(matrix)
+    return way.measure(lambda: (ours @ x).fetch(), lambda found: near(wanted, 1e-6 * abs(wanted))(found.sum()))
+
+
 _began: list[float] = []
 
 
@@ -221,6 +268,8 @@ GIVEN: Mapping[str, Callable[[Way], dict[str, float]]] = {
 
 CASES: Mapping[str, Callable[[], Mapping[str, float]]] = {
     **{name: partial(case, THREADS) for name, case in {**DRAWN, **GIVEN}.items()},
+    "map_overlap": partial(map_overlap, THREADS),
+    "sparse_matvec": partial(sparse_matvec, THREADS),
     "graph_1e6_chunks": graph_1e6_chunks,
     "chunk_overhead": chunk_overhead,
     **{f"peak_{name}": partial(case, PEAK) for name, case in {**DRAWN, **GIVEN}.items()},

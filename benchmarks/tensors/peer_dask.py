@@ -141,6 +141,31 @@ def fused_e3(way: Way) -> dict[str, float]:
     return way.measure(lambda: (da.sin(a) * da.exp(b) + da.cos(c) * da.log(b)).sum().compute(), _finite)
 
 
+GRID = 6_000
+
+
+def five_points(x: Any) -> Any:
+    """The mean of each element and its four neighbours; at the ends of a chunk, which are cut off, any number."""
+    made = x.copy()
+    inner = made[1:-1, 1:-1]
+    for other in (x[:-2, 1:-1], x[2:, 1:-1], x[1:-1, :-2], x[1:-1, 2:]):
+        inner += other
+    inner /= 5
+    return made
+
+
+def map_overlap(way: Way) -> dict[str, float]:
+    """A function of windows over an array in memory."""
+    values = np.random.default_rng(1).random((GRID, GRID))
+    x = way.given(da.from_array(values, 500))
+
+    def run() -> float:
+        made = da.map_overlap(five_points, x, depth=1, boundary="reflect", dtype=np.float64)
+        return float(made.sum().compute())
+
+    return way.measure(run, near(float(values.sum()), 1e-2 * GRID))
+
+
 def chunk_overhead() -> dict[str, float]:
     """Many tiny chunks."""
     n = 5_000
@@ -172,4 +197,5 @@ CASES: Mapping[str, Callable[[], Mapping[str, float]]] = {
     **{name: partial(case, THREADS) for name, case in DRAWN.items()},
     **{f"peak_{name}": partial(case, PEAK) for name, case in {**DRAWN, **GIVEN}.items()},
     "chunk_overhead": chunk_overhead,
+    "map_overlap": partial(map_overlap, THREADS),
 }

@@ -48,4 +48,21 @@ def fused_e3() -> dict[str, float]:
     return timed(lambda: (np.sin(a) * np.exp(b) + np.cos(c) * np.log(b)).sum(), _any, rehearse=True)
 
 
-CASES: Mapping[str, Callable[[], Mapping[str, float]]] = {"matmul": matmul, "fused_e1": fused_e1, "fused_e3": fused_e3}
+def sparse_matvec() -> dict[str, float]:
+    """A sparse matrix of SciPy by a vector."""
+    from scipy.sparse import csr_array
+
+    n = 10**6
+    rng = np.random.default_rng(1)
+    columns = np.sort(rng.integers(0, n, (n, 10)), axis=1).ravel()
+    matrix = csr_array((rng.random(10 * n), columns, np.arange(0, 10 * n + 1, 10)), shape=(n, n))
+    x = rng.random(n)
+    return timed(lambda: matrix @ x, _any, rehearse=True)
+
+
+CASES: Mapping[str, Callable[[], Mapping[str, float]]] = {
+    "matmul": matmul,
+    "fused_e1": fused_e1,
+    "fused_e3": fused_e3,
+    "sparse_matvec": sparse_matvec,
+}

@@ -55,6 +55,13 @@ SPACES = {"": (wt, np), "linalg": (wt.linalg, np.linalg), "fft": (wt.fft, np.fft
 ELSEWHERE = {
     "properties/tensors/algebra.py": "linalg.eig linalg.eigh linalg.eigvals linalg.qr linalg.svd",
     "properties/tensors/shapes.py": "empty from_array from_dlpack",
+    "unit/tensor/test_more_functions.py": "array2string array_repr array_str busday_count busday_offset common_type "
+    "datetime_as_string einsum_path frombuffer fromfile fromfunction fromiter fromregex fromstring genfromtxt "
+    "is_busday isfortran loadtxt mask_indices may_share_memory min_scalar_type place polyfit put put_along_axis "
+    "putmask savetxt savez savez_compressed shares_memory",
+    "unit/tensor/test_delayed.py": "from_delayed",
+    "unit/tensor/test_planning.py": "compute explain persist visualize",
+    "unit/tensor/test_blockwise.py": "apply_gufunc blockwise map_blocks map_overlap vectorize",
     "unit/tensor/test_standard.py": "__array_namespace_info__ broadcast_shapes can_cast finfo iinfo isdtype "
     "result_type",
     "unit/tensor/test_executables.py": "execute fetch get_default_session named_tensor new_session option_context "

@@ -20,7 +20,7 @@ import numpy as np
 from weft.model.errors import MissingExtraError, UsageError
 
 NUMPY: Final = "numpy"
-_PACKAGES = {"cupy": "cupy-cuda12x", "array_api_strict": "array-api-strict"}
+_PACKAGES = {"cupy": "cupy-cuda12x", "array_api_strict": "array-api-strict", "jax": "'weft[jax]'"}
 """The distribution of a module, if its name differs."""
 _STANDARD = {
     "absolute": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh", "arctan": "atan",
@@ -76,6 +76,8 @@ class Namespace:
         """Return an array of the namespace, or several, as NumPy arrays."""
         if isinstance(value, list | tuple):
             return type(value)([self.outside(one) for one in value])
+        if hasattr(value, "nnz"):  # a sparse array of SciPy
+            return value
         if value is None or isinstance(value, np.ndarray | np.generic | bool | int | float | complex | str | bytes):
             return value
         if hasattr(self.xp, "asnumpy"):
@@ -146,5 +148,5 @@ def numbers(value: Any) -> bool:
         return all(numbers(one) for one in value)
     if isinstance(value, bool | int | float | complex):
         return True
-    dtype = getattr(value, "dtype", None)
+    dtype = None if hasattr(value, "nnz") else getattr(value, "dtype", None)
     return dtype is not None and (not isinstance(dtype, np.dtype) or dtype.kind in "biufc")

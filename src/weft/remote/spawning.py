@@ -13,6 +13,7 @@ from weft.remote.scheduler import call_scheduler
 from weft.tensor.sessions import current
 
 if TYPE_CHECKING:
+    from weft.runtime.kept import KeptValues
     from weft.tensor.sessions import TensorSession
 
 
@@ -35,6 +36,10 @@ class Object(CallResult):
 
     def _value_of(self) -> Any:
         return self.call.output(self.output)
+
+    def kept_chunks(self) -> KeptValues | None:
+        """Return the computed value as the only chunk that the session keeps; None for small values and for outputs."""
+        return self.call.kept if self.output < 0 else None
 
     def _give_name(self, name: str, session: TensorSession | None) -> None:
         (session or current()).name(name, self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
@@ -247,7 +248,7 @@ def follow(run: Run, watch: Watch) -> Results:
     watch.began(run.cancel, partial(_share, run))
     with waiting():
         try:
-            if watch.show:
+            if watch.show and sys.stderr is not None and sys.stderr.isatty():
                 from weft.runtime.waiting import picture
 
                 with ExitStack() as undo:

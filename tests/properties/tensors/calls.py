@@ -6,6 +6,7 @@ A row names functions and their arguments: `x axis? keepdims? out?` is an array,
 
 import random
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -591,6 +592,211 @@ def subscripts(d: Drawn) -> Any:
     )
 
 
+@role
+def short(d: Drawn) -> Any:
+    """A vector of few numbers, seldom something else."""
+    return d.new(d.size() if d.wrong() else d.size(1, 1), [one for one in MIXED if one != "float16"], special=False)
+
+
+@role
+def points(d: Drawn) -> Any:
+    """Ascending points."""
+    found = d.new((d.rng.randint(0 if d.wrong() else 1, 6),), ["int8", "float64"], special=False)
+    return np.cumsum(np.abs(found) % 9 + 1)
+
+
+@role
+def values_at(d: Drawn) -> Any:
+    n = len(d.args[-1]) + d.wrong()
+    return d.new((n,), ["int64", "float32", "float64", "complex128"], special=False)
+
+
+@role
+def period(d: Drawn) -> Any:
+    return d.rng.choice([6.5, 7, 0] if d.wrong() else [6.5, 7])
+
+
+@role
+def convolution(d: Drawn) -> Any:
+    return d.rng.choice(["full", "same", "valid", "odd"] if d.wrong() else ["full", "same", "valid"])
+
+
+@role
+def conditions(d: Drawn) -> Any:
+    """Conditions for `select`, and as many choices follow."""
+    size = d.size(0, 2)
+    kinds = ["bool", "int8"] if d.wrong() else ["bool"]
+    return [d.new(next_to(d, size), kinds) for _ in range(d.rng.randint(0 if d.wrong() else 1, 3))]
+
+
+@role
+def choices_of(d: Drawn) -> Any:
+    size = np.shape(d.args[0][0]) if d.args[0] else ()
+    n = len(d.args[0]) + d.wrong()
+    return [d.rng.choice(ODD_NUMBERS[:4]) if d.rng.random() < 0.2 else d.new(next_to(d, size)) for _ in range(n)]
+
+
+@role
+def condition_of(d: Drawn) -> Any:
+    """One condition, or several, of the shape of the array."""
+    return [d.new((*d.x.shape, 2) if d.wrong() else d.x.shape, ["bool"]) for _ in range(d.rng.randint(1, 2))]
+
+
+@role
+def functions_of(d: Drawn) -> Any:
+    n = len(d.args[1]) + d.rng.choice([0, 1, 2] if d.wrong() else [0, 1])
+    return [d.rng.choice([np.negative, 3, 0, abs]) if d.x.dtype.kind != "b" else True for _ in range(n)]
+
+
+@role
+def line_function(d: Drawn) -> Any:
+    return d.rng.choice([np.sum, np.sort, np.size, _ends])
+
+
+def _ends(line: Any) -> Any:
+    return line[[0, -1]] if len(line) else line
+
+
+@role
+def reduction(d: Drawn) -> Any:
+    return d.rng.choice([np.sum, np.max])
+
+
+@role
+def some_axes(d: Drawn) -> Any:
+    n = d.x.ndim
+    if not n:
+        return []
+    return d.rng.choice([[0], [n - 1, 0] if n > 1 else [0], n - 1, [n] if d.wrong() else [-1]])
+
+
+@role
+def bytes_(d: Drawn) -> Any:
+    return d.new(d.size(), ["uint8"] if not d.wrong() else INTS)
+
+
+@role
+def bits(d: Drawn) -> Any:
+    return d.new(d.size(), ["bool", "int8", "uint8", "int64"] if not d.wrong() else MIXED)
+
+
+@role
+def bitorder(d: Drawn) -> Any:
+    return d.rng.choice(["big", "little", "odd"] if d.wrong() else ["big", "little"])
+
+
+@role
+def bit_count(d: Drawn) -> Any:
+    return d.rng.choice([0, 1, 5, 9, 40, -1, -3])
+
+
+@role
+def small_n(d: Drawn) -> Any:
+    return d.rng.choice([0, 1, 2, 4])
+
+
+@role
+def coefficients(d: Drawn) -> Any:
+    return d.new((d.rng.randint(1, 4),), ["int64", "float64", "complex128"], special=False)
+
+
+@role
+def keys(d: Drawn) -> Any:
+    size = d.size(0, 2)
+    return [d.new(d.size(1, 1) if d.wrong() else size, REAL) for _ in range(d.rng.randint(1, 3))]
+
+
+@role
+def vectors_of_3(d: Drawn) -> Any:
+    n = 4 if d.wrong() else 3
+    return d.new((*d.size(0, 2), n), [one for one in MIXED if one != "bool"], special=False)
+
+
+@role
+def same_vectors(d: Drawn) -> Any:
+    return d.new((*next_to(d, d.x.shape[:-1]), 3), [one for one in MIXED if one != "bool"], special=False)
+
+
+@role
+def coordinates(d: Drawn) -> Any:
+    size, n = d.size(0, 2), d.rng.randint(1, 3)
+    return [np.asarray(d.new(size, ["int64"], special=False) % 3) for _ in range(n)]
+
+
+@role
+def dims_of(d: Drawn) -> Any:
+    n = len(d.args[0]) + d.wrong()
+    return tuple([d.rng.choice([2, 3, 4]) for _ in range(n)])
+
+
+@role
+def sides(d: Drawn) -> Any:
+    return d.rng.choice(["fb", "f", "b", "x"] if d.wrong() else ["fb", "f", "b"])
+
+
+@role
+def zeros_at_ends(d: Drawn) -> Any:
+    found = d.new(d.size(1, 2), REAL, special=False)
+    lo, hi = d.rng.randint(0, 2), d.rng.randint(0, 2)
+    return np.pad(found, [(lo, hi)] * found.ndim)
+
+
+@role
+def pieces(d: Drawn) -> Any:
+    """Points of one to three coordinates."""
+    size = (d.rng.choice([0, 1, 5, 30]), d.rng.randint(1, 3))
+    return d.new(size if not d.wrong() else (*size, 2), REAL, special=False)
+
+
+@role
+def bins_each(d: Drawn) -> Any:
+    one = d.rng.choice([1, 3, 0] if d.wrong() else [1, 3])
+    n = d.x.shape[-1] if d.x.ndim else 1
+    return d.rng.choice([one, [one] * n, [[0, 1, 2.5]] * n])
+
+
+@role
+def point_weights(d: Drawn) -> Any:
+    return d.new((d.x.shape[0] + d.wrong(),), REAL, special=False)
+
+
+@role
+def twin(d: Drawn) -> Any:
+    return d.new(d.x.shape if not d.wrong() else (*d.x.shape, 2), REAL, special=False)
+
+
+@role
+def tall(d: Drawn) -> Any:
+    n = d.rng.randint(1, 3)
+    return np.eye(n + 3, n) * 3 + np.sign(d.new((n + 3, n), ["float64"], special=False))
+
+
+@role
+def tall_right(d: Drawn) -> Any:
+    n = d.x.shape[0] + d.wrong()
+    return d.new(d.rng.choice([(n,), (n, 2)]), ["float64"], special=False)
+
+
+@role
+def chain(d: Drawn) -> Any:
+    """Matrices that can be multiplied one after another."""
+    sizes = [d.rng.randint(1, 4) for _ in range(d.rng.randint(3, 5))]
+    made = [d.new((a, b), ["int64", "float64"], special=False) for a, b in pairwise(sizes)]
+    if d.rng.random() < 0.3:
+        made[-1] = made[-1][:, 0]
+    return made if not d.wrong() else made[:1]
+
+
+@role
+def triangle(d: Drawn) -> Any:
+    return d.rng.choice(["L", "U", "u", *["X"] * d.wrong()])
+
+
+@role
+def cond_order(d: Drawn) -> Any:
+    return d.rng.choice([None, 1, 2, -2, np.inf, "fro", *["nuc", "odd"] * d.wrong()])
+
+
 # ------------------------------------------------------------------------------------------------------------ table
 
 CALLS = """
@@ -610,7 +816,7 @@ hsplit vsplit dsplit: x parts
 ascontiguousarray asfortranarray: x dtype=dtype?
 astype: x dtype
 atleast_1d atleast_2d atleast_3d: *together
-average: calm axis=axes? weights? returned=flag?
+average: calm axis=axes? weights? returned=flag? keepdims=flag?
 bincount: whole weights? minlength=length?
 block column_stack dstack hstack vstack: arrays
 broadcast_arrays: *together
@@ -637,13 +843,13 @@ dot inner innerproduct vdot linalg.dot linalg.inner linalg.innerproduct linalg.v
 outer: x y
 ediff1d: calm to_end=number? to_begin=number?
 einsum: subscripts calm
-empty_like zeros_like ones_like: x dtype=any_dtype?
-full_like: x odd_number dtype=any_dtype?
+empty_like zeros_like ones_like: x dtype=any_dtype? shape?
+full_like: x odd_number dtype=any_dtype? shape?
 expand_dims: x axes
 extract: condition x
 eye: length length? k=count? dtype=any_dtype?
 identity: length dtype=any_dtype?
-indices: shape dtype=numbers_dtype?
+indices: shape dtype=numbers_dtype? sparse=flag?
 fix: real out?
 flip: x axis=axes?
 fliplr flipud: x
@@ -708,7 +914,8 @@ unstack: x axis?
 where: condition y y
 linalg.cholesky: positive upper=flag?
 linalg.cross: x same axis?
-linalg.det linalg.inv linalg.slogdet linalg.eigvalsh: positive
+linalg.det linalg.inv linalg.slogdet: positive
+linalg.eigvalsh: positive UPLO=triangle?
 linalg.svdvals linalg.matrix_rank linalg.pinv: matrix
 linalg.diagonal linalg.trace: planes offset=count?
 linalg.matmul linalg.vecdot matmul vecdot: calm factor
@@ -729,6 +936,54 @@ fft.fftn fft.ifftn fft.rfftn fft.irfftn: signal axes=fft_axes? s=fft_lengths? no
 fft.fft2 fft.ifft2 fft.rfft2 fft.irfft2: signal norm=fft_norm?
 fft.fftshift fft.ifftshift: x axes?
 fft.fftfreq fft.rfftfreq: length d=fraction?
+convolve correlate: short short mode=convolution?
+interp: real points values_at left=number? right=number? period?
+unwrap: calm_real discont=number? axis? period?
+hanning hamming blackman bartlett: length
+kaiser: length fraction
+select: conditions choices_of default=number?
+piecewise: calm condition_of functions_of
+apply_along_axis: line_function axis calm
+apply_over_axes: reduction calm some_axes
+packbits: bits axis=axis_or_none? bitorder?
+unpackbits: bytes axis=axis_or_none? count=bit_count? bitorder?
+resize: x shape
+trim_zeros: zeros_at_ends trim=sides?
+tri: small_n M=small_n? k=count? dtype=any_dtype?
+tril_indices triu_indices: small_n k=count? m=small_n?
+tril_indices_from triu_indices_from: planes k=count?
+diag_indices: small_n ndim=small_n?
+diag_indices_from: planes
+ix_: *vectors
+ravel_multi_index: coordinates dims_of mode? order=order?
+lexsort: keys axis?
+cross: vectors_of_3 same_vectors
+intersect1d: x same return_indices=flag?
+setxor1d: x same
+histogramdd: pieces bins=bins_each? density=flag? weights=point_weights?
+histogram2d: calm_real twin bins? density=flag?
+poly roots: coefficients
+polyadd polysub polymul polyval: coefficients coefficients
+polydiv: coefficients coefficients
+polyder polyint: coefficients m=small_n?
+vander: vector N=small_n? increasing=flag?
+array_equiv: x same
+iscomplexobj isrealobj: x
+isposinf isneginf: real out?
+size: x axis?
+real_if_close: x tol=number?
+sort_complex: x
+asarray_chkfinite: x
+require: x dtype=dtype?
+row_stack: arrays
+asanyarray: x dtype=dtype?
+matvec: matrix right
+vecmat: vector matrix
+linalg.cond: square p=cond_order?
+linalg.lstsq: tall tall_right rcond=fraction?
+linalg.multi_dot: chain
+linalg.tensorinv: square ind=small_n?
+linalg.tensorsolve: square right
 """
 
 

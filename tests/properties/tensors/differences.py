@@ -118,6 +118,11 @@ DIFFERENCES = [
         lambda m: isinstance(m.failed, TypeError) and m.drawn.x.dtype.kind == "c",
     ),
     Difference(
+        "a number as a choice takes the type of the arrays; NumPy refuses it beside uint64",
+        "select",
+        lambda m: m.failed is None and "Cannot cast array data" in str(m.refused),
+    ),
+    Difference(
         "lengths below 1 are a ValueError; NumPy divides by zero, or returns an empty array",
         r"fft\.r?fftfreq",
         lambda m: isinstance(m.failed, ValueError) and m.drawn.args[0] < 1,

@@ -32,6 +32,7 @@ def test_peers_have_the_cases_of_our_rows():
         *ours.DRAWN,
         *[f"peak_{name}" for name in (*ours.DRAWN, *ours.GIVEN)],
         "chunk_overhead",
+        "map_overlap",
     }
 
 

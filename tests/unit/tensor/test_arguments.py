@@ -87,7 +87,7 @@ def test_both_parts_of_a_number_go_into_arrays():
         lambda: wt.ones((2, 2), gpu=True),
         lambda: wt.random.rand(2, 2, gpu=True),
         lambda: wt.random.randint(0, 2, (2, 2), density=0.5),
-        lambda: t(X).tosparse(),
+        lambda: t(X).to_gpu(),
     ],
 )
 def test_other_kinds_of_arrays_are_refused_by_name(call):

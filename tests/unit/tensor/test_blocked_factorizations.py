@@ -94,4 +94,4 @@ def test_rows_are_exchanged():
 def test_no_task_has_more_than_a_few_panels():
     x = wt.zeros((2000, 2000), chunk_size=500)
     compiled = compile_nodes([wt.linalg.inv(x)._node])
-    assert max(need.total for need in compiled._needs) < 2000 * 2000 * 8 / 2
+    assert max(need.total for need in compiled.needs) < 2000 * 2000 * 8 / 2

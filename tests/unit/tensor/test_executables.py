@@ -1,5 +1,6 @@
 """Computing at once, later, several at a time; sessions, names and options as Mars has them."""
 
+import io
 import threading
 from concurrent.futures import CancelledError, wait
 
@@ -206,6 +207,39 @@ def test_progress_is_shown_if_it_is_asked_for(session):
     assert x.execute(show_progress=True) is x
     with wt.option_context({"show_progress": True}):
         assert (x + 1).execute().fetch().sum() == 8
+
+
+def test_progress_is_shown_on_a_terminal_only(monkeypatch):
+    shown: list[str] = []
+
+    def picture(run, name, undo):
+        shown.append(name)
+        return lambda: None
+
+    monkeypatch.setattr("weft.runtime.waiting.picture", picture)
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    with wt.Session(workers=1, direct=False):
+        (wt.ones(4) + 1).execute()
+        assert shown == []
+        monkeypatch.setattr("sys.stderr", Terminal())
+        (wt.ones(4) + 1).execute()
+        assert shown == ["tensors"]
+        (wt.ones(4) + 1).execute(show_progress=False)
+        (wt.ones(4) + 1).execute(wait=False).result(60)
+        assert shown == ["tensors"]
+        (wt.ones(4) + 1).execute(wait=False, show_progress=True).result(60)
+        assert shown == ["tensors"] * 2
+
+
+def test_a_background_computation_is_one_of_the_session_around_it():
+    with wt.Session(workers=1, direct=False) as session:
+        made = (wt.ones(4) + 1).execute(wait=False).result(60)
+        assert made._node.kwargs["source"].values.of(session.engine.store)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
 
 
 def test_what_a_function_returns_is_computed_together(session):

@@ -67,7 +67,7 @@ def test_no_task_of_a_sort_reads_all():
 
     x = wt.random.random(2**20, chunk_size=2**14)
     compiled = compile_nodes([wt.sort(x)._node])
-    assert max(need.total for need in compiled._needs) < 2**20
+    assert max(need.total for need in compiled.needs) < 2**20
     compiled.check(2**20)
 
 
@@ -127,7 +127,7 @@ def test_no_task_reads_all_values():
     compiled = compile_nodes(
         [one._node for one in (*wt.unique_all(x), wt.unique_values(x), wt.unique_counts(x).counts)]
     )
-    assert max(need.total for need in compiled._needs) < 2**22
+    assert max(need.total for need in compiled.needs) < 2**22
     assert wt.unique_values(x)._node.chunks == 2**6
 
 

@@ -309,6 +309,44 @@ def test_what_is_wrong_with_hdf5_is_told(tmp_path, h5py):
 # ------------------------------------------------------------------------------------------------------------ Zarr
 
 
+@pytest.mark.parametrize("size", [3, 5, 20])
+def test_a_region_of_a_zarr_array_is_written(session, tmp_path, zarr, size):
+    path = str(tmp_path / "x.zarr")
+    wt.to_zarr(path, wt.zeros((30, 14), chunk_size=(4, 7))).execute(session)
+    wanted = np.zeros((30, 14))
+    for lo in (0, 3, 10):
+        region = (slice(lo, lo + 20), slice(2, 13))
+        wanted[region] = X[:, 2:13] + lo
+        made = wt.to_zarr(path, wt.asarray(X[:, 2:13] + lo, chunk_size=size), region=region)
+        made.execute(session)
+        np.testing.assert_array_equal(zarr.open_array(path)[:], wanted)
+    wt.to_zarr(zarr.open_array(path, mode="r+"), wt.ones((2, 14)), region=slice(28, None)).execute(session)
+    assert zarr.open_array(path)[28:].sum() == 28
+
+
+def test_tasks_share_no_chunk_of_a_region(tmp_path, zarr):
+    path = str(tmp_path / "x.zarr")
+    wt.to_zarr(path, wt.zeros(100, chunk_size=10)).execute()
+    made = wt.to_zarr(path, wt.ones(50, chunk_size=7), region=(slice(13, 63),))
+    assert made._source.grid[0].lengths() == (7, 10, 10, 10, 10, 3)
+
+
+def test_what_is_wrong_with_a_region_is_told(tmp_path, zarr):
+    path = str(tmp_path / "x.zarr")
+    with pytest.raises(NotFoundError, match="no Zarr array"):
+        wt.to_zarr(path, wt.ones(3), region=slice(3))
+    wt.to_zarr(path, wt.zeros((4, 4))).execute()
+    with pytest.raises(UsageError, match="does not fit into a target of shape"):
+        wt.to_zarr(path, wt.ones((3, 3)), region=(slice(2), slice(3)))
+    for region in (slice(0, 4, 2), 3, (slice(2),) * 3):
+        with pytest.raises(UsageError, match="region is"):
+            wt.to_zarr(path, wt.ones((2, 4)), region=region)
+    with pytest.raises(UsageError, match="writes into an existing array"):
+        wt.to_zarr(path, wt.ones((2, 4)), region=slice(2), overwrite=True)
+    with pytest.raises(ConflictError, match="reads the target"):
+        wt.to_zarr(path, wt.from_zarr(path)[:2], region=slice(2, 4))
+
+
 def test_an_option_that_zarr_does_not_have_is_told(tmp_path, zarr):
     with pytest.raises(UsageError, match=r"with these options.*compressor"):
         wt.to_zarr(tmp_path / "a.zarr", wt.ones(5), compressor=None)

@@ -11,6 +11,7 @@ An axis of length 0 has one chunk of length 0, so that every grid has at least o
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
@@ -22,6 +23,8 @@ from weft.graph.axes import Axis, Span, copy, group, ranges, ungroup, whole
 from weft.model.errors import UsageError
 from weft.model.wording import counted
 
+_UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_BYTES = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(_UNITS)})", re.IGNORECASE)
 UNKNOWN = -1
 """The length of an axis that becomes known when the graph runs."""
 CHUNK_BYTES = 64 * 2**20
@@ -228,12 +231,14 @@ def blocks(shape: Sequence[int]) -> tuple[int, ...]:
 def normalize(wanted: Any, shape: Sequence[int], itemsize: int, workers: int, most: int = CHUNK_BYTES) -> Grid:
     """Return the grid for a user's `chunk_size` or `chunks`.
 
-    None or "auto": `choose`, at most `most` bytes each; a number: the most elements along each axis; a sequence: for
-    each axis a number, the lengths of its chunks, or None (-1, "auto") for the whole axis; a mapping of axes to these.
-    UsageError names the axis.
+    None or "auto": `choose`, at most `most` bytes each; a text such as "64MiB": at most so many; a number: the most
+    elements along each axis; a sequence: for each axis a number, the lengths of its chunks, or None (-1, "auto") for
+    the whole axis; a mapping of axes to these. UsageError names the axis.
     """
     if wanted is None or (isinstance(wanted, str) and wanted == "auto"):
         return choose(shape, itemsize, workers, most=most)
+    if isinstance(wanted, str) and (size := _BYTES.fullmatch(wanted.strip())):
+        return choose(shape, itemsize, workers, most=max(1, int(float(size[1]) * _UNITS[size[2].lower()])))
     if isinstance(wanted, Integral):
         wanted = (wanted,) * len(shape)
     if isinstance(wanted, dict):

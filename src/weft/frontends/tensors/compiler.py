@@ -114,7 +114,7 @@ class Compiled:
         self._vertices = vertices
         self._lengths = lengths
         self.given = given
-        self._needs = needs
+        self.needs = needs
         self.expander = expander
 
     def check(self, budget: int, memory: int = 0) -> None:
@@ -122,7 +122,7 @@ class Compiled:
 
         `memory` is the memory of the session, of which `budget` is a part.
         """
-        for need in self._needs:
+        for need in self.needs:
             if need.total > budget:
                 raise need.too_much(budget, memory)
 
@@ -434,7 +434,7 @@ def _emit(
     threads = share(min(how.processes, last.chunks)) if how.processes and calls else 0
     most: int | None = None if None in sizes else max(sizes)  # type: ignore[type-var]
     region = Region(len(links), steps, most, threads, how.space, how.raised)
-    made = [(size or 0) * node.dtype.itemsize for size, node in zip(sizes, nodes, strict=True)]
+    made = [node.chunk_bytes or 0 for node in nodes]
     pieces = [nbytes for nbytes, (one, _) in zip(given, reads_of.values(), strict=True) if one.pieces]
     scratch = most_held(len(links), steps, [*given, *made], tiled=region.tiled and how.space == NUMPY) + sum(pieces)
     vertex = graph.add(
@@ -443,7 +443,7 @@ def _emit(
         n=last.chunks,
         items=range(last.chunks),
         name=_free(graph, prefix + as_name(name)),
-        output_bytes=None if sizes[-1] is None else made[-1],
+        output_bytes=None if last.chunk_bytes is None else made[-1],
         scratch_bytes=scratch,
         idempotent=not any(getattr(node.fn, "once", False) for node in nodes),
         lazy=True,
@@ -476,10 +476,9 @@ def _largest(grid: Grid) -> int | None:
 
 def _read_bytes(one: NodeInput, reader: ArrayNode) -> int:
     """Return the most bytes that a task reads through an input; 0 if unknown."""
-    size = _largest(one.node.grid)
-    if size is None:
+    nbytes = one.node.chunk_bytes
+    if nbytes is None:
         return 0
-    nbytes = size * one.node.dtype.itemsize
     if one.read is Read.SAME:
         return nbytes
     if one.read is Read.ALL:

@@ -15,7 +15,7 @@ from enum import Enum
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from weft.frontends.tensors.chunks import Grid, chunks_in, coordinates, counts, shape_of
+from weft.frontends.tensors.chunks import Grid, chunks_in, coordinates, counts, known, largest, shape_of
 from weft.operators.regions import ChunkPlace, KernelKind, OperandSlot
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ class ArrayNode:
         "dtype",
         "fn",
         "grid",
+        "held",
         "inputs",
         "kind",
         "kwargs",
@@ -139,6 +140,7 @@ class ArrayNode:
         self.cheap = cheap
         self.name = name or getattr(fn, "__name__", "chunk").strip("_")
         self.unique = unique
+        self.held: int | None = None  # the most bytes of a chunk that is no dense array, -1 if unknown
 
     def over(self, inputs: Sequence[NodeInput]) -> ArrayNode:
         """Return the same call over other inputs."""
@@ -158,8 +160,15 @@ class ArrayNode:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all elements; the lengths must be known."""
-        return self.size * self.dtype.itemsize
+        """The bytes of all elements; the lengths must be known. Of sparse chunks the most that they take, if known."""
+        return self.size * self.dtype.itemsize if self.held is None else max(self.held, 0) * self.chunks
+
+    @property
+    def chunk_bytes(self) -> int | None:
+        """The most bytes of a chunk; None if unknown."""
+        if self.held is not None:
+            return self.held if self.held >= 0 else None
+        return largest(self.grid) * self.dtype.itemsize if known(self.grid) else None
 
     def place(self, index: int) -> ChunkPlace:
         """Return the position of chunk `index`, without unknown lengths."""

@@ -250,6 +250,11 @@ def narrowed(node: ArrayNode, touched: Sequence[tuple[int, int]]) -> tuple[Array
     return from_array(part, grid, node.dtype), begin
 
 
+def is_source(node: ArrayNode) -> bool:
+    """Return whether a node reads an array of another library, or chunks that exist already."""
+    return node.fn is _chunk_of or node.fn is _slice_of
+
+
 def is_stored(node: ArrayNode) -> bool:
     """Return whether the chunks of a node exist already."""
     return node.fn is _chunk_of

@@ -491,11 +491,9 @@ class Tensor(Methods, Expressed):
 
     to_cpu = todense
 
-    def tosparse(self, *args: Any, **kwargs: Any) -> None:
-        """Raise TypeError: arrays are dense, and are not moved to a GPU one by one."""
-        raise TypeError("arrays are dense and in memory: there are no sparse ones, and none on a GPU")
-
-    to_gpu = tosparse
+    def to_gpu(self, *args: Any, **kwargs: Any) -> None:
+        """Raise TypeError: arrays are not moved to a GPU one by one."""
+        raise TypeError("arrays are in memory: none is moved to a GPU one by one")
 
     def __dlpack__(
         self,
@@ -522,9 +520,17 @@ class Tensor(Methods, Expressed):
         made = self if kind == self.dtype and not copy else Tensor(shaping.cast(self.loose, kind), self._order)
         return made.ordered(order)
 
+    def __getattr__(self, name: str) -> Any:
+        from weft.frontends.tensors.arrays.absent import dask_method
+
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{dask_method(name)}")
+
+    def rechunk(self, chunk_size: ChunkSize = None, *, chunks: ChunkSize = None) -> Tensor:
+        """Return the same array in other chunks; `chunks` is dask's name of the argument."""
+        return self._rechunked(chunks if chunk_size is None else chunk_size)
+
     @needs_lengths(sample=_first)
-    def rechunk(self, chunk_size: ChunkSize) -> Tensor:
-        """Return the same array in other chunks."""
+    def _rechunked(self, chunk_size: ChunkSize) -> Tensor:
         node = self.node
         grid = chunking.cut(node.shape, node.dtype.itemsize, chunk_size)
         return Tensor(blocks.rechunk(node, grid), self._order)

@@ -41,7 +41,7 @@ def map_chunk(x: ArrayLike, fn: Callable[..., Any], args: Sequence[Any] = (), **
     node = as_node(x) if numbered else loose_node(x)
     if dtype is None:
         first = {"chunk_index": (0,) * len(node.grid)} if numbered else {}
-        one = _read_only(np.ones((1,) * len(node.grid), node.dtype))
+        one = read_only(np.ones((1,) * len(node.grid), node.dtype))
         dtype = np.asarray(fn(one, *given, **kwargs, **first)).dtype
     if is_open(np.dtype(dtype)):
         raise TypeError(f"map_chunk: dtype is {np.dtype(dtype)} without a length or unit: give one, such as 'U10'")
@@ -53,7 +53,7 @@ def map_chunk(x: ArrayLike, fn: Callable[..., Any], args: Sequence[Any] = (), **
     return Tensor(made)
 
 
-def _read_only(chunk: Any) -> Any:
+def read_only(chunk: Any) -> Any:
     """Return a view that a user's function cannot write to."""
     if not isinstance(chunk, np.ndarray):
         return chunk
@@ -84,7 +84,7 @@ class _Mapped:
         self.where = where
 
     def __call__(self, chunk: Any) -> Any:
-        return self._checked(chunk, self.fn(_read_only(chunk), *self.args, **self.kwargs))
+        return self._checked(chunk, self.fn(read_only(chunk), *self.args, **self.kwargs))
 
     def _checked(self, chunk: Any, result: Any) -> Any:
         made = np.asarray(result)
@@ -112,7 +112,7 @@ class _Numbered(_Mapped):
     def __call__(self, place: Any, chunk: Any) -> Any:  # type: ignore[override]
         assert self.where is not None
         at = self.where(place.number).at
-        return self._checked(chunk, self.fn(_read_only(chunk), *self.args, chunk_index=at, **self.kwargs))
+        return self._checked(chunk, self.fn(read_only(chunk), *self.args, chunk_index=at, **self.kwargs))
 
 
 @public("tensor", ignored="reassign_worker")

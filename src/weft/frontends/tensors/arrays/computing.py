@@ -13,6 +13,7 @@ import numpy as np
 from weft.frontends.tensors import sources
 from weft.frontends.tensors.arrays import runners
 from weft.frontends.tensors.arrays.chunking import chunking
+from weft.frontends.tensors.arrays.pending import PendingValue, delivered
 from weft.frontends.tensors.chunks import known
 from weft.frontends.tensors.eager import evaluate, small
 from weft.frontends.tensors.unknown_lengths import DeferredNode, DeferredPlan, first_of, measured, no_one
@@ -29,6 +30,8 @@ def settle(
     nodes: Sequence[ArrayNode], session: runners.Runner | None = None, watch: Watch | None = None
 ) -> list[ArrayNode]:
     """Compute nodes, and return nodes that hold the results, with known lengths."""
+    if PendingValue.any:
+        nodes = delivered(nodes, session, watch)
     found = session or runners.found()
     wanted = {node.number: node for node in nodes if not sources.is_stored(node)}
     if not wanted:

@@ -25,8 +25,11 @@ def dense(value: Any) -> Any:
     """Return the argument. TypeError: it is a sparse array, or some of its elements are masked."""
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise TypeError("some elements are masked: masks are not supported; give x.filled(value)")
-    if hasattr(value, "toarray") and hasattr(value, "nnz"):
-        raise TypeError(f"{type(value).__name__}: sparse arrays are not supported; give x.toarray()")
+    if not isinstance(value, np.ndarray) and hasattr(type(value), "nnz"):
+        raise TypeError(
+            f"{type(value).__name__}: this function takes no sparse arrays; call the methods of asarray(x), or give "
+            "x.todense()"
+        )
     return value
 
 

@@ -13,9 +13,12 @@ from weft.frontends.tensors.arrays.array import DEVICE, Tensor, apply, as_tensor
 from weft.frontends.tensors.arrays.conversion import Scalar, as_node, dense
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.dtypes import FLOAT, INT
+from weft.frontends.tensors.arrays.executables import Executable, ExecutableTuple
 from weft.frontends.tensors.arrays.files import readable
+from weft.frontends.tensors.arrays.pending import pending
 from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.blocks import broadcast_shapes
+from weft.frontends.tensors.chunks import Cut
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.chunks import Grid
@@ -41,7 +44,7 @@ def _here(device: str | None) -> None:
         raise ValueError(f"there is no device {device!r}; there is {DEVICE!r}")
 
 
-@public("x data", also="array scalar tensor", refused="gpu sparse")
+@public("x data", also="array asanyarray scalar tensor", refused="gpu sparse")
 def asarray(
     obj: Any,
     /,
@@ -55,9 +58,14 @@ def asarray(
 ) -> Tensor:
     """Return an array of any value that NumPy makes an array of; `copy=True` copies the values now.
 
+    A sparse array of SciPy or of the package `sparse` becomes a `SparseTensor`.
     It has `ndmin` axes at least; new ones come first. `order` is how its values lie in memory when they are fetched.
     """
     _here(device)
+    if not isinstance(obj, Tensor | np.ndarray) and hasattr(type(obj), "nnz"):
+        from weft.frontends.tensors.arrays.sparse import as_sparse
+
+        return as_sparse(obj, dtype, chunk_size)  # type: ignore[return-value]
     made = _array_of(obj, dtype, copy, chunk_size)
     if made.ndim < ndmin:
         made = made[(None,) * (ndmin - made.ndim)]
@@ -98,13 +106,34 @@ def _unwrapped(obj: Any) -> Any:
 def from_array(array: Any, chunk_size: ChunkSize = None) -> Tensor:
     """Return an array over an object that takes slices: NumPy, a memory map, Zarr, HDF5. It is read on demand.
 
-    TypeError: it is none, is sparse, or has masked elements.
+    A sparse array of SciPy becomes a `SparseTensor`. TypeError: it takes none, or has masked elements.
     """
+    if not isinstance(array, Tensor | np.ndarray) and hasattr(type(array), "nnz"):
+        return asarray(array, chunk_size=chunk_size)
     if not all(hasattr(dense(array), name) for name in ("shape", "dtype", "__getitem__")):
         raise TypeError(f"array is {type(array).__name__}, without a shape and a dtype: give what takes slices")
     dtype = np.dtype(array.dtype)
     array = readable(array)
     return Tensor(sources.from_array(array, _grid(array.shape, dtype, chunk_size), dtype))
+
+
+@public()
+def from_delayed(value: Any, shape: Any, dtype: DTypeLike = None, *, meta: Any = None, name: Any = None) -> Tensor:
+    """Return an array in one chunk that is the value of an executable: of a call that `weft.remote.spawn` returned.
+
+    The call is computed before tasks that read the array. Lengths that are unknown are NaN. TypeError: the value is no
+    executable, or no dtype is given. ValueError, TypeError, when it is computed: it has another shape, or a dtype that
+    cannot be cast.
+    """
+    if not isinstance(value, Executable):
+        raise TypeError(f"value is {type(value).__name__}: give what weft.remote.spawn returned; arrays to from_array")
+    kind = getattr(meta, "dtype", None) if dtype is None else dtype
+    if kind is None:
+        raise TypeError("from_delayed needs the dtype of the array: give dtype=")
+    sizes = shape if isinstance(shape, tuple | list) else (shape,)
+    known = _shape([0 if size != size else size for size in sizes])
+    grid = tuple([Cut.unknown(1) if one != one else Cut.whole(n) for one, n in zip(sizes, known, strict=True)])
+    return Tensor(pending(value, grid, np.dtype(kind)))
 
 
 @public()
@@ -152,32 +181,64 @@ def ones(
     return full(shape, 1, FLOAT if dtype is None else dtype, chunk_size, order=order, device=device)
 
 
-def _like(x: Any, value: Any, dtype: Any, order: str, device: str | None) -> Tensor:
+def _like(
+    x: Any, value: Any, dtype: Any, order: str, device: str | None, shape: Any = None, chunk_size: ChunkSize = None
+) -> Tensor:
     _here(device)
     node = as_node(x)
     given = np.asarray(value, dtype=node.dtype if dtype is None else dtype)
+    if shape is not None or chunk_size is not None:
+        size = node.shape if shape is None else shape
+        return full(size, given[()], given.dtype, chunk_size, order="F" if order == "F" else "C")
     return Tensor(sources.full(node.grid, given[()], given.dtype), order_of(x)).ordered(order)
 
 
 @public("a", refused="gpu")
 def full_like(
-    x: ArrayLike, /, fill_value: Any, dtype: DTypeLike = None, *, order: str = "K", device: str | None = None
+    x: ArrayLike,
+    /,
+    fill_value: Any,
+    dtype: DTypeLike = None,
+    *,
+    order: str = "K",
+    device: str | None = None,
+    shape: Any = None,
+    chunk_size: ChunkSize = None,
 ) -> Tensor:
-    """Return an array of one value, in shape and chunks like `x`."""
-    return _like(x, fill_value.fetch()[()] if isinstance(fill_value, Tensor) else fill_value, dtype, order, device)
+    """Return an array of one value, in shape and chunks like `x` unless others are given."""
+    value = fill_value.fetch()[()] if isinstance(fill_value, Tensor) else fill_value
+    return _like(x, value, dtype, order, device, shape, chunk_size)
 
 
 @public("a", also="empty_like", refused="gpu")
-def zeros_like(x: ArrayLike, /, dtype: DTypeLike = None, *, order: str = "K", device: str | None = None) -> Tensor:
-    """Return zeros, in shape and chunks like `x`."""
+def zeros_like(
+    x: ArrayLike,
+    /,
+    dtype: DTypeLike = None,
+    *,
+    order: str = "K",
+    device: str | None = None,
+    shape: Any = None,
+    chunk_size: ChunkSize = None,
+) -> Tensor:
+    """Return zeros, in shape and chunks like `x` unless others are given."""
     kind = as_node(x).dtype if dtype is None else dtype
-    return _like(x, np.zeros((), kind)[()], kind, order, device)
+    return _like(x, np.zeros((), kind)[()], kind, order, device, shape, chunk_size)
 
 
 @public("a", refused="gpu")
-def ones_like(x: ArrayLike, /, dtype: DTypeLike = None, *, order: str = "K", device: str | None = None) -> Tensor:
-    """Return ones, in shape and chunks like `x`."""
-    return _like(x, 1, dtype, order, device)
+def ones_like(
+    x: ArrayLike,
+    /,
+    dtype: DTypeLike = None,
+    *,
+    order: str = "K",
+    device: str | None = None,
+    shape: Any = None,
+    chunk_size: ChunkSize = None,
+) -> Tensor:
+    """Return ones, in shape and chunks like `x` unless others are given."""
+    return _like(x, 1, dtype, order, device, shape, chunk_size)
 
 
 @public(refused="gpu")
@@ -327,6 +388,21 @@ def eye(
     return Tensor(sources.eye(_grid(shape, kind, chunk_size), k, kind)).ordered(order)
 
 
+@public(refused="gpu")
+def tri(
+    N: int,  # noqa: N803 - as NumPy calls it
+    M: int | None = None,  # noqa: N803
+    k: int = 0,
+    dtype: DTypeLike = FLOAT,
+    *,
+    chunk_size: ChunkSize = None,
+) -> Tensor:
+    """Return a matrix with ones on and below the k-th diagonal, and zeros above it."""
+    columns = N if M is None else M
+    kind = FLOAT if dtype is None else dtype
+    return tril(ones((N, columns), kind, chunk_size), k)
+
+
 @public("m", refused="gpu")
 def tril(x: ArrayLike, /, k: int = 0) -> Tensor:
     """Set the elements above the k-th diagonal to zero."""
@@ -386,15 +462,23 @@ def identity(n: int, dtype: DTypeLike = FLOAT, *, chunk_size: ChunkSize = None) 
 
 
 @public()
-def indices(dimensions: Sequence[int], dtype: DTypeLike = INT, *, chunk_size: ChunkSize = None) -> Tensor:
-    """Return the coordinates of a grid: the coordinates along axis i are element i of the first axis."""
+def indices(
+    dimensions: Sequence[int], dtype: DTypeLike = INT, sparse: bool = False, *, chunk_size: ChunkSize = None
+) -> Any:
+    """Return the coordinates of a grid: the coordinates along axis i are element i of the first axis.
+
+    With `sparse` they are a tuple, and have length 1 along all other axes.
+    """
     sizes = tuple(dimensions)
     made = []
     for axis, size in enumerate(sizes):
         each = chunk_size[axis] if isinstance(chunk_size, tuple | list) else chunk_size
         along = arange(size, dtype=dtype, chunk_size=each)
         shape = tuple([size if a == axis else 1 for a in range(len(sizes))])
-        made.append(shapes.broadcast_to(shapes.reshape(along, shape), sizes))
+        own = shapes.reshape(along, shape)
+        made.append(own if sparse else shapes.broadcast_to(own, sizes))
+    if sparse:
+        return ExecutableTuple(made)
     return joining.stack(made, axis=0) if made else zeros((0,), dtype)
 
 

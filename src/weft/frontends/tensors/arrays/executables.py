@@ -10,6 +10,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, Self, TypeVar
 
+from weft.frontends.tensors.arrays import runners
 from weft.frontends.tensors.arrays.options import options
 from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.nodes import Computable
@@ -130,6 +131,10 @@ class Executable(Computable):
         """Return the computed value for the user, who may change it."""
         return self._value_of()
 
+    def kept_chunks(self) -> Any:
+        """Return the computed value as the only chunk that a session keeps; None if none keeps it by itself."""
+        return None
+
     def _give_name(self, name: str, session: Any) -> None:
         """Give it a name in a session, by default the current one."""
         raise NotImplementedError
@@ -153,6 +158,11 @@ class Executable(Computable):
         return self.fetch()
 
 
+def _watched() -> bool:
+    """Return whether a computation shows its progress by default: not beside others, which would draw over it."""
+    return options.show_progress and threading.current_thread() is threading.main_thread()
+
+
 @public()
 def execute(
     *things: Any,
@@ -163,10 +173,11 @@ def execute(
 ) -> Any:
     """Compute executables in one run, with shared parts only once; return the only one, or a tuple of all.
 
-    With `wait=False` return a `Computation` at once, whose result is that.
+    With `wait=False` return a `Computation` at once, whose result is that. Progress is shown on a terminal: by default
+    if the main thread waits, and the option `show_progress` is set; with `show_progress=True` in any case.
     """
     wanted = _listed(things)
-    watch = Watch(options.show_progress if show_progress is None else show_progress)
+    watch = Watch((wait and _watched()) if show_progress is None else show_progress)
 
     def work(watch: Watch) -> Any:
         compute(wanted, session, watch)
@@ -175,14 +186,17 @@ def execute(
                 one._give_name(name, session)
         return wanted[0] if len(wanted) == 1 else ExecutableTuple(wanted)
 
-    return work(watch) if wait else Computation(work, watch)
+    if wait:
+        return work(watch)
+    session = session or runners.found()  # of this thread, not of the one that waits
+    return Computation(work, watch)
 
 
 @public()
 def fetch(*things: Any, session: Any = None) -> Any:
     """Return the value of the only executable, or a tuple of the values of all, computed in one run."""
     wanted = _listed(things)
-    compute(wanted, session, Watch(options.show_progress))
+    compute(wanted, session, Watch(_watched()))
     values = [scalar_of(one._given()) for one in wanted]
     return values[0] if len(values) == 1 else tuple(values)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft.frontends.tensors import blocks, sample_sort, shaping
-from weft.frontends.tensors.arrays import executables, shapes, statistics
+from weft.frontends.tensors.arrays import executables, joining, shapes, statistics
 from weft.frontends.tensors.arrays.array import Tensor, apply, as_tensor
 from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
@@ -16,8 +17,9 @@ from weft.frontends.tensors.arrays.dtypes import FLOAT, INT
 from weft.frontends.tensors.arrays.executables import ExecutableTuple
 from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.arrays.shapes import ravel
+from weft.frontends.tensors.blocks import whole_along
 from weft.frontends.tensors.chunks import Cut
-from weft.frontends.tensors.nodes import call
+from weft.frontends.tensors.nodes import NodeInput, call, computed
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import ArrayLike, Chunk, NumpyArray
@@ -120,3 +122,80 @@ def histogram_bin_edges(
 ) -> Tensor:
     """Return the edges between which `histogram` counts; a rule by its name reads the array as a whole."""
     return as_tensor(edges_of(shapes.ravel(x), bins, range))
+
+
+def _counted_in(sample: Chunk, weights: Any = None, *, edges: tuple[tuple[float, ...], ...]) -> Chunk:
+    counts, _ = np.histogramdd(sample, [np.asarray(one) for one in edges], weights=weights)
+    return counts[None]
+
+
+@public()
+def histogramdd(
+    sample: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: ArrayLike | None = None
+) -> Any:
+    """Return the number (or the weight) of points between edges along each axis, and the edges of each.
+
+    `sample` has a row for each point, or is a sequence of coordinates for each axis. Numbers of bins without a range
+    compute the smallest and the largest coordinates first. Chunks of points are counted alone, and added by a tree.
+    """
+    if isinstance(sample, Tensor | np.ndarray) and np.ndim(sample) == 2:
+        points = as_tensor(sample)
+    else:
+        points = shapes.atleast_2d(joining.stack([as_tensor(one) for one in sample])).T
+    if points.ndim != 2:
+        raise ValueError(f"sample has {points.ndim} axes: give a row for each point")
+    n, d = points.shape
+    each = list(bins) if isinstance(bins, list | tuple | np.ndarray) else [bins] * d
+    if len(each) != d:
+        raise ValueError("The dimension of bins must be equal to the dimension of the sample x.")
+    ranges = [None] * d if range is None else list(range)
+    if len(ranges) != d:
+        raise ValueError("range argument must have one entry per dimension")
+    for at, one in enumerate(each):
+        if np.ndim(one) > 1:
+            raise ValueError(f"`bins[{at}]` must be a scalar or 1d array")
+    if n:
+        edges = [edges_of(points[:, at], one, ranges[at]) for at, one in enumerate(each)]
+    else:
+        nothing = np.empty((0, d), points.dtype)
+        edges = list(np.histogramdd(nothing, computed(each), ranges)[1])  # type: ignore[arg-type]
+    node = whole_along(points.node, (1,))
+    inputs = [NodeInput(node)]
+    if weights is not None:
+        by = ravel(weights)
+        if by.shape != (n,):
+            raise ValueError("The weights and list don't have the same length.")
+        own = by.astype(FLOAT).rechunk((node.grid[0].lengths(),)).node
+        inputs.append(NodeInput(own))
+    grid = (Cut.even(node.grid[0].n, 1), *[Cut.whole(len(one) - 1) for one in edges])
+    part = call(_counted_in, inputs, grid, FLOAT, name="histogramdd", edges=tuple([tuple(e.tolist()) for e in edges]))
+    counts = statistics.sum(Tensor(part), axis=0)
+    if density:
+        total = statistics.sum(counts)
+        for at, one in enumerate(edges):
+            widths = np.diff(one).reshape([-1 if a == at else 1 for a in builtins.range(d)])
+            counts = apply(np.true_divide, counts, widths)
+        counts = apply(np.true_divide, counts, total)
+    return ExecutableTuple([counts, ExecutableTuple([Tensor(as_node(one)) for one in edges])])
+
+
+@public()
+def histogram2d(
+    x: ArrayLike,
+    y: ArrayLike,
+    bins: Any = 10,
+    range: Any = None,
+    density: bool | None = None,
+    weights: ArrayLike | None = None,
+) -> ExecutableTuple:
+    """Return the number (or the weight) of points between edges along two axes, and both edges; see `histogramdd`."""
+    one, other = as_tensor(x), as_tensor(y)
+    if len(one) != len(other):
+        raise ValueError("x and y must have the same length.")
+    several = isinstance(bins, list | tuple | np.ndarray)
+    if several and len(bins) not in (1, 2):
+        bins = [np.asarray(bins)] * 2
+    elif several and len(bins) == 1:
+        bins = [bins[0]] * 2
+    counts, edges = histogramdd([one, other], bins, range, density, weights)
+    return ExecutableTuple([counts, *edges])

@@ -20,6 +20,7 @@ from weft.frontends.tensors.arrays import (
     creation,
     cumulative,
     elementwise,
+    placing,
     products,
     searching,
     selection,
@@ -162,8 +163,10 @@ def array_function(self: Tensor, func: Any, types: Any, args: Sequence[Any], kwa
     if not all(issubclass(one, _KNOWN) for one in types):
         return NotImplemented
     if func.__name__ in _IN_PLACE:
-        _falls_back(func.__name__)
-        _changed(func, args, kwargs)
+        if args and isinstance(args[0], Tensor):
+            getattr(placing, func.__name__)(*args, **kwargs)
+        else:
+            _changed(func, args, kwargs)
         return None
     special = _OF_THE_TYPE.get(func)
     if special is not None:

@@ -35,7 +35,7 @@ def concatenate(
     return concat([one.astype(kind) for one in given], axis=axis)
 
 
-@public("tup")
+@public("tup", also="row_stack")
 def vstack(arrays: Sequence[Any]) -> Tensor:
     """Concatenate arrays along the first axis."""
     return concat([atleast_2d(x) for x in arrays], axis=0)

@@ -200,18 +200,25 @@ def slogdet(x: ArrayLike, /) -> SlogdetResult:
 
 @public(space="linalg")
 @needs_lengths
-def eigh(x: ArrayLike, /) -> EighResult:
-    """Return eigenvalues and eigenvectors of symmetric (or Hermitian) matrices."""
-    node, dtype = _matrices(x, square=True)
+def eigh(x: ArrayLike, /, UPLO: str = "L") -> EighResult:  # noqa: N803 - as NumPy calls it
+    """Return eigenvalues and eigenvectors of symmetric (or Hermitian) matrices, of which one triangle is read."""
+    node, dtype = _matrices(_triangle(x, UPLO), square=True)
     out = [(node.shape[-1:], _real(dtype)), (node.shape[-2:], dtype)]
     return EighResult(*_results(np.linalg.eigh, node, out))
 
 
+def _triangle(x: Any, side: str) -> Any:
+    """Return matrices whose lower triangle is that of `side`: "L" the lower, "U" the upper one."""
+    if side.upper() not in ("L", "U"):
+        raise ValueError("UPLO argument must be 'L' or 'U'")
+    return x if side.upper() == "L" or as_tensor(x).ndim < 2 else _adjoint(as_tensor(x))
+
+
 @public(space="linalg")
 @needs_lengths
-def eigvalsh(x: ArrayLike, /) -> Tensor:
-    """Return the eigenvalues of symmetric (or Hermitian) matrices, ascending."""
-    node, dtype = _matrices(x, square=True)
+def eigvalsh(x: ArrayLike, /, UPLO: str = "L") -> Tensor:  # noqa: N803 - as NumPy calls it
+    """Return the eigenvalues of symmetric (or Hermitian) matrices, of which one triangle is read, ascending."""
+    node, dtype = _matrices(_triangle(x, UPLO), square=True)
     return _result(np.linalg.eigvalsh, node, node.shape[-1:], _real(dtype))
 
 
@@ -278,10 +285,23 @@ def _lies(node: ArrayNode) -> bool:
     return len(node.grid) == 2 and tsqr.is_tall(shaping.permute(whole_along(node, (0,)), (1, 0)))
 
 
-@public("a", space="linalg")
+@overload
+def svd(x: ArrayLike, /, full_matrices: bool = True, *, method: str | None = None) -> SVDResult: ...
+@overload
+def svd(
+    x: ArrayLike, /, full_matrices: bool = True, compute_uv: bool = True, *, method: str | None = None
+) -> SVDResult | Tensor: ...
+@public("a", space="linalg", ignored="hermitian")
 @needs_lengths
-def svd(x: ArrayLike, /, full_matrices: bool = True, *, method: str | None = None) -> SVDResult:
-    """Return the singular value decomposition of matrices; Mars's `method="tsqr"` is `full_matrices=False`."""
+def svd(
+    x: ArrayLike, /, full_matrices: bool = True, compute_uv: bool = True, *, method: str | None = None
+) -> SVDResult | Tensor:
+    """Return the singular value decomposition of matrices; without `compute_uv` the singular values alone.
+
+    Mars's `method="tsqr"` is `full_matrices=False`.
+    """
+    if not compute_uv:
+        return svdvals(x)
     if method not in (None, "tsqr"):
         raise NotImplementedError(f"method is {method!r}; give 'tsqr', or none")
     full_matrices = full_matrices and method is None
@@ -341,7 +361,7 @@ def _with_tolerance(fn: Callable[..., Any], node: ArrayNode, rtol: Any, size: Se
     return Tensor(stacks(_with_rtol, nodes, core, [(size, dtype)], _name(fn), of=fn, dtype=dtype)[0])
 
 
-@public(space="linalg")
+@public("a", "rcond", space="linalg", ignored="hermitian")
 @needs_lengths
 def pinv(x: ArrayLike, /, rtol: ArrayLike | None = None) -> Tensor:
     """Return the pseudo-inverses; singular values below `rtol` times the largest count as 0."""
@@ -349,7 +369,7 @@ def pinv(x: ArrayLike, /, rtol: ArrayLike | None = None) -> Tensor:
     return _with_tolerance(np.linalg.pinv, shaping.cast(node, dtype), rtol, node.shape[-2:][::-1], dtype)
 
 
-@public(space="linalg")
+@public("A", space="linalg", ignored="hermitian")
 @needs_lengths
 def matrix_rank(x: ArrayLike, /, rtol: ArrayLike | None = None) -> Tensor:
     """Return the number of singular values above `rtol` times the largest; of a vector 1, unless all of it is 0."""

@@ -3,12 +3,15 @@
 from weft.frontends.tensors.arrays.chunkwise import map_chunk as _map_chunk
 from weft.frontends.tensors.arrays.creation import copy as _copy
 from weft.frontends.tensors.arrays.cumulative import cumprod as _cumprod, cumsum as _cumsum
+from weft.frontends.tensors.arrays.dask_names import compute_one as _compute_one, persist_one as _persist_one
 from weft.frontends.tensors.arrays.diagonals import diagonal as _diagonal, trace as _trace
 from weft.frontends.tensors.arrays.elementwise import _round_method as _round_method, clip as _clip, conj as _conj
 from weft.frontends.tensors.arrays.elementwise import round as _round
 from weft.frontends.tensors.arrays.interoperation import array_function as _array_function, array_ufunc as _array_ufunc
 from weft.frontends.tensors.arrays.joining import repeat as _repeat
 from weft.frontends.tensors.arrays.operators import Operators as _Operators
+from weft.frontends.tensors.arrays.overlapping import _map_blocks as _map_blocks, _map_overlap as _map_overlap
+from weft.frontends.tensors.arrays.planning import explain as _explain, visualize as _visualize
 from weft.frontends.tensors.arrays.products import dot as _dot
 from weft.frontends.tensors.arrays.searching import nonzero as _nonzero, searchsorted as _searchsorted
 from weft.frontends.tensors.arrays.selection import choose as _choose, _compress_method as _compress_method
@@ -19,6 +22,7 @@ from weft.frontends.tensors.arrays.shapes import swapaxes as _swapaxes, _transpo
 from weft.frontends.tensors.arrays.sorting import argpartition as _argpartition, argsort as _argsort
 from weft.frontends.tensors.arrays.sorting import _partition_in_place as _partition_in_place
 from weft.frontends.tensors.arrays.sorting import _sort_in_place as _sort_in_place, topk as _topk
+from weft.frontends.tensors.arrays.sparse import sparse_of as _sparse_of
 from weft.frontends.tensors.arrays.statistics import all as _all, any as _any, argmax as _argmax, argmin as _argmin
 from weft.frontends.tensors.arrays.statistics import count_nonzero as _count_nonzero, max as _max, mean as _mean
 from weft.frontends.tensors.arrays.statistics import min as _min, prod as _prod, ptp as _ptp, std as _std, sum as _sum
@@ -88,6 +92,7 @@ class Methods:
     choose = _choose
     clip = _clip
     compress = _compress_method
+    compute = _compute_one
     conj = _conj
     conjugate = _conj
     copy = _copy
@@ -96,14 +101,18 @@ class Methods:
     cumsum = _cumsum
     diagonal = _diagonal
     dot = _dot
+    explain = _explain
     fill = _fill
     flatten = _flatten
+    map_blocks = _map_blocks
     map_chunk = _map_chunk
+    map_overlap = _map_overlap
     max = _max
     mean = _mean
     min = _min
     nonzero = _nonzero
     partition = _partition_in_place
+    persist = _persist_one
     prod = _prod
     ptp = _ptp
     ravel = _ravel
@@ -118,6 +127,8 @@ class Methods:
     swapaxes = _swapaxes
     take = _take
     topk = _topk
+    tosparse = _sparse_of
     trace = _trace
     transpose = _transpose_method
     var = _var
+    visualize = _visualize

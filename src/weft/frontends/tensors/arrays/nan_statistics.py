@@ -115,8 +115,10 @@ def nanvar(
     ddof: float = 0,
     keepdims: bool = False,
     where: ArrayLike = True,
+    correction: float | None = None,
 ) -> Tensor:
-    """Return the variance of the elements other than NaN; NaN for at most `ddof` elements."""
+    """Return the variance of the elements other than NaN; NaN for at most `ddof` (or `correction`) elements."""
+    ddof = ddof if correction is None else correction
     given = as_tensor(x)
     mask = _not_nan(given, where, dtype)
     made = statistics.var(given, axis, dtype, correction=ddof, keepdims=keepdims, where=mask)
@@ -135,9 +137,10 @@ def nanstd(
     ddof: float = 0,
     keepdims: bool = False,
     where: ArrayLike = True,
+    correction: float | None = None,
 ) -> Tensor:
     """Return the standard deviation of the elements other than NaN."""
-    squares = nanvar(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=where)
+    squares = nanvar(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=where, correction=correction)
     return apply(np.sqrt, squares).astype(squares.dtype)
 
 

@@ -145,9 +145,17 @@ class Operators:
     __abs__, __invert__ = _unary(np.absolute), _unary(np.invert)
 
     def __matmul__(self: Any, other: Any) -> Tensor:
+        if not isinstance(other, np.ndarray) and hasattr(type(other), "nnz"):
+            from weft.frontends.tensors.arrays.sparse import as_sparse
+
+            return as_sparse(other).__rmatmul__(self)  # type: ignore[no-any-return]
         return matmul(self, other)
 
     def __rmatmul__(self: Any, other: Any) -> Tensor:
+        if not isinstance(other, np.ndarray) and hasattr(type(other), "nnz"):
+            from weft.frontends.tensors.arrays.sparse import as_sparse
+
+            return as_sparse(other) @ self  # type: ignore[no-any-return]
         return matmul(other, self)
 
     def __imatmul__(self: Any, other: Any) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 
 from weft.frontends.tensors.arrays.registry import expose
 
-_DEFAULTS: dict[str, Any] = {"chunk_size": None, "eager_mode": False, "numpy_fallback": "warn", "show_progress": False}
+_DEFAULTS: dict[str, Any] = {"chunk_size": None, "eager_mode": False, "numpy_fallback": "warn", "show_progress": True}
 _FALLBACKS = ("allow", "forbid", "warn")
 
 
@@ -17,8 +17,8 @@ class Options:
 
     `chunk_size`: that of new arrays, where neither the call nor the session has one. `eager_mode`: arrays are computed
     as soon as they are made. `numpy_fallback`: functions of NumPy that Weft lacks compute their arguments; "warn" of
-    each once, "allow" or "forbid" them. `show_progress`: bars on a terminal show how far a computation is, once it
-    takes long. AttributeError: there is no such option; TypeError: it has no such value.
+    each once, "allow" or "forbid" them. `show_progress`: bars show how far a computation is, once it takes
+    long, if standard error is a terminal. AttributeError: there is no such option; TypeError: it has no such value.
     """
 
     __slots__ = tuple(_DEFAULTS)

@@ -13,8 +13,9 @@ from weft.frontends.tensors.arrays import chunking
 from weft.frontends.tensors.arrays.array import Tensor, apply, as_tensor
 from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
+from weft.frontends.tensors.arrays.joining import stack
 from weft.frontends.tensors.arrays.registry import named, public
-from weft.frontends.tensors.arrays.shapes import permute_dims, ravel, reshape
+from weft.frontends.tensors.arrays.shapes import moveaxis, permute_dims, ravel, reshape
 from weft.frontends.tensors.arrays.statistics import sum as total
 from weft.frontends.tensors.blocked_products import matmul as matmul_nodes
 from weft.frontends.tensors.blocks import elementwise, whole_along
@@ -126,6 +127,45 @@ def cross(x1: ArrayLike, x2: ArrayLike, /, axis: int = -1) -> Tensor:
     dtype = apply(np.subtract, Tensor(left), Tensor(right)).dtype
     nodes = [whole_along(node, (at + len(node.grid),)) for node in (left, right)]
     return Tensor(elementwise(_cross, nodes, dtype, "cross", axis=at))
+
+
+@named("cross")
+@needs_lengths
+def cross_along(
+    a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
+) -> Tensor:
+    """Return the cross products of vectors of three (or two) elements along an axis of each array.
+
+    Of vectors of two elements the products are numbers. ValueError: vectors have other lengths.
+    """
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    x, y = as_tensor(a), as_tensor(b)
+    if not x.ndim or not y.ndim:
+        raise ValueError("At least one array has zero dimension")
+    x, y = (moveaxis(one, axis_of(at, one.ndim), -1) for one, at in ((x, axisa), (y, axisb)))
+    if x.shape[-1] not in (2, 3) or y.shape[-1] not in (2, 3):
+        raise ValueError(
+            "Both input arrays must be (arrays of) 3-dimensional vectors, but they are "
+            f"{x.shape[-1]} and {y.shape[-1]} dimensional instead."
+        )
+    flat = x.shape[-1] == y.shape[-1] == 2
+    one, other = ([item[..., i] if i < item.shape[-1] else None for i in range(3)] for item in (x, y))
+
+    def less(i: int, j: int) -> Tensor:
+        first, second = (
+            None if p is None or q is None else apply(np.multiply, p, q)
+            for p, q in ((one[i], other[j]), (one[j], other[i]))
+        )
+        if first is None or second is None:
+            made = apply(np.negative, second) if first is None else first
+            return made if made is not None else apply(np.multiply, one[0], 0)
+        return apply(np.subtract, first, second)
+
+    if flat:
+        return less(0, 1)
+    made = stack([less(1, 2), less(2, 0), less(0, 1)], axis=-1)
+    return moveaxis(made, -1, axis_of(axisc, made.ndim))
 
 
 @public("a", "b", also="linalg.tensordot", refused="sparse")

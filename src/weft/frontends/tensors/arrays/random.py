@@ -23,7 +23,7 @@ from weft.frontends.tensors.arrays import chunking
 from weft.frontends.tensors.arrays.array import Tensor, apply
 from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.dtypes import FLOAT, INT
-from weft.frontends.tensors.arrays.registry import expose
+from weft.frontends.tensors.arrays.registry import expose, with_chunks
 from weft.frontends.tensors.arrays.selection import take_along_axis
 from weft.frontends.tensors.arrays.sorting import argsort
 from weft.frontends.tensors.blocks import fitted
@@ -97,6 +97,7 @@ def _as_in_mars(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return drawing
 
 
+@with_chunks
 class Generator:
     """Makes random arrays from a seed: as `numpy.random.Generator`, with `chunk_size`."""
 
@@ -331,6 +332,7 @@ class Generator:
         return Tensor(random_streams.vectors(method, args, (*grid, Cut.even(n, max(n, 1))), self._seed(), dtype, block))
 
 
+@with_chunks
 class RandomState(Generator):
     """The older interface of the same name, whose functions this module has too."""
 

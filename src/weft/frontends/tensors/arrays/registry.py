@@ -23,7 +23,7 @@ MAIN = ""
 METHODS = "Tensor"
 """The namespace of the methods of arrays."""
 _REFUSALS = {
-    "sparse": "arrays are dense; leave `sparse` out",
+    "sparse": "arrays are dense; leave `sparse` out, and give asarray a sparse array of SciPy",
     "gpu": "arrays are not moved to a GPU one by one; leave `gpu` out",
 }
 """Keywords of Mars that ask for another kind of array, with the reason of the refusal."""
@@ -90,6 +90,7 @@ def public(
 
     `first` are NumPy's and Mars's names of the first parameters, which have those of the array standard in Weft;
     several for one parameter are separated by spaces. `also` are other public names, as `name` or `space.name`.
+    A parameter `chunk_size` may be given as `chunks`, too, dask's name.
     `ignored` are keywords of Mars that change no result, `refused` those for missing features. `method` makes it a
     method of arrays, under its own name or under the given ones. With `out` it takes the array for the result, by this
     name or as the argument of this number; if it is `summed`, the result is computed in the type of that array.
@@ -124,6 +125,30 @@ def _keywords(function: Callable[..., Any]) -> frozenset[str]:
     return frozenset([one.name for one in parameters if one.kind is not one.POSITIONAL_ONLY])
 
 
+def _rename_chunks(name: str, kwargs: dict[str, Any]) -> None:
+    if "chunk_size" in kwargs:
+        raise TypeError(f"{name} takes chunk_size=, or chunks= as dask calls it, not both")
+    kwargs["chunk_size"] = kwargs.pop("chunks")
+
+
+def with_chunks(kind: type[Any]) -> type[Any]:
+    """Let the methods of a class with a parameter `chunk_size` take `chunks`, too: a decorator."""
+
+    def renaming(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def renamed(*args: Any, **kwargs: Any) -> Any:
+            if "chunks" in kwargs:
+                _rename_chunks(function.__name__, kwargs)
+            return function(*args, **kwargs)
+
+        return renamed
+
+    for name, one in list(vars(kind).items()):
+        if inspect.isfunction(one) and not name.startswith("_") and "chunk_size" in _keywords(inspect.unwrap(one)):
+            setattr(kind, name, renaming(one))
+    return kind
+
+
 def _adapted(
     function: Callable[..., Any],
     name: str,
@@ -134,7 +159,8 @@ def _adapted(
     summed: bool = False,
 ) -> Callable[..., Any]:
     """Let a function also take the arguments of NumPy's and Mars's functions of its name."""
-    if not (first or ignored or refused or out is not None):
+    chunked = "chunk_size" in _keywords(function)
+    if not (first or ignored or refused or chunked or out is not None):
         return function
     aliases = tuple([tuple(names.split()) for names in first])
     ignored_keywords, refused_keywords = frozenset(ignored.split()), frozenset(refused.split())
@@ -156,6 +182,8 @@ def _adapted(
         if kwargs:
             if out is not None:
                 into = kwargs.pop("out", None)
+            if chunked and "chunks" in kwargs:
+                _rename_chunks(name, kwargs)
             if not _keywords(function).issuperset(kwargs):
                 args = renamed(args, kwargs)
         if out is not None and len(args) > out:

@@ -6,12 +6,11 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.model.errors import InternalError
 
 if TYPE_CHECKING:
-    from weft.frontends.tensors.arrays.executables import Executable, Watch
     from weft.frontends.tensors.nodes import ArrayNode
 
 
@@ -35,11 +34,11 @@ class Runner(Protocol):
         """How many bytes of chunks fit into memory."""
         ...
 
-    def compute(self, nodes: Sequence[ArrayNode], watch: Watch | None = None) -> list[ArrayNode]:
-        """Compute nodes; return nodes that read the chunks, with all lengths known."""
+    def compute(self, nodes: Sequence[ArrayNode], watch: Any = None) -> list[ArrayNode]:
+        """Compute nodes, followed by a `Watch`; return nodes that read the chunks, with all lengths known."""
         ...
 
-    def name(self, name: str, thing: Executable) -> None:
+    def name(self, name: str, thing: Any) -> None:
         """Keep a value under a name, in place of an earlier value."""
         ...
 

@@ -14,6 +14,7 @@ from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.dtypes import INT
 from weft.frontends.tensors.arrays.executables import ExecutableTuple, together
 from weft.frontends.tensors.arrays.registry import public
+from weft.frontends.tensors.arrays.sorting import sort
 from weft.frontends.tensors.blocks import in_one
 from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.distinct_values import Wanted
@@ -105,11 +106,13 @@ def unique(
     axis: int | None = None,
     *,
     equal_nan: bool = True,
+    sorted: bool = True,
 ) -> Any:
     """Return the values of an array, ascending; with `axis`, the different slices along it.
 
     NaN is one value, or with `equal_nan` false as many as there are. On request: the first positions of the values,
-    the value number of each element, and counts. With `axis` the array is read as one chunk.
+    the value number of each element, and counts. Values ascend even if `sorted` does not ask for it. With `axis` the
+    array is read as one chunk.
     """
     if axis is None:
         chosen = _determined(x, Wanted(bool(equal_nan), bool(return_index), bool(return_counts), bool(return_inverse)))
@@ -152,3 +155,30 @@ def setdiff1d(x1: ArrayLike, x2: ArrayLike, assume_unique: bool = False) -> Tens
     """Return the values of one array that are not in another one, ascending; in their order if they are unique."""
     values = shapes.ravel(x1) if assume_unique else unique(x1)
     return values[isin(values, x2, invert=True)]
+
+
+def _both(x1: Any, x2: Any) -> tuple[Tensor, Tensor]:
+    parts, dtype = promoted([x1, x2])
+    one, other = [shapes.ravel(Tensor(part)).astype(dtype) for part in parts]
+    return one, other
+
+
+@public("ar1", "ar2")
+def intersect1d(x1: ArrayLike, x2: ArrayLike, assume_unique: bool = False, return_indices: bool = False) -> Any:
+    """Return the values that are in both of two arrays, ascending; on request with their first positions in both."""
+    one, other = _both(x1, x2)
+    if not return_indices:
+        values = unique(one)
+        return values[isin(values, other)]
+    (values, firsts), (others, seconds) = unique(one, return_index=True), unique(other, return_index=True)
+    mine, theirs = isin(values, other), isin(others, one)
+    return ExecutableTuple([values[mine], firsts[mine], seconds[theirs]])
+
+
+@public("ar1", "ar2")
+def setxor1d(x1: ArrayLike, x2: ArrayLike, assume_unique: bool = False) -> Tensor:
+    """Return the values that are in exactly one of two arrays, ascending."""
+    values, others = (unique(one) for one in _both(x1, x2))
+    alone = [values[isin(values, others, invert=True)], others[isin(others, values, invert=True)]]
+    made: Tensor = sort(joining.concat(alone))
+    return made

@@ -290,10 +290,17 @@ def ptp(x: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 @public("a")
 @needs_lengths
-def average(x: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None, returned: bool = False) -> Any:
+def average(
+    x: ArrayLike,
+    axis: Axis = None,
+    weights: ArrayLike | None = None,
+    returned: bool = False,
+    *,
+    keepdims: bool = False,
+) -> Any:
     """Return the mean, weighted by optional weights; with `returned`, also the sums of the weights."""
     if weights is None:
-        made = mean(x, axis=axis)
+        made = mean(x, axis=axis, keepdims=keepdims)
         count = apply(np.true_divide, float(as_tensor(x).size), float(made.size or 1)).astype(made.dtype)
         return ExecutableTuple([made, shapes.broadcast_to(count, made.shape)]) if returned else made
     given, by = as_tensor(x), as_tensor(weights)
@@ -309,6 +316,6 @@ def average(x: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None, r
     dtype = np.result_type(given.dtype, by.dtype, *([np.float64] if given.dtype.kind in "biu" else []))
     wide = reductions.accumulator(dtype)
     given, by = given.astype(wide), by.astype(wide)  # small integers must not overflow
-    total, whole = sum(apply(np.multiply, given, by), axis=axis), sum(by, axis=axis)
+    total, whole = (sum(one, axis=axis, keepdims=keepdims) for one in (apply(np.multiply, given, by), by))
     made = _weighted(total, whole).astype(dtype)
     return ExecutableTuple([made, whole.astype(made.dtype)]) if returned else made

@@ -146,6 +146,7 @@ def _only_here(target: Any) -> bool:
     """
     if isinstance(target, NpyFile | Hdf5Array):
         return False
+    target = target.target if isinstance(target, _Region) else target
     store = getattr(target, "store", None)
     if store is not None and type(target).__module__.partition(".")[0] == "zarr":
         names = getattr(getattr(store, "fs", None), "protocol", ())
@@ -199,6 +200,30 @@ class _Writing(Tensor):
         return stored([_Written(self._finish)(None)], done, np.dtype(bool))
 
 
+class _Region:
+    """A part of a target, which is written as a target by itself. UsageError: the slices do not fit."""
+
+    def __init__(self, target: Any, region: Any) -> None:
+        given = region if isinstance(region, tuple | list) else (region,)
+        rest = [slice(None)] * (len(target.shape) - len(given))
+        spans = [one if isinstance(one, slice) else None for one in (*given, *rest)]
+        if len(spans) != len(target.shape) or any(one is None or one.step not in (None, 1) for one in spans):
+            raise UsageError(
+                f"region is {region!r} of an array of {counted(len(target.shape), 'axis', 'axes')}",
+                hint="Give a slice without a step for each axis.",
+            )
+        self.target = target
+        ends = [one.indices(n) for one, n in zip(spans, target.shape, strict=True) if one is not None]
+        self.begin = tuple([lo for lo, _, _ in ends])
+        self.shape = tuple([max(0, hi - lo) for lo, hi, _ in ends])
+        self.dtype = target.dtype
+        self.chunks = getattr(target, "shards", None) or getattr(target, "chunks", None)
+
+    def __setitem__(self, index: tuple[slice, ...], value: Any) -> None:
+        moved = [slice(lo + one.start, lo + one.stop) for lo, one in zip(self.begin, index, strict=True)]
+        self.target[tuple(moved)] = value
+
+
 def written(x: Any, target: Any, finish: Callable[[], None] | None = None) -> Tensor:
     """Return an empty array: computing it writes `x` into an object that takes slices, chunk by chunk.
 
@@ -210,7 +235,8 @@ def written(x: Any, target: Any, finish: Callable[[], None] | None = None) -> Te
         raise UsageError(f"an array of shape {node.shape} does not fit into a target of shape {tuple(target.shape)}")
     own = getattr(target, "shards", None) or getattr(target, "chunks", None)
     if own and node.grid:
-        grid = tuple([_aligned(cut, int(chunk)) for cut, chunk in zip(node.grid, own, strict=True)])
+        begin = getattr(target, "begin", (0,) * len(node.grid))
+        grid = tuple([_aligned(cut, int(chunk), lo) for cut, chunk, lo in zip(node.grid, own, begin, strict=True)])
         node = blocks.rechunk(node, grid)
     ones = tuple([Cut.even(cut.n, 1) for cut in node.grid])
     write = _Write(target, ChunkLocator(node.grid))
@@ -221,11 +247,13 @@ def written(x: Any, target: Any, finish: Callable[[], None] | None = None) -> Te
     return _Writing(last, node, target, finish)
 
 
-def _aligned(cut: Cut, chunk: int) -> Cut:
-    """Return a cut near another one, with chunks that begin at chunks of a file."""
-    if cut.n == 1 or all(cut.span(i)[0] % chunk == 0 for i in range(cut.n)):
+def _aligned(cut: Cut, chunk: int, begin: int = 0) -> Cut:
+    """Return a cut near another one, with chunks that begin at chunks of a file, the first one at element `begin`."""
+    if cut.n == 1 or all((begin + cut.span(i)[0]) % chunk == 0 for i in range(1, cut.n)):
         return cut
-    return Cut.even(cut.size, chunk * max(1, round(cut.longest / chunk)))
+    each, first = chunk * max(1, round(cut.longest / chunk)), -begin % chunk
+    rest = Cut.even(cut.size - first, each).lengths() if cut.size > first else ()
+    return Cut.of([min(first, cut.size), *rest] if first else rest)
 
 
 @public()
@@ -327,21 +355,32 @@ def to_zarr(
     dataset: str | None = None,
     *,
     overwrite: bool = False,
+    region: Any = None,
     **options: Any,
 ) -> Tensor:
     """Return an executable that writes an array as a Zarr array: at a path, in a store, or to a `zarr.Array`.
 
-    The Zarr array is made at once, in chunks like those of the array; `options` are those of `zarr.create_array`, such
+    With `region`, slices for the axes of an existing Zarr array, it is written there; other elements stay. Else the
+    Zarr array is made at once, in chunks like those of the array; `options` are those of `zarr.create_array`, such
     as `compressors`. Tasks write chunks in parallel. ConflictError: the array exists, and `overwrite` does not allow to
     replace it, or `x` reads it.
     """
     zarr = needed("zarr")
+    inner = "/".join(part for part in (group, dataset) if part) or None
+    if region is not None:
+        if overwrite or options:
+            raise UsageError("region= writes into an existing array", hint="Leave overwrite= and other options out.")
+        try:
+            there = path if hasattr(path, "dtype") else zarr.open_array(_store(path), path=inner, mode="r+")
+        except (FileNotFoundError, KeyError) as error:
+            raise NotFoundError(f"there is no Zarr array {inner or ''} in {path}: {error}") from None
+        _reads_no_target(as_node(x), [there])
+        return written(x, _Region(there, region))
     if hasattr(path, "dtype"):
         return written(x, path)
     node = as_node(x)
     if node.grid and node.size:
         options.setdefault("chunks", tuple([cut.longest for cut in node.grid]))
-    inner = "/".join(part for part in (group, dataset) if part) or None
     if overwrite:
         with suppress(FileNotFoundError, KeyError):
             _not_read(node, _location(zarr.open(_store(path), path=inner, mode="r")))

@@ -66,7 +66,10 @@ def namespace(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]
 
     def find(name: str) -> Any:
         if name not in names:
-            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+            from weft.frontends.tensors.arrays.absent import dask_function, reason_for
+
+            why = f": NumPy's is left out ({found})" if (found := reason_for(name)) else dask_function(name)
+            raise AttributeError(f"module {module!r} has no attribute {name!r}{why}")
         place = names[name]
         made = import_module(f"{module}.{name}") if place.module == module else load(place)
         setattr(import_module(module), name, made)

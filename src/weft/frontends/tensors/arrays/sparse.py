@@ -1,0 +1,487 @@
+"""Sparse matrices: lazy, cut into chunks that are sparse arrays of SciPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.frontends.tensors import blocks, reductions, sources, sparse_chunks
+from weft.frontends.tensors.arrays import chunking, computing, runners
+from weft.frontends.tensors.arrays.array import DEVICE, Tensor, apply, as_tensor
+from weft.frontends.tensors.arrays.conversion import Scalar, as_node
+from weft.frontends.tensors.arrays.deferred import Expressed
+from weft.frontends.tensors.arrays.executables import Executable, Watch
+from weft.frontends.tensors.arrays.extras import needed
+from weft.frontends.tensors.arrays.registry import method, public
+from weft.frontends.tensors.blocks import stretched, whole_along
+from weft.frontends.tensors.chunks import Cut, normalize, one_chunk
+from weft.model.wording import counted
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.chunks import Grid
+    from weft.frontends.tensors.nodes import ArrayNode
+    from weft.frontends.tensors.types import Axis, ChunkSize, DType, DTypeLike, NumpyArray
+
+KEEPING_ZERO = frozenset(
+    {
+        np.absolute, np.arcsin, np.arcsinh, np.arctan, np.arctanh, np.cbrt, np.ceil, np.conjugate, np.deg2rad,
+        np.degrees, np.expm1, np.fabs, np.floor, np.isinf, np.isnan, np.log1p, np.negative, np.positive, np.rad2deg,
+        np.radians, np.rint, np.sign, np.signbit, np.sin, np.sinh, np.sqrt, np.square, np.tan, np.tanh, np.trunc,
+    }
+)  # fmt: skip
+"""Ufuncs that are 0 of 0."""
+
+
+def is_sparse(value: Any) -> bool:
+    """Return whether a value is a sparse array: of SciPy, of the package `sparse`, or of Weft."""
+    if isinstance(value, Expressed):
+        return False
+    return isinstance(value, SparseTensor) or (hasattr(value, "nnz") and hasattr(value, "shape"))
+
+
+def as_sparse(value: Any, dtype: DTypeLike = None, chunk_size: ChunkSize = None) -> SparseTensor:
+    """Return a sparse array of SciPy, of the package `sparse`, or of Weft as one of Weft.
+
+    TypeError: it has not two axes, or its elements are no numbers. MissingExtraError: SciPy is not installed.
+    """
+    if isinstance(value, SparseTensor):
+        made = value if dtype is None else value.astype(dtype)
+        return made if chunk_size is None else made.rechunk(chunk_size)
+    needed("scipy")
+    if len(value.shape) != 2:
+        raise TypeError(
+            f"a sparse array has {counted(len(value.shape), 'axis', 'axes')}: give a matrix, or x.todense()"
+        )
+    found = sparse_chunks.csr(value.tocsr() if hasattr(value, "tocsr") else value.to_scipy_sparse())
+    if dtype is not None:
+        found = found.astype(dtype)
+    if found.dtype.kind not in "biufc":
+        raise TypeError(f"sparse arrays of {found.dtype} are not supported")
+    how = chunking.chunking()
+    wanted = how.chunk_size if chunk_size is None else chunk_size
+    if wanted is None:
+        grid: Grid = (sparse_chunks.row_cut(found, how.workers, how.chunk_bytes), Cut.whole(found.shape[1]))
+    else:
+        grid = normalize(wanted, found.shape, found.dtype.itemsize, how.workers, how.chunk_bytes)
+    return SparseTensor(sparse_chunks.from_csr(found, grid))
+
+
+@method("tosparse")
+def sparse_of(self: Tensor) -> SparseTensor:
+    """Return the matrix with sparse chunks. TypeError: it is no matrix of numbers."""
+    needed("scipy")
+    if self.ndim != 2 or self.dtype.kind not in "biufc" or self.dtype == np.float16:
+        axes = counted(self.ndim, "axis", "axes")
+        raise TypeError(f"arrays are sparse if they have two axes and numbers; this one has {axes}, of {self.dtype}")
+    return SparseTensor(sparse_chunks.tosparse(self.node))
+
+
+@public()
+class SparseTensor(Executable):
+    """A sparse matrix that is computed on request; its chunks are sparse arrays of SciPy.
+
+    Made by `asarray` of a sparse array, and by `x.tosparse()`. Elements that are not stored are zeros, and stay zeros:
+    a product with infinity or NaN changes stored elements alone, as in SciPy. `fetch` returns a `csr_array` of SciPy.
+    """
+
+    __slots__ = ("__weakref__", "_node")
+    __array_priority__ = 1001
+
+    def __init__(self, node: ArrayNode) -> None:
+        self._node = node
+
+    # ------------------------------------------------------------------------------------------------- attributes
+
+    @property
+    def dtype(self) -> DType:
+        """The type of the elements."""
+        return self._node.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The numbers of rows and columns."""
+        return self._node.shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes: 2."""
+        return 2
+
+    @property
+    def size(self) -> int:
+        """The number of elements, with those that are not stored."""
+        return self._node.size
+
+    @property
+    def chunks(self) -> tuple[tuple[int, ...], ...]:
+        """The lengths of the chunks along each axis."""
+        return tuple([cut.lengths() for cut in self._node.grid])
+
+    nsplits = chunks
+
+    @property
+    def device(self) -> str:
+        """The device of the values: "cpu"."""
+        return DEVICE
+
+    @property
+    def nnz(self) -> int:
+        """The number of stored elements. Computes the array."""
+        return int(Tensor(sparse_chunks.stored_elements(self._node)).fetch())
+
+    @property
+    def T(self) -> SparseTensor:  # noqa: N802
+        """The transpose."""
+        return SparseTensor(sparse_chunks.transpose(self._node))
+
+    def transpose(self) -> SparseTensor:
+        """Return the transpose."""
+        return self.T
+
+    @property
+    def real(self) -> SparseTensor:
+        """The real part."""
+        return self._elements(np.real, "real")
+
+    @property
+    def imag(self) -> SparseTensor:
+        """The imaginary part."""
+        return self._elements(np.imag, "imag")
+
+    def issparse(self) -> bool:
+        """Whether this is a sparse array: it is."""
+        return True
+
+    def __repr__(self) -> str:
+        state = "computed" if self._ready() else "to be computed"
+        return f"SparseTensor <{self._node.name}, shape={self.shape}, dtype={self.dtype}, {state}>"
+
+    __hash__ = None  # type: ignore[assignment]
+
+    # ----------------------------------------------------------------------------------------------------- values
+
+    def _ready(self) -> bool:
+        return sources.is_stored(self._node)
+
+    @classmethod
+    def _compute(cls, things: Sequence[Any], session: runners.Runner | None, watch: Watch) -> None:
+        nodes = [x._node for x in things]
+        for x, node, settled in zip(things, nodes, computing.settle(nodes, session, watch), strict=True):
+            settled.held = node.held
+            x._node = settled
+
+    def _value_of(self) -> Any:
+        from scipy.sparse import block_array
+
+        rows, columns = self._node.grid
+        values = iter(self._node.kwargs["source"].values)
+        found = [[next(values) for _ in range(columns.n)] for _ in range(rows.n)]
+        made = found[0][0].copy() if rows.n == columns.n == 1 else block_array(found, format="csr")
+        return made.astype(self.dtype, copy=False)
+
+    def _give_name(self, name: str, session: runners.Runner | None) -> None:
+        (session or runners.current()).name(name, self)
+
+    def to_numpy(self, session: runners.Runner | None = None) -> NumpyArray:
+        """Return all elements as a dense array of NumPy."""
+        return self.fetch(session).toarray()  # type: ignore[no-any-return]
+
+    toarray = to_numpy
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NumpyArray:
+        raise TypeError("a sparse array would become dense: give x.todense(), or x.to_numpy()")
+
+    def todense(self) -> Tensor:
+        """Return the same array with dense chunks."""
+        return Tensor(sparse_chunks.todense(self._node))
+
+    def tosparse(self) -> SparseTensor:
+        """Return the array itself."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return as_sparse, (self.fetch(),)
+
+    # ---------------------------------------------------------------------------------------------- shape and chunks
+
+    def astype(self, dtype: DTypeLike) -> SparseTensor:
+        """Return the array with another dtype."""
+        return SparseTensor(sparse_chunks.cast(self._node, np.dtype(dtype)))
+
+    def rechunk(self, chunk_size: ChunkSize = None, *, chunks: ChunkSize = None) -> SparseTensor:
+        """Return the same array in other chunks; `chunks` is dask's name of the argument."""
+        how = chunking.chunking()
+        wanted = chunks if chunk_size is None else chunk_size
+        grid = normalize(wanted, self.shape, self.dtype.itemsize, how.workers, how.chunk_bytes)
+        return SparseTensor(sparse_chunks.rechunk(self._node, grid))
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return rows and columns: sparse ones by slices, index arrays and masks; a number gives a dense vector."""
+        given = list(index) if isinstance(index, tuple) else [index]
+        if Ellipsis in [one for one in given if one is Ellipsis]:
+            at = next(i for i, one in enumerate(given) if one is Ellipsis)
+            given[at : at + 1] = [slice(None)] * (3 - len(given))
+        given += [slice(None)] * (2 - len(given))
+        if len(given) != 2:
+            raise IndexError(f"{counted(len(given), 'index', 'indices')} for an array of 2 axes")
+        made, dropped = self, []
+        for axis, one in enumerate(given):
+            n = self.shape[axis]
+            if isinstance(one, slice):
+                made = made._sliced(axis, one)
+            elif isinstance(one, int | np.integer) and not isinstance(one, bool):
+                if not -n <= one < n:
+                    raise IndexError(f"index {one} is out of bounds for axis {axis} with size {n}")
+                at = int(one) % n
+                made = made._sliced(axis, slice(at, at + 1))
+                dropped.append(axis)
+            else:
+                made = made._taken(axis, one)
+        return made.todense()[tuple([0 if a in dropped else slice(None) for a in range(2)])] if dropped else made
+
+    def _sliced(self, axis: int, one: slice) -> SparseTensor:
+        index = [one if a == axis else slice(None) for a in range(2)]
+        return SparseTensor(sparse_chunks.sliced(self._node, index))
+
+    def _taken(self, axis: int, index: Any) -> SparseTensor:
+        """Return lines by their numbers or by a mask: a product with a matrix that has a 1 for each of them."""
+        from scipy.sparse import csr_array
+
+        at = np.asarray(index.fetch() if isinstance(index, Executable) else index)
+        n = self.shape[axis]
+        if at.dtype.kind == "b":
+            if at.shape != (n,):
+                raise IndexError(f"boolean index did not match: axis {axis} has {n} elements, and the mask {at.shape}")
+            at = np.flatnonzero(at)
+        if at.ndim != 1 or (at.dtype.kind not in "iu" and at.size):
+            raise IndexError("a sparse array takes integers, slices, and vectors of integers or booleans")
+        at = at.astype(np.int64)
+        if np.any((at < -n) | (at >= n)):
+            raise IndexError(f"an index is out of bounds for axis {axis} with size {n}")
+        ones = np.ones(len(at), self.dtype)
+        chosen = as_sparse(csr_array((ones, at % max(n, 1), np.arange(len(at) + 1)), shape=(len(at), n)))
+        made: SparseTensor = chosen @ self if axis == 0 else self @ chosen.T
+        return made
+
+    # --------------------------------------------------------------------------------------------- element by element
+
+    def _elements(self, fn: Callable[..., Any], name: str) -> SparseTensor:
+        dtype = fn(np.zeros(1, self.dtype)).dtype
+        return SparseTensor(sparse_chunks.elements(fn, self._node, dtype, name))
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **given: Any) -> Any:
+        """Call a ufunc for NumPy. TypeError: its result would not be sparse."""
+        if method != "__call__" or given or ufunc.nout != 1:
+            raise TypeError(f"numpy.{ufunc.__name__} is called for sparse arrays without further arguments alone")
+        if ufunc is np.matmul:
+            return _times(*inputs)
+        if ufunc in KEEPING_ZERO:
+            return self._elements(ufunc, ufunc.__name__)
+        if len(inputs) == 1:
+            raise TypeError(f"{ufunc.__name__} of a sparse array is dense, since it is not 0 of 0: give x.todense()")
+        return _binary(ufunc, *inputs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Call the method of a function's name for NumPy. TypeError: there is none."""
+        found = getattr(self, func.__name__, None) if args and args[0] is self else None
+        if func.__name__ not in _FUNCTIONS or found is None:
+            raise TypeError(f"numpy.{func.__name__} of a sparse array is not supported: give x.todense()")
+        return found(*args[1:], **kwargs)
+
+    # ---------------------------------------------------------------------------------------------------- reductions
+
+    def sum(self, axis: Axis = None, dtype: DTypeLike = None, keepdims: bool = False) -> Tensor:
+        """Return sums along axes, as a dense array."""
+        kind = np.dtype(dtype) if dtype is not None else np.sum(np.zeros(1, self.dtype)).dtype
+        axes = reductions.axes_of(axis, 2)
+        return Tensor(sparse_chunks.total(self._node, axes, kind, keepdims=keepdims))
+
+    def mean(self, axis: Axis = None, dtype: DTypeLike = None, keepdims: bool = False) -> Tensor:
+        """Return means along axes, as a dense array; elements that are not stored count."""
+        kind = np.mean(np.zeros(1, self.dtype)).dtype if dtype is None else np.dtype(dtype)
+        n = self._along(axis)
+        wide = np.float32 if kind == np.float16 else kind
+        sums = self.sum(axis, wide, keepdims)
+        return (apply(np.true_divide, sums, n) if n else apply(np.multiply, sums, np.nan)).astype(kind)
+
+    def _along(self, axis: Axis) -> int:
+        n = 1
+        for one in reductions.axes_of(axis, 2):
+            n *= self.shape[one]
+        return n
+
+    def var(self, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
+        """Return variances along axes, as a dense array: of the distances from the mean, which is subtracted first."""
+        middle, n = self.mean(axis, keepdims=True), self._along(axis)
+        square = apply(np.square, apply(np.absolute, middle))
+        ones = self._elements(np.ones_like, "ones").astype(middle.dtype)
+        away = self - ones * middle
+        there = (abs(away) * abs(away)).sum(axis, keepdims=True)
+        missing = apply(np.subtract, float(n), ones.real.sum(axis, keepdims=True))
+        total = apply(np.add, there, apply(np.multiply, missing, square))
+        made = apply(np.true_divide, total, max(n - ddof, 0))
+        return made if keepdims else Tensor(reductions.finished(made.node, reductions.axes_of(axis, 2), keepdims=False))
+
+    def std(self, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
+        """Return standard deviations along axes, as a dense array."""
+        return apply(np.sqrt, self.var(axis, ddof, keepdims))
+
+    def max(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """Return the largest elements along axes, as a dense array. ValueError: there are none."""
+        axes = reductions.axes_of(axis, 2)
+        return Tensor(sparse_chunks.extreme(np.maximum, self._node, axes, keepdims=keepdims))
+
+    def min(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """Return the smallest elements along axes, as a dense array. ValueError: there are none."""
+        axes = reductions.axes_of(axis, 2)
+        return Tensor(sparse_chunks.extreme(np.minimum, self._node, axes, keepdims=keepdims))
+
+    def count_nonzero(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """Return the number of elements along axes that are not 0, as a dense array."""
+        return Tensor(sparse_chunks.nonzeros(self._node, reductions.axes_of(axis, 2), keepdims=keepdims))
+
+    def any(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """Return whether some element along axes is not 0."""
+        return apply(np.not_equal, self.count_nonzero(axis, keepdims), 0)
+
+    # ----------------------------------------------------------------------------------------------------- operators
+
+    def __neg__(self) -> Any:
+        return np.negative(self)
+
+    def __abs__(self) -> Any:
+        return np.absolute(self)
+
+    def __add__(self, other: Any) -> Any:
+        return _binary(np.add, self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return _binary(np.add, other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return _binary(np.subtract, self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return _binary(np.subtract, other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return _binary(np.multiply, self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return _binary(np.multiply, other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return _binary(np.true_divide, self, other)
+
+    def __pow__(self, other: Any) -> Any:
+        return _binary(np.power, self, other)
+
+    def __eq__(self, other: object) -> Any:
+        return _binary(np.equal, self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return _binary(np.not_equal, self, other)
+
+    def __le__(self, other: Any) -> Any:
+        return _binary(np.less_equal, self, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return _binary(np.greater_equal, self, other)
+
+    def __lt__(self, other: Any) -> Any:
+        return _binary(np.less, self, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return _binary(np.greater, self, other)
+
+    def __matmul__(self, other: Any) -> Any:
+        return _times(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return _times(other, self)
+
+    def dot(self, other: Any) -> Any:
+        """Return the matrix product."""
+        return _times(self, other)
+
+
+_FUNCTIONS = frozenset(
+    {"any", "count_nonzero", "dot", "imag", "max", "mean", "min", "real", "std", "sum", "transpose", "var"}
+)
+"""Functions of NumPy that are methods of sparse arrays."""
+
+
+def _binary(ufunc: np.ufunc, x: Any, y: Any) -> Any:
+    """Return a ufunc of two operands, at least one of them sparse. TypeError: the result would not be sparse."""
+    if is_sparse(x) and is_sparse(y):
+        one, other = as_sparse(x), as_sparse(y)
+        if one.shape != other.shape:
+            raise ValueError(f"sparse arrays of shapes {one.shape} and {other.shape} do not go together")
+        if not sparse_chunks.has_pair(ufunc):
+            raise TypeError(
+                f"{ufunc.__name__} of two sparse arrays is dense, since it is not 0 of zeros: give x.todense()"
+            )
+        dtype = ufunc(np.zeros(1, one.dtype), np.zeros(1, other.dtype)).dtype
+        return SparseTensor(sparse_chunks.pairs(ufunc, one._node, other._node, dtype))
+    first = is_sparse(x)
+    given, other = (as_sparse(x), y) if first else (as_sparse(y), x)
+    if isinstance(other, Scalar | np.generic):
+        return _with_number(ufunc, given, other, first=first)
+    if ufunc in (np.add, np.subtract):
+        return apply(ufunc, *((given.todense(), other) if first else (other, given.todense())))
+    if ufunc is not np.multiply:
+        raise TypeError(f"{ufunc.__name__} of a sparse and a dense array is not supported: give x.todense()")
+    node = as_tensor(other).node
+    if np.broadcast_shapes(given.shape, node.shape) != given.shape:
+        raise ValueError(f"an array of shape {node.shape} is not broadcast to a sparse one of shape {given.shape}")
+    dtype = np.result_type(given.dtype, node.dtype)
+    read = stretched(blocks.fitted(node, given._node.grid), given._node.grid)
+    return SparseTensor(sparse_chunks.scaled(given._node, read, dtype))
+
+
+def _with_number(ufunc: np.ufunc, x: SparseTensor, number: Any, *, first: bool) -> SparseTensor:
+    fn = sparse_chunks.WithNumber(ufunc, number, first=not first)
+    with np.errstate(all="ignore"):
+        of_zero = fn(np.zeros(1, x.dtype))
+    always = ufunc is np.multiply or (ufunc is np.true_divide and first)
+    if not always and (of_zero != 0).any():
+        raise TypeError(f"{ufunc.__name__} with {number!r} is dense, since it is not 0 of 0: give x.todense()")
+    return SparseTensor(sparse_chunks.elements(fn, x._node, of_zero.dtype, ufunc.__name__))
+
+
+def _times(x: Any, y: Any) -> Any:
+    """Return a matrix product with one sparse operand, or two. ValueError: the shapes do not fit."""
+    sizes = [np.shape(one) if not is_sparse(one) else one.shape for one in (x, y)]
+    if not sizes[0] or not sizes[1]:
+        raise ValueError("matmul: Input operand does not have enough dimensions (has 0, requires at least 1)")
+    if max(map(len, sizes)) > 2:
+        raise ValueError("a sparse array is multiplied by a vector or a matrix, not by a stack of them")
+    if sizes[0][-1] != sizes[1][0]:
+        raise ValueError(f"matmul: arrays of shapes {sizes[0]} and {sizes[1]} do not fit")
+    if is_sparse(x) and is_sparse(y):
+        one, other = as_sparse(x), as_sparse(y)
+        right = sparse_chunks.rechunk(other._node, (one._node.grid[1], other._node.grid[1]))
+        dtype = np.result_type(one.dtype, other.dtype)
+        return SparseTensor(sparse_chunks.product(one._node, right, dtype, sparse=True))
+    if is_sparse(x):
+        left = as_sparse(x)._node
+        right = _dense(y, 0, left.grid[1])
+    else:
+        right = as_sparse(y)._node
+        left = _dense(x, len(sizes[0]) - 1, right.grid[0])
+    dtype = np.result_type(left.dtype, right.dtype)
+    return Tensor(sparse_chunks.product(left, right, dtype, sparse=False))
+
+
+def _dense(x: Any, axis: int, cut: Cut) -> ArrayNode:
+    """Return a dense operand, whose inner axis has the chunks of the sparse one."""
+    if isinstance(x, np.ndarray) and x.ndim == 1:
+        return sources.from_array(x, (cut,), x.dtype) if x.size else as_node(x)
+    node = as_tensor(x).node
+    if len(node.grid) == 1 and cut.n == 1:
+        return blocks.rechunk(node, one_chunk(node.shape))
+    if cut.n == 1:
+        return whole_along(node, (axis,))
+    return blocks.rechunk(node, tuple([cut if a == axis else one for a, one in enumerate(node.grid)]))

@@ -1,0 +1,243 @@
+"""Sparse matrices in chunks equal SciPy's and NumPy's, however they are cut."""
+
+import pickle
+import random
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft.tensor as wt
+from tests.properties.tensors.drawing import chunks
+from weft.frontends.tensors.arrays.sparse import SparseTensor
+from weft.frontends.tensors.compiler import compile_nodes
+from weft.model.errors import CapacityError
+
+sp: Any = pytest.importorskip("scipy.sparse", reason="SciPy is not installed: pip install 'weft[scipy]'")
+COUNT = 25
+
+
+def drawn(rng: random.Random, shape: Any, dtype: Any = None) -> Any:
+    made = sp.random_array(shape, density=rng.choice([0, 0.1, 0.5]), rng=np.random.default_rng(rng.getrandbits(32)))
+    return sp.csr_array((made * 10 - 5 * (made != 0)).astype(dtype or rng.choice(["f8", "f4", "i4", "c16"])))
+
+
+def cut(value: Any, rng: random.Random) -> Any:
+    return wt.asarray(value, chunk_size=chunks(rng, value.shape))
+
+
+def same(found: Any, wanted: Any, told: str) -> None:
+    values = found.fetch() if hasattr(found, "fetch") else found
+    if isinstance(found, SparseTensor):
+        assert sp.issparse(values), told
+        assert values.dtype == found.dtype, told
+        values = values.toarray()
+    wanted = wanted.toarray() if sp.issparse(wanted) else np.asarray(wanted)
+    assert np.shape(values) == wanted.shape == found.shape, told
+    assert found.dtype == np.asarray(values).dtype, told
+    np.testing.assert_allclose(values, wanted, rtol=1e-5, atol=1e-5, err_msg=told)
+
+
+@pytest.fixture(scope="module", params=["here", "threads", "processes"])
+def session(request):
+    kind = "processes" if request.param == "processes" else "threads"
+    with wt.Session(backend=kind, workers=2, direct=request.param == "here") as made:
+        yield made
+
+
+CALLS: dict[str, Any] = {
+    "negative": lambda a, b, x: -a,
+    "abs": lambda a, b, x: abs(a),
+    "add": lambda a, b, x: a + b,
+    "subtract": lambda a, b, x: a - b,
+    "scaled": lambda a, b, x: a * 2.5,
+    "scaled from the left": lambda a, b, x: 3 * a,
+    "divided": lambda a, b, x: a / 4,
+    "power": lambda a, b, x: a**2,
+    "not equal": lambda a, b, x: a != b,
+    "transposed": lambda a, b, x: a.T,
+    "rows": lambda a, b, x: a[1:4],
+    "every other row from the end": lambda a, b, x: a[::-2],
+    "block": lambda a, b, x: a[1:, :3],
+    "no rows": lambda a, b, x: a[2:2],
+    "all": lambda a, b, x: a[...],
+    "rows by numbers": lambda a, b, x: a[np.array([2, 0, -1, 2])],
+    "columns by numbers": lambda a, b, x: a[:, [1, 0]],
+    "rows by a mask": lambda a, b, x: a[np.arange(a.shape[0]) % 2 == 0],
+    "sum": lambda a, b, x: a.sum(),
+    "sum of columns": lambda a, b, x: a.sum(axis=0),
+    "sum of rows": lambda a, b, x: a.sum(axis=1),
+    "mean": lambda a, b, x: a.mean(axis=0),
+    "mean of all": lambda a, b, x: a.mean(),
+    "by a vector": lambda a, b, x: a @ x,
+    "by a matrix": lambda a, b, x: a @ np.stack([x, 2 * x], axis=1),
+    "from the left": lambda a, b, x: np.arange(a.shape[0]) @ a,
+    "matrix from the left": lambda a, b, x: np.arange(3.0 * a.shape[0]).reshape(3, -1) @ a,
+    "sparse product": lambda a, b, x: a @ b.T,
+    "sum of products": lambda a, b, x: (a @ b.T + a @ a.T).sum(axis=0),
+    "astype": lambda a, b, x: a.astype("c16"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_sparse_arrays_equal_those_of_scipy(name, session, seed):
+    for number in range(seed, seed + (COUNT if not session.apart else 2)):
+        rng = random.Random(number)
+        shape = rng.randint(4, 9), rng.randint(4, 9)
+        a, b = drawn(rng, shape), drawn(rng, shape)
+        x = np.round(np.random.default_rng(number).normal(size=shape[1]) * 5)
+        told = f"repeat with WEFT_SEED={number}: {name} {shape} {a.dtype} {b.dtype}"
+        found = CALLS[name](cut(a, rng), cut(b, rng), x)
+        with np.errstate(all="ignore"):
+            same(found, CALLS[name](a, b, x), told)
+
+
+REAL: dict[str, Any] = {
+    "max": lambda a: a.max(),
+    "max of columns": lambda a: a.max(axis=0),
+    "min of rows": lambda a: a.min(axis=1),
+    "count": lambda a: np.count_nonzero(a, axis=0) if isinstance(a, np.ndarray) else a.count_nonzero(axis=0),
+    "any": lambda a: (a != 0).any(axis=1) if isinstance(a, np.ndarray) else a.any(axis=1),
+    "var": lambda a: a.var(axis=0),
+    "std of all": lambda a: a.std(),
+    "larger": lambda a: a > 2,
+    "at least": lambda a: a >= 0.5,
+    "equal": lambda a: a == 3,
+    "sin": np.sin,
+    "square root": lambda a: np.sqrt(abs(a)),
+    "by numbers": lambda a: a * np.arange(a.shape[1]),
+    "by a column": lambda a: a * np.arange(a.shape[0])[:, None],
+    "element": lambda a: a[2, 3],
+    "row": lambda a: a[1],
+    "column": lambda a: a[:, -1],
+    "dense sum": lambda a: a + np.arange(a.shape[1]),
+    "dense difference": lambda a: np.ones(a.shape) - a,
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_sparse_arrays_equal_dense_ones(name, seed):
+    for number in range(seed, seed + COUNT):
+        rng = random.Random(number)
+        a = drawn(rng, (rng.randint(4, 9), rng.randint(4, 9)), "f8")
+        same(REAL[name](cut(a, rng)), REAL[name](a.toarray()), f"repeat with WEFT_SEED={number}")
+
+
+def test_chunks_change_and_become_dense_and_sparse_again(seed, session):
+    for number in range(seed, seed + COUNT // 3):
+        rng = random.Random(number)
+        a = drawn(rng, (7, 8))
+        made = cut(a, rng).rechunk(chunks(rng, a.shape))
+        same(made, a, f"repeat with WEFT_SEED={number}")
+        same(made.todense(), a, f"repeat with WEFT_SEED={number}")
+        same(made.todense().tosparse(), a, f"repeat with WEFT_SEED={number}")
+        assert made.nnz == a.nnz
+
+
+def test_products_of_many_chunks_are_added_by_a_tree():
+    a = sp.csr_array(sp.random_array((50, 400), density=0.1, rng=np.random.default_rng(1)))
+    x, y = np.random.default_rng(2).random((2, 400))
+    t = wt.asarray(a, chunk_size=(20, 10))
+    np.testing.assert_allclose((t @ x).fetch(), a @ x)
+    np.testing.assert_allclose((t @ wt.asarray(np.stack([x, y], 1), chunk_size=1)).fetch(), a @ np.stack([x, y], 1))
+    np.testing.assert_allclose((wt.asarray(x, chunk_size=7) @ t.T).fetch(), x @ a.T)
+    np.testing.assert_allclose((t @ t.T).fetch().toarray(), (a @ a.T).toarray())
+    np.testing.assert_allclose((wt.asarray(np.stack([x, y]), chunk_size=9) @ sp.csc_array(a.T)).fetch(),
+                               np.stack([x, y]) @ a.T)  # fmt: skip
+
+
+def test_sparse_arrays_are_kept_and_travel(session):
+    a = sp.csr_array(sp.random_array((2000, 3000), density=0.05, rng=np.random.default_rng(1)))
+    t = wt.asarray(a, chunk_size=(500, 3000))
+    kept = (t * 2).execute(session)
+    assert kept._ready()
+    x = np.ones(3000)
+    np.testing.assert_allclose((kept @ x).fetch(session), 2 * (a @ x))
+    one, total = wt.fetch(kept, t.sum(), session=session)
+    assert total == pytest.approx(a.sum())
+    assert (one != 2 * a).nnz == 0
+    found = pickle.loads(pickle.dumps(t))
+    assert isinstance(found, SparseTensor)
+    assert (found.fetch() != a).nnz == 0
+
+
+def test_memory_is_that_of_stored_elements():
+    """A matrix of 80 TB in dense form is multiplied in a session of 64 MiB."""
+    n = 10**7
+    a = sp.csr_array(sp.diags_array(np.arange(1.0, 1001.0), offsets=0, shape=(1000, n)))
+    t = wt.asarray(a, chunk_size=(100, n))
+    with wt.Session(workers=2, memory="512MiB", direct=False) as session:
+        both = (t + t).T.sum(axis=0)
+        np.testing.assert_array_equal(both.fetch(session), 2 * np.arange(1.0, 1001.0))
+        with pytest.raises(CapacityError):
+            t.todense().execute(session)
+    needs = compile_nodes([(t * 2)._node]).needs
+    assert max(need.total for need in needs) < 2**20 * 100
+
+
+@pytest.mark.parametrize("kind", ["csr_matrix", "csc_array", "coo_array", "lil_array", "dok_array", "bsr_array"])
+def test_all_formats_of_scipy_are_taken(kind):
+    a = getattr(sp, kind)(np.array([[0, 1.5], [2, 0]]))
+    for made in (wt.asarray(a), wt.tensor(a, chunk_size=1), wt.from_array(a)):
+        assert isinstance(made, SparseTensor)
+        assert made.issparse()
+        assert made.fetch().toarray().tolist() == [[0, 1.5], [2, 0]]
+    doubled = sp.coo_array(([1.0, 2.0], ([0, 0], [1, 1])), shape=(2, 2))
+    assert wt.asarray(doubled).max().fetch() == 3
+
+
+@pytest.mark.skipif(find_spec("sparse") is None, reason="the package sparse is not installed")
+def test_arrays_of_the_package_sparse_are_taken():
+    from importlib import import_module
+
+    sparse = import_module("sparse")
+    made = wt.asarray(sparse.COO.from_numpy(np.array([[0, 1.5], [2, 0]])))
+    assert isinstance(made, SparseTensor)
+    assert made.fetch().toarray().tolist() == [[0, 1.5], [2, 0]]
+    with pytest.raises(TypeError, match="a sparse array has 3 axes: give a matrix"):
+        wt.asarray(sparse.COO.from_numpy(np.zeros((2, 2, 2))))
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "words"),
+    [
+        (lambda t: np.exp(t), TypeError, "exp of a sparse array is dense, since it is not 0 of 0: give x.todense"),
+        (lambda t: t + 1, TypeError, "add with 1 is dense"),
+        (lambda t: t == 0, TypeError, "equal with 0 is dense"),
+        (lambda t: t == t, TypeError, "equal of two sparse arrays is dense"),
+        (lambda t: t / t, TypeError, "divide of two sparse arrays is dense"),
+        (lambda t: t / np.ones(3), TypeError, "divide of a sparse and a dense array"),
+        (lambda t: t**0, TypeError, "power with 0 is dense"),
+        (lambda t: t @ np.ones(2), ValueError, r"shapes \(2, 3\) and \(2,\) do not fit"),
+        (lambda t: t @ 2, ValueError, "does not have enough dimensions"),
+        (lambda t: t @ np.ones((2, 3, 3)), ValueError, "not by a stack"),
+        (lambda t: t + t.T, ValueError, "do not go together"),
+        (lambda t: t * np.ones((4, 2, 3)), ValueError, "is not broadcast to a sparse one"),
+        (lambda t: t[5], IndexError, "index 5 is out of bounds for axis 0"),
+        (lambda t: t[[7]], IndexError, "out of bounds for axis 0"),
+        (lambda t: t[1, 1, 1], IndexError, "3 indices for an array of 2 axes"),
+        (lambda t: t[np.array([True])], IndexError, "boolean index did not match"),
+        (lambda t: np.asarray(t), TypeError, "a sparse array would become dense"),
+        (lambda t: np.sort(t), TypeError, r"numpy\.sort of a sparse array is not supported"),
+        (lambda t: np.add(t, t, out=np.ones((2, 3))), TypeError, "without further arguments"),
+        (lambda t: wt.sum(t), TypeError, "SparseTensor: this function takes no sparse arrays"),
+        (lambda t: wt.asarray(sp.coo_array([1.0])), TypeError, "a sparse array has 1 axis: give a matrix"),
+        (lambda t: wt.zeros(3).tosparse(), TypeError, "arrays are sparse if they have two axes"),
+        (lambda t: t[:0].max(axis=0), ValueError, "zero-size array"),
+    ],
+)
+def test_what_is_not_sparse_is_refused(call, kind, words):
+    with pytest.raises(kind, match=words):
+        call(wt.asarray(sp.csr_array(np.array([[0, 1.0, 0], [2, 0, 0]]))))
+
+
+def test_functions_of_numpy_are_methods():
+    t: Any = wt.asarray(sp.csr_array(np.array([[0, 1.0, 0], [2, 0, 0]])))
+    assert np.sum(t, axis=0).fetch().tolist() == [2, 1, 0]
+    assert np.mean(t).fetch() == 0.5
+    assert "to be computed" in repr(-t)
+    assert "computed" in repr(t)
+    assert (t.T.shape, t.ndim, t.size, t.chunks) == ((3, 2), 2, 6, ((2,), (3,)))
+    assert wt.asarray(t, dtype="f4").dtype == np.float32
+    assert t.real.fetch().nnz == 2
