@@ -190,7 +190,7 @@ class TestFailure:
 
     def test_steps_that_take_a_core_run_only_as_far_as_there_are_cores(self, place):
         alone = {"command": "mkdir busy && sleep 0.1 && rmdir busy", "x-weft": {"resources": {"cpu": 1}}}
-        place.write({name: alone for name in ("a", "b", "c")})
+        place.write(dict.fromkeys(("a", "b", "c"), alone))
         assert place.run(Settings(workers=1, user="me")).state == "succeeded"
 
     def test_a_step_that_is_killed_for_memory_is_retried_as_such(self, place, monkeypatch):
