@@ -2,10 +2,12 @@
 
 import json
 import os
+import signal
 
 import psutil
 import pytest
 
+import weft
 from tests.integration.places import Project, until
 from tests.integration.ray_clusters import running_cluster
 from weft.backends.ray_driver import order_driver
@@ -108,6 +110,27 @@ def test_a_run_is_resumed_in_the_background(project):
     in_background(project, "resume", "run-000001")
     ended(project)
     assert project.states() == {"a": "succeeded"}
+
+
+def test_a_run_that_waits_for_cores_begins_later_or_is_given_up(project):
+    project.write({"a": {"command": "true"}})
+    with weft.Session("ray") as holder:
+        process = project.start("run", "run.yaml", "-d", "--backend", "ray")
+        assert "it waits for cores" in next(line for line in process.stderr if line.startswith("weft: "))
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=120)
+        assert process.returncode == 130
+        assert not any(
+            str(project.folder) in " ".join(one.info["cmdline"] or []) + (one.info["cwd"] or "")
+            for one in psutil.process_iter(["cmdline", "cwd"])
+        )
+        later = project.start("run", "run.yaml", "-d", "--backend", "ray")
+        assert "it waits for cores" in next(line for line in later.stderr if line.startswith("weft: "))
+        assert holder.loop.pool.idle == 2
+    out, err = later.communicate(timeout=120)
+    assert later.returncode == 0, err
+    assert out.split()[0] == "run-000001"
+    ended(project)
 
 
 def test_what_is_wrong_with_a_file_is_said_at_once(project):

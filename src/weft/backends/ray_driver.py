@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +24,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from weft.backends.ray import connected, listed
 from weft.model.clusters import ClusterOptions
-from weft.model.errors import CapacityError, ConflictError, WeftError
+from weft.model.errors import CapacityError, ConflictError, RunCancelledError, WeftError
 from weft.store.folders import safe_open
 from weft.store.state import DRIVER, StateRoot, owned
 from weft.worker.group import ProcessId, is_alive, process_id
@@ -38,6 +39,8 @@ _LOOK_S: Final = 0.5
 _LEAVING_S: Final = 120.0
 """Seconds within which the lock of a lost machine's driver must be free: storage that machines share takes a while."""
 _ANSWER_S: Final = 30.0
+_QUIET_S: Final = 10.0
+"""Seconds until the command line says that the run has not begun."""
 
 
 class StartedDriver(Protocol):
@@ -52,10 +55,11 @@ class StartedDriver(Protocol):
 class Helpers(NamedTuple):
     """What an actor needs of other layers: the start of a command line, and orders to the owner of a folder.
 
-    `begin(words, cwd, environ)` starts a process with a command line of `weft` and returns when its run has begun.
+    `begin(words, cwd, environ, look)` starts a process with a command line of `weft`, and returns when its run has
+    begun. It calls `look` meanwhile, whose error ends the process.
     """
 
-    begin: Callable[[Sequence[str], Path, Mapping[str, str]], StartedDriver]
+    begin: Callable[[Sequence[str], Path, Mapping[str, str], Callable[[], None]], StartedDriver]
     order: Callable[[Path, Mapping[str, Any]], Any]
 
 
@@ -93,6 +97,10 @@ class DriverActor:
         context = ray.get_runtime_context()
         self._environ = {**os.environ, **request.environ, ADDRESS: context.gcs_address}
         self._self: Any = context.current_actor
+        self._begun, self._given_up = threading.Event(), False
+        threading.Thread(target=self._drive, daemon=True).start()
+
+    def _drive(self) -> None:
         try:
             before = self._before()
             if before is not None:
@@ -100,13 +108,25 @@ class DriverActor:
             self._begin(None if before is None else before.run)
         except WeftError as error:
             self._error = error
+        finally:
+            self._begun.set()
 
     def started(self) -> StartedDriver:
-        """Return how the start went. WeftError: nothing could be started."""
+        """Return how the start went, once that is known. WeftError: nothing could be started."""
+        self._begun.wait()
         if self._error is not None:
             raise self._error
         assert self._started is not None
         return self._started
+
+    def give_up(self) -> None:
+        """End the process if its run has not begun, and return when that is done."""
+        self._given_up = True
+        self._begun.wait()
+
+    def _look(self) -> None:
+        if self._given_up:
+            raise RunCancelledError("nobody waits for the begin of the run any more")
 
     def order(self, folder: str, message: Mapping[str, Any]) -> Any:
         """Send an order to the owner of a folder at this machine; errors are those of the owner."""
@@ -140,7 +160,7 @@ class DriverActor:
         request = self._request
         first, *more = request.again
         words = request.words if run is None else [first, run, *more]
-        self._started = self._helpers.begin(words, Path(request.cwd), self._environ)
+        self._started = self._helpers.begin(words, Path(request.cwd), self._environ, self._look)
         if not self._started.run:
             self._leave()
             return
@@ -196,16 +216,29 @@ def start_driver(helpers: Helpers, request: DriverRequest, address: str | None) 
             .remote(helpers, request)
         )
         try:
-            found: StartedDriver = ray.get(actor.started.remote())
+            answer = actor.started.remote()
+            if not ray.wait([answer], timeout=_QUIET_S)[0]:
+                sys.stderr.write("weft: the run has not begun: it waits for cores of the cluster; Ctrl-C gives up\n")
+            found: StartedDriver = ray.get(answer)
         except ray.exceptions.RayTaskError as error:
             ray.kill(actor)
             raise _own(error) from None
         except ray.exceptions.RayActorError as error:
             raise CapacityError(f"the cluster cannot start a driver: {error}", hint="See `ray status`.") from None
         except KeyboardInterrupt:
-            ray.kill(actor)
+            with suppress(ray.exceptions.RayError):
+                ray.get(actor.give_up.remote(), timeout=_ANSWER_S)
+            if not ray.wait([answer], timeout=0)[0] or not _has_begun(answer):
+                ray.kill(actor)
             raise
         return found
+
+
+def _has_begun(answer: Any) -> bool:
+    try:
+        return bool(ray.get(answer).run)
+    except ray.exceptions.RayError:
+        return False
 
 
 def order_driver(folder: Path, message: Mapping[str, Any]) -> Any:

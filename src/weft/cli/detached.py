@@ -29,14 +29,19 @@ from weft.runs.background import PATIENCE_S, CommandLine, StartedRun
 OUTPUT: Final = "output.log"
 """The file in a run's folder with the output of the process after the start of the run."""
 _LOOK_S: Final = 0.5
+_QUEUE_S: Final = 7 * 86_400.0
+"""The longest time that a run waits for the cores of a cluster, in seconds."""
 _AT_ONCE: Final = 8
 """The maximum number of processes whose runs have not begun."""
 
 
 def start(
-    lines: Iterable[CommandLine], on_wait: Callable[[], None] = lambda: None
+    lines: Iterable[CommandLine], on_wait: Callable[[], None] = lambda: None, patience_s: float = PATIENCE_S
 ) -> Generator[tuple[int, StartedRun | WeftError]]:
-    """Start command lines in the background, eight at a time; see `Starter.start`. `on_wait` is called repeatedly."""
+    """Start command lines in the background, eight at a time; see `Starter.start`. `on_wait` is called repeatedly.
+
+    A process whose run has not begun within `patience_s` seconds is ended.
+    """
     todo = enumerate(lines)
     live: list[_Beginning] = []
     try:
@@ -44,7 +49,7 @@ def start(
             while len(live) < _AT_ONCE and (found := next(todo, None)) is not None:
                 number, line = found
                 try:
-                    live.append(_Beginning(number, line))
+                    live.append(_Beginning(number, line, patience_s))
                 except WeftError as error:
                     yield number, error
             if not live:
@@ -61,25 +66,30 @@ def start(
             one.close()
 
 
-def start_one(line: CommandLine) -> StartedRun:
+def start_one(
+    line: CommandLine, on_wait: Callable[[], None] = lambda: None, patience_s: float = PATIENCE_S
+) -> StartedRun:
     """Start a command line in the background, as `start`; errors are raised."""
-    with closing(start([line])) as starting:
+    with closing(start([line], on_wait, patience_s)) as starting:
         _, found = next(starting)
     if isinstance(found, WeftError):
         raise found
     return found
 
 
-def start_words(words: Sequence[str], cwd: Path, environ: Mapping[str, str]) -> StartedRun:
-    """Start a command line in the background, as `start_one`, from its parts."""
-    return start_one(CommandLine(words, cwd, environ))
+def start_words(words: Sequence[str], cwd: Path, environ: Mapping[str, str], look: Callable[[], None]) -> StartedRun:
+    """Start a command line in the background, as `start_one`, from its parts. Its run may wait for a cluster.
+
+    `look` is called meanwhile; its error ends the process.
+    """
+    return start_one(CommandLine(words, cwd, environ), look, _QUEUE_S)
 
 
 class _Beginning:
     """A process whose run has not begun yet. NotFoundError, CapacityError: it cannot be started."""
 
-    def __init__(self, number: int, line: CommandLine) -> None:
-        self.number, self.looks_left = number, int(PATIENCE_S / _LOOK_S)
+    def __init__(self, number: int, line: CommandLine, patience_s: float) -> None:
+        self.number, self.looks_left = number, int(patience_s / _LOOK_S)
         if not line.cwd.is_dir():
             raise NotFoundError(f"there is no folder {line.cwd}")
         receiver, sender = os.pipe()

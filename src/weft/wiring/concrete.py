@@ -256,7 +256,7 @@ def local_cluster(nodes: int, cpus: int) -> Iterator[str]:
 
 
 def start_driver(
-    begin: Callable[[Sequence[str], Path, Mapping[str, str]], StartedRun],
+    begin: Callable[[Sequence[str], Path, Mapping[str, str], Callable[[], None]], StartedRun],
     words: Sequence[str],
     again: Sequence[str],
     cwd: Path,
@@ -266,7 +266,8 @@ def start_driver(
 ) -> StartedRun:
     """Start a command line of `weft` in the Ray cluster at an address, and return when its run has begun.
 
-    `begin` starts the process there, with `environ` added to the environment of that machine. `again` are the words
+    `begin` starts the process there, with `environ` added to the environment of that machine; it calls its last
+    argument meanwhile, whose error ends the process. `again` are the words
     that resume the run after the loss of the machine, without its id. UsageError: there is no cluster. CapacityError:
     nothing can be started there. MissingExtraError: Ray is not installed.
     """
