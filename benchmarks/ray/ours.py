@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
-import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, cast
@@ -12,26 +10,19 @@ from typing import Any, cast
 import weft
 import weft.tensor as wt
 from benchmarks.bodies import CHUNK_VALUES, PIECES, add_both, chunk, noop, pieces, total_of_chunk
-from benchmarks.harness import expect, peak_gb, timed
+from benchmarks.harness import expect, timed
 from benchmarks.ray import queries, sorting
 from benchmarks.ray.cluster import address
 from benchmarks.ray.sizes import BLOCKS, SIZES
 from benchmarks.sql.data import tpch
-from benchmarks.tasks.ours import chain_graph, tree_graph
+from benchmarks.tasks.ours import chain_graph, run_simulated, tree_graph
 from benchmarks.tensors import ours as tensors
 from benchmarks.tensors.ways import Check, Run, Way
-from weft.backends.simulator import Simulator
-from weft.engine.master import Master
 from weft.engine.tuning import Tuning
-from weft.graph.validate import mark_results, validate
-from weft.runtime.job import JobRun
-from weft.runtime.loop import Loop
 
 CHUNKS = 64
 ARRAYS = ("ewise", "rechunk", "qr")
 SIMULATED_NODES = 1_000
-SIMULATED_STAGES = 10
-SIMULATED_TASKS = 100_000
 
 
 _held: dict[str, Any] = {}
@@ -177,35 +168,15 @@ def start() -> dict[str, float]:
 
 def simulated() -> dict[str, float]:
     """Run 10 stages of 100,000 tasks, each a shuffle of the one before, on 1,000 simulated nodes of 10 workers."""
-    draw = random.Random(20)
-    seconds = [draw.expovariate(0.1) for _ in range(SIMULATED_TASKS)]
-    begin = time.perf_counter()
-    simulator = Simulator(
+    return run_simulated(
         10 * SIMULATED_NODES,
         nodes=SIMULATED_NODES,
-        seconds=lambda _, index: seconds[index],
         nbytes=1 << 20,
         tuning=Tuning(target_s=0.5, shared_memory=False),
         tick_s=0.1,
         track=False,
         latency_s=0.001,
     )
-    loop = Loop(simulator, simulator.clock)
-    graph = weft.Graph()
-    node = graph.map(noop, range(SIMULATED_TASKS))
-    for _ in range(SIMULATED_STAGES - 1):
-        node = graph.add(add_both, weft.shuffle(node))
-    mark_results(graph)
-    validate(graph)
-    job = JobRun("simulated", graph, Master(graph, "simulated", simulator.tuning))
-    loop.submit(job)
-    simulator.run()
-    took = time.perf_counter() - begin
-    if job.crash is not None:
-        raise job.crash
-    expect(job.outcome is not None and job.outcome.state, "succeeded")
-    expect([stage.finished for stage in job.inspector.vertices], [SIMULATED_TASKS] * SIMULATED_STAGES)
-    return {"tasks_per_s": SIMULATED_STAGES * SIMULATED_TASKS / took, "gb": peak_gb()}
 
 
 CASES: Mapping[str, Callable[[], dict[str, float]]] = {

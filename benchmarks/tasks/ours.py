@@ -173,6 +173,11 @@ SIMULATED_WORKERS = 10_000
 
 def simulator_1m() -> dict[str, float]:
     """Run 10 stages of 100,000 tasks, each stage reading all of the one before, on 10,000 simulated workers."""
+    return run_simulated(SIMULATED_WORKERS, tick_s=0.1, track=False)
+
+
+def run_simulated(workers: int, **options: Any) -> dict[str, float]:
+    """Run these stages on simulated workers with the options of a simulator."""
     from weft.backends.simulator import Simulator
     from weft.engine.master import Master
     from weft.graph.validate import mark_results, validate
@@ -182,7 +187,7 @@ def simulator_1m() -> dict[str, float]:
     draw = random.Random(20)
     seconds = [draw.expovariate(0.1) for _ in range(SIMULATED_TASKS)]
     begin = time.perf_counter()
-    simulator = Simulator(SIMULATED_WORKERS, seconds=lambda _, index: seconds[index], tick_s=0.1, track=False)
+    simulator = Simulator(workers, seconds=lambda _, index: seconds[index], **options)
     loop = Loop(simulator, simulator.clock)
     graph = weft.Graph()
     node = graph.add(noop, items=range(SIMULATED_TASKS))
