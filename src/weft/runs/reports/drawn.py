@@ -166,4 +166,6 @@ def _note(step: StepRecord | None, executed: str) -> str:
     """Return the tasks of a vertex: the states of the items that have records, else what the engine tells."""
     if step is not None and step.width is not None and step.items:
         return counts_text(Counter(item.state for item in step.items.values()))
-    return "" if executed in (step.state if step is not None else "skipped", "1 task", "(not known)") else executed
+    state = step.state if step is not None else "skipped"
+    told = executed.removesuffix(f", {state}")
+    return "" if told in (state, "1 task", "0 of 1 task", "(not known)") else told

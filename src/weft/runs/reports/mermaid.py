@@ -40,7 +40,8 @@ def _class(state: str) -> str:
 
 
 def _label(box: DrawnBox) -> str:
-    parts = [box.name, box.state if box.members == 1 else f"{box.members:,} vertices", box.note]
+    state = box.state if box.members == 1 and box.state not in box.note else ""
+    parts = [box.name, state if box.members == 1 else f"{box.members:,} vertices", box.note]
     return "<br/>".join(_escaped(cut(part, _LONGEST)) for part in parts if part)
 
 

@@ -12,10 +12,10 @@ from urllib.parse import quote
 
 from weft._version import __version__
 from weft.model.ids import loop_item
-from weft.model.wording import counted, duration, size_text
+from weft.model.wording import counted, size_text
 from weft.runs.reports.drawn import counts_text, worst
 from weft.runs.reports.facts import MOST_LOGS, MOST_OUTPUTS
-from weft.runs.reports.markup import PAGE_POLICY, cut, number, table, text
+from weft.runs.reports.markup import PAGE_POLICY, cut, number, table, text, time_text
 from weft.runs.reports.picture import svg_graph
 from weft.runs.reports.style import RUN_STYLE
 from weft.runs.reports.timeline import time_line
@@ -107,9 +107,9 @@ def _head(report: RunReport) -> str:
     facts = {
         "run": run.id,
         "started": _moment(run.started),
-        "ended": _moment(run.ended),
+        "ended": _later(run.started, run.ended),
         "took": _took(run.started, run.ended, report.made, run.paused_s, open_end=run.state == "interrupted"),
-        "busy in tasks": "" if report.busy_s is None else duration(report.busy_s),
+        "busy in tasks": "" if report.busy_s is None else time_text(report.busy_s),
         "steps that began": ""
         if run.of_jobs
         else f"{sum(step.started is not None for step in run.steps):,} of {len(run.steps):,}",
@@ -130,7 +130,8 @@ def _note(report: RunReport) -> str:
     lines = []
     if run.message:
         code = f"{text(run.error_code)}: " if run.error_code else ""
-        lines.append(f"<b>{code}{text(cut(run.message, 2000))}</b>")
+        first = run.message.partition("\n")[0]
+        lines.append(f"<b>{code}{text(cut(first, 2000))}</b>")
     if report.live:
         lines.append("The run has not ended: this is its state when the report was made.")
     if run.state in ("suspended", "interrupted"):
@@ -172,8 +173,8 @@ def _times(report: RunReport) -> str:
     if run.started is None or not ends:
         return ""
     begin = min(run.started, min(span.started for found in spans.values() for span in found))
-    paused = f'<p class="soft">It was without an owner for {duration(run.paused_s)} in all.</p>' if run.pauses else ""
-    return time_line(spans, begin, max(run.ended or begin, *ends)) + paused
+    paused = f'<p class="soft">It was without an owner for {time_text(run.paused_s)} in all.</p>' if run.pauses else ""
+    return time_line(spans, begin, max(run.ended or begin, *ends), whole=run.of_session) + paused
 
 
 # ---------------------------------------------------------------------------------------------------------------- steps
@@ -186,12 +187,7 @@ def _steps(report: RunReport) -> str:
     else:
         cells = [*_group_rows(report), *_broken_rows(report)]
     heads = ("replica" if report.run.of_jobs else "step", "state", "from", "time", "busy", "attempts", "why")
-    return _with_why(table("The steps of the run", heads, cells, numeric=(2, 3, 4, 5)))
-
-
-def _with_why(shown: str) -> str:
-    """Mark the last cell of each row, which has running text."""
-    return re.sub(r"<td>((?:(?!</td>).)*)</td></tr>", r'<td class="why">\1</td></tr>', shown, flags=re.DOTALL)
+    return table("The steps of the run", heads, cells, numeric=(2, 3, 4, 5))
 
 
 def _step_rows(report: RunReport, depth: int, step: StepRecord) -> Iterator[Sequence[str]]:
@@ -204,7 +200,7 @@ def _step_rows(report: RunReport, depth: int, step: StepRecord) -> Iterator[Sequ
         _state(step.state),
         _from(report, step.started),
         _took(step.started, step.ended, report.made, step.paused_s, open_end=step.open_end),
-        duration(busy) if spans and not run.of_session else "",
+        time_text(busy) if spans and not run.of_session else "",
         f"{len(spans):,}" if len(spans) > 1 else f"{step.attempts}" if step.attempts > 1 else "",
         text(_why(report, step)),
     )
@@ -220,7 +216,7 @@ def _step_rows(report: RunReport, depth: int, step: StepRecord) -> Iterator[Sequ
             _state(item.state),
             _from(report, item.started),
             _took(item.started, item.ended, report.made, 0.0, open_end=item.open_end),
-            duration(sum(span.seconds for span in own)) if own else "",
+            time_text(sum(span.seconds for span in own)) if own else "",
             f"{item.attempts}" if item.attempts > 1 else "",
             text(_message(item)),
         )
@@ -257,8 +253,8 @@ def _group_rows(report: RunReport) -> Iterator[Sequence[str]]:
             f'{_state(worst(states))}<br><span class="dim">{text(counts_text(states))}</span>',
             _from(report, min(begun, default=None)),
             _took(min(begun, default=None), max(ended, default=None), report.made, 0.0, open_end=False),
-            duration(sum(span.seconds for span in spans)) if spans and not report.run.of_session else "",
-            f"{len(spans):,}" if spans else "",
+            time_text(sum(span.seconds for span in spans)) if spans and not report.run.of_session else "",
+            f"{len(spans):,}" if spans and not report.run.of_session else "",
             text("\n".join(reasons)),
         )
 
@@ -281,6 +277,8 @@ def _why(report: RunReport, step: StepRecord) -> str:
         if len(told) > _MOST_LINES:
             told = [*told[:_MOST_LINES], f"and {len(told) - _MOST_LINES:,} further reasons"]
         lines += told
+    if any(line.startswith(lines[0]) for line in lines[1:]):
+        del lines[0]
     return "\n".join(line for line in lines if line)
 
 
@@ -412,7 +410,7 @@ def _job(step: str, run: RunRecord, job: Mapping[str, Any]) -> str:
         for one in job["status"].get("conditions", ())
     ]
     usage = [
-        (text(name), duration(used.get("cpu_s", 0.0)), size_text(used.get("memory", 0)))
+        (text(name), time_text(used.get("cpu_s", 0.0)), size_text(used.get("memory", 0)))
         for name, used in sorted(job.get("usage", {}).items())[:MOST_OUTPUTS]
     ]
     events = [
@@ -489,13 +487,19 @@ def _moment(time: float | None) -> str:
     return "" if time is None else datetime.fromtimestamp(time, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
+def _later(first: float | None, time: float | None) -> str:
+    """Return a moment, without its day if that is the one of `first`."""
+    shown, before = _moment(time), _moment(first)
+    return shown[11:] if shown[:10] == before[:10] else shown
+
+
 def _from(report: RunReport, time: float | None) -> str:
     """Return when something began, after the start of the run."""
-    return "" if time is None or report.run.started is None else f"+{duration(time - report.run.started)}"
+    return "" if time is None or report.run.started is None else f"+{time_text(time - report.run.started)}"
 
 
 def _took(started: float | None, ended: float | None, now: float, paused_s: float, *, open_end: bool) -> str:
     if started is None:
         return ""
-    took = duration((now if ended is None else ended) - started - paused_s)
+    took = time_text((now if ended is None else ended) - started - paused_s)
     return f"at least {took}" if open_end else took

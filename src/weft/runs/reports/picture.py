@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from weft.runs.reports.drawn import DrawnBox, DrawnGraph
 
 _BOX_W, _BOX_H, _GAP_X, _GAP_Y = 196.0, 46.0, 22.0, 40.0
-_LANE: Final = 14.0
-"""The width of the lane of an edge that passes a layer."""
+_DETOUR: Final = 14.0
+"""The width of the detour of an edge that passes a layer."""
 _WIDEST: Final = 6
 """The number of boxes beside each other; a wider layer takes several rows."""
-_MOST_LANES: Final = 600
+_MOST_DETOURS: Final = 600
 _SWEEPS: Final = 8
 _SMALLEST: Final = 0.62
 """A picture shrinks so far to fit the page; a larger one is scrolled, since nobody could read it."""
@@ -27,18 +27,18 @@ _NAME, _NOTE = 26, 31
 
 def svg_graph(graph: DrawnGraph, style: str = "") -> str:
     """Return a picture of a graph; with `style` a file of its own, else a part of a page with the style of reports."""
-    rows, lanes = _rows(graph)
-    links = _links(lanes)
+    rows, detours = _rows(graph)
+    links = _links(detours)
     _sort(rows, links)
     places = _placed(rows, links, graph)
     left = min((x - _width(at, graph) / 2 for at, x in places.items()), default=0.0)
     right = max((x + _width(at, graph) / 2 for at, x in places.items()), default=_BOX_W)
-    width, height = right - left + 4, len(rows) * (_BOX_H + _GAP_Y) - _GAP_Y + 4
+    width, height = right - left + 8, len(rows) * (_BOX_H + _GAP_Y) - _GAP_Y + 8
     level = {at: number for number, row in enumerate(rows) for at in row}
     spots = {at: (x - left + 2, 2 + level[at] * (_BOX_H + _GAP_Y)) for at, x in places.items()}
     edges = "".join(
-        f'<path class="edge{" order" if order else ""}" d="{_curve([spots[at] for at in lane])}"/>'
-        for (_, _, order), lane in zip(graph.edges, lanes, strict=True)
+        f'<path class="edge{" order" if order else ""}" d="{_curve([spots[at] for at in detour])}"/>'
+        for (_, _, order), detour in zip(graph.edges, detours, strict=True)
     )
     boxes = "".join(_box(box, *spots[at]) for at, box in enumerate(graph.boxes))
     size = f'width="{width:g}" height="{height:g}"'
@@ -57,7 +57,7 @@ _ARROW: Final = (
 
 
 def _rows(graph: DrawnGraph) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the rows of boxes and lanes, and the way of each edge through them; lanes have numbers above the boxes."""
+    """Return the rows of boxes and detours, and the way of each edge through them; detours have numbers above the boxes."""
     layers: dict[int, list[int]] = defaultdict(list)
     for at, box in enumerate(graph.boxes):
         layers[box.layer].append(at)
@@ -69,21 +69,21 @@ def _rows(graph: DrawnGraph) -> tuple[list[list[int]], list[list[int]]]:
         rows += [members[first : first + size] for first in range(0, len(members), size)]
     level = {at: number for number, row in enumerate(rows) for at in row}
     ways: list[list[int]] = []
-    next_lane = len(graph.boxes)
+    next_detour = len(graph.boxes)
     for src, dst, _ in graph.edges:
         between = range(level[src] + 1, level[dst])
         way = [src]
-        if next_lane - len(graph.boxes) + len(between) <= _MOST_LANES:
+        if next_detour - len(graph.boxes) + len(between) <= _MOST_DETOURS:
             for number in between:
-                rows[number].append(next_lane)
-                way.append(next_lane)
-                next_lane += 1
+                rows[number].append(next_detour)
+                way.append(next_detour)
+                next_detour += 1
         ways.append([*way, dst])
     return rows, ways
 
 
 def _links(ways: Sequence[Sequence[int]]) -> tuple[Mapping[int, list[int]], Mapping[int, list[int]]]:
-    """Return what lies above and below each box and lane."""
+    """Return what lies above and below each box and detour."""
     above: dict[int, list[int]] = defaultdict(list)
     below: dict[int, list[int]] = defaultdict(list)
     for way in ways:
@@ -111,7 +111,7 @@ def _mean(values: Sequence[float], usual: float) -> float:
 def _placed(
     rows: Sequence[Sequence[int]], links: tuple[Mapping[int, list[int]], Mapping[int, list[int]]], graph: DrawnGraph
 ) -> dict[int, float]:
-    """Return the middle of each box and lane, near those that it is linked with, in the order of its row."""
+    """Return the middle of each box and detour, near those that it is linked with, in the order of its row."""
     places: dict[int, float] = {}
     for row in rows:
         total = sum(_width(at, graph) for at in row)
@@ -134,12 +134,12 @@ def _placed(
 
 
 def _width(at: int, graph: DrawnGraph) -> float:
-    """Return the width of a box with the gap beside it, or of a lane."""
-    return _BOX_W + _GAP_X if at < len(graph.boxes) else _LANE
+    """Return the width of a box with the gap beside it, or of a detour."""
+    return _BOX_W + _GAP_X if at < len(graph.boxes) else _DETOUR
 
 
 def _curve(spots: Sequence[tuple[float, float]]) -> str:
-    """Return the path from the lower side of the first box, straight through lanes, to the upper side of the last."""
+    """Return the path from the lower side of the first box, straight through detours, to the upper side of the last."""
     return "".join(_pieces(spots))
 
 
@@ -158,11 +158,10 @@ def _pieces(spots: Sequence[tuple[float, float]]) -> Iterator[str]:
 def _box(box: DrawnBox, middle: float, y: float) -> str:
     x = middle - _BOX_W / 2
     many = "" if box.members == 1 else f"{box.members:,} vertices: "
-    note = f"{many}{box.note}" if box.note or many else box.state
-    shown = note if box.members > 1 or not box.note else f"{box.state}, {box.note}"
+    shown = f"{many}{box.note}" if many or box.state in box.note else f"{box.state}, {box.note}".removesuffix(", ")
     stack = f'<rect class="box" x="{x + 4:.0f}" y="{y + 4:.0f}" width="{_BOX_W:g}" height="{_BOX_H:g}" rx="7"/>'
     return (
-        f'<g class="s-{text(box.state)}"><title>{text(box.name)}: {text(box.state)}, {text(note)}</title>'
+        f'<g class="s-{text(box.state)}"><title>{text(box.name)}: {text(shown)}</title>'
         f"{stack if box.members > 1 else ''}"
         f'<rect class="box" x="{x:.0f}" y="{y:.0f}" width="{_BOX_W:g}" height="{_BOX_H:g}" rx="7"/>'
         f'<circle class="state" cx="{x + 14:.0f}" cy="{y + _BOX_H / 2:.0f}" r="4.5"/>'
