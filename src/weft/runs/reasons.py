@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -169,8 +170,9 @@ def not_started(run: RunRecord) -> tuple[Reasons, ...]:
 
 def _without_cache(run: RunRecord) -> str:
     """Return why a step ran that was not looked up in the cache."""
-    if read_description(run.folder).get("cache_off"):
-        return "it ran because the run used no cache (--no-cache)"
+    with suppress(NotFoundError):  # its owner died before the description
+        if read_description(run.folder).get("cache_off"):
+            return "it ran because the run used no cache (--no-cache)"
     return "it runs in every run, because its cache is not enabled"
 
 

@@ -71,7 +71,7 @@ def drawn_graph(run: RunRecord, explained: Explained, *, most: int = MOST_BOXES)
     names = list(notes)
     at = dict(zip(names, range(len(names)), strict=True))
     edges = {
-        (at[row.ends[0]], at[row.ends[1]]): row.planned == row.executed == "order only"
+        (at[row.ends[0]], at[row.ends[1]]): "order only" in (row.planned, row.executed)
         for row in explained.rows
         if row.kind == "edge" and row.executed != "dropped" and all(end in at for end in row.ends)
     }

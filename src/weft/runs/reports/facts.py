@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from weft.engine.waiting import HELD
-from weft.model.errors import WeftError
+from weft.model.errors import NotFoundError, WeftError
 from weft.model.ids import item_name, loop_item
 from weft.runs.explaining import explain_run, journal_facts, waits_within
 from weft.runs.job_reasons import reasons_of_jobs
@@ -154,7 +154,7 @@ def report_run(run: RunRecord, host: SourceHost, now: float, open_cache: OpenCac
         made=now,
         live=live,
         weft=journal.weft,
-        description=read_description(run.folder),
+        description=_description(run.folder),
         project=project_of(run.folder.parent.parent),
         explained=explained,
         graph=drawn_graph(run, explained),
@@ -171,6 +171,14 @@ def report_run(run: RunRecord, host: SourceHost, now: float, open_cache: OpenCac
         inner=inner,
         remarks=remarks,
     )
+
+
+def _description(folder: Path) -> Mapping[str, Any]:
+    """Return the description of a run; that of a run whose owner died before it wrote one is empty."""
+    try:
+        return read_description(folder)
+    except NotFoundError:
+        return {}
 
 
 # --------------------------------------------------------------------------------------------------- inputs and outputs

@@ -436,7 +436,9 @@ def _plan(report: RunReport) -> str:
     other = [
         (text(row.subject), text(row.kind), text(row.planned), text(row.executed))
         for row in report.explained.rows
-        if row.planned != row.executed and row.executed not in ("(not known)", "skipped")
+        if row.planned != row.executed
+        and "(not known)" not in (row.planned, row.executed)
+        and not (row.kind == "vertex" and (row.planned in row.executed or row.executed == "skipped"))
     ]
     changes = [
         (f"{change.at:.3f} s", text(change.subject), text(change.what), text(change.seen))

@@ -57,7 +57,7 @@ _ARROW: Final = (
 
 
 def _rows(graph: DrawnGraph) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the rows of boxes and detours, and the way of each edge through them; detours have numbers above the boxes."""
+    """Return the rows of boxes and detours, and the way of each edge through them; detours are numbered after boxes."""
     layers: dict[int, list[int]] = defaultdict(list)
     for at, box in enumerate(graph.boxes):
         layers[box.layer].append(at)
