@@ -230,7 +230,7 @@ def test_training_jobs_tell_conditions_usage_events_and_reports(tmp_path):
         "usage": {"worker-0": {"cpu_s": 2.5, "memory": 1024}},
         "status": {"conditions": [{"type": "Failed", "status": "True", "message": EVIL, "changed_at": START}]},
         "events": [[START, "Warning", "Broke", EVIL]],
-        "reports": {"worker-0": {"step": 7, "at": START, "metrics": {"loss": 0.25}}},
+        "reports": {"worker-0": {"step": 7, "time": START, "metrics": {"loss": 0.25}}},
     }
     (run.folder / "status.json").write_text(json.dumps({"jobs": [job]}))
     report = report_run(read_run(run.folder), NoSource(), START + 9, no_cache)

@@ -251,7 +251,7 @@ def _metrics(run: RunRecord, outputs: Sequence[OutputFact]) -> Iterator[MetricFa
             yield from (MetricFact(output.name, name, value) for name, value in found)
     for job in run.jobs:
         for replica, report in job.get("reports", {}).items():
-            for name, value in _numbers({**report, "at": None}, "", 0):
+            for name, value in _numbers({**report, "time": None}, "", 0):
                 yield MetricFact(f"{job['name']} {replica}", name.removeprefix("metrics."), value)
 
 

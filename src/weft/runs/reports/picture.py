@@ -61,9 +61,10 @@ def _rows(graph: DrawnGraph) -> tuple[list[list[int]], list[list[int]]]:
     layers: dict[int, list[int]] = defaultdict(list)
     for at, box in enumerate(graph.boxes):
         layers[box.layer].append(at)
+    linked = {end for src, dst, _ in graph.edges for end in (src, dst)}
     rows: list[list[int]] = []
     for layer in sorted(layers):
-        members = layers[layer]
+        members = sorted(layers[layer], key=linked.__contains__)  # edges of a lower row pass no other one
         count = -(-len(members) // _WIDEST)
         size = -(-len(members) // count)
         rows += [members[first : first + size] for first in range(0, len(members), size)]
@@ -112,10 +113,10 @@ def _placed(
     rows: Sequence[Sequence[int]], links: tuple[Mapping[int, list[int]], Mapping[int, list[int]]], graph: DrawnGraph
 ) -> dict[int, float]:
     """Return the middle of each box and detour, near those that it is linked with, in the order of its row."""
+    widest = max((sum(_width(at, graph) for at in row) for row in rows), default=0.0)
     places: dict[int, float] = {}
     for row in rows:
-        total = sum(_width(at, graph) for at in row)
-        x = -total / 2
+        x = -sum(_width(at, graph) for at in row) / 2
         for at in row:
             places[at] = x + _width(at, graph) / 2
             x += _width(at, graph)
@@ -123,14 +124,28 @@ def _placed(
         near = links[sweep % 2]
         for row in rows if sweep % 2 == 0 else reversed(rows):
             wished = [_mean([places[one] for one in near.get(at, ())], places[at]) for at in row]
-            found: list[float] = []
-            for number, at in enumerate(row):
-                least = found[-1] + (_width(row[number - 1], graph) + _width(at, graph)) / 2 if found else wished[0]
-                found.append(max(least, wished[number]))
-            shift = sum(wish - x for wish, x in zip(wished, found, strict=True)) / max(1, len(row))
-            for at, x in zip(row, found, strict=True):
-                places[at] = x + shift
+            _spread(row, wished, places, [_width(at, graph) for at in row], widest / 2)
     return places
+
+
+def _spread(
+    row: Sequence[int], wished: Sequence[float], places: dict[int, float], widths: Sequence[float], edge: float
+) -> None:
+    """Place a row near the wished places, so that nothing overlaps and all lies within `edge` of the middle."""
+    least = -edge
+    found = []
+    for wish, width in zip(wished, widths, strict=True):
+        found.append(max(wish, least + width / 2))
+        least = found[-1] + width / 2
+    shift = sum(wish - x for wish, x in zip(wished, found, strict=True)) / max(1, len(row))
+    most = edge
+    for at, x, width in reversed(list(zip(row, found, widths, strict=True))):
+        places[at] = min(x + shift, most - width / 2)
+        most = places[at] - width / 2
+    least = -edge
+    for at, width in zip(row, widths, strict=True):  # the shift may have left the edge at the other side
+        places[at] = max(places[at], least + width / 2)
+        least = places[at] + width / 2
 
 
 def _width(at: int, graph: DrawnGraph) -> float:

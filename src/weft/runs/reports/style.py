@@ -104,13 +104,14 @@ margin:0;padding:0}
 .times th{max-width:260px;overflow:hidden;text-overflow:ellipsis}
 .times th.bar{width:auto}.times .n{width:1%;padding-left:14px}
 
-td.why{min-width:220px;overflow-wrap:anywhere;white-space:pre-line}th[scope=row]{min-width:92px;
+td.why{min-width:220px;overflow-wrap:anywhere;white-space:pre-line}th[scope=row]{min-width:130px;
 overflow-wrap:anywhere}
 .in1{padding-left:16px}.in2{padding-left:32px}.in3{padding-left:48px}td code{overflow-wrap:anywhere}
+td code[title]{white-space:nowrap}.facts{grid-template-columns:repeat(auto-fill,minmax(min(178px,46%),1fr))}
 .wide+.wide{margin-top:16px}
 .legend .key{white-space:nowrap}.legend .dot-s{display:inline-block;width:9px;height:9px;border-radius:9px;
 background:var(--s,var(--idle));margin-right:6px;vertical-align:0}
-@media(max-width:560px){.times th{max-width:110px}.times td.bar{min-width:130px}}
+@media(max-width:560px){.times th{max-width:110px}th[scope=row]{min-width:92px}.times td.bar{min-width:130px}}
 @media print{.wide{overflow:visible}nav{display:none}details::details-content{content-visibility:visible;display:block}
 body{font-size:12px}main{max-width:none;padding:0}.graph{min-width:0!important}tr{break-inside:avoid}}
 """
