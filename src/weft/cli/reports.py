@@ -19,9 +19,10 @@ def report(
 ) -> None:
     """Write a run as one HTML page that works offline, or its graph as SVG or Mermaid."""
     service = service_of(context, where)
-    path = context.cwd / (output or f"{service.show(run).id}.html")
-    found = service.report(run, path)
+    name = service.find(run).name  # fixed here: @last may become another run
+    path = context.cwd / (output or f"{name}.html")
+    service.report(name, path)
     if as_json:
-        print_json(context.out, "weft.report/1", run=found.id, path=path)
+        print_json(context.out, "weft.report/1", run=name, path=path)
         return
     context.out.write(f"{short_path(path, context.cwd)}\n")

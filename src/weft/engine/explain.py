@@ -19,7 +19,7 @@ from weft.graph.rectangles import Rectangles
 from weft.graph.visible import visible_edges
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping
 
     from weft.engine.core import Core
     from weft.engine.notes import Note
@@ -80,7 +80,7 @@ class ExplainedItem(NamedTuple):
     planned: str
     executed: str
     kind: str = "vertex"
-    ends: Sequence[str] = ()
+    ends: tuple[str, ...] = ()
 
 
 class Change(NamedTuple):
@@ -132,7 +132,7 @@ class Explained(NamedTuple):
         return cls(
             document["name"],
             document["state"],
-            tuple(ExplainedItem(**row) for row in document["graph"]),
+            tuple(ExplainedItem(**row)._replace(ends=tuple(row.get("ends", ()))) for row in document["graph"]),
             tuple(Change(**change) for change in document["changes"]),
             document["remark"],
         )

@@ -335,7 +335,7 @@ def test_a_graph_has_the_states_of_its_steps_and_what_patches_added():
         ExplainedItem("b", "2 tasks", "skipped"),
         ExplainedItem("new", "(added by a)", "0 of 3 tasks, failed"),
         ExplainedItem("a->b", "order only", "order only", "edge", ("a", "b")),
-        ExplainedItem("rounds", "(added)", "one to one", "edge", ["a", "new"]),
+        ExplainedItem("rounds", "(added)", "one to one", "edge", ("a", "new")),
         ExplainedItem("b->new", "one to one", "dropped", "edge", ("b", "new")),
         ExplainedItem("choice c", "a or b", "a", "choice"),
     )

@@ -186,8 +186,8 @@ def _steps(report: RunReport) -> str:
         cells = [row for depth, step in rows for row in _step_rows(report, depth, step)]
     else:
         cells = [*_group_rows(report), *_broken_rows(report)]
-    heads = ("replica" if report.run.of_jobs else "step", "state", "from", "time", "busy", "attempts", "why")
-    return table("The steps of the run", heads, cells, numeric=(2, 3, 4, 5))
+    heads = ("replica" if report.run.of_jobs else "step", "state", "why", "from", "time", "busy", "attempts")
+    return table("The steps of the run", heads, cells, numeric=(3, 4, 5, 6))
 
 
 def _step_rows(report: RunReport, depth: int, step: StepRecord) -> Iterator[Sequence[str]]:
@@ -198,11 +198,11 @@ def _step_rows(report: RunReport, depth: int, step: StepRecord) -> Iterator[Sequ
     yield (
         f'<span class="in{min(depth, 3)}">{text(cut(step.name, 200))}</span>',
         _state(step.state),
+        text(_why(report, step)),
         _from(report, step.started),
         _took(step.started, step.ended, report.made, step.paused_s, open_end=step.open_end),
         time_text(busy) if spans and not run.of_session else "",
         f"{len(spans):,}" if len(spans) > 1 else f"{step.attempts}" if step.attempts > 1 else "",
-        text(_why(report, step)),
     )
     listed = [
         (at, item)
@@ -214,18 +214,19 @@ def _step_rows(report: RunReport, depth: int, step: StepRecord) -> Iterator[Sequ
         yield (
             f'<span class="in{min(depth + 1, 3)}">{text(loop_item(step.name, at))}</span>',
             _state(item.state),
+            text(_message(item)),
             _from(report, item.started),
             _took(item.started, item.ended, report.made, 0.0, open_end=item.open_end),
             time_text(sum(span.seconds for span in own)) if own else "",
             f"{item.attempts}" if item.attempts > 1 else "",
-            text(_message(item)),
         )
     if len(listed) > _MOST_ITEMS:
         rest = Counter(item.state for _, item in listed[_MOST_ITEMS:])
         yield (
             f'<span class="in{min(depth + 1, 3)}">{len(listed) - _MOST_ITEMS:,} further items</span>',
-            *("", "", "", "", ""),
+            "",
             text(counts_text(rest)),
+            *("", "", "", ""),
         )
 
 
@@ -251,11 +252,11 @@ def _group_rows(report: RunReport) -> Iterator[Sequence[str]]:
         yield (
             text(f"{cut(stem, 200)} ({counted(len(steps), 'step')})"),
             f'{_state(worst(states))}<br><span class="dim">{text(counts_text(states))}</span>',
+            text("\n".join(reasons)),
             _from(report, min(begun, default=None)),
             _took(min(begun, default=None), max(ended, default=None), report.made, 0.0, open_end=False),
             time_text(sum(span.seconds for span in spans)) if spans and not report.run.of_session else "",
             f"{len(spans):,}" if spans and not report.run.of_session else "",
-            text("\n".join(reasons)),
         )
 
 

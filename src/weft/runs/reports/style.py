@@ -104,7 +104,7 @@ margin:0;padding:0}
 .times th{max-width:260px;overflow:hidden;text-overflow:ellipsis}
 .times th.bar{width:auto}.times .n{width:1%;padding-left:14px}
 
-td.why{min-width:220px;overflow-wrap:anywhere;white-space:pre-line}th[scope=row]{min-width:130px;
+td.why{min-width:200px;overflow-wrap:anywhere;white-space:pre-line}th[scope=row]{min-width:130px;
 overflow-wrap:anywhere}
 .in1{padding-left:16px}.in2{padding-left:32px}.in3{padding-left:48px}td code{overflow-wrap:anywhere}
 td code[title]{white-space:nowrap}.facts{grid-template-columns:repeat(auto-fill,minmax(min(178px,46%),1fr))}
