@@ -47,6 +47,8 @@ MOST_OUTPUTS: Final = 200
 MOST_LOGS: Final = 12
 """The number of failed tasks whose logs a report quotes."""
 LOG_LINES: Final = 40
+MOST_INNER: Final = 100
+"""The number of runs begun by steps that a report tells."""
 _LOG_BYTES: Final = 16 << 10
 _MOST_FILES: Final = 2_000
 _METRIC_BYTES: Final = 64 << 10
@@ -148,7 +150,10 @@ def report_run(run: RunRecord, host: SourceHost, now: float, open_cache: OpenCac
     inputs, digests = _from_cache(run, open_cache, remarks)
     waiting = run.ended is None or run.state in ("suspended", "interrupted")
     waits = [wait for wait in waits_within(run, "", host) if wait.kind != HELD] if waiting else []
-    inner = [(one.name, read_run(one.folder)) for one in list_inner_runs(run.folder)]
+    begun = list_inner_runs(run.folder)
+    if len(begun) > MOST_INNER:
+        remarks.append(f"of the {len(begun):,} runs that steps have begun, the first {MOST_INNER} are told")
+    inner = [(one.name, read_run(one.folder)) for one in begun[:MOST_INNER]]
     return RunReport(
         run=run,
         made=now,
@@ -185,7 +190,7 @@ def _description(folder: Path) -> Mapping[str, Any]:
 
 
 def _output(name: str, path: Path) -> OutputFact:
-    """Return what lies at the path of an output, without following links out of it."""
+    """Return what lies at the path of an output."""
     try:
         found = path.stat()
     except OSError:

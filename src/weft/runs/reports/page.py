@@ -397,11 +397,7 @@ def _metrics(report: RunReport) -> str:
 
 def _jobs(runs: Sequence[tuple[str, RunRecord]], reasons: Sequence[str]) -> str:
     told = "".join(f"<p>{text(line)}</p>" for line in reasons)
-    return (
-        told + "".join(_job(step, run, job) for step, run in runs if run.of_jobs for job in run.jobs)
-        if any(run.of_jobs and run.jobs for _, run in runs)
-        else ""
-    )
+    return told + "".join(_job(step, run, job) for step, run in runs if run.of_jobs for job in run.jobs)
 
 
 def _job(step: str, run: RunRecord, job: Mapping[str, Any]) -> str:
