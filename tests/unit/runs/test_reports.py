@@ -25,7 +25,7 @@ from weft.runs.reports.markup import table, text, time_text
 from weft.runs.reports.mermaid import mermaid_graph
 from weft.runs.reports.page import run_page
 from weft.runs.reports.picture import svg_graph
-from weft.runs.reports.spans import spans_of
+from weft.runs.reports.spans import spans_of, without_pauses
 from weft.runs.reports.style import GRAPH_STYLE
 from weft.runs.reports.timeline import MOST_ROWS, time_line
 from weft.runs.reports.writing import write_report
@@ -309,6 +309,18 @@ def test_an_attempt_ends_with_its_owner():
     told = [(span.seconds, span.state) for span in spans_of(records, START + 12, alive=True)["a"]]
     assert told == [(4.0, "interrupted"), (2.0, "running")]
     assert [span.state for span in spans_of(records, START + 12, alive=False)["a"]] == ["interrupted"] * 2
+
+
+def test_the_time_line_of_a_resumed_run_leaves_out_the_time_without_an_owner(tmp_path):
+    pause = [Record(time=START + 1003, state="pending"), Record(time=START + 1003, state="running")]
+    again = [began("a", 1003, attempt=1), ended("a", 1007), over(1007)]
+    run = made(tmp_path, ["a"], [began("a", 0), ended("a", 3, "failed"), over(3, "failed"), *pause, *again])
+    report = report_run(run, NoSource(), START + 2000, no_cache)
+    shown = without_pauses(report.spans, run.pauses)["a"]
+    assert [(span.started - START, span.ended - START) for span in shown] == [(0.0, 3.0), (3.0, 7.0)]
+    page = CheckedPage(run_page(report, tmp_path))
+    assert "The 16 min 40 s that the run had no owner are left out." in page.text
+    assert "7.0 s" in page.text
 
 
 # ------------------------------------------------------------------------------------------------------------ the graph

@@ -17,6 +17,7 @@ from weft.runs.reports.drawn import counts_text, worst
 from weft.runs.reports.facts import MOST_LOGS, MOST_OUTPUTS
 from weft.runs.reports.markup import PAGE_POLICY, cut, number, table, text, time_text
 from weft.runs.reports.picture import svg_graph
+from weft.runs.reports.spans import without_pauses
 from weft.runs.reports.style import RUN_STYLE
 from weft.runs.reports.timeline import time_line
 from weft.store.places import shown_path
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from weft.runs.reading import ItemRecord, RunRecord, StepRecord
     from weft.runs.reasons import Reasons
     from weft.runs.reports.facts import RunReport
+    from weft.runs.reports.spans import AttemptSpan
 
 MOST_STEPS: Final = 150
 """The number of rows of steps up to which each step has one."""
@@ -168,13 +170,16 @@ def _graph(report: RunReport) -> str:
 
 def _times(report: RunReport) -> str:
     run = report.run
-    spans = {name: found for name, found in report.spans.items() if found}
-    ends = [span.ended for found in spans.values() for span in found]
-    if run.started is None or not ends:
+    spans: Mapping[str, Sequence[AttemptSpan]] = {name: found for name, found in report.spans.items() if found}
+    if run.started is None or not spans:
         return ""
-    begin = min(run.started, min(span.started for found in spans.values() for span in found))
-    paused = f'<p class="soft">It was without an owner for {time_text(run.paused_s)} in all.</p>' if run.pauses else ""
-    return time_line(spans, begin, max(run.ended or begin, *ends), whole=run.of_session) + paused
+    told = ""
+    if run.pauses:
+        spans = without_pauses(spans, run.pauses)
+        told = f'<p class="soft">The {time_text(run.paused_s)} that the run had no owner are left out.</p>'
+    begin = min(run.started, *(found[0].started for found in spans.values()))
+    end = max((run.ended or begin) - run.paused_s, *(span.ended for found in spans.values() for span in found))
+    return time_line(spans, begin, end, whole=run.of_session) + told
 
 
 # ---------------------------------------------------------------------------------------------------------------- steps

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from weft.runs.records import INTERRUPTED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from weft.runs.records import Record
 
@@ -68,3 +68,17 @@ def spans_of(records: Iterable[Record], end: float, *, alive: bool) -> dict[str,
             found[name] = [span for span in spans if span.index is not None]
         found[name].sort(key=lambda span: (span.started, span.index or 0))
     return found
+
+
+def without_pauses(
+    spans: Mapping[str, Sequence[AttemptSpan]], pauses: Sequence[tuple[float, float]]
+) -> dict[str, list[AttemptSpan]]:
+    """Return attempts as if the times without an owner had not been: what came after them is that much earlier."""
+
+    def moved(time: float) -> float:
+        return time - sum(max(0.0, min(time, last) - first) for first, last in pauses)
+
+    return {
+        name: [structs.replace(span, started=moved(span.started), ended=moved(span.ended)) for span in found]
+        for name, found in spans.items()
+    }
