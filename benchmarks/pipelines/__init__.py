@@ -42,6 +42,23 @@ SPECS = (
         scaled_by="python",
     ),
     Spec(
+        "report_10000_items_s",
+        "s",
+        _ours("report_10000"),
+        2.0,
+        _COMMAND + "`weft report` of a loop of 10,000 items with an output each, as HTML.",
+        scaled_by="python",
+    ),
+    Spec(
+        "report_10000_items_mb",
+        "MB",
+        _ours("report_10000"),
+        3.0,
+        "The size of that page.",
+        figure="bytes",
+        scale=1e-6,
+    ),
+    Spec(
         "hit_decision_ms",
         "ms",
         _ours("hit_decision"),

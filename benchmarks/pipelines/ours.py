@@ -105,6 +105,16 @@ def _cached(steps: int) -> dict[str, float]:
     return timed(lambda: _run(folder), lambda run: expect(_outcomes(folder, run), {"hit": steps}))
 
 
+def _report(items: int) -> dict[str, float]:
+    folder = _known(items)
+    begin = time.perf_counter()
+    subprocess.run([WEFT, "report", "1", "-o", "run.html"], cwd=folder, check=True, stdout=subprocess.PIPE)
+    seconds = time.perf_counter() - begin
+    page = (folder / "run.html").read_bytes()
+    expect(f"{items:,} succeeded".encode() in page, True)
+    return {"seconds": seconds, "bytes": float(len(page))}
+
+
 def _chain(steps: int, *, output: bool = False) -> dict[str, Any]:
     command, name = (": {} > {{{{out}}}}", "out") if output else (": {}", "")
     return {f"s{n}": _step(command.format(n), name, **({"deps": f"s{n - 1}"} if n else {})) for n in range(steps)}
@@ -349,6 +359,7 @@ CASES: Mapping[str, Callable[[], Mapping[str, float]]] = {
     "cached_101": lambda: _cached(101),
     "cached_1000": lambda: _cached(1_000),
     "cached_8000": lambda: _cached(8_000),
+    "report_10000": lambda: _report(10_000),
     "hit_decision": hit_decision,
     "step_overhead": step_overhead,
     "step_overhead_power": step_overhead_power,

@@ -248,7 +248,13 @@ def test_a_plan_is_explained_when_it_has_ended(weft):
     weft("run", "quick.yaml")
     told = json.loads(weft("explain", "@last", "--json").stdout)
     assert (told["schema"], told["state"], told["remark"]) == ("weft.explain/1", "succeeded", "")
-    assert told["graph"][0] == {"subject": "first", "planned": "1 task", "executed": "1 task"}
+    assert told["graph"][0] == {
+        "subject": "first",
+        "planned": "1 task",
+        "executed": "1 task",
+        "kind": "vertex",
+        "ends": [],
+    }
     (weft.folder / ".weft/runs/run-000001/journal").unlink()
     assert "(its records alone tell this" in weft("explain", "@last").stdout
 

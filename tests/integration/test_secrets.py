@@ -38,7 +38,7 @@ def test_a_run_and_everything_that_tells_of_it(place):
     said = [place.weft(*words) for words in (("plan", "run.yaml"), ("run", "run.yaml"))]
     (made,) = (place.folder / ".pipeline" / RUN).glob("*/use-*/out")
     assert int(made.read_text()) == len(VALUE)
-    asked = ("show", RUN, "--json"), ("story", RUN), ("logs", RUN), ("why", f"{RUN}/use"), ("doctor",)
+    asked = ("show", RUN, "--json"), ("story", RUN), ("logs", RUN), ("why", f"{RUN}/use"), ("report", RUN), ("doctor",)
     said += [place.weft(*words) for words in asked]
     assert not any(part in text for code, out, err in said for text in (out, err) for part in VALUE.split()), said
     assert "it is ***" in place.weft("logs", f"{RUN}/use")[1]

@@ -20,6 +20,7 @@ for _module, _verbs in {
     "watching": ("watch",),
     "counters": ("metrics",),
     "history": ("logs", "story", "explain", "why"),
+    "reports": ("report",),
     "lifecycle": ("cancel", "suspend", "scale", "delete", "prune"),
     "planning": ("graph", "plan"),
 }.items():

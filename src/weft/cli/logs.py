@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from weft.cli.tables import clean, json_text
+from weft.runs.logs import tail_start
 
 if TYPE_CHECKING:
     from weft.store.state import LogFile
@@ -79,31 +80,6 @@ class Follower:
                 break
             stop = start
         return _GAP
-
-
-def tail_start(path: Path, lines: int) -> int:
-    """Return the offset of the last `lines` lines of a file."""
-    try:
-        with path.open("rb") as file:
-            end = file.seek(0, os.SEEK_END)
-            if lines == 0:
-                return end
-            at, left = end, lines
-            while at > 0:
-                start = max(0, at - 65_536)
-                file.seek(start)
-                block = file.read(at - start)
-                if at == end and block.endswith(b"\n"):
-                    block = block[:-1]
-                found = len(block)
-                while (found := block.rfind(b"\n", 0, found)) >= 0:
-                    left -= 1
-                    if left == 0:
-                        return start + found + 1
-                at = start
-    except OSError:
-        pass
-    return 0
 
 
 class _Stream:

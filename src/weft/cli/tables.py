@@ -11,15 +11,13 @@ from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
+from weft.model.wording import clean as clean
 from weft.model.wording import size_text
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-_ESCAPE: Final = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -~])"
-)
 _LEAST_WRAPPED, _LEAST_CUT = 30, 8
 _LONG_PATH: Final = re.compile(r"(?<![\w/])/[^\s;:,()]{39,}")
 
@@ -59,20 +57,6 @@ def look(state: str) -> StateStyle:
     """Return the style of a state, or of a condition of a job; an unknown state gets a question mark."""
     word = state.lower()
     return LOOKS.get(word) or _CONDITIONS.get(word, _UNKNOWN)
-
-
-def clean(text: str) -> str:
-    """Return text without escape sequences and control characters; newlines and tabs stay.
-
-    A line overwritten with carriage returns keeps only its last state.
-    """
-    lines = _ESCAPE.sub("", text).split("\n")
-    return "\n".join(
-        line
-        if line.isprintable()
-        else "".join(c for c in line.rstrip("\r").rpartition("\r")[2] if c == "\t" or c.isprintable())
-        for line in lines
-    )
 
 
 def one_line(text: str, limit: int = 200) -> str:

@@ -71,11 +71,16 @@ _MOVES = {
 
 
 class ExplainedItem(NamedTuple):
-    """A vertex, edge, bubble or choice, as planned and as executed."""
+    """A vertex, edge, bubble or choice, as planned and as executed.
+
+    `kind` is one of these words, for programs. `ends` are the display names of the source and the target of an edge.
+    """
 
     subject: str
     planned: str
     executed: str
+    kind: str = "vertex"
+    ends: tuple[str, ...] = ()
 
 
 class Change(NamedTuple):
@@ -127,7 +132,7 @@ class Explained(NamedTuple):
         return cls(
             document["name"],
             document["state"],
-            tuple(ExplainedItem(**row) for row in document["graph"]),
+            tuple(ExplainedItem(**row)._replace(ends=tuple(row.get("ends", ()))) for row in document["graph"]),
             tuple(Change(**change) for change in document["changes"]),
             document["remark"],
         )
@@ -152,13 +157,16 @@ def explain(core: Core) -> Explained:
         given = declared.get(row.bubble.id)
         left = ", ".join(stage.vertex.shown for stage in row.stages)
         planned_as = ", ".join(shown(core, id) for id in given) if given else "(added)"
-        rows.append(ExplainedItem(f"bubble {row.bubble.id}", planned_as, left or "dissolved"))
+        rows.append(ExplainedItem(f"bubble {row.bubble.id}", planned_as, left or "dissolved", "bubble"))
     for name, choice in core.choices.items():
         if core.by_id[choice.choice.decider].vertex.role is Role.HELPER:
             continue
         rows.append(
             ExplainedItem(
-                f"choice {shown(core, name)}", " or ".join(choice.choice.branches), choice.taken or "not decided"
+                f"choice {shown(core, name)}",
+                " or ".join(choice.choice.branches),
+                choice.taken or "not decided",
+                "choice",
             )
         )
     full = len(core.ring) == core.ring.maxlen
@@ -179,11 +187,11 @@ def _edge_rows(core: Core) -> Iterator[ExplainedItem]:
     for edge in visible_edges(submitted, core.planned.edges):
         link = links.get(edge.id)
         became = planned_edge(edge) if edge.id not in own else _link(link) if link is not None else "dropped"
-        yield ExplainedItem(edge_name(edge, submitted), planned_edge(edge), became)
+        yield edge_row(edge, submitted, planned_edge(edge), became)
     added = [link for id, link in links.items() if id not in own]
     for link in added:
         if link.src.vertex.role is link.dst.vertex.role is Role.OWN:
-            yield ExplainedItem(edge_name(link.edge, core.graph.vertices), "(added)", _link(link))
+            yield edge_row(link.edge, core.graph.vertices, "(added)", _link(link))
 
 
 def _of_helper(core: Core, note: Note) -> bool:
@@ -198,9 +206,10 @@ def shown(core: Core, subject: str) -> str:
     return subject if stage is None else f"{stage.vertex.shown}{bracket}{rest}"
 
 
-def edge_name(edge: Edge, vertices: Mapping[str, Vertex]) -> str:
-    """Return the display name of an edge: its name, else the names of its ends."""
-    return edge.name or "->".join(vertices[id].shown if id in vertices else id for id in (edge.src, edge.dst))
+def edge_row(edge: Edge, vertices: Mapping[str, Vertex], planned: str, executed: str) -> ExplainedItem:
+    """Return the row of an edge; its display name is its name, else the names of its ends."""
+    ends = tuple(vertices[id].shown if id in vertices else id for id in (edge.src, edge.dst))
+    return ExplainedItem(edge.name or "->".join(ends), planned, executed, "edge", ends)
 
 
 def _change(core: Core, note: Note) -> Change:
@@ -217,7 +226,7 @@ def _decided_by_helper(core: Core, choice: str) -> bool:
 
 def _table(rows: list[ExplainedItem]) -> list[str]:
     first, second = max(len(row.subject) for row in rows), max(len(row.planned) for row in rows)
-    return [f"  {a:{first}}  {b:{second}}  {c}".rstrip() for a, b, c in rows]
+    return [f"  {a:{first}}  {b:{second}}  {c}".rstrip() for a, b, c, *_ in rows]
 
 
 def planned_width(vertex: Vertex) -> str:

@@ -1,7 +1,8 @@
-"""The grammar of messages: articles, plurals and sizes."""
+"""The grammar of messages: articles, plurals and sizes; and texts of users without control characters."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -10,6 +11,10 @@ _SOUNDED: Final = ("uni", "uint", "use", "uui", "one", "eu", "Uni", "Use", "UUI"
 """Beginnings that are written with a vowel and spoken with a consonant, such as `uint8`."""
 _SPELT: Final = ("nd", "mp", "np")
 """Beginnings that are spoken as a letter with a vowel, such as `ndarray`."""
+
+_ESCAPE: Final = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -~])"
+)
 
 
 def with_article(noun: str) -> str:
@@ -61,3 +66,17 @@ def bin_name(edges: Sequence[float] | None, at: int) -> str:
     if at == len(edges) - 1:
         return f"above {edges[at - 1]:.6g}" if at else "all"
     return f"up to {edges[at]:.6g}"
+
+
+def clean(text: str) -> str:
+    """Return text without escape sequences and control characters; newlines and tabs stay.
+
+    A line overwritten with carriage returns keeps only its last state.
+    """
+    lines = _ESCAPE.sub("", text).split("\n")
+    return "\n".join(
+        line
+        if line.isprintable()
+        else "".join(c for c in line.rstrip("\r").rpartition("\r")[2] if c == "\t" or c.isprintable())
+        for line in lines
+    )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any, Final
+
+from weft.runs.reports.markup import number, text
 
 _WIDTH, _HEIGHT = 340, 210
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 10, 30
@@ -17,18 +18,6 @@ _MOST_POINTS: Final = 400
 _BAR_W: Final = 600
 _LARGEST: Final = 1e100
 Points = Sequence[Sequence[float]]
-
-
-def text(value: object) -> str:
-    """Return a value as text of HTML: escaped, and without control characters."""
-    return escape("".join(c for c in str(value) if c.isprintable() or c == "\n"), quote=True)
-
-
-def number(value: float) -> str:
-    """Return a number as text: a whole one in full, another one in at most four digits."""
-    if abs(value) < 1e9 and value == int(value):
-        return f"{int(value):,}"
-    return f"{value:.4g}"
 
 
 # --------------------------------------------------------------------------------------------------------------- lines

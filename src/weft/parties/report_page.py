@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from weft.model.wording import bin_name, duration, size_text
-from weft.parties.report_charts import bin_bars, graph_chart, line_chart, number, text, time_bars
-from weft.parties.report_style import STYLE
+from weft.parties.report_charts import bin_bars, graph_chart, line_chart, time_bars
+from weft.runs.reports.markup import PAGE_POLICY, number, text
+from weft.runs.reports.style import STYLE
 
-_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _SIGNS: Final[Mapping[str, tuple[str, str]]] = {
     "success": ("✓", "ok"),
     "pass": ("✓", "ok"),
@@ -52,7 +52,7 @@ def report_page(report: Mapping[str, Any]) -> str:
     )
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{text(title)}</title>'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{PAGE_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{STYLE}</style></head><body><main>{body}<footer>{_foot(report)}</footer></main></body></html>\n"
     )

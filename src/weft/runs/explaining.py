@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from weft.admin.control import send
 from weft.durability.journal import JOURNAL, read_journal, recover, same_graph
 from weft.durability.probing import probed
-from weft.engine.explain import Explained, ExplainedItem, edge_name, planned_edge, planned_width
+from weft.engine.events import Done, Failed
+from weft.engine.explain import Explained, ExplainedItem, edge_row, planned_edge, planned_width
+from weft.engine.replay import Tick
 from weft.engine.waiting import Wait
 from weft.graph.logical import Role
 from weft.graph.validate import mark_results
@@ -137,7 +139,7 @@ def _from_records(run: RunRecord, graph: LogicalGraph | None, remark: str) -> Ex
         for name in dict.fromkeys((*vertices, *known))
     ]
     rows += [
-        ExplainedItem(edge_name(edge, given), planned_edge(edge), "(not known)")
+        edge_row(edge, given, planned_edge(edge), "(not known)")
         for edge in (visible_edges(given, graph.edges) if graph is not None else ())
     ]
     return Explained(run.name or run.id, run.state, tuple(rows), (), remark)
@@ -145,3 +147,26 @@ def _from_records(run: RunRecord, graph: LogicalGraph | None, remark: str) -> Ex
 
 def _became(step: StepRecord) -> str:
     return f"{step.state}, {step.attempts} attempts" if step.attempts > 1 else step.state
+
+
+class JournalFacts(NamedTuple):
+    """What the journal of a run tells without a replay: the version of Weft that began it, and the time in its tasks.
+
+    `busy_s` is the sum over all attempts of tasks, in seconds; None if the journal does not have all of them.
+    """
+
+    weft: str = ""
+    busy_s: float | None = None
+
+
+def journal_facts(run: RunRecord) -> JournalFacts:
+    """Return what the journal of a run tells, live or ended; nothing of one that is missing or cannot be read."""
+    try:
+        if run.of_session:
+            check_trusted(run.folder, JOURNAL)
+        recorded = read_journal(run.folder / JOURNAL, trusted=run.of_session)
+    except WeftError:
+        return JournalFacts()
+    ends = (event for tick in recorded.records if isinstance(tick, Tick) for event in tick.events)
+    busy = sum(event.seconds for event in ends if isinstance(event, (Done, Failed)))
+    return JournalFacts(recorded.header.weft, None if recorded.snapshot else busy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -90,3 +91,28 @@ def _with_inner(run: RunRecord, step: str, attempt: int | None) -> RunLogs:
     if attempt is not None or not inner:
         return RunLogs(run, own)
     return RunLogs(run, list(with_logs(own, inner, lambda begun: logs_of(begun.folder).logs)), bool(step))
+
+
+def tail_start(path: Path, lines: int) -> int:
+    """Return the offset of the last `lines` lines of a file."""
+    try:
+        with path.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            if lines == 0:
+                return end
+            at, left = end, lines
+            while at > 0:
+                start = max(0, at - 65_536)
+                file.seek(start)
+                block = file.read(at - start)
+                if at == end and block.endswith(b"\n"):
+                    block = block[:-1]
+                found = len(block)
+                while (found := block.rfind(b"\n", 0, found)) >= 0:
+                    left -= 1
+                    if left == 0:
+                        return start + found + 1
+                at = start
+    except OSError:
+        pass
+    return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,14 +66,13 @@ def reasons(
     NotFoundError: the step does not exist, or its inputs are no longer known.
     """
     record, item = run.task(step)
-    asked = _decisions(run, record.name)
-    compared = {} if other is None else _decisions(other, other.step(record.name).name)
+    asked = _decisions(run).get(record.name, {})
+    compared = {} if other is None else _decisions(other).get(other.step(record.name).name, {})
+    without = _without_cache(run)
 
     def answer(part: StepRecord | ItemRecord, number: int) -> Reasons:
         decision = asked.get(number)
-        if decision is None:
-            return Reasons(step, "none", _without_cache(run) if part.started is not None else _not_run(run, part))
-        if other is not None and (item is not None or number in compared or not compared):
+        if decision is not None and other is not None and (item is not None or number in compared or not compared):
             try:
                 differences = cache.differences(
                     _leaves(cache, other, step, compared.get(number)), _leaves(cache, run, step, decision)
@@ -82,11 +82,42 @@ def reasons(
             else:
                 reason = f"{differences[0] if differences else 'nothing is different'}, compared with {other.id}"
                 return Reasons(step, decision["outcome"], reason, other.id, tuple(differences))
-        differences = decision.get("differences", ())
-        return Reasons(step, decision["outcome"], decision["reason"], decision.get("run", ""), tuple(differences))
+        return _recorded(run, step, part, decision, without)
 
-    if item is not None:
-        return answer(record.items.get(item, record), item)
+    return answer(record.items.get(item, record), item) if item is not None else _of_step(record, answer)
+
+
+def recorded_reasons(run: RunRecord) -> dict[str, Reasons]:
+    """Return why each step of a run ran, waited or was reused, as its records tell it: nothing is compared."""
+    asked, without = _decisions(run), _without_cache(run)
+    found = {}
+    for record in run.steps:
+        own = asked.get(record.name, {})
+
+        def answer(
+            part: StepRecord | ItemRecord,
+            number: int,
+            name: str = record.name,
+            own: Mapping[int, dict[str, Any]] = own,
+        ) -> Reasons:
+            return _recorded(run, name, part, own.get(number), without)
+
+        found[record.name] = replace(_of_step(record, answer), state=_state_of(run, record))
+    return found
+
+
+def _recorded(
+    run: RunRecord, step: str, part: StepRecord | ItemRecord, decision: dict[str, Any] | None, without: str
+) -> Reasons:
+    """Return the recorded answer of the cache to a task, or why it was not asked."""
+    if decision is None:
+        return Reasons(step, "none", without if part.started is not None else _not_run(run, part))
+    differences = decision.get("differences", ())
+    return Reasons(step, decision["outcome"], decision["reason"], decision.get("run", ""), tuple(differences))
+
+
+def _of_step(record: StepRecord, answer: Callable[[StepRecord | ItemRecord, int], Reasons]) -> Reasons:
+    """Return the answer for a whole step: that of its task, or those of its items."""
     groups: dict[Reasons, list[int]] = {}
     for number, part in sorted(record.items.items()):
         if part.state != "pending":
@@ -94,7 +125,7 @@ def reasons(
     if len(groups) < 2:
         return next(iter(groups), None) or answer(record, 0)
     items = tuple(replace(each, step=_listed(record, numbers), tasks=len(numbers)) for each, numbers in groups.items())
-    return Reasons(step, "mixed", "its items have several reasons", items=items)
+    return Reasons(next(iter(groups)).step, "mixed", "its items have several reasons", items=items)
 
 
 def _listed(record: StepRecord, numbers: Sequence[int]) -> str:
@@ -111,7 +142,10 @@ _MOST_NAMED: Final = 5
 def state_of(run: RunRecord, step: str) -> str:
     """Return the state of a step or an item that runs, or that ended without success, with its reason; else ""."""
     record, item = run.task(step)
-    part = record if item is None else record.items.get(item, record)
+    return _state_of(run, record if item is None else record.items.get(item, record))
+
+
+def _state_of(run: RunRecord, part: StepRecord | ItemRecord) -> str:
     if part.started is None:
         return ""
     if part.state == "running":
@@ -136,8 +170,9 @@ def not_started(run: RunRecord) -> tuple[Reasons, ...]:
 
 def _without_cache(run: RunRecord) -> str:
     """Return why a step ran that was not looked up in the cache."""
-    if read_description(run.folder).get("cache_off"):
-        return "it ran because the run used no cache (--no-cache)"
+    with suppress(NotFoundError):  # its owner died before the description
+        if read_description(run.folder).get("cache_off"):
+            return "it ran because the run used no cache (--no-cache)"
     return "it runs in every run, because its cache is not enabled"
 
 
@@ -190,13 +225,13 @@ def _maker(folder: Path, name: str, task: int) -> Taken:
     return Taken(folder.name, item_name(name, task), logs[-1:])
 
 
-def _decisions(run: RunRecord, step: str) -> dict[int, dict[str, Any]]:
-    """Return the last answer of the cache to each task of a step."""
-    return {
-        decision.get("task", 0): decision
-        for decision in read_decisions(run.folder)
-        if decision["step"] == step and decision.get("outcome") != "waiting"
-    }
+def _decisions(run: RunRecord) -> dict[str, dict[int, dict[str, Any]]]:
+    """Return the last answer of the cache to each task of each step."""
+    found: dict[str, dict[int, dict[str, Any]]] = {}
+    for decision in read_decisions(run.folder):
+        if decision.get("outcome") != "waiting":
+            found.setdefault(decision["step"], {})[decision.get("task", 0)] = decision
+    return found
 
 
 def _leaves(cache: ResultCache, run: RunRecord, step: str, decision: dict[str, Any] | None) -> Mapping[str, str]:

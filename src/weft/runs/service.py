@@ -354,6 +354,17 @@ class RunService:
                 reasons(cache, run, name.step, other, note), waits=tuple(waits), state=state_of(run, name.step)
             )
 
+    def report(self, run: str, output: Path) -> None:
+        """Write a report about a run, live or ended, to a file.
+
+        It is a page (`.html`) or its graph (`.svg`, `.mmd`). UsageError: another ending. NotFoundError, ForbiddenError,
+        DiskFullError: the file cannot be written.
+        """
+        from weft.runs.reports.writing import check_form, write_report
+
+        check_form(output)
+        write_report(self.show(run), self, self._clock.wall(), self.results, output)
+
     def _inner_waits(self, run: RunRecord, step: str) -> Iterator[Wait]:
         """Yield what the replicas of a step wait for."""
         from weft.engine.waiting import HELD

@@ -259,6 +259,21 @@ VERBS: Final[Mapping[str, Verb]] = {
             owner=True,
         ),
         Verb(
+            "report",
+            "report",
+            "Write a run as one HTML page that works offline, or its graph as SVG or Mermaid.",
+            (
+                _RUN,
+                Argument(
+                    "output",
+                    "path",
+                    "Write it here, by the ending: .html, .svg or .mmd; by default, to RUN.html.",
+                    options=("-o", "--output"),
+                ),
+            ),
+            ("path",),
+        ),
+        Verb(
             "plan",
             "plan",
             "Print what a run would do: steps with reasons, replicas of training jobs, or parts of federated jobs.",

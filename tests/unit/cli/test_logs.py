@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.unit.cli.fakes import Terminal
-from weft.cli.logs import Follower, print_logs, tail_start
+from weft.cli.logs import Follower, print_logs
+from weft.runs.logs import tail_start
 from weft.store.state import LogFile
 from weft.worker.guardian import BoundedLog
 

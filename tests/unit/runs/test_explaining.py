@@ -44,18 +44,18 @@ def test_the_journal_of_an_ended_run_tells_what_the_live_one_told(tmp_path):
         live = run.explained()
     told = explain_graph(record(tmp_path), shuffled(), MANAGERS)
     assert told == live
-    assert ("readers", "1 to 8 tasks, by shuffle", "1 task") in told.rows
+    assert ("readers", "1 to 8 tasks, by shuffle", "1 task", "vertex", ()) in told.rows
     (change,) = [change for change in told.changes if "decides" in change.what]
     assert "bytes in 8 partitions" in change.seen
 
 
 def test_without_a_journal_the_records_tell_and_the_remark_says_so(tmp_path):
     told = explain_graph(record(tmp_path, "failed"), shuffled(), MANAGERS)
-    assert told.rows[:2] == (
-        ("maps", "20 tasks", "succeeded"),
-        ("readers", "1 to 8 tasks, by shuffle", "failed, 2 attempts"),
+    assert told.rows == (
+        ("maps", "20 tasks", "succeeded", "vertex", ()),
+        ("readers", "1 to 8 tasks, by shuffle", "failed, 2 attempts", "vertex", ()),
+        ("maps->readers", "shuffle of 8, local", "(not known)", "edge", ("maps", "readers")),
     )
-    assert told.rows[2] == ("maps->readers", "shuffle of 8, local", "(not known)")
     assert told.state == "failed"
     assert "there is no journal" in told.remark
 
@@ -68,7 +68,7 @@ def test_a_journal_of_another_graph_is_not_believed(tmp_path):
 def test_without_the_plan_steps_stand_alone(tmp_path):
     told = explain_graph(record(tmp_path), None, MANAGERS)
     assert told.rows == (
-        ("maps", "(not known)", "succeeded"),
-        ("readers", "(not known)", "succeeded, 2 attempts"),
+        ("maps", "(not known)", "succeeded", "vertex", ()),
+        ("readers", "(not known)", "succeeded, 2 attempts", "vertex", ()),
     )
     assert told.lines()[-1] == "  (its folder does not tell what the plan was)"

@@ -1,14 +1,17 @@
-"""The style of reports: light and dark, for wide screens, phones and paper."""
+"""The style of reports, of runs and of federated jobs: light and dark, for wide screens, phones and paper."""
 
 from typing import Final
 
-STYLE: Final = """
+_PALETTE: Final = """
 :root{color-scheme:light dark;--paper:#fbfbfa;--card:#fff;--ink:#1d2126;--soft:#5d6670;--rule:#e2e4e7;--accent:#2f5fb3;
 --good:#2c7a4b;--bad:#b3362b;--warn:#96680b;--idle:#8a929b;--c0:#2f5fb3;--c1:#c06a1b;--c2:#2c7a4b;--c3:#8a4a9e}
 @media(prefers-color-scheme:dark){:root{--paper:#14171a;--card:#1b1f23;--ink:#e6e8ea;--soft:#9aa3ad;--rule:#2c3238;
 --accent:#86aef0;--good:#6cc08b;--bad:#f08a7e;--warn:#e0b45c;--idle:#7d8690;--c0:#86aef0;--c1:#e9a25f;--c2:#6cc08b;
 --c3:#c89ad8}}
-*{box-sizing:border-box}
+"""
+STYLE: Final = (
+    _PALETTE
+    + """*{box-sizing:border-box}
 body{margin:0;background:var(--paper);color:var(--ink);font:15px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,
 "Helvetica Neue",sans-serif;-webkit-text-size-adjust:100%}
 main{max-width:1020px;margin:0 auto;padding:36px 22px 70px}
@@ -74,3 +77,51 @@ td.bar{min-width:80px}.wide td:first-child:not(.w){min-width:128px}
 .long{display:inline-block;min-width:180px}.wide td.w{padding-right:10px}}
 @media print{body{background:#fff}details{break-inside:avoid}.chart{break-inside:avoid}h2{break-after:avoid}}
 """
+)
+
+_STATES: Final = """
+.s-succeeded{--s:var(--good)}.s-failed{--s:var(--bad)}.s-running,.s-terminating{--s:var(--accent)}
+.s-terminated,.s-cancelled,.s-interrupted,.s-suspended{--s:var(--warn)}.s-pending,.s-skipped{--s:var(--idle)}
+.graph circle.state{fill:var(--s,var(--idle))}
+.graph .box{fill:var(--card);stroke:var(--s,var(--rule));stroke-width:1.2}
+.graph .s-succeeded .box{stroke:var(--rule)}.graph .s-skipped .box,.graph .s-pending .box{stroke-dasharray:4 3}
+.graph .s-failed .box{stroke-width:2}
+.edge{fill:none;stroke:var(--idle);stroke-width:1.2;marker-end:url(#arrow)}.edge.order{stroke-dasharray:2 3}
+.tip{fill:var(--idle)}
+"""
+RUN_STYLE: Final = (
+    STYLE
+    + _STATES
+    + """.unseen{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}
+a{color:var(--accent)}:focus-visible{outline:2px solid var(--accent);outline-offset:2px}
+nav{margin:18px 0 0;font-size:13.5px;line-height:2}nav ul{list-style:none;display:flex;flex-wrap:wrap;gap:0 16px;
+margin:0;padding:0}
+.state,.sign{color:var(--s,var(--idle))}.sign{white-space:nowrap;font-weight:550}
+.graph .name{font-size:12px;fill:var(--ink);font-weight:600}
+.span{fill:var(--s,var(--idle))}.bar .track{fill:var(--rule);opacity:.45}.bar svg .many{fill:var(--good)}
+.bar svg.s-running .many{fill:var(--accent)}.bar svg .bad{fill:var(--bad)}
+.axis{display:flex;justify-content:space-between;font-variant-numeric:tabular-nums}
+.times th{max-width:260px;overflow:hidden;text-overflow:ellipsis}
+.times th.bar{width:auto}.times .n{width:1%;padding-left:14px}
+
+td.why{min-width:200px;overflow-wrap:anywhere;white-space:pre-line}th[scope=row]{min-width:130px;
+overflow-wrap:anywhere}
+.in1{padding-left:16px}.in2{padding-left:32px}.in3{padding-left:48px}td code{overflow-wrap:anywhere}
+td code[title]{white-space:nowrap}.facts{grid-template-columns:repeat(auto-fill,minmax(min(178px,46%),1fr))}
+.wide+.wide{margin-top:16px}
+.legend .key{white-space:nowrap}.legend .dot-s{display:inline-block;width:9px;height:9px;border-radius:9px;
+background:var(--s,var(--idle));margin-right:6px;vertical-align:0}
+@media(max-width:560px){.times th{max-width:110px}th[scope=row]{min-width:92px}.times td.bar{min-width:130px}}
+@media print{.wide{overflow:visible}nav{display:none}details::details-content{content-visibility:visible;display:block}
+body{font-size:12px}main{max-width:none;padding:0}.graph{min-width:0!important}tr{break-inside:avoid}}
+"""
+)
+"""The style of the page of a run."""
+GRAPH_STYLE: Final = (
+    _PALETTE
+    + _STATES
+    + """.graph{background:var(--paper);font-family:system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
+text{font-size:10px;fill:var(--soft)}.name{font-size:12px;fill:var(--ink);font-weight:600}
+"""
+)
+"""The style of the picture of a graph in a file of its own."""
