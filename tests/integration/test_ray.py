@@ -3,9 +3,13 @@
 import importlib
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -309,6 +313,43 @@ def test_without_a_cluster_the_next_step_is_named(monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     with pytest.raises(UsageError, match=r"127[.]0[.]0[.]1:1"):
         weft.Session("ray")
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_another_program_at_the_address_is_said(monkeypatch, answer):
+    monkeypatch.setattr("weft.backends.ray.CONNECT_S", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            with suppress(OSError):  # closed
+                while True:
+                    with server.accept()[0] as sock:
+                        sock.recv(64)
+                        sock.sendall(answer)
+                        sock.recv(64)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{server.getsockname()[1]}")
+        with pytest.raises(UsageError, match="no Ray cluster answers"):
+            weft.Session("ray")
+
+
+def test_sessions_of_two_threads_share_a_connection(cluster):
+    def open_and_run(_):
+        with weft.Session("ray", workers=1) as session:
+            graph = Graph("own")
+            doubles = graph.map(double, range(5)).keep()
+            return session.run(graph)[doubles]
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(open_and_run, range(4))) == [[0, 2, 4, 6, 8]] * 4
+    assert not ray.is_initialized()
+
+
+def test_memory_bounds_the_values_at_the_nodes_of_a_machine(cluster):
+    with weft.Session("ray", memory="64MiB") as session:
+        assert [node.resources.memory for node in session.executor.provider.nodes()] == [32 << 20] * 2
 
 
 def test_a_cluster_to_try_with(tmp_path):

@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -36,6 +37,7 @@ from weft.model.clusters import ClusterOptions
 from weft.model.errors import CapacityError, UsageError, WeftError
 from weft.model.resources import Resources
 from weft.model.wording import counted
+from weft.store.handshake import receive_exactly
 from weft.store.tls import TlsFiles, check_files, check_grpc
 
 if TYPE_CHECKING:
@@ -52,9 +54,17 @@ CONNECT_S: Final = 5.0
 LOOK_S: Final = 2.0
 """Seconds between two looks for nodes that have joined the cluster."""
 _ACCELERATOR: Final = "accelerator_type:"
+_LEAVING_S: Final = 15.0
+"""Seconds that an actor outlives its node, unless Ray ends it before."""
+_SETTINGS: Final = 4
+"""The type of the frame with which each end of a connection of HTTP/2 begins."""
+_EMPTY_SETTINGS: Final = bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
 _UNBORN: Final = "TemporaryActor"
 """Ray's name of an actor that cannot be made; it prints stacks of C++, and the error comes to the session anyway."""
 _LACKS: Final = re.compile(r"No module named '([\w.]+)'")
+_connecting = threading.Lock()
+_connected_by: list[str] = []
+"""The address for each `connect` of this process that has connected it, or found it connected by one."""
 StartNode = Callable[..., Any]
 """Starts a node in this process: `weft.wiring.node.RunningNode`."""
 
@@ -95,6 +105,14 @@ class NodeActor:
             self._node = start(tls=tls_files(os.environ), **options)
         except WeftError as error:
             self._fault = error
+        else:
+            threading.Thread(target=self._leave, daemon=True).start()
+
+    def _leave(self) -> None:
+        """End this process when its session has ended: Ray does not, once its own process of the machine is dead."""
+        self._node.wait()
+        time.sleep(_LEAVING_S)
+        os._exit(0)
 
     def facts(self) -> NodeFacts:
         """Return the address of the node, its memory and the versions of its programs. WeftError: it has no node."""
@@ -175,7 +193,7 @@ def request(bundles: list[Bundle]) -> None:
 
 
 def connect(options: ClusterOptions, tls: TlsFiles | None = None) -> bool:
-    """Connect this process to a Ray cluster; return whether it was not connected before.
+    """Connect this process to a Ray cluster; return whether `disconnect` is to be called at the end.
 
     `tls` has the files of Ray in this process. UsageError: there is no cluster, its Ray or Python is of another
     version, or the options are wrong. ForbiddenError: one has TLS and the other does not, or one refuses the
@@ -183,8 +201,25 @@ def connect(options: ClusterOptions, tls: TlsFiles | None = None) -> bool:
     """
     copied = folder(options)
     where = _address(options)
-    if ray.is_initialized():
-        return False
+    with _connecting:
+        if ray.is_initialized():
+            if _connected_by:
+                _connected_by.append(where)
+            return bool(_connected_by)
+        _connect(where, tls, copied, options)
+        _connected_by.append(where)
+    return True
+
+
+def disconnect() -> None:
+    """Leave the cluster, if nobody else of this process is connected by `connect`."""
+    with _connecting:
+        _connected_by.pop()
+        if not _connected_by:
+            ray.shutdown()
+
+
+def _connect(where: str, tls: TlsFiles | None, copied: dict[str, Any], options: ClusterOptions) -> None:
     try:
         _knock(where, tls)
         _print_to_stderr()
@@ -205,7 +240,6 @@ def connect(options: ClusterOptions, tls: TlsFiles | None = None) -> bool:
             f"this process cannot join the Ray cluster: {error}",
             hint="The versions of Python and Ray must be those of the cluster.",
         ) from error
-    return True
 
 
 def _address(options: ClusterOptions) -> str:
@@ -232,7 +266,7 @@ def connected(options: ClusterOptions) -> Iterator[None]:
         yield
     finally:
         if fresh:
-            ray.shutdown()
+            disconnect()
 
 
 @contextmanager
@@ -285,6 +319,17 @@ def _knock(address: str, tls: TlsFiles | None) -> None:
         host = host.strip("[]")
         with socket.create_connection((host, int(port)), timeout=CONNECT_S) as sock:
             check_grpc(sock, tls, host, f"the Ray cluster at {address}")
+        if tls is None:
+            with socket.create_connection((host, int(port)), timeout=CONNECT_S) as sock:
+                _expect_grpc(sock)
+
+
+def _expect_grpc(sock: socket.socket) -> None:
+    """Begin a connection of HTTP/2 (RFC 9113, 3.4). OSError: the other end does not, or not in time."""
+    sock.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _EMPTY_SETTINGS)
+    head = bytes(receive_exactly(sock, len(_EMPTY_SETTINGS)))
+    if head[3] != _SETTINGS:
+        raise ConnectionError("another program listens there")
 
 
 @contextmanager
@@ -417,8 +462,10 @@ class RayCluster(Cluster):
         """Start an actor on each machine and return their nodes. CapacityError: one does not answer in time."""
         if self._packages:
             self._install([node for node, _ in found])
+        ips = [node.ip for node in machines(listed())]
         for node, place in found:
             options = self._options | {"secret": self._secret, "workers": node.workers, "host": node.ip}
+            options["shares"] = max(1, ips.count(node.ip))
             actor = ray.remote(NodeActor).options(
                 num_cpus=node.workers,
                 num_gpus=node.resources.gpu,
@@ -591,4 +638,4 @@ class RayCluster(Cluster):
             self._reservation.release()
         if self._connected:
             self._connected = False
-            ray.shutdown()
+            disconnect()

@@ -38,6 +38,8 @@ _HEAD: Final = "node:__internal_head__"
 _LOOK_S: Final = 0.5
 _LEAVING_S: Final = 120.0
 """Seconds within which the lock of a lost machine's driver must be free: storage that machines share takes a while."""
+_DEATHS: Final = 3
+"""The number of times that a process which died is started again at its machine."""
 _ANSWER_S: Final = 30.0
 _QUIET_S: Final = 10.0
 """Seconds until the command line says that the run has not begun."""
@@ -56,11 +58,13 @@ class Helpers(NamedTuple):
     """What an actor needs of other layers: the start of a command line, and orders to the owner of a folder.
 
     `begin(words, cwd, environ, look)` starts a process with a command line of `weft`, and returns when its run has
-    begun. It calls `look` meanwhile, whose error ends the process.
+    begun. It calls `look` meanwhile, whose error ends the process. `interrupted(folder)`: the process of a run has died
+    before the end of the run.
     """
 
     begin: Callable[[Sequence[str], Path, Mapping[str, str], Callable[[], None]], StartedDriver]
     order: Callable[[Path, Mapping[str, Any]], Any]
+    interrupted: Callable[[Path], bool]
 
 
 class DriverRequest(NamedTuple):
@@ -98,6 +102,7 @@ class DriverActor:
         self._environ = {**os.environ, **request.environ, ADDRESS: context.gcs_address}
         self._self: Any = context.current_actor
         self._begun, self._given_up = threading.Event(), False
+        self._deaths = 0
         threading.Thread(target=self._drive, daemon=True).start()
 
     def _drive(self) -> None:
@@ -176,14 +181,20 @@ class DriverActor:
         threading.Thread(target=self._watch, args=(folder,), daemon=True).start()
 
     def _watch(self, folder: Path) -> None:
-        """Leave the cluster when the process of the run has ended."""
+        """Leave the cluster when the run has ended. A process that has died before is started again, a few times."""
         while owned(folder):
             time.sleep(_LOOK_S)
+        with suppress(WeftError):  # the run can be resumed by hand
+            if self._deaths < _DEATHS and self._helpers.interrupted(folder):
+                self._deaths += 1
+                self._begin(folder.name)
+                return
         self._leave()
 
     def _leave(self) -> None:
         self._note.unlink(missing_ok=True)
         threading.Timer(_LOOK_S, ray.kill, (self._self,), {"no_restart": True}).start()
+        threading.Timer(_ANSWER_S, os._exit, (0,)).start()  # the machine's own process of Ray may be dead
 
 
 def _write(folder: Path, name: str, value: Mapping[str, Any]) -> None:

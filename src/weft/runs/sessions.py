@@ -88,7 +88,12 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
         place = (self.slots, store, folders.shm, folders.spill, self.grace_s, node, self.window)
         objects = f"{str(self.spill).rstrip('/')}/{folders.run_id}" if is_url(self.spill) else ""
         return BackendPlace(
-            *place, frozen_s=self.frozen_s, given=self.workers is not None, objects=objects, cluster=self.cluster
+            *place,
+            frozen_s=self.frozen_s,
+            given=self.workers is not None,
+            objects=objects,
+            cluster=self.cluster,
+            memory=self.memory or 0,
         )
 
     def clock(self, backend: Executor) -> Clock | None:

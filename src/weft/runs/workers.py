@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from weft.model.errors import UsageError
 from weft.model.resources import Resources
 from weft.runtime.clock import ResumedClock
 from weft.runtime.session import BackendPlace, EngineSession
@@ -106,7 +107,11 @@ def make_workers(concrete: Concrete, settings: Settings, state: StateRoot, undo:
     window = settings.stream_window or None
     given = settings.workers > 0
     cluster = settings.cluster_options() if settings.backend == "ray" else None
+    for name in ("cluster", "env", "working_dir") if cluster is None else ():
+        if settings.origin(name).kind == "flag":
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{flag} is for the backend ray, not {settings.backend}", hint="Add: --backend ray")
     here = (workers, store, folders.shm, folders.spill, STEP_GRACE_S, node, window)
-    place = BackendPlace(*here, given=given, cluster=cluster)
+    place = BackendPlace(*here, given=given, cluster=cluster, memory=settings.memory)
     executor = concrete.make_backend(settings.backend, place)
     return undo.enter_context(EngineSession(executor, store, ResumedClock(), concrete.MANAGERS))

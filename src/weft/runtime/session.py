@@ -79,6 +79,7 @@ class BackendPlace(NamedTuple):
     A stopped task is abandoned after `grace_s` seconds; a streamed edge holds `window` bytes. A worker process that
     something has stopped is replaced within `frozen_s` seconds. `given`: the number of workers was asked for. `objects`
     is the URL below which the session spills, "" if it spills to a folder. `cluster` is what a session on Ray wants.
+    `memory` are the bytes of values in memory that were asked for, 0 if none were.
     """
 
     workers: int
@@ -92,6 +93,7 @@ class BackendPlace(NamedTuple):
     given: bool = False
     objects: str = ""
     cluster: ClusterOptions | None = None
+    memory: int = 0
 
 
 class Durable(Protocol):

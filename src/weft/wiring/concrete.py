@@ -219,7 +219,7 @@ def _ray(at: BackendPlace) -> Executor:
         cluster=at.cluster,
         grace_s=at.grace_s,
         window=at.window,
-        options={"frozen_s": at.frozen_s, "objects": at.objects},
+        options={"frozen_s": at.frozen_s, "objects": at.objects, "budget": at.memory or None},
     )
 
 
@@ -278,7 +278,15 @@ def start_driver(
 
     name = f"driver-{os.urandom(8).hex()}"
     request = DriverRequest(name, words, again, str(cwd), dict(environ), str(state))
-    return cast("StartedRun", start_driver(Helpers(begin, send), request, address))
+    return cast("StartedRun", start_driver(Helpers(begin, send, is_interrupted), request, address))
+
+
+def is_interrupted(folder: Path) -> bool:
+    """Return whether the process of a run has died before the end of the run."""
+    from weft.runs.reading import read_run
+    from weft.runs.records import INTERRUPTED
+
+    return read_run(folder).state == INTERRUPTED
 
 
 def order_driver(folder: Path, message: Mapping[str, Any]) -> Any:

@@ -16,19 +16,26 @@ from typing import Any
 
 from weft.backends.node import Node
 from weft.runtime.clock import RealClock
+from weft.store.accounting import default_budget
 from weft.store.folders import RunFolders, shm_root, sweep, temporary_folder, user_root
 from weft.store.tls import TlsFiles
 
 
 class RunningNode:
-    """A node with folders of its own, served by a thread until its session has ended, or until `end`."""
+    """A node with folders of its own, served by a thread until its session has ended, or until `end`.
 
-    def __init__(self, secret: bytes, workers: int, **options: Any) -> None:
+    The machine has `shares` nodes. Each may keep its share of `budget` bytes in memory (default: half of the memory).
+    """
+
+    def __init__(
+        self, secret: bytes, workers: int, *, budget: int | None = None, shares: int = 1, **options: Any
+    ) -> None:
         shared = shm_root()
         sweep(shared)
         name = f"node-{os.getpid()}-{os.urandom(4).hex()}"
         self._folders = RunFolders(name, shared, user_root(temporary_folder()))
-        self._node = Node(workers, self._folders, secret, RealClock(), **options)
+        room = default_budget(self._folders.shm) if budget is None else budget
+        self._node = Node(workers, self._folders, secret, RealClock(), budget=max(1, room // shares), **options)
         self.address = self._node.address
         self.budget = self._node.store.memory.budget
         self._thread = threading.Thread(target=self._serve, name="weft-node")
