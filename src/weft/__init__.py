@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from weft.queries import Query as Query
     from weft.queries import SqlContext as SqlContext
     from weft.queries import sql as sql
+    from weft.runtime.mapping import Mapped as Mapped
     from weft.runtime.session import Results as Results
     from weft.runtime.session import Run as Run
     from weft.wiring import Session as Session
@@ -120,6 +121,7 @@ _HOMES = {
     "weft.model.program": ("Program",),
     "weft.model.resources": ("Placement", "Resources"),
     "weft.queries": ("SqlContext", "Query", "sql"),
+    "weft.runtime.mapping": ("Mapped",),
     "weft.runtime.session": ("Results", "Run"),
     "weft.wiring": ("Session",),
 }  # fmt: skip

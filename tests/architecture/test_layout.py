@@ -74,6 +74,7 @@ PUBLIC = {
     "ProgramError",
     "Range",
     "Resources",
+    "Mapped",
     "Results",
     "Backoff",
     "RestartPolicy",

@@ -257,6 +257,12 @@ class Loop:
         self.drain()  # of events that came meanwhile
         return found
 
+    def between_ticks(self, action: Callable[[], None]) -> None:
+        """Call an action while no tick runs; it must return at once, and call nothing that waits."""
+        with self._lock:
+            action()
+        self.drain()  # of events that came meanwhile
+
     # ---------------------------------------------------------------------------------------------- events
 
     def post(self, job: str, event: Event) -> None:

@@ -45,6 +45,7 @@ from weft.runtime.clock import RealClock
 from weft.runtime.job import JobRun
 from weft.runtime.kept import KeptValues, NamedValues
 from weft.runtime.loop import Loop
+from weft.runtime.watching import TaskFailure
 from weft.store.api import ABSENT
 from weft.store.rows import EdgeValues
 from weft.worker.context import check_payload
@@ -125,6 +126,10 @@ class Durable(Protocol):
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the end is on disk and no thread of the run is left; False after `timeout_s` seconds."""
+        ...
+
+    def when_settled(self, action: Callable[[], None]) -> None:
+        """Call an action when the end is on disk; it must return at once."""
         ...
 
     def close(self) -> None:
@@ -290,13 +295,7 @@ class Run:
             return RunCancelledError(f"{job.graph.name} was cancelled: {outcome.message}", hint=hint)
         kind = error_of(outcome.kind)
         if issubclass(kind, TaskError):
-            return kind(
-                f"{outcome.task} failed: {outcome.message}",
-                task=outcome.task,
-                traceback_text=outcome.traceback,
-                raised=outcome.raised,
-                hint=hint,
-            )
+            return TaskFailure.of(outcome).error(outcome.task, hint=hint)
         if kind is not RunFailedError:
             if kind is CapacityError and self._expands(outcome.task):  # the task is not too large: its expansion is
                 message, _, advice = outcome.message.partition("\n")
@@ -326,6 +325,15 @@ class Run:
         none.
         """
         return Results(self)
+
+    def when_done(self, action: Callable[[], None]) -> None:
+        """Call an action as soon as the run is `done`, at once if it is. The action must return at once, and call
+        nothing that waits: the session may hold its lock.
+        """
+        if self._durable is None:
+            self._job.when_ended(action)
+        else:
+            self._durable.when_settled(action)
 
     def listen(self, listener: Listener) -> None:
         """Register `listener(job, events, commands)`, called after every tick of the job under the loop's lock: it
@@ -392,6 +400,10 @@ class Results:
 
     def __len__(self) -> int:
         return len(list(iter(self)))
+
+    def column(self, node: Any) -> Column:
+        """Return the values of a vertex as they lie in the store. NotFoundError: they are not kept."""
+        return self._column(node)[1]
 
     def _column(self, node: Any) -> tuple[str, Column]:
         name = getattr(node, "id", node)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import atexit
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 from weakref import WeakSet
 
 from weft.admin.settings import Settings
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from weft.runs.active import ActiveRun, RunEvents
     from weft.runs.records import Record
     from weft.runtime.kept import KeptValues
+    from weft.runtime.mapping import MapOptions, Mapped
     from weft.runtime.session import Results, Run
     from weft.store.api import EvictionKey
 
@@ -250,6 +251,43 @@ class Session(runtime.EngineSession):
             _add_resume_command(interrupt, run)
             raise
         return run.result()
+
+    def map(
+        self,
+        fn: Callable[..., Any] | str,
+        items: Iterable[Any],
+        *,
+        name: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        ordered: bool = True,
+        return_exceptions: bool = False,
+        progress: bool = True,
+        **options: Unpack[MapOptions],
+    ) -> Mapped:
+        """Call `fn(item, **params)` for each item and return the results, in the order of the items, as they come.
+
+        Without `ordered` they come in the order in which they end. Items with a length begin at once, as one run; of
+        other iterables a few blocks of items are taken ahead of the reader, by the thread that reads. `options` are
+        `resources`, `placement`, `retry`, `timeout_s` (seconds for each attempt), `output_bytes` and `scratch_bytes`,
+        as of a vertex. The first error of an item is raised where its result would come, names the item, and cancels
+        the others; with `return_exceptions` it is the result of that item. `progress` shows bars on a terminal while
+        the reader waits. UsageError: a durable session got items without a length.
+        """
+        from weft.runtime.mapping import Mapped
+
+        self.check_open()
+        return Mapped(
+            self,
+            fn,
+            items,
+            name,
+            params,
+            options,
+            ordered=ordered,
+            return_exceptions=return_exceptions,
+            progress=progress,
+            durable=self._state is not None,
+        )
 
     def __enter__(self) -> Self:
         return self

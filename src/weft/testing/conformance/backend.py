@@ -28,6 +28,7 @@ from weft.model.failures import Failure
 from weft.model.resources import Resources
 from weft.runtime.job import JobRun
 from weft.runtime.loop import Loop
+from weft.runtime.mapping import Mapped
 from weft.testing.inside import check_job
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class SessionRig:
     """Runs graphs in a session, on a backend that computes."""
 
     def __init__(self, session: EngineSession) -> None:
-        self._session = session
+        self.session = session
         self.loop = session.loop
 
     def run(self, graph: Graph, *, cancel: bool = False) -> ObservedJob:
@@ -78,7 +79,7 @@ class SessionRig:
             if any(type(command) is Launch for command in commands):
                 launched.set()
 
-        run = self._session.submit(graph, listeners=[listen])
+        run = self.session.submit(graph, listeners=[listen])
         if cancel:
             assert launched.wait(DEADLINE_S), "nothing was launched"
             run.cancel("cancelled by the check")
@@ -572,6 +573,19 @@ def batches_are_read_alike(rig: Rig) -> None:
     assert _results(rig.run(graph))[values] == [None, 0, [0, 1]]
 
 
+def a_map_brings_its_results(rig: Rig) -> None:
+    """Results of a map are those of its items, whether or not their number is known, and an error names its item."""
+    assert isinstance(rig, SessionRig)
+    session = rig.session
+    assert Mapped(session, double, range(500)).results() == [2 * x for x in range(500)]
+    assert list(Mapped(session, double, iter(range(500)))) == [2 * x for x in range(500)]
+    found = Mapped(session, odd_fails, range(4), return_exceptions=True).results()
+    assert [found[0], found[2]] == [0, 2]
+    for at in (1, 3):
+        assert isinstance(found[at], TaskError)
+        assert f"odd_fails[{at}] failed for the item {at}" in str(found[at])
+
+
 VALUE_CHECKS: tuple[Callable[[Rig], None], ...] = (
     values_arrive,
     mappings_bring_their_pieces,
@@ -588,4 +602,5 @@ VALUE_CHECKS: tuple[Callable[[Rig], None], ...] = (
     a_bubble_streams,
     a_stream_on_a_cycle_hangs_nobody,
     batches_are_read_alike,
+    a_map_brings_its_results,
 )
