@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from weft.queries import Query as Query
     from weft.queries import SqlContext as SqlContext
     from weft.queries import sql as sql
+    from weft.runtime.completion import as_completed as as_completed
     from weft.runtime.mapping import Mapped as Mapped
     from weft.runtime.session import Results as Results
     from weft.runtime.session import Run as Run
@@ -121,6 +122,7 @@ _HOMES = {
     "weft.model.program": ("Program",),
     "weft.model.resources": ("Placement", "Resources"),
     "weft.queries": ("SqlContext", "Query", "sql"),
+    "weft.runtime.completion": ("as_completed",),
     "weft.runtime.mapping": ("Mapped",),
     "weft.runtime.session": ("Results", "Run"),
     "weft.wiring": ("Session",),

@@ -74,6 +74,7 @@ PUBLIC = {
     "ProgramError",
     "Range",
     "Resources",
+    "as_completed",
     "Mapped",
     "Results",
     "Backoff",

@@ -76,10 +76,11 @@ class Block:
 
 
 class Mapped(Iterator[Any]):
-    """The results of `Session.map`, which has the arguments: iterate over them once, or call `results` for a list of those that are left.
+    """The results of `Session.map`, which has the arguments.
 
-    A result that was handed on is not kept, if the items had no known length. Leave the `with` block of the object, or
-    call `cancel`, to stop what has not been computed. Not for several threads.
+    Iterate over them once, or call `results` for a list of those that are left. A result that was handed on is not
+    kept, if the items had no known length. Leave the `with` block of the object, or call `cancel`, to stop what has not
+    been computed. One thread may read.
     """
 
     def __init__(

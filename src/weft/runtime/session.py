@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import queue
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -41,11 +42,12 @@ from weft.model.suggestions import did_you_mean
 from weft.model.wording import counted
 from weft.runtime.arguments import functions, patience, shown, text, truth, whole
 from weft.runtime.arguments import graph as check_graph
+from weft.runtime.callbacks import CallbackThread, call_back
 from weft.runtime.clock import RealClock
 from weft.runtime.job import JobRun
 from weft.runtime.kept import KeptValues, NamedValues
 from weft.runtime.loop import Loop
-from weft.runtime.watching import TaskFailure
+from weft.runtime.watching import EndedTasks, TaskFailure
 from weft.store.api import ABSENT
 from weft.store.rows import EdgeValues
 from weft.worker.context import check_payload
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from weft.engine.explain import Explained
+    from weft.engine.inspector import VertexRow
     from weft.engine.policy import ManagerFactory
     from weft.engine.ports import Cache, Clock, Executor, Journal
     from weft.engine.provider import SharedSlots
@@ -157,6 +160,11 @@ class Run:
     def id(self) -> str:
         """The id within the session; for a durable run, the id that `weft resume` takes."""
         return self._job.id
+
+    @property
+    def session(self) -> EngineSession:
+        """The session that runs it."""
+        return self._session
 
     @property
     def job(self) -> JobRun:
@@ -313,10 +321,14 @@ class Run:
         """
         if not self.wait(timeout_s):
             raise TimeoutError(f"{self._job.graph.name} did not end within {timeout_s:g} s")
+        self._check()
+        return Results(self)
+
+    def _check(self) -> None:
+        """Raise the error of the ended run, if it has one."""
         error = self.error()
         if error is not None:
             raise as_raised(error) if isinstance(error, TaskError) else error
-        return Results(self)
 
     def results(self) -> Results:
         """Return the kept values, at once and whatever the end of the run.
@@ -334,6 +346,114 @@ class Run:
             self._job.when_ended(action)
         else:
             self._durable.when_settled(action)
+
+    def add_done_callback(self, callback: Callable[[Run], object]) -> None:
+        """Call `callback(run)` when the run is `done`, on a thread of the session; of a closed session, at once.
+
+        Callbacks of a session are called one after another, in the order in which their moments came; they may wait.
+        An exception of one is a RuntimeWarning.
+        """
+        functions("callback", [callback])
+        if not self._session.callbacks.start() and self.done:
+            call_back(callback, self)
+            return
+        self.when_done(partial(self._session.callbacks.put, partial(call_back, callback, self)))
+
+    def as_completed(self, node: Any, timeout_s: float | None = None) -> Iterator[tuple[int, Any]]:
+        """Yield (index, value) of each task of a vertex as soon as it has finished; earlier ones come first.
+
+        The iterator ends with the last task of the vertex, whatever the rest of the run does. NotFoundError: the run
+        has no such vertex, or does not keep its values. TimeoutError: `timeout_s` seconds after the call a task has not
+        finished. If the run ends without all of them, its error is raised, as by `result`. UsageError as of `wait`.
+        """
+        limit = patience("timeout_s", timeout_s)
+        row = Results(self).row(node)
+        news: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
+        ended = EndedTasks(row.id, lambda lo, hi: news.put((lo, hi)))
+        self._watch(ended)
+        self.when_done(lambda: news.put(None))
+        return self._completed(row, ended, news, limit)
+
+    def _completed(
+        self,
+        row: VertexRow,
+        ended: EndedTasks,
+        news: queue.SimpleQueue[tuple[int, int] | None],
+        limit: float | None,
+    ) -> Iterator[tuple[int, Any]]:
+        clock = RealClock()
+        end = None if limit is None else clock.now() + limit
+        count = 0
+        try:
+            while row.n < 0 or count < row.n:
+                try:
+                    found = news.get_nowait()
+                except queue.Empty:
+                    found = self._next(news, end, clock, row.id)
+                if found is None:
+                    self._check()
+                    return
+                for index in range(*found):
+                    if ended.finished(index):
+                        value = self._ended_value(ended, index)
+                        if value is not ABSENT:
+                            yield index, value
+                            count += 1
+        finally:
+            ended.stop()
+
+    def _next(
+        self, news: queue.SimpleQueue[tuple[int, int] | None], end: float | None, clock: RealClock, vertex: str
+    ) -> tuple[int, int] | None:
+        if end is None:
+            with self.awaited():
+                return news.get()
+        try:
+            return news.get(timeout=max(end - clock.now(), 0.0))
+        except queue.Empty:
+            raise TimeoutError(f"not all tasks of {vertex} have finished in time") from None
+
+    def _watch(self, ended: EndedTasks) -> None:
+        """Report what ends from now on, and what has ended before."""
+
+        def begin() -> None:
+            ended.begin(self._job)
+            self._job.listeners.append(ended)
+
+        self._session.loop.between_ticks(begin)
+
+    def _ended_value(self, ended: EndedTasks, index: int) -> Any:
+        """Return the value of a finished task; ABSENT if it was lost: it is reported again once there is another."""
+        try:
+            return self._session.load(self._job, ended.vertex, Results(self).column(ended.vertex), index)
+        except NotFoundError:
+            if self._job.outcome is None:
+                self._session.loop.between_ticks(partial(ended.again, self._job, index))
+            return ABSENT
+
+    def add_result_callback(self, node: Any, callback: Callable[[int, Any], object]) -> None:
+        """Call `callback(index, value)` for each task of a vertex as soon as it has finished, also for earlier ones.
+
+        Called as by `add_done_callback`, and before the done callbacks. NotFoundError as of `as_completed`.
+        """
+        functions("callback", [callback])
+        row = Results(self).row(node)
+        calls = self._session.callbacks
+
+        def call(lo: int, hi: int) -> None:
+            for index in range(lo, hi):
+                if ended.finished(index):
+                    value = self._ended_value(ended, index)
+                    if value is not ABSENT:
+                        call_back(callback, index, value)
+
+        def leave() -> None:  # else the job would keep its run
+            self._job.listeners.remove(ended)
+
+        ended = EndedTasks(row.id, lambda lo, hi: calls.put(partial(call, lo, hi)))
+        calls.start()
+        self._watch(ended)
+        self.when_done(partial(calls.put, leave))
 
     def listen(self, listener: Listener) -> None:
         """Register `listener(job, events, commands)`, called after every tick of the job under the loop's lock: it
@@ -406,6 +526,12 @@ class Results:
         return self._column(node)[1]
 
     def _column(self, node: Any) -> tuple[str, Column]:
+        row = self.row(node)
+        job = self._run._job
+        return row.id, job.backend.column(row.id, *job.inspector.column(row.id))
+
+    def row(self, node: Any) -> VertexRow:
+        """Return the record of a vertex whose values are kept. NotFoundError: they are not kept."""
         name = getattr(node, "id", node)
         if not isinstance(name, str):
             raise UsageError(f"a result is named by a node or a vertex id, not by {shown(name)}")
@@ -423,7 +549,7 @@ class Results:
                 f"the values of {name!r} were not kept",
                 hint="Call .keep() on the node, or pass keep=True, before running.",
             )
-        return name, job.backend.column(name, *job.inspector.column(name))
+        return row
 
     def _load(self, vertex: str, column: Any, index: int) -> Any:
         return self._run._session.load(self._run._job, vertex, column, index)
@@ -455,6 +581,7 @@ class EngineSession:
         self._closers: list[Callable[[], None]] = []
         self.historian: Historian | None = None
         self._shelf = NamedValues(store)
+        self.callbacks = CallbackThread()
 
     def submit(
         self, graph: LogicalGraph, *, listeners: Sequence[Listener] = (), given: Mapping[str, KeptValues] | None = None
@@ -676,6 +803,7 @@ class EngineSession:
         else:
             for job in live:
                 job.finished.wait(timeout=30)
+        self.callbacks.close()
         for job in list(self._jobs.values()):
             self.executor.close_job(job)
         self.executor.close()

@@ -50,13 +50,14 @@ class EndedTasks:
     """A listener that calls `tell(lo, hi)` for tasks `lo:hi` of a vertex that have ended, each task once.
 
     `tell` is called under the lock of the loop. `finished(i)` and `failures` tell how task i has ended. Tasks that were
-    cancelled or skipped are not told.
+    cancelled or skipped are not told, and none after `stop`.
     """
 
     def __init__(self, vertex: str, tell: Callable[[int, int], None]) -> None:
         self.vertex = vertex
         self.failures: dict[int, TaskFailure] = {}
         self._tell = tell
+        self._stopped = False
         self._told = bytearray()
         self._leases: dict[int, tuple[int, int, int]] = {}
 
@@ -66,6 +67,10 @@ class EndedTasks:
             for lease in job.leases.values():
                 self._launched(lease)
             self._look_everywhere(job)
+
+    def stop(self) -> None:
+        """Report no more; safe in a finalizer."""
+        self._stopped = True
 
     def finished(self, index: int) -> bool:
         """Return whether a task has finished with a value."""
@@ -82,6 +87,8 @@ class EndedTasks:
 
     def __call__(self, job: JobRun, events: Sequence[Event], commands: Sequence[Command]) -> None:
         """Report what has ended in a tick."""
+        if self._stopped:
+            return
         leases = self._leases
         for event in events:
             if isinstance(event, Done | Failed):

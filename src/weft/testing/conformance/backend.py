@@ -586,6 +586,20 @@ def a_map_brings_its_results(rig: Rig) -> None:
         assert f"odd_fails[{at}] failed for the item {at}" in str(found[at])
 
 
+def results_come_while_the_run_goes_on(rig: Rig) -> None:
+    """The results of a vertex can be read before the run ends, each once."""
+    assert isinstance(rig, SessionRig)
+    graph = Graph("early")
+    early = graph.map(double, range(50)).keep()
+    late = graph.task(until_cancelled, after(early), name="late")
+    run = rig.session.submit(graph)
+    assert sorted(run.as_completed(early, DEADLINE_S)) == [(x, 2 * x) for x in range(50)]
+    assert not run.done
+    assert run.view().vertices[-1].id == late.id
+    run.cancel("read")
+    assert run.wait(DEADLINE_S)
+
+
 VALUE_CHECKS: tuple[Callable[[Rig], None], ...] = (
     values_arrive,
     mappings_bring_their_pieces,
@@ -603,4 +617,5 @@ VALUE_CHECKS: tuple[Callable[[Rig], None], ...] = (
     a_stream_on_a_cycle_hangs_nobody,
     batches_are_read_alike,
     a_map_brings_its_results,
+    results_come_while_the_run_goes_on,
 )
