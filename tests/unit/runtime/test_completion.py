@@ -220,7 +220,10 @@ def test_results_of_a_vertex_come_before_the_run_ends(session, tmp_path):
 
 
 def test_each_result_comes_as_soon_as_it_is_there(session, tmp_path):
-    run = begin(session, waits_for, [tmp_path / "0", tmp_path / "1"])
+    graph = weft.Graph("two")
+    alone = weft.Resources(memory=1024)  # a request for each task: else one lease may have both
+    graph.map(waits_for, [tmp_path / "0", tmp_path / "1"], name="tasks", resources=alone)
+    run = session.submit(graph)
     found = run.as_completed("tasks")
     (tmp_path / "1").touch()
     assert next(found) == (1, "1")
