@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from weft.queries import Query as Query
     from weft.queries import SqlContext as SqlContext
     from weft.queries import sql as sql
+    from weft.runtime.asynchronous import RunEvent as RunEvent
     from weft.runtime.completion import as_completed as as_completed
     from weft.runtime.mapping import Mapped as Mapped
     from weft.runtime.session import Results as Results
@@ -122,6 +123,7 @@ _HOMES = {
     "weft.model.program": ("Program",),
     "weft.model.resources": ("Placement", "Resources"),
     "weft.queries": ("SqlContext", "Query", "sql"),
+    "weft.runtime.asynchronous": ("RunEvent",),
     "weft.runtime.completion": ("as_completed",),
     "weft.runtime.mapping": ("Mapped",),
     "weft.runtime.session": ("Results", "Run"),

@@ -75,6 +75,7 @@ PUBLIC = {
     "Range",
     "Resources",
     "as_completed",
+    "RunEvent",
     "Mapped",
     "Results",
     "Backoff",

@@ -11,7 +11,7 @@ import itertools
 import os
 import queue
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from weft.graph.logical import LogicalGraph
     from weft.model.clusters import ClusterOptions
     from weft.model.resources import Resources
+    from weft.runtime.asynchronous import EventStream, RunEvent
     from weft.runtime.history import Historian
     from weft.store.api import ChunkStore, Column
     from weft.store.blocks import BlockManager
@@ -324,6 +325,41 @@ class Run:
         self._check()
         return Results(self)
 
+    def __await__(self) -> Generator[Any, None, Results]:
+        """Wait in a coroutine, as `async_result`."""
+        return self.async_result().__await__()
+
+    async def async_result(self, *, cancel_run: bool = False) -> Results:
+        """Wait for the end in a coroutine, without a thread, and return the results; errors as of `result`.
+
+        With `cancel_run`, a cancel of the awaiting task also cancels the run, whose end is not waited for.
+        """
+        from weft.runtime.asynchronous import wait_for_end
+
+        truth("cancel_run", cancel_run)
+        if not self.done:
+            self._session.check_process()
+            with self.awaited():  # a task of the session that waits needs another worker
+                pass
+            cancel = partial(self.cancel, "the task that awaits it was cancelled") if cancel_run else None
+            await wait_for_end(self.when_done, cancel)
+        self._check()
+        return Results(self)
+
+    def events(self) -> AsyncIterator[RunEvent]:
+        """Return what happens in the run, for one reader: `async for event in run.events()` in a coroutine.
+
+        Events come in the order in which they happened, first those of tasks that have ended already. Each end of a
+        task comes once, in ranges; the last event is the end of the run. UsageError: no event loop of asyncio runs.
+        """
+        from weft.runtime.asynchronous import EventStream
+
+        self._session.check_process()
+        job, stream = self._job, EventStream(self._session.loop.clock)
+        self._attach(stream)
+        self.when_done(lambda: stream.end(job.outcome.state if job.outcome is not None else "failed"))
+        return stream
+
     def _check(self) -> None:
         """Raise the error of the ended run, if it has one."""
         error = self.error()
@@ -370,7 +406,7 @@ class Run:
         row = Results(self).row(node)
         news: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
         ended = EndedTasks(row.id, lambda lo, hi: news.put((lo, hi)))
-        self._watch(ended)
+        self._attach(ended)
         self.when_done(lambda: news.put(None))
         return self._completed(row, ended, news, limit)
 
@@ -413,12 +449,12 @@ class Run:
         except queue.Empty:
             raise TimeoutError(f"not all tasks of {vertex} have finished in time") from None
 
-    def _watch(self, ended: EndedTasks) -> None:
-        """Report what ends from now on, and what has ended before."""
+    def _attach(self, listener: EndedTasks | EventStream) -> None:
+        """Report what happens from now on, and what has happened before."""
 
         def begin() -> None:
-            ended.begin(self._job)
-            self._job.listeners.append(ended)
+            listener.begin(self._job)
+            self._job.listeners.append(listener)
 
         self._session.loop.between_ticks(begin)
 
@@ -452,7 +488,7 @@ class Run:
 
         ended = EndedTasks(row.id, lambda lo, hi: calls.put(partial(call, lo, hi)))
         calls.start()
-        self._watch(ended)
+        self._attach(ended)
         self.when_done(partial(calls.put, leave))
 
     def listen(self, listener: Listener) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _FINISHED: Final = int(TaskState.FINISHED)
 _FATAL: Final = int(TaskState.FATAL)
+_FREED: Final = bytes([TaskState.FREED])
+_MADE: Final = bytes([TaskState.FINISHED])
 
 
 class TaskFailure(NamedTuple):
@@ -66,7 +68,7 @@ class EndedTasks:
         if job.built:  # else nothing of it has begun
             for lease in job.leases.values():
                 self._launched(lease)
-            self._look_everywhere(job)
+            self.look_everywhere(job)
 
     def stop(self) -> None:
         """Report no more; safe in a finalizer."""
@@ -83,7 +85,7 @@ class EndedTasks:
     def again(self, job: JobRun, index: int) -> None:
         """Report a task once more, now or when it has made its lost value again; called between two ticks."""
         self._told[index] = 0
-        self._look(job, index, index + 1)
+        self.look(job, index, index + 1)
 
     def __call__(self, job: JobRun, events: Sequence[Event], commands: Sequence[Command]) -> None:
         """Report what has ended in a tick."""
@@ -94,36 +96,37 @@ class EndedTasks:
             if isinstance(event, Done | Failed):
                 lease = leases.pop(event.lease, None)
                 if lease is not None:
-                    self._look(job, lease[0], lease[1], event)
+                    self.look(job, lease[0], lease[1], event)
             elif isinstance(event, Progress):
                 lease = leases.get(event.lease)
                 if lease is not None:
-                    self._look(job, lease[0], event.hi)
+                    self.look(job, lease[0], event.hi)
                     leases[event.lease] = (max(lease[0], event.hi), *lease[1:])
             elif isinstance(event, Hit):
                 if event.vertex == self.vertex:
-                    self._look(job, event.index, event.index + 1)
+                    self.look(job, event.index, event.index + 1)
             elif isinstance(event, WorkerLost):
                 for number, (lo, hi, worker) in list(leases.items()):
                     if worker == event.worker:
                         del leases[number]
-                        self._look(job, lo, hi)
+                        self.look(job, lo, hi)
         for command in commands:
             if type(command) is Launch:
                 self._launched(command)
             elif type(command) is Complete:
-                self._look_everywhere(job)
+                self.look_everywhere(job)
 
     def _launched(self, lease: Launch) -> None:
         if lease.vertex == self.vertex:
             self._leases[lease.lease] = lease.lo, lease.hi, lease.worker
 
-    def _look_everywhere(self, job: JobRun) -> None:
+    def look_everywhere(self, job: JobRun) -> None:
+        """Report all tasks that have ended and were not told."""
         row = job.inspector.vertex(self.vertex)
         if row is not None and row.n > 0:
-            self._look(job, 0, row.n)
+            self.look(job, 0, row.n)
 
-    def _look(self, job: JobRun, lo: int, hi: int, event: Done | Failed | None = None) -> None:
+    def look(self, job: JobRun, lo: int, hi: int, event: Done | Failed | None = None) -> None:
         """Report tasks of `lo:hi` that have ended and were not told."""
         row = job.inspector.vertex(self.vertex)
         if row is None or row.n < 0:
@@ -131,7 +134,7 @@ class EndedTasks:
         told = self._told
         if len(told) < row.n:
             told.extend(bytes(row.n - len(told)))
-        states = bytes(row.state[lo:hi])
+        states = bytes(row.state[lo:hi]).replace(_FREED, _MADE)
         if states.count(_FINISHED) == hi - lo and told.count(0, lo, hi) == hi - lo:
             told[lo:hi] = states
             self._tell(lo, hi)

@@ -600,6 +600,24 @@ def results_come_while_the_run_goes_on(rig: Rig) -> None:
     assert run.wait(DEADLINE_S)
 
 
+def events_of_a_run_are_complete(rig: Rig) -> None:
+    """A coroutine hears of the end of every task, and of the end of the run last."""
+    import asyncio
+
+    assert isinstance(rig, SessionRig)
+    session = rig.session
+    graph = Graph("events")
+    graph.add(total, gather(graph.map(double, graph.map(double, range(50), name="a"), name="b")), name="total")
+
+    async def heard() -> list[Any]:
+        return [event async for event in session.submit(graph).events()]
+
+    events = asyncio.run(asyncio.wait_for(heard(), DEADLINE_S))
+    ends = Counter((e.vertex, i) for e in events if e.kind == "finished" for i in range(e.lo, e.hi))
+    assert ends == Counter([*[(name, i) for name in "ab" for i in range(50)], ("total", 0)])
+    assert (events[-1].kind, events[-1].message) == ("ended", "succeeded")
+
+
 VALUE_CHECKS: tuple[Callable[[Rig], None], ...] = (
     values_arrive,
     mappings_bring_their_pieces,
@@ -618,4 +636,5 @@ VALUE_CHECKS: tuple[Callable[[Rig], None], ...] = (
     batches_are_read_alike,
     a_map_brings_its_results,
     results_come_while_the_run_goes_on,
+    events_of_a_run_are_complete,
 )
