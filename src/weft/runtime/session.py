@@ -84,6 +84,7 @@ class BackendPlace(NamedTuple):
     A stopped task is abandoned after `grace_s` seconds; a streamed edge holds `window` bytes. A worker process that
     something has stopped is replaced within `frozen_s` seconds. `given`: the number of workers was asked for. `objects`
     is the URL below which the session spills, "" if it spills to a folder. `cluster` is what a session on Ray wants.
+    Tasks in other processes may take `worker_memory` bytes each, without a limit if it is 0.
     """
 
     workers: int
@@ -97,6 +98,7 @@ class BackendPlace(NamedTuple):
     given: bool = False
     objects: str = ""
     cluster: ClusterOptions | None = None
+    worker_memory: int = 0
 
 
 class Durable(Protocol):

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 GRACE_S: Final = 3.0
 """The seconds until a task that was asked to stop is abandoned."""
+_IN_PROCESSES: Final = ("processes", "ray")
+"""The backends whose tasks run in processes of their own."""
 _open: WeakSet[Any] = WeakSet()
 _SETTLE_S: Final = 60.0
 """The seconds that `close` waits until the ends of durable runs are on disk."""
@@ -78,6 +80,9 @@ class Session(runtime.EngineSession):
     later runs of the same graph: in the named one, or with True in that of the durable session, else in the one that
     `weft` would use here. Without it, no history is read or kept.
 
+    With "processes" and "ray", a task may take `worker_memory` (bytes or "4GiB") of memory of its process, or what it
+    declares if that is more; then it fails with OutOfMemoryError, after retries with more memory (Linux).
+
     With "ray", `cluster` has the address of the cluster, and the packages and the folder that the program needs there.
 
     UsageError: an invalid argument. MissingExtraError: a package of the backend is not installed.
@@ -102,6 +107,7 @@ class Session(runtime.EngineSession):
         history: bool | str | os.PathLike[str] = False,
         whole_process: bool = False,
         cluster: ClusterOptions | None = None,
+        worker_memory: int | str | None = None,
     ) -> None:
         given = not isinstance(backend, str)
         if given and not hasattr(backend, "launch"):
@@ -122,9 +128,15 @@ class Session(runtime.EngineSession):
             history=history,
             whole_process=whole_process,
             cluster=cluster,
+            worker_memory=worker_memory,
         )
         if cluster is not None and backend != "ray":
             raise UsageError(f"cluster is for the backend 'ray', not {backend!r}", hint="Open a Session('ray', ...).")
+        if worker_memory is not None and backend not in _IN_PROCESSES:
+            raise UsageError(
+                f"worker_memory limits worker processes, and the backend {backend!r} has none",
+                hint="Open a Session('processes', ...).",
+            )
         managers = MANAGERS if options.stragglers is None else straggler_managers(options.stragglers)
         self.name, self._state = options.name, options.state
         with limits_named(), ExitStack() as undo:
