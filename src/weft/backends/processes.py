@@ -95,8 +95,8 @@ class Processes(LocalBackend):
     `shm` is the store's folder for shared memory, `spill` its folder on disk for data that does not fit there.
     `grace_s` is the time from the stop of a task to the kill of its process. A process that something has stopped is
     killed within `frozen_s`. `window` is the bytes that a streamed edge may hold (default: `stream_bytes` of the
-    store's budget). With `worker_memory`, a task may take so many bytes of memory of its process, or what it declares if
-    that is more. With the `credentials` of a cluster the workers read chunks at other nodes.
+    store's budget). With `worker_memory`, a task may take so many bytes of memory of its process, or what it declares
+    if that is more. With the `credentials` of a cluster the workers read chunks at other nodes.
     """
 
     name = "processes"
