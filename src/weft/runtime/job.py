@@ -140,6 +140,7 @@ class JobRun:
         "on_end",
         "outcome",
         "outputs",
+        "priority",
         "recorded",
         "requests",
         "restored",
@@ -184,6 +185,7 @@ class JobRun:
         self.crash: BaseException | None = None
         self.given_up = False  # it failed outside of its master
         self.draining = False  # nothing of it starts any more: it ends with its last lease
+        self.priority = 0  # higher ones get workers first
         self.number = 0  # the place in the order of submission
         self.on_end: Callable[[JobRun], None] | None = None
         self.afterwards: Afterwards | None = None

@@ -40,7 +40,7 @@ from weft.model.ids import parse_task
 from weft.model.raised import as_raised
 from weft.model.suggestions import did_you_mean
 from weft.model.wording import counted
-from weft.runtime.arguments import functions, patience, shown, text, truth, whole
+from weft.runtime.arguments import functions, patience, rank, shown, text, truth, whole
 from weft.runtime.arguments import graph as check_graph
 from weft.runtime.callbacks import CallbackThread, call_back
 from weft.runtime.clock import RealClock
@@ -223,6 +223,15 @@ class Run:
         Final vertices still run, unless the run is cancelled a second time or with `force`.
         """
         self._session.loop.cancel(self._job, text("reason", reason), force=bool(truth("force", force)))
+
+    @property
+    def priority(self) -> int:
+        """The priority: an idle worker goes to the run with ready tasks that has the highest one."""
+        return self._job.priority
+
+    @priority.setter
+    def priority(self, priority: int) -> None:
+        self._session.loop.set_priority(self._job, rank("priority", priority))
 
     def request(self, name: str, payload: Any = None) -> None:
         """Request something of the controller of the run; `payload` is JSON of at most 64 KiB.
@@ -622,15 +631,21 @@ class EngineSession:
         self.callbacks = CallbackThread()
 
     def submit(
-        self, graph: LogicalGraph, *, listeners: Sequence[Listener] = (), given: Mapping[str, KeptValues] | None = None
+        self,
+        graph: LogicalGraph,
+        *,
+        listeners: Sequence[Listener] = (),
+        given: Mapping[str, KeptValues] | None = None,
+        priority: int = 0,
     ) -> Run:
         """Check a graph and start it. GraphError, CapacityError: it cannot run here.
 
         `listeners` are called as by `Run.listen`, from the first tick on. `given` are values of vertices, by id, kept
-        by this session before: their tasks do not run.
+        by this session before: their tasks do not run. Runs of a higher `priority` get idle workers first.
         """
         functions("listeners", listeners)
-        return self.start(check_graph("submit", graph), listeners=listeners, given=given)
+        graph, priority = check_graph("submit", graph), rank("priority", priority)
+        return self.start(graph, listeners=listeners, given=given, priority=priority)
 
     def put(self, values: Iterable[Any], n: int) -> KeptValues:
         """Put `n` values into the store, as the values of a vertex with `n` tasks in later runs.
@@ -676,6 +691,7 @@ class EngineSession:
         shared: SharedSlots | None = None,
         history: tuple[Historian, str] | None = None,
         requests: Sequence[tuple[str, Any]] = (),
+        priority: int = 0,
     ) -> Run:
         """Start a graph with recovery, durability and cache. Errors as of `submit`.
 
@@ -709,6 +725,7 @@ class EngineSession:
         job.strict = strict
         job.shared = shared
         job.requests = requests
+        job.priority = priority
         job.on_end = self._on_end
         job.restored = frozenset(restored) or job.restored
         job.given = columns

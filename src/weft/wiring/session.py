@@ -165,15 +165,18 @@ class Session(runtime.EngineSession):
         *,
         listeners: Sequence[runtime.Listener] = (),
         given: Mapping[str, KeptValues] | None = None,
+        priority: int = 0,
     ) -> Run:
         """Check a graph and start it. GraphError, CapacityError: it cannot run here.
 
         A durable session makes the folder of the run first. ProgramError: a part of the graph cannot be pickled.
         `listeners` are called as by `Run.listen`, from the first tick on. `given` maps vertex ids to values that this
         session kept earlier: the tasks of these vertices are not run. UsageError: `given` in a durable session.
+        An idle worker goes to the run with ready tasks that has the highest `priority`, and among equal ones to the run
+        that holds the fewest workers. Running tasks are not interrupted.
         """
         if self._state is None:
-            return super().submit(graph, listeners=listeners, given=given)
+            return super().submit(graph, listeners=listeners, given=given, priority=priority)
         if given:
             raise UsageError(
                 "a durable session takes no values from memory, since a resumed run would not have them",
@@ -185,7 +188,11 @@ class Session(runtime.EngineSession):
         arguments.graph("submit", graph)
         arguments.functions("listeners", listeners)
         source = GraphSource(graph, projection_of(graph.frontend), Settings().user_name, self._about)
-        return self._settled_at_close(begin_graph(self._state, source, self, listeners)).run
+        priority = arguments.rank("priority", priority)
+        run = self._settled_at_close(begin_graph(self._state, source, self, listeners)).run
+        if priority:
+            run.priority = priority
+        return run
 
     def resume(self, run: str, *, on_record: Callable[[Record], None] | None = None) -> Run:
         """Resume a durable run that failed, was cancelled, or whose process was killed; return it.
