@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import queue
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypedDict, TypeGuard
 
 from weft.engine.view import JobView, VertexView
@@ -37,6 +38,8 @@ _BLOCK_S: Final = 1.0
 """The seconds that a block should take."""
 _TAKE_S: Final = 0.05
 """The seconds after which a block begins with the items that the iterable has given so far."""
+_AT_ONCE: Final = 1024
+"""The number of results in memory that are taken at once."""
 _POLL_S: Final = 0.1
 
 
@@ -223,13 +226,20 @@ class Mapped(Iterator[Any]):
     def _in_order(self) -> Iterator[Any]:
         while self._blocks or self._more():
             block = next(iter(self._blocks.values()))
-            for index in range(len(block.items)):
+            index, n = 0, len(block.items)
+            while index < n:
                 self._more()
-                while not block.ended.ended(index):
-                    if block.over:
-                        raise self._failed(block)
+                reach = block.ended.reach(index, min(index + _AT_ONCE, n))
+                if reach > index:
+                    yield from self._values(block, index, reach)
+                    index = reach
+                elif block.ended.ended(index):
+                    yield self._result(block, index)
+                    index += 1
+                elif block.over:
+                    raise self._failed(block)
+                else:
                     self._hear()
-                yield self._result(block, index)
             self._close_block(block)
 
     def _as_they_end(self) -> Iterator[Any]:
@@ -239,11 +249,17 @@ class Mapped(Iterator[Any]):
             block = self._blocks.get(first)
             if block is None:  # it was read before its end
                 continue
-            if block.over:
+            if not hi:  # its run has ended, and all that it made was told before
                 raise self._failed(block)
-            for index in range(lo, hi):
-                block.read += 1
-                yield self._result(block, index)
+            while lo < hi:
+                reach = block.ended.reach(lo, min(lo + _AT_ONCE, hi))
+                if reach > lo:
+                    yield from self._values(block, lo, reach)
+                else:
+                    yield self._result(block, lo)
+                reach = max(reach, lo + 1)
+                block.read += reach - lo
+                lo = reach
             if block.read == len(block.items):
                 self._close_block(block)
 
@@ -284,6 +300,13 @@ class Mapped(Iterator[Any]):
                     self._draw()
             return self._news.get()
 
+    def _values(self, block: Block, lo: int, hi: int) -> Iterator[Any]:
+        """Yield the results of finished tasks; those that lie elsewhere than in memory one by one."""
+        if block.column is None:
+            block.column = block.run.results().column(block.vertex)
+        values = self._session.load_plain(block.column, lo, hi)
+        return iter(values) if values is not None else (self._result(block, index) for index in range(lo, hi))
+
     def _result(self, block: Block, index: int) -> Any:
         """Return the result of a task that has ended."""
         if not block.ended.finished(index):
@@ -292,18 +315,35 @@ class Mapped(Iterator[Any]):
                 self.cancel(f"{block.vertex}[{block.first + index}] failed")
                 raise error
             return error
-        results = block.run.results()
         while True:
             try:
-                if block.column is None:
-                    block.column = results.column(block.vertex)
                 return self._session.load(block.run.job, block.vertex, block.column, index)
             except NotFoundError:
                 if block.over:
                     raise self._failed(block) from None
                 self._session.loop.between_ticks(lambda: block.ended.again(block.run.job, index))
-                while not block.ended.ended(index):
-                    self._hear()
+                self._await_again(block, index)
+
+    def _await_again(self, block: Block, index: int) -> None:
+        """Wait until a task whose value was lost has ended again; other news stay to be read."""
+        others = []
+        while not block.ended.ended(index) and not block.over:
+            others.append(self._hear())
+        own = (block.first, index, index + 1)
+        if own in others:
+            others.remove(own)
+        else:
+            others += self._drained(own)
+        for news in others:
+            self._news.put(news)
+
+    def _drained(self, own: tuple[int, int, int]) -> list[tuple[int, int, int]]:
+        """Return the news that nobody has read, without one that is known."""
+        found = []
+        with suppress(queue.Empty):
+            while True:
+                found.append(self._news.get_nowait())
+        return [news for news in found if news != own]
 
     def _failed(self, block: Block) -> Exception:
         """Return the error of a block that has ended without all results."""

@@ -811,6 +811,12 @@ class EngineSession:
             raise _no_value(job, f"{vertex}[{index}]")
         return value.returned() if type(value) is EdgeValues else value
 
+    @staticmethod
+    def load_plain(column: Column, lo: int, hi: int) -> list[Any] | None:
+        """Return kept values that lie in memory as they are, None if one of them does not."""
+        values = column.values[lo:hi]
+        return list(values) if _SPECIAL.isdisjoint(map(type, values)) else None
+
     def forget(self, job: JobRun) -> None:
         """Drop the results of an ended job. ConflictError: it still runs."""
         if job.outcome is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from weft.engine.commands import Complete, Launch
@@ -24,6 +25,7 @@ _FINISHED: Final = int(TaskState.FINISHED)
 _FATAL: Final = int(TaskState.FATAL)
 _FREED: Final = bytes([TaskState.FREED])
 _MADE: Final = bytes([TaskState.FINISHED])
+_ALL_MADE: Final = re.compile(re.escape(_MADE) + b"+")
 
 
 class TaskFailure(NamedTuple):
@@ -77,6 +79,11 @@ class EndedTasks:
     def finished(self, index: int) -> bool:
         """Return whether a task has finished with a value."""
         return index < len(self._told) and self._told[index] == _FINISHED
+
+    def reach(self, lo: int, hi: int) -> int:
+        """Return the end of the finished tasks from `lo` on, at most `hi`."""
+        found = _ALL_MADE.match(self._told, lo, hi)
+        return lo if found is None else found.end()
 
     def ended(self, index: int) -> bool:
         """Return whether the end of a task was told."""

@@ -278,6 +278,28 @@ def test_values_that_are_not_kept_are_refused(threads, vertex):
         run.add_result_callback(vertex, print)
 
 
+def test_a_lost_value_is_read_when_it_is_there_again(monkeypatch):
+    with weft.Session("threads", workers=1) as session:
+        lost = {3, 4, 90}
+        load = session.load
+
+        def fails_at_first(job, vertex, column, index):
+            if index in lost and job.outcome is None:
+                lost.remove(index)
+                raise NotFoundError("its node is gone")
+            return load(job, vertex, column, index)
+
+        release = threading.Event()
+        monkeypatch.setattr(session, "load", fails_at_first)
+        graph = weft.Graph("early")
+        early = graph.map(double, range(100)).keep()
+        graph.add(lambda: release.wait(DEADLINE_S), weft.after(early), name="late")
+        run = session.submit(graph)
+        assert sorted(run.as_completed(early)) == [(index, 2 * index) for index in range(100)]
+        assert not lost
+        release.set()
+
+
 def test_results_of_a_waiting_job(tmp_path):
     with weft.Session("threads", workers=1) as session:
         begin(session, waits_for, [tmp_path / "go"])

@@ -9,7 +9,7 @@ import numpy
 import pytest
 
 import weft
-from weft.model.errors import RunCancelledError, TaskError, UsageError
+from weft.model.errors import NotFoundError, RunCancelledError, TaskError, UsageError
 from weft.runtime import mapping, progress
 
 DEADLINE_S = 60.0
@@ -251,6 +251,25 @@ def test_results_that_were_read_are_dropped_at_once():
             assert time.monotonic() < limit, "the values have not been dropped"
             threading.Event().wait(0.002)
         assert not mapped.runs
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_lost_value_is_read_when_it_is_there_again(monkeypatch, ordered):
+    with weft.Session("threads", workers=1) as session:
+        lost = {3, 4, 90}
+        load = session.load
+
+        def fails_at_first(job, vertex, column, index):
+            if index in lost:
+                lost.remove(index)
+                raise NotFoundError("its node is gone")
+            return load(job, vertex, column, index)
+
+        monkeypatch.setattr(session, "load_plain", lambda *_: None)
+        monkeypatch.setattr(session, "load", fails_at_first)
+        found = list(session.map(double, list(range(100)), ordered=ordered))
+        assert sorted(found) == list(range(0, 200, 2))
+        assert not lost
 
 
 def test_a_durable_session_maps_items_of_a_known_length_alone(tmp_path):
