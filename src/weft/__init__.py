@@ -91,6 +91,9 @@ if TYPE_CHECKING:
     from weft.queries import Query as Query
     from weft.queries import SqlContext as SqlContext
     from weft.queries import sql as sql
+    from weft.runtime.asynchronous import RunEvent as RunEvent
+    from weft.runtime.completion import as_completed as as_completed
+    from weft.runtime.mapping import Mapped as Mapped
     from weft.runtime.session import Results as Results
     from weft.runtime.session import Run as Run
     from weft.wiring import Session as Session
@@ -120,6 +123,9 @@ _HOMES = {
     "weft.model.program": ("Program",),
     "weft.model.resources": ("Placement", "Resources"),
     "weft.queries": ("SqlContext", "Query", "sql"),
+    "weft.runtime.asynchronous": ("RunEvent",),
+    "weft.runtime.completion": ("as_completed",),
+    "weft.runtime.mapping": ("Mapped",),
     "weft.runtime.session": ("Results", "Run"),
     "weft.wiring": ("Session",),
 }  # fmt: skip

@@ -28,6 +28,7 @@ _OPTIONS: Final[Mapping[str, tuple[type, ...]]] = {
     "history": (str, bool),
     "whole_process": (bool,),
     "cluster": (dict, type(None)),
+    "worker_memory": (int, type(None)),
 }
 """The kept options and their types, by the names of arguments of a session; eviction functions are not kept."""
 _FLAGS: Final = ("workers", "memory", "gpus", "gpu_type", "eviction", "stream_window")

@@ -349,6 +349,7 @@ class Node:
         frozen_s: float = FROZEN_S,
         own_first: bool = False,
         objects: str = "",
+        worker_memory: int = 0,
     ) -> None:
         if tls is not None:
             check_files(tls)
@@ -368,7 +369,9 @@ class Node:
         self._answers: dict[int, queue.SimpleQueue[tuple[bool, bytes]]] = {}
         self._numbers = itertools.count(1)
         self._received = SegmentWriter(folders.shm, prefix="store-received-", fallback=folders.spill)
-        self._processes = self._begin_workers(folders, grace_s=grace_s, window=window, frozen_s=frozen_s)
+        self._processes = self._begin_workers(
+            folders, grace_s=grace_s, window=window, frozen_s=frozen_s, worker_memory=worker_memory
+        )
         self.address = self._listen(host)
 
     def _begin_workers(self, folders: RunFolders, **options: Any) -> NodeProcesses:

@@ -95,7 +95,8 @@ class Processes(LocalBackend):
     `shm` is the store's folder for shared memory, `spill` its folder on disk for data that does not fit there.
     `grace_s` is the time from the stop of a task to the kill of its process. A process that something has stopped is
     killed within `frozen_s`. `window` is the bytes that a streamed edge may hold (default: `stream_bytes` of the
-    store's budget). With the `credentials` of a cluster the workers read chunks at other nodes.
+    store's budget). With `worker_memory`, a task may take so many bytes of memory of its process, or what it declares
+    if that is more. With the `credentials` of a cluster the workers read chunks at other nodes.
     """
 
     name = "processes"
@@ -113,6 +114,7 @@ class Processes(LocalBackend):
         window: int | None = None,
         frozen_s: float = FROZEN_S,
         credentials: Credentials | None = None,
+        worker_memory: int = 0,
     ) -> None:
         super().__init__(workers, store, resources, grace_s, window)
         self.tuning = Tuning(
@@ -127,6 +129,7 @@ class Processes(LocalBackend):
         self._writer = SegmentWriter(self._shm, prefix="sent-", fallback=spill)
         self._heartbeats = Heartbeats(frozen_s)
         self._credentials = credentials
+        self._worker_memory = worker_memory
         self._first = workers
         self._numbers = itertools.count(workers)
         self._ids = itertools.count(1)
@@ -624,7 +627,14 @@ class Processes(LocalBackend):
 
     def _start_worker(self, nursery: Nursery, number: int) -> None:
         config = WorkerConfig(
-            number, f"w{number}-", self._shm, self._spill, self.tuning.target_s, self.window, self._credentials
+            number,
+            f"w{number}-",
+            self._shm,
+            self._spill,
+            self.tuning.target_s,
+            self.window,
+            self._credentials,
+            self._worker_memory,
         )
         conn = self._conns[number] = WorkerConnection.start(nursery, config)
         self._selector.register(conn.sock, selectors.EVENT_READ, conn)

@@ -21,6 +21,7 @@ from weft.model.suggestions import did_you_mean
 from weft.runs.records import SUSPENDED, Record
 from weft.runs.verbs import protocol
 from weft.runtime.clock import RealClock
+from weft.runtime.job import Afterwards
 from weft.store.expiry import expire
 from weft.store.limits import limit_error
 from weft.store.state import StateRoot
@@ -120,6 +121,7 @@ class ActiveRun:
         self.spec = spec
         self.folder = stack.folder.path
         self.settled = threading.Event()
+        self._afterwards = Afterwards(self.settled.is_set)
         self.stack = stack
         self.plan = plan
         self.gone: Mapping[str, Sequence[int]] = {}
@@ -332,6 +334,10 @@ class ActiveRun:
             self._ender.join()
         return True
 
+    def when_settled(self, action: Callable[[], None]) -> None:
+        """Call an action when the end is on disk; it must return at once."""
+        self._afterwards.add(action)
+
     def result(self) -> RunResult:
         """Wait for the end, and return the result."""
         self.wait()
@@ -432,6 +438,7 @@ class ActiveRun:
             expire(StateRoot(self.folder.parent.parent), RealClock().wall())
         finally:
             self.settled.set()
+            self._afterwards.call()
             self.events.end()
 
     def _end_processes(self) -> None:

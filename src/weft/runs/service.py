@@ -173,6 +173,8 @@ class RunService:
         options = opened.options_of(description, settings)
         if backend != "ray":
             del options["cluster"]
+        if backend not in ("processes", "ray"):
+            options.pop("worker_memory", None)
         session = self._concrete.Session(backend, spill=settings.spill, durable=self.state.path, **options)
         self._undo.callback(session.close)
         run: ActiveRun = session.reopen(folder.name, events)

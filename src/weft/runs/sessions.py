@@ -64,6 +64,7 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
     history: StateRoot | None
     whole_process: bool
     cluster: ClusterOptions | None
+    worker_memory: int | None
 
     def store(self, folders: RunFolders, key: EvictionKey | None, *, threads: bool) -> BlockManager:
         """Return the store, which spills to `folders` in the order of `key`.
@@ -94,6 +95,7 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
             objects=objects,
             cluster=self.cluster,
             memory=self.memory or 0,
+            worker_memory=self.worker_memory or 0,
         )
 
     def clock(self, backend: Executor) -> Clock | None:
@@ -123,6 +125,7 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
             "stream_window": self.window,
             "whole_process": self.whole_process,
             "history": self.history is not None and str(self.history.path),
+            "worker_memory": self.worker_memory,
             "cluster": None if self.cluster is None else to_builtins(self.cluster),
         }
         return {"backend": backend.name, opened.KEY: opened.kept(options)}
@@ -145,6 +148,7 @@ def check_options(
     history: bool | str | os.PathLike[str],
     whole_process: bool,
     cluster: ClusterOptions | None,
+    worker_memory: int | str | None,
 ) -> SessionOptions:
     """Check the arguments of a session. UsageError: an invalid one."""
     stragglers = dict(backups) if isinstance(backups, Mapping) else None
@@ -169,6 +173,7 @@ def check_options(
         history=state if history is True and state is not None else _state("history", history),
         whole_process=bool(arguments.truth("whole_process", whole_process)),
         cluster=None if cluster is None else _cluster(cluster),
+        worker_memory=size_of("worker_memory", worker_memory),
     )
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 FOREVER_S: Final = 1e9
 """More seconds than any wait, and fewer than clocks and locks can count."""
+MOST_PRIORITY: Final = 1_000_000
+"""The highest priority; its negative is the lowest one."""
 
 
 def wrong(name: str, value: object, wanted: str, hint: str = "") -> UsageError:
@@ -40,6 +42,13 @@ def whole(name: str, value: object, *, lo: int, hi: int = 999_999) -> int:
     if not lo <= number <= hi:
         raise wrong(name, value, f"a whole number from {lo} to {hi}")
     return number
+
+
+def rank(name: str, value: object) -> int:
+    """Check a priority: a whole number, of any sign."""
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > MOST_PRIORITY:
+        raise wrong(name, value, f"a whole number from {-MOST_PRIORITY} to {MOST_PRIORITY}")
+    return value
 
 
 def seconds(name: str, value: object) -> float:

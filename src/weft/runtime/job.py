@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -54,8 +55,37 @@ class Latch:
         return True
 
 
+class Afterwards:
+    """Actions to take once something has `happened`: each is called once, on any thread, and must return at once.
+
+    Whoever makes it happen calls `call` after that.
+    """
+
+    __slots__ = ("_actions", "_happened")
+
+    def __init__(self, happened: Callable[[], bool]) -> None:
+        self._happened = happened
+        self._actions: deque[Callable[[], None]] = deque()
+
+    def add(self, action: Callable[[], None]) -> None:
+        """Register an action; it is called at once if it is late."""
+        self._actions.append(action)
+        if self._happened():
+            self.call()
+
+    def call(self) -> None:
+        """Call the actions that nobody has called."""
+        while True:
+            try:
+                action = self._actions.popleft()
+            except IndexError:
+                return
+            action()
+
+
 _FINITE = VertexKind.FINITE
 _BUILDING = threading.Lock()
+_ADDING = threading.Lock()
 _NONE_RESTORED: frozenset[tuple[str, int]] = frozenset()
 
 
@@ -87,6 +117,7 @@ class JobRun:
         "_first_tick",
         "_make",
         "_master",
+        "afterwards",
         "answers",
         "backend",
         "cache",
@@ -109,6 +140,7 @@ class JobRun:
         "on_end",
         "outcome",
         "outputs",
+        "priority",
         "recorded",
         "requests",
         "restored",
@@ -153,8 +185,10 @@ class JobRun:
         self.crash: BaseException | None = None
         self.given_up = False  # it failed outside of its master
         self.draining = False  # nothing of it starts any more: it ends with its last lease
+        self.priority = 0  # higher ones get workers first
         self.number = 0  # the place in the order of submission
         self.on_end: Callable[[JobRun], None] | None = None
+        self.afterwards: Afterwards | None = None
         self.shared: SharedSlots | None = None  # stands in for the pool
 
     @property
@@ -203,8 +237,17 @@ class JobRun:
         if self._master is not None and not self.finished.is_set():
             self._master.retire()
         self.finished.set()
+        if self.afterwards is not None:
+            self.afterwards.call()
         if self.on_end is not None:
             self.on_end(self)
+
+    def when_ended(self, action: Callable[[], None]) -> None:
+        """Call an action at the end of the job, under the lock of the loop: it must return at once."""
+        if self.afterwards is None:
+            with _ADDING:
+                self.afterwards = self.afterwards or Afterwards(self.finished.is_set)
+        self.afterwards.add(action)
 
 
 def waits_for_workers(job: JobRun) -> bool:

@@ -177,6 +177,8 @@ class Loop:
             self._submitted += 1
             job.number = self._submitted
             self.slots.join(job.id, job.shared)
+            if job.priority:
+                self.pool.priorities[job.id] = job.priority
             if may_wait and len(self.jobs) > 1 and not self.pool.idle and not self.slots.grows:
                 self._wait_for_turn(job, now)
             else:
@@ -221,6 +223,16 @@ class Loop:
         """Request the cancellation of a job; with `force` its final vertices do not run either."""
         self.post(job.id, CancelRequested(self.clock.now(), reason, force))
 
+    def set_priority(self, job: JobRun, priority: int) -> None:
+        """Let a job have workers before or after others from now on."""
+        with self._lock:
+            job.priority = priority
+            if job.id in self.jobs:
+                self.pool.priorities[job.id] = priority
+                if not self._alone:
+                    self._rank(job)
+        self.drain()
+
     def request(self, job: JobRun, name: str, payload: Any) -> None:
         """Request something of the controller of a job. UsageError: the job has none."""
         if job.graph.controller is None:
@@ -256,6 +268,12 @@ class Loop:
                 found = self.slots.explained(job.id, job.graph.name, found)
         self.drain()  # of events that came meanwhile
         return found
+
+    def between_ticks(self, action: Callable[[], None]) -> None:
+        """Call an action while no tick runs; it must return at once, and call nothing that waits."""
+        with self._lock:
+            action()
+        self.drain()  # of events that came meanwhile
 
     # ---------------------------------------------------------------------------------------------- events
 
@@ -505,7 +523,7 @@ class Loop:
     def _rank(self, job: JobRun) -> None:
         """Give a job its place among the jobs that wait for workers."""
         if job.outcome is None and not job.draining and (job.first is not None or job.master.wants_workers):
-            self._turns.put(job.id, job.number, self.pool.held.get(job.id, 0))
+            self._turns.put(job.id, job.number, self.pool.held.get(job.id, 0), job.priority)
         else:
             self._turns.discard(job.id)
 

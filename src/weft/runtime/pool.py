@@ -112,6 +112,8 @@ class Pool:
         """Requests that the provider was asked for, by job and number."""
         self.returned: list[tuple[str, int]] = []
         self.waiting: list[_Request] = []
+        self.priorities: dict[str, int] = {}
+        """The priorities of jobs that have another one than 0."""
         self._granted: dict[tuple[str, int, int], _Held] = {}
         self._busy: dict[int, str] = {}
         self.reserved: set[int] = set()
@@ -226,6 +228,7 @@ class Pool:
         for key in [key for key in self._granted if key[0] == job]:
             self.release(*key)
         self.held.pop(job, None)
+        self.priorities.pop(job, None)
 
     # ------------------------------------------------------------------------------------------------- offers
 
@@ -331,7 +334,7 @@ class Pool:
             first: dict[str, _Request] = {}
             for request in self.waiting:
                 first.setdefault(request.job, request)
-            for request in sorted(first.values(), key=lambda r: self.held.get(r.job, 0)):
+            for request in sorted(first.values(), key=self._rank):
                 slots = self._place(request, now)
                 if slots is not None:
                     self.waiting.remove(request)
@@ -340,6 +343,9 @@ class Pool:
                     progress = True
                     break
         return met
+
+    def _rank(self, request: _Request) -> tuple[int, int]:
+        return -self.priorities.get(request.job, 0), self.held.get(request.job, 0)
 
     # -------------------------------------------------------------------------------------------------- reasons
 

@@ -43,7 +43,7 @@ class Bars:
         """Show the progress of every vertex."""
         known = [vertex for vertex in view.vertices if vertex.n >= 0]
         done = sum(vertex.finished for vertex in known)
-        total = sum(vertex.n for vertex in known)
+        total = sum(vertex.n for vertex in known) if known else None
         self._progress.update(self._total, completed=done, total=total)
         shown = set()
         for vertex in sorted(known, key=_interest)[:ROWS]:
@@ -55,6 +55,14 @@ class Bars:
             self._progress.update(self._rows[vertex.id], completed=vertex.finished)
         for gone in self._rows.keys() - shown:
             self._progress.remove_task(self._rows.pop(gone))
+
+    def show(self) -> None:
+        """Draw the bars again after `hide`."""
+        self._progress.start()
+
+    def hide(self) -> None:
+        """Remove the bars from the terminal until `show`."""
+        self._progress.stop()
 
     def close(self) -> None:
         """Remove the bars from the terminal."""

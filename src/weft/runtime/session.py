@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import queue
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -39,12 +40,14 @@ from weft.model.ids import parse_task
 from weft.model.raised import as_raised
 from weft.model.suggestions import did_you_mean
 from weft.model.wording import counted
-from weft.runtime.arguments import functions, patience, shown, text, truth, whole
+from weft.runtime.arguments import functions, patience, rank, shown, text, truth, whole
 from weft.runtime.arguments import graph as check_graph
+from weft.runtime.callbacks import CallbackThread, call_back
 from weft.runtime.clock import RealClock
 from weft.runtime.job import JobRun
 from weft.runtime.kept import KeptValues, NamedValues
 from weft.runtime.loop import Loop
+from weft.runtime.watching import EndedTasks, TaskFailure
 from weft.store.api import ABSENT
 from weft.store.rows import EdgeValues
 from weft.worker.context import check_payload
@@ -56,6 +59,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from weft.engine.explain import Explained
+    from weft.engine.inspector import VertexRow
     from weft.engine.policy import ManagerFactory
     from weft.engine.ports import Cache, Clock, Executor, Journal
     from weft.engine.provider import SharedSlots
@@ -65,6 +69,7 @@ if TYPE_CHECKING:
     from weft.graph.logical import LogicalGraph
     from weft.model.clusters import ClusterOptions
     from weft.model.resources import Resources
+    from weft.runtime.asynchronous import EventStream, RunEvent
     from weft.runtime.history import Historian
     from weft.store.api import ChunkStore, Column
     from weft.store.blocks import BlockManager
@@ -80,6 +85,7 @@ class BackendPlace(NamedTuple):
     something has stopped is replaced within `frozen_s` seconds. `given`: the number of workers was asked for. `objects`
     is the URL below which the session spills, "" if it spills to a folder. `cluster` is what a session on Ray wants.
     `memory` are the bytes of values in memory that were asked for, 0 if none were.
+    Tasks in other processes may take `worker_memory` bytes each, without a limit if it is 0.
     """
 
     workers: int
@@ -94,6 +100,7 @@ class BackendPlace(NamedTuple):
     objects: str = ""
     cluster: ClusterOptions | None = None
     memory: int = 0
+    worker_memory: int = 0
 
 
 class Durable(Protocol):
@@ -129,6 +136,10 @@ class Durable(Protocol):
         """Wait until the end is on disk and no thread of the run is left; False after `timeout_s` seconds."""
         ...
 
+    def when_settled(self, action: Callable[[], None]) -> None:
+        """Call an action when the end is on disk; it must return at once."""
+        ...
+
     def close(self) -> None:
         """Release the run; its records stay."""
         ...
@@ -154,6 +165,11 @@ class Run:
     def id(self) -> str:
         """The id within the session; for a durable run, the id that `weft resume` takes."""
         return self._job.id
+
+    @property
+    def session(self) -> EngineSession:
+        """The session that runs it."""
+        return self._session
 
     @property
     def job(self) -> JobRun:
@@ -209,6 +225,15 @@ class Run:
         Final vertices still run, unless the run is cancelled a second time or with `force`.
         """
         self._session.loop.cancel(self._job, text("reason", reason), force=bool(truth("force", force)))
+
+    @property
+    def priority(self) -> int:
+        """The priority: an idle worker goes to the run with ready tasks that has the highest one."""
+        return self._job.priority
+
+    @priority.setter
+    def priority(self, priority: int) -> None:
+        self._session.loop.set_priority(self._job, rank("priority", priority))
 
     def request(self, name: str, payload: Any = None) -> None:
         """Request something of the controller of the run; `payload` is JSON of at most 64 KiB.
@@ -292,13 +317,7 @@ class Run:
             return RunCancelledError(f"{job.graph.name} was cancelled: {outcome.message}", hint=hint)
         kind = error_of(outcome.kind)
         if issubclass(kind, TaskError):
-            return kind(
-                f"{outcome.task} failed: {outcome.message}",
-                task=outcome.task,
-                traceback_text=outcome.traceback,
-                raised=outcome.raised,
-                hint=hint,
-            )
+            return TaskFailure.of(outcome).error(outcome.task, hint=hint)
         if kind is not RunFailedError:
             if kind is CapacityError and self._expands(outcome.task):  # the task is not too large: its expansion is
                 message, _, advice = outcome.message.partition("\n")
@@ -316,10 +335,49 @@ class Run:
         """
         if not self.wait(timeout_s):
             raise TimeoutError(f"{self._job.graph.name} did not end within {timeout_s:g} s")
+        self._check()
+        return Results(self)
+
+    def __await__(self) -> Generator[Any, None, Results]:
+        """Wait in a coroutine, as `async_result`."""
+        return self.async_result().__await__()
+
+    async def async_result(self, *, cancel_run: bool = False) -> Results:
+        """Wait for the end in a coroutine, without a thread, and return the results; errors as of `result`.
+
+        With `cancel_run`, a cancel of the awaiting task also cancels the run, whose end is not waited for.
+        """
+        from weft.runtime.asynchronous import wait_for_end
+
+        truth("cancel_run", cancel_run)
+        if not self.done:
+            self._session.check_process()
+            with self.awaited():  # a task of the session that waits needs another worker
+                pass
+            cancel = partial(self.cancel, "the task that awaits it was cancelled") if cancel_run else None
+            await wait_for_end(self.when_done, cancel)
+        self._check()
+        return Results(self)
+
+    def events(self) -> AsyncIterator[RunEvent]:
+        """Return what happens in the run, for one reader: `async for event in run.events()` in a coroutine.
+
+        Events come in the order in which they happened, first those of tasks that have ended already. Each end of a
+        task comes once, in ranges; the last event is the end of the run. UsageError: no event loop of asyncio runs.
+        """
+        from weft.runtime.asynchronous import EventStream
+
+        self._session.check_process()
+        job, stream = self._job, EventStream(self._session.loop.clock)
+        self._attach(stream)
+        self.when_done(lambda: stream.end(job.outcome.state if job.outcome is not None else "failed"))
+        return stream
+
+    def _check(self) -> None:
+        """Raise the error of the ended run, if it has one."""
         error = self.error()
         if error is not None:
             raise as_raised(error) if isinstance(error, TaskError) else error
-        return Results(self)
 
     def results(self) -> Results:
         """Return the kept values, at once and whatever the end of the run.
@@ -328,6 +386,123 @@ class Run:
         none.
         """
         return Results(self)
+
+    def when_done(self, action: Callable[[], None]) -> None:
+        """Call an action as soon as the run is `done`, at once if it is. The action must return at once, and call
+        nothing that waits: the session may hold its lock.
+        """
+        if self._durable is None:
+            self._job.when_ended(action)
+        else:
+            self._durable.when_settled(action)
+
+    def add_done_callback(self, callback: Callable[[Run], object]) -> None:
+        """Call `callback(run)` when the run is `done`, on a thread of the session; of a closed session, at once.
+
+        Callbacks of a session are called one after another, in the order in which their moments came; they may wait.
+        An exception of one is a RuntimeWarning.
+        """
+        functions("callback", [callback])
+        if not self._session.callbacks.start() and self.done:
+            call_back(callback, self)
+            return
+        self.when_done(partial(self._session.callbacks.put, partial(call_back, callback, self)))
+
+    def as_completed(self, node: Any, timeout_s: float | None = None) -> Iterator[tuple[int, Any]]:
+        """Yield (index, value) of each task of a vertex as soon as it has finished; earlier ones come first.
+
+        The iterator ends with the last task of the vertex, whatever the rest of the run does. NotFoundError: the run
+        has no such vertex, or does not keep its values. TimeoutError: `timeout_s` seconds after the call a task has not
+        finished. If the run ends without all of them, its error is raised, as by `result`. UsageError as of `wait`.
+        """
+        limit = patience("timeout_s", timeout_s)
+        row = Results(self).row(node)
+        news: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
+        ended = EndedTasks(row.id, lambda lo, hi: news.put((lo, hi)))
+        self._attach(ended)
+        self.when_done(lambda: news.put(None))
+        return self._completed(row, ended, news, limit)
+
+    def _completed(
+        self,
+        row: VertexRow,
+        ended: EndedTasks,
+        news: queue.SimpleQueue[tuple[int, int] | None],
+        limit: float | None,
+    ) -> Iterator[tuple[int, Any]]:
+        clock = RealClock()
+        end = None if limit is None else clock.now() + limit
+        count = 0
+        try:
+            while row.n < 0 or count < row.n:
+                try:
+                    found = news.get_nowait()
+                except queue.Empty:
+                    found = self._next(news, end, clock, row.id)
+                if found is None:
+                    self._check()
+                    return
+                for index in range(*found):
+                    if ended.finished(index):
+                        value = self._ended_value(ended, index)
+                        if value is not ABSENT:
+                            yield index, value
+                            count += 1
+        finally:
+            ended.stop()
+
+    def _next(
+        self, news: queue.SimpleQueue[tuple[int, int] | None], end: float | None, clock: RealClock, vertex: str
+    ) -> tuple[int, int] | None:
+        if end is None:
+            with self.awaited():
+                return news.get()
+        try:
+            return news.get(timeout=max(end - clock.now(), 0.0))
+        except queue.Empty:
+            raise TimeoutError(f"not all tasks of {vertex} have finished in time") from None
+
+    def _attach(self, listener: EndedTasks | EventStream) -> None:
+        """Report what happens from now on, and what has happened before."""
+
+        def begin() -> None:
+            listener.begin(self._job)
+            self._job.listeners.append(listener)
+
+        self._session.loop.between_ticks(begin)
+
+    def _ended_value(self, ended: EndedTasks, index: int) -> Any:
+        """Return the value of a finished task; ABSENT if it was lost: it is reported again once there is another."""
+        try:
+            return self._session.load(self._job, ended.vertex, Results(self).column(ended.vertex), index)
+        except NotFoundError:
+            if self._job.outcome is None:
+                self._session.loop.between_ticks(partial(ended.again, self._job, index))
+            return ABSENT
+
+    def add_result_callback(self, node: Any, callback: Callable[[int, Any], object]) -> None:
+        """Call `callback(index, value)` for each task of a vertex as soon as it has finished, also for earlier ones.
+
+        Called as by `add_done_callback`, and before the done callbacks. NotFoundError as of `as_completed`.
+        """
+        functions("callback", [callback])
+        row = Results(self).row(node)
+        calls = self._session.callbacks
+
+        def call(lo: int, hi: int) -> None:
+            for index in range(lo, hi):
+                if ended.finished(index):
+                    value = self._ended_value(ended, index)
+                    if value is not ABSENT:
+                        call_back(callback, index, value)
+
+        def leave() -> None:  # else the job would keep its run
+            self._job.listeners.remove(ended)
+
+        ended = EndedTasks(row.id, lambda lo, hi: calls.put(partial(call, lo, hi)))
+        calls.start()
+        self._attach(ended)
+        self.when_done(partial(calls.put, leave))
 
     def listen(self, listener: Listener) -> None:
         """Register `listener(job, events, commands)`, called after every tick of the job under the loop's lock: it
@@ -395,7 +570,17 @@ class Results:
     def __len__(self) -> int:
         return len(list(iter(self)))
 
+    def column(self, node: Any) -> Column:
+        """Return the values of a vertex as they lie in the store. NotFoundError: they are not kept."""
+        return self._column(node)[1]
+
     def _column(self, node: Any) -> tuple[str, Column]:
+        row = self.row(node)
+        job = self._run._job
+        return row.id, job.backend.column(row.id, *job.inspector.column(row.id))
+
+    def row(self, node: Any) -> VertexRow:
+        """Return the record of a vertex whose values are kept. NotFoundError: they are not kept."""
         name = getattr(node, "id", node)
         if not isinstance(name, str):
             raise UsageError(f"a result is named by a node or a vertex id, not by {shown(name)}")
@@ -413,7 +598,7 @@ class Results:
                 f"the values of {name!r} were not kept",
                 hint="Call .keep() on the node, or pass keep=True, before running.",
             )
-        return name, job.backend.column(name, *job.inspector.column(name))
+        return row
 
     def _load(self, vertex: str, column: Any, index: int) -> Any:
         return self._run._session.load(self._run._job, vertex, column, index)
@@ -445,17 +630,24 @@ class EngineSession:
         self._closers: list[Callable[[], None]] = []
         self.historian: Historian | None = None
         self._shelf = NamedValues(store)
+        self.callbacks = CallbackThread()
 
     def submit(
-        self, graph: LogicalGraph, *, listeners: Sequence[Listener] = (), given: Mapping[str, KeptValues] | None = None
+        self,
+        graph: LogicalGraph,
+        *,
+        listeners: Sequence[Listener] = (),
+        given: Mapping[str, KeptValues] | None = None,
+        priority: int = 0,
     ) -> Run:
         """Check a graph and start it. GraphError, CapacityError: it cannot run here.
 
         `listeners` are called as by `Run.listen`, from the first tick on. `given` are values of vertices, by id, kept
-        by this session before: their tasks do not run.
+        by this session before: their tasks do not run. Runs of a higher `priority` get idle workers first.
         """
         functions("listeners", listeners)
-        return self.start(check_graph("submit", graph), listeners=listeners, given=given)
+        graph, priority = check_graph("submit", graph), rank("priority", priority)
+        return self.start(graph, listeners=listeners, given=given, priority=priority)
 
     def put(self, values: Iterable[Any], n: int) -> KeptValues:
         """Put `n` values into the store, as the values of a vertex with `n` tasks in later runs.
@@ -501,6 +693,7 @@ class EngineSession:
         shared: SharedSlots | None = None,
         history: tuple[Historian, str] | None = None,
         requests: Sequence[tuple[str, Any]] = (),
+        priority: int = 0,
     ) -> Run:
         """Start a graph with recovery, durability and cache. Errors as of `submit`.
 
@@ -534,6 +727,7 @@ class EngineSession:
         job.strict = strict
         job.shared = shared
         job.requests = requests
+        job.priority = priority
         job.on_end = self._on_end
         job.restored = frozenset(restored) or job.restored
         job.given = columns
@@ -619,6 +813,12 @@ class EngineSession:
             raise _no_value(job, f"{vertex}[{index}]")
         return value.returned() if type(value) is EdgeValues else value
 
+    @staticmethod
+    def load_plain(column: Column, lo: int, hi: int) -> list[Any] | None:
+        """Return kept values that lie in memory as they are, None if one of them does not."""
+        values = column.values[lo:hi]
+        return list(values) if _SPECIAL.isdisjoint(map(type, values)) else None
+
     def forget(self, job: JobRun) -> None:
         """Drop the results of an ended job. ConflictError: it still runs."""
         if job.outcome is None:
@@ -666,6 +866,7 @@ class EngineSession:
         else:
             for job in live:
                 job.finished.wait(timeout=30)
+        self.callbacks.close()
         for job in list(self._jobs.values()):
             self.executor.close_job(job)
         self.executor.close()

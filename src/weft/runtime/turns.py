@@ -10,18 +10,19 @@ _SLACK = 64
 
 
 class Turns:
-    """Jobs with ready tasks: first those that hold the fewest workers, then those that were submitted first.
+    """Jobs with ready tasks: first those of the highest priority, then those that hold the fewest workers, then those
+    that were submitted first.
 
     Each call takes time for the logarithm of the number of jobs, so that jobs that wait cost the others nothing.
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, str]] = []
-        self._rank: dict[str, tuple[int, int, str]] = {}
+        self._heap: list[tuple[int, int, int, str]] = []
+        self._rank: dict[str, tuple[int, int, int, str]] = {}
 
-    def put(self, job: str, number: int, held: int) -> None:
+    def put(self, job: str, number: int, held: int, priority: int = 0) -> None:
         """Add a job, the `number`th of the session, that holds `held` workers; or move it to its new place."""
-        rank = held, number, job
+        rank = -priority, held, number, job
         if self._rank.get(job) != rank:
             self._rank[job] = rank
             heappush(self._heap, rank)
@@ -37,8 +38,8 @@ class Turns:
         heap = self._heap
         while heap:
             rank = heap[0]
-            if self._rank.get(rank[2]) == rank:
-                return rank[2]
+            if self._rank.get(rank[3]) == rank:
+                return rank[3]
             heappop(heap)
         return None
 

@@ -198,6 +198,7 @@ def _processes(at: BackendPlace) -> Executor:
         grace_s=at.grace_s,
         window=at.window,
         frozen_s=at.frozen_s,
+        worker_memory=at.worker_memory,
     )
 
 
@@ -219,7 +220,12 @@ def _ray(at: BackendPlace) -> Executor:
         cluster=at.cluster,
         grace_s=at.grace_s,
         window=at.window,
-        options={"frozen_s": at.frozen_s, "objects": at.objects, "budget": at.memory or None},
+        options={
+            "frozen_s": at.frozen_s,
+            "objects": at.objects,
+            "budget": at.memory or None,
+            "worker_memory": at.worker_memory,
+        },
     )
 
 

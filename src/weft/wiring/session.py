@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import atexit
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 from weakref import WeakSet
 
 from weft.admin.settings import Settings
@@ -36,12 +36,15 @@ if TYPE_CHECKING:
     from weft.runs.active import ActiveRun, RunEvents
     from weft.runs.records import Record
     from weft.runtime.kept import KeptValues
+    from weft.runtime.mapping import MapOptions, Mapped
     from weft.runtime.session import Results, Run
     from weft.store.api import EvictionKey
 
 
 GRACE_S: Final = 3.0
 """The seconds until a task that was asked to stop is abandoned."""
+_IN_PROCESSES: Final = ("processes", "ray")
+"""The backends whose tasks run in processes of their own."""
 _open: WeakSet[Any] = WeakSet()
 _SETTLE_S: Final = 60.0
 """The seconds that `close` waits until the ends of durable runs are on disk."""
@@ -77,6 +80,9 @@ class Session(runtime.EngineSession):
     later runs of the same graph: in the named one, or with True in that of the durable session, else in the one that
     `weft` would use here. Without it, no history is read or kept.
 
+    With "processes" and "ray", a task may take `worker_memory` (bytes or "4GiB") of memory of its process, or what it
+    declares if that is more; then it fails with OutOfMemoryError, after retries with more memory (Linux).
+
     With "ray", `cluster` has the address of the cluster, and the packages and the folder that the program needs there.
 
     UsageError: an invalid argument. MissingExtraError: a package of the backend is not installed.
@@ -101,6 +107,7 @@ class Session(runtime.EngineSession):
         history: bool | str | os.PathLike[str] = False,
         whole_process: bool = False,
         cluster: ClusterOptions | None = None,
+        worker_memory: int | str | None = None,
     ) -> None:
         given = not isinstance(backend, str)
         if given and not hasattr(backend, "launch"):
@@ -121,9 +128,15 @@ class Session(runtime.EngineSession):
             history=history,
             whole_process=whole_process,
             cluster=cluster,
+            worker_memory=worker_memory,
         )
         if cluster is not None and backend != "ray":
             raise UsageError(f"cluster is for the backend 'ray', not {backend!r}", hint="Open a Session('ray', ...).")
+        if worker_memory is not None and backend not in _IN_PROCESSES:
+            raise UsageError(
+                f"worker_memory limits worker processes, and the backend {backend!r} has none",
+                hint="Open a Session('processes', ...).",
+            )
         managers = MANAGERS if options.stragglers is None else straggler_managers(options.stragglers)
         self.name, self._state = options.name, options.state
         with limits_named(), ExitStack() as undo:
@@ -152,15 +165,18 @@ class Session(runtime.EngineSession):
         *,
         listeners: Sequence[runtime.Listener] = (),
         given: Mapping[str, KeptValues] | None = None,
+        priority: int = 0,
     ) -> Run:
         """Check a graph and start it. GraphError, CapacityError: it cannot run here.
 
         A durable session makes the folder of the run first. ProgramError: a part of the graph cannot be pickled.
         `listeners` are called as by `Run.listen`, from the first tick on. `given` maps vertex ids to values that this
         session kept earlier: the tasks of these vertices are not run. UsageError: `given` in a durable session.
+        An idle worker goes to the run with ready tasks that has the highest `priority`, and among equal ones to the run
+        that holds the fewest workers. Running tasks are not interrupted.
         """
         if self._state is None:
-            return super().submit(graph, listeners=listeners, given=given)
+            return super().submit(graph, listeners=listeners, given=given, priority=priority)
         if given:
             raise UsageError(
                 "a durable session takes no values from memory, since a resumed run would not have them",
@@ -172,7 +188,11 @@ class Session(runtime.EngineSession):
         arguments.graph("submit", graph)
         arguments.functions("listeners", listeners)
         source = GraphSource(graph, projection_of(graph.frontend), Settings().user_name, self._about)
-        return self._settled_at_close(begin_graph(self._state, source, self, listeners)).run
+        priority = arguments.rank("priority", priority)
+        run = self._settled_at_close(begin_graph(self._state, source, self, listeners)).run
+        if priority:
+            run.priority = priority
+        return run
 
     def resume(self, run: str, *, on_record: Callable[[Record], None] | None = None) -> Run:
         """Resume a durable run that failed, was cancelled, or whose process was killed; return it.
@@ -250,6 +270,43 @@ class Session(runtime.EngineSession):
             _add_resume_command(interrupt, run)
             raise
         return run.result()
+
+    def map(
+        self,
+        fn: Callable[..., Any] | str,
+        items: Iterable[Any],
+        *,
+        name: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        ordered: bool = True,
+        return_exceptions: bool = False,
+        progress: bool = True,
+        **options: Unpack[MapOptions],
+    ) -> Mapped:
+        """Call `fn(item, **params)` for each item and return the results, in the order of the items, as they come.
+
+        Without `ordered` they come in the order in which they end. Items with a length begin at once, as one run; of
+        other iterables a few blocks of items are taken ahead of the reader, by the thread that reads. `options` are
+        `resources`, `placement`, `retry`, `timeout_s` (seconds for each attempt), `output_bytes` and `scratch_bytes`,
+        as of a vertex. The first error of an item is raised where its result would come, names the item, and cancels
+        the others; with `return_exceptions` it is the result of that item. `progress` shows bars on a terminal while
+        the reader waits. UsageError: a durable session got items without a length.
+        """
+        from weft.runtime.mapping import Mapped
+
+        self.check_open()
+        return Mapped(
+            self,
+            fn,
+            items,
+            name,
+            params,
+            options,
+            ordered=ordered,
+            return_exceptions=return_exceptions,
+            progress=progress,
+            durable=self._state is not None,
+        )
 
     def __enter__(self) -> Self:
         return self

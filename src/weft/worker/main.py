@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from weft.graph.lease import Cone
     from weft.graph.task import VertexHistory, WatchedVertex
     from weft.worker.context import WorkerTaskContext
+    from weft.worker.limits import MemoryLimit
 
 LOOK_S: Final = 0.05
 _QUIET: Final = 20
@@ -107,6 +108,7 @@ class WorkerProcess:
         self._started = False
         self._told_to_stop = False
         self._rows = 0
+        self._limit: MemoryLimit | None = None
         self._streams: StreamWriter | None = None
         self._messages = 0
         self._acknowledged = 0
@@ -114,6 +116,10 @@ class WorkerProcess:
     def run(self) -> None:
         """Run leases until the other side ends."""
         threading.Thread(target=self._watch, name="weft-watch", daemon=True).start()
+        if self.config.memory:
+            from weft.worker.limits import MemoryLimit  # few sessions limit it
+
+            self._limit = MemoryLimit(self.config.memory)
         self._send((HELLO,))
         while True:
             message = self._backlog.popleft() if self._backlog else self._channel.receive()
@@ -159,7 +165,7 @@ class WorkerProcess:
             lease = self._open(assignment, clear)
             root = lease.root.vertex
             self._begin(lease)
-            outcome = run(cast("WorkerLease", lease), self._store, self.config.target_s, self._values)
+            outcome = self._run_lease(lease)
         except BaseException as error:  # noqa: BLE001
             outcome = LeaseResult(assignment.lo, [], 0.0)
             outcome.kind = kind_of(error, Failure.INFRASTRUCTURE).value
@@ -209,6 +215,18 @@ class WorkerProcess:
             from weft.store import peers
 
             peers.forget_fetched()
+
+    def _run_lease(self, lease: SharedPageLease) -> LeaseResult:
+        leased = cast("WorkerLease", lease)
+        limit = self._limit
+        if limit is None:
+            return run(leased, self._store, self.config.target_s, self._values)
+        declared = lease.resources.memory
+        with limit.hold(declared):
+            outcome = run(leased, self._store, self.config.target_s, self._values)
+        if outcome.kind == Failure.MEMORY.value:
+            outcome.message += f"\n{limit.text(declared)}"
+        return outcome
 
     def _pack_rest(
         self, lease: SharedPageLease | None, left: list[Any], outcome: LeaseResult, first: int, root: str

@@ -49,7 +49,10 @@ class SharedPageLease(SharedPage):
 
 
 class WorkerConfig(NamedTuple):
-    """The configuration of a worker, sent at its fork. With the `credentials` of a cluster it reads at other nodes."""
+    """The configuration of a worker, sent at its fork. With the `credentials` of a cluster it reads at other nodes.
+
+    `memory` is the number of bytes that its tasks may take, 0 for no limit.
+    """
 
     number: int
     prefix: str
@@ -58,6 +61,7 @@ class WorkerConfig(NamedTuple):
     target_s: float
     stream_bytes: int
     credentials: Credentials | None = None
+    memory: int = 0
 
 
 class Assignment(NamedTuple):

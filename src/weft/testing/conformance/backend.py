@@ -28,6 +28,7 @@ from weft.model.failures import Failure
 from weft.model.resources import Resources
 from weft.runtime.job import JobRun
 from weft.runtime.loop import Loop
+from weft.runtime.mapping import Mapped
 from weft.testing.inside import check_job
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class SessionRig:
     """Runs graphs in a session, on a backend that computes."""
 
     def __init__(self, session: EngineSession) -> None:
-        self._session = session
+        self.session = session
         self.loop = session.loop
 
     def run(self, graph: Graph, *, cancel: bool = False) -> ObservedJob:
@@ -78,7 +79,7 @@ class SessionRig:
             if any(type(command) is Launch for command in commands):
                 launched.set()
 
-        run = self._session.submit(graph, listeners=[listen])
+        run = self.session.submit(graph, listeners=[listen])
         if cancel:
             assert launched.wait(DEADLINE_S), "nothing was launched"
             run.cancel("cancelled by the check")
@@ -572,6 +573,51 @@ def batches_are_read_alike(rig: Rig) -> None:
     assert _results(rig.run(graph))[values] == [None, 0, [0, 1]]
 
 
+def a_map_brings_its_results(rig: Rig) -> None:
+    """Results of a map are those of its items, whether or not their number is known, and an error names its item."""
+    assert isinstance(rig, SessionRig)
+    session = rig.session
+    assert Mapped(session, double, range(500)).results() == [2 * x for x in range(500)]
+    assert list(Mapped(session, double, iter(range(500)))) == [2 * x for x in range(500)]
+    found = Mapped(session, odd_fails, range(4), return_exceptions=True).results()
+    assert [found[0], found[2]] == [0, 2]
+    for at in (1, 3):
+        assert isinstance(found[at], TaskError)
+        assert f"odd_fails[{at}] failed for the item {at}" in str(found[at])
+
+
+def results_come_while_the_run_goes_on(rig: Rig) -> None:
+    """The results of a vertex can be read before the run ends, each once."""
+    assert isinstance(rig, SessionRig)
+    graph = Graph("early")
+    early = graph.map(double, range(50)).keep()
+    late = graph.task(until_cancelled, after(early), name="late")
+    run = rig.session.submit(graph)
+    assert sorted(run.as_completed(early, DEADLINE_S)) == [(x, 2 * x) for x in range(50)]
+    assert not run.done
+    assert run.view().vertices[-1].id == late.id
+    run.cancel("read")
+    assert run.wait(DEADLINE_S)
+
+
+def events_of_a_run_are_complete(rig: Rig) -> None:
+    """A coroutine hears of the end of every task, and of the end of the run last."""
+    import asyncio
+
+    assert isinstance(rig, SessionRig)
+    session = rig.session
+    graph = Graph("events")
+    graph.add(total, gather(graph.map(double, graph.map(double, range(50), name="a"), name="b")), name="total")
+
+    async def heard() -> list[Any]:
+        return [event async for event in session.submit(graph).events()]
+
+    events = asyncio.run(asyncio.wait_for(heard(), DEADLINE_S))
+    ends = Counter((e.vertex, i) for e in events if e.kind == "finished" for i in range(e.lo, e.hi))
+    assert ends == Counter([*[(name, i) for name in "ab" for i in range(50)], ("total", 0)])
+    assert (events[-1].kind, events[-1].message) == ("ended", "succeeded")
+
+
 VALUE_CHECKS: tuple[Callable[[Rig], None], ...] = (
     values_arrive,
     mappings_bring_their_pieces,
@@ -588,4 +634,7 @@ VALUE_CHECKS: tuple[Callable[[Rig], None], ...] = (
     a_bubble_streams,
     a_stream_on_a_cycle_hangs_nobody,
     batches_are_read_alike,
+    a_map_brings_its_results,
+    results_come_while_the_run_goes_on,
+    events_of_a_run_are_complete,
 )
