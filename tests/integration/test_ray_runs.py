@@ -1,5 +1,6 @@
 """Runs of the command line on a Ray cluster of several nodes on this machine: pipelines and queries."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -81,9 +82,11 @@ def test_an_interrupted_run_leaves_no_command_and_is_resumed(project, number, st
     assert "***" not in err, "no stack of Ray's handler"
     until(lambda: not commands_of(project), "the end of the command")
     (project.folder / "go").touch()
-    code, _, err = project.weft("resume", "run-000001", "--backend", "ray")
+    code, _, err = project.weft("resume", "run-000001")
     assert code == 0, err
     assert (project.folder / "starts").read_text() == "once\n"
+    described = json.loads((project.folder_of() / "run.json").read_text())
+    assert described["backend"] == "ray"
 
 
 def test_the_commands_of_a_killed_run_end_and_another_backend_resumes_it(project):
@@ -124,7 +127,7 @@ def test_a_step_whose_machine_is_lost_runs_again_at_another_one(project, cluster
 def test_queries_run_in_stages_at_the_machines(project):
     (project.folder / "t.csv").write_text("a,b\n" + "".join(f"{row % 7},{row}\n" for row in range(1000)))
     query = "SELECT a, sum(b) AS s FROM t GROUP BY a ORDER BY a LIMIT 2"
-    code, out, err = project.weft("sql", query, "t.csv", "--backend", "ray", "--mode", "stages", "--csv")
+    code, out, err = project.weft("sql", query, "t.csv", "--backend", "ray", "--csv")
     assert code == 0, err
     sums = [sum(row for row in range(1000) if row % 7 == of) for of in (0, 1)]
     assert out.split() == ["a,s", f"0,{sums[0]}", f"1,{sums[1]}"]

@@ -120,6 +120,8 @@ def resume(
         return 0
     if detach and file is not None:
         not_from_stdin(file, "a resume in the background")
+    from weft.runs.reading import began_on
+
     in_background = detach and context.begun is None
     overrides = read_overrides(parameters or [], param_file)
     service = service_of(context, where)
@@ -128,6 +130,7 @@ def resume(
     if found.file and Path(found.file).parent.is_dir():
         base = Path(found.file).parent
     flags = {**workers.flags, "gpus": gpus, "gpu_type": gpu_type, "quiet": "true" if quiet else None}
+    flags["backend"] = workers.backend or (None if found.of_jobs else began_on(found.folder))
     settings = settings_of(context, base, {**flags, "state_dir": found.folder.parent.parent})
     if in_background and settings.backend == "ray":
         return _at_the_cluster(context, settings, service.state, ["resume", *workers.words, "--detach"])

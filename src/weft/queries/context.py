@@ -56,7 +56,7 @@ class SqlContext:
 
     `backend`, `workers`, `memory` and `cluster` are those of `weft.Session`. `mode` says how queries run: "whole"
     in one task with all cores, "stages" in many tasks with exchanges of rows between them, "auto" (the default)
-    whole, since the tables of one machine are best read by one task. `bubbles` says which stages run together and
+    whole, since the tables of one machine are best read by one task, and in stages on Ray. `bubbles` says which stages run together and
     stream to one another: "batch" (the default) none, "gang" all, "greedy", "efficient" and "cost" as the cuts of
     graphs of these names; what `workers` tasks cannot hold at once is stored. With `durable`, as of `weft.Session`,
     each query in stages is a run with a folder, and `weft explain RUN` tells of it. `allow` lists the folders and
@@ -205,6 +205,8 @@ class SqlContext:
     ) -> Query:
         """Return the query `text` as `sql`, with the variables of `caller`."""
         mode, bubbles = mode or self.mode, bubbles or self.bubbles
+        if mode == "auto" and self._options["backend"] == "ray":
+            mode = "stages"  # one task would run at one machine
         check_bubbles(bubbles)
         if mode not in MODES:
             raise UsageError(f"mode is {mode!r}", hint=f"There are: {', '.join(MODES)}.")

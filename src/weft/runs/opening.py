@@ -8,6 +8,8 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from weft.durability.journal import JOURNAL, FileJournal, Header, graph_digest, replay_journal
 from weft.graph.validate import mark_results
 from weft.model.errors import WeftError
@@ -18,7 +20,7 @@ from weft.runtime.clock import RealClock
 from weft.store.folders import remove_folder
 from weft.store.locks import LOCKS
 from weft.store.results import close_cache, open_cache
-from weft.store.state import RunFolder, os_error, read_description
+from weft.store.state import BACKEND, RunFolder, os_error, read_description
 
 if TYPE_CHECKING:
     from weft.durability.journal import Recorded
@@ -49,11 +51,13 @@ def open_run(
     events: RunEvents,
     *,
     durability: str = "process",
+    backend: str = "",
     wanted: Callable[[str], None] = lambda _: None,
 ) -> ActiveRun:
     """Make a run: an id, a folder that this process owns, a row in the index. `ActiveRun.start` starts it.
 
-    `wanted` is called with the id before anything is written; a WeftError of it cancels the opening. Errors of the
+    `backend` is the name of that on which the run begins, and is resumed; "" if the source describes it. `wanted` is
+    called with the id before anything is written; a WeftError of it cancels the opening. Errors of the
     source are raised. ForbiddenError, DiskFullError: the folder cannot be made.
     """
     state.prepare()
@@ -72,6 +76,8 @@ def open_run(
                 with suppress(WeftError):  # the refusal is what the user needs to know
                     catalog.give_back(number)
                 raise
+        if backend:
+            spec = replace(spec, about={**spec.about, BACKEND: backend})
         events.announce(run_id, spec)
         folder = undo.enter_context(RunFolder.create(state, run_id))
         try:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
 
+from weft.admin.settings import BACKENDS
 from weft.model.errors import NotFoundError
 from weft.model.ids import item_name, loop_item
 from weft.model.suggestions import did_you_mean
 from weft.runs.records import INTERRUPTED, SUSPENDED, Record, RunTimes, append_records, read_records
 from weft.store.state import (
+    BACKEND,
     GRAPH_DIGEST,
     LogFile,
     last_sign,
@@ -367,3 +369,9 @@ def _apply(step: StepRecord, record: Record, since: float) -> None:
 def _of(description: Mapping[str, Any], key: str, kind: type | tuple[type, ...], default: Any) -> Any:
     value = description.get(key, default)
     return value if isinstance(value, kind) else default
+
+
+def began_on(folder: Path) -> str | None:
+    """Return the backend on which a run began, None if that is not one of the settings."""
+    found = read_description(folder).get(BACKEND)
+    return found if found in BACKENDS else None

@@ -122,7 +122,8 @@ class RunService:
         session = self.workers()
         durability = durability or self.settings.durability
         managers, tuning = self._concrete.MANAGERS, session.executor.tuning
-        run = open_run(state, source, tuning, managers, events, durability=durability, wanted=wanted)
+        backend = self.settings.backend
+        run = open_run(state, source, tuning, managers, events, durability=durability, backend=backend, wanted=wanted)
         run.start(session)
         return run
 

@@ -50,6 +50,8 @@ ROOT: Final = "root"
 """The key of `run.json` for the folder of the file system that the steps of a run work in."""
 WORKERS: Final = "workers"
 """The key of `run.json` for the wished number of steps that run at a time; 0: none."""
+BACKEND: Final = "backend"
+"""The key of `run.json` for the backend on which a run began."""
 _ROOT_INODE: Final = "root_inode"
 _IDENTITY: Final = "identity"
 _PATHS: Final = ("file", ROOT, "file_systems", "outputs", "kept", "paths", "session")
