@@ -56,12 +56,12 @@ class SqlContext:
 
     `backend`, `workers`, `memory` and `cluster` are those of `weft.Session`. `mode` says how queries run: "whole"
     in one task with all cores, "stages" in many tasks with exchanges of rows between them, "auto" (the default)
-    whole, since the tables of one machine are best read by one task, and in stages on Ray. `bubbles` says which stages run together and
-    stream to one another: "batch" (the default) none, "gang" all, "greedy", "efficient" and "cost" as the cuts of
-    graphs of these names; what `workers` tasks cannot hold at once is stored. With `durable`, as of `weft.Session`,
-    each query in stages is a run with a folder, and `weft explain RUN` tells of it. `allow` lists the folders and
-    URLs whose files the texts of queries may name and write; registered tables and variables of the caller need no
-    grant. Without `allow`, data files below the current folder may stand behind FROM.
+    whole, since the tables of one machine are best read by one task, and in stages on Ray. `bubbles` says which
+    stages run together and stream to one another: "batch" (the default) none, "gang" all, "greedy", "efficient" and
+    "cost" as the cuts of graphs of these names; what `workers` tasks cannot hold at once is stored. With `durable`,
+    as of `weft.Session`, each query in stages is a run with a folder, and `weft explain RUN` tells of it. `allow`
+    lists the folders and URLs whose files the texts of queries may name and write; registered tables and variables
+    of the caller need no grant. Without `allow`, data files below the current folder may stand behind FROM.
 
     UsageError: an invalid argument.
     """
