@@ -3,6 +3,8 @@ import pytest
 from weft.model.errors import ConflictError, ForbiddenError, NotFoundError
 from weft.parties.ledger import REPORT, WISH, DocumentEntry, JobEntry, PartyLedger
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def ledger(tmp_path, request):

@@ -14,6 +14,8 @@ from weft.parties.report_page import report_page
 from weft.parties.values import VALUES_PATH
 from weft.parties.work import WISH_PATH
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def works(tmp_path):

@@ -21,6 +21,8 @@ from weft.parties.mailboxes import Mailboxes
 from weft.parties.transport import PartyClient, PartyServer
 from weft.runtime.clock import RealClock
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def clock() -> SetClock:

@@ -22,6 +22,8 @@ from weft.parties.identity import (
 )
 from weft.parties.site import PartySite, is_address
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def site(tmp_path) -> PartySite:

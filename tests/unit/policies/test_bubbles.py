@@ -28,6 +28,8 @@ from weft.policies.bubbles import (
 from weft.testing.graphs import random_graph, work
 from weft.testing.trial import run_graph
 
+pytestmark = pytest.mark.slow
+
 CUTS: dict[str, Callable[[LogicalGraph], Cut]] = {
     "batch": batch,
     "gang": gang,

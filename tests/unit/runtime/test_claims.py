@@ -24,6 +24,8 @@ from weft.runtime.claims import (
     settle,
 )
 
+pytestmark = pytest.mark.slow
+
 ROOM = MachineShare(cpu=4, memory=8 << 30, gpu=2)
 
 

@@ -12,6 +12,8 @@ import weft
 from weft.model.errors import NotFoundError, TaskError, UsageError
 from weft.runtime.loop import Loop
 
+pytestmark = pytest.mark.slow
+
 DEADLINE_S = 30.0
 
 

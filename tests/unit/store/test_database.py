@@ -20,6 +20,8 @@ from weft.model.errors import ConflictError, DiskFullError, ForbiddenError, NotF
 from weft.store import database as module
 from weft.store.database import Database
 
+pytestmark = pytest.mark.slow
+
 
 def at(folder: Path) -> Database:
     return Database(

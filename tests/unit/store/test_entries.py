@@ -13,6 +13,8 @@ from weft.model.errors import NotFoundError, UsageError
 from weft.store.entries import CachedOutput, CacheIndex, Claim, Entry, index_of
 from weft.store.locks import KeyLocks
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 
 

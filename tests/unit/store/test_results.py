@@ -19,6 +19,8 @@ from weft.model.errors import DiskFullError, NotFoundError
 from weft.store.entries import CacheIndex, Claim
 from weft.store.results import Recipe, ResultCache, digest_of_leaves, readable, tell_changes
 
+pytestmark = pytest.mark.slow
+
 
 class Clock:
     def __init__(self) -> None:

@@ -17,6 +17,8 @@ from weft.store.row_index import ALL, DENSE, LISTED, SPARSE, RowIndex
 from weft.store.rows import EdgeValues, as_row, positions, record_rows
 from weft.store.segments import SegmentWriter
 
+pytestmark = pytest.mark.slow
+
 # ------------------------------------------------------------------------------------------------------------- forms
 
 

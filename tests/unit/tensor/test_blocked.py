@@ -9,6 +9,8 @@ import weft.tensor as wt
 from weft.frontends.tensors import blocked_factorizations, blocked_products, indexing
 from weft.frontends.tensors.compiler import compile_nodes
 
+pytestmark = pytest.mark.slow
+
 RNG = np.random.default_rng(13)
 KINDS = st.sampled_from(("f8", "f4", "i8", "i2"))
 

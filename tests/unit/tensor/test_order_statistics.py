@@ -11,6 +11,8 @@ import weft.tensor as wt
 from weft.frontends.tensors import sample_sort
 from weft.frontends.tensors.compiler import compile_nodes
 
+pytestmark = pytest.mark.slow
+
 FUNCTIONS = ("median", "nanmedian", "quantile", "nanquantile", "percentile", "nanpercentile")
 METHODS = (
     "inverted_cdf",

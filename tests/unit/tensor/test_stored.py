@@ -16,6 +16,8 @@ from weft.frontends.tensors.arrays.chunkwise import map_chunk
 from weft.model.errors import ConflictError
 from weft.store.blocks import BlockManager
 
+pytestmark = pytest.mark.slow
+
 MEGA = 2**20
 
 

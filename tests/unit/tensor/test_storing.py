@@ -22,6 +22,8 @@ from weft.model.errors import (
     WeftError,
 )
 
+pytestmark = pytest.mark.slow
+
 X = np.random.default_rng(3).random((20, 14))
 
 

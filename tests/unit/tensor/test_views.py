@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 import weft.tensor as wt
 
+pytestmark = pytest.mark.slow
+
 VIEWS = [
     lambda xp, x, n: x[n % x.shape[0] :],
     lambda xp, x, n: x[:: -1 - n % 2],

@@ -9,6 +9,8 @@ from weft.frontends.federated.wire import decode
 from weft.model.errors import PartyMessageError, UsageError
 from weft.testing.parts import PartInputs, run_parts
 
+pytestmark = pytest.mark.slow
+
 MATRIX, Y = breast()
 GUEST_ROWS, HOST_ROWS = slice(0, 400), slice(200, 569)
 COMMON = slice(200, 400)

@@ -10,6 +10,8 @@ from weft.frontends.federated.components.predictions import SCORE
 from weft.model.errors import UsageError
 from weft.testing.parts import PartInputs, run_parts
 
+pytestmark = pytest.mark.slow
+
 USUAL = {
     "alpha": 0.0,
     "optimizer": "sgd",

@@ -12,6 +12,8 @@ from weft.frontends.federated.wire import decode
 from weft.model.errors import UsageError
 from weft.testing.parts import PartInputs, run_parts
 
+pytestmark = pytest.mark.slow
+
 PLAIN = {"encrypt_param": {"method": "plain"}}
 USUAL = {"alpha": 0.01, "optimizer": "rmsprop", "learning_rate": 0.15, "batch_size": 320, "max_iter": 30} | PLAIN
 MATRIX, Y = breast()

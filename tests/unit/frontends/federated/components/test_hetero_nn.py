@@ -12,6 +12,8 @@ from weft.frontends.federated.wire import decode
 from weft.model.errors import PartyMessageError, UsageError
 from weft.testing.parts import PartInputs, run_parts
 
+pytestmark = pytest.mark.slow
+
 MATRIX, Y = breast()
 PLAIN = {"encrypt_param": {"method": "plain"}}
 PAILLIER = {"encrypt_param": {"method": "Paillier"}}

@@ -17,6 +17,8 @@ from weft.frontends.federated.wire import decode
 from weft.model.errors import UsageError
 from weft.testing.parts import PartInputs, PartsRun, run_parts
 
+pytestmark = pytest.mark.slow
+
 Array = np.ndarray[Any, Any]
 GUEST, HOST, SECOND = Party("guest", "9999"), Party("host", "10000"), Party("host", "10001")
 PLAIN = {"encrypt_param": {"method": "plain"}, "n_iter_no_change": False}

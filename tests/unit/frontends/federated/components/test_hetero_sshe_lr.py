@@ -12,6 +12,8 @@ from weft.frontends.federated.wire import Integers, decode
 from weft.model.errors import UsageError
 from weft.testing.parts import PartInputs, run_parts
 
+pytestmark = pytest.mark.slow
+
 PLAIN = {"encrypt_param": {"method": "plain"}}
 USUAL = {"alpha": 0.01, "learning_rate": 0.15, "max_iter": 8, "decay": 0, "tol": 0} | PLAIN
 EVERY = USUAL | {"reveal_every_iter": True}

@@ -11,6 +11,8 @@ from weft.frontends.federated.wire import decode
 from weft.model.errors import UsageError
 from weft.testing.parts import PartInputs, run_parts
 
+pytestmark = pytest.mark.slow
+
 MATRIX, Y = breast()
 ROWS = {"two": {GUEST: slice(0, 200), HOST: slice(200, None)}}
 ROWS["three"] = {GUEST: slice(0, 100), HOST: slice(100, 300), HOST_2: slice(300, None)}

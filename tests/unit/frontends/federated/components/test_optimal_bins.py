@@ -14,6 +14,8 @@ from weft.frontends.federated.wire import decode
 from weft.model.errors import PartyMessageError, UsageError
 from weft.testing.parts import PartInputs, run_parts
 
+pytestmark = pytest.mark.slow
+
 MATRIX, Y = breast()
 OPTIMAL = {"init_bin_nums": 40, "min_bin_pct": 0.05, "max_bin_pct": 0.8, "mixture": True}
 

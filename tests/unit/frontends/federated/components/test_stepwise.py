@@ -11,6 +11,8 @@ from weft.frontends.federated.components.predictions import SCORE
 from weft.model.errors import PartyMessageError, UsageError
 from weft.testing.parts import PartInputs, run_parts
 
+pytestmark = pytest.mark.slow
+
 USUAL = {
     "penalty": "None",
     "optimizer": "sgd",

@@ -12,6 +12,8 @@ from weft.frontends.federated.components.validation import Validation, Validatio
 from weft.model.errors import PartyMessageError, UsageError
 from weft.testing.parts import PartInputs, PartRecord, run_parts
 
+pytestmark = pytest.mark.slow
+
 PLAIN = {"encrypt_param": {"method": "plain"}}
 LINEAR = PLAIN | {"alpha": 0.0, "learning_rate": 0.4, "optimizer": "sgd", "decay": 0, "max_iter": 12, "tol": 0}
 TREES = PLAIN | {"num_trees": 12, "learning_rate": 0.9, "n_iter_no_change": False, "tree_param": {"max_depth": 4}}

@@ -9,6 +9,8 @@ from weft.frontends.federated.components.predictions import SCORE
 from weft.model.errors import UsageError
 from weft.testing.parts import PartInputs, run_parts
 
+pytestmark = pytest.mark.slow
+
 PLAIN = {"encrypt_param": {"method": "plain"}}
 LINEAR = PLAIN | {"alpha": 0.01, "learning_rate": 0.1, "optimizer": "sgd", "batch_size": 40, "tol": 0}
 TREES = PLAIN | {"learning_rate": 0.5, "n_iter_no_change": False, "tree_param": {"max_depth": 3}}
