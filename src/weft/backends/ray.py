@@ -29,8 +29,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from weft._version import __version__
 from weft.backends.cluster import Cluster, NodeAddress, NodeConnection
 from weft.backends.ray_environments import failure, folder, packages
-from weft.backends.ray_places import RayReservation
-from weft.backends.scaling import BUNDLES, Bundle, ScalingProvider, ScalingRequests, bundle
+from weft.backends.ray_places import LOOK_S, RayReservation
+from weft.backends.scaling import ACCELERATOR, BUNDLES, Bundle, ScalingProvider, ScalingRequests, bundle
 from weft.engine.machines.task import TaskState
 from weft.engine.provider import NodeKind
 from weft.model.clusters import ClusterOptions
@@ -51,9 +51,6 @@ INSTALL_S: Final = 1800.0
 """Seconds within which Ray must have made the environment of a session on a machine."""
 CONNECT_S: Final = 5.0
 """Seconds within which the head of a cluster must accept a connection."""
-LOOK_S: Final = 2.0
-"""Seconds between two looks for nodes that have joined the cluster."""
-_ACCELERATOR: Final = "accelerator_type:"
 _LEAVING_S: Final = 15.0
 """Seconds that an actor outlives its node, unless Ray ends it before."""
 _SETTINGS: Final = 4
@@ -147,17 +144,22 @@ def machines(rows: Iterable[dict[str, Any]]) -> list[RayNode]:
     found = []
     for node in alive:
         has, name = node["Resources"], node["NodeName"]
-        kinds = [key.removeprefix(_ACCELERATOR) for key in has if key.startswith(_ACCELERATOR)]
         found.append(
             RayNode(
                 node["NodeID"],
                 node["NodeManagerAddress"],
                 name if names.count(name) == 1 else f"{name}-{node['NodeID'][:6]}",
-                Resources(cpu=has["CPU"], gpu=int(has.get("GPU", 0)), gpu_type=kinds[0] if kinds else ""),
+                _resources(has["CPU"], has),
                 int(has["CPU"]),
             )
         )
     return found
+
+
+def _resources(cores: float, has: Mapping[str, float]) -> Resources:
+    """Return the resources of a machine with so many cores, whose GPUs Ray counts in `has`."""
+    types = [key.removeprefix(ACCELERATOR) for key in has if key.startswith(ACCELERATOR)]
+    return Resources(cores, gpu=int(has.get("GPU", 0)), gpu_type=types[0] if types else "")
 
 
 def listed() -> list[dict[str, Any]]:
@@ -179,9 +181,10 @@ def kinds() -> list[NodeKind]:
     for group in config.node_group_configs if config is not None else ():
         has = group.resources
         if has.get("CPU", 0) >= 1 and group.max_count:
-            types = [key.removeprefix(_ACCELERATOR) for key in has if key.startswith(_ACCELERATOR)]
-            resources = Resources(int(has["CPU"]), 0, int(has.get("GPU", 0)), types[0] if types else "")
-            found.append(NodeKind(int(has["CPU"]), resources, limit=group.max_count if group.max_count > 0 else None))
+            cores = int(has["CPU"])
+            found.append(
+                NodeKind(cores, _resources(cores, has), limit=group.max_count if group.max_count > 0 else None)
+            )
     return found
 
 

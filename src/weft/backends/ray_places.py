@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from weft.model.resources import Resources
 
 LOOK_S: Final = 2.0
-"""Seconds between two looks whether the cores are there."""
+"""Seconds between two looks whether cores are there, and at the machines of the cluster."""
 _TELL_S: Final = 30.0
 """Seconds between two lines that say what is waited for."""
 

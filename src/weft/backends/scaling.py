@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 BUNDLES: Final = 256
 """The most bundles that are asked for what waits."""
+ACCELERATOR: Final = "accelerator_type:"
+"""How the resource of a machine begins by which Ray tells the type of its GPUs."""
 _A_LITTLE: Final = 0.001
 """The amount of an `accelerator_type:` resource that Ray's own tasks ask for."""
 Bundle = dict[str, float]
@@ -32,7 +34,7 @@ def bundle(resources: Resources) -> Bundle:
     if resources.gpu:
         found["GPU"] = float(resources.gpu)
         if resources.gpu_type:
-            found[f"accelerator_type:{resources.gpu_type}"] = _A_LITTLE
+            found[ACCELERATOR + resources.gpu_type] = _A_LITTLE
     return found
 
 

@@ -23,8 +23,8 @@ Last 50 lines of stdout:
 
 def test_the_lines_of_a_requirements_file(tmp_path):
     file = tmp_path / "requirements.txt"
-    file.write_text("# a comment\n\n--extra-index-url https://example.org/simple\ntiny==1.0  # pinned\nother>=2\n")
-    wanted = ["--extra-index-url https://example.org/simple", "tiny==1.0  # pinned", "other>=2"]
+    file.write_text("# a comment\n\n--prefer-binary\ntiny==1.0  # pinned\nother>=2\n")
+    wanted = ["--prefer-binary", "tiny==1.0  # pinned", "other>=2"]
     assert packages(ClusterOptions(requirements=file)) == {"pip": {"packages": wanted}}
     assert packages(ClusterOptions()) == {}
 

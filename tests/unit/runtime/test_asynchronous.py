@@ -5,47 +5,16 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 import weft
+from tests.unit.runtime.tasks import DEADLINE_S, begin, double, three_fails, waits_for
 from weft.model.errors import RunCancelledError, UsageError
 
 ROOT = Path(__file__).parents[3]
-DEADLINE_S = 60.0
-
-
-@pytest.fixture(scope="module", params=["threads", "processes"])
-def session(request):
-    with weft.Session(request.param, workers=2) as session:
-        yield session
-
-
-@pytest.fixture(scope="module")
-def threads():
-    with weft.Session("threads", workers=2) as session:
-        yield session
-
-
-def double(value):
-    return 2 * value
-
-
-def three_fails(value):
-    if value == 3:
-        raise ValueError("three")
-    return value
-
-
-def waits_for(path):
-    limit = time.monotonic() + DEADLINE_S
-    while not path.exists():
-        assert time.monotonic() < limit
-        time.sleep(0.002)
-    return path.name
 
 
 def fails_once(path):
@@ -56,12 +25,6 @@ def fails_once(path):
 
 def emits(ctx, inputs):
     ctx.emit("rows", {"n": 3})
-
-
-def begin(session, fn, items, **options):
-    graph = weft.Graph("job", **options)
-    graph.map(fn, items, name="tasks")
-    return session.submit(graph)
 
 
 def run(coroutine):

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 import weft
+from tests.unit.runtime.tasks import DEADLINE_S, begin, double, three_fails, waits_for
 from weft.model.errors import NotFoundError, RunCancelledError, TaskError, UsageError
-
-DEADLINE_S = 60.0
 
 
 def wait_until(condition):
@@ -21,40 +20,10 @@ def wait_until(condition):
         threading.Event().wait(0.002)
 
 
-@pytest.fixture(scope="module", params=["threads", "processes"])
-def session(request):
-    with weft.Session(request.param, workers=2) as session:
-        yield session
-
-
 @pytest.fixture(scope="module")
 def threads():
     with weft.Session("threads", workers=4) as session:
         yield session
-
-
-def double(value):
-    return 2 * value
-
-
-def three_fails(value):
-    if value == 3:
-        raise ValueError("three")
-    return value
-
-
-def waits_for(path):
-    limit = time.monotonic() + DEADLINE_S
-    while not path.exists():
-        assert time.monotonic() < limit
-        time.sleep(0.002)
-    return path.name
-
-
-def begin(session, fn, items, **options):
-    graph = weft.Graph(options.pop("graph", "job"), **options)
-    graph.map(fn, items, name="tasks")
-    return session.submit(graph)
 
 
 # ------------------------------------------------------------------------------------------------------- runs

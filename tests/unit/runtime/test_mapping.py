@@ -9,22 +9,9 @@ import numpy
 import pytest
 
 import weft
+from tests.unit.runtime.tasks import DEADLINE_S, double
 from weft.model.errors import NotFoundError, RunCancelledError, TaskError, UsageError
 from weft.runtime import mapping, progress
-
-DEADLINE_S = 60.0
-
-
-@pytest.fixture(scope="module", params=["threads", "processes"])
-def session(request):
-    with weft.Session(request.param, workers=2) as session:
-        yield session
-
-
-@pytest.fixture(scope="module")
-def threads():
-    with weft.Session("threads", workers=2) as session:
-        yield session
 
 
 class Terminal(io.StringIO):
@@ -32,10 +19,6 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
-
-
-def double(value):
-    return 2 * value
 
 
 def seven_fails(value):
