@@ -22,10 +22,17 @@ def place(tmp_path, request):
 
 
 def found_in(folder: Path, value: str = VALUE) -> list[str]:
-    """The files below a folder that hold a value, in any of the usual forms."""
+    """The files below a folder that hold a value, in any of the usual forms; a file may go meanwhile."""
     forms = {value.encode(), repr(value).encode(), *(part.encode() for part in value.split())}
     files = [Path(above) / name for above, _, names in os.walk(folder) for name in names]
-    return [str(file) for file in files if file.is_file() and any(form in file.read_bytes() for form in forms)]
+    return [str(file) for file in files if any(form in _content(file) for form in forms)]
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes() if file.is_file() else b""
+    except FileNotFoundError:
+        return b""
 
 
 def steps(command: str = SHOWN, **more: object) -> dict[str, object]:

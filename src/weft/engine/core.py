@@ -33,7 +33,7 @@ from weft.model.ids import task_name
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from weft.engine.commands import Command
+    from weft.engine.commands import Command, Publish
     from weft.engine.decisions import Decision
     from weft.engine.events import Failed, Granted, Refused
     from weft.engine.notes import NoteKind
@@ -77,6 +77,8 @@ UNSLOTTED = -1
 """The worker number of unslotted tasks: they hold no core and wait for no slot."""
 FAULTS = 256
 """The number of the latest faults that are kept."""
+PUBLISHED = 1_000
+"""The number of the latest user events that are kept."""
 ANYWHERE = -1
 """The node of tasks without a home node."""
 FEW = 64
@@ -324,6 +326,7 @@ class Core:
         "moved",
         "tokens",
         "emitted",
+        "published",
         "answered",
         "known",
         "unended",
@@ -406,6 +409,7 @@ class Core:
         self.moved: list[Stage] = []  # stages whose status has changed since the last call of `handle`
         self.tokens: dict[str, int] = dict(graph.limits)
         self.emitted: set[tuple[str, str]] = set()
+        self.published: deque[Publish] | None = None  # the latest user events, once there is one
         self.answered: set[tuple[int, int]] = set()
         self.known: dict[str, float] = {}  # seconds of a task by vertex, as earlier jobs have measured them
         self.unended = 0

@@ -24,6 +24,7 @@ from weft.graph.logical import VertexKind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from weft.engine.commands import Publish
     from weft.engine.core import Core
     from weft.engine.events import Event
     from weft.engine.explain import Explained
@@ -103,6 +104,11 @@ class Inspector:
     def bubbles(self) -> list[str]:
         """The ids of the bubbles."""
         return [row.bubble.id for row in self._core.bubbles]
+
+    @property
+    def published(self) -> Sequence[Publish]:
+        """The latest user events of tasks, in order; at most `core.PUBLISHED`."""
+        return tuple(self._core.published or ())
 
     def view(self) -> JobView:
         """Return a view of the job."""

@@ -7,6 +7,7 @@ workers, deepest first, and at last checks for the end of the job.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +16,7 @@ from weft.engine.agenda import Phase
 from weft.engine.bulk import end_usual
 from weft.engine.commands import Command, Publish, Shrink
 from weft.engine.consulting import make, make_controller
-from weft.engine.core import ANYWHERE, Core, Handler, WorkerRow
+from weft.engine.core import ANYWHERE, PUBLISHED, Core, Handler, WorkerRow
 from weft.engine.dispatch import has_ready
 from weft.engine.endings import on_done, on_failed, on_gave_back, on_progress, on_started
 from weft.engine.events import (
@@ -260,7 +261,11 @@ def _on_user_event(core: Core, event: UserEvent) -> None:
     if event.name.startswith(RESERVED):
         return
     core.note(task_name(event.vertex, event.index), NoteKind.EMITTED, event.name)
-    core.out.append(Publish(event.vertex, event.index, event.name, event.payload))
+    command = Publish(event.vertex, event.index, event.name, event.payload)
+    core.out.append(command)
+    if core.published is None:
+        core.published = deque(maxlen=PUBLISHED)
+    core.published.append(command)
     source = core.by_id.get(event.vertex)
     if source is not None:
         patching.emitted(core, source, event.name, event.payload)

@@ -11,8 +11,8 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from weft.engine.commands import Launch
-from weft.engine.events import Done, Failed, Hit, Progress, UserEvent, WorkerLost
+from weft.engine.commands import Launch, Publish
+from weft.engine.events import Done, Failed, Hit, Progress, WorkerLost
 from weft.engine.machines.task import TaskState
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.model.errors import UsageError
@@ -20,7 +20,7 @@ from weft.model.failures import Failure
 from weft.runtime.watching import EndedTasks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from weft.engine.commands import Command
     from weft.engine.events import Event
@@ -41,7 +41,7 @@ class RunEvent(NamedTuple):
     | `finished` | the tasks have succeeded; each task comes once |
     | `retried` | an attempt of the task failed with `message`, and the task runs again |
     | `failed` | the task has failed for good, with `message`; each task comes once |
-    | `emitted` | the task emitted the event `message` with `payload` |
+    | `emitted` | the task emitted the event `message` with `payload`; of the past, the latest 1,000 come |
     | `vertex` | the vertex has the state `message` |
     | `ended` | the last event: the run has ended as `message`: succeeded, failed or cancelled |
     """
@@ -122,6 +122,7 @@ class EventStream:
     def begin(self, job: JobRun) -> None:
         """Report what has happened before; called between two ticks."""
         if job.built:
+            self._published(job.inspector.published)
             self._catch_up(job)
             for lease in job.leases.values():
                 self._launched(lease)
@@ -134,6 +135,7 @@ class EventStream:
 
     def __call__(self, job: JobRun, events: Sequence[Event], commands: Sequence[Command]) -> None:
         """Report what has happened in a tick."""
+        self._published(command for command in commands if type(command) is Publish)
         for event in events:
             if isinstance(event, Done | Failed):
                 lease = self._leases.pop(event.lease, None)
@@ -147,8 +149,6 @@ class EventStream:
                     self._look(job, lease._replace(hi=event.hi))
             elif isinstance(event, Hit):
                 self._of(event.vertex).look(job, event.index, event.index + 1)
-            elif isinstance(event, UserEvent):
-                self._say("emitted", event.vertex, event.index, event.index + 1, event.name, event.payload)
             elif isinstance(event, WorkerLost):
                 for lease in [lease for lease in self._leases.values() if lease.worker == event.worker]:
                     self._look(job, self._leases.pop(lease.lease))
@@ -165,6 +165,10 @@ class EventStream:
         self._leases[lease.lease] = lease
         for vertex, lo, hi in _spans(lease):
             self._say("launched", vertex, lo, hi)
+
+    def _published(self, commands: Iterable[Publish]) -> None:
+        for vertex, index, name, payload in commands:
+            self._say("emitted", vertex, index, index + 1, name, payload)
 
     def _catch_up(self, job: JobRun) -> None:
         for row in job.inspector.vertices:

@@ -223,10 +223,14 @@ def test_a_retry_is_an_event(session, tmp_path):
     assert "the first time" in next(event.message for event in events if event.kind == "retried")
 
 
-def test_emitted_events_come_with_their_payload(session):
+@pytest.mark.parametrize("late", [False, True])
+def test_emitted_events_come_with_their_payload(session, late):
     graph = weft.Graph("job")
     graph.task(emits, name="tasks")
-    events = run(all_events_of(session, graph))
+    begun = session.submit(graph)
+    if late:
+        begun.wait()
+    events = run(all_events(begun))
     assert [(event.message, event.payload) for event in events if event.kind == "emitted"] == [("rows", {"n": 3})]
 
 
