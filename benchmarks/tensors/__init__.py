@@ -13,6 +13,8 @@ _MODULES = {
     "dask threads": "peer_dask",
     "dask distributed": "peer_distributed",
     "scipy": "peer_numpy",
+    "jax": "peer_jax",
+    "pytorch": "peer_torch",
 }
 _LONGEST_S = 3600.0
 
@@ -27,6 +29,11 @@ def _peer(label: str, case: str, *, fresh: bool = False) -> Side:
 
 def _against(label: str, name: str, target: float, about: str) -> Spec:
     return Spec(name, "s", _ours(name), target, about, _peer(label, name))
+
+
+def _in_one_piece(label: str, row: str) -> Spec:
+    about = f"{row} beside {label}, which has it in one piece."
+    return Spec(f"{row}_vs_{label}", "s", _ours(row), 1.0, about, _peer(label, row))
 
 
 def _memory(row: str) -> Spec:
@@ -72,6 +79,9 @@ _DRAWN = {"ewise": 0.7, "rechunk": 0.5, "cumsum": 1.0, "transpose_sum": 0.7, "qr
 _GIVEN = {"matmul": 1.0, "fused_e1": 1.0, "fused_e3": 1.0}
 """Those on arrays in memory."""
 
+_UNCUT = [row for row in _DRAWN if row != "rechunk"]
+"""Those that do not ask for chunks."""
+
 SPECS = (
     _against(
         "dask threads",
@@ -103,6 +113,8 @@ SPECS = (
         1.2,
         "A sparse matrix of 10^6 x 10^6 with 10 elements in each row by a dense vector; SciPy in one piece.",
     ),
+    *[_in_one_piece(label, row) for row in (*_UNCUT, *_GIVEN, "map_overlap") for label in ("jax", "pytorch")],
+    _in_one_piece("pytorch", "sparse_matvec"),
     Spec(
         "graph_1e6_chunks_s",
         "s",
