@@ -154,6 +154,7 @@ class GuestTree:
             "rows": None if len(active) == len(self._g) else active,
         }
         self._part.channel.send("tree", value, self._hosts)
+        self._keys.public.prepare(len(active))  # for the next tree
 
     def _finish(self, hosts: Sequence[Party]) -> None:
         if hosts:

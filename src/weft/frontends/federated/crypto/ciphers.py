@@ -81,6 +81,10 @@ class PublicKey(Protocol):
         """Encrypt real numbers (float64) or integers, an array of one or two dimensions."""
         ...
 
+    def prepare(self, count: int) -> None:
+        """Begin to draw the randomness of `count` later encryptions, while the calling thread waits for messages."""
+        ...
+
     def encrypted(self, wire: Any) -> Encrypted:
         """Rebuild an array of `Encrypted.to_wire`. PartyMessageError: it is none, or not of this key."""
         ...

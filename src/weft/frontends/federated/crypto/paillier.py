@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import math
 import secrets
+import threading
+import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, Self
@@ -41,6 +44,8 @@ MOST_BITS: Final = 8192
 """The longest key."""
 _WHOLE: Final = "iuO"
 """The kinds of arrays of integers; those of objects have integers of any size."""
+_MOST_DRAWN: Final = 50_000
+"""The encryptions whose randomness is kept: 25 MB with a key of 2,048 bits."""
 _MASK: Final = (1 << _WINDOW) - 1
 
 
@@ -52,6 +57,9 @@ class PaillierKey:
         self.n2 = n * n
         self.most = n // 3
         self.most_scale = n.bit_length() - _VALUE_BITS - 8
+        self._drawn: deque[mpz] = deque()
+        self._wanted = 0
+        self._draws: threading.Thread | None = None
 
     @cached_property
     def _table(self) -> list[list[mpz]]:
@@ -66,8 +74,26 @@ class PaillierKey:
             base = row[-1] * base % self.n2
         return rows
 
+    def prepare(self, count: int) -> None:
+        """See `PublicKey.prepare`."""
+        self._wanted = min(count, _MOST_DRAWN)
+        if self._draws is None or not self._draws.is_alive():
+            self._draws = threading.Thread(target=self._draw, name="weft-randomness", daemon=True)
+            self._draws.start()
+
+    def _draw(self) -> None:
+        while len(self._drawn) < self._wanted:
+            self._drawn.append(self._fresh())
+            time.sleep(0)  # a message that has come is handled first
+
     def noise(self) -> mpz:
-        """Return a random n-th residue: an encryption of zero."""
+        """Return a random n-th residue: an encryption of zero. None is returned twice."""
+        try:
+            return self._drawn.popleft()
+        except IndexError:
+            return self._fresh()
+
+    def _fresh(self) -> mpz:
         exponent, n2 = secrets.randbits(_EXPONENT_BITS), self.n2
         found = mpz(1)
         for row in self._table:

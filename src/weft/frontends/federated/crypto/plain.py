@@ -77,6 +77,9 @@ class PlainKey:
         """See `PublicKey.encrypt`."""
         return PlainArray(values)
 
+    def prepare(self, count: int) -> None:
+        """See `PublicKey.prepare`: nothing is random."""
+
     def encrypted(self, wire: Any) -> PlainArray:
         """See `PublicKey.encrypted`."""
         values = wire.get("plain") if isinstance(wire, dict) else None

@@ -82,6 +82,21 @@ def test_equal_numbers_have_different_ciphertexts():
     assert again.masked().cells != again.cells
 
 
+def test_randomness_is_drawn_ahead_and_used_once():
+    keys = generate(BITS)
+    values = np.arange(40)
+    assert keys.public.encrypt(values).shape == (40,)
+    keys.public.prepare(30)
+    keys.public.prepare(10)
+    keys.public._draws.join(60)
+    drawn = list(keys.public._drawn)
+    assert len(set(drawn)) == len(drawn) >= 10
+    sent = keys.public.encrypt(values)
+    assert not keys.public._drawn
+    assert len({int(one) for one in sent.cells}) == 40
+    assert keys.decrypt_integers(sent) == values.tolist()
+
+
 def test_who_decrypts_blinded_numbers_sees_others():
     x = RNG.normal(size=8)
     blinded, undo = KEY.encrypt(x).blinded()
