@@ -70,6 +70,18 @@ def test_a_mistake_has_a_caret_below_it(folder):
     assert err.split("\n")[1:3] == ["    nme from people", "    ^"]
 
 
+def test_tables_that_are_not_there_are_told_with_how_to_name_them(folder):
+    code, _, err = weft("sql", "from nobody")
+    assert code == 3
+    assert "Table with name nobody does not exist" in err
+    assert "weft sql -t NAME=FILE" in err
+    assert "pg_" not in err
+    assert 'Did you mean "people"' in weft("sql", "from peopel", "people.csv")[2]
+    code, _, err = weft("sql", "from p", "p=people.csv")
+    assert code == 2
+    assert "To name a table: weft sql ... --table p=people.csv" in err
+
+
 def test_what_is_refused_and_what_is_wrong(folder):
     code, _, err = weft("sql", "from read_text('/etc/hostname')")
     assert (code, "read_text" in err, "--allow /etc" in err) == (5, True, True)

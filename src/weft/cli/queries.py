@@ -103,6 +103,8 @@ def _named(files: Sequence[str], tables: Sequence[str]) -> Iterator[tuple[str, s
         yield name, path
     seen: dict[str, str] = {}
     for path in files:
+        if "=" in path and not os.path.exists(path):
+            raise UsageError(f"there is no file {path}", hint=f"To name a table: weft sql ... --table {path}")
         name = os.path.basename(path.rstrip("/")).partition(".")[0]
         if not name or "*" in name or name in seen:
             why = f"as {seen[name]}" if name in seen else "for a name"

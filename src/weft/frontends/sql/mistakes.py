@@ -13,6 +13,9 @@ _PLACE: Final = re.compile(r"\n+LINE (\d+): (.*)\n( *)\^", re.DOTALL)
 _CSV: Final = re.compile(r"CSV Error on Line: (\d+)\n(?:Original Line: [^\n]*\n)?([^\n]+)")
 _CSV_FILE: Final = re.compile(r"^ +file = (.+)$", re.MULTILINE)
 _SUGGESTED: Final = re.compile(r"\n(Did you mean [^\n]+|Candidate [^\n]+|Candidates:[^\n]+|You might need [^\n]+)")
+_NO_TABLE: Final = re.compile(r"Table with name \S+ does not exist")
+_OWN_TABLE: Final = re.compile(r'"(?:pg_|duckdb_|sqlite_|information_schema|pragma_)')
+"""Tables of DuckDB itself, which nobody has meant."""
 
 
 def mistake(error: duckdb.Error, text: str, *, first_line: int = 1) -> WeftError:
@@ -33,6 +36,8 @@ def mistake(error: duckdb.Error, text: str, *, first_line: int = 1) -> WeftError
         message = message[: place.start()]
     suggested = _SUGGESTED.search(message)
     hint = suggested[1] if suggested else ""
+    if _NO_TABLE.match(_first(message)) and (not hint or _OWN_TABLE.search(hint)):
+        hint = "Name its file: weft sql -t NAME=FILE, or weft.SqlContext().register(NAME, FILE)."
     return SqlError(_first(message), line=line, column=max(column, 0), hint=hint)
 
 
