@@ -93,6 +93,89 @@ def test_sparse_arrays_equal_those_of_scipy(name, session, seed):
             same(found, CALLS[name](a, b, x), told)
 
 
+FUNCTIONS: dict[str, Any] = {
+    "sum": lambda xp, a, b, x: xp.sum(a, axis=0),
+    "mean": lambda xp, a, b, x: xp.mean(a),
+    "var": lambda xp, a, b, x: xp.var(a, axis=1),
+    "max": lambda xp, a, b, x: xp.max(a, axis=1, keepdims=True),
+    "any": lambda xp, a, b, x: xp.any(a, axis=0),
+    "count_nonzero": lambda xp, a, b, x: xp.count_nonzero(a, axis=1),
+    "dot": lambda xp, a, b, x: xp.dot(a, x),
+    "dot from the left": lambda xp, a, b, x: xp.dot(x, a.T),
+    "matmul": lambda xp, a, b, x: xp.matmul(a, b.T),
+    "add": lambda xp, a, b, x: xp.add(a, b),
+    "multiply": lambda xp, a, b, x: xp.multiply(a, 3),
+    "sin": lambda xp, a, b, x: xp.sin(a),
+    "abs": lambda xp, a, b, x: xp.abs(a),
+    "transpose": lambda xp, a, b, x: xp.transpose(a),
+    "same axes": lambda xp, a, b, x: xp.transpose(a, (0, 1)),
+    "matrix_transpose": lambda xp, a, b, x: xp.matrix_transpose(a),
+    "real": lambda xp, a, b, x: xp.real(a),
+    "concatenate": lambda xp, a, b, x: xp.concatenate([a, b, a], axis=1),
+    "vstack": lambda xp, a, b, x: xp.vstack([a, b]),
+    "hstack": lambda xp, a, b, x: xp.hstack([a, b]),
+    "diagonal": lambda xp, a, b, x: xp.diagonal(a),
+    "diagonal above": lambda xp, a, b, x: xp.diagonal(a, 2),
+    "diagonal below": lambda xp, a, b, x: xp.diagonal(a, -1),
+    "diagonal of the transpose": lambda xp, a, b, x: xp.diagonal(a, 1, 1, 0),
+    "diagonal outside": lambda xp, a, b, x: xp.diagonal(a, 20),
+    "trace": lambda xp, a, b, x: xp.trace(a),
+    "norm": lambda xp, a, b, x: xp.linalg.norm(a),
+    "norm 1": lambda xp, a, b, x: xp.linalg.norm(a, 1),
+    "norm inf": lambda xp, a, b, x: xp.linalg.norm(a, np.inf),
+    "norms of rows": lambda xp, a, b, x: xp.linalg.norm(a, axis=1),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("of", ["weft", "numpy"])
+def test_functions_take_sparse_arrays(name, of, seed):
+    for number in range(seed, seed + COUNT):
+        rng = random.Random(number)
+        shape = rng.randint(4, 9), rng.randint(4, 9)
+        a, b = drawn(rng, shape, "f8"), drawn(rng, shape, "f8")
+        x = np.arange(float(shape[1]))
+        found = FUNCTIONS[name](wt if of == "weft" else np, cut(a, rng), cut(b, rng), x)
+        wanted = FUNCTIONS[name](np, a.toarray(), b.toarray(), x)
+        same(found, wanted, f"repeat with WEFT_SEED={number}: {name} {shape}")
+
+
+def test_functions_take_sparse_arrays_of_scipy():
+    a = sp.csr_array(np.array([[0, 1.5], [2, 0]]))
+    assert wt.sum(a).fetch() == 3.5
+    assert wt.matmul(a, wt.ones(2)).fetch().tolist() == [1.5, 2]
+    assert wt.concat([a, a]).fetch().shape == (4, 2)
+
+
+def test_sparse_arrays_are_made(session):
+    for made, wanted in (
+        (wt.zeros((5, 7), sparse=True), np.zeros((5, 7))),
+        (wt.eye(5, 7, k=2, sparse=True), np.eye(5, 7, 2)),
+        (wt.eye(7, 5, k=-3, dtype="i4", sparse=True), np.eye(7, 5, -3)),
+        (wt.eye(3, k=9, sparse=True), np.zeros((3, 3))),
+        (wt.identity(4, sparse=True, chunk_size=3), np.eye(4)),
+        (wt.tensor([[0, 1], [2, 0]], sparse=True), np.array([[0, 1], [2, 0]])),
+    ):
+        assert made.issparse()
+        same(made, wanted, repr(made))
+
+
+def test_random_numbers_are_in_a_share_of_the_elements(session):
+    session.as_default()
+    made = wt.random.RandomState(3).rand(1000, 800, density=0.01, chunk_size=(300, 800))
+    assert made.issparse()
+    values = made.fetch()
+    assert values.nnz == 3 * 2400 + 800
+    assert 0 <= values.data.min() < values.data.max() < 1
+    assert len(np.unique(values.data)) == values.nnz
+    again = wt.random.RandomState(3).rand(1000, 800, density=0.01, chunk_size=(300, 800)).fetch()
+    np.testing.assert_array_equal(values.toarray(), again.toarray())
+    other = wt.random.default_rng(3).standard_normal((100, 100), density=0.5, dtype="f4")
+    assert other.dtype == np.float32
+    assert (other.fetch().data < 0).any()
+    assert wt.random.random((10**6, 10**6), density=1e-9).sum().fetch() > 0
+
+
 REAL: dict[str, Any] = {
     "max": lambda a: a.max(),
     "max of columns": lambda a: a.max(axis=0),
@@ -221,7 +304,16 @@ def test_arrays_of_the_package_sparse_are_taken():
         (lambda t: np.asarray(t), TypeError, "a sparse array would become dense"),
         (lambda t: np.sort(t), TypeError, r"numpy\.sort of a sparse array is not supported"),
         (lambda t: np.add(t, t, out=np.ones((2, 3))), TypeError, "without further arguments"),
-        (lambda t: wt.sum(t), TypeError, "SparseTensor: this function takes no sparse arrays"),
+        (lambda t: wt.sort(t), TypeError, "SparseTensor: this function takes no sparse arrays"),
+        (lambda t: wt.exp(t), TypeError, "exp of a sparse array is dense"),
+        (lambda t: wt.concat([t, np.ones((2, 3))]), TypeError, "concatenated with sparse ones"),
+        (lambda t: wt.concat([t, t], axis=None), TypeError, "concatenated with sparse ones"),
+        (lambda t: wt.concat([t, t.T]), ValueError, "are not concatenated along axis 0"),
+        (lambda t: wt.linalg.norm(t, 2), TypeError, "the norm 2 of a sparse array is not supported"),
+        (lambda t: wt.zeros(3, sparse=True), TypeError, "sparse arrays have two axes, not 1"),
+        (lambda t: wt.random.rand(3, density=0.1), TypeError, "sparse arrays have two axes, not 1"),
+        (lambda t: wt.random.rand(3, 3, density=2), ValueError, "density is 2"),
+        (lambda t: wt.random.randint(0, 2, (2, 2), density=0.5), TypeError, "density= is taken by"),
         (lambda t: wt.asarray(sp.coo_array([1.0])), TypeError, "a sparse array has 1 axis: give a matrix"),
         (lambda t: wt.zeros(3).tosparse(), TypeError, "arrays are sparse if they have two axes"),
         (lambda t: t[:0].max(axis=0), ValueError, "zero-size array"),

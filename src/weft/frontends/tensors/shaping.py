@@ -219,6 +219,16 @@ def _beside(nodes: Sequence[ArrayNode], axis: int, dtype: DType) -> ArrayNode:
     for node in nodes:
         grid = tuple([node.grid[a] if a == axis else first.grid[a] for a in range(len(first.grid))])
         fitted.append(rechunk(node, grid))
+    inputs, grid = side_by_side(fitted, axis)
+    return call(_first, inputs, grid, dtype, name="concat", dtype=dtype)
+
+
+def side_by_side(fitted: Sequence[ArrayNode], axis: int) -> tuple[list[NodeInput], Grid]:
+    """Return how a concatenation reads its arrays, and its chunks; the arrays have one grid but for `axis`.
+
+    A chunk reads one chunk of one array, and none of the others.
+    """
+    first = fitted[0]
     lengths = [length for node in fitted for length in node.grid[axis].lengths()]
     total = sum(lengths)
     cut = Cut.of(lengths)
@@ -232,7 +242,7 @@ def _beside(nodes: Sequence[ArrayNode], axis: int, dtype: DType) -> ArrayNode:
         rules = tuple([ranges(a, spans) if a == axis else copy(a) for a in range(len(grid))])
         inputs.append(NodeInput(node, Read.GRID, src=counts(node.grid), dst=counts(grid), axes=rules, partial=True))
         begin += n
-    return call(_first, inputs, grid, dtype, name="concat", dtype=dtype)
+    return inputs, grid
 
 
 def _cast(x: Chunk, *, dtype: DType) -> Chunk:

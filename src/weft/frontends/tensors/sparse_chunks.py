@@ -19,7 +19,9 @@ from weft.frontends.tensors.chunks import FEWEST_BYTES, PER_WORKER, Cut, Grid, c
 from weft.frontends.tensors.indexing import along, take_slices
 from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read, call
 from weft.frontends.tensors.reductions import combine_ufunc, finished, parts_grid, tree
+from weft.frontends.tensors.shaping import side_by_side
 from weft.graph.axes import broadcast, copy, group
+from weft.operators.regions import KernelKind
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk, DType
@@ -52,9 +54,13 @@ def bytes_of(value: Any) -> int:
 
 def row_cut(value: Any, workers: int, most: int) -> Cut:
     """Return the chunks of rows of a sparse array: at most `most` bytes each, several for each worker."""
-    total = bytes_of(value)
-    n = max(ceil(total / most), min(PER_WORKER * workers, total // FEWEST_BYTES), 1)
-    return Cut.even(value.shape[0], ceil(value.shape[0] / n) if value.shape[0] else 1)
+    return even_rows(value.shape[0], bytes_of(value), workers, most)
+
+
+def even_rows(rows: int, nbytes: int, workers: int, most: int) -> Cut:
+    """Return the chunks of rows of an array of `nbytes` bytes: at most `most` bytes each, several for each worker."""
+    n = max(ceil(nbytes / most), min(PER_WORKER * workers, nbytes // FEWEST_BYTES), 1)
+    return Cut.even(rows, ceil(rows / n) if rows else 1)
 
 
 def from_csr(value: Any, grid: Grid) -> ArrayNode:
@@ -179,6 +185,43 @@ def rechunk(node: ArrayNode, grid: Grid) -> ArrayNode:
         touched *= rule.most(cut.n)
     held = UNKNOWN_BYTES if node.held is None or node.held < 0 else node.held * touched
     return _made(_joined, [one], grid, node.dtype, held, "rechunk", placed=True, src=Cuts(node.grid))
+
+
+def _one_of(*parts: list[Any], dtype: DType) -> Chunk:
+    (found,) = [one for part in parts for one in part]
+    return found.astype(dtype, copy=False)
+
+
+def concat(nodes: Sequence[ArrayNode], axis: int, dtype: DType) -> ArrayNode:
+    """Concatenate arrays along an axis, chunk by chunk; they agree along the other one, and none is empty."""
+    if len(nodes) == 1:
+        return cast(nodes[0], dtype)
+    first = nodes[0]
+    fitted = [rechunk(node, tuple([(node if a == axis else first).grid[a] for a in range(2)])) for node in nodes]
+    held = [_held_as(node, dtype) for node in fitted]
+    inputs, grid = side_by_side(fitted, axis)
+    most = UNKNOWN_BYTES if UNKNOWN_BYTES in held else max(held)
+    return _made(_one_of, inputs, grid, dtype, most, "concat", dtype=dtype)
+
+
+def _drawn(place: ChunkPlace, *, method: str, seed: tuple[int, ...], dtype: DType, density: float) -> Chunk:
+    from scipy.sparse import random_array
+
+    rng = np.random.default_rng(np.random.SeedSequence(seed[:-1], spawn_key=(seed[-1], *place.begin)))
+    draw = getattr(rng, method)
+    return csr(random_array(place.shape, density=density, rng=rng, data_sampler=lambda size: draw(size))).astype(dtype)
+
+
+def drawn(method: str, grid: Grid, seed: tuple[int, ...], dtype: DType, density: float) -> ArrayNode:
+    """Return random numbers in a share `density` of the elements of each chunk, at random places.
+
+    `method` is one of `numpy.random.Generator`, `seed` its words and the number of the call.
+    """
+    stored = int(grid[0].longest * grid[1].longest * density) + 1
+    held = stored * (dtype.itemsize + INDEX_BYTES) + (grid[0].longest + 1) * INDEX_BYTES
+    kwargs = {"method": method, "seed": seed, "dtype": dtype, "density": density}
+    made = ArrayNode(KernelKind.PLACED, _drawn, [], grid, dtype, kwargs=kwargs, unique=True, name=method)
+    return _holding(made, held)
 
 
 def _cut_out(place: ChunkPlace, x: Chunk, *, taken: Any) -> Chunk:

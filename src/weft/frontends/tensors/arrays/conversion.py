@@ -11,6 +11,7 @@ import numpy as np
 from weft.frontends.tensors import sources
 from weft.frontends.tensors.arrays import chunking
 from weft.frontends.tensors.arrays.deferred import Expressed
+from weft.frontends.tensors.arrays.registry import SparseArgumentError
 from weft.frontends.tensors.chunks import known
 from weft.frontends.tensors.nodes import ArrayNode
 
@@ -26,7 +27,7 @@ def dense(value: Any) -> Any:
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise TypeError("some elements are masked: masks are not supported; give x.filled(value)")
     if not isinstance(value, np.ndarray) and hasattr(type(value), "nnz"):
-        raise TypeError(
+        raise SparseArgumentError(
             f"{type(value).__name__}: this function takes no sparse arrays; call the methods of asarray(x), or give "
             "x.todense()"
         )

@@ -44,7 +44,7 @@ def _here(device: str | None) -> None:
         raise ValueError(f"there is no device {device!r}; there is {DEVICE!r}")
 
 
-@public("x data", also="array asanyarray scalar tensor", refused="gpu sparse")
+@public("x data", also="array asanyarray scalar tensor", refused="gpu")
 def asarray(
     obj: Any,
     /,
@@ -54,11 +54,12 @@ def asarray(
     copy: bool | None = None,
     order: str | None = None,
     ndmin: int = 0,
+    sparse: bool = False,
     chunk_size: ChunkSize = None,
 ) -> Tensor:
     """Return an array of any value that NumPy makes an array of; `copy=True` copies the values now.
 
-    A sparse array of SciPy or of the package `sparse` becomes a `SparseTensor`.
+    A sparse array of SciPy or of the package `sparse` becomes a `SparseTensor`, and with `sparse` any matrix.
     It has `ndmin` axes at least; new ones come first. `order` is how its values lie in memory when they are fetched.
     """
     _here(device)
@@ -69,7 +70,7 @@ def asarray(
     made = _array_of(obj, dtype, copy, chunk_size)
     if made.ndim < ndmin:
         made = made[(None,) * (ndmin - made.ndim)]
-    return made.ordered(order)
+    return made.tosparse() if sparse else made.ordered(order)
 
 
 def _array_of(obj: Any, dtype: Any, copy: bool | None, chunk_size: ChunkSize) -> Tensor:
@@ -164,12 +165,22 @@ def full(
     return Tensor(sources.full(_grid(size, given.dtype, chunk_size), given[()], given.dtype)).ordered(order)
 
 
-@public(also="empty", refused="gpu sparse")
+@public(also="empty", refused="gpu")
 def zeros(
-    shape: Any, dtype: DTypeLike = FLOAT, chunk_size: ChunkSize = None, *, order: str = "C", device: str | None = None
+    shape: Any,
+    dtype: DTypeLike = FLOAT,
+    chunk_size: ChunkSize = None,
+    *,
+    order: str = "C",
+    device: str | None = None,
+    sparse: bool = False,
 ) -> Tensor:
-    """Return an array of zeros."""
+    """Return an array of zeros; with `sparse`, a `SparseTensor` that stores none."""
     kind = FLOAT if dtype is None else dtype
+    if sparse:
+        from weft.frontends.tensors.arrays.sparse import zeros as sparse_zeros
+
+        return sparse_zeros(_shape(shape), kind, chunk_size)  # type: ignore[return-value]
     return full(shape, np.zeros((), kind)[()], kind, chunk_size, order=order, device=device)
 
 
@@ -367,7 +378,7 @@ def _between(start: Any, stop: Any, num: int, endpoint: bool, dtype: Any, axis: 
     return shapes.moveaxis(made.astype(kind), 0, axis), apply(np.divide, away, parts) if parts > 0 else np.nan
 
 
-@public("N", refused="gpu sparse")
+@public("N", refused="gpu")
 def eye(
     n_rows: int,
     n_cols: int | None = None,
@@ -378,13 +389,18 @@ def eye(
     M: int | None = None,  # noqa: N803 - as NumPy calls it
     order: str = "C",
     device: str | None = None,
+    sparse: bool = False,
     chunk_size: ChunkSize = None,
 ) -> Tensor:
-    """Return a matrix of zeros with ones on its k-th diagonal."""
+    """Return a matrix of zeros with ones on its k-th diagonal; with `sparse`, a `SparseTensor`."""
     _here(device)
     n_cols = M if n_cols is None else n_cols
     kind = np.zeros((), FLOAT if dtype is None else dtype).dtype  # text without a length has length 1, as in NumPy
     shape = _shape((n_rows, n_rows if n_cols is None else n_cols))
+    if sparse:
+        from weft.frontends.tensors.arrays.sparse import diagonal_matrix
+
+        return diagonal_matrix(shape, k, kind, chunk_size)  # type: ignore[return-value]
     return Tensor(sources.eye(_grid(shape, kind, chunk_size), k, kind)).ordered(order)
 
 
@@ -455,10 +471,10 @@ def shape_of_all(*arrays: Any) -> tuple[int, ...]:
     return broadcast_shapes(*[as_node(one).grid for one in arrays])
 
 
-@public(refused="gpu sparse")
-def identity(n: int, dtype: DTypeLike = FLOAT, *, chunk_size: ChunkSize = None) -> Tensor:
-    """Return the identity matrix."""
-    return eye(n, dtype=dtype, chunk_size=chunk_size)
+@public(refused="gpu")
+def identity(n: int, dtype: DTypeLike = FLOAT, *, sparse: bool = False, chunk_size: ChunkSize = None) -> Tensor:
+    """Return the identity matrix; with `sparse`, a `SparseTensor`."""
+    return eye(n, dtype=dtype, sparse=sparse, chunk_size=chunk_size)
 
 
 @public()

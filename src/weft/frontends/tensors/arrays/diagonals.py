@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from weft.frontends.tensors.types import ArrayLike, Chunk, ChunkSize
 
 
-@public(method=True)
+@public(method=True, sparse=True)
 @needs_lengths
 def diagonal(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """Return the diagonals of two axes; they come last."""
@@ -54,7 +54,7 @@ def diag(v: ArrayLike, k: int = 0, *, chunk_size: ChunkSize = None) -> Tensor:
     return placed if chunk_size is None else placed.rechunk(chunk_size)
 
 
-@public(method=True)
+@public(method=True, sparse=True)
 def trace(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """Return sums along diagonals."""
     return statistics.sum(diagonal(x, offset, axis1, axis2), axis=-1)

@@ -54,7 +54,7 @@ def _ufunc(
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"Element by element as `numpy.{ufunc.__name__}`, with its dtypes and special values."
     function.__signature__ = _SIGNATURES[n]  # type: ignore[attr-defined]
-    return public(also=also, method=method)(function)
+    return public(also=also, method=method, sparse=True)(function)
 
 
 abs = _ufunc("abs", np.absolute, also="absolute")
@@ -180,13 +180,13 @@ def _tanh(x: Chunk) -> Chunk:
 tanh = _ufunc("tanh", np.tanh, special=("c", _tanh))
 
 
-@public("val")
+@public("val", sparse=True)
 def real(x: ArrayLike, /) -> Tensor:
     """The real part."""
     return part_of(x, np.real)
 
 
-@public("val")
+@public("val", sparse=True)
 def imag(x: ArrayLike, /) -> Tensor:
     """The imaginary part."""
     return part_of(x, np.imag)

@@ -35,13 +35,13 @@ def concatenate(
     return concat([one.astype(kind) for one in given], axis=axis)
 
 
-@public("tup", also="row_stack")
+@public("tup", also="row_stack", sparse=True)
 def vstack(arrays: Sequence[Any]) -> Tensor:
     """Concatenate arrays along the first axis."""
     return concat([atleast_2d(x) for x in arrays], axis=0)
 
 
-@public("tup")
+@public("tup", sparse=True)
 def hstack(arrays: Sequence[Any]) -> Tensor:
     """Concatenate arrays along the second axis, vectors along their only one."""
     made = [atleast_1d(x) for x in arrays]
@@ -149,7 +149,7 @@ def _rolled(x: Tensor, by: int, axis: int) -> Tensor:
     return concat([x[tuple(tail)], x[tuple(head)]], axis=axis)
 
 
-@public(out=2)
+@public(out=2, sparse=True)
 @needs_lengths
 def concat(arrays: Sequence[Any], /, axis: int | None = 0) -> Tensor:
     """Concatenate arrays along an axis; with None, the flattened arrays."""

@@ -466,7 +466,7 @@ def vector_norm(
     return apply(np.power, powers, 1.0 / float(ord))
 
 
-@public(space="linalg")
+@public(space="linalg", sparse=True)
 def norm(x: ArrayLike, ord: Any = None, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tensor:
     """Return a norm of vectors along one axis, of matrices along two, or of all elements, as `numpy.linalg.norm`."""
     given = as_tensor(x)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from weft.frontends.tensors.types import ArrayLike, Chunk
 
 
-@public("a", "b", also="linalg.matmul", refused="sparse", out=2)
+@public("a", "b", also="linalg.matmul", refused="sparse", out=2, sparse=True)
 @needs_lengths
 def matmul(x1: ArrayLike, x2: ArrayLike, /, *, order: str = "K") -> Tensor:
     """Return the matrix product; axes before the last two are broadcast. ValueError: the shapes do not fit.
@@ -83,7 +83,7 @@ def _cross(a: Chunk, b: Chunk, *, axis: int) -> Chunk:
     return np.cross(a, b, axis=axis)
 
 
-@public(also="linalg.matrix_transpose")
+@public(also="linalg.matrix_transpose", sparse=True)
 def matrix_transpose(x: ArrayLike, /) -> Tensor:
     """Return the transposes of matrices; ValueError for fewer than two axes."""
     made = Tensor(as_node(x))
@@ -191,7 +191,7 @@ def tensordot(x1: ArrayLike, x2: ArrayLike, /, axes: int | tuple[Sequence[int], 
     return reshape(matmul(a, b), (*rows, *columns))
 
 
-@public(also="linalg.dot", refused="sparse", method=True, out=2)
+@public(also="linalg.dot", refused="sparse", method=True, out=2, sparse=True)
 def dot(a: ArrayLike, b: ArrayLike) -> Tensor:
     """Return the product as `numpy.dot`: of vectors the inner one, of matrices the matrix product."""
     x, y = as_tensor(a), as_tensor(b)

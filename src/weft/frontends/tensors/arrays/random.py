@@ -81,13 +81,15 @@ def _distribution(method: str, *, result: DType = FLOAT, **parameters: Any) -> C
 
 
 def _as_in_mars(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Let a method of a generator take the arguments of Mars: `dtype`, and refused GPUs and sparse arrays."""
+    """Let a method of a generator take the arguments of Mars: `dtype`, `density`, and refused GPUs."""
     has_dtype = "dtype" in inspect.signature(draw).parameters
 
     @wraps(draw)
     def drawing(*args: Any, gpu: bool | None = None, density: float | None = None, **kwargs: Any) -> Tensor:
-        if gpu or density is not None:
-            raise TypeError(f"{draw.__name__}: arrays are dense and in memory; leave `gpu` and `density` out")
+        if gpu:
+            raise TypeError(f"{draw.__name__}: arrays are in memory; leave `gpu` out")
+        if density is not None:
+            return _sparse(draw.__name__, *args, density=density, **kwargs)  # type: ignore[no-any-return]
         dtype = None if has_dtype else kwargs.pop("dtype", None)
         if has_dtype and kwargs.get("dtype", FLOAT) is None:
             del kwargs["dtype"]
@@ -95,6 +97,33 @@ def _as_in_mars(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return made if dtype is None else made.astype(dtype)
 
     return drawing
+
+
+_SPARSE = {
+    "rand": "random", "random": "random", "random_sample": "random", "sample": "random", "ranf": "random",
+    "randn": "standard_normal", "standard_normal": "standard_normal",
+}  # fmt: skip
+"""Functions whose numbers may be in a share of the elements alone, and the methods that draw them."""
+
+
+def _sparse(
+    name: str,
+    self: Generator,
+    *size: Any,
+    density: float,
+    dtype: Any = FLOAT,
+    chunk_size: ChunkSize = None,
+    **given: Any,
+) -> Any:
+    """Return a sparse matrix of random numbers. TypeError: of this function there is none."""
+    if name not in _SPARSE:
+        raise TypeError(f"{name}: density= is taken by {', '.join(sorted(_SPARSE))}; others are dense: x.tosparse()")
+    from weft.frontends.tensors.arrays.sparse import drawn
+
+    shape = size if name in ("rand", "randn") else _size(given.pop("size", *size[:1] or (None,)))
+    if given or (name not in ("rand", "randn") and len(size) > 1):
+        raise TypeError(f"{name}: density= goes with size, dtype and chunk_size alone")
+    return drawn(_SPARSE[name], shape, self._seed(), FLOAT if dtype is None else dtype, density, chunk_size)
 
 
 @with_chunks

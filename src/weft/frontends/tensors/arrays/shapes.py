@@ -163,7 +163,7 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     return np.broadcast_shapes(*shapes)
 
 
-@public("a")
+@public("a", sparse=True)
 @needs_lengths
 def transpose(x: ArrayLike, axes: Sequence[int] | None = None) -> Tensor:
     """Permute the axes; by default reverse them."""

@@ -78,6 +78,78 @@ def sparse_of(self: Tensor) -> SparseTensor:
     return SparseTensor(sparse_chunks.tosparse(self.node))
 
 
+def zeros(shape: tuple[int, ...], dtype: DTypeLike, chunk_size: ChunkSize = None) -> SparseTensor:
+    """Return a sparse matrix that stores nothing. TypeError: the shape has not two axes."""
+    return diagonal_matrix(shape, 0, dtype, chunk_size, stored=False)
+
+
+def diagonal_matrix(
+    shape: tuple[int, ...], k: int, dtype: DTypeLike, chunk_size: ChunkSize = None, *, stored: bool = True
+) -> SparseTensor:
+    """Return a sparse matrix with ones on its k-th diagonal. TypeError: the shape has not two axes."""
+    needed("scipy")
+    from scipy.sparse import coo_array
+
+    if len(shape) != 2:
+        raise TypeError(f"sparse arrays have two axes, not {len(shape)}")
+    rows, columns = shape
+    first = max(0, -k)
+    at = np.arange(first, max(first, min(rows, columns - k)) if stored else first)
+    made = coo_array((np.ones(len(at), np.dtype(dtype)), (at, at + k)), shape=shape)
+    return as_sparse(made, chunk_size=chunk_size)
+
+
+def drawn(
+    method: str, shape: tuple[int, ...], seed: tuple[int, ...], dtype: DTypeLike, density: float, chunk_size: ChunkSize
+) -> SparseTensor:
+    """Return a sparse matrix with random numbers in a share of its elements.
+
+    TypeError: the shape has not two axes. ValueError: the share is not between 0 and 1.
+    """
+    needed("scipy")
+    if len(shape) != 2:
+        raise TypeError(f"density={density}: sparse arrays have two axes, not {len(shape)}")
+    if not 0 <= density <= 1:
+        raise ValueError(f"density is {density}; it is the share of stored elements, from 0 to 1")
+    kind, how = np.dtype(dtype), chunking.chunking()
+    wanted = how.chunk_size if chunk_size is None else chunk_size
+    if wanted is None:
+        each = shape[1] * density * (kind.itemsize + sparse_chunks.INDEX_BYTES) + sparse_chunks.INDEX_BYTES
+        rows = sparse_chunks.even_rows(shape[0], int(shape[0] * each), how.workers, how.chunk_bytes)
+        grid: Grid = (rows, Cut.whole(shape[1]))
+    else:
+        grid = normalize(wanted, shape, kind.itemsize, how.workers, how.chunk_bytes)
+    return SparseTensor(sparse_chunks.drawn(method, grid, seed, kind, density))
+
+
+def call_numpy(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a function of NumPy, by its name in `numpy`, for arguments of which some are sparse.
+
+    TypeError: it is not supported for sparse arrays.
+    """
+    function: Any = np
+    for part in name.split("."):
+        function = getattr(function, part)
+    given = [
+        [_ours(each) for each in one] if isinstance(one, list | tuple) and any(map(is_sparse, one)) else _ours(one)
+        for one in args
+    ]
+    known: Any = SparseTensor
+    if isinstance(function, np.ufunc):
+        return known.__array_ufunc__(_first_of(given), function, "__call__", *given, **kwargs)
+    return known.__array_function__(_first_of(given), function, (), given, kwargs)
+
+
+def _ours(value: Any) -> Any:
+    return as_sparse(value) if is_sparse(value) else value
+
+
+def _first_of(given: Sequence[Any]) -> SparseTensor:
+    flat = [each for one in given for each in (one if isinstance(one, list) else [one])]
+    found: SparseTensor = next(one for one in flat if isinstance(one, SparseTensor))
+    return found
+
+
 @public()
 class SparseTensor(Executable):
     """A sparse matrix that is computed on request; its chunks are sparse arrays of SciPy.
@@ -136,9 +208,12 @@ class SparseTensor(Executable):
         """The transpose."""
         return SparseTensor(sparse_chunks.transpose(self._node))
 
-    def transpose(self) -> SparseTensor:
-        """Return the transpose."""
-        return self.T
+    def transpose(self, axes: Sequence[int] | None = None) -> SparseTensor:
+        """Return the transpose; with `axes=(0, 1)` the array itself."""
+        order = (1, 0) if axes is None else tuple(axis % 2 for axis in axes)
+        if sorted(order) != [0, 1]:
+            raise ValueError(f"axes are {axes}; they are the two axes of the matrix in another order")
+        return self.T if order == (1, 0) else self
 
     @property
     def real(self) -> SparseTensor:
@@ -285,10 +360,12 @@ class SparseTensor(Executable):
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Call the method of a function's name for NumPy. TypeError: there is none."""
-        found = getattr(self, func.__name__, None) if args and args[0] is self else None
-        if func.__name__ not in _FUNCTIONS or found is None:
-            raise TypeError(f"numpy.{func.__name__} of a sparse array is not supported: give x.todense()")
-        return found(*args[1:], **kwargs)
+        name = func.__name__
+        if name in _OF_SEVERAL:
+            return _OF_SEVERAL[name](*args, **kwargs)
+        if name not in _FUNCTIONS or not args or args[0] is not self:
+            raise TypeError(f"numpy.{name} of a sparse array is not supported: give x.todense()")
+        return getattr(self, name)(*args[1:], **kwargs)
 
     # ---------------------------------------------------------------------------------------------------- reductions
 
@@ -345,6 +422,39 @@ class SparseTensor(Executable):
     def any(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
         """Return whether some element along axes is not 0."""
         return apply(np.not_equal, self.count_nonzero(axis, keepdims), 0)
+
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+        """Return a diagonal, as a dense vector: the k-th one above the main one, below it if `offset` is negative."""
+        if (axis1 % 2, axis2 % 2) == (1, 0):
+            return self.T.diagonal(offset)
+        if axis1 % 2 == axis2 % 2:
+            raise ValueError("axis1 and axis2 cannot be the same")
+        rows, columns = self.shape
+        first = max(0, -offset)
+        past = max(first, min(rows, columns - offset))
+        there = self * diagonal_matrix(self.shape, offset, self.dtype)
+        made: Tensor = there.sum(axis=1, dtype=self.dtype)[first:past]
+        return made
+
+    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+        """Return the sum of a diagonal."""
+        made: Tensor = self.diagonal(offset, axis1, axis2).sum()
+        return made
+
+    def norm(self, ord: Any = None, axis: int | None = None, keepdims: bool = False) -> Tensor:
+        """Return a norm as `numpy.linalg.norm`: of the matrix None or "fro", 1, inf; of its lines 2, 1, inf.
+
+        TypeError: it is another one, which needs the whole matrix.
+        """
+        size: SparseTensor = abs(self)
+        if (ord in (None, "fro") and axis is None) or (ord in (None, 2) and axis is not None):
+            return apply(np.sqrt, (size * size).sum(axis, keepdims=keepdims))
+        if ord in (1, np.inf):
+            if axis is None:
+                made: Tensor = size.sum(axis=0 if ord == 1 else 1, keepdims=keepdims).max(keepdims=keepdims)
+                return made
+            return size.sum(axis, keepdims=keepdims) if ord == 1 else size.max(axis, keepdims)
+        raise TypeError(f"the norm {ord!r} of a sparse array is not supported: give x.todense()")
 
     # ----------------------------------------------------------------------------------------------------- operators
 
@@ -408,9 +518,36 @@ class SparseTensor(Executable):
 
 
 _FUNCTIONS = frozenset(
-    {"any", "count_nonzero", "dot", "imag", "max", "mean", "min", "real", "std", "sum", "transpose", "var"}
-)
+    {
+        "any", "count_nonzero", "diagonal", "max", "mean", "min", "norm", "std", "sum", "trace", "transpose", "var",
+    }
+)  # fmt: skip
 """Functions of NumPy that are methods of sparse arrays."""
+
+
+def _concatenated(arrays: Sequence[Any], axis: int | None = 0) -> SparseTensor:
+    """Concatenate sparse arrays along an axis. TypeError: one is dense, or they would become a vector."""
+    dense = [one for one in arrays if not is_sparse(one)]
+    if dense or axis is None:
+        raise TypeError("sparse arrays are concatenated with sparse ones, along an axis: give x.tosparse()")
+    given, along = [as_sparse(one) for one in arrays], reductions.axes_of(axis, 2)[0]
+    if len({one.shape[1 - along] for one in given}) > 1:
+        raise ValueError(f"arrays of shapes {[one.shape for one in given]} are not concatenated along axis {along}")
+    nodes = [one._node for one in given]
+    nodes = [node for node in nodes if node.shape[along]] or nodes[:1]
+    return SparseTensor(sparse_chunks.concat(nodes, along, np.result_type(*[one.dtype for one in given])))
+
+
+_OF_SEVERAL: dict[str, Callable[..., Any]] = {
+    "concatenate": _concatenated,
+    "vstack": _concatenated,
+    "hstack": lambda arrays: _concatenated(arrays, 1),
+    "dot": lambda x, y: _times(x, y),
+    "matrix_transpose": lambda x: x.T,
+    "real": lambda val: val.real,
+    "imag": lambda val: val.imag,
+}
+"""Functions of NumPy whose arguments may all be sparse."""
 
 
 def _binary(ufunc: np.ufunc, x: Any, y: Any) -> Any:
