@@ -11,7 +11,6 @@ import numpy as np
 from weft.frontends.tensors import sources
 from weft.frontends.tensors.arrays import chunking
 from weft.frontends.tensors.arrays.deferred import Expressed
-from weft.frontends.tensors.arrays.registry import SparseArgumentError
 from weft.frontends.tensors.chunks import known
 from weft.frontends.tensors.nodes import ArrayNode
 
@@ -20,6 +19,10 @@ if TYPE_CHECKING:
 
 Scalar = bool | int | float | complex
 """A Python number: it takes the dtype of the other operand."""
+
+
+class SparseArgumentError(TypeError):
+    """A sparse array was given where dense ones are expected."""
 
 
 def dense(value: Any) -> Any:

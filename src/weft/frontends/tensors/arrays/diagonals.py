@@ -10,6 +10,7 @@ from weft.frontends.tensors.arrays import creation, linalg, shapes, statistics
 from weft.frontends.tensors.arrays.array import Tensor, as_tensor
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.registry import public
+from weft.frontends.tensors.arrays.sparse_calls import takes_sparse
 from weft.frontends.tensors.blocks import in_one
 from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.nodes import call
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from weft.frontends.tensors.types import ArrayLike, Chunk, ChunkSize
 
 
-@public(method=True, sparse=True)
+@public(method=True)
+@takes_sparse
 @needs_lengths
 def diagonal(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """Return the diagonals of two axes; they come last."""
@@ -54,7 +56,8 @@ def diag(v: ArrayLike, k: int = 0, *, chunk_size: ChunkSize = None) -> Tensor:
     return placed if chunk_size is None else placed.rechunk(chunk_size)
 
 
-@public(method=True, sparse=True)
+@public(method=True)
+@takes_sparse
 def trace(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """Return sums along diagonals."""
     return statistics.sum(diagonal(x, offset, axis1, axis2), axis=-1)

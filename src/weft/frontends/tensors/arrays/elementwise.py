@@ -15,6 +15,7 @@ from weft.frontends.tensors.arrays.conversion import Scalar, as_node, common_dty
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.executables import ExecutableTuple
 from weft.frontends.tensors.arrays.registry import method, public
+from weft.frontends.tensors.arrays.sparse_calls import takes_sparse
 from weft.frontends.tensors.arrays.ufuncs import called
 from weft.frontends.tensors.blocks import elementwise as elementwise_nodes
 from weft.frontends.tensors.shaping import cast
@@ -54,7 +55,7 @@ def _ufunc(
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"Element by element as `numpy.{ufunc.__name__}`, with its dtypes and special values."
     function.__signature__ = _SIGNATURES[n]  # type: ignore[attr-defined]
-    return public(also=also, method=method, sparse=True)(function)
+    return public(also=also, method=method)(takes_sparse(function))
 
 
 abs = _ufunc("abs", np.absolute, also="absolute")
@@ -180,13 +181,15 @@ def _tanh(x: Chunk) -> Chunk:
 tanh = _ufunc("tanh", np.tanh, special=("c", _tanh))
 
 
-@public("val", sparse=True)
+@public("val")
+@takes_sparse
 def real(x: ArrayLike, /) -> Tensor:
     """The real part."""
     return part_of(x, np.real)
 
 
-@public("val", sparse=True)
+@public("val")
+@takes_sparse
 def imag(x: ArrayLike, /) -> Tensor:
     """The imaginary part."""
     return part_of(x, np.imag)

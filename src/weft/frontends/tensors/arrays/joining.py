@@ -16,6 +16,7 @@ from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.executables import ExecutableTuple
 from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.arrays.shapes import _axis, atleast_1d, atleast_2d, atleast_3d, expand_dims, reshape
+from weft.frontends.tensors.arrays.sparse_calls import takes_sparse
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import ArrayLike, DTypeLike
@@ -35,13 +36,15 @@ def concatenate(
     return concat([one.astype(kind) for one in given], axis=axis)
 
 
-@public("tup", also="row_stack", sparse=True)
+@public("tup", also="row_stack")
+@takes_sparse
 def vstack(arrays: Sequence[Any]) -> Tensor:
     """Concatenate arrays along the first axis."""
     return concat([atleast_2d(x) for x in arrays], axis=0)
 
 
-@public("tup", sparse=True)
+@public("tup")
+@takes_sparse
 def hstack(arrays: Sequence[Any]) -> Tensor:
     """Concatenate arrays along the second axis, vectors along their only one."""
     made = [atleast_1d(x) for x in arrays]
@@ -149,7 +152,8 @@ def _rolled(x: Tensor, by: int, axis: int) -> Tensor:
     return concat([x[tuple(tail)], x[tuple(head)]], axis=axis)
 
 
-@public(out=2, sparse=True)
+@public(out=2)
+@takes_sparse
 @needs_lengths
 def concat(arrays: Sequence[Any], /, axis: int | None = 0) -> Tensor:
     """Concatenate arrays along an axis; with None, the flattened arrays."""

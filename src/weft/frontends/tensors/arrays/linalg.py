@@ -25,6 +25,7 @@ from weft.frontends.tensors.arrays.products import matmul
 from weft.frontends.tensors.arrays.registry import expose, public
 from weft.frontends.tensors.arrays.selection import take_along_axis
 from weft.frontends.tensors.arrays.shapes import broadcast_to
+from weft.frontends.tensors.arrays.sparse_calls import takes_sparse
 from weft.frontends.tensors.arrays.statistics import argmax
 from weft.frontends.tensors.arrays.statistics import max as largest
 from weft.frontends.tensors.arrays.statistics import min as smallest
@@ -466,7 +467,8 @@ def vector_norm(
     return apply(np.power, powers, 1.0 / float(ord))
 
 
-@public(space="linalg", sparse=True)
+@public(space="linalg")
+@takes_sparse
 def norm(x: ArrayLike, ord: Any = None, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tensor:
     """Return a norm of vectors along one axis, of matrices along two, or of all elements, as `numpy.linalg.norm`."""
     given = as_tensor(x)

@@ -16,6 +16,7 @@ from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.joining import stack
 from weft.frontends.tensors.arrays.registry import named, public
 from weft.frontends.tensors.arrays.shapes import moveaxis, permute_dims, ravel, reshape
+from weft.frontends.tensors.arrays.sparse_calls import takes_sparse
 from weft.frontends.tensors.arrays.statistics import sum as total
 from weft.frontends.tensors.blocked_products import matmul as matmul_nodes
 from weft.frontends.tensors.blocks import elementwise, whole_along
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from weft.frontends.tensors.types import ArrayLike, Chunk
 
 
-@public("a", "b", also="linalg.matmul", refused="sparse", out=2, sparse=True)
+@public("a", "b", also="linalg.matmul", refused="sparse", out=2)
+@takes_sparse
 @needs_lengths
 def matmul(x1: ArrayLike, x2: ArrayLike, /, *, order: str = "K") -> Tensor:
     """Return the matrix product; axes before the last two are broadcast. ValueError: the shapes do not fit.
@@ -83,7 +85,8 @@ def _cross(a: Chunk, b: Chunk, *, axis: int) -> Chunk:
     return np.cross(a, b, axis=axis)
 
 
-@public(also="linalg.matrix_transpose", sparse=True)
+@public(also="linalg.matrix_transpose")
+@takes_sparse
 def matrix_transpose(x: ArrayLike, /) -> Tensor:
     """Return the transposes of matrices; ValueError for fewer than two axes."""
     made = Tensor(as_node(x))
@@ -191,7 +194,8 @@ def tensordot(x1: ArrayLike, x2: ArrayLike, /, axes: int | tuple[Sequence[int], 
     return reshape(matmul(a, b), (*rows, *columns))
 
 
-@public(also="linalg.dot", refused="sparse", method=True, out=2, sparse=True)
+@public(also="linalg.dot", refused="sparse", method=True, out=2)
+@takes_sparse
 def dot(a: ArrayLike, b: ArrayLike) -> Tensor:
     """Return the product as `numpy.dot`: of vectors the inner one, of matrices the matrix product."""
     x, y = as_tensor(a), as_tensor(b)

@@ -29,10 +29,6 @@ _REFUSALS = {
 """Keywords of Mars that ask for another kind of array, with the reason of the refusal."""
 
 
-class SparseArgumentError(TypeError):
-    """A sparse array was given where dense ones are expected."""
-
-
 class PublicName(NamedTuple):
     """A public name: `name` in the namespace `space` is the attribute `path` of `module`."""
 
@@ -73,7 +69,6 @@ def public(
     ignored: str = "",
     refused: str = "",
     method: bool | str = False,
-    sparse: bool = False,
 ) -> Callable[[Callable[Given, Returned]], Callable[Given, Returned]]: ...
 @overload
 def public(
@@ -83,7 +78,6 @@ def public(
     ignored: str = "",
     refused: str = "",
     method: bool | str = False,
-    sparse: bool = False,
     out: int,
     summed: bool = False,
 ) -> Callable[[Callable[..., Returned]], Callable[..., Returned]]: ...
@@ -94,7 +88,6 @@ def public(
     ignored: str = "",
     refused: str = "",
     method: bool | str = False,
-    sparse: bool = False,
     out: int | None = None,
     summed: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -106,7 +99,6 @@ def public(
     `ignored` are keywords of Mars that change no result, `refused` those for missing features. `method` makes it a
     method of arrays, under its own name or under the given ones. With `out` it takes the array for the result, by this
     name or as the argument of this number; if it is `summed`, the result is computed in the type of that array.
-    With `sparse` it also takes sparse arrays, as NumPy's function of its name does.
     """
 
     def mark(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -117,23 +109,9 @@ def public(
             expose(module, f"{name}={alias}", space=where or space)
         if method:
             expose(module, name if method is True else f"{name}={method}".replace(" ", f" {name}="), space=METHODS)
-        adapted = _adapted(function, name, first, ignored, refused, out, summed)
-        return _for_sparse(adapted, name, space) if sparse else adapted
+        return _adapted(function, name, first, ignored, refused, out, summed)
 
     return mark
-
-
-def _for_sparse(function: Callable[..., Any], name: str, space: str) -> Callable[..., Any]:
-    @wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except SparseArgumentError:
-            from weft.frontends.tensors.arrays.sparse import call_numpy
-
-            return call_numpy(f"{space}.{name}".lstrip("."), args, kwargs)
-
-    return called
 
 
 def method(name: str, *first: str, ignored: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:

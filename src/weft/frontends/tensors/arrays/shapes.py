@@ -13,6 +13,7 @@ from weft.frontends.tensors.arrays.array import Tensor, as_tensor, viewed
 from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.registry import method, public
+from weft.frontends.tensors.arrays.sparse_calls import takes_sparse
 from weft.frontends.tensors.reductions import axes_of, axis_of
 from weft.frontends.tensors.unknown_lengths import stand_in
 
@@ -163,7 +164,8 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     return np.broadcast_shapes(*shapes)
 
 
-@public("a", sparse=True)
+@public("a")
+@takes_sparse
 @needs_lengths
 def transpose(x: ArrayLike, axes: Sequence[int] | None = None) -> Tensor:
     """Permute the axes; by default reverse them."""

@@ -123,13 +123,11 @@ def drawn(
 
 
 def call_numpy(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a function of NumPy, by its name in `numpy`, for arguments of which some are sparse.
+    """Call a function of NumPy, by its name in `numpy` or `numpy.linalg`, for arguments of which some are sparse.
 
     TypeError: it is not supported for sparse arrays.
     """
-    function: Any = np
-    for part in name.split("."):
-        function = getattr(function, part)
+    function = getattr(np, name, None) or getattr(np.linalg, name)
     given = [
         [_ours(each) for each in one] if isinstance(one, list | tuple) and any(map(is_sparse, one)) else _ours(one)
         for one in args

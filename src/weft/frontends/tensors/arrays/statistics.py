@@ -13,6 +13,7 @@ from weft.frontends.tensors.arrays.conversion import as_node, loose_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.executables import ExecutableTuple
 from weft.frontends.tensors.arrays.registry import public
+from weft.frontends.tensors.arrays.sparse_calls import takes_sparse
 from weft.frontends.tensors.blocks import elementwise
 from weft.frontends.tensors.blocks import where as choose
 from weft.frontends.tensors.nodes import ArrayNode
@@ -68,7 +69,8 @@ def extreme(fn: np.ufunc, x: Any, axis: Axis, keepdims: bool, name: str, initial
     return _reduced(fn, node, axis, node.dtype, keepdims, name, initial)
 
 
-@public("a", ignored="combine_size", method=True, out=3, summed=True, sparse=True)
+@public("a", ignored="combine_size", method=True, out=3, summed=True)
+@takes_sparse
 @needs_lengths
 def sum(
     x: ArrayLike,
@@ -98,7 +100,8 @@ def prod(
     return _total(np.multiply, x, axis, dtype, keepdims, "prod", initial, where)
 
 
-@public("a", also="amax", ignored="combine_size", method=True, out=2, sparse=True)
+@public("a", also="amax", ignored="combine_size", method=True, out=2)
+@takes_sparse
 @needs_lengths
 def max(
     x: ArrayLike, axis: Axis = None, keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike = True
@@ -107,7 +110,8 @@ def max(
     return extreme(np.maximum, x, axis, keepdims, "max", initial, where)
 
 
-@public("a", also="amin", ignored="combine_size", method=True, out=2, sparse=True)
+@public("a", also="amin", ignored="combine_size", method=True, out=2)
+@takes_sparse
 @needs_lengths
 def min(
     x: ArrayLike, axis: Axis = None, keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike = True
@@ -129,14 +133,16 @@ def all(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False, *, where: Ar
     return _reduced(np.logical_and, _truth(x, where, True), axis, np.dtype(bool), keepdims, "all", None)
 
 
-@public("a", ignored="combine_size", method=True, out=2, sparse=True)
+@public("a", ignored="combine_size", method=True, out=2)
+@takes_sparse
 @needs_lengths
 def any(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False, *, where: ArrayLike = True) -> Tensor:
     """Return whether any element with `where` true is true."""
     return _reduced(np.logical_or, _truth(x, where, False), axis, np.dtype(bool), keepdims, "any", None)
 
 
-@public("a", ignored="combine_size", method=True, out=9, sparse=True)
+@public("a", ignored="combine_size", method=True, out=9)
+@takes_sparse
 @needs_lengths
 def count_nonzero(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the number of non-zero elements."""
@@ -153,7 +159,8 @@ def _as_bool(x: Chunk) -> Chunk:
     return x.astype(bool)
 
 
-@public("a", ignored="combine_size", method=True, out=3, sparse=True)
+@public("a", ignored="combine_size", method=True, out=3)
+@takes_sparse
 @needs_lengths
 def mean(
     x: ArrayLike, /, axis: Axis = None, dtype: DTypeLike = None, keepdims: bool = False, *, where: ArrayLike = True
@@ -176,7 +183,8 @@ def _count_along(node: ArrayNode, axis: Axis, keepdims: bool, where: Any) -> Arr
     return reductions.reduce(np.add, mask, axis, keepdims=keepdims, dtype=np.dtype(float), name="count")
 
 
-@public("a", ignored="combine_size", method=True, out=3, sparse=True)
+@public("a", ignored="combine_size", method=True, out=3)
+@takes_sparse
 @needs_lengths
 def var(
     x: ArrayLike,
@@ -220,7 +228,8 @@ def _two_pass_variance(x: Any, axis: Axis, dtype: Any, less: float, keepdims: bo
     return apply(np.true_divide, total, fewer).astype(kind)
 
 
-@public("a", ignored="combine_size", method=True, out=3, sparse=True)
+@public("a", ignored="combine_size", method=True, out=3)
+@takes_sparse
 @needs_lengths
 def std(
     x: ArrayLike,
