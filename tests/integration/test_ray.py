@@ -103,6 +103,12 @@ def test_tensors(cluster):
         assert float((y[y > 5]).min()) == 7
 
 
+def test_a_new_session_of_tensors_takes_the_address_of_a_cluster(cluster):
+    with wt.new_session(cluster.address, default=False) as session:
+        assert len(session.engine.executor.provider.nodes()) == 2
+        assert float(wt.ones(10).sum().fetch(session)) == 10
+
+
 def test_queries(cluster, tmp_path, monkeypatch):
     from pyarrow import parquet, table
 

@@ -21,6 +21,7 @@ from weft.frontends.tensors.chunks import Grid, known
 from weft.frontends.tensors.compiler import Compiled, compile_nodes, described
 from weft.frontends.tensors.nodes import ChunkLocator
 from weft.frontends.tensors.unknown_lengths import DeferredNode, measured
+from weft.model.clusters import ClusterOptions
 from weft.model.errors import NotFoundError, UsageError
 from weft.operators.blas import shared_by
 from weft.operators.namespaces import NUMPY, checked
@@ -271,13 +272,16 @@ def _share(run: Run) -> float:
 def new_session(address: str | None = None, *, default: bool = True, **arguments: Any) -> TensorSession:
     """Open a session, and make it the default unless `default` is False.
 
-    Takes the arguments of `Session`. `n_cpu` and `n_worker` of Mars give the number of workers together. UsageError: an
-    address is given, but no cluster can be reached.
+    Takes the arguments of `Session`. `n_cpu` and `n_worker` of Mars give the number of workers together. `address` is
+    that of a Ray cluster, `host:port` or `auto`. UsageError: it is the address of something else.
     """
     if address is not None:
-        raise UsageError(
-            f"there is no cluster at {address!r} that a session could use", hint="Leave the address out: it runs here."
-        )
+        if "://" in address:
+            raise UsageError(
+                f"there is no cluster at {address!r} that a session could use",
+                hint="Give the address of a Ray cluster, HOST:PORT or auto, or leave it out: the session runs here.",
+            )
+        arguments |= {"backend": "ray", "cluster": ClusterOptions(address=address)}
     each, count = arguments.pop("n_cpu", None), arguments.pop("n_worker", None)
     if each is not None or count is not None:
         arguments.setdefault("workers", (each or 1) * (count or 1))
