@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import itertools
-import mmap
 import os
 import stat
 import sys
@@ -20,10 +19,12 @@ from typing import TYPE_CHECKING, Final
 from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import CapacityError, DiskFullError, NotFoundError, UnreadableError
 from weft.store import codec, recycling
-from weft.store.codec import BIG, Encoded
+from weft.store.pages import private_pages
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from weft.store.codec import Encoded
 
 OWN_FILE: Final = 1 << 20
 """A chunk of this many bytes or more has a file of its own, which is freed as a whole."""
@@ -366,9 +367,7 @@ def read_range(path: str, offset: int, nbytes: int) -> memoryview:
     """
     fd = open_range(path, offset, nbytes)
     try:
-        # Anonymous pages instead of a bytearray: aligned, and not zeroed twice.
-        pages = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) if nbytes >= BIG else bytearray(nbytes)
-        view = memoryview(pages)
+        view = private_pages(nbytes)
         at = 0
         while at < nbytes:
             count = os.preadv(fd, [view[at:]], offset + at)

@@ -7,7 +7,6 @@ answer cannot be sent back. Nothing else is read before the proof, and nothing i
 from __future__ import annotations
 
 import hmac
-import mmap
 import os
 import socket
 import ssl
@@ -15,6 +14,7 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from weft.model.errors import ForbiddenError
+from weft.store.pages import private_pages
 from weft.store.tls import HINT, NEEDS_TLS, Connection, TlsFiles, refused, secure_client, secure_server
 
 PATIENCE_S: Final = 10.0
@@ -22,9 +22,6 @@ PATIENCE_S: Final = 10.0
 PURPOSE_BYTES: Final = 8
 _CHALLENGE: Final = 32
 _ANSWER: Final = 32
-
-
-_BIG: Final = 1 << 20
 
 
 class Credentials(NamedTuple):
@@ -78,11 +75,9 @@ def accept(sock: socket.socket, credentials: Credentials, purposes: Collection[b
     return purpose, connection
 
 
-def receive_exactly(sock: Connection, nbytes: int) -> bytearray | mmap.mmap:
+def receive_exactly(sock: Connection, nbytes: int) -> memoryview:
     """Return the next `nbytes` of a connection. ConnectionError: it ends before."""
-    # Anonymous pages instead of a large bytearray, which would be filled with zeros first.
-    found = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) if nbytes >= _BIG else bytearray(nbytes)
-    view = memoryview(found)
+    found = view = private_pages(nbytes)
     while view:
         got = sock.recv_into(view)
         if not got:

@@ -141,7 +141,7 @@ class PeerReader:
                     status, length = REPLY.unpack(receive_exactly(sock, REPLY.size))
                     data = receive_exactly(sock, length)
                     answered = True
-                    yield status, memoryview(data)
+                    yield status, data
             except OSError as error:
                 if sock is not None:
                     sock.close()
