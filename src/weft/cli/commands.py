@@ -21,7 +21,7 @@ for _module, _verbs in {
     "counters": ("metrics",),
     "history": ("logs", "story", "explain", "why"),
     "reports": ("report",),
-    "lifecycle": ("cancel", "suspend", "scale", "delete", "prune"),
+    "lifecycle": ("cancel", "suspend", "scale", "tag", "note", "delete", "prune"),
     "planning": ("graph", "plan"),
 }.items():
     for _verb in _verbs:

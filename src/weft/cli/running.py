@@ -11,6 +11,7 @@ from weft.cli.arguments import (
     AsJson,
     Detach,
     Given,
+    LabelOptions,
     ParamFile,
     PipelineOptions,
     Quiet,
@@ -48,6 +49,7 @@ def run(
     wishes: PipelineOptions,
     name: str | None = None,
     workers: WorkerOptions,
+    labels: LabelOptions,
     state_dir: StateDir = None,
     dry_run: bool = False,
     quiet: Quiet = False,
@@ -59,7 +61,7 @@ def run(
     context: Given,
 ) -> int:
     """Run a pipeline and wait for its end."""
-    base, request = context.cwd / file.parent, wishes.request(file, name)
+    base, request = context.cwd / file.parent, wishes.request(file, name, labels)
     flags = {**workers.flags, **wishes.flags, "state_dir": state_dir, "quiet": quiet or None}
     settings = settings_of(context, base, flags)
     service = context.service(settings, settings.state_root(base))
@@ -86,7 +88,7 @@ def run(
 
     with shown.progress:
         result = context.wiring().run_pipeline(
-            loaded, settings, on_announced=announced, firing=firing, **shown.callbacks()
+            loaded, settings, on_announced=announced, firing=firing, labels=request.labels, **shown.callbacks()
         )
     return _report(context, service, result, settings, base, as_json=as_json)
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from weft.cli.arguments import (
     AsJson,
     Given,
+    LabelOptions,
     PipelineOptions,
     StateDir,
     Where,
@@ -79,6 +80,7 @@ def create(
     name: str | None = None,
     wishes: PipelineOptions,
     workers: WorkerOptions,
+    labels: LabelOptions,
     as_json: AsJson = False,
     state_dir: StateDir = None,
     context: Given,
@@ -90,7 +92,7 @@ def create(
     say_diverted(context, state)
     service = context.service(settings, state)
     not_from_stdin(file, "a schedule")
-    request = wishes.request(file, name)
+    request = wishes.request(file, name, labels)
     loaded = service.load(request)
     warn(context, loaded.warnings)
     words = request.words(context.cwd, flags)

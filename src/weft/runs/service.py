@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from weft.runtime.clock import WallClock
     from weft.runtime.session import EngineSession
     from weft.store.catalog import RunRow
+    from weft.store.labels import RunLabels
     from weft.store.planning import Foreseen
     from weft.store.results import ResultCache
     from weft.store.state import StateRoot
@@ -96,12 +97,19 @@ class RunService:
         return load(request, self._concrete, self.settings, self.state)
 
     def submit(
-        self, source: RunSource, *, events: RunEvents | None = None, firing: str = "", durability: str = ""
+        self,
+        source: RunSource,
+        *,
+        events: RunEvents | None = None,
+        firing: str = "",
+        durability: str = "",
+        labels: RunLabels | None = None,
     ) -> ActiveRun:
         """Begin a run and return it, with an id, a folder, a row in the index and a control socket.
 
-        `firing` is the due time of the schedule that started the run (`name@due@epoch`). Errors before the run begins
-        are raised, later errors are in its result. ConflictError: the schedule no longer wants the run.
+        `labels` are its tags and its note. `firing` is the due time of the schedule that started the run
+        (`name@due@epoch`). Errors before the run begins are raised, later errors are in its result. ConflictError: the
+        schedule no longer wants the run.
         """
         from weft.runs.active import RunEvents
         from weft.runs.opening import open_run
@@ -118,6 +126,10 @@ class RunService:
         def wanted(run_id: str) -> None:
             if firing:
                 _claim(state, firing, run_id)
+            if labels is not None and (labels.tags or labels.note):
+                from weft.store.labels import change_labels
+
+                change_labels(state.folder(run_id), tags=labels.tags, note=labels.note)
 
         session = self.workers()
         durability = durability or self.settings.durability
@@ -244,14 +256,45 @@ class RunService:
         return [read_run(one.folder) for one in found]
 
     def list_runs(
-        self, *, state: str | None = None, name: str | None = None, number: int = 0
+        self, *, state: str | None = None, name: str | None = None, tags: Sequence[str] = (), number: int = 0
     ) -> tuple[Sequence[RunRow], int]:
-        """Return the newest runs, newest first and at most `number` (0: all), and the number of all."""
+        """Return the newest runs, newest first and at most `number` (0: all), and the number of all.
+
+        With `tags` (`NAME=VALUE`, or `NAME` with any value) only runs that have all of them.
+        """
         if state is not None and state not in RUN_STATES:
             raise UsageError(f"{state!r} is not a state of runs", hint=f"There are: {', '.join(RUN_STATES)}")
         if number < 0:
             raise UsageError(f"--number is {number}; it must be 0 or more")
-        return list_runs(self.state, limit=number or None, state=state, name=name)
+        if not tags:
+            return list_runs(self.state, limit=number or None, state=state, name=name)
+        from weft.store.labels import has_tags, parse_tags
+
+        parse_tags(tags)
+        rows, _ = list_runs(self.state, limit=None, state=state, name=name)
+        found = [row for row in rows if has_tags(self.labels(row.id), tags)]
+        return found[: number or None], len(found)
+
+    def labels(self, run_id: str) -> RunLabels:
+        """Return the tags and the note of a run."""
+        from weft.store.labels import read_labels
+
+        return read_labels(self.state.folder(run_id))
+
+    def tag(self, run: str, tags: Sequence[str] = (), *, remove: Sequence[str] = ()) -> RunLabels:
+        """Give a run tags (`NAME=VALUE`, or `NAME`), and remove tags by name; return its tags and its note.
+
+        UsageError: one is not valid, or not there.
+        """
+        from weft.store.labels import change_labels, parse_tags
+
+        return change_labels(self.find(run), tags=parse_tags(tags), remove=remove)
+
+    def note(self, run: str, text: str) -> RunLabels:
+        """Give a run a note, or remove it with an empty text; return its tags and its note."""
+        from weft.store.labels import change_labels, valid_note
+
+        return change_labels(self.find(run), note=valid_note(text))
 
     def conditions(self, row: RunRow) -> list[tuple[str, str]]:
         """Return the name and the present condition of each training job of a run; [] for other runs."""
@@ -428,12 +471,15 @@ class RunService:
         *,
         older_than: float | None = None,
         keep: int | None = None,
+        keep_last: int | None = None,
+        name: str | None = None,
         state: str | None = None,
         dry_run: bool = False,
         note: Callable[[str], None] = lambda _: None,
     ) -> Iterator[RunRow]:
         """Delete old runs and yield each: all ended runs, except the newest `keep` and those that ended lately.
 
+        Of each pipeline the newest `keep_last` stay, and the newest that has succeeded; runs with the tag `keep` stay.
         `older_than` is in seconds. With `dry_run` nothing is deleted; `note` reports what stays. UsageError: no option
         bounds age or number.
         """
@@ -441,7 +487,15 @@ class RunService:
 
         if not dry_run:
             self.expire()
-        rows = prunable(self.state, self._clock.wall(), older_than_s=older_than, keep=keep, state=state)
+        rows = prunable(
+            self.state,
+            self._clock.wall(),
+            older_than_s=older_than,
+            keep=keep,
+            keep_last=keep_last,
+            name=name,
+            state=state,
+        )
         return iter(rows) if dry_run else prune(self.state, rows, note)
 
     def expire(self) -> list[str]:

@@ -85,7 +85,16 @@ _CACHING: Final = (
     Argument("refresh", "text", "Run this step even if the cache has its result, and keep the new result.", many=True),
     Argument("start", "text", "Run this step and all steps that depend on it.", options=("--from",)),
     Argument("only", "text", "Run only this step and the steps that it needs."),
+    Argument(
+        "targets",
+        "text",
+        "Run only what this needs: a step, STEP/OUTPUT, or the path of an output of an earlier run.",
+        many=True,
+        options=("--target",),
+    ),
 )
+_TAGS: Final = Argument("tags", "text", "Give the run a tag: NAME=VALUE, or NAME.", many=True, options=("--tag",))
+_NOTE: Final = Argument("note", "text", "Give the run a note: any text.")
 _WORKERS: Final = (
     Argument("workers", "text", "The number of tasks that run at a time."),
     Argument("backend", "text", "The backend: threads, processes or ray."),
@@ -139,6 +148,8 @@ VERBS: Final[Mapping[str, Verb]] = {
                 _RUN_NAME,
                 *_NEW_RUN,
                 *_WORKERS,
+                _TAGS,
+                _NOTE,
                 Argument("dry_run", "flag", "Print the plan, as `weft plan` does, and run nothing."),
             ),
             ("run",),
@@ -204,6 +215,7 @@ VERBS: Final[Mapping[str, Verb]] = {
             (
                 Argument("state", "text", "List only runs in this state."),
                 Argument("name", "text", "List only runs of this name."),
+                _TAGS._replace(help="List only runs with this tag: NAME=VALUE, or NAME with any value."),
                 Argument("number", "count", "List at most this many; 0: all.", options=("-n", "--number")),
             ),
             ("runs", "total"),
@@ -215,6 +227,26 @@ VERBS: Final[Mapping[str, Verb]] = {
             "Show one run, or one step of it: times, parameters, outputs and paths of logs.",
             (_SHOWN,),
             ("run",),
+        ),
+        Verb(
+            "tag",
+            "tag",
+            "Give a run tags, or remove some; a run with the tag `keep` is never pruned.",
+            (
+                _RUN,
+                Argument("tags", "text", "The tags: NAME=VALUE, or NAME.", many=True),
+                Argument("remove", "text", "Remove the tag of this name.", many=True),
+            ),
+            ("run", "tags"),
+            changes=True,
+        ),
+        Verb(
+            "note",
+            "note",
+            "Give a run a note, in place of the one that it has; an empty text removes it.",
+            (_RUN, Argument("text", "text", "The note.")),
+            ("run", "note"),
+            changes=True,
         ),
         Verb(
             "metrics",
@@ -305,6 +337,12 @@ VERBS: Final[Mapping[str, Verb]] = {
                 ),
                 Argument("keep", "count", "Keep this many of the newest."),
                 Argument(
+                    "keep_last",
+                    "count",
+                    "Keep this many of the newest of each pipeline, and the newest that has succeeded.",
+                ),
+                Argument("name", "text", "Delete only runs of this name."),
+                Argument(
                     "state",
                     "text",
                     "Delete only runs in this state: succeeded, failed, terminated, interrupted or suspended.",
@@ -318,7 +356,7 @@ VERBS: Final[Mapping[str, Verb]] = {
             "schedule create",
             "schedules.create",
             "Create a schedule of a pipeline; `weft up` fires it.",
-            (_FILE, *_SCHEDULING, *_NEW_RUN, *_WORKERS),
+            (_FILE, *_SCHEDULING, *_NEW_RUN, *_WORKERS, _TAGS, _NOTE),
             ("schedule",),
             changes=True,
         ),

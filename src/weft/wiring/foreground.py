@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from weft.admin.settings import Settings
     from weft.runs.records import Record
     from weft.runs.sources import RunSource
+    from weft.store.labels import RunLabels
 
 
 def run_pipeline(
@@ -33,6 +34,7 @@ def run_pipeline(
     on_interrupt: Callable[[], None] = lambda: None,
     on_begin: Callable[[Path], None] = lambda _: None,
     firing: str = "",
+    labels: RunLabels | None = None,
     quiet: bool = False,
 ) -> RunResult:
     """Run a pipeline to its end in this process, and return its result.
@@ -41,14 +43,15 @@ def run_pipeline(
     begins, and `on_note` with notes for the user. `on_begin` is called with the folder of the run when the run accepts
     orders. The first SIGINT, SIGTERM or SIGHUP calls `on_interrupt` and cancels the run; the result reports it when
     nothing runs any more. A second signal raises KeyboardInterrupt at once. Errors before the first step starts are
-    raised, later errors are in the result. `firing` is the due time of the schedule that started the run.
+    raised, later errors are in the result. `firing` is the due time of the schedule that started the run,
+    `labels` are its tags and its note.
     """
     events = RunEvents(records=on_record is not None and not quiet)
     callbacks = EventThread(events, on_record, on_note, on_announced)
     service = RunService(wiring, settings, settings.state_root(loaded.base))
 
     def begin() -> ActiveRun:
-        return service.submit(loaded, events=events, firing=firing)
+        return service.submit(loaded, events=events, firing=firing, labels=labels)
 
     return _to_end(service, callbacks, on_interrupt, on_begin, begin)
 
