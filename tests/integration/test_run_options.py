@@ -1,11 +1,12 @@
 """Commands on runs of small pipelines: targets, tags and notes, and what stays of old runs."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from tests.integration.places import Commands
+from tests.integration.places import Commands, Project, until
 
 RUNS = """
 name: words
@@ -115,3 +116,71 @@ def test_the_last_runs_of_each_pipeline_stay(weft):
     assert weft.json("prune", "--keep-last", "1", "--name", "b")["runs"] == []
     assert weft.json("prune", "--keep-last", "1")["runs"] == ["run-000003"]
     assert [row["id"] for row in weft.json("ls")["runs"]] == ["run-000004", "run-000002", "run-000001"]
+
+
+def test_the_last_outputs_have_a_stable_path(weft):
+    weft("run", "run.yaml")
+    last = weft.folder / ".pipeline" / "last" / "words"
+    assert (last / "fetch" / "pages").read_text() == "a\n"
+    assert (last / "each-1" / "piece").read_text() == "2\n"
+    weft("run", "run.yaml", "-p", "word=b")
+    weft("run", "run.yaml", "-p", "word=c", "--target", "fetch")
+    assert (last / "fetch" / "pages").read_text() == "b\n", "a part of the pipeline changes nothing"
+    text = RUNS.replace('"true"', '"false"')
+    (weft.folder / "run.yaml").write_text(text)
+    weft("run", "run.yaml", "-p", "word=d", code=1)
+    assert (last / "fetch" / "pages").read_text() == "b\n"
+    assert planned(weft, ".pipeline/last/words/count/counts") == ["fetch", "count"]
+    weft("delete", "2")
+    assert not last.is_symlink()
+
+
+def test_old_runs_go_after_a_run(weft):
+    weft.environ["WEFT_KEEP_LAST"] = "2"
+    for _ in range(3):
+        _, err = weft("run", "run.yaml", "--only", "other")
+    assert "note: deleted run-000001: keep_last is 2" in err
+    weft("tag", "2", "keep")
+    weft("run", "run.yaml", "--only", "other", "-n", "another")
+    weft("run", "run.yaml", "--only", "other")
+    assert [row["id"] for row in weft.json("ls")["runs"]] == [f"run-{n:06d}" for n in (5, 4, 3, 2)]
+
+
+def test_the_end_of_a_run_is_told(weft):
+    told = weft.folder / "told"
+    notify = f"sh -c 'cat > {told}'"
+    weft("run", "run.yaml", "--target", "other", "--notify", notify, "--tag", "a=1", "-p", "word=confidential")
+    notice = json.loads(told.read_text())
+    assert (notice["run"], notice["state"], notice["error"], notice["tags"]) == (
+        "run-000001",
+        "succeeded",
+        None,
+        {"a": "1"},
+    )
+    assert (notice["schema"], notice["name"], notice["steps"]) == ("weft.notice/1", "words", {"succeeded": 1})
+    assert "confidential" not in told.read_text()
+    (weft.folder / "run.yaml").write_text(RUNS.replace('"true"', '"false"'))
+    weft.environ["WEFT_NOTIFY"] = notify
+    weft("run", "run.yaml", code=1)
+    notice = json.loads(told.read_text())
+    assert (notice["state"], notice["failed"], notice["error"]["code"]) == ("failed", ["other"], "WEFT501")
+    _, err = weft("resume", "@last", "--notify", "sh -c 'exit 4'", code=1)
+    assert "the notice about run-000002 was not delivered: sh ended with exit code 4" in err
+    _, err = weft("run", "run.yaml", "--notify", "ftp://example.org", code=2)
+    assert "no URL of http or https" in err
+    _, err = weft("run", "run.yaml", "--notify", "secret:HOOK_OF_NOBODY", code=2)
+    assert "the setting notify needs the secret HOOK_OF_NOBODY" in err
+    assert weft.json("ls")["total"] == 2
+    weft.environ["WEFT_NOTIFY"] = "https://example.org/token"
+    assert "token" not in weft("config", "show")[0] + weft("config", "show", "--json")[0]
+
+
+def test_the_end_of_a_cancelled_run_in_the_background_is_told(tmp_path):
+    place = Project(tmp_path)
+    place.write({"long": {"command": "touch began; sleep 600"}})
+    code, run, err = place.weft("run", "run.yaml", "-d", "-q", "--notify", f"sh -c 'cat > {tmp_path}/told.json'")
+    assert (code, run) == (0, "run-000001\n"), err
+    until((tmp_path / "began").exists)
+    assert place.weft("cancel", "run-000001")[0] == 0
+    until(lambda: (tmp_path / "told.json").exists() and (tmp_path / "told.json").read_text())
+    assert json.loads((tmp_path / "told.json").read_text())["state"] == "terminated"

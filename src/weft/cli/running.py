@@ -50,6 +50,7 @@ def run(
     name: str | None = None,
     workers: WorkerOptions,
     labels: LabelOptions,
+    notify: str | None = None,
     state_dir: StateDir = None,
     dry_run: bool = False,
     quiet: Quiet = False,
@@ -62,7 +63,7 @@ def run(
 ) -> int:
     """Run a pipeline and wait for its end."""
     base, request = context.cwd / file.parent, wishes.request(file, name, labels)
-    flags = {**workers.flags, **wishes.flags, "state_dir": state_dir, "quiet": quiet or None}
+    flags = {**workers.flags, **wishes.flags, "notify": notify, "state_dir": state_dir, "quiet": quiet or None}
     settings = settings_of(context, base, flags)
     service = context.service(settings, settings.state_root(base))
     if detach:
@@ -101,6 +102,7 @@ def resume(
     parameters: list[str] | None = None,
     param_file: ParamFile = None,
     workers: WorkerOptions,
+    notify: str | None = None,
     gpus: str | None = None,
     gpu_type: str | None = None,
     quiet: Quiet = False,
@@ -131,7 +133,7 @@ def resume(
     base = context.cwd / (where.project or "")
     if found.file and Path(found.file).parent.is_dir():
         base = Path(found.file).parent
-    flags = {**workers.flags, "gpus": gpus, "gpu_type": gpu_type, "quiet": "true" if quiet else None}
+    flags = {**workers.flags, "gpus": gpus, "gpu_type": gpu_type, "notify": notify, "quiet": "true" if quiet else None}
     flags["backend"] = workers.backend or (None if found.of_jobs else began_on(found.folder))
     settings = settings_of(context, base, {**flags, "state_dir": found.folder.parent.parent})
     if in_background and settings.backend == "ray":

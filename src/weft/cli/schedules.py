@@ -81,12 +81,13 @@ def create(
     wishes: PipelineOptions,
     workers: WorkerOptions,
     labels: LabelOptions,
+    notify: str | None = None,
     as_json: AsJson = False,
     state_dir: StateDir = None,
     context: Given,
 ) -> None:
     """Create a schedule of a pipeline; `weft up` fires it."""
-    base, flags = context.cwd / file.parent, {**workers.flags, **wishes.flags}
+    base, flags = context.cwd / file.parent, {**workers.flags, **wishes.flags, "notify": notify}
     settings = settings_of(context, base, {**flags, "state_dir": state_dir})
     state = settings.state_root(base)
     say_diverted(context, state)

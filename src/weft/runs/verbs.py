@@ -108,6 +108,9 @@ _WORKERS: Final = (
     Argument("stream_window", "text", "The bytes that an edge between streaming tasks may hold."),
     Argument("durability", "text", "The failure that a reported end of a step survives: process or power."),
 )
+_NOTIFY: Final = Argument(
+    "notify", "text", "Tell the end of the run to a URL (or secret:NAME, which has one) or to a command."
+)
 _REPLICAS: Final = (
     Argument("isolation", "text", "The network of training jobs: auto, namespace, ports or container."),
     Argument("outer_network", "flag", "Let replicas in namespaces reach other networks than that of their job."),
@@ -150,6 +153,7 @@ VERBS: Final[Mapping[str, Verb]] = {
                 *_WORKERS,
                 _TAGS,
                 _NOTE,
+                _NOTIFY,
                 Argument("dry_run", "flag", "Print the plan, as `weft plan` does, and run nothing."),
             ),
             ("run",),
@@ -164,6 +168,7 @@ VERBS: Final[Mapping[str, Verb]] = {
                 Argument("file", "path", "Resume with this edited file."),
                 _PARAMETERS,
                 *_WORKERS,
+                _NOTIFY,
                 Argument("gpus", "text", "The number of GPUs for tasks of a Python graph that request them."),
                 Argument("gpu_type", "text", "The type of these GPUs."),
             ),
@@ -356,7 +361,7 @@ VERBS: Final[Mapping[str, Verb]] = {
             "schedule create",
             "schedules.create",
             "Create a schedule of a pipeline; `weft up` fires it.",
-            (_FILE, *_SCHEDULING, *_NEW_RUN, *_WORKERS, _TAGS, _NOTE),
+            (_FILE, *_SCHEDULING, *_NEW_RUN, *_WORKERS, _TAGS, _NOTE, _NOTIFY),
             ("schedule",),
             changes=True,
         ),

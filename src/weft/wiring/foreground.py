@@ -5,11 +5,12 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft import wiring
 from weft.model.errors import RunCancelledError
 from weft.runs.active import ActiveRun, RunAnnounced, RunEvents, RunResult
+from weft.runs.afterwards import after_end
 from weft.runs.callbacks import EventThread
 from weft.runs.service import RunService
 from weft.runtime.waiting import output_to_stderr, recorded_signals, wait_for_end
@@ -87,6 +88,8 @@ def _to_end(
     on_begin: Callable[[Path], None],
     begin: Callable[[], ActiveRun],
 ) -> RunResult:
+    send = None if not service.settings.notify else _sender(service.settings.notify)
+
     def interrupt(reason: str) -> None:
         on_interrupt()
         run.interrupt(reason)
@@ -103,7 +106,16 @@ def _to_end(
             service.close()
             raise
         service.close()
-    result = run.result()
+        result = run.result()
+        after_end(service, result, send, callbacks.on_note)
     if not isinstance(result.error, RunCancelledError):
         signals.pass_on()
     return result
+
+
+def _sender(notify: str) -> Callable[[Mapping[str, Any]], str]:
+    """Return the function that sends notices. UsageError: the setting names a missing secret."""
+    from weft.admin.notices import notice_sender
+    from weft.frontends.pipelines.secrets import secret_of
+
+    return notice_sender(notify, lambda name: secret_of(name, "the setting notify"))
