@@ -21,6 +21,7 @@ for _module, _verbs in {
     "counters": ("metrics",),
     "history": ("logs", "story", "explain", "why"),
     "reports": ("report",),
+    "comparing": ("compare",),
     "lifecycle": ("cancel", "suspend", "scale", "tag", "note", "delete", "prune"),
     "planning": ("graph", "plan"),
 }.items():

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from weft.engine.waiting import Wait
     from weft.graph.job_plan import JobPlan
     from weft.runs.active import ActiveRun, RunEvents
+    from weft.runs.comparing import Comparison
     from weft.runs.health import Finding
     from weft.runs.logs import RunLogs
     from weft.runs.opening import Managers
@@ -410,6 +411,13 @@ class RunService:
 
         check_form(output)
         write_report(self.show(run), self, self._clock.wall(), self.results, output)
+
+    def compare(self, first: str, second: str) -> Comparison:
+        """Compare two runs: what they were given, how they went, and what they made, by content."""
+        from weft.runs.comparing import compare_runs
+
+        with self.results(lambda _: None) as cache:
+            return compare_runs(self.show(first), self.show(second), self, cache)
 
     def _inner_waits(self, run: RunRecord, step: str) -> Iterator[Wait]:
         """Yield what the replicas of a step wait for."""

@@ -122,6 +122,10 @@ class ResumableSource(RunSource, Protocol):
         """Return the graph of the run in a folder, as it was submitted."""
         ...
 
+    def leaves(self, folder: Path) -> Mapping[str, Mapping[str, str]]:
+        """Return what each step of the run in a folder was given, by step and name, as far as its file says it."""
+        ...
+
     def resume(self, folder: RunFolder, described: Mapping[str, Any], done: frozenset[str]) -> RunSpec:
         """Return the run of a folder again; `done` names the finished steps and items."""
         ...

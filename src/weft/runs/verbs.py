@@ -296,6 +296,16 @@ VERBS: Final[Mapping[str, Verb]] = {
             owner=True,
         ),
         Verb(
+            "compare",
+            "compare",
+            "Compare two runs: what they were given, how they went, what they made; and say why results differ.",
+            (
+                _RUN._replace(name="first", help="The run to compare with: an id, a number, @last or @failed."),
+                _RUN._replace(name="second", help="The other run."),
+            ),
+            ("comparison",),
+        ),
+        Verb(
             "report",
             "report",
             "Write a run as one HTML page that works offline, or its graph as SVG or Mermaid.",

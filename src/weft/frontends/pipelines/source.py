@@ -76,6 +76,19 @@ class Loaded(PipelineWork, frozen=True, dict=True):
         """Return the graph of the run in a folder, as it was submitted."""
         return layout.compile_loaded(self, folder.name, layout.place_of(self, folder)).graph
 
+    def leaves(self, folder: Path) -> dict[str, dict[str, str]]:
+        """Return the commands, parameters, environments and mounts of the steps of the run in a folder, by step."""
+        from weft.frontends.pipelines.caching import static_leaves  # few runs are compared
+        from weft.frontends.pipelines.resolved import ResolvedStep
+
+        images = {} if self.containers is None else self.containers.images
+        nodes = layout.compile_loaded(self, folder.name, layout.place_of(self, folder)).nodes
+        steps = [node for node in nodes if isinstance(node, ResolvedStep)]
+        return {
+            step.name: static_leaves(self.pipeline, step, images.get(step.docker_env, step.docker_env), "")
+            for step in steps
+        }
+
     def resume(self, folder: RunFolder, described: Mapping[str, Any], done: frozenset[str]) -> RunSpec:
         """Return the specification of a resumed run; see `layout.resumed_spec`."""
         return layout.resumed_spec(self, folder, described, done)

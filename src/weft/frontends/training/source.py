@@ -148,6 +148,10 @@ class TrainingSource(Struct, frozen=True, dict=True):
         """Return the graph of the run in a folder, as it was submitted."""
         return self._compile(folder.name)
 
+    def leaves(self, folder: Path) -> Mapping[str, Mapping[str, str]]:
+        """Return {}: replicas have no results that depend on leaves."""
+        return {}
+
     def resume(self, folder: RunFolder, described: Mapping[str, Any], done: frozenset[str]) -> RunSpec:
         """Return the run of a folder again; jobs that have succeeded stay so."""
         ended = {job["name"]: job["status"] for job in read_status(folder.path) if _has_succeeded(job["status"])}

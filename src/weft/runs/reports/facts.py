@@ -248,6 +248,11 @@ def _from_cache(run: RunRecord, open_cache: OpenCache, remarks: list[str]) -> tu
 # -------------------------------------------------------------------------------------------------------------- metrics
 
 
+def metrics_of(run: RunRecord) -> list[MetricFact]:
+    """Return the numbers in small JSON files among the outputs of a run, and those that replicas have reported."""
+    return list(_metrics(run, [_output(name, Path(path)) for name, path in list(run.outputs.items())[:MOST_OUTPUTS]]))
+
+
 def _metrics(run: RunRecord, outputs: Sequence[OutputFact]) -> Iterator[MetricFact]:
     """Yield the numbers in small JSON files among the outputs, and those that replicas have reported."""
     for output in outputs:
