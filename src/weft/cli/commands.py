@@ -16,6 +16,7 @@ config_app = CommandGroup("config", help="Show settings and their origins.")
 app.command(config_app)
 for _module, _verbs in {
     "running": ("run", "resume"),
+    "sweeping": ("sweep",),
     "listing": ("ls", "show"),
     "watching": ("watch",),
     "counters": ("metrics",),

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from weft.model.errors import UsageError
 from weft.store.filesystems import STAGE, parse_given
 from weft.store.labels import RunLabels, parse_tags, valid_note
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from weft.admin.settings import Settings
     from weft.runs.sources import PlannableSource
     from weft.runs.workers import Concrete
@@ -115,6 +116,12 @@ def load(request: RunRequest, concrete: Concrete, settings: Settings, state: Sta
         )
     user = settings.user_name
     return concrete.load_pipeline(request.file, overrides=request.parameters, user=user, name=request.name, **options)
+
+
+def portable(request: RunRequest) -> RunRequest:
+    """Return a request that means the same in every current folder."""
+    here = Path.cwd()
+    return replace(request, file=os.path.abspath(request.file), fs=[_absolute(pair, here) for pair in request.fs])
 
 
 def _absolute(pair: str, folder: Path) -> str:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from weft.runs.requests import RunRequest
     from weft.runs.schedules import ScheduleService
     from weft.runs.sources import PlannableSource, ResumableSource, RunSource
+    from weft.runs.sweeps import Sweep
     from weft.runs.workers import Concrete
     from weft.runtime.clock import WallClock
     from weft.runtime.session import EngineSession
@@ -139,6 +140,50 @@ class RunService:
         run = open_run(state, source, tuning, managers, events, durability=durability, backend=backend, wanted=wanted)
         run.start(session)
         return run
+
+    def sweep(
+        self,
+        request: RunRequest | None,
+        *,
+        sample: int | None = None,
+        seed: int | None = None,
+        metric: str = "",
+        maximize: bool = False,
+        at_a_time: int = 0,
+        stop_when: str = "",
+        halve: str = "",
+        resume: str = "",
+        flags: Mapping[str, str] | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> Sweep:
+        """Return a sweep over a grid of parameters, whose texts have several values, or an earlier one to go on with.
+
+        Nothing is started. With `sample` so many points are chosen at random, by `seed`. `flags` are settings that a
+        later owner needs, `say` takes lines for the user. UsageError: an option is wrong. NotFoundError: no such sweep.
+        """
+        from weft.runs.sweeping import begin_sweep, sweep_again
+
+        if request is None:
+            return sweep_again(self, resume, say, at_a_time=at_a_time, metric=metric)
+        return begin_sweep(
+            self,
+            request,
+            say,
+            sample=sample,
+            seed=seed,
+            metric=metric,
+            maximize=maximize,
+            at_a_time=at_a_time,
+            stop_when=stop_when,
+            halve=halve,
+            flags=flags or {},
+        )
+
+    def sweep_flags(self, sweep: str) -> Mapping[str, str]:
+        """Return the settings with which an earlier sweep began. NotFoundError: there is none of this name."""
+        from weft.runs.sweeps import read_plan
+
+        return read_plan(self.state, sweep).flags
 
     def resume(
         self,

@@ -138,6 +138,18 @@ _SCHEDULING: Final = (
     Argument("expire", "seconds", "Skip a run that could not start within this time, such as 2h."),
     Argument("no_catchup", "flag", "Skip the times that pass while `weft up` is not running."),
 )
+_SWEEPING: Final = (
+    Argument("sample", "count", "Run only so many points of the grid, chosen at random."),
+    Argument("seed", "count", "The seed of the choice; by default a new one, which is printed."),
+    Argument("metric", "text", "Sort the points by this number in an output of JSON: NAME, or STEP.OUTPUT.NAME."),
+    Argument("maximize", "flag", "More of the metric is better; by default, less is."),
+    Argument("at_a_time", "count", "The number of runs at a time; by default, the number of workers."),
+    Argument("stop_when", "text", "End the sweep when a run meets this condition: 'loss < 0.1'."),
+    Argument(
+        "halve", "text", "At 1, 2, 4, ... of this number, drop runs whose metric is not among the better half: epoch."
+    ),
+    Argument("resume", "text", "Go on with an earlier sweep, by its id or @last."),
+)
 
 VERBS: Final[Mapping[str, Verb]] = {
     verb.name: verb
@@ -173,6 +185,23 @@ VERBS: Final[Mapping[str, Verb]] = {
                 Argument("gpu_type", "text", "The type of these GPUs."),
             ),
             ("run",),
+            changes=True,
+        ),
+        Verb(
+            "sweep",
+            "sweep",
+            "Run a pipeline for each point of a grid of parameters: -p lr=0.1,0.01 -p depth=1..5.",
+            (
+                _FILE._replace(help="A pipeline (YAML, or file.py:name)."),
+                _RUN_NAME,
+                _PARAMETERS._replace(help="A parameter with its values: NAME=VALUE,VALUE, 1..5, or 0..1..0.25."),
+                *_NEW_RUN[1:],
+                *_WORKERS,
+                _TAGS,
+                _NOTE,
+                *_SWEEPING,
+            ),
+            ("sweep",),
             changes=True,
         ),
         Verb(

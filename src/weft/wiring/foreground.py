@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from weft.admin.settings import Settings
     from weft.runs.records import Record
     from weft.runs.sources import RunSource
+    from weft.runs.sweeps import Sweep
     from weft.store.labels import RunLabels
 
 
@@ -79,6 +80,31 @@ def resume_run(
 
     with output_to_stderr() if service.show(folder.name).of_session else nullcontext():
         return _to_end(service, callbacks, on_interrupt, on_begin, begin)
+
+
+def run_sweep(service: RunService, sweep: Sweep) -> int:
+    """Run a sweep of a service to its end in this process, close the service, and return the exit code.
+
+    The first SIGINT, SIGTERM or SIGHUP cancels its runs, and the call returns when nothing runs any more. A second
+    signal raises KeyboardInterrupt at once.
+    """
+    with recorded_signals(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+
+        def interrupted() -> str:
+            return f"interrupted by {signal.Signals(signals.numbers[0]).name}" if signals.numbers else ""
+
+        try:
+            sweep.drive(interrupted)
+        except KeyboardInterrupt:
+            raise  # a second signal leaves at once; guardians and the next start clean up
+        except BaseException:
+            service.close()
+            raise
+        service.close()
+        if signals.numbers:
+            return 128 + signals.numbers[0]
+    ended = {point.state for point in sweep.points if point.dropped is None}
+    return 0 if ended <= {"succeeded"} or (sweep.stopped and "failed" not in ended) else 1
 
 
 def _to_end(
