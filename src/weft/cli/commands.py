@@ -22,6 +22,7 @@ for _module, _verbs in {
     "counters": ("metrics",),
     "history": ("logs", "story", "explain", "why"),
     "reports": ("report",),
+    "exporting": ("export",),
     "comparing": ("compare",),
     "lifecycle": ("cancel", "suspend", "scale", "tag", "note", "delete", "prune"),
     "planning": ("graph", "plan"),

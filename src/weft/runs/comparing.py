@@ -111,7 +111,7 @@ class _Side:
         if not run.of_session and not run.of_jobs:
             try:
                 source = host.source_again(run.frontend, run.folder, run.file)
-                leaves = {name: dict(own) for name, own in source.leaves(run.folder).items()}
+                leaves = {name: dict(own.leaves) for name, own in source.given(run.folder).items()}
                 self.needs = _ancestors(source, run.folder)
             except WeftError as error:
                 remarks.append(f"the commands of {run.id} are not known: {error.message}")

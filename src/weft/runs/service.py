@@ -457,6 +457,19 @@ class RunService:
         check_form(output)
         write_report(self.show(run), self, self._clock.wall(), self.results, output)
 
+    def export(
+        self, run: str, output: Path, *, license: str = "", without_outputs: bool = False, logs: bool = False
+    ) -> list[str]:
+        """Write a run of a pipeline as an RO-Crate to a new folder or a ZIP file; return remarks for the user.
+
+        `license` is a URL or a name. UsageError: it is not a run of a pipeline. ConflictError: the folder is not empty.
+        NotFoundError, ForbiddenError, DiskFullError: the crate cannot be written.
+        """
+        from weft.runs.crates import write_crate
+
+        now, outputs = self._clock.wall(), not without_outputs
+        return write_crate(self.show(run), self, now, output, license=license, outputs=outputs, logs=logs)
+
     def compare(self, first: str, second: str) -> Comparison:
         """Compare two runs: what they were given, how they went, and what they made, by content."""
         from weft.runs.comparing import compare_runs

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from weft.engine.policy import ManagerFactory
     from weft.graph.job_plan import JobPlan
     from weft.graph.logical import LogicalGraph
-    from weft.graph.spec import RunSpec
+    from weft.graph.spec import RunSpec, StepInputs
     from weft.store.filesystems import Copy
     from weft.store.planning import PlannedTask
     from weft.store.state import RunFolder
@@ -122,8 +122,8 @@ class ResumableSource(RunSource, Protocol):
         """Return the graph of the run in a folder, as it was submitted."""
         ...
 
-    def leaves(self, folder: Path) -> Mapping[str, Mapping[str, str]]:
-        """Return what each step of the run in a folder was given, by step and name, as far as its file says it."""
+    def given(self, folder: Path) -> Mapping[str, StepInputs]:
+        """Return what each step of the run in a folder was given, as far as its file says it."""
         ...
 
     def resume(self, folder: RunFolder, described: Mapping[str, Any], done: frozenset[str]) -> RunSpec:

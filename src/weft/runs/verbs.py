@@ -350,6 +350,24 @@ VERBS: Final[Mapping[str, Verb]] = {
             ("path",),
         ),
         Verb(
+            "export",
+            "export",
+            "Write a run of a pipeline as an RO-Crate: a folder, or a ZIP file, with files, digests and provenance.",
+            (
+                _RUN,
+                Argument(
+                    "output",
+                    "path",
+                    "Write it here: a ZIP file if the name ends in .zip, else a folder; by default, RUN.crate.zip.",
+                    options=("-o", "--output"),
+                ),
+                Argument("license", "text", "The license of the crate: a URL, or a name."),
+                Argument("without_outputs", "flag", "Describe the outputs, with their digests, and copy none."),
+                Argument("logs", "flag", "Copy the logs of the last attempts too."),
+            ),
+            ("path",),
+        ),
+        Verb(
             "plan",
             "plan",
             "Print what a run would do: steps with reasons, replicas of training jobs, or parts of federated jobs.",

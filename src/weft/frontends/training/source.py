@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from weft.frontends.training.surroundings import StepSurroundings
     from weft.graph.job_plan import JobPlan
     from weft.graph.logical import LogicalGraph
-    from weft.graph.spec import SharingSpec
+    from weft.graph.spec import SharingSpec, StepInputs
     from weft.store.filesystems import Copy
     from weft.store.planning import PlannedTask
     from weft.store.state import RunFolder
@@ -148,7 +148,7 @@ class TrainingSource(Struct, frozen=True, dict=True):
         """Return the graph of the run in a folder, as it was submitted."""
         return self._compile(folder.name)
 
-    def leaves(self, folder: Path) -> Mapping[str, Mapping[str, str]]:
+    def given(self, folder: Path) -> Mapping[str, StepInputs]:
         """Return {}: replicas have no results that depend on leaves."""
         return {}
 
