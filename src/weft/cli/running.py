@@ -53,6 +53,7 @@ def run(
     notify: str | None = None,
     state_dir: StateDir = None,
     dry_run: bool = False,
+    touch: str | None = None,
     quiet: Quiet = False,
     detach: Detach = False,
     firing: Annotated[
@@ -66,7 +67,9 @@ def run(
     flags = {**workers.flags, **wishes.flags, "notify": notify, "state_dir": state_dir, "quiet": quiet or None}
     settings = settings_of(context, base, flags)
     service = context.service(settings, settings.state_root(base))
-    if detach:
+    if dry_run and touch is not None:
+        raise UsageError("--dry-run and --touch exclude each other")
+    if detach and touch is None:
         not_from_stdin(file, "a run in the background")
         if context.begun is None:
             if settings.backend == "ray":
@@ -77,6 +80,10 @@ def run(
     if dry_run:
         warn(context, loaded.warnings)
         return print_plan(context, service, loaded, as_json=as_json)
+    if touch is not None:
+        from weft.cli.planning import print_touched
+
+        return print_touched(context, service.touch(loaded, "" if touch == "auto" else touch), as_json=as_json)
     context.wiring().make_ready(settings.backend)
     where = _where(context, settings, base)
     shown = _Foreground(context, settings, where, (), detach=detach, as_json=as_json)

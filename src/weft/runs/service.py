@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from weft.model.errors import UsageError, WeftError
+from weft.model.errors import ConflictError, NotFoundError, UsageError, WeftError
 from weft.runs.listing import (
     find_run,
     index_may_be_busy,
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from weft.store.results import ResultCache
     from weft.store.state import StateRoot
     from weft.store.tallies import Tally
+    from weft.store.touching import TouchedStep
 
 
 class RunService:
@@ -500,6 +501,31 @@ class RunService:
             cache = undo.enter_context(self.results(note))
             source.copies(undo, lambda _: None)
             return foresee(cache, tasks)
+
+    def touch(self, source: PlannableSource, run: str) -> list[TouchedStep]:
+        """Record the outputs of an earlier run as the results of steps as they are now; nothing runs.
+
+        `run` is by default ("") the newest run of the pipeline that has succeeded. NotFoundError: there is none.
+        ConflictError: it is active, or an output of it is missing. UsageError: training jobs have no results.
+        """
+        from weft.store.touching import touch
+
+        if source.jobs_planned():
+            raise UsageError("--touch is for pipelines: training jobs have no results in the cache")
+        name = source.graph.name
+        if not run:
+            rows, _ = list_runs(self.state, limit=1, state="succeeded", name=name)
+            if not rows:
+                hint = "Name a run: --touch=RUN"
+                raise NotFoundError(f"no run of {name} has succeeded: there are no outputs to take", hint=hint)
+            run = rows[0].id
+        before = self.show(run)
+        if owned(before.folder):
+            hint = f"Wait for its end: weft watch {before.id}"
+            raise ConflictError(f"{before.id} is still running, and its outputs may change", hint=hint)
+        times = {step.name: step.started for step in before.steps if step.started is not None}
+        with self.results() as cache:
+            return touch(cache, self.state.path, source.planned(self.state.runs, before.id), before.id, times)
 
     def plan_jobs(self, source: PlannableSource) -> list[JobPlan]:
         """Return what a run of training jobs would start, and whether its gangs fit this machine; [] for other work.

@@ -54,8 +54,10 @@ class PlannableSource(RunSource, Protocol):
         """Warnings for the user, before a run."""
         ...
 
-    def planned(self, runs: Path) -> Sequence[PlannedTask]:
+    def planned(self, runs: Path, run: str = "") -> Sequence[PlannedTask]:
         """Return the tasks of a run in an order of dependency; `runs` is the folder of the runs. Nothing is made.
+
+        Their paths are those of the run `run`, by default of one that no one begins.
 
         DefinitionError: the mounts of a step are impossible.
         """

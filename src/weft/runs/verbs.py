@@ -167,6 +167,12 @@ VERBS: Final[Mapping[str, Verb]] = {
                 _NOTE,
                 _NOTIFY,
                 Argument("dry_run", "flag", "Print the plan, as `weft plan` does, and run nothing."),
+                Argument(
+                    "touch",
+                    "text",
+                    "Run nothing: take the outputs of the last succeeded run, or of this one, as the results now.",
+                    bare="auto",
+                ),
             ),
             ("run",),
             changes=True,

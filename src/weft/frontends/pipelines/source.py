@@ -67,11 +67,11 @@ class Loaded(PipelineWork, frozen=True, dict=True):
         """Return (): steps are no training jobs."""
         return ()
 
-    def planned(self, runs: Path) -> list[PlannedTask]:
+    def planned(self, runs: Path, run: str = "") -> list[PlannedTask]:
         """Return the tasks of the steps, for a plan; see `planning.planned_tasks`."""
         from weft.frontends.pipelines.planning import planned_tasks  # few runs are planned
 
-        return planned_tasks(self, runs / FIRST_RUN)
+        return planned_tasks(self, runs / (run or FIRST_RUN))
 
     def compiled(self, folder: Path) -> LogicalGraph:
         """Return the graph of the run in a folder, as it was submitted."""

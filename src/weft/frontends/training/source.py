@@ -132,7 +132,7 @@ class TrainingSource(Struct, frozen=True, dict=True):
             )
         return self._spec(run_id, folder)
 
-    def planned(self, runs: Path) -> Sequence[PlannedTask]:
+    def planned(self, runs: Path, run: str = "") -> Sequence[PlannedTask]:
         """Return no tasks: jobs have no results to use again."""
         return []
 
