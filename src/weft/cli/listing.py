@@ -19,8 +19,9 @@ from weft.model.errors import UsageError
 from weft.model.records import as_dict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from weft.cli.context import CommandContext
     from weft.store.catalog import RunRow
     from weft.store.labels import RunLabels
 
@@ -42,9 +43,6 @@ def ls(
 
         list_jobs(status=state or "", number=number, quiet=quiet, as_json=as_json, folder=party, context=context)
         return
-    from weft.cli.tables import state_text
-    from weft.runs.records import INTERRUPTED
-
     service = service_of(context, where)
     rows, total = service.list_runs(state=state, name=name, tags=tags or (), number=number)
     jobs = {row.id: service.conditions(row) for row in rows} if as_json or not quiet else {}
@@ -55,10 +53,30 @@ def ls(
     if quiet:
         context.out.write("".join(f"{row.id}\n" for row in rows))
         return
+    _print_rows(context, rows, jobs, {row.id: tags_text(service.labels(row.id).tags) for row in rows})
+    if not rows:
+        context.say(f"no runs{' like this' if state or name or tags else ''} in {service.state.path}")
+    elif total > len(rows):
+        context.say(f"showing {len(rows)} of {total}; all: weft ls -n 0")
+    below = () if where.state_dir else service.projects_below(context.cwd / (where.project or ""))
+    for folder in below:
+        context.say(f"for the runs of another folder: weft ls -C {short_path(folder, context.cwd)}")
+    if not (rows or below or state or name or where.project or where.state_dir):
+        context.say("for the runs of another folder: weft ls -C FOLDER")
+
+
+def _print_rows(
+    context: CommandContext,
+    rows: Sequence[RunRow],
+    jobs: Mapping[str, Sequence[tuple[str, str]]],
+    tags: Mapping[str, str],
+) -> None:
+    """Print the table of runs, with columns for jobs and tags if there are any."""
+    from weft.cli.tables import state_text
+    from weft.runs.records import INTERRUPTED
+
     now = context.clock.wall()
-    of_jobs = any(jobs.values())
-    tagged = {row.id: tags_text(service.labels(row.id).tags) for row in rows}
-    any_tags = any(tagged.values())
+    of_jobs, of_tags = any(jobs.values()), any(tags.values())
     print_table(
         context.console(),
         (
@@ -69,7 +87,7 @@ def ls(
             "STARTED",
             "TIME",
             "USER",
-            *(["TAGS"] if any_tags else []),
+            *(["TAGS"] if of_tags else []),
         ),
         [
             (
@@ -80,20 +98,11 @@ def ls(
                 moment(row.started_at or row.created_at or None),
                 took(row.started_at, row.ended_at, row.state, now, row.paused_s, open_end=row.state == INTERRUPTED),
                 one_line(row.user, 20),
-                *([one_line(tagged[row.id], 60)] if any_tags else []),
+                *([one_line(tags[row.id], 60)] if of_tags else []),
             )
             for row in rows
         ],
     )
-    if not rows:
-        context.say(f"no runs{' like this' if state or name or tags else ''} in {service.state.path}")
-    elif total > len(rows):
-        context.say(f"showing {len(rows)} of {total}; all: weft ls -n 0")
-    below = () if where.state_dir else service.projects_below(context.cwd / (where.project or ""))
-    for folder in below:
-        context.say(f"for the runs of another folder: weft ls -C {short_path(folder, context.cwd)}")
-    if not (rows or below or state or name or where.project or where.state_dir):
-        context.say("for the runs of another folder: weft ls -C FOLDER")
 
 
 def show(

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, structs
+
 from weft.cli.arguments import (
     AsJson,
     Given,
@@ -29,6 +31,19 @@ if TYPE_CHECKING:
     from weft.runs.sweeps import Sweep
 
 
+class SweepOptions(Struct, frozen=True):
+    """The options about the points of a sweep and their order."""
+
+    sample: int | None = None
+    seed: int | None = None
+    metric: str = ""
+    maximize: bool = False
+    at_a_time: int = 0
+    stop_when: str = ""
+    halve: str = ""
+    resume: str = ""
+
+
 def sweep(
     file: Path | None = None,
     /,
@@ -37,33 +52,25 @@ def sweep(
     name: str | None = None,
     workers: WorkerOptions,
     labels: LabelOptions,
-    sample: int | None = None,
-    seed: int | None = None,
-    metric: str = "",
-    maximize: bool = False,
-    at_a_time: int = 0,
-    stop_when: str = "",
-    halve: str = "",
-    resume: str = "",
+    how: SweepOptions,
     quiet: Quiet = False,
     as_json: AsJson = False,
     state_dir: StateDir = None,
     context: Given,
 ) -> int:
     """Run a pipeline for each point of a grid of parameters: -p lr=0.1,0.01 -p depth=1..5."""
-    if (file is None) == (not resume):
+    if (file is None) == (not how.resume):
         raise UsageError("give a pipeline, or the sweep to go on with", hint="For example: weft sweep --resume @last")
     base = context.cwd if file is None else context.cwd / file.parent
-    flags = {**workers.flags, **wishes.flags, "state_dir": state_dir, "quiet": quiet or None}
+    own = {key: value for key, value in {**workers.flags, **wishes.flags}.items() if value is not None}
+    flags = {**own, "state_dir": state_dir, "quiet": quiet or None}
     settings = settings_of(context, base, flags)
     service = context.service(settings, settings.state_root(base))
-    if resume:
-        kept = service.sweep_flags(resume)
-        settings = settings_of(context, base, {**kept, **{name: one for name, one in flags.items() if one is not None}})
+    request = None
+    if file is None:
+        settings = settings_of(context, base, {**service.sweep_flags(how.resume), **flags})
         service = context.service(settings, service.state)
-        request = None
     else:
-        assert file is not None
         not_from_stdin(file, "a sweep")
         request = wishes.request(Path(os.path.abspath(context.cwd / file)), name, labels)
     context.wiring().make_ready(settings.backend)
@@ -71,20 +78,13 @@ def sweep(
     context.hint = "To go on with the points that are left: weft sweep --resume @last"
     found = service.sweep(
         request,
-        sample=sample,
-        seed=seed,
-        metric=metric,
-        maximize=maximize,
-        at_a_time=at_a_time,
-        stop_when=stop_when,
-        halve=halve,
-        resume=resume,
-        flags={key: str(value) for key, value in {**workers.flags, **wishes.flags}.items() if value is not None},
+        **structs.asdict(how),
+        flags={key: str(value) for key, value in own.items()},
         say=(lambda _: None) if silent else (lambda line: context.say(clean(line))),
     )
-    warn(context, found.check())
+    warn(context, found.warnings)
     if not silent:
-        sampled = f", chosen with seed {found.plan.seed}" if sample is not None else ""
+        sampled = f", chosen with seed {found.plan.seed}" if how.sample is not None else ""
         context.say(f"{found.plan.id}: {len(found.points)} points, {found.at_a_time} at a time{sampled}")
     code: int = context.wiring().run_sweep(service, found)
     if as_json:

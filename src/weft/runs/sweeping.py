@@ -60,11 +60,15 @@ def begin_sweep(
         halve=halve,
         flags=flags,
     )
-    Sweep(service, plan, say).check()
-    return Sweep(service, save_plan(service.state, plan), say)
+    sweep = Sweep(service, plan, say)
+    sweep.check()
+    sweep.plan = save_plan(service.state, plan)
+    return sweep
 
 
 def sweep_again(service: SweepHost, name: str, say: Callable[[str], None], *, at_a_time: int, metric: str) -> Sweep:
     """Return an earlier sweep, with the runs that it has; the given options replace its own. NotFoundError: none."""
     plan = read_plan(service.state, name)
-    return Sweep(service, replace(plan, at_a_time=at_a_time or plan.at_a_time, metric=metric or plan.metric), say)
+    sweep = Sweep(service, replace(plan, at_a_time=at_a_time or plan.at_a_time, metric=metric or plan.metric), say)
+    sweep.check()
+    return sweep

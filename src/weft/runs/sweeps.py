@@ -152,6 +152,8 @@ class Sweep:
         self.points = [SweepPoint(number=at, parameters=point) for at, point in enumerate(plan.points)]
         self.stopped = ""
         """Why it ended before all points had run; "" if it did not."""
+        self.warnings: Sequence[str] = ()
+        """Warnings for the user, before the first run."""
         self._service, self._say = service, say
         self._condition = StopCondition(plan.stop_when) if plan.stop_when else None
         self._halving = Halving(maximize=plan.maximize)
@@ -164,13 +166,15 @@ class Sweep:
         """The number of runs at a time."""
         return self.plan.at_a_time or self._service.settings.worker_count
 
-    def check(self) -> Sequence[str]:
-        """Load the pipeline with the parameters of all points that have no run; return the warnings of the first.
+    def check(self) -> None:
+        """Load the pipeline with the parameters of all points that have no run, and take the warnings of the first.
 
         PipelineError, UsageError: one of them is not possible.
         """
-        loaded = [self._service.load(self._request(point)) for point in self.points if not point.run]
-        return loaded[0].warnings if loaded else ()
+        for point in self.points:
+            if not point.run:
+                loaded = self._service.load(self._request(point))
+                self.warnings = self.warnings or loaded.warnings
 
     def drive(self, interrupted: Callable[[], str]) -> None:
         """Run all points that have not succeeded. `interrupted` returns why all runs are to be cancelled, or ""."""
