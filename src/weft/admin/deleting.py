@@ -149,7 +149,7 @@ def _remove_outputs(folder: Path, note: Callable[[str], None]) -> None:
         hint = f"Put the folder back there, or remove the name to keep the outputs. Then: weft delete {folder.name}"
         raise ForbiddenError(why, hint=hint)
     with suppress(FileNotFoundError):
-        unlink_last(Path(base, *map(str, place)), folder.name, [str(description.get("name"))])
+        unlink_last(Path(base, *map(str, place)), folder.name, str(description.get("name")))
         parent = make_folders(base, [str(name) for name in place], make=False)
         try:
             remove_at(folder.name, parent)

@@ -3,28 +3,27 @@
 ::
 
     .pipeline/
-    ├── last/words                  -> ../run-000002/.last
-    └── run-000002/
-        ├── .last/fetch/pages       -> ../../words/fetch-0-.../pages
-        └── words/fetch-0-.../pages
+    ├── last/
+    │   ├── words                               -> .words.run-000002
+    │   └── .words.run-000002/fetch/pages       -> ../../../run-000002/words/fetch-0-.../pages
+    └── run-000002/words/fetch-0-.../pages
 
 All links are relative, so a copy of the folder leads to its own outputs. One rename changes all outputs of a pipeline.
+The links of a run go when it is deleted, and not before, because somebody may be reading through them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from weft.store.folders import make_folders
+from weft.store.folders import make_folders, remove_at
 from weft.store.places import LAST
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-_LINKS: Final = ".last"
 
 
 def link_last(outputs: Path, run_id: str, name: str, made: Mapping[str, str]) -> None:
@@ -32,47 +31,56 @@ def link_last(outputs: Path, run_id: str, name: str, made: Mapping[str, str]) ->
 
     OSError: not possible.
     """
-    own = outputs / run_id
+    own = _links_of(name, run_id)
     for title, path in made.items():
         step, _, artifact = title.rpartition(".")
-        if not os.path.lexists(path) or not path.startswith(f"{own}/"):
+        if not os.path.lexists(path) or not path.startswith(f"{outputs / run_id}/"):
             continue
-        folder = make_folders(outputs, [run_id, _LINKS, step])
+        folder = make_folders(outputs, [LAST, own, step])
         try:
-            _link(os.path.relpath(path, own / _LINKS / step), artifact, folder)
+            _link(os.path.relpath(path, outputs / LAST / own / step), artifact, folder)
         finally:
             os.close(folder)
-    folder = make_folders(outputs, [run_id, _LINKS])
-    os.close(folder)
+    os.close(make_folders(outputs, [LAST, own]))
     folder = make_folders(outputs, [LAST])
     try:
-        _link(f"../{run_id}/{_LINKS}", name, folder)
+        _link(own, name, folder)
     finally:
         os.close(folder)
 
 
-def unlink_last(outputs: Path, run_id: str, names: Iterable[str]) -> None:
-    """Remove the links that lead to a run that is removed. OSError: not possible."""
-    with suppress(FileNotFoundError):
+def unlink_last(outputs: Path, run_id: str, name: str) -> None:
+    """Remove the links to the outputs of a run of a pipeline. OSError: not possible."""
+    own = _links_of(name, run_id)
+    if "/" in own:  # the name is from a file that others may have written
+        return
+    try:
         folder = make_folders(outputs, [LAST], make=False)
-        try:
-            for name in names:
-                with suppress(FileNotFoundError, OSError):
-                    if os.readlink(name, dir_fd=folder) == f"../{run_id}/{_LINKS}":
-                        os.unlink(name, dir_fd=folder)
-        finally:
-            os.close(folder)
+    except FileNotFoundError:
+        return
+    try:
+        with suppress(OSError):  # there is none, or it is no link
+            if os.readlink(name, dir_fd=folder) == own:
+                os.unlink(name, dir_fd=folder)
+        with suppress(FileNotFoundError):
+            remove_at(own, folder)
+    finally:
+        os.close(folder)
+
+
+def _links_of(name: str, run_id: str) -> str:
+    return f".{name}.{run_id}"
 
 
 def _link(to: str, name: str, folder: int) -> None:
     """Make a link, or replace one at once; a file or folder of that name stays, which is an OSError."""
-    draft = f".{name}.{os.getpid()}"
+    draft = f".{name}.{os.getpid()}.new"
     with suppress(FileNotFoundError):
         os.unlink(draft, dir_fd=folder)
     os.symlink(to, draft, dir_fd=folder)
     try:
         with suppress(FileNotFoundError):
-            os.readlink(name, dir_fd=folder)
+            os.readlink(name, dir_fd=folder)  # an OSError for what is no link
         os.replace(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         with suppress(FileNotFoundError):

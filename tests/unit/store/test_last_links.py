@@ -41,14 +41,16 @@ def test_what_a_user_has_there_stays(tmp_path):
     with pytest.raises(OSError, match="words"):
         link_last(tmp_path, "run-1", "words", made(tmp_path, "run-1", "x", "a.b"))
     assert (tmp_path / "last" / "words").is_dir()
-    assert [path.name for path in (tmp_path / "last").iterdir()] == ["words"]
+    assert sorted(path.name for path in (tmp_path / "last").iterdir()) == [".words.run-1", "words"]
 
 
 def test_a_link_goes_with_its_run_alone(tmp_path):
-    unlink_last(tmp_path, "run-1", ["words"])
+    unlink_last(tmp_path, "run-1", "words")
     for run in ("run-1", "run-2"):
         link_last(tmp_path, run, "words", made(tmp_path, run, run, "a.b"))
-    unlink_last(tmp_path, "run-1", ["words", "none"])
+    unlink_last(tmp_path, "run-1", "none")
+    unlink_last(tmp_path / "run-2", "run-1", "x/../../last")
+    unlink_last(tmp_path, "run-1", "words")
     assert (tmp_path / "last" / "words" / "a" / "b").read_text() == "run-2"
-    unlink_last(tmp_path, "run-2", ["words"])
+    unlink_last(tmp_path, "run-2", "words")
     assert not list((tmp_path / "last").iterdir())
