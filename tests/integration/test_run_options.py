@@ -2,11 +2,13 @@
 
 import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
 
 from tests.integration.places import Commands, Project, until
+from weft.model.errors import UsageError
 
 RUNS = """
 name: words
@@ -184,3 +186,33 @@ def test_the_end_of_a_cancelled_run_in_the_background_is_told(tmp_path):
     assert place.weft("cancel", "run-000001")[0] == 0
     until(lambda: (tmp_path / "told.json").exists() and (tmp_path / "told.json").read_text())
     assert json.loads((tmp_path / "told.json").read_text())["state"] == "terminated"
+
+
+BOOK = """
+import weft
+
+@weft.command
+def fetch(pages: weft.Output):
+    return f'echo a > "{pages}"'
+
+@weft.command
+def count(pages: weft.Input, counts: weft.Output):
+    return f'wc -l < "{pages}" > "{counts}"'
+
+@weft.pipeline
+def book():
+    count(fetch().pages)
+"""
+
+
+def test_python_has_targets_tags_and_notes(weft):
+    (weft.folder / "book.py").write_text(BOOK)
+    book = runpy.run_path(str(weft.folder / "book.py"))["book"]()
+    result = book.run(targets=["fetch/pages"], tags={"stage": "test"}, note="from Python")
+    assert list(result.steps) == ["fetch"]
+    run = weft.json("show", "@last")["run"]
+    assert (run["tags"], run["note"]) == ({"stage": "test"}, "from Python")
+    with pytest.raises(UsageError, match="excludes"):
+        book.run(only="fetch", targets=["fetch"])
+    with pytest.raises(UsageError, match="not a tag"):
+        book.run(tags={"a b": "1"})
