@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
 
-from weft.model.errors import NotFoundError, UsageError
+from weft.model.errors import UsageError, WeftError
 from weft.model.suggestions import did_you_mean
 from weft.store.folders import safe_open
 from weft.store.state import os_error, safe_exclusive
@@ -74,7 +74,7 @@ def read_labels(folder: Path) -> RunLabels:
     try:
         with safe_open(folder, LABELS, mode="rb") as file:
             found: Any = json.loads(file.read(1 << 20))
-    except (NotFoundError, OSError, ValueError):
+    except (WeftError, OSError, ValueError):
         return RunLabels()
     tags, note = (found.get("tags"), found.get("note")) if isinstance(found, dict) else ({}, "")
     own = {str(name): str(value) for name, value in tags.items()} if isinstance(tags, dict) else {}

@@ -39,7 +39,7 @@ def test_runs_are_found_by_tags(wanted, has):
 
 
 def test_tags_are_added_and_removed_and_notes_replaced(tmp_path):
-    assert read_labels(tmp_path) == RunLabels()
+    assert read_labels(tmp_path) == read_labels(tmp_path / "none") == RunLabels()
     change_labels(tmp_path, tags={"a": "1", "b": "2"}, note="first")
     assert change_labels(tmp_path, tags={"a": "3"}, remove=["b"]) == RunLabels({"a": "3"}, "first")
     assert change_labels(tmp_path, note="") == read_labels(tmp_path) == RunLabels({"a": "3"}, "")
@@ -65,4 +65,7 @@ def test_changes_at_a_time_are_all_kept(tmp_path):
 
 def test_a_damaged_file_has_no_tags(tmp_path):
     (tmp_path / LABELS).write_text('{"tags": [')
+    assert read_labels(tmp_path) == RunLabels()
+    (tmp_path / LABELS).unlink()
+    (tmp_path / LABELS).symlink_to("/etc/passwd")
     assert read_labels(tmp_path) == RunLabels()
