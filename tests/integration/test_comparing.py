@@ -13,7 +13,7 @@ entry_points:
     artifacts: {output: [data]}
   train:
     command: wc -c < {{data}} > {{size}} && echo '{"loss":' 0.{{rate}} '}' > {{scores}}
-    parameters: {rate: 5}
+    parameters: {rate: 5, title: "Run {{PF_RUN_ID}}"}
     deps: prepare
     artifacts: {input: {data: "{{prepare.data}}"}, output: [size, scores]}
   other:

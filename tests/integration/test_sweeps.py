@@ -130,6 +130,32 @@ def test_points_that_are_worse_while_they_run_are_dropped(weft):
     assert weft.json("sweep", "--resume", "@last")["points"] == found["points"]
 
 
+def test_a_running_point_that_meets_the_condition_ends_the_others_alone(tmp_path):
+    place = Project(tmp_path)
+    place.file.write_text(LIVE)
+    for epoch in range(1, 7):  # the bad one would never end
+        (tmp_path / f"go-0.1-{epoch}").touch()
+    (tmp_path / "go-0.1-6").unlink()
+    process = place.start(
+        "sweep", "run.yaml", "-p", "lr=0.9,0.1", "--at-a-time", "2", "--stop-when", "loss < 0.2", "--json"
+    )
+    try:
+        until(lambda: all(place.folder_of(f"run-00000{number}").is_dir() for number in (1, 2)))
+        until(lambda: "terminated" in {*place.states().values(), *place.states("run-000002").values()})
+        (tmp_path / "go-0.1-6").touch()
+        out, err = process.communicate(timeout=180)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 0, err
+    found = json.loads(out)
+    assert {point["parameters"]["lr"]: point["state"] for point in found["points"]} == {
+        "0.1": "succeeded",
+        "0.9": "terminated",
+    }
+    assert "meets the condition loss < 0.2" in found["stopped"]
+
+
 def test_an_interrupted_sweep_goes_on(tmp_path):
     place = Project(tmp_path)
     place.file.write_text(LIVE)
@@ -144,7 +170,7 @@ def test_an_interrupted_sweep_goes_on(tmp_path):
     assert process.returncode == 128 + signal.SIGINT, err
     assert "interrupted by SIGINT" in err
     assert "to go on: weft sweep --resume sweep-000001" in err
-    assert sorted(line.split()[2] for line in out.splitlines()[1:]) == ["not", "terminated", "terminated"]
+    assert sorted(line.split()[2] for line in out.splitlines()[1:]) == ["started", "terminated", "terminated"]
     for lr in range(1, 4):
         for epoch in range(1, 7):
             (tmp_path / f"go-{lr}-{epoch}").touch()

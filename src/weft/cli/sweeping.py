@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from msgspec import Struct, structs
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from weft.cli.context import CommandContext
-    from weft.runs.sweeps import Sweep
+    from weft.runs.sweeps import Sweep, SweepPoint
 
 
 class SweepOptions(Struct, frozen=True):
@@ -105,7 +105,7 @@ def _print(context: CommandContext, sweep: Sweep, *, quiet: bool) -> None:
     rows: list[tuple[str | Text, ...]] = [
         (
             point.run or "-",
-            state_text("dropped" if point.dropped is not None else point.state, context.out),
+            _state(point, context.out),
             *(one_line(str(point.parameters[name]), 40) for name in plan.varied),
             *([("" if point.metric is None else f"{point.metric:g}")] if plan.metric else []),
             "" if point.seconds is None else duration(point.seconds),
@@ -118,5 +118,12 @@ def _print(context: CommandContext, sweep: Sweep, *, quiet: bool) -> None:
     if plan.metric and all(point.metric is None for point in points):
         context.say(f"no run has the metric {clean(plan.metric)}: see the metrics of one with weft report RUN")
     left = sum(point.state != "succeeded" and point.dropped is None for point in points)
-    if left:
+    if left and not sweep.satisfied:
         context.say(f"{left} of {len(points)} points have not succeeded; to go on: weft sweep --resume {plan.id}")
+
+
+def _state(point: SweepPoint, out: TextIO) -> str | Text:
+    """Return the state of the run of a point, or what became of a point that has none."""
+    if point.dropped is not None:
+        return "dropped"
+    return state_text(point.state, out) if point.run else point.state

@@ -111,7 +111,8 @@ class _Side:
         if not run.of_session and not run.of_jobs:
             try:
                 source = host.source_again(run.frontend, run.folder, run.file)
-                leaves = {name: dict(own.leaves) for name, own in source.given(run.folder).items()}
+                for name, own in source.given(run.folder).items():
+                    leaves[name] = {leaf: _without_id(text, run) for leaf, text in own.leaves.items()}
                 self.needs = _ancestors(source, run.folder)
             except WeftError as error:
                 remarks.append(f"the commands of {run.id} are not known: {error.message}")
@@ -147,7 +148,7 @@ def compare_runs(first: RunRecord, second: RunRecord, host: SourceHost, cache: R
         why=_why(sides, steps),
         facts=list(_unlike(_facts(first), _facts(second))),
         environment=list(_unlike(_environment(sides[0]), _environment(sides[1]))),
-        parameters=list(_unlike(first.parameters, second.parameters)),
+        parameters=list(_unlike(_parameters(first), _parameters(second))),
         metrics=list(_unlike(_numbers(first), _numbers(second))),
         steps=steps,
         remarks=list(dict.fromkeys(remarks)),
@@ -292,6 +293,15 @@ def _facts(run: RunRecord) -> dict[str, Any]:
         "tags": dict(run.tags),
         "note": run.note,
     }
+
+
+def _parameters(run: RunRecord) -> dict[str, Any]:
+    return {name: _without_id(value, run) for name, value in run.parameters.items()}
+
+
+def _without_id(value: Any, run: RunRecord) -> Any:
+    """Return a value without the id of its run, which is always another one."""
+    return value.replace(run.id, "{{PF_RUN_ID}}") if isinstance(value, str) else value
 
 
 def _environment(side: _Side) -> dict[str, Any]:

@@ -152,6 +152,8 @@ class Sweep:
         self.points = [SweepPoint(number=at, parameters=point) for at, point in enumerate(plan.points)]
         self.stopped = ""
         """Why it ended before all points had run; "" if it did not."""
+        self.satisfied = False
+        """Whether a run has met the condition."""
         self.warnings: Sequence[str] = ()
         """Warnings for the user, before the first run."""
         self._service, self._say = service, say
@@ -292,7 +294,8 @@ class Sweep:
         if self._condition is None or self.stopped or not point.run:
             return
         if self._condition.holds(self._metrics(point, live=False) if metrics is None else metrics):
-            self._stop(f"{point.run} meets the condition {self._condition.text}")
+            self.satisfied = True
+            self._stop(f"{point.run} meets the condition {self._condition.text}", spared=point.number)
 
     def _halve(self, point: SweepPoint, metrics: Sequence[MetricFact]) -> None:
         """Drop a running point that is not among the better half at a rung."""
@@ -316,13 +319,14 @@ class Sweep:
     def _why_dropped(self, rung: int) -> str:
         return f"dropped at {self.plan.halve} {rung}"
 
-    def _stop(self, reason: str) -> None:
-        """Begin no more runs, and cancel those that go on."""
+    def _stop(self, reason: str, spared: int | None = None) -> None:
+        """Begin no more runs, and cancel those that go on, except that of one point."""
         self.stopped = reason
         self._say(f"the sweep ends: {reason}")
-        for run in self._active.values():
-            with suppress(WeftError):
-                run.interrupt(reason)
+        for number, run in self._active.items():
+            if number != spared:
+                with suppress(WeftError):  # it is just ending
+                    run.interrupt(reason)
 
     def _tell(self, point: SweepPoint) -> None:
         shown = f"point {point.number + 1} of {len(self.points)} ({plain_point(point.parameters, self.plan.varied)})"

@@ -104,7 +104,7 @@ def run_sweep(service: RunService, sweep: Sweep) -> int:
         if signals.numbers:
             return 128 + signals.numbers[0]
     ended = {point.state for point in sweep.points if point.dropped is None}
-    return 0 if ended <= {"succeeded"} or (sweep.stopped and "failed" not in ended) else 1
+    return 0 if ended <= {"succeeded"} or (sweep.satisfied and "failed" not in ended) else 1
 
 
 def _to_end(
