@@ -166,7 +166,7 @@ class _Crate:
             name=name,
             description=description,
             instrument=_ref(instrument),
-            agent=_ref(self._agent()),
+            agent=_ref(self._person()),
             object=[_ref(one) for one in objects],
             result=[_ref(one) for one in results],
             startTime=_iso(times[0]),
@@ -175,7 +175,7 @@ class _Crate:
             error=(error.partition("\n")[0] or state) if failed else "",
         )
 
-    def _agent(self) -> str:
+    def _person(self) -> str:
         user = self.run.user or "unknown"
         return self._add(f"#user/{quote(user)}", "Person", name=user)
 
@@ -320,7 +320,7 @@ class _Crate:
             "OrganizeAction",
             name=f"Execution of {self.run.id} by {name}",
             instrument=_ref(_ENGINE),
-            agent=_ref(self._agent()),
+            agent=_ref(self._person()),
             object=[_ref(one) for one in controls],
             result=_ref(_RUN),
             startTime=_iso(self.run.started),
@@ -348,7 +348,7 @@ class _Crate:
             conformsTo=[_ref(id) for id in PROFILES],
             hasPart=[_ref(id) for id in self._parts],
             mainEntity=_ref(workflow),
-            author=_ref(self._agent()),
+            author=_ref(self._person()),
             mentions=[_ref(id) for id, one in self._entities.items() if one["@type"] == "CreateAction"],
         )
         conforms = [_ref(CRATE), _ref("https://w3id.org/workflowhub/workflow-ro-crate/1.0")]
