@@ -85,6 +85,9 @@ class BoundPipeline:
         refresh: Iterable[str] = (),
         start: str = "",
         only: str = "",
+        targets: Iterable[str] = (),
+        tags: Mapping[str, str] | None = None,
+        note: str = "",
         check: bool = True,
     ) -> PipelineResult:
         """Run the pipeline to its end as `weft run` does, and return its result.
@@ -104,8 +107,12 @@ class BoundPipeline:
         from weft.frontends.pipelines.building import folder_of
         from weft.runs.reading import read_run
         from weft.store.filesystems import STAGE
+        from weft.store.labels import RunLabels, parse_tags, valid_note
 
+        if only and targets:
+            raise UsageError("only= excludes targets=", hint=f"Name it as a target too: {only}")
         folder = folder_of(self._built.file)
+        labels = RunLabels(parse_tags(f"{name}={value}" for name, value in (tags or {}).items()), valid_note(note))
         flags = {"workers": workers, "backend": backend, "user": user, "state_dir": state_dir and os.fspath(state_dir)}
         settings = load_settings(flags, start=Path(folder))
         state = settings.state_root(Path(folder))
@@ -117,7 +124,9 @@ class BoundPipeline:
             overrides=parameters,
             user=settings.user_name,
             name=name,
-            caching=wiring.Caching(off=not cache, refresh=frozenset(refresh), start=start, only=only),
+            caching=wiring.Caching(
+                off=not cache, refresh=frozenset(refresh), start=start, only=only, targets=tuple(targets)
+            ),
             around=wiring.Surroundings(
                 mounts=settings.mounts != "off",
                 docker_env=settings.docker_env,
@@ -125,7 +134,7 @@ class BoundPipeline:
                 workers=settings.workers,
             ),
         )
-        ended = wiring.run_pipeline(loaded, settings, quiet=True)
+        ended = wiring.run_pipeline(loaded, settings, quiet=True, labels=labels)
         if check and ended.error is not None:
             raise ended.error
         steps = {step.name: step for step in read_run(ended.folder).steps}

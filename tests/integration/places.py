@@ -1,5 +1,6 @@
 """What tests of whole runs share: a folder with a pipeline in it, and a process for each command line."""
 
+import io
 import json
 import os
 import subprocess
@@ -12,6 +13,8 @@ from typing import Any
 import weft
 from weft import wiring
 from weft.admin.settings import Settings
+from weft.cli.context import CommandContext
+from weft.cli.main import main
 from weft.runs.reading import read_run
 from weft.runs.service import RunService
 from weft.store.planning import Foreseen
@@ -73,6 +76,25 @@ class Project:
 
     def states(self, run: str = RUN) -> dict[str, str]:
         return {step.name: step.state for step in read_run(self.folder_of(run)).steps}
+
+
+class Commands:
+    """Runs command lines in this process, in a folder that is the current one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environ = {"HOME": str(folder / "home")}
+
+    def __call__(self, *words: str, code: int = 0) -> tuple[str, str]:
+        """Return what a command line has printed to stdout and stderr; it must end with `code`."""
+        out, err = io.StringIO(), io.StringIO()
+        ended = main(words, CommandContext(out=out, err=err, environ=self.environ, cwd=self.folder))
+        assert ended == code, (ended, err.getvalue(), out.getvalue())
+        return out.getvalue(), err.getvalue()
+
+    def json(self, *words: str, code: int = 0) -> Any:
+        """Return the document that a command line prints with `--json`."""
+        return json.loads(self(*words, "--json", code=code)[0])
 
 
 def plan_pipeline(loaded: Loaded, settings: Settings) -> list[Foreseen]:

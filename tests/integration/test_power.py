@@ -27,7 +27,7 @@ class Machine:
         self.breaks_with = ""
 
     def made(self) -> list[str]:
-        names = [path.name for path in self.folder.glob(".pipeline/*/*/*/out")]
+        names = [path.name for path in self.folder.glob(".pipeline/run-*/*/*/out")]
         return [*names, *(name for name in ("b", "last") if (self.folder / name).exists())]
 
     def flush(self, _: int) -> None:

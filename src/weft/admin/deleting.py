@@ -16,6 +16,7 @@ from weft.model.errors import ConflictError, DiskFullError, ForbiddenError, NotF
 from weft.store.database import BUSY, obstacle
 from weft.store.entries import index_of
 from weft.store.folders import make_folders, remove_at, remove_folder, sweep_trash, unowned
+from weft.store.last_links import unlink_last
 from weft.store.places import why_no_outputs
 from weft.store.state import PLACE, ROOT, is_copied, list_inner_runs, os_error, owned, owns_root, read_description
 from weft.store.tallies import counted_removal
@@ -148,6 +149,7 @@ def _remove_outputs(folder: Path, note: Callable[[str], None]) -> None:
         hint = f"Put the folder back there, or remove the name to keep the outputs. Then: weft delete {folder.name}"
         raise ForbiddenError(why, hint=hint)
     with suppress(FileNotFoundError):
+        unlink_last(Path(base, *map(str, place)), folder.name, str(description.get("name")))
         parent = make_folders(base, [str(name) for name in place], make=False)
         try:
             remove_at(folder.name, parent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +11,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from weft.admin.notices import valid_notify
 from weft.model.clusters import ClusterOptions
 from weft.model.errors import UsageError
 from weft.model.sizes import parse_size
@@ -104,6 +106,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     """The queue of training runs; empty: that of their files, else `default`."""
     requests: str = "count"
     """What training jobs request: `count` it, or `ignore` it and start all replicas at once."""
+    keep_last: int = 0
+    """How many of the newest ended runs of a pipeline stay after each run of it; 0: all."""
+    notify: str = ""
+    """Where notices about the ends of runs go: a URL, `secret:NAME` with one, or a command; empty: nowhere."""
     origins: Mapping[str, SettingSource] = field(default_factory=dict)
 
     @property
@@ -264,6 +270,17 @@ def _text(value: object, shown: str, _: Path) -> str:
     return value
 
 
+def _notify(value: object, shown: str, _: Path) -> str:
+    if isinstance(value, list) and all(isinstance(word, str) for word in value):
+        value = shlex.join(value)
+    if not isinstance(value, str):
+        raise wrong(shown, value, "a URL, a command, or the list of its words")
+    try:
+        return valid_notify(value)
+    except UsageError as error:
+        raise UsageError(f"{shown}: {error.message}", hint=error.hint) from None
+
+
 def _one_of(allowed: tuple[str, ...]) -> Callable[[object, str, Path], str]:
     def parse(value: object, shown: str, _: Path) -> str:
         if not isinstance(value, str) or value not in allowed:
@@ -309,6 +326,8 @@ _PARSERS: Final[dict[str, Callable[[object, str, Path], Any]]] = {
     "priority": _rank,
     "queue": _text,
     "requests": _one_of(REQUESTS),
+    "keep_last": _count,
+    "notify": _notify,
 }
 
 

@@ -51,6 +51,7 @@ class PipelineOptions(Struct, frozen=True):
     refresh: list[str] | None = None
     start: str = ""
     only: str = ""
+    targets: list[str] | None = None
     isolation: str | None = None
     outer_network: bool = False
     without_gpus: bool = False
@@ -80,13 +81,35 @@ class PipelineOptions(Struct, frozen=True):
             "gpu_type": self.gpu_type,
         }
 
-    def request(self, file: Path, name: str | None) -> RunRequest:
-        """Return the request for a run of a pipeline file."""
+    def request(self, file: Path, name: str | None, labels: LabelOptions | None = None) -> RunRequest:
+        """Return the request for a run of a pipeline file. UsageError: a tag or the note is not valid."""
         from weft.runs.requests import RunRequest
 
         parameters = read_overrides(self.parameters or [], self.param_file)
         fs, refresh = self.fs or (), self.refresh or ()
-        return RunRequest(str(file), parameters, fs, name, self.no_cache, refresh, self.start, self.only)
+        labels = labels or LabelOptions()
+        found = RunRequest(
+            str(file),
+            parameters,
+            fs,
+            name,
+            self.no_cache,
+            refresh,
+            self.start,
+            self.only,
+            targets=self.targets or (),
+            tags=labels.tags or (),
+            note=labels.note,
+        )
+        _ = found.labels  # a wrong one starts nothing
+        return found
+
+
+class LabelOptions(Struct, frozen=True):
+    """The tags and the note of a run."""
+
+    tags: list[str] | None = None
+    note: str = ""
 
 
 class WorkerOptions(Struct, frozen=True):

@@ -16,12 +16,15 @@ config_app = CommandGroup("config", help="Show settings and their origins.")
 app.command(config_app)
 for _module, _verbs in {
     "running": ("run", "resume"),
+    "sweeping": ("sweep",),
     "listing": ("ls", "show"),
     "watching": ("watch",),
     "counters": ("metrics",),
     "history": ("logs", "story", "explain", "why"),
     "reports": ("report",),
-    "lifecycle": ("cancel", "suspend", "scale", "delete", "prune"),
+    "exporting": ("export",),
+    "comparing": ("compare",),
+    "lifecycle": ("cancel", "suspend", "scale", "tag", "note", "delete", "prune"),
     "planning": ("graph", "plan"),
 }.items():
     for _verb in _verbs:

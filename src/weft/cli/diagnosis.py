@@ -51,10 +51,12 @@ def config_show(
     context: Given,
 ) -> None:
     """Show the settings in force."""
+    from weft.admin.notices import shown_notify
     from weft.admin.settings import NAMES
 
     settings = settings_of(context, context.cwd / (project or ""), {})
     values = {name: getattr(settings, name) for name in NAMES}
+    values["notify"] = shown_notify(settings.notify)
     if as_json:
         origins = {name: as_dict(settings.origin(name)) for name in NAMES}
         found = {
@@ -83,6 +85,8 @@ _AUTOMATIC: Final[Mapping[str, Callable[[Settings], str]]] = {
     "state_dir": lambda _: "beside the project, or of the user",
     "priority": lambda _: "that of the job file",
     "queue": lambda _: "that of the job file",
+    "keep_last": lambda _: "all runs",
+    "notify": lambda _: "nowhere",
     "user": lambda settings: f"{settings.user_name} (the logged-in user)",
 }
 """The meaning of settings that are 0, empty or not set."""

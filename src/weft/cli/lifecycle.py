@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.cli.arguments import AsJson, Given, Where, party_folder, seconds_of, service_of
-from weft.cli.tables import clean, print_json
+from weft.cli.tables import clean, print_json, tags_text
 from weft.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -77,6 +77,38 @@ def delete(*runs: str, as_json: AsJson = False, where: Where, context: Given) ->
         print_json(context.out, "weft.delete/1", runs=deleted)
 
 
+def tag(
+    run: str,
+    /,
+    *tags: str,
+    remove: list[str] | None = None,
+    as_json: AsJson = False,
+    where: Where,
+    context: Given,
+) -> None:
+    """Give a run tags, or remove some; a run with the tag `keep` is never pruned."""
+    if not tags and not remove:
+        raise UsageError("no tag is given", hint=f"For example: weft tag {run} stage=test, or --remove stage")
+    service = service_of(context, where)
+    found = service.find(run).name
+    labels = service.tag(found, tags, remove=remove or ())
+    if as_json:
+        print_json(context.out, "weft.tag/1", run=found, tags=dict(labels.tags))
+    else:
+        context.say(f"{found} has the tags {tags_text(labels.tags)}" if labels.tags else f"{found} has no tags")
+
+
+def note(run: str, text: str, /, *, as_json: AsJson = False, where: Where, context: Given) -> None:
+    """Give a run a note, in place of the one that it has; an empty text removes it."""
+    service = service_of(context, where)
+    found = service.find(run).name
+    labels = service.note(found, text)
+    if as_json:
+        print_json(context.out, "weft.note/1", run=found, note=labels.note)
+    else:
+        context.say(f"{found} has a note" if labels.note else f"{found} has no note")
+
+
 def _noted(context: CommandContext) -> Callable[[str], None]:
     return lambda note: context.say(f"note: {clean(note)}")
 
@@ -85,6 +117,8 @@ def prune(
     *,
     older_than: str | None = None,
     keep: int | None = None,
+    keep_last: int | None = None,
+    name: str | None = None,
     state: str | None = None,
     dry_run: bool = False,
     as_json: AsJson = False,
@@ -94,7 +128,16 @@ def prune(
     """Delete old runs: all ended runs that no option keeps."""
     age = None if older_than is None else seconds_of(older_than, "--older-than")
     service = service_of(context, where)
-    rows = list(service.prune(older_than=age, keep=keep, state=state, dry_run=dry_run, note=_noted(context)))
+    found = service.prune(
+        older_than=age,
+        keep=keep,
+        keep_last=keep_last,
+        name=name,
+        state=state,
+        dry_run=dry_run,
+        note=_noted(context),
+    )
+    rows = list(found)
     if as_json:
         print_json(context.out, "weft.prune/1", runs=[row.id for row in rows], deleted=not dry_run)
         return
@@ -104,4 +147,6 @@ def prune(
         reasons = [] if older_than is None else [f"none ended more than {older_than} ago"]
         if keep is not None:
             reasons.append(f"--keep {keep} keeps them all")
+        if keep_last is not None:
+            reasons.append(f"--keep-last {keep_last} keeps them all")
         context.say(f"nothing to delete: {', or '.join(reasons)}")

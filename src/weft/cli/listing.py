@@ -14,20 +14,23 @@ from weft.cli.arguments import (
 )
 from weft.cli.parsing import CommandParameter
 from weft.cli.steps import MOST_OUTPUTS, in_python, more_outputs, print_steps, run_document, took
-from weft.cli.tables import clean, iso, moment, one_line, output_path, print_json, print_table, short_path
+from weft.cli.tables import clean, iso, moment, one_line, output_path, print_json, print_table, short_path, tags_text
 from weft.model.errors import UsageError
 from weft.model.records import as_dict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from weft.cli.context import CommandContext
     from weft.store.catalog import RunRow
+    from weft.store.labels import RunLabels
 
 
 def ls(
     *,
     state: str | None = None,
     name: str | None = None,
+    tags: list[str] | None = None,
     number: int = 20,
     quiet: Annotated[bool, CommandParameter(name=["-q", "--quiet"], help="Print only ids.")] = False,
     as_json: AsJson = False,
@@ -40,23 +43,52 @@ def ls(
 
         list_jobs(status=state or "", number=number, quiet=quiet, as_json=as_json, folder=party, context=context)
         return
-    from weft.cli.tables import state_text
-    from weft.runs.records import INTERRUPTED
-
     service = service_of(context, where)
-    rows, total = service.list_runs(state=state, name=name, number=number)
+    rows, total = service.list_runs(state=state, name=name, tags=tags or (), number=number)
     jobs = {row.id: service.conditions(row) for row in rows} if as_json or not quiet else {}
     if as_json:
-        print_json(context.out, "weft.runs/1", runs=[_row_document(row, jobs[row.id]) for row in rows], total=total)
+        runs = [_row_document(row, jobs[row.id], service.labels(row.id)) for row in rows]
+        print_json(context.out, "weft.runs/1", runs=runs, total=total)
         return
     if quiet:
         context.out.write("".join(f"{row.id}\n" for row in rows))
         return
+    _print_rows(context, rows, jobs, {row.id: tags_text(service.labels(row.id).tags) for row in rows})
+    if not rows:
+        context.say(f"no runs{' like this' if state or name or tags else ''} in {service.state.path}")
+    elif total > len(rows):
+        context.say(f"showing {len(rows)} of {total}; all: weft ls -n 0")
+    below = () if where.state_dir else service.projects_below(context.cwd / (where.project or ""))
+    for folder in below:
+        context.say(f"for the runs of another folder: weft ls -C {short_path(folder, context.cwd)}")
+    if not (rows or below or state or name or where.project or where.state_dir):
+        context.say("for the runs of another folder: weft ls -C FOLDER")
+
+
+def _print_rows(
+    context: CommandContext,
+    rows: Sequence[RunRow],
+    jobs: Mapping[str, Sequence[tuple[str, str]]],
+    tags: Mapping[str, str],
+) -> None:
+    """Print the table of runs, with columns for jobs and tags if there are any."""
+    from weft.cli.tables import state_text
+    from weft.runs.records import INTERRUPTED
+
     now = context.clock.wall()
-    of_jobs = any(jobs.values())
+    of_jobs, of_tags = any(jobs.values()), any(tags.values())
     print_table(
         context.console(),
-        ("RUN", "STATE", *(["JOB"] if of_jobs else []), "NAME", "STARTED", "TIME", "USER"),
+        (
+            "RUN",
+            "STATE",
+            *(["JOB"] if of_jobs else []),
+            "NAME",
+            "STARTED",
+            "TIME",
+            "USER",
+            *(["TAGS"] if of_tags else []),
+        ),
         [
             (
                 row.id,
@@ -66,19 +98,11 @@ def ls(
                 moment(row.started_at or row.created_at or None),
                 took(row.started_at, row.ended_at, row.state, now, row.paused_s, open_end=row.state == INTERRUPTED),
                 one_line(row.user, 20),
+                *([one_line(tags[row.id], 60)] if of_tags else []),
             )
             for row in rows
         ],
     )
-    if not rows:
-        context.say(f"no runs{' like this' if state or name else ''} in {service.state.path}")
-    elif total > len(rows):
-        context.say(f"showing {len(rows)} of {total}; all: weft ls -n 0")
-    below = () if where.state_dir else service.projects_below(context.cwd / (where.project or ""))
-    for folder in below:
-        context.say(f"for the runs of another folder: weft ls -C {short_path(folder, context.cwd)}")
-    if not (rows or below or state or name or where.project or where.state_dir):
-        context.say("for the runs of another folder: weft ls -C FOLDER")
 
 
 def show(
@@ -136,6 +160,8 @@ def show(
             took(found.started, found.ended, found.state, now, found.paused_s, open_end=found.state == INTERRUPTED),
         ),
         ("parameters", one_line(", ".join(f"{k}={v}" for k, v in found.parameters.items()), 500)),
+        ("tags", tags_text(found.tags)),
+        ("note", one_line(found.note, 500)),
         ("error", f"{found.error_code} {one_line(found.message, 500)}" if found.error_code else ""),
         ("folder", short_path(found.folder, context.cwd)),
         *((f"output {one_line(name, 40)}", output_path(place, context.cwd)) for name, place in outputs[:MOST_OUTPUTS]),
@@ -164,8 +190,8 @@ def _conditions(jobs: Sequence[tuple[str, str]]) -> str:
     return clean(next(iter(counts), "") if len(jobs) == 1 else ", ".join(f"{n} {one}" for one, n in counts.items()))
 
 
-def _row_document(row: RunRow, jobs: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    document = as_dict(row)
+def _row_document(row: RunRow, jobs: Sequence[tuple[str, str]], labels: RunLabels) -> dict[str, Any]:
+    document = {**as_dict(row), "tags": dict(labels.tags), "note": labels.note}
     if jobs:
         document["jobs"] = [{"name": name, "condition": condition} for name, condition in jobs]
     del document["version"], document["error_code"], document["error_message"]

@@ -15,6 +15,7 @@ from weft.model.records import as_dict
 if TYPE_CHECKING:
     from weft.runs.service import RunService
     from weft.runs.sources import PlannableSource
+    from weft.store.touching import TouchedStep
 
 
 def graph(
@@ -97,6 +98,17 @@ def print_plan(context: CommandContext, service: RunService, loaded: PlannableSo
         ("STEP", "WILL", "WHY"),
         [(one_line(one.step, 60), _WILL[one.outcome], one_line(one.reason, 300)) for one in foreseen],
     )
+    return 0
+
+
+def print_touched(context: CommandContext, steps: Sequence[TouchedStep], *, as_json: bool) -> int:
+    """Print what became of each step whose outputs were taken as its results; return the exit code."""
+    if as_json:
+        print_json(context.out, "weft.touch/1", steps=[as_dict(one) for one in steps])
+    else:
+        words = {"recorded": "recorded", "known": "known already", "left": "left out"}
+        rows = [(one_line(one.step, 60), words[one.outcome], one_line(one.reason, 300)) for one in steps]
+        print_table(context.console(), ("STEP", "RESULT", "WHY"), rows)
     return 0
 
 

@@ -11,6 +11,7 @@ from weft.cli.arguments import (
     AsJson,
     Detach,
     Given,
+    LabelOptions,
     ParamFile,
     PipelineOptions,
     Quiet,
@@ -48,8 +49,11 @@ def run(
     wishes: PipelineOptions,
     name: str | None = None,
     workers: WorkerOptions,
+    labels: LabelOptions,
+    notify: str | None = None,
     state_dir: StateDir = None,
     dry_run: bool = False,
+    touch: str | None = None,
     quiet: Quiet = False,
     detach: Detach = False,
     firing: Annotated[
@@ -59,11 +63,13 @@ def run(
     context: Given,
 ) -> int:
     """Run a pipeline and wait for its end."""
-    base, request = context.cwd / file.parent, wishes.request(file, name)
-    flags = {**workers.flags, **wishes.flags, "state_dir": state_dir, "quiet": quiet or None}
+    base, request = context.cwd / file.parent, wishes.request(file, name, labels)
+    flags = {**workers.flags, **wishes.flags, "notify": notify, "state_dir": state_dir, "quiet": quiet or None}
     settings = settings_of(context, base, flags)
     service = context.service(settings, settings.state_root(base))
-    if detach:
+    if dry_run and touch is not None:
+        raise UsageError("--dry-run and --touch exclude each other")
+    if detach and touch is None:
         not_from_stdin(file, "a run in the background")
         if context.begun is None:
             if settings.backend == "ray":
@@ -74,6 +80,10 @@ def run(
     if dry_run:
         warn(context, loaded.warnings)
         return print_plan(context, service, loaded, as_json=as_json)
+    if touch is not None:
+        from weft.cli.planning import print_touched
+
+        return print_touched(context, service.touch(loaded, "" if touch == "auto" else touch), as_json=as_json)
     context.wiring().make_ready(settings.backend)
     where = _where(context, settings, base)
     shown = _Foreground(context, settings, where, (), detach=detach, as_json=as_json)
@@ -86,7 +96,7 @@ def run(
 
     with shown.progress:
         result = context.wiring().run_pipeline(
-            loaded, settings, on_announced=announced, firing=firing, **shown.callbacks()
+            loaded, settings, on_announced=announced, firing=firing, labels=request.labels, **shown.callbacks()
         )
     return _report(context, service, result, settings, base, as_json=as_json)
 
@@ -99,6 +109,7 @@ def resume(
     parameters: list[str] | None = None,
     param_file: ParamFile = None,
     workers: WorkerOptions,
+    notify: str | None = None,
     gpus: str | None = None,
     gpu_type: str | None = None,
     quiet: Quiet = False,
@@ -129,7 +140,7 @@ def resume(
     base = context.cwd / (where.project or "")
     if found.file and Path(found.file).parent.is_dir():
         base = Path(found.file).parent
-    flags = {**workers.flags, "gpus": gpus, "gpu_type": gpu_type, "quiet": "true" if quiet else None}
+    flags = {**workers.flags, "gpus": gpus, "gpu_type": gpu_type, "notify": notify, "quiet": "true" if quiet else None}
     flags["backend"] = workers.backend or (None if found.of_jobs else began_on(found.folder))
     settings = settings_of(context, base, {**flags, "state_dir": found.folder.parent.parent})
     if in_background and settings.backend == "ray":

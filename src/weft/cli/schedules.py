@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from weft.cli.arguments import (
     AsJson,
     Given,
+    LabelOptions,
     PipelineOptions,
     StateDir,
     Where,
@@ -79,18 +80,20 @@ def create(
     name: str | None = None,
     wishes: PipelineOptions,
     workers: WorkerOptions,
+    labels: LabelOptions,
+    notify: str | None = None,
     as_json: AsJson = False,
     state_dir: StateDir = None,
     context: Given,
 ) -> None:
     """Create a schedule of a pipeline; `weft up` fires it."""
-    base, flags = context.cwd / file.parent, {**workers.flags, **wishes.flags}
+    base, flags = context.cwd / file.parent, {**workers.flags, **wishes.flags, "notify": notify}
     settings = settings_of(context, base, {**flags, "state_dir": state_dir})
     state = settings.state_root(base)
     say_diverted(context, state)
     service = context.service(settings, state)
     not_from_stdin(file, "a schedule")
-    request = wishes.request(file, name)
+    request = wishes.request(file, name, labels)
     loaded = service.load(request)
     warn(context, loaded.warnings)
     words = request.words(context.cwd, flags)

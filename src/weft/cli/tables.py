@@ -70,6 +70,11 @@ def short_paths(text: str) -> str:
     return _LONG_PATH.sub(lambda path: "…/" + "/".join(path[0].split("/")[-2:]), text)
 
 
+def tags_text(tags: Mapping[str, str]) -> str:
+    """Return tags as text: `keep, stage=test`."""
+    return one_line(", ".join(f"{name}={value}" if value else name for name, value in tags.items()))
+
+
 def amounts_text(amounts: Mapping[str, float]) -> str:
     """Return amounts of resources as text: `2 cores, 1.5 GiB of memory, 1 GPU`."""
     words = {"cpu": "core", "gpu": "GPU"}

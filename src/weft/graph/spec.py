@@ -26,6 +26,13 @@ class CacheSpec(Struct, frozen=True):
     placed: Callable[[Iterable[str]], None] = lambda paths: None
 
 
+class StepInputs(Struct, frozen=True):
+    """What a step of a run was given: leaves as of the cache, and the paths of its input files by name."""
+
+    leaves: Mapping[str, str]
+    files: Mapping[str, Sequence[str]]
+
+
 class RunHost(Protocol):
     """What a run needs of its front end while it runs, in the process that owns it."""
 

@@ -374,9 +374,24 @@ class ActiveRun:
                 "failed",
                 RunFailedError(f"{self.name} ended, but its end could not be written to disk: see its notes"),
             )
-        self._result = RunResult(self.name, state, self.folder, self._made_outputs(), error)
+        outputs = self._made_outputs()
+        self._result = RunResult(self.name, state, self.folder, outputs, error)
+        if state == "succeeded" and error is None:
+            self._link_last(outputs)
         for copy in self.stack.copies:
             copy.give_back(self.events.note)
+
+    def _link_last(self, outputs: Mapping[str, str]) -> None:
+        """Let the link to the last outputs of the pipeline lead to those of this run, unless it was a part of it."""
+        about = self.spec.about
+        if not outputs or not self.spec.roots or about.get("only") or about.get("targets"):
+            return
+        from weft.store.last_links import link_last
+
+        try:
+            link_last(self.spec.roots[0], self.name, self.spec.graph.name, outputs)
+        except OSError as error:
+            self.events.note(f"the link to the last outputs of {self.spec.graph.name} stays: {error}")
 
     def _conclude_suspended(self, job: JobRun) -> None:
         """Record the suspension when nothing runs any more."""

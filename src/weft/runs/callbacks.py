@@ -25,13 +25,14 @@ class EventThread:
         on_announced: Callable[[RunAnnounced], None],
     ) -> None:
         self.events = events
-        self._on_record, self._on_note, self._on_announced = on_record, on_note, on_announced
+        self.on_note = on_note
+        self._on_record, self._on_announced = on_record, on_announced
         self._thread = threading.Thread(target=self._take, name="events of a run", daemon=True)
 
     def _take(self) -> None:
         while (event := self.events.take()) is not None:
             if isinstance(event, RunMessage):
-                self._on_note(event.text)
+                self.on_note(event.text)
             elif isinstance(event, RunAnnounced):
                 self._on_announced(event)
             elif self._on_record is not None:

@@ -16,6 +16,7 @@ from weft.model.errors import NotFoundError
 from weft.model.ids import item_name, loop_item
 from weft.model.suggestions import did_you_mean
 from weft.runs.records import INTERRUPTED, SUSPENDED, Record, RunTimes, append_records, read_records
+from weft.store.labels import read_labels
 from weft.store.state import (
     BACKEND,
     GRAPH_DIGEST,
@@ -106,6 +107,8 @@ class RunRecord(Struct, kw_only=True):
     error_code: str = ""
     message: str = ""
     steps: list[StepRecord] = field(default_factory=list)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
     jobs: Sequence[Mapping[str, Any]] = ()
     """The training jobs of the run: kind, name, namespace, condition, status and events of each, and the step."""
 
@@ -222,6 +225,7 @@ def read_run(folder: Path, *, alive: bool | None = None) -> RunRecord:
     newer version.
     """
     description = _description_of(folder)
+    labels = read_labels(folder)
     run = RunRecord(
         id=folder.name,
         folder=folder,
@@ -231,6 +235,8 @@ def read_run(folder: Path, *, alive: bool | None = None) -> RunRecord:
         of_session=bool(_of(description, GRAPH_DIGEST, str, "")),
         parameters=_of(description, "parameters", dict, {}),
         outputs=_of(description, "outputs", dict, {}),
+        tags=labels.tags,
+        note=labels.note,
         **{name: _of(description, name, str, "") for name in ("name", "frontend", "file", "user", "host")},
     )
     if alive is None:

@@ -118,7 +118,8 @@ def refuse_resume(run: RunRecord, alive: bool) -> None:
             f"{run.id} is still running", hint=f"Watch it: weft logs -f {run.id}. Stop it: weft cancel {run.id}"
         )
     if run.state == "succeeded":
-        only = read_description(run.folder).get("only") if not run.of_session else ""
+        described = read_description(run.folder) if not run.of_session else {}
+        only = described.get("only") or ", ".join(described.get("targets") or ())
         hint = f"The run was limited to {only} and its inputs; for the rest: weft run {run.file}" if only else ""
         raise ConflictError(
             f"{run.id} has succeeded: there is nothing left to do", hint=hint or f"See: weft show {run.id}"

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from weft.model.errors import UsageError
 from weft.store.filesystems import STAGE, parse_given
+from weft.store.labels import RunLabels, parse_tags, valid_note
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from weft.admin.settings import Settings
     from weft.runs.sources import PlannableSource
     from weft.runs.workers import Concrete
@@ -28,7 +30,8 @@ class RunRequest(Struct, frozen=True):
 
     `parameters` maps `NAME` or `STEP.NAME` to values, `fs` has pairs `NAME=FOLDER` or `NAME=URL`, and `name` replaces
     the name of the pipeline. With `no_cache` the cache is not used; the steps in `refresh`, and `start` with all that
-    depends on it, are not looked up; only the step `only` runs, with all that it needs.
+    depends on it, are not looked up; only the step `only` runs, or only the steps that make the `targets`, with all
+    that they need. The run has `tags` (`NAME=VALUE` or `NAME`) and a `note`.
     """
 
     file: str
@@ -39,6 +42,14 @@ class RunRequest(Struct, frozen=True):
     refresh: Sequence[str] = ()
     start: str = ""
     only: str = ""
+    targets: Sequence[str] = ()
+    tags: Sequence[str] = ()
+    note: str = ""
+
+    @property
+    def labels(self) -> RunLabels:
+        """The tags and the note. UsageError: one of them is not valid."""
+        return RunLabels(tags=parse_tags(self.tags), note=valid_note(self.note))
 
     def words(self, folder: Path, flags: Mapping[str, object]) -> list[str]:
         """Return the words that pass these wishes and the settings `flags` to `weft run`.
@@ -50,6 +61,8 @@ class RunRequest(Struct, frozen=True):
         pairs += [(f"--{key.replace('_', '-')}", str(value)) for key, value in flags.items() if value is not None]
         words = [word for pair in pairs for word in pair]
         pairs = [("--refresh", step) for step in self.refresh]
+        pairs += [("--target", target) for target in self.targets]
+        pairs += [*(("--tag", tag) for tag in self.tags), *([("--note", self.note)] if self.note else [])]
         pairs += [(option, step) for option, step in (("--from", self.start), ("--only", self.only)) if step]
         return [*words, *(["--no-cache"] if self.no_cache else []), *(word for pair in pairs for word in pair)]
 
@@ -64,6 +77,7 @@ def load(request: RunRequest, concrete: Concrete, settings: Settings, state: Sta
             "--refresh": request.refresh,
             "--from": request.start,
             "--only": request.only,
+            "--target": request.targets,
         }
         if given := [option for option, value in options_given.items() if value]:
             message = (
@@ -77,11 +91,17 @@ def load(request: RunRequest, concrete: Concrete, settings: Settings, state: Sta
             )
         return concrete.load_jobs(request.file, settings, state, name=request.name)
     options: dict[str, Any] = {}
-    if request.no_cache or request.refresh or request.start or request.only:
+    if request.no_cache or request.refresh or request.start or request.only or request.targets:
+        if request.only and request.targets:
+            raise UsageError("--only excludes --target", hint=f"Name it as a target too: --target {request.only}")
         if request.no_cache and (request.refresh or request.start):
             raise UsageError("--no-cache excludes --refresh and --from")
         options["caching"] = concrete.Caching(
-            off=request.no_cache, refresh=frozenset(request.refresh), start=request.start, only=request.only
+            off=request.no_cache,
+            refresh=frozenset(request.refresh),
+            start=request.start,
+            only=request.only,
+            targets=tuple(request.targets),
         )
     own = (settings.mounts, settings.docker_env, settings.state_dir, settings.workers)
     flags = {name: getattr(settings, name) for name in _OF_KINDS if settings.origin(name).kind == "flag"}
@@ -96,6 +116,12 @@ def load(request: RunRequest, concrete: Concrete, settings: Settings, state: Sta
         )
     user = settings.user_name
     return concrete.load_pipeline(request.file, overrides=request.parameters, user=user, name=request.name, **options)
+
+
+def portable(request: RunRequest) -> RunRequest:
+    """Return a request that means the same in every current folder."""
+    here = Path.cwd()
+    return replace(request, file=os.path.abspath(request.file), fs=[_absolute(pair, here) for pair in request.fs])
 
 
 def _absolute(pair: str, folder: Path) -> str:

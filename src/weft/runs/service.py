@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from weft.model.errors import UsageError, WeftError
+from weft.model.errors import ConflictError, NotFoundError, UsageError, WeftError
 from weft.runs.listing import (
     find_run,
     index_may_be_busy,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from weft.engine.waiting import Wait
     from weft.graph.job_plan import JobPlan
     from weft.runs.active import ActiveRun, RunEvents
+    from weft.runs.comparing import Comparison
     from weft.runs.health import Finding
     from weft.runs.logs import RunLogs
     from weft.runs.opening import Managers
@@ -44,14 +45,17 @@ if TYPE_CHECKING:
     from weft.runs.requests import RunRequest
     from weft.runs.schedules import ScheduleService
     from weft.runs.sources import PlannableSource, ResumableSource, RunSource
+    from weft.runs.sweeps import Sweep
     from weft.runs.workers import Concrete
     from weft.runtime.clock import WallClock
     from weft.runtime.session import EngineSession
     from weft.store.catalog import RunRow
+    from weft.store.labels import RunLabels
     from weft.store.planning import Foreseen
     from weft.store.results import ResultCache
     from weft.store.state import StateRoot
     from weft.store.tallies import Tally
+    from weft.store.touching import TouchedStep
 
 
 class RunService:
@@ -96,12 +100,19 @@ class RunService:
         return load(request, self._concrete, self.settings, self.state)
 
     def submit(
-        self, source: RunSource, *, events: RunEvents | None = None, firing: str = "", durability: str = ""
+        self,
+        source: RunSource,
+        *,
+        events: RunEvents | None = None,
+        firing: str = "",
+        durability: str = "",
+        labels: RunLabels | None = None,
     ) -> ActiveRun:
         """Begin a run and return it, with an id, a folder, a row in the index and a control socket.
 
-        `firing` is the due time of the schedule that started the run (`name@due@epoch`). Errors before the run begins
-        are raised, later errors are in its result. ConflictError: the schedule no longer wants the run.
+        `labels` are its tags and its note. `firing` is the due time of the schedule that started the run
+        (`name@due@epoch`). Errors before the run begins are raised, later errors are in its result. ConflictError: the
+        schedule no longer wants the run.
         """
         from weft.runs.active import RunEvents
         from weft.runs.opening import open_run
@@ -118,6 +129,10 @@ class RunService:
         def wanted(run_id: str) -> None:
             if firing:
                 _claim(state, firing, run_id)
+            if labels is not None and (labels.tags or labels.note):
+                from weft.store.labels import change_labels
+
+                change_labels(state.folder(run_id), tags=labels.tags, note=labels.note)
 
         session = self.workers()
         durability = durability or self.settings.durability
@@ -126,6 +141,50 @@ class RunService:
         run = open_run(state, source, tuning, managers, events, durability=durability, backend=backend, wanted=wanted)
         run.start(session)
         return run
+
+    def sweep(
+        self,
+        request: RunRequest | None,
+        *,
+        sample: int | None = None,
+        seed: int | None = None,
+        metric: str = "",
+        maximize: bool = False,
+        at_a_time: int = 0,
+        stop_when: str = "",
+        halve: str = "",
+        resume: str = "",
+        flags: Mapping[str, str] | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> Sweep:
+        """Return a sweep over a grid of parameters, whose texts have several values, or an earlier one to go on with.
+
+        Nothing is started. With `sample` so many points are chosen at random, by `seed`. `flags` are settings that a
+        later owner needs, `say` takes lines for the user. UsageError: an option is wrong. NotFoundError: no such sweep.
+        """
+        from weft.runs.sweeping import begin_sweep, sweep_again
+
+        if request is None:
+            return sweep_again(self, resume, say, at_a_time=at_a_time, metric=metric)
+        return begin_sweep(
+            self,
+            request,
+            say,
+            sample=sample,
+            seed=seed,
+            metric=metric,
+            maximize=maximize,
+            at_a_time=at_a_time,
+            stop_when=stop_when,
+            halve=halve,
+            flags=flags or {},
+        )
+
+    def sweep_flags(self, sweep: str) -> Mapping[str, str]:
+        """Return the settings with which an earlier sweep began. NotFoundError: there is none of this name."""
+        from weft.runs.sweeps import read_plan
+
+        return read_plan(self.state, sweep).flags
 
     def resume(
         self,
@@ -244,14 +303,45 @@ class RunService:
         return [read_run(one.folder) for one in found]
 
     def list_runs(
-        self, *, state: str | None = None, name: str | None = None, number: int = 0
+        self, *, state: str | None = None, name: str | None = None, tags: Sequence[str] = (), number: int = 0
     ) -> tuple[Sequence[RunRow], int]:
-        """Return the newest runs, newest first and at most `number` (0: all), and the number of all."""
+        """Return the newest runs, newest first and at most `number` (0: all), and the number of all.
+
+        With `tags` (`NAME=VALUE`, or `NAME` with any value) only runs that have all of them.
+        """
         if state is not None and state not in RUN_STATES:
             raise UsageError(f"{state!r} is not a state of runs", hint=f"There are: {', '.join(RUN_STATES)}")
         if number < 0:
             raise UsageError(f"--number is {number}; it must be 0 or more")
-        return list_runs(self.state, limit=number or None, state=state, name=name)
+        if not tags:
+            return list_runs(self.state, limit=number or None, state=state, name=name)
+        from weft.store.labels import has_tags, parse_tags
+
+        parse_tags(tags)
+        rows, _ = list_runs(self.state, limit=None, state=state, name=name)
+        found = [row for row in rows if has_tags(self.labels(row.id), tags)]
+        return found[: number or None], len(found)
+
+    def labels(self, run_id: str) -> RunLabels:
+        """Return the tags and the note of a run."""
+        from weft.store.labels import read_labels
+
+        return read_labels(self.state.folder(run_id))
+
+    def tag(self, run: str, tags: Sequence[str] = (), *, remove: Sequence[str] = ()) -> RunLabels:
+        """Give a run tags (`NAME=VALUE`, or `NAME`), and remove tags by name; return its tags and its note.
+
+        UsageError: one is not valid, or not there.
+        """
+        from weft.store.labels import change_labels, parse_tags
+
+        return change_labels(self.find(run), tags=parse_tags(tags), remove=remove)
+
+    def note(self, run: str, text: str) -> RunLabels:
+        """Give a run a note, or remove it with an empty text; return its tags and its note."""
+        from weft.store.labels import change_labels, valid_note
+
+        return change_labels(self.find(run), note=valid_note(text))
 
     def conditions(self, row: RunRow) -> list[tuple[str, str]]:
         """Return the name and the present condition of each training job of a run; [] for other runs."""
@@ -368,6 +458,26 @@ class RunService:
         check_form(output)
         write_report(self.show(run), self, self._clock.wall(), self.results, output)
 
+    def export(
+        self, run: str, output: Path, *, license: str = "", without_outputs: bool = False, logs: bool = False
+    ) -> list[str]:
+        """Write a run of a pipeline as an RO-Crate to a new folder or a ZIP file; return remarks for the user.
+
+        `license` is a URL or a name. UsageError: it is not a run of a pipeline. ConflictError: the folder is not empty.
+        NotFoundError, ForbiddenError, DiskFullError: the crate cannot be written.
+        """
+        from weft.runs.crates import write_crate
+
+        now, outputs = self._clock.wall(), not without_outputs
+        return write_crate(self.show(run), self, now, output, license=license, outputs=outputs, logs=logs)
+
+    def compare(self, first: str, second: str) -> Comparison:
+        """Compare two runs: what they were given, how they went, and what they made, by content."""
+        from weft.runs.comparing import compare_runs
+
+        with self.results(lambda _: None) as cache:
+            return compare_runs(self.show(first), self.show(second), self, cache)
+
     def _inner_waits(self, run: RunRecord, step: str) -> Iterator[Wait]:
         """Yield what the replicas of a step wait for."""
         from weft.engine.waiting import HELD
@@ -391,6 +501,31 @@ class RunService:
             cache = undo.enter_context(self.results(note))
             source.copies(undo, lambda _: None)
             return foresee(cache, tasks)
+
+    def touch(self, source: PlannableSource, run: str) -> list[TouchedStep]:
+        """Record the outputs of an earlier run as the results of steps as they are now; nothing runs.
+
+        `run` is by default ("") the newest run of the pipeline that has succeeded. NotFoundError: there is none.
+        ConflictError: it is active, or an output of it is missing. UsageError: training jobs have no results.
+        """
+        from weft.store.touching import touch
+
+        if source.jobs_planned():
+            raise UsageError("--touch is for pipelines: training jobs have no results in the cache")
+        name = source.graph.name
+        if not run:
+            rows, _ = list_runs(self.state, limit=1, state="succeeded", name=name)
+            if not rows:
+                hint = "Name a run: --touch=RUN"
+                raise NotFoundError(f"no run of {name} has succeeded: there are no outputs to take", hint=hint)
+            run = rows[0].id
+        before = self.show(run)
+        if owned(before.folder):
+            hint = f"Wait for its end: weft watch {before.id}"
+            raise ConflictError(f"{before.id} is still running, and its outputs may change", hint=hint)
+        times = {step.name: step.started for step in before.steps if step.started is not None}
+        with self.results() as cache:
+            return touch(cache, self.state.path, source.planned(self.state.runs, before.id), before.id, times)
 
     def plan_jobs(self, source: PlannableSource) -> list[JobPlan]:
         """Return what a run of training jobs would start, and whether its gangs fit this machine; [] for other work.
@@ -428,12 +563,15 @@ class RunService:
         *,
         older_than: float | None = None,
         keep: int | None = None,
+        keep_last: int | None = None,
+        name: str | None = None,
         state: str | None = None,
         dry_run: bool = False,
         note: Callable[[str], None] = lambda _: None,
     ) -> Iterator[RunRow]:
         """Delete old runs and yield each: all ended runs, except the newest `keep` and those that ended lately.
 
+        Of each pipeline the newest `keep_last` stay, and the newest that has succeeded; runs with the tag `keep` stay.
         `older_than` is in seconds. With `dry_run` nothing is deleted; `note` reports what stays. UsageError: no option
         bounds age or number.
         """
@@ -441,7 +579,15 @@ class RunService:
 
         if not dry_run:
             self.expire()
-        rows = prunable(self.state, self._clock.wall(), older_than_s=older_than, keep=keep, state=state)
+        rows = prunable(
+            self.state,
+            self._clock.wall(),
+            older_than_s=older_than,
+            keep=keep,
+            keep_last=keep_last,
+            name=name,
+            state=state,
+        )
         return iter(rows) if dry_run else prune(self.state, rows, note)
 
     def expire(self) -> list[str]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from weft.engine.policy import ManagerFactory
     from weft.graph.job_plan import JobPlan
     from weft.graph.logical import LogicalGraph
-    from weft.graph.spec import RunSpec
+    from weft.graph.spec import RunSpec, StepInputs
     from weft.store.filesystems import Copy
     from weft.store.planning import PlannedTask
     from weft.store.state import RunFolder
@@ -54,8 +54,10 @@ class PlannableSource(RunSource, Protocol):
         """Warnings for the user, before a run."""
         ...
 
-    def planned(self, runs: Path) -> Sequence[PlannedTask]:
+    def planned(self, runs: Path, run: str = "") -> Sequence[PlannedTask]:
         """Return the tasks of a run in an order of dependency; `runs` is the folder of the runs. Nothing is made.
+
+        Their paths are those of the run `run`, by default of one that no one begins.
 
         DefinitionError: the mounts of a step are impossible.
         """
@@ -120,6 +122,10 @@ class ResumableSource(RunSource, Protocol):
 
     def compiled(self, folder: Path) -> LogicalGraph:
         """Return the graph of the run in a folder, as it was submitted."""
+        ...
+
+    def given(self, folder: Path) -> Mapping[str, StepInputs]:
+        """Return what each step of the run in a folder was given, as far as its file says it."""
         ...
 
     def resume(self, folder: RunFolder, described: Mapping[str, Any], done: frozenset[str]) -> RunSpec:

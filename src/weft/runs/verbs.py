@@ -85,7 +85,16 @@ _CACHING: Final = (
     Argument("refresh", "text", "Run this step even if the cache has its result, and keep the new result.", many=True),
     Argument("start", "text", "Run this step and all steps that depend on it.", options=("--from",)),
     Argument("only", "text", "Run only this step and the steps that it needs."),
+    Argument(
+        "targets",
+        "text",
+        "Run only what this needs: a step, STEP/OUTPUT, or the path of an output of an earlier run.",
+        many=True,
+        options=("--target",),
+    ),
 )
+_TAGS: Final = Argument("tags", "text", "Give the run a tag: NAME=VALUE, or NAME.", many=True, options=("--tag",))
+_NOTE: Final = Argument("note", "text", "Give the run a note: any text.")
 _WORKERS: Final = (
     Argument("workers", "text", "The number of tasks that run at a time."),
     Argument("backend", "text", "The backend: threads, processes or ray."),
@@ -98,6 +107,9 @@ _WORKERS: Final = (
     Argument("eviction", "text", "The eviction order: furthest, largest or lru."),
     Argument("stream_window", "text", "The bytes that an edge between streaming tasks may hold."),
     Argument("durability", "text", "The failure that a reported end of a step survives: process or power."),
+)
+_NOTIFY: Final = Argument(
+    "notify", "text", "Tell the end of the run to a URL (or secret:NAME, which has one) or to a command."
 )
 _REPLICAS: Final = (
     Argument("isolation", "text", "The network of training jobs: auto, namespace, ports or container."),
@@ -126,6 +138,18 @@ _SCHEDULING: Final = (
     Argument("expire", "seconds", "Skip a run that could not start within this time, such as 2h."),
     Argument("no_catchup", "flag", "Skip the times that pass while `weft up` is not running."),
 )
+_SWEEPING: Final = (
+    Argument("sample", "count", "Run only so many points of the grid, chosen at random."),
+    Argument("seed", "count", "The seed of the choice; by default a new one, which is printed."),
+    Argument("metric", "text", "Sort the points by this number in an output of JSON: NAME, or STEP.OUTPUT.NAME."),
+    Argument("maximize", "flag", "More of the metric is better; by default, less is."),
+    Argument("at_a_time", "count", "The number of runs at a time; by default, the number of workers."),
+    Argument("stop_when", "text", "End the sweep when a run meets this condition: 'loss < 0.1'."),
+    Argument(
+        "halve", "text", "At 1, 2, 4, ... of this number, drop runs whose metric is not among the better half: epoch."
+    ),
+    Argument("resume", "text", "Go on with an earlier sweep, by its id or @last."),
+)
 
 VERBS: Final[Mapping[str, Verb]] = {
     verb.name: verb
@@ -139,7 +163,16 @@ VERBS: Final[Mapping[str, Verb]] = {
                 _RUN_NAME,
                 *_NEW_RUN,
                 *_WORKERS,
+                _TAGS,
+                _NOTE,
+                _NOTIFY,
                 Argument("dry_run", "flag", "Print the plan, as `weft plan` does, and run nothing."),
+                Argument(
+                    "touch",
+                    "text",
+                    "Run nothing: take the outputs of the last succeeded run, or of this one, as the results now.",
+                    bare="auto",
+                ),
             ),
             ("run",),
             changes=True,
@@ -153,10 +186,28 @@ VERBS: Final[Mapping[str, Verb]] = {
                 Argument("file", "path", "Resume with this edited file."),
                 _PARAMETERS,
                 *_WORKERS,
+                _NOTIFY,
                 Argument("gpus", "text", "The number of GPUs for tasks of a Python graph that request them."),
                 Argument("gpu_type", "text", "The type of these GPUs."),
             ),
             ("run",),
+            changes=True,
+        ),
+        Verb(
+            "sweep",
+            "sweep",
+            "Run a pipeline for each point of a grid of parameters: -p lr=0.1,0.01 -p depth=1..5.",
+            (
+                _FILE._replace(help="A pipeline (YAML, or file.py:name)."),
+                _RUN_NAME,
+                _PARAMETERS._replace(help="A parameter with its values: NAME=VALUE,VALUE, 1..5, or 0..1..0.25."),
+                *_NEW_RUN[1:],
+                *_WORKERS,
+                _TAGS,
+                _NOTE,
+                *_SWEEPING,
+            ),
+            ("sweep",),
             changes=True,
         ),
         Verb(
@@ -204,6 +255,7 @@ VERBS: Final[Mapping[str, Verb]] = {
             (
                 Argument("state", "text", "List only runs in this state."),
                 Argument("name", "text", "List only runs of this name."),
+                _TAGS._replace(help="List only runs with this tag: NAME=VALUE, or NAME with any value."),
                 Argument("number", "count", "List at most this many; 0: all.", options=("-n", "--number")),
             ),
             ("runs", "total"),
@@ -215,6 +267,26 @@ VERBS: Final[Mapping[str, Verb]] = {
             "Show one run, or one step of it: times, parameters, outputs and paths of logs.",
             (_SHOWN,),
             ("run",),
+        ),
+        Verb(
+            "tag",
+            "tag",
+            "Give a run tags, or remove some; a run with the tag `keep` is never pruned.",
+            (
+                _RUN,
+                Argument("tags", "text", "The tags: NAME=VALUE, or NAME.", many=True),
+                Argument("remove", "text", "Remove the tag of this name.", many=True),
+            ),
+            ("run", "tags"),
+            changes=True,
+        ),
+        Verb(
+            "note",
+            "note",
+            "Give a run a note, in place of the one that it has; an empty text removes it.",
+            (_RUN, Argument("text", "text", "The note.")),
+            ("run", "note"),
+            changes=True,
         ),
         Verb(
             "metrics",
@@ -259,6 +331,16 @@ VERBS: Final[Mapping[str, Verb]] = {
             owner=True,
         ),
         Verb(
+            "compare",
+            "compare",
+            "Compare two runs: what they were given, how they went, what they made; and say why results differ.",
+            (
+                _RUN._replace(name="first", help="The run to compare with: an id, a number, @last or @failed."),
+                _RUN._replace(name="second", help="The other run."),
+            ),
+            ("comparison",),
+        ),
+        Verb(
             "report",
             "report",
             "Write a run as one HTML page that works offline, or its graph as SVG or Mermaid.",
@@ -270,6 +352,24 @@ VERBS: Final[Mapping[str, Verb]] = {
                     "Write it here, by the ending: .html, .svg or .mmd; by default, to RUN.html.",
                     options=("-o", "--output"),
                 ),
+            ),
+            ("path",),
+        ),
+        Verb(
+            "export",
+            "export",
+            "Write a run of a pipeline as an RO-Crate: a folder, or a ZIP file, with files, digests and provenance.",
+            (
+                _RUN,
+                Argument(
+                    "output",
+                    "path",
+                    "Write it here: a ZIP file if the name ends in .zip, else a folder; by default, RUN.crate.zip.",
+                    options=("-o", "--output"),
+                ),
+                Argument("license", "text", "The license of the crate: a URL, or a name."),
+                Argument("without_outputs", "flag", "Describe the outputs, with their digests, and copy none."),
+                Argument("logs", "flag", "Copy the logs of the last attempts too."),
             ),
             ("path",),
         ),
@@ -305,6 +405,12 @@ VERBS: Final[Mapping[str, Verb]] = {
                 ),
                 Argument("keep", "count", "Keep this many of the newest."),
                 Argument(
+                    "keep_last",
+                    "count",
+                    "Keep this many of the newest of each pipeline, and the newest that has succeeded.",
+                ),
+                Argument("name", "text", "Delete only runs of this name."),
+                Argument(
                     "state",
                     "text",
                     "Delete only runs in this state: succeeded, failed, terminated, interrupted or suspended.",
@@ -318,7 +424,7 @@ VERBS: Final[Mapping[str, Verb]] = {
             "schedule create",
             "schedules.create",
             "Create a schedule of a pipeline; `weft up` fires it.",
-            (_FILE, *_SCHEDULING, *_NEW_RUN, *_WORKERS),
+            (_FILE, *_SCHEDULING, *_NEW_RUN, *_WORKERS, _TAGS, _NOTE, _NOTIFY),
             ("schedule",),
             changes=True,
         ),

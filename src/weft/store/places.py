@@ -25,6 +25,8 @@ STATE_NAME: Final = ".weft"
 PROJECT_FILE: Final = "weft.toml"
 OUTPUTS: Final = ".pipeline"
 """The name of the folder with the outputs of runs and the content of the cache, in a file system that steps work in."""
+LAST: Final = "last"
+"""The name of the folder, below that of outputs, with the links to the last succeeded run of each pipeline."""
 _OWNER: Final = "owner.json"
 _MARKS: Final = (".git", PROJECT_FILE)
 _MOST_PARENTS: Final = 5

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from weft.wiring.concrete import start_driver as start_driver
     from weft.wiring.foreground import resume_run as resume_run
     from weft.wiring.foreground import run_pipeline as run_pipeline
+    from weft.wiring.foreground import run_sweep as run_sweep
     from weft.wiring.session import Session as Session
 
 _HOMES = {
@@ -61,6 +62,7 @@ _HOMES = {
     "weft.wiring.foreground": (
         "resume_run",
         "run_pipeline",
+        "run_sweep",
     ),
     "weft.wiring.session": ("Session",),
 }

@@ -5,11 +5,12 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft import wiring
 from weft.model.errors import RunCancelledError
 from weft.runs.active import ActiveRun, RunAnnounced, RunEvents, RunResult
+from weft.runs.afterwards import after_end
 from weft.runs.callbacks import EventThread
 from weft.runs.service import RunService
 from weft.runtime.waiting import output_to_stderr, recorded_signals, wait_for_end
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from weft.admin.settings import Settings
     from weft.runs.records import Record
     from weft.runs.sources import RunSource
+    from weft.runs.sweeps import Sweep
+    from weft.store.labels import RunLabels
 
 
 def run_pipeline(
@@ -33,6 +36,7 @@ def run_pipeline(
     on_interrupt: Callable[[], None] = lambda: None,
     on_begin: Callable[[Path], None] = lambda _: None,
     firing: str = "",
+    labels: RunLabels | None = None,
     quiet: bool = False,
 ) -> RunResult:
     """Run a pipeline to its end in this process, and return its result.
@@ -41,14 +45,15 @@ def run_pipeline(
     begins, and `on_note` with notes for the user. `on_begin` is called with the folder of the run when the run accepts
     orders. The first SIGINT, SIGTERM or SIGHUP calls `on_interrupt` and cancels the run; the result reports it when
     nothing runs any more. A second signal raises KeyboardInterrupt at once. Errors before the first step starts are
-    raised, later errors are in the result. `firing` is the due time of the schedule that started the run.
+    raised, later errors are in the result. `firing` is the due time of the schedule that started the run,
+    `labels` are its tags and its note.
     """
     events = RunEvents(records=on_record is not None and not quiet)
     callbacks = EventThread(events, on_record, on_note, on_announced)
     service = RunService(wiring, settings, settings.state_root(loaded.base))
 
     def begin() -> ActiveRun:
-        return service.submit(loaded, events=events, firing=firing)
+        return service.submit(loaded, events=events, firing=firing, labels=labels)
 
     return _to_end(service, callbacks, on_interrupt, on_begin, begin)
 
@@ -77,6 +82,31 @@ def resume_run(
         return _to_end(service, callbacks, on_interrupt, on_begin, begin)
 
 
+def run_sweep(service: RunService, sweep: Sweep) -> int:
+    """Run a sweep of a service to its end in this process, close the service, and return the exit code.
+
+    The first SIGINT, SIGTERM or SIGHUP cancels its runs, and the call returns when nothing runs any more. A second
+    signal raises KeyboardInterrupt at once.
+    """
+    with recorded_signals(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+
+        def interrupted() -> str:
+            return f"interrupted by {signal.Signals(signals.numbers[0]).name}" if signals.numbers else ""
+
+        try:
+            sweep.drive(interrupted)
+        except KeyboardInterrupt:
+            raise  # a second signal leaves at once; guardians and the next start clean up
+        except BaseException:
+            service.close()
+            raise
+        service.close()
+        if signals.numbers:
+            return 128 + signals.numbers[0]
+    ended = {point.state for point in sweep.points if point.dropped is None}
+    return 0 if ended <= {"succeeded"} or (sweep.satisfied and "failed" not in ended) else 1
+
+
 def _to_end(
     service: RunService,
     callbacks: EventThread,
@@ -84,6 +114,8 @@ def _to_end(
     on_begin: Callable[[Path], None],
     begin: Callable[[], ActiveRun],
 ) -> RunResult:
+    send = None if not service.settings.notify else _sender(service.settings.notify)
+
     def interrupt(reason: str) -> None:
         on_interrupt()
         run.interrupt(reason)
@@ -100,7 +132,16 @@ def _to_end(
             service.close()
             raise
         service.close()
-    result = run.result()
+        result = run.result()
+        after_end(service, result, send, callbacks.on_note)
     if not isinstance(result.error, RunCancelledError):
         signals.pass_on()
     return result
+
+
+def _sender(notify: str) -> Callable[[Mapping[str, Any]], str]:
+    """Return the function that sends notices. UsageError: the setting names a missing secret."""
+    from weft.admin.notices import notice_sender
+    from weft.frontends.pipelines.secrets import secret_of
+
+    return notice_sender(notify, lambda name: secret_of(name, "the setting notify"))

@@ -77,6 +77,8 @@ def test_every_setting_can_be_given_everywhere(load):
         "priority": "-7",
         "queue": "nightly",
         "requests": "ignore",
+        "keep_last": "3",
+        "notify": "https://example.org/hook",
     }
     assert set(texts) == set(NAMES)
     from_environment = load(environ={f"WEFT_{name.upper()}": text for name, text in texts.items()})

@@ -83,7 +83,7 @@ class FakeWiring:
         return self.loaded[-1]
 
     def run_pipeline(
-        self, loaded, settings, *, on_record, on_note, on_announced, on_interrupt, on_begin, firing, quiet
+        self, loaded, settings, *, on_record, on_note, on_announced, on_interrupt, on_begin, firing, labels, quiet
     ):
         self.settings.append(settings)
         self.before()

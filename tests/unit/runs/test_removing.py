@@ -7,6 +7,7 @@ import pytest
 from weft.model.errors import UsageError
 from weft.runs.removing import prunable
 from weft.store.catalog import RunRow
+from weft.store.labels import change_labels
 from weft.store.state import RunFolder, StateRoot
 
 DAY = 86_400.0
@@ -45,6 +46,11 @@ def root(tmp_path: Path) -> StateRoot:
         ({"keep": 1, "state": "failed"}, []),
         ({"keep": 0, "state": "interrupted"}, [0]),
         ({"older_than_s": 99 * DAY}, []),
+        ({"keep_last": 4}, [2, 1]),
+        ({"keep_last": 4, "older_than_s": 85 * DAY}, [1]),
+        ({"keep_last": 0}, [5, 4, 3, 2, 1]),
+        ({"keep_last": 0, "name": "x"}, [5, 4, 3, 2, 1]),
+        ({"keep_last": 0, "name": "y"}, []),
     ],
 )
 def test_runs_that_are_too_old_or_too_many_go(root, given, gone):
@@ -56,7 +62,16 @@ def test_a_run_that_somebody_owns_stays(root):
         assert [row.number for row in prunable(root, NOW, keep=4)] == [2]
 
 
-@pytest.mark.parametrize("given", [{}, {"state": "failed"}, {"keep": -1}, {"keep": 1, "state": "running"}])
+@pytest.mark.parametrize(
+    "given", [{}, {"state": "failed"}, {"keep": -1}, {"keep_last": -1}, {"keep": 1, "state": "running"}]
+)
 def test_what_makes_no_sense_is_refused(root, given):
     with pytest.raises(UsageError):
         prunable(root, NOW, **given)
+
+
+def test_a_run_with_the_tag_keep_stays(root):
+    change_labels(root.folder("run-000004"), tags={"keep": "", "stage": "test"})
+    change_labels(root.folder("run-000003"), tags={"stage": "keep"})
+    assert [row.number for row in prunable(root, NOW, keep_last=1)] == [5, 3, 2, 1]
+    assert [row.number for row in prunable(root, NOW, keep=0)] == [6, 5, 3, 2, 1]

@@ -57,7 +57,7 @@ def test_each_verb_is_a_method_of_the_service_with_its_arguments(name):
     known = set(inspect.signature(method).parameters) - {"self"}
     if known & {"source", "request", "schedule"}:  # made of the wishes and the settings
         known |= set(RunRequest.__struct_fields__) | set(PipelineSchedule.__struct_fields__) | set(NAMES)
-        known |= {"dry_run", "dot", "expire", "no_catchup", "dsl"}
+        known |= {"dry_run", "touch", "dot", "expire", "no_catchup", "dsl"}
     known |= {"overrides", *NAMES} if name == "resume" else set()
     known |= {"target"} if name == "show" else set()  # a step is a part of what the service shows
     told = {one.name for one in VERBS[name].arguments} - {"parameters", *SENT_ALONE.get(name, ())}

@@ -76,10 +76,10 @@ def compile_loaded(loaded: PipelineWork, run_id: str, place: RunDirectories) -> 
     """Compile a pipeline for a run. UsageError: the run options name an unknown step."""
     folder = str(loaded.base)
     run = RunOf(run_id, loaded.user, str(loaded.root), loaded.file_systems, folder)
-    nodes, graph = compile_run(loaded.pipeline, run, place, loaded.origin, post_process=not loaded.caching.only)
+    nodes, graph = compile_run(loaded.pipeline, run, place, loaded.origin, post_process=not loaded.caching.part)
     graph.limits[PARALLELISM] = loaded.around.steps_at_a_time(loaded.pipeline)
     refreshed_vertices(loaded.pipeline, graph, loaded.caching)
-    graph = part_asked_for(graph, loaded.caching)
+    graph = part_asked_for(graph, loaded.caching, nodes)
     chosen = [node for node in nodes if isinstance(node, ResolvedStep) and node.id in graph.vertices]
     around = loaded.around
     return CompiledPipeline(
@@ -161,6 +161,7 @@ def spec_of(loaded: PipelineWork, compiled: CompiledPipeline, about: Mapping[str
         ROOT: str(loaded.root),
         "cache_off": loaded.caching.off,
         "only": loaded.caching.only,
+        "targets": list(loaded.caching.targets),
         "mounts": loaded.around.mounts,
         "docker_env": loaded.around.docker_env,
         WORKERS: loaded.around.workers,

@@ -96,7 +96,8 @@ def loaded_again(folder: Path, file: str) -> Loaded:
     pipeline = make_pipeline(text, file, overrides, renamed, STEP_KINDS, main_fs)
     bound = description.get("file_systems")
     names = bound if isinstance(bound, dict) else {}
-    caching = Caching(off=bool(description.get("cache_off")), only=str(description.get("only") or ""))
+    targets = tuple(map(str, description.get("targets") or ()))
+    caching = Caching(off=bool(description.get("cache_off")), only=str(description.get("only") or ""), targets=targets)
     workers = description.get(WORKERS)
     around = Surroundings(
         mounts=description.get("mounts") is not False,

@@ -16,9 +16,11 @@ from weft.model.errors import UsageError
 from weft.model.suggestions import did_you_mean
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from weft.frontends.pipelines.language import Pipeline
+    from weft.frontends.pipelines.resolved import Node
     from weft.graph.logical import LogicalGraph
 
 
@@ -26,13 +28,19 @@ class Caching(Struct, frozen=True):
     """The run options of the cache, by names of steps.
 
     `off`: the cache is not used. The steps in `refresh`, and `start` with all its dependents, are not looked up.
-    `only`: only this step and its ancestors run.
+    `only`: only this step and its ancestors run. `targets`: only what these outputs and steps need runs.
     """
 
     off: bool = False
     refresh: frozenset[str] = frozenset()
     start: str = ""
     only: str = ""
+    targets: tuple[str, ...] = ()
+
+    @property
+    def part(self) -> bool:
+        """Whether only a part of the pipeline runs."""
+        return bool(self.only or self.targets)
 
 
 class Surroundings(Struct, frozen=True):
@@ -108,20 +116,28 @@ def _pattern(step: str) -> re.Pattern[str]:
     return re.compile(r"\.".join(parts) + r"(?=[./]|$)")
 
 
-def part_asked_for(graph: LogicalGraph, caching: Caching) -> LogicalGraph:
-    """Return the part of a graph that the run options select.
+def part_asked_for(graph: LogicalGraph, caching: Caching, nodes: Iterable[Node]) -> LogicalGraph:
+    """Return the part of a graph that the run options select; `nodes` are those that it was made of.
 
-    UsageError: an unknown step, or an option names a step that another leaves out.
+    UsageError: an unknown step or target, or an option names a step that another leaves out.
     """
-    if not caching.only:
+    if not caching.part:
         return graph
-    wanted = _reachable(graph, _vertices(graph, caching.only), down=False)
+    given = f"--only {caching.only}"
+    if caching.only:
+        ends = _vertices(graph, caching.only)
+    else:
+        from weft.frontends.pipelines.targets import steps_of_targets  # few runs have some
+
+        given = " ".join(f"--target {one[:100]}" for one in caching.targets)
+        ends = {vertex for step in steps_of_targets(caching.targets, nodes) for vertex in _vertices(graph, step)}
+    wanted = _reachable(graph, ends, down=False)
     for option, names in (("--refresh", sorted(caching.refresh)), ("--from", [caching.start] if caching.start else [])):
         for name in names:
             if not wanted & _vertices(graph, name):
                 raise UsageError(
-                    f"--only {caching.only} leaves out step {name[:100]!r}, which {option} names",
-                    hint=f"Leave out {option} {name[:100]}, or --only {caching.only}",
+                    f"{given} leaves out step {name[:100]!r}, which {option} names",
+                    hint=f"Leave out {option} {name[:100]}, or {given}",
                 )
     choices = [
         replace(choice, branches={name: tuple(v for v in of if v in wanted) for name, of in choice.branches.items()})

@@ -29,7 +29,7 @@ def hold_secrets(needed: Mapping[str, str]) -> None:
     UsageError: one is missing, or cannot be the value of an environment variable.
     """
     for name, step in needed.items():
-        _held[name] = _look_up(name, step)
+        _held[name] = secret_of(name, f"step {step}")
 
 
 def secret(name: str, step: str) -> str:
@@ -57,21 +57,22 @@ def without_sources(env: Mapping[str, str], names: Iterable[str]) -> dict[str, s
     return {variable: value for variable, value in env.items() if variable not in sources}
 
 
-def _look_up(name: str, step: str) -> str:
+def secret_of(name: str, reader: str) -> str:
+    """Look up the value of a secret for its reader, such as a step. UsageError: as of `hold_secrets`."""
     where, value = f"the environment variable {name}", os.environ.get(name)
     if value is None and (path := os.environ.get(name + FILE_SUFFIX)):
         where, value = f"the file {path}", _read(path, name)
     if value is None:
         where, value = "the keyring", _from_keyring(name)
     if value is None:
-        message = f"step {step} needs the secret {name}, which is neither in the environment nor in the keyring"
+        message = f"{reader} needs the secret {name}, which is neither in the environment nor in the keyring"
         hint = (
             f"Set {name}, or {name}{FILE_SUFFIX} to the path of a file that holds it, or: keyring set {SERVICE} {name}"
         )
         raise UsageError(message, hint=hint)
     if not value or "\0" in value or len(os.fsencode(value)) > MAX_BYTES:
         what = "is empty" if not value else "holds a NUL character" if "\0" in value else f"exceeds {MAX_BYTES} bytes"
-        raise UsageError(f"the secret {name} of step {step} {what}", hint=f"It was read from {where}.")
+        raise UsageError(f"the secret {name} of {reader} {what}", hint=f"It was read from {where}.")
     return value
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from weft.frontends.pipelines import layout
 from weft.frontends.pipelines.work import PipelineWork
+from weft.graph.spec import StepInputs
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -66,15 +67,29 @@ class Loaded(PipelineWork, frozen=True, dict=True):
         """Return (): steps are no training jobs."""
         return ()
 
-    def planned(self, runs: Path) -> list[PlannedTask]:
+    def planned(self, runs: Path, run: str = "") -> list[PlannedTask]:
         """Return the tasks of the steps, for a plan; see `planning.planned_tasks`."""
         from weft.frontends.pipelines.planning import planned_tasks  # few runs are planned
 
-        return planned_tasks(self, runs / FIRST_RUN)
+        return planned_tasks(self, runs / (run or FIRST_RUN))
 
     def compiled(self, folder: Path) -> LogicalGraph:
         """Return the graph of the run in a folder, as it was submitted."""
         return layout.compile_loaded(self, folder.name, layout.place_of(self, folder)).graph
+
+    def given(self, folder: Path) -> dict[str, StepInputs]:
+        """Return what the steps of the run in a folder were given: commands, parameters, mounts, input files."""
+        from weft.frontends.pipelines.caching import static_leaves  # few runs are compared
+        from weft.frontends.pipelines.resolved import ResolvedStep
+
+        images = {} if self.containers is None else self.containers.images
+        found = {}
+        for step in layout.compile_loaded(self, folder.name, layout.place_of(self, folder)).nodes:
+            if isinstance(step, ResolvedStep):
+                leaves = static_leaves(self.pipeline, step, images.get(step.docker_env, step.docker_env), "")
+                places = {name: [p for p in of if isinstance(p, str)] for name, of in step.places.items()}
+                found[step.name] = StepInputs(leaves, places)
+        return found
 
     def resume(self, folder: RunFolder, described: Mapping[str, Any], done: frozenset[str]) -> RunSpec:
         """Return the specification of a resumed run; see `layout.resumed_spec`."""

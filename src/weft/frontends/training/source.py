@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from weft.frontends.training.surroundings import StepSurroundings
     from weft.graph.job_plan import JobPlan
     from weft.graph.logical import LogicalGraph
-    from weft.graph.spec import SharingSpec
+    from weft.graph.spec import SharingSpec, StepInputs
     from weft.store.filesystems import Copy
     from weft.store.planning import PlannedTask
     from weft.store.state import RunFolder
@@ -132,7 +132,7 @@ class TrainingSource(Struct, frozen=True, dict=True):
             )
         return self._spec(run_id, folder)
 
-    def planned(self, runs: Path) -> Sequence[PlannedTask]:
+    def planned(self, runs: Path, run: str = "") -> Sequence[PlannedTask]:
         """Return no tasks: jobs have no results to use again."""
         return []
 
@@ -147,6 +147,10 @@ class TrainingSource(Struct, frozen=True, dict=True):
     def compiled(self, folder: Path) -> LogicalGraph:
         """Return the graph of the run in a folder, as it was submitted."""
         return self._compile(folder.name)
+
+    def given(self, folder: Path) -> Mapping[str, StepInputs]:
+        """Return {}: replicas have no results that depend on leaves."""
+        return {}
 
     def resume(self, folder: RunFolder, described: Mapping[str, Any], done: frozenset[str]) -> RunSpec:
         """Return the run of a folder again; jobs that have succeeded stay so."""

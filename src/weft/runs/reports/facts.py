@@ -248,6 +248,18 @@ def _from_cache(run: RunRecord, open_cache: OpenCache, remarks: list[str]) -> tu
 # -------------------------------------------------------------------------------------------------------------- metrics
 
 
+def metrics_of(run: RunRecord, *, live: bool = False) -> list[MetricFact]:
+    """Return the numbers in small JSON files among the outputs of a run, and those that replicas have reported.
+
+    With `live` also those in the outputs of steps that still run.
+    """
+    outputs = {**run.outputs}
+    if live:
+        planned = _description(run.folder).get("outputs")
+        outputs = {**planned, **outputs} if isinstance(planned, dict) else outputs
+    return list(_metrics(run, [_output(name, Path(path)) for name, path in list(outputs.items())[:MOST_OUTPUTS]]))
+
+
 def _metrics(run: RunRecord, outputs: Sequence[OutputFact]) -> Iterator[MetricFact]:
     """Yield the numbers in small JSON files among the outputs, and those that replicas have reported."""
     for output in outputs:

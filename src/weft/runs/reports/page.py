@@ -60,6 +60,7 @@ _FACTS: Final = (
     ("isolation", "isolation"),
     ("compat", "rules of jobs"),
     ("only", "only step"),
+    ("targets", "targets"),
 )
 """The keys of the description of a run that a report tells, with their names."""
 _SESSION: Final = ("workers", "memory", "gpus", "gpu_type", "eviction", "stream_window", "cluster")
@@ -116,6 +117,7 @@ def _head(report: RunReport) -> str:
         if run.of_jobs
         else f"{sum(step.started is not None for step in run.steps):,} of {len(run.steps):,}",
         "tasks with records": f"{tasks:,}" if tasks > len(run.steps) else "",
+        "tags": ", ".join(f"{name}={value}" if value else name for name, value in run.tags.items()),
         "user": f"{run.user} at {run.host}" if run.host else run.user,
         "file": shown_path(os.path.relpath(run.file, report.project)) if run.file else "",
     }
@@ -129,7 +131,7 @@ def _head(report: RunReport) -> str:
 
 def _note(report: RunReport) -> str:
     run = report.run
-    lines = []
+    lines = [text(run.note).replace("\n", "<br>")] if run.note else []
     if run.message:
         code = f"{text(run.error_code)}: " if run.error_code else ""
         first = run.message.partition("\n")[0]

@@ -1,0 +1,129 @@
+"""The command that runs a pipeline for each point of a grid of parameters: `weft sweep`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from msgspec import Struct, structs
+
+from weft.cli.arguments import (
+    AsJson,
+    Given,
+    LabelOptions,
+    PipelineOptions,
+    Quiet,
+    StateDir,
+    WorkerOptions,
+    not_from_stdin,
+    settings_of,
+)
+from weft.cli.planning import warn
+from weft.cli.tables import clean, one_line, print_json, print_table, state_text
+from weft.model.errors import UsageError
+from weft.model.wording import duration
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from weft.cli.context import CommandContext
+    from weft.runs.sweeps import Sweep, SweepPoint
+
+
+class SweepOptions(Struct, frozen=True):
+    """The options about the points of a sweep and their order."""
+
+    sample: int | None = None
+    seed: int | None = None
+    metric: str = ""
+    maximize: bool = False
+    at_a_time: int = 0
+    stop_when: str = ""
+    halve: str = ""
+    resume: str = ""
+
+
+def sweep(
+    file: Path | None = None,
+    /,
+    *,
+    wishes: PipelineOptions,
+    name: str | None = None,
+    workers: WorkerOptions,
+    labels: LabelOptions,
+    how: SweepOptions,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    state_dir: StateDir = None,
+    context: Given,
+) -> int:
+    """Run a pipeline for each point of a grid of parameters: -p lr=0.1,0.01 -p depth=1..5."""
+    if (file is None) == (not how.resume):
+        raise UsageError("give a pipeline, or the sweep to go on with", hint="For example: weft sweep --resume @last")
+    base = context.cwd if file is None else context.cwd / file.parent
+    own = {key: value for key, value in {**workers.flags, **wishes.flags}.items() if value is not None}
+    flags = {**own, "state_dir": state_dir, "quiet": quiet or None}
+    settings = settings_of(context, base, flags)
+    service = context.service(settings, settings.state_root(base))
+    request = None
+    if file is None:
+        settings = settings_of(context, base, {**service.sweep_flags(how.resume), **flags})
+        service = context.service(settings, service.state)
+    else:
+        not_from_stdin(file, "a sweep")
+        request = wishes.request(Path(os.path.abspath(context.cwd / file)), name, labels)
+    context.wiring().make_ready(settings.backend)
+    silent = as_json or settings.quiet
+    context.hint = "To go on with the points that are left: weft sweep --resume @last"
+    found = service.sweep(
+        request,
+        **structs.asdict(how),
+        flags={key: str(value) for key, value in own.items()},
+        say=(lambda _: None) if silent else (lambda line: context.say(clean(line))),
+    )
+    warn(context, found.warnings)
+    if not silent:
+        sampled = f", chosen with seed {found.plan.seed}" if how.sample is not None else ""
+        context.say(f"{found.plan.id}: {len(found.points)} points, {found.at_a_time} at a time{sampled}")
+    code: int = context.wiring().run_sweep(service, found)
+    if as_json:
+        from weft.runs.sweeps import sweep_document
+
+        print_json(context.out, "weft.sweep/1", **sweep_document(found))
+    else:
+        _print(context, found, quiet=settings.quiet)
+    return code
+
+
+def _print(context: CommandContext, sweep: Sweep, *, quiet: bool) -> None:
+    """Print the points, the best first."""
+    points, plan = sweep.ranking(), sweep.plan
+    if quiet:
+        context.out.write("".join(f"{point.run}\n" for point in points if point.run))
+        return
+    rows: list[tuple[str | Text, ...]] = [
+        (
+            point.run or "-",
+            _state(point, context.out),
+            *(one_line(str(point.parameters[name]), 40) for name in plan.varied),
+            *([("" if point.metric is None else f"{point.metric:g}")] if plan.metric else []),
+            "" if point.seconds is None else duration(point.seconds),
+            one_line(point.message, 200),
+        )
+        for point in points
+    ]
+    heads = ("RUN", "STATE", *plan.varied, *([plan.metric] if plan.metric else []), "TIME", "MESSAGE")
+    print_table(context.console(), [clean(head) for head in heads], rows)
+    if plan.metric and all(point.metric is None for point in points):
+        context.say(f"no run has the metric {clean(plan.metric)}: see the metrics of one with weft report RUN")
+    left = sum(point.state != "succeeded" and point.dropped is None for point in points)
+    if left and not sweep.satisfied:
+        context.say(f"{left} of {len(points)} points have not succeeded; to go on: weft sweep --resume {plan.id}")
+
+
+def _state(point: SweepPoint, out: TextIO) -> str | Text:
+    """Return the state of the run of a point, or what became of a point that has none."""
+    if point.dropped is not None:
+        return "dropped"
+    return state_text(point.state, out) if point.run else point.state

@@ -1,0 +1,181 @@
+"""`weft sweep`: runs over a grid of parameters, their ranking, early ends, and sweeps that go on after an interrupt."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.integration.places import Commands, Project, until
+
+RUNS = """
+name: tune
+entry_points:
+  train:
+    command: test {{depth}} -ne {{bad}} && echo '{"loss":' {{lr}}{{depth}} '}' > {{scores}}
+    parameters: {lr: 0.1, depth: {type: int, default: 1}, bad: 99}
+    artifacts: {output: [scores]}
+"""
+
+
+@pytest.fixture
+def weft(tmp_path, monkeypatch) -> Commands:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.yaml").write_text(RUNS)
+    return Commands(tmp_path)
+
+
+def test_a_grid_is_ranked_by_a_metric(weft):
+    grid = ("sweep", "run.yaml", "-p", "lr=0.2,0.1", "-p", "depth=1..2", "--metric", "loss", "--tag", "mine")
+    found = weft.json(*grid, "--at-a-time", "2")
+    assert (found["schema"], found["sweep"], found["metric"], found["stopped"]) == (
+        "weft.sweep/1",
+        "sweep-000001",
+        "loss",
+        None,
+    )
+    ranked = [(point["parameters"]["lr"], point["parameters"]["depth"], point["metric"]) for point in found["points"]]
+    assert ranked == [("0.1", "1", 0.11), ("0.1", "2", 0.12), ("0.2", "1", 0.21), ("0.2", "2", 0.22)]
+    assert {point["state"] for point in found["points"]} == {"succeeded"}
+    assert found["best"] == found["points"][0]["run"]
+    rows = weft.json("ls", "--tag", "sweep=sweep-000001", "--tag", "mine")["runs"]
+    assert sorted(row["tags"]["point"] for row in rows) == ["0", "1", "2", "3"]
+    out, err = weft(*grid, "--maximize")
+    assert "sweep-000002: 4 points" in err
+    assert [line.split()[-3] for line in out.splitlines()[1:]] == ["0.22", "0.21", "0.12", "0.11"]
+    assert out.splitlines()[0].split() == ["RUN", "STATE", "lr", "depth", "loss", "TIME", "MESSAGE"]
+
+
+def test_a_sample_has_a_seed(weft):
+    sample = ("sweep", "run.yaml", "-p", "depth=1..100", "--sample", "2")
+    first = weft.json(*sample, "--seed", "5")
+    assert [point["parameters"] for point in first["points"]] == [
+        point["parameters"] for point in weft.json(*sample, "--seed", "5")["points"]
+    ]
+    _, err = weft(*sample)
+    assert "2 points, " in err
+    assert ", chosen with seed " in err
+
+
+def test_failed_points_are_told_and_run_again(weft):
+    found = weft.json("sweep", "run.yaml", "-p", "depth=1..3", "-p", "bad=2", "--metric", "loss", code=1)
+    assert [point["state"] for point in found["points"]] == ["succeeded", "succeeded", "failed"]
+    assert "exit code 1" in found["points"][-1]["message"]
+    again = weft.json("sweep", "--resume", "sweep-000001", code=1)
+    assert [point["run"] for point in again["points"]] == [point["run"] for point in found["points"]]
+    assert weft.json("ls")["total"] == 3
+    assert "1 of 3 points have not succeeded" in weft("sweep", "--resume", "@last", code=1)[1]
+
+
+def test_a_condition_ends_the_sweep(weft):
+    grid = ("-p", "lr=0.3,0.1,0.2,0.4", "--at-a-time", "1")
+    found = weft.json("sweep", "run.yaml", *grid, "--stop-when", "loss < 0.2")
+    assert [point["state"] for point in found["points"]] == ["succeeded", "succeeded", "not started", "not started"]
+    assert found["stopped"] == "run-000002 meets the condition loss < 0.2"
+    assert weft.json("sweep", "--resume", "@last")["points"] == found["points"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("-p", "lr=0.1"), "no parameter has several values"),
+        (("-p", "rl=0.1,0.2"), "rl"),
+        (("-p", "depth=1,x"), "depth"),
+        (("-p", "lr=1,2", "--halve", "epoch"), "needs the metric"),
+        (("-p", "lr=1,2", "--stop-when", "loss"), "is not a condition"),
+        (("-p", "lr=1,2", "--seed", "3"), "needs --sample"),
+        (("-p", "lr=1,2", "--at-a-time", "-1"), "must be 0 or more"),
+        (("-p", "lr=1,2", "--resume", "@last"), "give a pipeline, or the sweep"),
+    ],
+)
+def test_wrong_sweeps_start_nothing(weft, words, told):
+    _, err = weft("sweep", "run.yaml", *words, code=2)
+    assert told in err
+    assert not (weft.folder / ".weft" / "sweeps").exists()
+    assert weft.json("ls")["total"] == 0
+
+
+def test_sweeps_that_do_not_exist(weft):
+    _, err = weft("sweep", "--resume", "@last", code=4)
+    assert "Begin one: weft sweep" in err
+    weft("sweep", code=2)
+
+
+LIVE = """
+name: live
+entry_points:
+  train:
+    command: >-
+      for epoch in 1 2 3 4 5 6; do
+      echo '{"loss":' {{lr}}, '"epoch":' $epoch '}' > {{scores}}.new && mv {{scores}}.new {{scores}};
+      test $epoch = 1 && touch began-{{lr}};
+      until test -e go-{{lr}}-$epoch; do sleep 0.02; done; done
+    parameters: {lr: 0.1}
+    artifacts: {output: [scores]}
+"""
+
+
+def test_points_that_are_worse_while_they_run_are_dropped(weft):
+    (weft.folder / "run.yaml").write_text(LIVE)
+    for epoch in range(1, 7):  # the good one runs through, the bad one would never end
+        (weft.folder / f"go-0.1-{epoch}").touch()
+    found = weft.json(
+        "sweep", "run.yaml", "-p", "lr=0.1,0.9", "--at-a-time", "1", "--metric", "loss", "--halve", "epoch"
+    )
+    good, bad = found["points"]
+    assert (good["state"], good["dropped"], found["best"]) == ("succeeded", None, good["run"])
+    assert (bad["state"], bad["dropped"], bad["message"]) == ("terminated", 1, "dropped at epoch 1")
+    assert weft.json("show", bad["run"])["run"]["tags"]["dropped"] == "1"
+    assert weft.json("sweep", "--resume", "@last")["points"] == found["points"]
+
+
+def test_a_running_point_that_meets_the_condition_ends_the_others_alone(tmp_path):
+    place = Project(tmp_path)
+    place.file.write_text(LIVE)
+    for epoch in range(1, 7):  # the bad one would never end
+        (tmp_path / f"go-0.1-{epoch}").touch()
+    (tmp_path / "go-0.1-6").unlink()
+    process = place.start(
+        "sweep", "run.yaml", "-p", "lr=0.9,0.1", "--at-a-time", "2", "--stop-when", "loss < 0.2", "--json"
+    )
+    try:
+        until(lambda: all(place.folder_of(f"run-00000{number}").is_dir() for number in (1, 2)))
+        until(lambda: "terminated" in {*place.states().values(), *place.states("run-000002").values()})
+        (tmp_path / "go-0.1-6").touch()
+        out, err = process.communicate(timeout=180)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 0, err
+    found = json.loads(out)
+    assert {point["parameters"]["lr"]: point["state"] for point in found["points"]} == {
+        "0.1": "succeeded",
+        "0.9": "terminated",
+    }
+    assert "meets the condition loss < 0.2" in found["stopped"]
+
+
+def test_an_interrupted_sweep_goes_on(tmp_path):
+    place = Project(tmp_path)
+    place.file.write_text(LIVE)
+    process = place.start("sweep", "run.yaml", "-p", "lr=1..3", "--at-a-time", "2")
+    try:
+        until(lambda: (tmp_path / "began-1").exists() and (tmp_path / "began-2").exists())
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=180)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 128 + signal.SIGINT, err
+    assert "interrupted by SIGINT" in err
+    assert "to go on: weft sweep --resume sweep-000001" in err
+    assert sorted(line.split()[2] for line in out.splitlines()[1:]) == ["started", "terminated", "terminated"]
+    for lr in range(1, 4):
+        for epoch in range(1, 7):
+            (tmp_path / f"go-{lr}-{epoch}").touch()
+    code, told, err = place.weft("sweep", "--resume", "@last", "--metric", "loss", "--json")
+    assert code == 0, err
+    points = json.loads(told)["points"]
+    assert [(point["state"], point["metric"]) for point in points] == [("succeeded", float(lr)) for lr in range(1, 4)]
+    assert len(os.listdir(Path(tmp_path, ".weft", "runs"))) == 3
