@@ -438,6 +438,8 @@ class Pool:
         total = memory = 0
         for vertex, count, alternatives, placement in wants:
             nodes = [n for n, _ in groups if placement is None or placement.allows(n.name, n.party)]
+            if not nodes and placement is None:
+                return f"no node is left for {vertex}"
             if not nodes:
                 return f"{vertex} must run on {placement}, and there is no such node"
             if not any(self._fits(n, r, empty=True) for r in alternatives for n in nodes):
