@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import ray
+from msgspec.structs import replace
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from weft._version import __version__
@@ -56,6 +57,9 @@ _LEAVING_S: Final = 15.0
 _SETTINGS: Final = 4
 """The type of the frame with which each end of a connection of HTTP/2 begins."""
 _EMPTY_SETTINGS: Final = bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
+_OWN: Final = ("CPU", "GPU", "memory", "object_store_memory")
+_OF_RAY: Final = re.compile(rf"{ACCELERATOR}|node:|.*_group_(\d+_)?[0-9a-f]{{32,}}$")
+"""The names of Ray's own resources, and the pattern of others: machines, their GPUs, and parts of placement groups."""
 _PRINTS_S: Final = 3.0
 """Seconds at the end of a session for the last lines that tasks have printed."""
 _LACKS: Final = re.compile(r"No module named '([\w.]+)'")
@@ -140,7 +144,7 @@ class RayNode(NamedTuple):
     @property
     def wanted(self) -> Resources:
         """What a session takes of it."""
-        return Resources(self.workers, gpu=self.resources.gpu, gpu_type=self.resources.gpu_type)
+        return replace(self.resources, cpu=self.workers, memory=0)
 
 
 def machines(rows: Iterable[dict[str, Any]]) -> list[RayNode]:
@@ -163,9 +167,10 @@ def machines(rows: Iterable[dict[str, Any]]) -> list[RayNode]:
 
 
 def _resources(cores: float, has: Mapping[str, float]) -> Resources:
-    """Return the resources of a machine with so many cores, whose GPUs Ray counts in `has`."""
+    """Return the resources of a machine with so many cores; Ray counts its others in `has`."""
     types = [key.removeprefix(ACCELERATOR) for key in has if key.startswith(ACCELERATOR)]
-    return Resources(cores, gpu=int(has.get("GPU", 0)), gpu_type=types[0] if types else "")
+    custom = tuple(sorted((key, float(n)) for key, n in has.items() if key not in _OWN and not _OF_RAY.match(key)))
+    return Resources(cores, gpu=int(has.get("GPU", 0)), gpu_type=types[0] if types else "", custom=custom)
 
 
 def listed() -> list[dict[str, Any]]:
@@ -461,6 +466,7 @@ class RayCluster(Cluster):
             actor = ray.remote(NodeActor).options(
                 num_cpus=node.workers,
                 num_gpus=node.resources.gpu,
+                resources=dict(node.resources.custom),
                 scheduling_strategy=place,
                 max_concurrency=2,
                 runtime_env=self._packages,
@@ -495,7 +501,7 @@ class RayCluster(Cluster):
                 (one.address[0], one.address[1]),
                 node.workers,
                 node.name,
-                Resources(node.workers, one.budget, node.resources.gpu, node.resources.gpu_type),
+                replace(node.resources, cpu=node.workers, memory=one.budget),
             )
             for node, one in told
         ]
@@ -578,7 +584,7 @@ class RayCluster(Cluster):
         if self._scaling is not None:
             there = [node for node in self._nodes.values() if not (node.dead or node.leaves)]
             has = [(node.about.workers, node.about.resources) for node in there]
-            self._scaling.tell([Resources(workers, 0, one.gpu, one.gpu_type) for workers, one in has])
+            self._scaling.tell([replace(one, cpu=workers, memory=0) for workers, one in has])
 
     def _use(self, node: RayNode, place: Any) -> None:
         """Use a machine that has joined. One that cannot be used gets its cores back, and the reason is printed."""
