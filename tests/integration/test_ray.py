@@ -155,6 +155,13 @@ def test_a_machine_that_leaves_and_one_that_joins(cluster):
         cluster.remove_node(fourth)
 
 
+def test_a_connection_that_takes_a_while_is_said(cluster, monkeypatch, capfd):
+    monkeypatch.setattr(importlib.import_module("weft.backends.ray"), "_MOMENT_S", 0.0)
+    with weft.Session("ray"):
+        pass
+    assert f"weft: connecting to the Ray cluster at {cluster.address}\n" in capfd.readouterr().err
+
+
 def test_custom_resources_of_machines_are_those_of_nodes(cluster):
     """A session takes them with the cores, and its tasks run where they are."""
     third = cluster.add_node(num_cpus=1, resources={"licence": 1})

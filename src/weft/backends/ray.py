@@ -60,6 +60,7 @@ _EMPTY_SETTINGS: Final = bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
 _OWN: Final = ("CPU", "GPU", "memory", "object_store_memory")
 _OF_RAY: Final = re.compile(rf"{ACCELERATOR}|node:|.*_group_(\d+_)?[0-9a-f]{{32,}}$")
 """The names of Ray's own resources, and the pattern of others: machines, their GPUs, and parts of placement groups."""
+_MOMENT_S: Final = 1.0
 _PRINTS_S: Final = 3.0
 """Seconds at the end of a session for the last lines that tasks have printed."""
 _LACKS: Final = re.compile(r"No module named '([\w.]+)'")
@@ -238,7 +239,7 @@ def _connect(where: str, tls: TlsFiles | None, copied: dict[str, Any], options: 
     try:
         _knock(where, tls)
         print_to_stderr()
-        with _same_signals():
+        with _told(where), _same_signals():
             ray.init(address=where, logging_level=logging.ERROR, runtime_env=copied)
     except ValueError as error:
         raise UsageError(
@@ -255,6 +256,19 @@ def _connect(where: str, tls: TlsFiles | None, copied: dict[str, Any], options: 
             f"this process cannot join the Ray cluster: {error}",
             hint="The versions of Python and Ray must be those of the cluster.",
         ) from error
+
+
+@contextmanager
+def _told(where: str) -> Iterator[None]:
+    """Say on the standard error what is waited for, if that takes longer than a moment."""
+    place = "the Ray cluster of this machine" if where == "auto" else f"the Ray cluster at {where}"
+    timer = threading.Timer(_MOMENT_S, sys.stderr.write, (f"weft: connecting to {place}\n",))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _address(options: ClusterOptions) -> str:
