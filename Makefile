@@ -7,7 +7,7 @@ BIN := .venv/bin
 FAST_TESTS = $(wildcard tests/unit tests/properties tests/conformance tests/architecture)
 # One more than there are cores, since many tests wait for processes.
 TESTERS = $(shell $(BIN)/python -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
-SOAK_TESTS = $(wildcard tests/properties tests/simulation tests/integration/test_durable.py tests/integration/test_cluster.py tests/soak)
+SOAK_TESTS = $(wildcard tests/properties tests/simulation tests/integration/test_durable.py tests/integration/test_cluster_kills.py tests/soak)
 
 # Tests start hundreds of processes: without compiled modules each takes a second instead of a fifth.
 export PYTHONDONTWRITEBYTECODE :=

@@ -1,15 +1,12 @@
 """Sessions whose workers run at nodes over the network: values, losses, and what is left at the end."""
 
 import os
-import random
 import signal
 import socket
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import psutil
 import pytest
@@ -29,7 +26,6 @@ from weft.wiring import concrete
 
 DEADLINE_S = 60
 MIB = 1 << 20
-KILLS = 200 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 10
 
 
 def double(x):
@@ -119,11 +115,6 @@ def totals(ctx, inputs):
         total += values[0]
         time.sleep(0.002)
     return total
-
-
-def slow_sum(x):
-    time.sleep(0.01)
-    return x
 
 
 def counted(x, marks):
@@ -329,88 +320,6 @@ def test_tasks_without_slots_read_streams_of_nodes(nodes):
         sink = graph.task(totals, edge, name="sink", resources=weft.Resources(cpu=0)).keep()
         graph.bubble(source, sink)
         assert session.run(graph).value(sink) == sum(range(10))
-
-
-def sums_of_a_shuffle(session):
-    graph = Graph("shuffle")
-    sums = graph.add(summed, shuffle(graph.map(slow_row, range(40))), n=8)
-    total = graph.add(sum, gather(sums)).keep()
-    return graph, lambda results: results.value(total)
-
-
-def totals_of_streams(session):
-    """A gang of two writers and their readers. One writer is done long before its reader."""
-    graph = Graph("gang")
-    source = graph.task(streamed, n=2, name="source", params={"n": 12})
-    edge = one_to_one(source, name="blocks", concurrent=True, storage=Storage.EPHEMERAL)
-    sink = graph.task(totals, edge, n=2, name="sink").keep()
-    graph.bubble(source, sink)
-    return graph, lambda results: results[sink]
-
-
-def wanted_of_streams():
-    return [sum(range(12)), 12_000 + sum(range(12))]
-
-
-@pytest.mark.parametrize(
-    ("build", "wanted", "steps"),
-    [
-        (sums_of_a_shuffle, lambda: sum(20_000.0 * (100 * x + p) for x in range(40) for p in range(8)), 48),
-        (totals_of_streams, wanted_of_streams, 4),
-    ],
-)
-def test_nodes_killed_at_random_moments_change_no_result(monkeypatch, seed, build, wanted, steps):
-    """What is gone with a node is made again at the others: rows of a shuffle, blocks of streams."""
-    rng = random.Random(seed)
-    for kill in range(KILLS):
-        with LocalNodes(3, 2) as found:
-            make = lambda at, of=found: Cluster(of.nodes, of.secret, at.store)  # noqa: E731
-            monkeypatch.setitem(concrete.BACKENDS, "cluster", make)
-            with weft.Session("cluster") as session:
-                graph, read = build(session)
-                run = session.submit(graph)
-                after, pause = rng.randrange(steps), rng.random() * 0.1
-                until(lambda n=after, of=run: sum(row.finished for row in of.view().vertices) >= n or of.done)
-                time.sleep(pause)
-                rng.choice(found.processes).kill()
-                assert read(run.result(DEADLINE_S)) == wanted(), f"seed {seed}: kill {kill}"
-                session.run(graph_of_doubles())
-
-
-def test_a_tensor_program_survives_the_loss_of_a_node(monkeypatch, seed):
-    rng = random.Random(seed)
-    for kill in range(KILLS // 2):
-        with LocalNodes(3, 1) as found:
-            make = lambda at, of=found: Cluster(of.nodes, of.secret, at.store)  # noqa: E731
-            monkeypatch.setitem(concrete.BACKENDS, "cluster", make)
-            with wt.Session(backend="cluster") as session:
-                x = wt.ones((2000, 500), chunk_size=(100, 500)).rechunk((2000, 50))
-                y = wt.map_chunk(x + x.sum(axis=0), slow_sum, dtype=np.float64)
-                killer = threading.Timer(rng.random() * 0.6, rng.choice(found.processes).kill)
-                killer.start()
-                assert float(y.sum().execute(session)) == 2001.0 * 2000 * 500, f"seed {seed}: kill {kill}"
-                killer.join()
-
-
-def test_a_join_survives_the_loss_of_a_node(monkeypatch, seed, tmp_path):
-    rng = random.Random(seed)
-    for name, rows in (("facts", 200_000), ("keys", 20_000)):
-        text = f"SELECT i % 20000 AS k, i AS v FROM range({rows}) t(i)"
-        duckdb.execute(f"COPY ({text}) TO '{tmp_path}/{name}.parquet' (FORMAT parquet, ROW_GROUP_SIZE 5000)")
-    text = "SELECT k % 10 AS g, count(*), sum(facts.v + keys.v) FROM facts JOIN keys USING (k) GROUP BY g ORDER BY g"
-    wanted = [(g, 20_000, sum(v + v % 20_000 for v in range(200_000) if v % 10 == g)) for g in range(10)]
-    for kill in range(KILLS // 2):
-        with LocalNodes(3, 1) as found:
-            make = lambda at, of=found: Cluster(of.nodes, of.secret, at.store)  # noqa: E731
-            monkeypatch.setitem(concrete.BACKENDS, "cluster", make)
-            with weft.SqlContext(backend="cluster", mode="stages") as context:
-                for name in ("facts", "keys"):
-                    context.register(name, f"{tmp_path}/{name}.parquet")
-                assert context.sql("SELECT count(*) FROM keys").rows() == [(20_000,)]  # the session is open
-                killer = threading.Timer(rng.random() * 0.6, rng.choice(found.processes).kill)
-                killer.start()
-                assert context.sql(text).rows() == wanted, f"seed {seed}: kill {kill}"
-                killer.join()
 
 
 def graph_of_doubles():

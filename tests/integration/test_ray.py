@@ -22,7 +22,7 @@ import weft.tensor as wt
 from tests.integration.ray_clusters import running_cluster
 from weft import Graph, Storage, gather, shuffle
 from weft.engine.provider import NodeKind
-from weft.model.errors import ForbiddenError, UsageError
+from weft.model.errors import CapacityError, ForbiddenError, UsageError
 from weft.model.resources import Resources
 
 ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python")
@@ -153,6 +153,34 @@ def test_a_machine_that_leaves_and_one_that_joins(cluster):
         fourth = cluster.add_node(num_cpus=1)
         until(lambda: session.loop.pool.idle == 3)
         cluster.remove_node(fourth)
+
+
+def test_a_connection_that_takes_a_while_is_said(cluster, monkeypatch, capfd):
+    monkeypatch.setattr(importlib.import_module("weft.backends.ray"), "_MOMENT_S", 0.0)
+    with weft.Session("ray"):
+        pass
+    assert f"weft: connecting to the Ray cluster at {cluster.address}\n" in capfd.readouterr().err
+
+
+def test_custom_resources_of_machines_are_those_of_nodes(cluster):
+    """A session takes them with the cores, and its tasks run where they are."""
+    third = cluster.add_node(num_cpus=1, resources={"licence": 1})
+    with weft.Session("ray") as session:
+        found = [node.resources.custom for node in session.executor.provider.nodes()]
+        assert sorted(found) == [(), (), (("licence", 1.0),)]
+        graph = Graph("licences")
+        places = graph.map(parent, range(3), resources=Resources(custom=(("licence", 1.0),))).keep()
+        assert len(set(session.run(graph)[places])) == 1
+        more = Graph("more")
+        more.map(parent, range(3), resources=Resources(custom=(("licence", 2.0),)))
+        with pytest.raises(CapacityError, match=r"licence 2.*more than any worker has"):
+            session.run(more)
+        assert ray.available_resources().get("licence", 0) == 0  # its placement group has it
+    cluster.remove_node(third)
+
+
+def parent(x):
+    return os.getppid()
 
 
 def marked_row(x, marks):

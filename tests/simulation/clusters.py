@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.simulation.gangs import random_gang, values_of
 from weft.backends.cluster import Cluster, ClusterJob, NodeAddress, NodeConnection
 from weft.backends.simulated_links import (
     FOREVER_S,
@@ -29,7 +30,7 @@ from weft.engine.machines.task import TaskState
 from weft.engine.master import Master
 from weft.engine.ports import Job
 from weft.graph.builder import Graph, Reads, VertexHandle, gather, shuffle
-from weft.graph.logical import Retry
+from weft.graph.logical import LogicalGraph, Retry
 from weft.graph.validate import mark_results, validate
 from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import NotFoundError
@@ -131,9 +132,12 @@ class WatchedNode(SimulatedNode):
 
 
 class ClusterWorld:
-    """Nodes, a session, and the jobs that it runs one after the other, drawn from `seed`."""
+    """Nodes, a session, and the jobs that it runs one after the other, drawn from `seed`.
 
-    def __init__(self, seed: int, folder: Path, held: ExitStack) -> None:
+    `window` is the bytes of a stream; there are `least` workers, as soon as nodes can join.
+    """
+
+    def __init__(self, seed: int, folder: Path, held: ExitStack, *, window: int | None = None, least: int = 0) -> None:
         rng = self.rng = random.Random(seed)
 
         def often(probability: float) -> float:
@@ -164,9 +168,12 @@ class ClusterWorld:
         self.budget = rng.choice([1 << 30, 1 << 30, 200 * LARGE])
         count = rng.randint(1, 4)
         addresses = [self.start_node() for _ in range(count)]
+        while sum(address.workers for address in addresses) < least:
+            addresses.append(self.start_node())
+        self.least = least
         self.store = held.enter_context(BlockManager(1 << 30))
         surroundings = SimulatedNodeNetwork(self.net, self.process)
-        self.cluster = WatchedCluster(addresses, b"", self.store, network=surroundings)
+        self.cluster = WatchedCluster(addresses, b"", self.store, network=surroundings, window=window)
         self.cluster.others_may_join = True
         peers.close_reader()
         peers.forget_fetched()
@@ -187,6 +194,7 @@ class ClusterWorld:
         )
         node.refers = self._refers
         self.held.callback(node.store.close)
+        self.held.callback(node.abandon)
         self.nodes.append(node)
         return NodeAddress(node.address, workers, name, Resources(cpu=workers, memory=self.budget))
 
@@ -257,15 +265,17 @@ class ClusterWorld:
     def _replace_lost(self) -> None:
         """Have a node join where one was lost, as a provider does."""
         lost = [node for node in self.cluster._nodes.values() if node.dead]
-        if len(self.cluster._nodes) - len(lost) < 1 + self.rng.randrange(2) and self.loop.jobs:
+        there = [node for node in self.cluster._nodes.values() if not (node.dead or node.leaves)]
+        few = len(self.cluster._nodes) - len(lost) < 1 + self.rng.randrange(2)
+        if (few or sum(len(node.workers) for node in there) < self.least) and self.loop.jobs:
             self.cluster.join(self.start_node())
         self.net.agenda.at(self.clock.time + 2.0, self._replace_lost, self.process)
 
     # -------------------------------------------------------------------------------------------------------- runs
 
-    def run(self, graph: Graph) -> JobRun:
-        """Run a job to its end and compare its results."""
-        wanted = sequential(graph)
+    def run(self, graph: Graph, values: Callable[[LogicalGraph], dict[str, list[Any]]] = sequential) -> JobRun:
+        """Run a job to its end and compare its results with `values(graph)`."""
+        wanted = values(graph)
         mark_results(graph)
         validate(graph, self.loop.pool.capacity())
         job = JobRun(graph.name, graph, Master(graph, graph.name, self.cluster.tuning))
@@ -348,23 +358,31 @@ class ClusterWorld:
         assert all(node.process.dead for node in self.nodes if node.address in joined)
 
 
-def random_cluster(seed: int) -> ClusterWorld:
-    """Run some jobs in a world drawn from `seed`. AssertionError: something is wrong."""
+def random_cluster(seed: int, gang: int = 0) -> ClusterWorld:
+    """Run some jobs in a world drawn from `seed`. AssertionError: something is wrong.
+
+    With `gang`, the jobs have gangs of at most so many tasks, which exchange values while they run.
+    """
+    more = random.Random(f"gangs {seed}")
+    window = more.choice([1, 1 << 18, None]) if gang else None
     with tempfile.TemporaryDirectory() as folder, ExitStack() as held:
         Path(folder, "shm").mkdir()
-        world = ClusterWorld(seed, Path(folder), held)
+        world = ClusterWorld(seed, Path(folder), held, window=window, least=gang)
         world.net.agenda.soon(world._tick, world.process)
         world.net.agenda.soon(world._replace_lost, world.process)
         for at in range(world.rng.choice([1, 1, 2])):
-            world.run(random_computation(world.rng, f"j{at}"))
+            if gang:
+                world.run(random_gang(more, f"j{at}", gang), values_of)
+            else:
+                world.run(random_computation(world.rng, f"j{at}"))
         world.expect_nothing_left()
         world.expect_end()
         return world
 
 
 def main(arguments: list[str]) -> None:
-    """Replay one: `python -m tests.simulation.clusters SEED`; tell its story."""
-    world = random_cluster(int(arguments[0]))
+    """Replay one: `python -m tests.simulation.clusters SEED [GANG]`; tell its story."""
+    world = random_cluster(*map(int, arguments))
     for job in world.jobs:
         sys.stdout.write("\n".join((f"{job.id}: {job.outcome}", *job.inspector.story(), "")))
 

@@ -13,14 +13,16 @@ from weft.worker.link import LOST_S, ORPHAN_S
 COUNT = {"fast": 5, "soak": 5_000}.get(os.environ.get("HYPOTHESIS_PROFILE", "ci"), 50)
 
 
-def test_jobs_compute_the_same_whatever_happens_between_the_session_and_its_nodes(seed):
+@pytest.mark.parametrize("gang", [0, 4])
+def test_jobs_compute_the_same_whatever_happens_between_the_session_and_its_nodes(seed, gang):
+    """With a gang, tasks exchange values while they run: through streams, from running tasks, behind services."""
     lost = faults = 0
     for at in range(seed, seed + COUNT):
         try:
-            world = random_cluster(at)
+            world = random_cluster(at, gang)
         except Exception as error:
             raise AssertionError(
-                f"seed {at}, replay with: python -m tests.simulation.clusters {at}\n{error}"
+                f"seed {at}, replay with: python -m tests.simulation.clusters {at} {gang}\n{error}"
             ) from error
         lost += sum(node.dead for node in world.cluster._nodes.values())
         faults += world.net.faults_made
@@ -35,6 +37,21 @@ def test_an_output_that_was_made_again_at_its_node_is_not_deleted_with_the_first
 @pytest.mark.parametrize("seed", [20, 145, 659])
 def test_inputs_of_a_lease_whose_node_is_lost_before_it_is_sent_are_not_held_for_ever(seed):
     random_cluster(seed)
+
+
+@pytest.mark.parametrize("seed", [92, 174, 306])
+def test_a_gang_waits_for_a_node_in_the_place_of_a_lost_one(seed):
+    random_cluster(seed, 4)
+
+
+@pytest.mark.parametrize("seed", [425, 699])
+def test_a_block_of_a_stream_that_a_drained_node_hands_on_is_no_output_of_a_vertex(seed):
+    random_cluster(seed, 4)
+
+
+@pytest.mark.parametrize("seed", [280, 385, 815])
+def test_a_task_waits_for_a_value_that_is_made_again_while_it_runs(seed):
+    random_cluster(seed, 4)
 
 
 def given_up(latency_s: float, cut_at: float, cut: set[str], phase: float) -> dict[str, float]:

@@ -26,8 +26,9 @@ from weft.backends.node_link import Link, Lost, NodeLink, Take
 from weft.backends.process_jobs import NOT_SENT, check_picklable, needed
 from weft.backends.streams import END
 from weft.engine.events import CancelRequested, Done, Failed, GaveBack, OutputMoved, Progress
+from weft.engine.machines.task import TaskState
 from weft.engine.ports import WorkerSpec
-from weft.engine.provider import BESIDE, FixedProvider, NodeSpec
+from weft.engine.provider import BESIDE, FixedProvider, NodeKind, NodeSpec
 from weft.engine.tuning import Tuning
 from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import CapacityError, ProgramError, RunCancelledError, WeftError
@@ -138,11 +139,20 @@ class OutputCopies(NamedTuple):
 
 
 class ClusterProvider(FixedProvider):
-    """The nodes of a cluster; `drained` is called with a node whose work has ended."""
+    """The nodes of a cluster. `drained` is called with a node whose work has ended; `vacant` are lost nodes in whose
+    places others may come.
+    """
 
-    def __init__(self, nodes: Sequence[NodeSpec], drained: Callable[[int], None]) -> None:
+    def __init__(
+        self, nodes: Sequence[NodeSpec], drained: Callable[[int], None], vacant: Sequence[NodeKind] = ()
+    ) -> None:
         super().__init__(nodes)
         self._drained = drained
+        self._vacant = vacant
+
+    def possible(self) -> Sequence[NodeKind]:
+        """See `Provider.possible`."""
+        return self._vacant
 
     def drained(self, node: int) -> None:
         """See `Provider.drained`."""
@@ -201,10 +211,12 @@ class ClusterJob(LocalJob):
             inp for code in self._codes.values() if code.vertex == vertex for inp in code.inputs if inp.edge == edge
         )
         ended = self.job.outcome is not None or inp.source in self.ended
-        cell = inp.column.values[source]
-        if cell is not ABSENT:
-            return "value", sendable(self.store, inp.column, source)
-        return "end" if ended else "wait", None
+        if inp.column.values[source] is ABSENT:
+            return "end" if ended else "wait", None
+        row = self.job.inspector.vertex(inp.source)
+        if row is not None and row.state[source] < TaskState.FINISHED:  # perhaps made again: its node is lost
+            return "wait", None
+        return "value", sendable(self.store, inp.column, source)
 
 
 def _packed(specs: Mapping[int, TaskSpec]) -> bytes:
@@ -241,7 +253,7 @@ class Cluster(LocalBackend):
     store: BlockManager
     name = "cluster"
     others_may_join = False
-    """Whether a job waits for other nodes when none is left."""
+    """Whether what lost nodes leave too few of is waited for: others may come in their places."""
 
     def __init__(
         self,
@@ -272,6 +284,8 @@ class Cluster(LocalBackend):
         self._workers: dict[int, tuple[NodeConnection, int]] = {}
         for node in self._nodes.values():
             self._count(node)
+        self._vacant: list[NodeKind] = []
+        """The places of lost nodes that no other has taken, if others may join."""
         self._closing = False
         self._broken = ""
         self._copies: dict[int, OutputCopies] = {}
@@ -285,7 +299,7 @@ class Cluster(LocalBackend):
     @property
     def provider(self) -> Provider:
         """See `Executor.provider`: the nodes."""
-        return ClusterProvider(self.present(), self._drained)
+        return ClusterProvider(self.present(), self._drained, self._vacant)
 
     def present(self) -> list[NodeSpec]:
         """Return the nodes that are not lost."""
@@ -328,6 +342,9 @@ class Cluster(LocalBackend):
         for job in list(self.loop.jobs):
             node.send(messages.OPEN, job)
         self._nodes = self._nodes | {node.number: node}
+        with self._leaving:
+            if place := next((place for place in self._vacant if place.workers <= about.workers), None):
+                self._vacant.remove(place)
         self.loop.node_joined(node.spec)
 
     def drain(self, number: int, reason: str) -> None:
@@ -394,7 +411,7 @@ class Cluster(LocalBackend):
                 continue
             if not self.store.replace(column, at, old, new):
                 unused.append(new.location)
-            elif job in self.loop.jobs:
+            elif job in self.loop.jobs and vertex in self.loop.jobs[job].backend.columns:  # no block of a stream
                 self.loop.post_later(job, OutputMoved(self.loop.clock.now(), vertex, at, at + 1, copies.to.number))
         self._delete(unused)
         self._helpers.put(partial(self._perhaps_leave, copies.source))
@@ -416,11 +433,17 @@ class Cluster(LocalBackend):
             node.readers = present if node.readers is None else node.readers & present
             if node.readers:
                 return
-            node.dead = True
+            self._leave_place(node)
         for number in node.workers.values():
             self._workers.pop(number, None)
         self.loop.node_lost(node.number, node.leaves, emptied=True)
         self.left(node)
+
+    def _leave_place(self, node: NodeConnection) -> None:
+        """Count a node as gone. The caller has `_leaving`."""
+        node.dead = True
+        if self.others_may_join:
+            self._vacant.append(NodeKind(node.about.workers, node.about.resources))
 
     def left(self, node: NodeConnection) -> None:
         """End a node that has left."""
@@ -735,7 +758,7 @@ class Cluster(LocalBackend):
         with self._leaving:
             if self._closing or node.dead:
                 return
-            node.dead = True
+            self._leave_place(node)
         for number in node.workers.values():
             self._workers.pop(number, None)
         self._forget([*node.leases.values()])

@@ -137,6 +137,8 @@ class LocalJob:
         if launch.backup_of:
             self._race(lease, self.running.get(launch.backup_of))
         self.running[launch.lease] = lease
+        for index in range(launch.lo, launch.hi) if launch.vertex in self._endpoints else ():
+            self._endpoints[launch.vertex].pop(index, None)  # of an attempt before
         if self._streams is not None:
             self._streams.joined(lease.root, launch.lo, launch.hi)
         return lease

@@ -366,7 +366,7 @@ class Node:
         self._ended: dict[str, NodeJob] = {}
         self._link: Link | None = None
         self._over = threading.Event()
-        self._answers: dict[int, queue.SimpleQueue[tuple[bool, bytes]]] = {}
+        self._answers: dict[int, Any] = {}
         self._numbers = itertools.count(1)
         self._received = SegmentWriter(folders.shm, prefix="store-received-", fallback=folders.spill)
         self._processes = self._begin_workers(
@@ -454,8 +454,12 @@ class Node:
 
     def ask(self, job: str, lease: int, method: str, *arguments: Any) -> Any:
         """Return the answer of the session to a request of a task."""
+        return self._ask(queue.SimpleQueue(), job, lease, method, *arguments)
+
+    def _ask(self, answer: Any, job: str, lease: int, method: str, *arguments: Any) -> Any:
+        """Ask the session; `answer` is where the answer comes."""
         number = next(self._numbers)
-        answer = self._answers[number] = queue.SimpleQueue()
+        self._answers[number] = answer
         self.tell(messages.ASK, job, lease, number, method, codec.to_pickle(arguments))
         well, data = answer.get()
         if not well:

@@ -1,13 +1,13 @@
 """The connection between the session and one node: messages in batches, over TCP, with a proof of both ends first.
 
-A frame is a length of 8 bytes and the pickle of a list of messages. Both ends are the same program of the same user: a
-frame is read only after `weft.store.handshake` has proven it. Any thread sends, without waiting: a thread of the link
-sends all that has gathered. See `weft.backends.pulse` for the beats of both ends.
+Both ends are the same program of the same user: a frame is read only after `weft.store.handshake` has proven it. Any
+thread sends, without waiting: a thread of the link sends all that has gathered. Another one receives, and a third takes
+what was received, so that beats are heard however long that takes. See `weft.backends.pulse` for frames and beats.
 """
 
 from __future__ import annotations
 
-import pickle
+import queue
 import socket
 import threading
 import time
@@ -15,8 +15,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from weft.backends.pulse import HEAD, Pulse, frame
-from weft.store.handshake import Credentials, connect, receive_exactly
+from weft.backends.pulse import BEAT_S, Pulse, framed, unframed
+from weft.store.handshake import Credentials, connect, receive_into
 from weft.worker.link import LOST_S
 
 if TYPE_CHECKING:
@@ -67,10 +67,12 @@ class NodeLink:
         self._closed = False
         self._failure = ""
         """Why the connection has ended by itself."""
+        self._leads = leads
         self._pulse = Pulse(time.monotonic(), leads=leads)
+        self._received: queue.SimpleQueue[list[Any] | None] = queue.SimpleQueue()
         self._threads = [
-            threading.Thread(target=self._send_all, name="weft-link-out", daemon=True),
-            threading.Thread(target=self._receive_all, name="weft-link-in", daemon=True),
+            threading.Thread(target=target, name=f"weft-link-{name}", daemon=True)
+            for name, target in (("out", self._send_all), ("in", self._receive_all), ("take", self._take_all))
         ]
 
     @classmethod
@@ -113,34 +115,70 @@ class NodeLink:
                     messages, self._out = self._out, []
                     if self._closed and not messages:
                         break
-                now = time.monotonic()
-                if reason := pulse.lost(now):
+                if reason := pulse.lost(time.monotonic()):
                     self._end(reason)
                     return
-                if messages := messages + pulse.beats(now):
-                    head, data = frame(messages)
-                    self._sock.sendall(head)
-                    self._sock.sendall(data)
+                if messages := messages + self._beats():
+                    for part in framed(messages, self._beats):
+                        self._sock.sendall(part)
             self._sock.shutdown(socket.SHUT_WR)
         except OSError as error:
             self._end(error.strerror or str(error))
 
+    def _beats(self) -> list[Any]:
+        return self._pulse.beats(time.monotonic())
+
     def _receive_all(self) -> None:
-        """Take all messages, and report the end afterwards: this thread makes all calls."""
         try:
             while not self._failure:
-                (length,) = HEAD.unpack(receive_exactly(self._sock, HEAD.size))
-                received = pickle.loads(receive_exactly(self._sock, length))
-                now = time.monotonic()
-                messages = self._pulse.take(received, now)
-                if reason := self._pulse.lost(now):  # this process stood still meanwhile
-                    self._end(reason)
-                elif messages and not self._failure:
-                    self._take(messages)
+                messages = self._hear(self._receive())
+                if messages and not self._failure:
+                    self._received.put(messages)
         except OSError as error:
             self._end(error.strerror or str(error))
         except Exception as error:  # noqa: BLE001 - without its reader the link would be silent for ever
-            self._end(f"a message cannot be taken: {type(error).__name__}: {error}")
+            self._end(f"a message cannot be read: {type(error).__name__}: {error}")
+        self._received.put(None)
+
+    def _receive(self) -> list[Any]:
+        """Return the messages of the next frame."""
+        parts = unframed(self._hear)
+        try:
+            while True:
+                receive_into(self._sock, next(parts))
+        except StopIteration as end:
+            messages: list[Any] = end.value
+            return messages
+
+    def _hear(self, received: list[Any]) -> list[Any]:
+        """Take the beats among messages, and return the others."""
+        now = time.monotonic()
+        messages = self._pulse.take(received, now)
+        if reason := self._pulse.lost(now):  # this process stood still meanwhile
+            self._end(reason)
+        return messages
+
+    def _take_all(self) -> None:
+        """Take all messages, and report the end afterwards: this thread makes all calls.
+
+        It looks for the loss of the other end, too, which may be why the other threads wait for the socket.
+        """
+        while True:
+            messages: list[Any] | None = []
+            with suppress(queue.Empty):
+                messages = self._received.get(timeout=BEAT_S)
+            if messages is None:
+                break
+            # A session may have beats that it has not read yet, a node hears nothing younger than its own last beat.
+            if (not messages or not self._leads) and (reason := self._pulse.lost(time.monotonic())):
+                self._end(reason)
+            if self._failure:
+                continue
+            try:
+                if messages:
+                    self._take(messages)
+            except Exception as error:  # noqa: BLE001 - without its taker the link would be silent for ever
+                self._end(f"a message cannot be taken: {type(error).__name__}: {error}")
         if self._failure:
             self._lost(self._failure)
 
@@ -158,11 +196,10 @@ class NodeLink:
         with self._changed:
             self._closed = True
             self._changed.notify()
-        out, into = self._threads
-        if into is not threading.current_thread() and into.is_alive():
-            end = time.monotonic() + patience_s
-            out.join(patience_s)
-            into.join(max(0.0, end - time.monotonic()))
+        end = time.monotonic() + patience_s
+        for thread in self._threads:
+            if self._threads[-1] is not threading.current_thread() and thread.is_alive():
+                thread.join(max(0.0, end - time.monotonic()))
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()

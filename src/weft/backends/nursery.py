@@ -18,21 +18,24 @@ if TYPE_CHECKING:
 CLOSING_S: Final = 10.0
 _READ: Final = 1 << 16
 _BOOT: Final = (
-    "import sys; control, owner, n = map(int, sys.argv[1:4]); sys.path[:] = sys.argv[4 : 4 + n]; "
-    "sys.argv[:] = sys.argv[4 + n :]; from weft.worker.nursery import nursery; nursery(control, owner)"
+    "import sys; control, owner, n = map(int, sys.argv[1:4]); shm = sys.argv[4]; sys.path[:] = sys.argv[5 : 5 + n]; "
+    "sys.argv[:] = sys.argv[5 + n :]; from weft.worker.nursery import nursery; nursery(control, owner, shm)"
 )
 """The program of the nursery: with the owner's `sys.path` and `sys.argv`, which tasks may read."""
 
 
 class Nursery:
-    """The process that forks the workers (`weft.worker.nursery`), which inherit the module paths `paths`."""
+    """The process that forks the workers (`weft.worker.nursery`), which inherit the module paths `paths`.
 
-    def __init__(self) -> None:
+    It removes the folder `shm` if this process is killed.
+    """
+
+    def __init__(self, shm: str) -> None:
         self.paths = sys.path[:]
         self.control, theirs = socket.socketpair()
         with theirs:
             numbers = map(str, (theirs.fileno(), os.getpid(), len(self.paths)))
-            argv = [sys.executable, "-c", _BOOT, *numbers, *self.paths, *sys.argv]
+            argv = [sys.executable, "-c", _BOOT, *numbers, shm, *self.paths, *sys.argv]
             self.process = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True
             )

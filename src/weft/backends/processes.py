@@ -616,7 +616,7 @@ class Processes(LocalBackend):
     # ----------------------------------------------------------------------------------------------- processes
 
     def _start_nursery(self) -> Nursery:
-        nursery = self._nursery = Nursery()
+        nursery = self._nursery = Nursery(self._shm)
         self._selector.register(nursery.control, selectors.EVENT_READ, nursery)
         return nursery
 

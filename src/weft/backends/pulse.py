@@ -1,5 +1,9 @@
 """The beats of a link between the session and a node: when one is due, and when the other end counts as lost.
 
+A frame is the length of a pickled list of messages, and the list in pieces of `PIECE` bytes. Before each piece but the
+first stands the length of a pickled list of beats, and that list if the length is not 0: however long a frame takes,
+beats go on.
+
 It reads no clock and does no I/O, so that real and simulated links share it. Each end sends a beat every `BEAT_S`
 seconds, with its time and the latest time of the other end that it has received. The two ends judge differently, so
 that the node always gives up first, however long messages are delayed:
@@ -13,9 +17,12 @@ A node that hears nothing ends the link, so its beats end as well: the session n
 
 from __future__ import annotations
 
+import pickle
 import struct
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final
 
+from weft.store.pages import private_pages
 from weft.worker.channel import dumps
 from weft.worker.link import LOST_S, ORPHAN_S, PROBE_S
 
@@ -23,12 +30,39 @@ BEAT_S: Final = PROBE_S
 BEAT: Final = -1
 """The kind of the message that shows that an end is alive: its time, and the last time of the other end."""
 HEAD: Final = struct.Struct("<Q")
+PIECE: Final = 1 << 18
+"""A slow connection carries so many bytes in less time than an end waits for beats."""
 
 
-def frame(messages: list[Any]) -> tuple[bytes, bytes]:
-    """Return the head and the body of the frame of some messages."""
-    data = dumps(messages)
-    return HEAD.pack(len(data)), data
+def framed(messages: list[Any], beats: Callable[[], list[Any]] = list) -> Iterator[bytes | memoryview]:
+    """Yield the parts of the frame of some messages, to be sent in turn; `beats` returns the beats due between them."""
+    data = memoryview(dumps(messages))
+    yield HEAD.pack(len(data))
+    for at in range(0, len(data), PIECE):
+        if at:
+            due = beats()
+            between = dumps(due) if due else b""
+            yield HEAD.pack(len(between)) + between
+        yield data[at : at + PIECE]
+
+
+def unframed(take: Callable[[list[Any]], object]) -> Generator[memoryview, None, list[Any]]:
+    """Yield the memory into which the next bytes of a frame go, and return its messages; `take` takes the beats."""
+    head = bytearray(HEAD.size)
+    yield memoryview(head)
+    (length,) = HEAD.unpack(head)
+    data = private_pages(length)
+    for at in range(0, length, PIECE):
+        if at:
+            yield memoryview(head)
+            (between,) = HEAD.unpack(head)
+            if between:
+                beats = bytearray(between)
+                yield memoryview(beats)
+                take(pickle.loads(beats))
+        yield data[at : at + PIECE]
+    found: list[Any] = pickle.loads(data)
+    return found
 
 
 class Pulse:

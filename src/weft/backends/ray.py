@@ -19,17 +19,18 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import ray
+from msgspec.structs import replace
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from weft._version import __version__
 from weft.backends.cluster import Cluster, NodeAddress, NodeConnection
 from weft.backends.ray_environments import failure, folder, packages
 from weft.backends.ray_places import LOOK_S, RayReservation
+from weft.backends.ray_prints import are_printed, print_marks, print_to_stderr, wait_for_marks
 from weft.backends.scaling import ACCELERATOR, BUNDLES, Bundle, ScalingProvider, ScalingRequests, bundle
 from weft.engine.machines.task import TaskState
 from weft.engine.provider import NodeKind
@@ -56,12 +57,16 @@ _LEAVING_S: Final = 15.0
 _SETTINGS: Final = 4
 """The type of the frame with which each end of a connection of HTTP/2 begins."""
 _EMPTY_SETTINGS: Final = bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
-_UNBORN: Final = "TemporaryActor"
-"""Ray's name of an actor that cannot be made; it prints stacks of C++, and the error comes to the session anyway."""
+_OWN: Final = ("CPU", "GPU", "memory", "object_store_memory")
+_OF_RAY: Final = re.compile(rf"{ACCELERATOR}|node:|.*_group_(\d+_)?[0-9a-f]{{32,}}$")
+"""The names of Ray's own resources, and the pattern of others: machines, their GPUs, and parts of placement groups."""
+_MOMENT_S: Final = 1.0
+_PRINTS_S: Final = 3.0
+"""Seconds at the end of a session for the last lines that tasks have printed."""
 _LACKS: Final = re.compile(r"No module named '([\w.]+)'")
 _connecting = threading.Lock()
-_connected_by: list[str] = []
-"""The address for each `connect` of this process that has connected it, or found it connected by one."""
+_connections = 0
+"""How many calls of `connect` have connected this process, or found it connected by one."""
 StartNode = Callable[..., Any]
 """Starts a node in this process: `weft.wiring.node.RunningNode`."""
 
@@ -121,6 +126,12 @@ class NodeActor:
         """End the node, and wait until nothing is left of it."""
         self._node.end()
 
+    def end_prints(self, name: str) -> str:
+        """Print the mark of the actor once its node has ended; return its name."""
+        self._node.wait()
+        print_marks(name)
+        return name
+
 
 class RayNode(NamedTuple):
     """A machine of the cluster as Ray describes it."""
@@ -134,7 +145,7 @@ class RayNode(NamedTuple):
     @property
     def wanted(self) -> Resources:
         """What a session takes of it."""
-        return Resources(self.workers, gpu=self.resources.gpu, gpu_type=self.resources.gpu_type)
+        return replace(self.resources, cpu=self.workers, memory=0)
 
 
 def machines(rows: Iterable[dict[str, Any]]) -> list[RayNode]:
@@ -157,9 +168,10 @@ def machines(rows: Iterable[dict[str, Any]]) -> list[RayNode]:
 
 
 def _resources(cores: float, has: Mapping[str, float]) -> Resources:
-    """Return the resources of a machine with so many cores, whose GPUs Ray counts in `has`."""
+    """Return the resources of a machine with so many cores; Ray counts its others in `has`."""
     types = [key.removeprefix(ACCELERATOR) for key in has if key.startswith(ACCELERATOR)]
-    return Resources(cores, gpu=int(has.get("GPU", 0)), gpu_type=types[0] if types else "")
+    custom = tuple(sorted((key, float(n)) for key, n in has.items() if key not in _OWN and not _OF_RAY.match(key)))
+    return Resources(cores, gpu=int(has.get("GPU", 0)), gpu_type=types[0] if types else "", custom=custom)
 
 
 def listed() -> list[dict[str, Any]]:
@@ -202,31 +214,32 @@ def connect(options: ClusterOptions, tls: TlsFiles | None = None) -> bool:
     version, or the options are wrong. ForbiddenError: one has TLS and the other does not, or one refuses the
     certificate of the other.
     """
+    global _connections
     copied = folder(options)
     where = _address(options)
     with _connecting:
-        if ray.is_initialized():
-            if _connected_by:
-                _connected_by.append(where)
-            return bool(_connected_by)
-        _connect(where, tls, copied, options)
-        _connected_by.append(where)
+        if not ray.is_initialized():
+            _connect(where, tls, copied, options)
+        elif not _connections:
+            return False
+        _connections += 1
     return True
 
 
 def disconnect() -> None:
     """Leave the cluster, if nobody else of this process is connected by `connect`."""
+    global _connections
     with _connecting:
-        _connected_by.pop()
-        if not _connected_by:
+        _connections -= 1
+        if not _connections:
             ray.shutdown()
 
 
 def _connect(where: str, tls: TlsFiles | None, copied: dict[str, Any], options: ClusterOptions) -> None:
     try:
         _knock(where, tls)
-        _print_to_stderr()
-        with _same_signals():
+        print_to_stderr()
+        with _told(where), _same_signals():
             ray.init(address=where, logging_level=logging.ERROR, runtime_env=copied)
     except ValueError as error:
         raise UsageError(
@@ -243,6 +256,19 @@ def _connect(where: str, tls: TlsFiles | None, copied: dict[str, Any], options: 
             f"this process cannot join the Ray cluster: {error}",
             hint="The versions of Python and Ray must be those of the cluster.",
         ) from error
+
+
+@contextmanager
+def _told(where: str) -> Iterator[None]:
+    """Say on the standard error what is waited for, if that takes longer than a moment."""
+    place = "the Ray cluster of this machine" if where == "auto" else f"the Ray cluster at {where}"
+    timer = threading.Timer(_MOMENT_S, sys.stderr.write, (f"weft: connecting to {place}\n",))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _address(options: ClusterOptions) -> str:
@@ -285,24 +311,6 @@ def _same_signals() -> Iterator[None]:
         for number, handler in before.items():
             if handler is not None:  # None: a handler of another language
                 signal.signal(number, handler)
-
-
-def _print_to_stderr() -> None:
-    """Have Ray print what tasks print to the standard error, and none of its own reports of lost machines.
-
-    It prints all that to the standard output, which may be the table that a command writes. No setting changes that.
-    The reports hold 30 lines of internal state; Weft tells of a lost machine itself.
-    """
-    from ray._private import worker
-
-    prints = worker.print_to_stdstream
-    if not isinstance(prints, partial):
-        worker.print_to_stdstream = partial(_as_error, prints)
-
-
-def _as_error(prints: Callable[..., None], data: dict[str, Any], ignore_prefix: bool) -> None:
-    if data.get("pid") != "raylet" and data.get("actor_name") != _UNBORN:
-        prints({**data, "is_err": True}, ignore_prefix=ignore_prefix)
 
 
 def made() -> None:
@@ -472,6 +480,7 @@ class RayCluster(Cluster):
             actor = ray.remote(NodeActor).options(
                 num_cpus=node.workers,
                 num_gpus=node.resources.gpu,
+                resources=dict(node.resources.custom),
                 scheduling_strategy=place,
                 max_concurrency=2,
                 runtime_env=self._packages,
@@ -506,7 +515,7 @@ class RayCluster(Cluster):
                 (one.address[0], one.address[1]),
                 node.workers,
                 node.name,
-                Resources(node.workers, one.budget, node.resources.gpu, node.resources.gpu_type),
+                replace(node.resources, cpu=node.workers, memory=one.budget),
             )
             for node, one in told
         ]
@@ -589,7 +598,7 @@ class RayCluster(Cluster):
         if self._scaling is not None:
             there = [node for node in self._nodes.values() if not (node.dead or node.leaves)]
             has = [(node.about.workers, node.about.resources) for node in there]
-            self._scaling.tell([Resources(workers, 0, one.gpu, one.gpu_type) for workers, one in has])
+            self._scaling.tell([replace(one, cpu=workers, memory=0) for workers, one in has])
 
     def _use(self, node: RayNode, place: Any) -> None:
         """Use a machine that has joined. One that cannot be used gets its cores back, and the reason is printed."""
@@ -630,7 +639,22 @@ class RayCluster(Cluster):
         if self._scaling is not None:
             with suppress(Exception):  # the cluster may be gone
                 self._scaling.withdraw()
+        if self._connected and are_printed():
+            with suppress(Exception):  # the cluster may be gone
+                self._wait_for_prints()
         self._end_actors()
+
+    def _wait_for_prints(self) -> None:
+        """Wait for the last lines that tasks have printed, a little while."""
+        end = time.monotonic() + _PRINTS_S
+        alive = [self._actors[self._ids[node.about.address]] for node in self._nodes.values() if not node.dead]
+        asked = [actor.end_prints.remote(os.urandom(8).hex()) for actor in alive]
+        there, _ = ray.wait(asked, num_returns=len(asked), timeout=_PRINTS_S) if asked else ([], [])
+        names = []
+        for answer in there:
+            with suppress(ray.exceptions.RayError):
+                names.append(ray.get(answer))
+        wait_for_marks(names, end - time.monotonic())
 
     def _end_actors(self) -> None:
         for actor in self._actors.values():

@@ -41,6 +41,8 @@ _LEAVING_S: Final = 120.0
 _DEATHS: Final = 3
 """The number of times that a process which died is started again at its machine."""
 _ANSWER_S: Final = 30.0
+_END_S: Final = 30.0
+"""Seconds after which an actor that leaves ends itself, if Ray has not ended it."""
 _QUIET_S: Final = 10.0
 """Seconds until the command line says that the run has not begun."""
 
@@ -194,7 +196,7 @@ class DriverActor:
     def _leave(self) -> None:
         self._note.unlink(missing_ok=True)
         threading.Timer(_LOOK_S, ray.kill, (self._self,), {"no_restart": True}).start()
-        threading.Timer(_ANSWER_S, os._exit, (0,)).start()  # the machine's own process of Ray may be dead
+        threading.Timer(_END_S, os._exit, (0,)).start()  # the machine's own process of Ray may be dead
 
 
 def _write(folder: Path, name: str, value: Mapping[str, Any]) -> None:

@@ -76,5 +76,8 @@ def _waiting(wants: Sequence[Resources]) -> str:
     texts = [f"{counted(int(cores), 'core')} ({free.get('CPU', 0):g} free)"]
     if gpus:
         texts.append(f"{counted(gpus, 'GPU')} ({free.get('GPU', 0):g} free)")
+    for name in dict.fromkeys(name for one in wants for name, _ in one.custom):
+        amount = sum(dict(one.custom).get(name, 0.0) for one in wants)
+        texts.append(f"{amount:g} {name} ({free.get(name, 0):g} free)")
     at = counted(len(wants), "machine")
     return f"waits for {' and '.join(texts)} at {at} of the Ray cluster; see `ray status`"

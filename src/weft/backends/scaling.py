@@ -35,7 +35,7 @@ def bundle(resources: Resources) -> Bundle:
         found["GPU"] = float(resources.gpu)
         if resources.gpu_type:
             found[ACCELERATOR + resources.gpu_type] = _A_LITTLE
-    return found
+    return found | dict(resources.custom)
 
 
 class ScalingRequests:

@@ -9,7 +9,6 @@ Everything is drawn from one seed. Nothing here has a thread.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from weft.backends.cluster import NodeNetwork
-from weft.backends.pulse import HEAD, Pulse, frame
+from weft.backends.pulse import Pulse, framed, unframed
 from weft.engine.events import TimerFired
 from weft.engine.ports import ManualClock
 from weft.model.errors import NotFoundError, WeftError
@@ -181,7 +180,8 @@ class SimulatedLink:
         self._closed = False
         self._pulse = Pulse(net.agenda.clock.time, leads=leads)
         self._waiting: list[Any] = []
-        self._inbox = b""
+        self._frame = unframed(self._hear)
+        self._room = next(self._frame)
         process.links.append(self)
 
     def start(self) -> None:
@@ -224,24 +224,32 @@ class SimulatedLink:
             self.silent = True
             self.ends(reason)
         elif messages := messages + self._pulse.beats(now):
-            self.out.write(b"".join(frame(messages)))
+            self.out.write(b"".join(framed(messages)))
 
     def feed(self, data: bytes) -> None:
         """Receive bytes."""
-        self._inbox += data
-        while not self.ended and len(self._inbox) >= HEAD.size:
-            (length,) = HEAD.unpack_from(self._inbox)
-            end = HEAD.size + length
-            if len(self._inbox) < end:
-                return
-            received, self._inbox = pickle.loads(self._inbox[HEAD.size : end]), self._inbox[end:]
-            now = self.net.agenda.clock.time
-            messages = self._pulse.take(received, now)
-            if reason := self._pulse.lost(now):
-                self.silent = True
-                self.ends(reason)
-            elif messages:
-                self.take(messages)
+        while data and not self.ended:
+            length = min(len(data), len(self._room))
+            self._room[:length], data, self._room = data[:length], data[length:], self._room[length:]
+            if self._room:
+                continue
+            try:
+                self._room = next(self._frame)
+            except StopIteration as end:
+                self._frame = unframed(self._hear)
+                self._room = next(self._frame)
+                messages = self._hear(end.value)
+                if messages and not self.ended:
+                    self.take(messages)
+
+    def _hear(self, received: list[Any]) -> list[Any]:
+        """Take the beats among messages, and return the others."""
+        now = self.net.agenda.clock.time
+        messages = self._pulse.take(received, now)
+        if reason := self._pulse.lost(now):
+            self.silent = True
+            self.ends(reason)
+        return messages
 
     def ends(self, reason: str) -> None:
         """End the link, and report it."""

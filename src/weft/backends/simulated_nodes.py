@@ -213,6 +213,8 @@ def _room(kind: NodeKind, wants: Resources) -> int:
     """Return the number of tasks that fit on an empty node of a kind."""
     if wants.gpu and wants.gpu_type not in ("", kind.resources.gpu_type):
         return 0
+    if not wants.takes_of(dict(kind.resources.custom)):
+        return 0
     room = kind.workers // max(1, ceil(wants.cpu))
     if kind.resources.memory and wants.memory:
         room = min(room, kind.resources.memory // wants.memory)

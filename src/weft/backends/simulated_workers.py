@@ -1,7 +1,8 @@
 """A node of a simulated cluster: the real `Node` over the real store, with workers on a virtual clock.
 
-The body of a task runs at the end of its virtual time, by the same code as on any backend. Workers die and are
-replaced, at moments drawn from the seed of the network.
+The body of a task runs at the end of its virtual time, by the same code as on any backend; that of a task with a
+context begins with its lease, and may wait for other tasks. Workers die and are replaced, at moments drawn
+from the seed of the network.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from weft.backends.local import LocalBackend, run_here
+from weft.backends.local import LocalBackend, crashed, reserved, run_here
 from weft.backends.node import Node, NodeHost, NodeJob
 from weft.backends.simulated_links import SimulatedLink, SimulatedNetwork, SimulatedNodeNetwork, SimulatedProcess
+from weft.backends.simulated_waits import SimulatedAnswer, SimulatedBody, SimulatedHost, this_body
 from weft.engine.events import Progress
 from weft.engine.ports import WorkerSpec
 from weft.engine.provider import BESIDE
+from weft.model.program import Style
 from weft.store.segments import SegmentWriter
 from weft.worker.lease import WorkerLease
 from weft.worker.run import run
@@ -56,6 +59,7 @@ class SimulatedWorkers(LocalBackend):
         self._ids = itertools.count(1)
         self._writer = SegmentWriter(str(folders.shm), prefix="sent-")
         self._held: dict[int, list[tuple[NodeHost, WorkerLease]]] = {}
+        self.bodies: dict[WorkerLease, SimulatedBody] = {}
 
     def numbers(self) -> Sequence[int]:
         """Return the present workers, by number."""
@@ -63,7 +67,9 @@ class SimulatedWorkers(LocalBackend):
 
     def open_job(self, job: Any) -> None:
         """See `Executor.open_job`."""
-        job.backend = NodeHost(job, self.store, self.loop, self.window, self._ids, self._writer).begin(self.node)
+        host = SimulatedHost(job, self.store, self.loop, self.window, self._ids, self._writer)
+        host.net = self.node.net
+        job.backend = host.begin(self.node)
 
     def launch(self, job: NodeJob, lease: Launch) -> None:
         """Plan the end of a lease, or the death of its worker before."""
@@ -81,7 +87,11 @@ class SimulatedWorkers(LocalBackend):
             self._later(now + seconds * chance(), partial(self._die, lease.worker))
         elif lease.cone is None and len(units) > 1 and chance() < self.node.worker_faults.progress:
             self._later(now + units[0], partial(self._progress, host, running))
-        self._later(now + seconds, partial(self._end, host, running))
+        if any(code.style is Style.TASK for code in running.codes):
+            body = self.bodies[running] = SimulatedBody(net, self.node.process, partial(self._run, host, running))
+            body.wake()
+        else:
+            self._later(now + seconds, partial(self._end, host, running))
 
     def _later(self, when: float, action: Callable[[], None]) -> None:
         self.node.net.agenda.at(when, action, self.node.process)
@@ -90,6 +100,21 @@ class SimulatedWorkers(LocalBackend):
         if lease.id in host.running:
             self._held[lease.worker].remove((host, lease))
             run_here(host, lease, _TARGET_S)
+
+    def _run(self, host: NodeHost, lease: WorkerLease) -> None:
+        """Run a lease whose tasks wait for others, in its body."""
+        try:
+            with reserved(host.store, lease) as reservation:
+                outcome = run(lease, host.store, _TARGET_S)
+                if this_body().abandoned:
+                    return
+                host.commit(lease, outcome, reservation)
+        except Exception as error:  # noqa: BLE001
+            outcome = crashed(lease, error)
+        del self.bodies[lease]
+        if lease.id in host.running:
+            self._held[lease.worker].remove((host, lease))
+            self.loop.post_later(host.job.id, host.report(lease, outcome, self.loop.clock.now()))
 
     def _progress(self, host: NodeHost, lease: WorkerLease) -> None:
         """Run and report the first unit of a lease."""
@@ -110,6 +135,8 @@ class SimulatedWorkers(LocalBackend):
             return
         self._workers.remove(worker)
         for host, lease in self._held.pop(worker, []):
+            if lease in self.bodies:
+                self.bodies.pop(lease).abandon()
             host.forget(lease)
         self.loop.worker_lost(worker, "it was killed", replaced=True)
         self._later(self.loop.clock.now() + _BIRTH_S, self._join)
@@ -122,6 +149,9 @@ class SimulatedWorkers(LocalBackend):
     def ask_to_stop(self, lease: WorkerLease) -> None:
         """Stop a task; it ends at once."""
         super().ask_to_stop(lease)
+        if lease in self.bodies:
+            self.bodies[lease].wake()
+            return
         self._later(self.loop.clock.now(), partial(self._end, lease.host, lease))
 
     def out_of_time(self, local: Any, lease: WorkerLease, worker: int) -> None:
@@ -165,6 +195,16 @@ class SimulatedNode(Node):
     def _accept_session(self, link: SimulatedLink) -> None:
         link.take, link.lost = self._take_all, lambda _: self.end()
         self._begin(link)
+
+    def ask(self, job: str, lease: int, method: str, *arguments: Any) -> Any:
+        """See `Node.ask`."""
+        return self._ask(SimulatedAnswer(), job, lease, method, *arguments)
+
+    def abandon(self) -> None:
+        """End the bodies of a process that has ended."""
+        workers: SimulatedWorkers = self._processes  # type: ignore[assignment]
+        while workers.bodies:
+            workers.bodies.popitem()[1].abandon()
 
     def end(self) -> None:
         """End the process; its store stays as it is, for a look at it."""

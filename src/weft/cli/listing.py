@@ -11,6 +11,7 @@ from weft.cli.arguments import (
     Where,
     party_folder,
     service_of,
+    where_options,
 )
 from weft.cli.parsing import CommandParameter
 from weft.cli.steps import MOST_OUTPUTS, in_python, more_outputs, print_steps, run_document, took
@@ -167,6 +168,7 @@ def show(
         *((f"output {one_line(name, 40)}", output_path(place, context.cwd)) for name, place in outputs[:MOST_OUTPUTS]),
         ("outputs", more_outputs(len(outputs), found.id)),
         ("results", in_python(found) if found.of_session and found.state == "succeeded" else ""),
+        ("next", f"weft resume {found.id}{where_options(context, where)}" if found.state == INTERRUPTED else ""),
     ]
     out = context.console()
     width = max(len(name) for name, value in head if value)

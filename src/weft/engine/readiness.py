@@ -381,6 +381,7 @@ def end(core: Core, stage: Stage) -> None:
         advance(core, stage, "fatal")
     elif stage.status is VertexState.DRAINING:
         advance(core, stage, "drained")
+        core.later(Phase.WANTED, *(link.dst for link in stage.outputs if link.dst.status not in ENDED))
     elif state.count(CANCELLED):
         advance(core, stage, "cancelled")
     else:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from weft.engine.agenda import Phase
 from weft.engine.commands import Acquire, Release, Withdraw
 from weft.engine.core import LeaseRow, RequestRow
@@ -24,7 +26,6 @@ from weft.engine.settle import settle
 from weft.engine.tokens import return_tokens, take_tokens
 from weft.model.failures import Failure
 from weft.model.ids import task_name
-from weft.model.resources import Resources
 
 if TYPE_CHECKING:
     from weft.engine.core import Core
@@ -110,9 +111,7 @@ def ask(core: Core, stage: Stage) -> None:
         if index >= 0:
             assert stage.memory is not None
             more = stage.memory[index]
-            alternatives = tuple(
-                Resources(r.cpu, max(r.memory, more), r.gpu, r.gpu_type, r.tokens) for r in alternatives
-            )
+            alternatives = tuple(replace(r, memory=max(r.memory, more)) for r in alternatives)
         request = core.fresh()
         stage.request += 1
         core.requests[request] = RequestRow(request, stage, index=index, alternatives=alternatives)

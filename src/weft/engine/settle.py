@@ -25,7 +25,7 @@ from weft.engine.commands import Stop, Withdraw
 from weft.engine.core import FEW, NO_BRANCH, Cause
 from weft.engine.job import move_job
 from weft.engine.leases import stop_both, write_rows
-from weft.engine.lineage import drop, is_concluded, wanted
+from weft.engine.lineage import drop, has_unstarted, is_concluded, wanted
 from weft.engine.machines.job import JobState
 from weft.engine.machines.lease import ACTIVE, LeaseState
 from weft.engine.machines.vertex import ENDED, SUCCESS, VertexState
@@ -42,6 +42,7 @@ from weft.engine.readiness import (
     recount,
     release_inputs,
     runs_again,
+    shut_gates,
     unqueue,
 )
 from weft.engine.rows import (
@@ -60,7 +61,7 @@ from weft.engine.rows import (
     write_mixed,
 )
 from weft.engine.tokens import return_tokens
-from weft.graph.logical import OnFailure, Outcome, SameAs, Source, Storage
+from weft.graph.logical import OnFailure, Outcome, SameAs, Source, Storage, VertexKind
 from weft.model.failures import Failure
 from weft.model.ids import task_name
 
@@ -296,9 +297,11 @@ def restore_wanted(core: Core) -> None:
         return
     restored: list[Stage] = []
     for stage in reversed(core.order):
-        if stage.n <= 0 or not _may_lack(stage, touched):
+        if stage.n <= 0:
             continue
-        count = _restore_rows(core, stage)
+        count = _serve_again(core, stage, touched)
+        if not count and _may_lack(stage, touched):
+            count = _restore_rows(core, stage)
         if not count:
             continue
         core.note(stage.id, NoteKind.RUN_AGAIN, count)
@@ -313,6 +316,9 @@ def restore_wanted(core: Core) -> None:
     around = [stage for stage in core.order if stage.index in near]
     for stage in around:
         recount(core, stage)
+    for stage in restored:
+        if stage.vertex.kind is VertexKind.SERVICE:
+            shut_gates(core, stage)
     for stage in around:
         if stage.refs is not None:
             stage.refs = count_refs(stage)
@@ -354,6 +360,19 @@ def _drain(core: Core, service: Stage) -> None:
     end_unstarted(core, service, unstarted(service, 0, service.n), SKIPPED)
     if service.over == service.n:
         end(core, service)
+
+
+def _serve_again(core: Core, stage: Stage, touched: set[int]) -> int:
+    """Put back the tasks of an ended service whose readers run again; return their number."""
+    if stage.vertex.kind is not VertexKind.SERVICE or stage.status is not VertexState.DONE or stage.control is not None:
+        return 0
+    readers = [link.dst for link in stage.outputs if link.edge.scheduling.concurrent and link.dst.index in touched]
+    if is_concluded(core, stage) or not any(has_unstarted(reader, 0, reader.n) for reader in readers):
+        return 0
+    for state in (FINISHED, FREED, LOST):
+        for lo, hi in list(runs_of(stage.state, state, 0, stage.n)):
+            write(core, stage, lo, hi, state, UNSCHEDULED)
+    return stage.state.count(UNSCHEDULED)
 
 
 def _may_lack(stage: Stage, touched: set[int]) -> bool:

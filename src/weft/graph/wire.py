@@ -77,6 +77,7 @@ class _Parallelism(Struct, forbid_unknown_fields=True):
 
 class _Resources(Resources, frozen=True, forbid_unknown_fields=True):
     tokens: dict[str, int] = field(default_factory=dict)  # type: ignore[assignment]
+    custom: dict[str, float] = field(default_factory=dict)  # type: ignore[assignment]
 
 
 class _Vertex(Vertex, forbid_unknown_fields=True):
@@ -235,7 +236,8 @@ def _vertex_out(vertex: Vertex) -> Json:
         out["parallelism"] = _parallelism_out(vertex.parallelism)
     if vertex.resources != ONE_SLOT_ONLY:
         out["resources"] = [
-            _sparse(needs, ONE_SLOT, ("tokens",)) | ({"tokens": dict(needs.tokens)} if needs.tokens else {})
+            _sparse(needs, ONE_SLOT, ("tokens", "custom"))
+            | {name: dict(pairs) for name in ("tokens", "custom") if (pairs := getattr(needs, name))}
             for needs in vertex.resources
         ]
     if vertex.manager is not None:
@@ -426,7 +428,12 @@ def _vertex_in(given: _Vertex, path: str) -> Vertex:
             "parallelism": _parallelism_in(given.parallelism, f"{path}.parallelism"),
             "resources": ONE_SLOT_ONLY
             if resources is None
-            else tuple(Resources(**asdict(needs) | {"tokens": tuple(needs.tokens.items())}) for needs in resources),
+            else tuple(
+                Resources(
+                    **asdict(needs) | {"tokens": tuple(needs.tokens.items()), "custom": tuple(needs.custom.items())}
+                )
+                for needs in resources
+            ),
         }
     )
 

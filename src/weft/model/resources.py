@@ -2,10 +2,13 @@
 
 A vertex lists its needs as an ordered tuple of alternatives; the first one that a node can provide is taken. CPU is
 counted in cores, memory in bytes. `tokens` are counted per job (a pipeline's `parallelism` is one): a step that only
-waits for a child process takes a token and no core.
+waits for a child process takes a token and no core. `custom` are resources of nodes under any names, such as licences
+or devices of a kind, with the amounts that a task takes.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -21,16 +24,17 @@ class Resources(Struct, frozen=True):
     gpu: int = 0
     gpu_type: str = ""
     tokens: tuple[tuple[str, int], ...] = ()
+    custom: tuple[tuple[str, float], ...] = ()
 
     @property
     def plain(self) -> bool:
         """Whether the alternative is one idle slot of a worker and nothing else."""
-        return self.cpu == 1 and not self.memory and not self.gpu
+        return self.cpu == 1 and not self.memory and not self.gpu and not self.custom
 
     @property
     def light(self) -> bool:
-        """Whether the alternative has no core, memory or GPU: the task only waits."""
-        return not self.cpu and not self.memory and not self.gpu
+        """Whether the alternative takes nothing of a node: the task only waits."""
+        return not self.cpu and not self.memory and not self.gpu and not self.custom
 
     @property
     def amounts(self) -> dict[str, float]:
@@ -45,7 +49,12 @@ class Resources(Struct, frozen=True):
             and self.memory <= capacity.memory
             and self.gpu <= capacity.gpu
             and (not self.gpu or self.gpu_type in ("", capacity.gpu_type))
+            and self.takes_of(dict(capacity.custom))
         )
+
+    def takes_of(self, custom: Mapping[str, float]) -> bool:
+        """Return whether there is so much of all custom resources of this alternative."""
+        return all(amount <= custom.get(name, 0.0) + _ROUNDING for name, amount in self.custom)
 
     def __str__(self) -> str:
         parts = [f"cpu {self.cpu:g}"]
@@ -53,7 +62,7 @@ class Resources(Struct, frozen=True):
             parts.append(f"memory {self.memory:,} bytes")
         if self.gpu:
             parts.append(f"gpu {self.gpu}" + (f" of type {self.gpu_type}" if self.gpu_type else ""))
-        parts.extend(f"{name} {count}" for name, count in self.tokens)
+        parts.extend(f"{name} {amount:g}" for name, amount in (*self.custom, *self.tokens))
         return ", ".join(parts)
 
 

@@ -21,7 +21,7 @@ from weft.runs.listing import (
     projects_below,
     split_target,
 )
-from weft.runs.reading import TRAINING, conditions_of, read_run
+from weft.runs.reading import TRAINING, began_on, conditions_of, read_run
 from weft.runs.records import INTERRUPTED, RUN_STATES, SUSPENDED
 from weft.runs.verbs import VERBS
 from weft.runtime.clock import RealClock
@@ -226,10 +226,9 @@ class RunService:
         from weft.admin import opened
 
         description, settings = read_description(folder), self.settings
-        backend: str = settings.backend
+        backend = settings.backend
         if settings.origin("backend").kind != "flag":
-            began_on = description.get("backend")
-            backend = str(began_on) if began_on in self._concrete.BACKENDS else backend
+            backend = began_on(folder) or backend
         options = opened.options_of(description, settings)
         if backend != "ray":
             del options["cluster"]

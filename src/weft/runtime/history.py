@@ -109,7 +109,11 @@ def rows_of(inspector: Inspector, known: str, now: float) -> list[HistoryRow]:
 def _past(row: HistoryRow) -> VertexHistory:
     resources: tuple[Resources, ...] = ()
     with suppress(TypeError, ValueError):  # of another version
-        resources = tuple(Resources(**{**each, "tokens": tuple(map(tuple, each["tokens"]))}) for each in row.resources)
+        pairs = ("tokens", "custom")
+        resources = tuple(
+            Resources(**dict(each) | {name: tuple(map(tuple, each.get(name, ()))) for name in pairs})
+            for each in row.resources
+        )
     return VertexHistory(row.vertex, row.ended_at, row.tasks, row.seconds, row.nbytes, row.rows, resources, row.usage)
 
 
@@ -120,4 +124,5 @@ def _resources_out(each: Resources) -> dict[str, Any]:
         "gpu": each.gpu,
         "gpu_type": each.gpu_type,
         "tokens": [list(pair) for pair in each.tokens],
+        "custom": [list(pair) for pair in each.custom],
     }

@@ -57,6 +57,8 @@ class _Node(Struct):
     gpu_type: str = ""
     memory_free: int = 0
     gpu_free: int = 0
+    custom: dict[str, float] = {}
+    custom_free: dict[str, float] = {}
     draining: bool = False
 
 
@@ -77,8 +79,14 @@ class _Request(Struct):
 
 def _node(name: str, party: str, resources: Resources) -> _Node:
     """Return a node without workers, with all its memory and GPUs free."""
-    memory, gpu = resources.memory, resources.gpu
-    return _Node(name, party, 0, 0, memory, gpu, resources.gpu_type, memory, gpu)
+    memory, gpu, custom = resources.memory, resources.gpu, resources.custom
+    return _Node(name, party, 0, 0, memory, gpu, resources.gpu_type, memory, gpu, dict(custom), dict(custom))
+
+
+def _change(amounts: dict[str, float], custom: Iterable[tuple[str, float]], sign: int) -> None:
+    """Add amounts of custom resources, or take them with the sign -1."""
+    for name, amount in custom:
+        amounts[name] = amounts.get(name, 0.0) + sign * amount
 
 
 class _Held(Struct):
@@ -89,6 +97,7 @@ class _Held(Struct):
     siblings: tuple[int, ...] = ()
     memory: int = 0
     gpu: int = 0
+    custom: tuple[tuple[str, float], ...] = ()
 
 
 class Pool:
@@ -199,7 +208,7 @@ class Pool:
     def capacity(self) -> list[Resources]:
         """Return the maximum that each present or possible node can give, to check graphs."""
         nodes = [node for node, _ in self._groups(self._nodes, growing=True)]
-        return [Resources(cpu=n.workers, memory=n.memory, gpu=n.gpu, gpu_type=n.gpu_type) for n in nodes]
+        return [Resources(n.workers, n.memory, n.gpu, n.gpu_type, custom=tuple(n.custom.items())) for n in nodes]
 
     def most_slots(self) -> int:
         """Return the maximum number of slots; a very large number if there is no limit."""
@@ -403,6 +412,7 @@ class Pool:
         node = self._nodes[held.node]
         node.memory_free += held.memory
         node.gpu_free += held.gpu
+        _change(node.custom_free, held.custom, 1)
         if held.job in self.held:
             self.held[held.job] -= 1 + len(held.siblings)
         job, request, _ = key
@@ -431,6 +441,8 @@ class Pool:
                     node.workers -= len(held.siblings)
                     node.memory = max(node.memory - held.memory, min(node.memory, 1))  # 0 would be: not counted
                     node.gpu -= held.gpu
+                    node.custom = dict(node.custom)  # the copy of the node shares it
+                    _change(node.custom, held.custom, -1)
         return left
 
     def _never(self, wants: Wants, groups: Sequence[_Group], why: str = "") -> str:
@@ -438,6 +450,8 @@ class Pool:
         total = memory = 0
         for vertex, count, alternatives, placement in wants:
             nodes = [n for n, _ in groups if placement is None or placement.allows(n.name, n.party)]
+            if not nodes and placement is None:
+                return f"no node is left for {vertex}"
             if not nodes:
                 return f"{vertex} must run on {placement}, and there is no such node"
             if not any(self._fits(n, r, empty=True) for r in alternatives for n in nodes):
@@ -462,6 +476,7 @@ class Pool:
             and (wants.memory <= memory or not node.memory)
             and wants.gpu <= gpu
             and (not wants.gpu or wants.gpu_type in ("", node.gpu_type))
+            and wants.takes_of(node.custom if empty else node.custom_free)
         )
 
     def _kept_back(self, now: float) -> set[int]:
@@ -513,6 +528,7 @@ class Pool:
                 self._idle.remove(slot)
             self._nodes[what.node].memory_free -= what.memory
             self._nodes[what.node].gpu_free -= what.gpu
+            _change(self._nodes[what.node].custom_free, what.custom, -1)
             self.held[request.job] += 1 + len(what.siblings)
         return tuple(slots)
 
@@ -524,6 +540,7 @@ class Pool:
                 idle.setdefault(self._node_of[worker], []).append(worker)
         memory = {number: node.memory_free for number, node in self._nodes.items()}
         gpu = {number: node.gpu_free for number, node in self._nodes.items()}
+        custom = {number: dict(node.custom_free) for number, node in self._nodes.items()}
         slots: list[tuple[str, int, int]] = []
         held: list[_Held] = []
         for vertex, count, alternatives, placement in request.wants:
@@ -538,13 +555,17 @@ class Pool:
                             and (wants.memory <= memory[number] or not node.memory)
                             and wants.gpu <= gpu[number]
                             and (not wants.gpu or wants.gpu_type in ("", node.gpu_type))
+                            and wants.takes_of(custom[number])
                             and (placement is None or placement.allows(node.name, node.party))
                         ):
                             taken = [free.pop() for _ in range(cores)]
                             memory[number] -= wants.memory
                             gpu[number] -= wants.gpu
+                            _change(custom[number], wants.custom, -1)
                             slots.append((vertex, taken[0], choice))
-                            held.append(_Held(request.job, number, tuple(taken[1:]), wants.memory, wants.gpu))
+                            held.append(
+                                _Held(request.job, number, tuple(taken[1:]), wants.memory, wants.gpu, wants.custom)
+                            )
                             found = True
                             break
                     if found:

@@ -75,14 +75,19 @@ def accept(sock: socket.socket, credentials: Credentials, purposes: Collection[b
     return purpose, connection
 
 
-def receive_exactly(sock: Connection, nbytes: int) -> memoryview:
-    """Return the next `nbytes` of a connection. ConnectionError: it ends before."""
-    found = view = private_pages(nbytes)
+def receive_into(sock: Connection, view: memoryview) -> None:
+    """Receive as many bytes as `view` has. ConnectionError: the connection ends before."""
     while view:
         got = sock.recv_into(view)
         if not got:
             raise ConnectionError("the other end closed the connection")
         view = view[got:]
+
+
+def receive_exactly(sock: Connection, nbytes: int) -> memoryview:
+    """Return the next `nbytes` of a connection. ConnectionError: it ends before."""
+    found = private_pages(nbytes)
+    receive_into(sock, found)
     return found
 
 

@@ -242,11 +242,8 @@ def check_backend(name: str) -> None:
 def make_backend(name: str, place: BackendPlace) -> Executor:
     """Return a backend by its name. UsageError: an unknown name. MissingExtraError: a package is not installed."""
     check_backend(name)
-    try:
+    with _installed(f"the {name} backend", name):
         return BACKENDS[name](place)
-    except ModuleNotFoundError as error:
-        message = f"the {name} backend needs {error.name}, which is not installed"
-        raise MissingExtraError(message, hint=f"Install it: pip install 'weft[{name}]'") from None
 
 
 @contextmanager
@@ -255,7 +252,7 @@ def local_cluster(nodes: int, cpus: int) -> Iterator[str]:
 
     UsageError: a number below 1. MissingExtraError: Ray is not installed.
     """
-    with _ray_installed():
+    with _installed("a Ray cluster"):
         from weft.backends.ray import run_cluster
     with run_cluster(nodes, cpus) as address:
         yield address
@@ -277,7 +274,7 @@ def start_driver(
     that resume the run after the loss of the machine, without its id. UsageError: there is no cluster. CapacityError:
     nothing can be started there. MissingExtraError: Ray is not installed.
     """
-    with _ray_installed():
+    with _installed("a Ray cluster"):
         from weft.backends.ray_driver import DriverRequest, Helpers, start_driver
 
     from weft.admin.control import send
@@ -300,18 +297,19 @@ def order_driver(folder: Path, message: Mapping[str, Any]) -> Any:
 
     ConflictError: it does not answer. MissingExtraError: Ray is not installed.
     """
-    with _ray_installed():
+    with _installed("a Ray cluster"):
         from weft.backends.ray_driver import order_driver
     return order_driver(folder, message)
 
 
 @contextmanager
-def _ray_installed() -> Iterator[None]:
+def _installed(what: str, extra: str = "ray") -> Iterator[None]:
+    """Raise MissingExtraError for a package that `what` lacks."""
     try:
         yield
     except ModuleNotFoundError as error:
-        message = f"a Ray cluster needs {error.name}, which is not installed"
-        raise MissingExtraError(message, hint="Install it: pip install 'weft[ray]'") from None
+        message = f"{what} needs {error.name}, which is not installed"
+        raise MissingExtraError(message, hint=f"Install it: pip install 'weft[{extra}]'") from None
 
 
 def make_ready(backend: str) -> None:

@@ -39,8 +39,11 @@ _SWEEPS: Final = 100
 _SWEEP_PAUSE_S: Final = 0.05
 
 
-def nursery(control_fd: int, owner: int) -> None:
-    """Fork workers for process `owner` on requests from the socket `control_fd`, until one of the two ends."""
+def nursery(control_fd: int, owner: int, shm: str) -> None:
+    """Fork workers for process `owner` on requests from the socket `control_fd`, until one of the two ends.
+
+    The folder `shm` of the owner goes with it if it is killed.
+    """
     control = socket.socket(fileno=control_fd)
     channel = Channel(control)
     gc.collect()
@@ -55,7 +58,6 @@ def nursery(control_fd: int, owner: int) -> None:
     poll.register(control, select.POLLIN)
     poll.register(wake_read, select.POLLIN)
     watch = -1
-    shm: Path | None = None
     orderly = False
     with contextlib.suppress(OSError, AttributeError):  # an old kernel: the end of the socket has to do
         watch = os.pidfd_open(owner)
@@ -79,7 +81,6 @@ def nursery(control_fd: int, owner: int) -> None:
                     _kill(workers.get(message[1]))
                     continue
                 config = WorkerConfig(*message[1])
-                shm = Path(config.shm)
                 workers[config.number] = _fork_worker(config, fds, control, (wake_read, wake_write, watch))
                 channel.send((BORN, config.number, workers[config.number]))
     except OSError:  # the owner has closed its end, and may have said before that this is the end
@@ -89,8 +90,8 @@ def nursery(control_fd: int, owner: int) -> None:
     for worker in workers.values():
         with contextlib.suppress(ChildProcessError):
             os.waitpid(worker, 0)
-    if shm is not None and not orderly:
-        _sweep(shm)
+    if not orderly:
+        _sweep(Path(shm))
     os._exit(0)
 
 

@@ -32,10 +32,10 @@ def test_plain_tasks_ask_for_a_core_each_beside_the_present_nodes():
 
 def test_a_gang_asks_for_all_its_tasks_with_their_memory_and_gpus():
     scaler = Autoscaler()
-    large = Resources(cpu=1.5, memory=100, gpu=2, gpu_type="H100")
+    large = Resources(cpu=1.5, memory=100, gpu=2, gpu_type="H100", custom=(("licence", 1.0),))
     scaler.provider.acquire(SlotRequest("j", 1, (("a", 2, (large, ONE), None), ("b", 1, (ONE,), None))))
     scaler.requests.tell([])
-    wanted = {"CPU": 2.0, "memory": 100.0, "GPU": 2.0, "accelerator_type:H100": 0.001}
+    wanted = {"CPU": 2.0, "memory": 100.0, "GPU": 2.0, "accelerator_type:H100": 0.001, "licence": 1.0}
     assert scaler.asked == [[wanted, wanted, {"CPU": 1.0}]]
 
 

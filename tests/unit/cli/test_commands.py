@@ -274,6 +274,7 @@ def test_an_interrupted_run_shows_as_such(weft, tmp_path):
     assert weft.out == "run-000001\n"
     weft("show", "1")
     assert re.search(r"train +! interrupted +at least \d", weft.out)
+    assert re.search(r"^next +weft resume run-000001", weft.out, re.MULTILINE)
     assert weft("cancel", "1") == 7
     assert "was interrupted: nothing of it runs" in weft.err
 

@@ -621,13 +621,21 @@ def test_who_waits_for_what_a_patch_has_put_between_is_in_the_bubble_no_more_whe
     h.skip()
     assert h.master.inspector.view().bubbles == {"s.bubble": "done"}
     h(h.output_lost("last[0]"))
-    assert h.skip("acquire") == ["acquire x*1"]
+    assert h.skip("acquire") == ["acquire s*1, x*1"]
     h.skip()
-    h(h.granted(x=1))
-    h.expect("launch x[0] on 1")
+    h(h.granted(s=0, x=1))
+    h.expect("launch s[0] on 0", "launch x[0] on 1")
     h(h.done("x[0]"), h.done("slow[0]"))
     h.skip()
-    assert run_out(h, [0]) == ["x/a[0]", "last[0]", "complete succeeded"]
+    for task in ("x/a[0]", "last[0]"):
+        h(h.idle(1))
+        assert h.skip("launch") == [f"launch {task} on 1"]
+        h.skip()
+        h(h.done(task))
+    h.skip()
+    h(h.stopped("s[0]"))
+    assert h.skip("complete") == ["complete succeeded"]
+    h.skip()
 
 
 def test_a_bubble_asks_when_a_patch_takes_out_the_member_that_it_waited_for(hand):
@@ -672,7 +680,7 @@ def test_a_bubble_through_which_a_path_leads_is_no_reason_to_take_another_apart(
     h.skip()
     assert h.master.inspector.view().bubbles == {"s.bubble": "held", "t.bubble": "done"}
     h(h.output_lost("y[0]"))
-    assert h.skip("acquire") == ["acquire y*1"]
+    assert h.skip("acquire") == ["acquire t*1, y*1"]
     h.skip()
 
 
@@ -1073,3 +1081,41 @@ def test_who_reads_what_a_region_makes_again_is_stopped_before_that_is_freed(han
     h(h.output_lost("y[0]"))
     said = [line for line in h.skip() if line.startswith(("stop", "free"))]
     assert said == ["stop a[0]: region restart", "free y[1]", "stop b[0]: region restart"]
+
+
+def test_a_service_runs_again_with_its_last_reader(hand):
+    """It has ended when the output of the reader is lost."""
+    g = Graph("g")
+    s = g.service(body, name="s")
+    a = g.add(body, s, n=1, name="a")
+    g.add(body, gather(a), n=1, name="b")
+    h = hand(g, workers=3, cones=False)
+    h.skip()
+    h(h.granted(s=0, a=1))
+    h.skip()
+    h(h.done("a[0]"), h.stopped("s[0]"), h.idle(0, 1))
+    assert "launch b[0] on 0" in h.skip()
+    h(h.failed("b[0]", Failure.INPUT, lost=("a", 0)))
+    assert h.skip("acquire") == ["acquire s*1, a*1"]
+    h.skip()
+    h(h.granted(s=0, a=1))
+    h.expect_any_order("launch s[0] on 0", "launch a[0] on 1")
+
+
+def test_a_service_that_is_stopping_runs_again_with_its_reader(hand):
+    g = Graph("g")
+    s = g.service(body, name="s")
+    g.add(body, s, n=1, name="a", keep=True)
+    g.add(body, n=1, name="slow")
+    h = hand(g, workers=4, cones=False)
+    h.skip()
+    h(h.granted(s=0, a=1), h.idle(2))
+    h.skip()
+    h(h.done("a[0]"))
+    assert h.skip("stop") == ["stop s[0]: drained"]
+    h.skip()
+    h(h.output_lost("a[0]"))
+    h.skip()
+    h(h.stopped("s[0]"))
+    assert any("s*1" in line for line in h.skip("acquire"))
+    h.skip()

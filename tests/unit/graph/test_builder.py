@@ -463,6 +463,30 @@ def test_more_cores_than_a_worker_has_are_counted():
     assert "98 too many: give cpu=2 or less, or open the session with workers=100" in str(error.value.hint)
 
 
+@pytest.mark.parametrize(
+    ("custom", "hint"),
+    [
+        ((("licence", 1.0),), """ray start --resources='{"licence": 1}'"""),
+        ((("fpgs", 1.0),), "fpga"),
+        ((("fpga", 3.0),), "Ask for less"),
+    ],
+)
+def test_custom_resources_that_no_node_has_are_refused_with_what_the_nodes_have(custom, hint):
+    graph = Graph()
+    graph.map(f, range(3), resources=Resources(custom=custom))
+    with pytest.raises(CapacityError, match=r"more than any worker has: \(cpu 2, fpga 2\)") as error:
+        validate(graph, [Resources(cpu=2, custom=(("fpga", 2.0),))])
+    assert hint in str(error.value.hint)
+
+
+@pytest.mark.parametrize("custom", [{"a": 1}, (("a", 0.0),), (("a", -1.0),), (("a", 1.0), ("a", 2.0)), (("a",),)])
+def test_custom_resources_are_pairs_with_amounts(custom):
+    graph = Graph()
+    graph.map(f, range(3), resources=Resources(custom=custom))
+    with pytest.raises(GraphError, match="asks for"):
+        validate(graph)
+
+
 def test_a_negative_number_of_tasks_is_refused_where_it_is_written():
     graph = Graph()
     with pytest.raises(GraphError, match="vertex 'f' has -1 tasks"):

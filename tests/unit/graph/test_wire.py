@@ -88,7 +88,7 @@ def test_equal_graphs_have_equal_text():
     whole = Vertex(
         "a",
         Program("m:f"),
-        resources=(Resources(cpu=2),),
+        resources=(Resources(cpu=2, custom=(("licence", 0.5),)),),
         timeout_s=5,
         retry=Retry(delay_s=1),
         restart=RestartPolicy.EXIT_CODE,

@@ -184,6 +184,24 @@ def test_memory_and_gpus_of_a_node_are_counted():
     assert [request for _, request, _ in p.grant()] == [3]
 
 
+def test_custom_resources_of_a_node_are_counted():
+    licence = Resources(custom=(("licence", 0.5),))
+    p = Pool([NodeSpec(0, "a", "", (0, 1, 2), Resources(custom=(("licence", 1.0),))), NodeSpec(1, "b", "", (3,))])
+    p.join("x")
+    for request in (1, 2, 3):
+        assert p.request("x", request, want(1, licence), ()) == ""
+    assert [request for _, request, _ in p.grant()] == [
+        1,
+        2,
+    ]  # one more core is idle at the node, and another elsewhere
+    p.release("x", 1, next(worker for _, request, worker in p._granted if request == 1))
+    assert [request for _, request, _ in p.grant()] == [3]
+    reason = p.request("x", 4, want(1, Resources(custom=(("licence", 2.0),))), ())
+    assert reason == "v asks for cpu 1, licence 2 for one task; no node has that much"
+    assert p.request("x", 5, want(1, licence), (), bound=[worker for _, _, worker in p._granted]) != ""
+    assert [dict(each.custom) for each in p.capacity()] == [{"licence": 1.0}, {}]
+
+
 def test_placement():
     p = pool(4, nodes=2)
     for request in (1, 2, 3):

@@ -591,7 +591,10 @@ def _cache(value: Any) -> Any:
 
 
 def _resources(value: Any) -> Any:
-    return {key: getattr(value, key) for key in RESOURCES} if isinstance(value, Resources) else value
+    if not isinstance(value, Resources):
+        return value
+    found = {key: getattr(value, key) for key in RESOURCES} | {"custom": dict(value.custom)}
+    return {key: each for key, each in found.items() if key != "custom" or each}
 
 
 def _typed(value: Any, kind: str) -> Any:

@@ -71,7 +71,7 @@ They write numbers among items with an exponent from 1e+06 on, let a loop over n
 parameter name the dag around it.
 """
 _MOST_CORES: Final = 1_000_000
-RESOURCES: Final = ("cpu", "memory", "gpu", "gpu_type")
+RESOURCES: Final = ("cpu", "memory", "gpu", "gpu_type", "custom")
 """The names of `x-weft: resources`."""
 STEP_KEYS = (
     "command", "docker_env", "env", "parameters", "deps", "artifacts", "cache", "type", "name", "x-weft",
@@ -667,11 +667,22 @@ def _resources(options: _Map) -> Resources:
         memory=_bytes(options),
         gpu=options.integer("gpu", 0),
         gpu_type=options.text("gpu_type").value,
+        custom=_custom(options),
     )
     if not 0 <= found.cpu <= _MOST_CORES:
         options.wrong("cpu", f"must be a number of cores from 0 to {_MOST_CORES:,}")
     if not 0 <= found.gpu <= _MOST_CORES:
         options.wrong("gpu", f"must be a number of GPUs from 0 to {_MOST_CORES:,}")
+    return found
+
+
+def _custom(options: _Map) -> tuple[tuple[str, float], ...]:
+    """Return the amounts of resources under names of the user's."""
+    named = options.map("custom", None)
+    found = tuple((name, named.number(name, 0.0)) for name in named.nodes)
+    for name, amount in found:
+        if not 0 < amount <= _MOST_CORES:
+            named.wrong(name, f"must be a number above 0, at most {_MOST_CORES:,}")
     return found
 
 

@@ -150,8 +150,9 @@ def check_resources(id: str, resources: Sequence[Resources], limits: Mapping[str
                 f"vertex {id!r} asks for {needs!r}",
                 subject=id,
                 rule="resources",
-                hint="Give Resources(...) whose cpu is a number and whose memory and gpu are whole, none below 0, and "
-                "whose tokens are pairs of a name and a count.",
+                hint="Give Resources(...) whose cpu is a number and whose memory and gpu are whole, none below 0, "
+                "whose tokens are pairs of a name and a count, and whose custom resources are pairs of a name and an "
+                "amount above 0, each name once.",
             )
         for token, count in needs.tokens:
             _check_token(id, token, count, limits)
@@ -166,6 +167,10 @@ def _sane(needs: Resources) -> bool:
         and isinstance(needs.gpu_type, str)
         and isinstance(needs.tokens, tuple)
         and all(isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str) for each in needs.tokens)
+        and isinstance(needs.custom, tuple)
+        and all(isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str) for each in needs.custom)
+        and all(number(amount) and 0 < amount < inf for _, amount in needs.custom)
+        and len({name for name, _ in needs.custom}) == len(needs.custom)
     )
 
 
@@ -194,6 +199,10 @@ def _never_fits(vertex: Vertex, capacity: Sequence[Resources] | None) -> Capacit
     wants = " or ".join(f"({needs})" for needs in vertex.resources)
     has = "; ".join(dict.fromkeys(f"({worker})" for worker in capacity or ())) or "none"
     hint = "Ask for less, or give more: memory= and gpus= of the session, --memory and --gpus of the command line."
+    there = {name for worker in capacity or () for name, _ in worker.custom}
+    if unknown := [name for needs in vertex.resources for name, _ in needs.custom if name not in there]:
+        given = f"ray start --resources='{{\"{unknown[0]}\": 1}}'"
+        hint = did_you_mean(unknown[0], there) or f"No node has {unknown[0]!r}; a machine of a Ray cluster: {given}"
     cores = max([worker.cpu for worker in capacity or ()], default=0.0)
     least = min(needs.cpu for needs in vertex.resources)
     if least > cores > 0:

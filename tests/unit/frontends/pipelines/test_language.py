@@ -189,6 +189,8 @@ def test_a_step_says_what_it_takes():
     step = one_step("x-weft: {resources: {cpu: 2, memory: 1.5GiB, gpu: 1, gpu_type: A100}}")
     assert step.resources == Resources(cpu=2, memory=3 << 29, gpu=1, gpu_type="A100")
     assert one_step("x-weft: {resources: {memory: 512}}").resources == Resources(memory=512)
+    named = one_step("x-weft: {resources: {custom: {licence: 1, fpga: 0.5}}}").resources
+    assert named == Resources(custom=(("licence", 1.0), ("fpga", 0.5)))
 
 
 @pytest.mark.parametrize(
@@ -196,6 +198,9 @@ def test_a_step_says_what_it_takes():
     [
         ("{cpu: -1}", "cores from 0"),
         ("{cpu: two}", "a number"),
+        ("{custom: {a: 0}}", "a number above 0"),
+        ("{custom: {a: x}}", "a number"),
+        ("{custom: licence}", "custom"),
         ("{gpu: 1.5}", "an integer"),
         ("{memory: lots}", "such as 512MiB"),
         ("{memory: -1}", "such as 512MiB"),
