@@ -27,8 +27,9 @@ from weft.backends.process_jobs import NOT_SENT, check_picklable, needed
 from weft.backends.streams import END
 from weft.engine.events import CancelRequested, Done, Failed, GaveBack, OutputMoved, Progress
 from weft.engine.ports import WorkerSpec
-from weft.engine.provider import BESIDE, FixedProvider, NodeSpec
+from weft.engine.provider import BESIDE, FixedProvider, NodeKind, NodeSpec
 from weft.engine.tuning import Tuning
+from weft.graph.spec import MachineAddress
 from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import CapacityError, ProgramError, RunCancelledError, WeftError
 from weft.model.resources import Resources
@@ -138,11 +139,23 @@ class OutputCopies(NamedTuple):
 
 
 class ClusterProvider(FixedProvider):
-    """The nodes of a cluster; `drained` is called with a node whose work has ended."""
+    """The nodes of a cluster; `drained` is called with a node whose work has ended.
 
-    def __init__(self, nodes: Sequence[NodeSpec], drained: Callable[[int], None]) -> None:
+    `awaited` returns the nodes that may come in place of lost ones.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[NodeSpec],
+        drained: Callable[[int], None],
+        awaited: Callable[[], Sequence[NodeKind]] = tuple,
+    ) -> None:
         super().__init__(nodes)
-        self._drained = drained
+        self._drained, self._awaited = drained, awaited
+
+    def possible(self) -> Sequence[NodeKind]:
+        """See `Provider.possible`: what fitted before a loss is no reason to refuse a request."""
+        return self._awaited()
 
     def drained(self, node: int) -> None:
         """See `Provider.drained`."""
@@ -268,6 +281,7 @@ class Cluster(LocalBackend):
             many_machines=True,
         )
         self._nodes = {number: NodeConnection(number, node) for number, node in enumerate(nodes)}
+        self._most_nodes = len(nodes)
         self._numbers = itertools.count()
         self._workers: dict[int, tuple[NodeConnection, int]] = {}
         for node in self._nodes.values():
@@ -285,11 +299,19 @@ class Cluster(LocalBackend):
     @property
     def provider(self) -> Provider:
         """See `Executor.provider`: the nodes."""
-        return ClusterProvider(self.present(), self._drained)
+        return ClusterProvider(self.present(), self._drained, self.awaited)
 
     def present(self) -> list[NodeSpec]:
         """Return the nodes that are not lost."""
         return [node.spec for node in self._nodes.values() if not node.dead]
+
+    def awaited(self) -> list[NodeKind]:
+        """Return the nodes that may come in place of lost ones: as many as there were more at a time."""
+        if not self.others_may_join:
+            return []
+        gone = [node for node in self._nodes.values() if node.dead]
+        short = self._most_nodes - (len(self._nodes) - len(gone))
+        return [NodeKind(node.about.workers, node.about.resources, limit=1) for node in gone[-short:] if short > 0]
 
     def numbers(self) -> Sequence[int]:
         """Return the present workers, by number."""
@@ -328,6 +350,7 @@ class Cluster(LocalBackend):
         for job in list(self.loop.jobs):
             node.send(messages.OPEN, job)
         self._nodes = self._nodes | {node.number: node}
+        self._most_nodes = max(self._most_nodes, sum(not one.dead for one in self._nodes.values()))
         self.loop.node_joined(node.spec)
 
     def drain(self, number: int, reason: str) -> None:
@@ -439,7 +462,16 @@ class Cluster(LocalBackend):
             raise CapacityError(self._broken, hint="Open another session, with nodes that run.")
         job.backend = ClusterJob(job, self.store, self.loop, self.window)
         for node in self._nodes.values():
+            self._forget_sent(node, job.id)  # a resumed run has the id of an earlier job, which may be open yet
             node.send(messages.OPEN, job.id)
+
+    @staticmethod
+    def _forget_sent(node: NodeConnection, job: str) -> None:
+        """Forget what a node has been sent for a job."""
+        with node.lock:
+            node.specs.pop(job, None)
+            for key in [key for key in node.sent if key[0] == job]:
+                del node.sent[key]
 
     def launch(self, job: Job, lease: Launch) -> None:
         """See `Executor.launch`. Another thread sends it, since it may take long to pack."""
@@ -592,10 +624,7 @@ class Cluster(LocalBackend):
             return
         local.close()
         for node in self._nodes.values():
-            with node.lock:
-                node.specs.pop(job.id, None)
-                for key in [key for key in node.sent if key[0] == job.id]:
-                    del node.sent[key]
+            self._forget_sent(node, job.id)
             node.send(messages.CLOSE_JOB, job.id)
 
     def close(self) -> None:
@@ -772,7 +801,10 @@ class Cluster(LocalBackend):
                 raise RunCancelledError("the job has ended")
             if method == "committed" and node.leases.get((job, lease)) is None:
                 raise RunCancelledError("the lease has ended")
-            value = getattr(found.backend, method)(*codec.from_pickle(arguments))
+            given = codec.from_pickle(arguments)
+            if method == "ask_run":
+                given = *given, MachineAddress(node.about.name, node.about.address[0])
+            value = getattr(found.backend, method)(*given)
             answer = True, codec.to_pickle(value)
         except Exception as error:  # noqa: BLE001 - sent to the task
             answer = False, codec.to_pickle(error if isinstance(error, WeftError) else ProgramError(str(error)))
