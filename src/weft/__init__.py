@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from weft.model.errors import PartyMessageError as PartyMessageError
     from weft.model.errors import PartyRefusedError as PartyRefusedError
     from weft.model.errors import PartyUnreachableError as PartyUnreachableError
+    from weft.model.errors import PeerMovedError as PeerMovedError
     from weft.model.errors import PipelineError as PipelineError
     from weft.model.errors import ProgramError as ProgramError
     from weft.model.errors import RunCancelledError as RunCancelledError
@@ -115,7 +116,7 @@ _HOMES = {
     "weft.model.errors": (
         "CapacityError", "ConflictError", "DefinitionError", "DiskFullError", "DocumentError", "FederatedFileError",
         "ForbiddenError", "GraphError", "InputLimitError", "InternalError", "InvalidTransition", "JobFileError",
-        "MissingExtraError", "NotFoundError", "OutOfMemoryError", "PartyError",
+        "MissingExtraError", "NotFoundError", "OutOfMemoryError", "PartyError", "PeerMovedError",
         "PartyIdentityError", "PartyMessageError", "PartyRefusedError", "PartyUnreachableError", "PipelineError",
         "ProgramError", "RunCancelledError", "RunFailedError", "SqlError", "TaskError", "UnreadableError",
         "UsageError", "WeftError",

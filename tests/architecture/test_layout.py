@@ -68,6 +68,7 @@ PUBLIC = {
     "PartyMessageError",
     "PartyRefusedError",
     "PartyUnreachableError",
+    "PeerMovedError",
     "PipelineError",
     "Placement",
     "Program",

@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -20,7 +21,7 @@ from weft.backends.processes import Processes
 from weft.graph.builder import Graph, gather, shuffle
 from weft.graph.logical import Retry
 from weft.model.chunks import Tier
-from weft.model.errors import DiskFullError, ProgramError, RunCancelledError, TaskError
+from weft.model.errors import DiskFullError, NotFoundError, ProgramError, RunCancelledError, TaskError
 from weft.model.resources import Resources
 from weft.runtime.session import EngineSession
 from weft.store.blocks import BlockManager
@@ -736,3 +737,63 @@ def test_a_task_of_a_job_without_a_cache_has_nothing_kept(shared):
     g = Graph("unkept")
     node = g.task(has_itself_kept, n=1).keep()
     assert shared.run(g).value(node)[1:] == ("", "")
+
+
+# ------------------------------------------------------------------------------------------------- the front end
+
+
+def asks_its_run(ctx, inputs):
+    await_file(ctx.params["go"])
+    try:
+        ctx.ask_run("fail", ctx.index)
+    except NotFoundError as error:
+        return os.getpid(), ctx.ask_run("where", ctx.index), error.message
+    return None
+
+
+def await_file(path):
+    eventually(Path(path).exists, path)
+
+
+def answers(question, machine, starts):
+    """Answer as the front end of a run."""
+    if question[0] == "fail":
+        raise NotFoundError(f"no {question[1]}")
+    return os.getpid(), question, machine.host
+
+
+def test_a_task_in_a_worker_asks_the_front_end_of_its_run_in_the_owner(shared, tmp_path):
+    g = Graph("asks")
+    node = g.task(asks_its_run, n=2, params={"go": str(tmp_path / "go")}).keep()
+    run = shared.submit(g)
+    run.job.host = SimpleNamespace(answer=answers)
+    (tmp_path / "go").touch()
+    run.wait()
+    for index, (pid, answer, error) in enumerate(run.results()[node]):
+        assert pid != os.getpid()
+        assert answer == (os.getpid(), ("where", index), "127.0.0.1")
+        assert error == f"no {index}"
+
+
+def stops_late(ctx, inputs):
+    """Two tasks do not stop; the first one has said that it takes long."""
+    folder = Path(ctx.params["folder"])
+    if ctx.index == 0:
+        ctx.stops_within(DEADLINE_S)
+    (folder / f"pid-{ctx.index}").write_text(str(os.getpid()))
+    await_file(folder / "go")
+    (folder / f"ended-{ctx.index}").touch()
+
+
+def test_a_task_that_said_so_may_take_longer_to_stop_than_others(shared, tmp_path):
+    g = Graph("slow")
+    g.task(stops_late, n=2, params={"folder": str(tmp_path)})
+    run = shared.submit(g)
+    eventually(lambda: all((tmp_path / f"pid-{at}").exists() for at in (0, 1)), "the tasks")
+    killed = psutil.Process(int((tmp_path / "pid-1").read_text()))
+    run.cancel()
+    eventually(lambda: gone([killed]), "the end of the other one")
+    (tmp_path / "go").touch()
+    run.wait()
+    eventually((tmp_path / "ended-0").exists, "its end")
+    assert not (tmp_path / "ended-1").exists()

@@ -30,6 +30,7 @@ from weft.engine.machines.task import TaskState
 from weft.engine.ports import WorkerSpec
 from weft.engine.provider import BESIDE, FixedProvider, NodeKind, NodeSpec
 from weft.engine.tuning import Tuning
+from weft.graph.spec import MachineAddress
 from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import CapacityError, ProgramError, RunCancelledError, WeftError
 from weft.model.resources import Resources
@@ -151,7 +152,7 @@ class ClusterProvider(FixedProvider):
         self._vacant = vacant
 
     def possible(self) -> Sequence[NodeKind]:
-        """See `Provider.possible`."""
+        """See `Provider.possible`: what fitted before a loss is no reason to refuse a request."""
         return self._vacant
 
     def drained(self, node: int) -> None:
@@ -443,7 +444,7 @@ class Cluster(LocalBackend):
         """Count a node as gone. The caller has `_leaving`."""
         node.dead = True
         if self.others_may_join:
-            self._vacant.append(NodeKind(node.about.workers, node.about.resources))
+            self._vacant.append(NodeKind(node.about.workers, node.about.resources, limit=1))
 
     def left(self, node: NodeConnection) -> None:
         """End a node that has left."""
@@ -462,7 +463,16 @@ class Cluster(LocalBackend):
             raise CapacityError(self._broken, hint="Open another session, with nodes that run.")
         job.backend = ClusterJob(job, self.store, self.loop, self.window)
         for node in self._nodes.values():
+            self._forget_sent(node, job.id)  # a resumed run has the id of an earlier job, which may be open yet
             node.send(messages.OPEN, job.id)
+
+    @staticmethod
+    def _forget_sent(node: NodeConnection, job: str) -> None:
+        """Forget what a node has been sent for a job."""
+        with node.lock:
+            node.specs.pop(job, None)
+            for key in [key for key in node.sent if key[0] == job]:
+                del node.sent[key]
 
     def launch(self, job: Job, lease: Launch) -> None:
         """See `Executor.launch`. Another thread sends it, since it may take long to pack."""
@@ -615,10 +625,7 @@ class Cluster(LocalBackend):
             return
         local.close()
         for node in self._nodes.values():
-            with node.lock:
-                node.specs.pop(job.id, None)
-                for key in [key for key in node.sent if key[0] == job.id]:
-                    del node.sent[key]
+            self._forget_sent(node, job.id)
             node.send(messages.CLOSE_JOB, job.id)
 
     def close(self) -> None:
@@ -795,7 +802,10 @@ class Cluster(LocalBackend):
                 raise RunCancelledError("the job has ended")
             if method == "committed" and node.leases.get((job, lease)) is None:
                 raise RunCancelledError("the lease has ended")
-            value = getattr(found.backend, method)(*codec.from_pickle(arguments))
+            given = codec.from_pickle(arguments)
+            if method == "ask_run":
+                given = *given, MachineAddress(node.about.name, node.about.address[0])
+            value = getattr(found.backend, method)(*given)
             answer = True, codec.to_pickle(value)
         except Exception as error:  # noqa: BLE001 - sent to the task
             answer = False, codec.to_pickle(error if isinstance(error, WeftError) else ProgramError(str(error)))

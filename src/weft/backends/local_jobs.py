@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weft.backends.streams import END, StreamBlock, Streams
 from weft.engine.events import Done, Failed, UserEvent
 from weft.engine.machines.job import GOING, JobState
+from weft.graph.spec import HERE
 from weft.graph.task import WatchedVertex
 from weft.model.errors import NotFoundError, RunCancelledError
 from weft.model.failures import Failure
@@ -26,6 +27,7 @@ from weft.worker.streaming import unpacked
 if TYPE_CHECKING:
     from weft.engine.commands import Launch, MarkEnded, Publish, Reply
     from weft.engine.ports import Job, Shell
+    from weft.graph.spec import MachineAddress
     from weft.graph.task import VertexHistory
     from weft.graph.task_spec import EdgeSpec, TaskSpec
     from weft.store.api import ChunkStore
@@ -349,6 +351,13 @@ class LocalJob:
         """See `Host.keep_result`."""
         cache = self.job.cache
         return "" if cache is None else cache.keep(recipe, started, spoilt)
+
+    def ask_run(self, question: Sequence[Any], machine: MachineAddress = HERE) -> Any:
+        """See `Host.ask_run`: have the front end answer a task at a machine. NotFoundError: the run has none."""
+        host = self.job.host
+        if host is None:
+            raise NotFoundError(f"nobody answers questions of the tasks of {self.job.graph.name}")
+        return host.answer(question, machine, self.job.inspector.starts)
 
     def watch(self, control: str, vertex: str) -> WatchedVertex:
         """See `Host.watch`."""

@@ -28,6 +28,7 @@ from weft.engine.commands import Launch
 from weft.engine.events import Done, Failed, Progress
 from weft.engine.machines.job import JobState
 from weft.engine.ports import FROZEN_S, WorkerSpec
+from weft.graph.spec import HERE
 from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import CapacityError, ForbiddenError, NotFoundError, ProgramError, WeftError
 from weft.store import codec, peers, tiers
@@ -43,6 +44,7 @@ from weft.worker.remote_store import LARGE
 if TYPE_CHECKING:
     from weft.engine.events import Event
     from weft.engine.ports import Clock
+    from weft.graph.spec import MachineAddress
     from weft.graph.task_spec import EdgeSpec, TaskSpec
     from weft.store.api import Column
     from weft.store.folders import RunFolders
@@ -83,6 +85,7 @@ class NodeJob:
     recorded = False
     built = True
     cache: Any = None
+    host: Any = None
     inspector: Any
     given: Mapping[str, Any]
 
@@ -293,6 +296,10 @@ class NodeHost(ProcessJob):
     def keep_result(self, recipe: Any, started: float, spoilt: str) -> str:
         """See `Host.keep_result`."""
         return self.ask(0, "keep_result", recipe, started, spoilt)  # type: ignore[no-any-return]
+
+    def ask_run(self, question: Sequence[Any], machine: MachineAddress = HERE) -> Any:
+        """See `Host.ask_run`: the session knows this machine."""
+        return self.ask(0, "ask_run", question)
 
     def close(self) -> None:
         """Drop all values but those that the session refers to: it frees these one by one."""

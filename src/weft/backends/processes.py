@@ -42,7 +42,7 @@ from weft.engine.provider import BESIDE
 from weft.engine.tuning import Tuning
 from weft.graph.task import USAGE
 from weft.model.chunks import ChunkRef
-from weft.model.errors import CapacityError, RunCancelledError
+from weft.model.errors import CapacityError, InternalError, RunCancelledError, WeftError
 from weft.store.segments import SegmentWriter
 from weft.worker.channel import (
     ACK,
@@ -248,6 +248,10 @@ class Processes(LocalBackend):
         if not isinstance(lease, RemoteLease):
             abandon(local, lease, self.grace_s)
         elif lease.conn.current is lease:
+            longer, lease.conn.page.patience = lease.conn.page.patience / 1000 - self.grace_s, 0
+            if longer > 0:
+                self.timers.call(self.loop.clock.now() + longer, partial(self.out_of_time, local, lease, worker))
+                return
             task = f"{lease.root.vertex}[{lease.conn.page.pos}]"
             self._kill(lease.conn, f"task {task} did not stop within {self.grace_s:g} s")
 
@@ -334,7 +338,7 @@ class Processes(LocalBackend):
                 conn.forgets += forgets
                 raise RunCancelledError(f"{_owner(lease)} was stopped")
             page = conn.page
-            page.pos, page.hi, page.stop = lease.lo, lease.hi, 0
+            page.pos, page.hi, page.stop, page.patience = lease.lo, lease.hi, 0, 0
             conn.current = lease
             conn.codes.update(message.codes)
             conn.cones.update(message.cones)
@@ -481,6 +485,8 @@ class Processes(LocalBackend):
                 self._send(conn, (ANSWER, dumps(local.seen(*question[1:]))))
             elif question[0] == "keep":
                 self._answer_beside(lease, partial(self._answer_keep, lease, *question[1:]))
+            elif question[0] == "run":
+                self._answer_beside(lease, partial(self._answer_of_run, lease, question[1]))
             elif question[0] == "reply":
                 self._send(conn, (ANSWER, dumps(local.reply(question[1]))))
             else:
@@ -608,6 +614,18 @@ class Processes(LocalBackend):
         except Exception as error:  # noqa: BLE001 - the task waits for an answer
             reason = f"the cache failed: {error}"
         self._send(lease.conn, (ANSWER, dumps(reason)))
+
+    def _answer_of_run(self, lease: RemoteLease, question: Sequence[Any]) -> None:
+        """Have the front end of the run answer a question of a task; its error is the answer too."""
+        answer: Any = None
+        failed: WeftError | None = None
+        try:
+            answer = lease.local.ask_run(question)
+        except WeftError as error:
+            failed = error
+        except Exception as error:  # noqa: BLE001 - the task waits for an answer
+            failed = InternalError(f"the front end of the run has failed: {type(error).__name__}: {error}")
+        self._send(lease.conn, (ANSWER, dumps((answer, failed))))
 
     def _answer_cell(self, lease: RemoteLease, vertex: str, edge: str, source: int) -> None:
         """Answer a task that reads committed values while their source runs."""

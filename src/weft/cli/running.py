@@ -141,7 +141,7 @@ def resume(
     if found.file and Path(found.file).parent.is_dir():
         base = Path(found.file).parent
     flags = {**workers.flags, "gpus": gpus, "gpu_type": gpu_type, "notify": notify, "quiet": "true" if quiet else None}
-    flags["backend"] = workers.backend or (None if found.of_jobs else began_on(found.folder))
+    flags["backend"] = workers.backend or began_on(found.folder)
     settings = settings_of(context, base, {**flags, "state_dir": found.folder.parent.parent})
     if in_background and settings.backend == "ray":
         return _at_the_cluster(context, settings, service.state, ["resume", *workers.words, "--detach"])

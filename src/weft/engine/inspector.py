@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from weft.engine.describe import parts_of, spec_of
 from weft.engine.foresight import next_use
 from weft.engine.machines.lease import ACTIVE
 from weft.engine.recovery import digest, losses, may_go_on
 from weft.engine.restorable import Tasks, restorable
-from weft.engine.rows import FINISHED, FREED
+from weft.engine.rows import CANCELLING, FINISHED, FREED, NOT_STARTED, OVER
 from weft.engine.story import notes, story
 from weft.engine.unrun import unrun
 from weft.engine.view import view
@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from weft.graph.logical import Vertex
     from weft.graph.task_spec import TaskSpec
     from weft.model.resources import Resources
+
+
+_TO_START: Final = frozenset({*NOT_STARTED, CANCELLING})
+"""States of tasks whose next start is still to come, if they may start."""
 
 
 class VertexRow(Protocol):
@@ -212,6 +216,18 @@ class Inspector:
     def controller_memo(self) -> Any:
         """The memo of the controller of the job; None if it has none yet."""
         return None if self._core.control is None else self._core.control.memo
+
+    def starts(self, id: str) -> dict[int, tuple[int, str]]:
+        """Return the tasks of a controlled vertex that run or may start; see `weft.graph.spec.TaskStarts`."""
+        stage = self._core.by_id.get(id)
+        if stage is None or (columns := stage.control) is None:
+            return {}
+        found = {}
+        for index, state in enumerate(stage.state):
+            if not columns.held[index] and state not in OVER:
+                there = columns.starts[index] + (state in _TO_START)
+                found[index] = there, columns.failures[index]
+        return found
 
     def controllers(self, id: str) -> Collection[str]:
         """Return the control vertices of a vertex."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from weft.engine.provider import NodeSpec, Provider
     from weft.engine.tuning import Tuning
     from weft.graph.logical import LogicalGraph
+    from weft.graph.spec import RunHost
     from weft.graph.task import CommitBarrier, VertexHistory
     from weft.model.errors import WeftError
 
@@ -87,7 +88,8 @@ class Job(Protocol):
     `outputs` keeps the values of a durable job in files (`weft.store.outputs`), None for any other. `history` has the
     measurements of earlier runs of its graph, if recorded; `recorded`: those of this run will be recorded. `given` are
     values from before the job, by vertex, in columns of its store: the job does not free them. `gates` has the commit
-    barriers of leases that are about to be launched behind one. `cache` serves tasks that have a cache key.
+    barriers of leases that are about to be launched behind one. `cache` serves tasks that have a cache key, `host`
+    answers their questions.
     A job that is not `built` waits for its first turn: its inspector would have to be made first.
     """
 
@@ -102,6 +104,7 @@ class Job(Protocol):
     given: Mapping[str, Any]
     gates: dict[int, CommitBarrier]
     cache: Cache | None
+    host: RunHost | None
 
     @property
     def inspector(self) -> Inspector: ...  # noqa: D102

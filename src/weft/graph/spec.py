@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from msgspec import Struct, field
 
@@ -33,6 +33,21 @@ class StepInputs(Struct, frozen=True):
     files: Mapping[str, Sequence[str]]
 
 
+class MachineAddress(NamedTuple):
+    """The machine of a task: its name, and the address by which other machines reach it."""
+
+    name: str
+    host: str
+
+
+HERE = MachineAddress("local", "127.0.0.1")
+"""The machine of a session without a cluster."""
+TaskStarts = Callable[[str], Mapping[int, tuple[int, str]]]
+"""Returns, of a controlled vertex, the tasks that run or may start: by index the number of the present or next start,
+and the kind of the last failure ("" for none).
+"""
+
+
 class RunHost(Protocol):
     """What a run needs of its front end while it runs, in the process that owns it."""
 
@@ -42,6 +57,10 @@ class RunHost(Protocol):
 
     def assign(self, worker: int, devices: Sequence[str]) -> None:
         """Take the devices of the slot `worker`, before a task runs there; called from any thread."""
+        ...
+
+    def answer(self, question: Sequence[Any], machine: MachineAddress, starts: TaskStarts) -> Any:
+        """Answer a question of a task that runs at a machine; called from any thread. See `TaskContext.ask_run`."""
         ...
 
     def watch(self, memo: Any) -> Sequence[str]:

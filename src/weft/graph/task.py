@@ -141,6 +141,10 @@ class TaskContext(Protocol):
         """Register `callback`, called from another thread when the task is cancelled; at once if it already is."""
         ...
 
+    def stops_within(self, seconds: float) -> None:
+        """Let a stop of this task take so long, if that is more than the grace period: it has to end processes."""
+        ...
+
     def endpoints(self, service: str) -> list[Any]:
         """Wait until every task of a SERVICE vertex has emitted `"endpoint"`; return the payloads by index."""
         ...
@@ -162,6 +166,13 @@ class TaskContext(Protocol):
         `recipe` lists what the result depends on and where its outputs lie, in the form of the cache of the job; it
         must be picklable. `started` is the start of the task in seconds since 1970, `spoilt` a known reason against
         keeping the outputs. A job without a cache keeps nothing and returns "".
+        """
+        ...
+
+    def ask_run(self, *question: Any) -> Any:
+        """Return the answer of the front end of this run, in the process that owns the run: see `RunHost.answer`.
+
+        Question and answer are plain data that can be pickled. Errors of the front end are raised here.
         """
         ...
 

@@ -20,8 +20,9 @@
     ├── CapacityError            8   no worker, memory budget or disk can ever satisfy the request
     │   └── DiskFullError            the spill or state disk is full
     ├── RunFailedError           1   the run failed
-    │   └── TaskError                the user's code raised; carries the remote traceback
-    │       └── OutOfMemoryError         the task ran out of memory, or was killed for it
+    │   ├── TaskError                the user's code raised; carries the remote traceback
+    │   │   └── OutOfMemoryError         the task ran out of memory, or was killed for it
+    │   └── PeerMovedError           a task that this one works with has begun again elsewhere
     ├── RunCancelledError      130   the run was cancelled
     ├── PartyError               6   another party of a federated job, or what it sent; names the party
     │   ├── PartyIdentityError       a certificate, signature or role is not the one that was agreed
@@ -234,6 +235,12 @@ class OutOfMemoryError(TaskError):
     """The task ran out of memory, or the system killed its command for lack of memory."""
 
     code = "WEFT503"
+
+
+class PeerMovedError(RunFailedError):
+    """A task that this one works with has begun again at another place, so that this one must begin again too."""
+
+    code = "WEFT504"
 
 
 class RunCancelledError(WeftError):

@@ -15,6 +15,7 @@ from weft.model.errors import (
     DiskFullError,
     InternalError,
     OutOfMemoryError,
+    PeerMovedError,
     ProgramError,
     RunFailedError,
     TaskError,
@@ -57,6 +58,8 @@ class Failure(Enum):
     """An input is gone; the event names it."""
     READ = "read"
     """An input exists and could not be read; the fault may be the reader's."""
+    MOVED = "moved"
+    """A task that this one works with has begun again elsewhere."""
     CAPACITY = "capacity"
     """No worker can ever provide the resources of the task."""
     DISK = "disk"
@@ -101,6 +104,7 @@ FAILURES: Final = {
     Failure.CRASH: FailureRow(RetryClass.CRASH, excludes=True, error=TaskError, exit_code=SIGNALLED + SIGKILL),
     Failure.INPUT: FailureRow(RetryClass.INFRASTRUCTURE),
     Failure.READ: FailureRow(RetryClass.INFRASTRUCTURE, excludes=True),
+    Failure.MOVED: FailureRow(RetryClass.INFRASTRUCTURE, error=PeerMovedError),
     Failure.CAPACITY: FailureRow(None, error=CapacityError),
     Failure.DISK: FailureRow(None, error=DiskFullError),
     Failure.PROGRAM: FailureRow(None, error=ProgramError),
@@ -113,6 +117,7 @@ _BY_ERROR: Final[dict[type, Failure]] = {
     MemoryError: Failure.MEMORY,
     OutOfMemoryError: Failure.MEMORY,
     DiskFullError: Failure.DISK,
+    PeerMovedError: Failure.MOVED,
     CapacityError: Failure.CAPACITY,
     ProgramError: Failure.PROGRAM,
     WeftError: Failure.USER,

@@ -5,6 +5,7 @@ Source: `nvidia-smi`, else the driver's files below /proc; the variables of CUDA
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import subprocess
@@ -12,8 +13,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
+from urllib.parse import quote
 
 from msgspec import Struct
+
+from weft.model.errors import CapacityError
+from weft.store.folders import temporary_folder, user_root
 
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 """The variable with the devices that a program sees, by number or by the start of a UUID."""
@@ -99,6 +104,49 @@ class NvidiaDevices:
                 about = {match[1]: match[2] for match in map(_LINE.match, text.splitlines()) if match}
                 found.append(Device(str(number), about.get("GPU UUID", ""), about.get("Model", "")))
         return tuple(found)
+
+
+class DeviceLocks:
+    """The GPUs that this process has taken of its machine, so that no other process of the user takes them.
+
+    Each has a lock on a file in the user's folder for temporary files; the system releases it with the process.
+    """
+
+    def __init__(self, inspector: DeviceInspector) -> None:
+        self._inspector = inspector
+        self._files: list[int] = []
+
+    def take(self, count: int) -> tuple[str, ...]:
+        """Take so many GPUs and return their ids. CapacityError: fewer are free."""
+        found: list[str] = []
+        there = self._inspector.look()
+        for device in there.devices:
+            if len(found) < count and self._lock(device.uuid or device.id):
+                found.append(device.id)
+        if len(found) < count:
+            self.release()
+            raise CapacityError(
+                f"{os.uname().nodename} has {len(found)} of {count} GPUs free that the replica requests"
+                + (f": {there.problem}" if there.problem else ""),
+                hint="See what uses them: nvidia-smi. The machine told its cluster that it has more.",
+            )
+        return tuple(found)
+
+    def release(self) -> None:
+        """Give all back."""
+        while self._files:
+            os.close(self._files.pop())
+
+    def _lock(self, name: str) -> bool:
+        path = user_root(temporary_folder()) / f"gpu-{quote(name, safe='')}.lock"
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(file)
+            return False
+        self._files.append(file)
+        return True
 
 
 def visible_devices(devices: Sequence[Device], chosen: str) -> tuple[Device, ...]:

@@ -18,6 +18,7 @@ from weft.engine.machines.job import JobState
 from weft.model.errors import ConflictError, InternalError, RunFailedError, TaskError, UsageError, WeftError
 from weft.model.ids import item_name
 from weft.model.suggestions import did_you_mean
+from weft.runs.lending import lend_session
 from weft.runs.records import SUSPENDED, Record
 from weft.runs.verbs import protocol
 from weft.runtime.clock import RealClock
@@ -164,6 +165,7 @@ class ActiveRun:
             job.outputs = self.stack.values
             job.answers = {} if self.plan is None else self.plan.answers
         if self.spec.host is not None:
+            job.host = self.spec.host
             job.listeners.append(self._watch)  # first: the recorder records nothing after the end of the run
         job.listeners.append(self.stack.recorder)
         if self.stack.cache is not None:
@@ -200,6 +202,8 @@ class ActiveRun:
             self._control = ControlServer(self.folder, {})
             if self.spec.host is not None:
                 self.spec.host.open()
+            elif session.executor.tuning.many_machines:
+                stack.undo.callback(lend_session(self.folder, session))
             run = session.start(
                 self.spec.graph,
                 listeners=listeners,

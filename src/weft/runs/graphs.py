@@ -41,6 +41,10 @@ class GraphSource(Struct):
     base: Path = Path()
     data: bytes = b""
 
+    def at(self, *, many_machines: bool) -> Self:
+        """Return the source itself."""
+        return self
+
     def prepare(self, note: Callable[[str], None]) -> Self:
         """Return the source with the pickle of its graph. ProgramError: a function or an item cannot be pickled."""
         mark_results(self.graph)

@@ -65,7 +65,7 @@ def open_run(
     try:
         catalog = open_catalog(state)
         undo.callback(catalog.close)
-        source = source.prepare(events.note)
+        source = source.at(many_machines=tuning.many_machines).prepare(events.note)
         copies = source.copies(undo, events.note)
         spec = None
         while spec is None:

@@ -78,8 +78,10 @@ def resume_files(
     catalog = open_catalog(state)
     undo.callback(catalog.close)
     setting_again(held, host.settings, WORKERS)
+    session = host.workers()
     if source is None:
         source = host.source_again(before.frontend, folder, before.file)
+    source = source.at(many_machines=session.executor.tuning.many_machines)
     again: Mapping[str, str] = {}
     if file is not None or overrides:
         described = read_description(folder)
@@ -90,7 +92,6 @@ def resume_files(
         spec = source.resume(held, read_description(folder), _done(before))
         copies_of = source
     copies = copies_of.copies(undo, events.note, fetch=file is not None)
-    session = host.workers()
     run = reopen_run(
         held,
         catalog,

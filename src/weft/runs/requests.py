@@ -84,11 +84,6 @@ def load(request: RunRequest, concrete: Concrete, settings: Settings, state: Sta
                 f"{', '.join(given)} cannot be used here: {request.file} has training jobs, not the steps of a pipeline"
             )
             raise UsageError(message, hint="See what it would start: weft plan FILE")
-        if settings.backend == "ray":
-            raise UsageError(
-                f"{request.file} has training jobs, whose replicas run on one machine: they cannot use backend ray",
-                hint="Run them with --backend threads, at the machine that is to train.",
-            )
         return concrete.load_jobs(request.file, settings, state, name=request.name)
     options: dict[str, Any] = {}
     if request.no_cache or request.refresh or request.start or request.only or request.targets:

@@ -62,13 +62,18 @@ class RunService:
     """Submits, resumes, ends, shows and deletes the runs of one state folder.
 
     A context manager, or call `close` when all runs have ended. The first run makes the store and the workers from the
-    settings; all runs share them. `state` is by default the state folder of the current folder. `run` names a run by
-    its id, a unique prefix of it, its number, @last or @failed; `target` names a run, or a step of it by `RUN/STEP` or
-    `RUN/STEP@ATTEMPT`. NotFoundError: there is no such run or step.
+    settings, unless a `session` lends its own; all runs share them. `state` is by default the state folder of the
+    current folder. `run` names a run by its id, a unique prefix of it, its number, @last or @failed; `target` names a
+    run, or a step of it by `RUN/STEP` or `RUN/STEP@ATTEMPT`. NotFoundError: there is no such run or step.
     """
 
     def __init__(
-        self, concrete: Concrete, settings: Settings, state: StateRoot | None = None, clock: WallClock | None = None
+        self,
+        concrete: Concrete,
+        settings: Settings,
+        state: StateRoot | None = None,
+        clock: WallClock | None = None,
+        session: EngineSession | None = None,
     ) -> None:
         self._concrete = concrete
         self.settings = settings
@@ -76,7 +81,7 @@ class RunService:
         self._clock = clock or RealClock()
         self._undo = ExitStack()
         self._lock = threading.Lock()
-        self._session: EngineSession | None = None
+        self._session = session
 
     @property
     def managers(self) -> Managers:

@@ -28,6 +28,10 @@ class RunSource(Protocol):
         """The folder from which the state folder is looked up."""
         ...
 
+    def at(self, *, many_machines: bool) -> Self:
+        """Return the source for workers at one machine, or at many. UsageError: it cannot run there."""
+        ...
+
     def prepare(self, note: Callable[[str], None]) -> Self:
         """Return the source with the environment of its steps. Errors: a part of the environment is missing."""
         ...

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from weft.engine.ports import Cache, Journal
     from weft.engine.provider import SharedSlots
     from weft.graph.logical import LogicalGraph, Vertex
+    from weft.graph.spec import RunHost
     from weft.graph.task import CommitBarrier as TaskGate
     from weft.graph.task import VertexHistory
     from weft.store.api import Column
@@ -131,6 +132,7 @@ class JobRun:
         "graph",
         "held",
         "history",
+        "host",
         "id",
         "journal",
         "kept",
@@ -177,6 +179,7 @@ class JobRun:
         self.given: Mapping[str, Column] = {}
         self.kept: Sequence[object] = ()  # the owners of the `given` columns, which live as long as the job
         self.cache: Cache | None = None
+        self.host: RunHost | None = None  # answers questions of its tasks
         self.answers: Mapping[str, Sequence[Any]] = {}
         self.held: Held | None = None
         self.finished = Latch()

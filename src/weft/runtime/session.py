@@ -713,6 +713,9 @@ class EngineSession:
             mark_results(graph)
         validate(graph, self.loop.pool.capacity() if shared is None else None)
         name = f"{graph.name}-{next(self._numbers)}" if durable is None else durable.name
+        there = self._jobs.get(name)
+        if there is not None and there.outcome is None:  # a run of another state folder
+            name = f"{name}.{next(self._numbers)}"
         if recovered is None:
             check_managers(self.managers, graph.vertices.values(), lambda: graph)
             check_controller(self.managers, graph)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from weft.backends.cluster import NodeAddress
@@ -16,7 +17,8 @@ from weft.store.tls import TlsFiles, check_files
 class LocalNodes:
     """`count` nodes with `workers` processes each, and the secret of their session. A context manager.
 
-    With `tls`, their connections are encrypted. UsageError: a file of it cannot be used.
+    With `tls`, their connections are encrypted. `hosts` are the addresses at which they listen, if not all at one.
+    UsageError: a file of `tls` cannot be used.
     """
 
     def __init__(
@@ -27,6 +29,7 @@ class LocalNodes:
         budget: int = 1 << 28,
         secret: bytes = b"",
         tls: TlsFiles | None = None,
+        hosts: Sequence[str] = (),
         **options: Any,
     ) -> None:
         if tls is not None:
@@ -47,7 +50,8 @@ class LocalNodes:
         for number, process in enumerate(self.processes):
             assert process.stdin is not None
             assert process.stdout is not None
-            process.stdin.write(json.dumps(told) + "\n")
+            at = {"host": hosts[number]} if hosts else {}
+            process.stdin.write(json.dumps({**told, **at}) + "\n")
             process.stdin.flush()
             host, port = json.loads(process.stdout.readline())
             resources = Resources(cpu=workers, memory=budget)

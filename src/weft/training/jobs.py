@@ -19,6 +19,7 @@ from weft.training.manifests import SOURCE, Pods, add_files, as_text, manifest, 
 if TYPE_CHECKING:
     from weft.frontends.training.schema import JobFile, ReplicaSpec, TrainingJob
     from weft.training.runs import TrainingResult, TrainingRun
+    from weft.wiring import Session
 
 
 class JobTemplate:
@@ -55,23 +56,27 @@ class JobTemplate:
         isolation: str | None = None,
         workers: int | None = None,
         user: str | None = None,
+        backend: str | None = None,
+        session: Session | None = None,
         **named: Any,
     ) -> TrainingResult:
         """Run the jobs to their end and return the result. Ctrl-C cancels them, a second Ctrl-C leaves at once.
 
         `work` runs in each replica: a command (a text for sh, or words), or a function, which is called with `args` and
         `named` by this Python, in a process with the replica's environment; the result has its values. Without `work`
-        the replicas run their own commands. `isolation` is a setting of `weft run`.
+        the replicas run their own commands. `isolation` and `backend` are settings of `weft run`; with "ray" the
+        replicas run at the machines of a cluster. An open `session` lends its workers, on whatever backend it has.
 
         With `check` an error of the run is raised; without it, the result has it. TaskError: a replica failed.
         RunFailedError, RunCancelledError: the jobs failed, or were cancelled. ProgramError: the function cannot be
         pickled. NotFoundError: nothing says how an image starts.
         """
-        from weft.training.runs import run_jobs
+        from weft.training.runs import backend_of, run_jobs
 
         files, function = self._with(work, args, named)
         flags = {"state_dir": state_dir and os.fspath(state_dir), "isolation": isolation, "workers": workers}
-        return run_jobs(files, self._file, function, {**flags, "user": user}, check=check)
+        flags |= {"user": user, "backend": backend_of(backend, session)}
+        return run_jobs(files, self._file, function, flags, check=check, session=session)
 
     def submit(
         self,
@@ -81,17 +86,20 @@ class JobTemplate:
         isolation: str | None = None,
         workers: int | None = None,
         user: str | None = None,
+        backend: str | None = None,
+        session: Session | None = None,
         **named: Any,
     ) -> TrainingRun:
         """Begin a run of the jobs and return it; arguments and errors are those of `run`.
 
         The jobs end with this process: `weft resume` continues them.
         """
-        from weft.training.runs import begin_jobs
+        from weft.training.runs import backend_of, begin_jobs
 
         files, function = self._with(work, args, named)
         flags = {"state_dir": state_dir and os.fspath(state_dir), "isolation": isolation, "workers": workers}
-        return begin_jobs(files, self._file, function, {**flags, "user": user})
+        flags |= {"user": user, "backend": backend_of(backend, session)}
+        return begin_jobs(files, self._file, function, flags, session=session)
 
     def _with(self, work: Any, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[JobFile, bytes]:
         """Return the jobs with the work as commands of their replicas, and the pickled call of a function."""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from weft import wiring
-from weft.admin.settings import load_settings
+from weft.admin.settings import BACKENDS, load_settings
 from weft.frontends.training.replica import VALUES
-from weft.model.errors import NotFoundError
+from weft.model.errors import NotFoundError, UsageError
 from weft.model.ids import loop_item
 from weft.model.suggestions import did_you_mean
 from weft.runs.active import RunEvents
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from weft.model.errors import WeftError
     from weft.runs.active import ActiveRun, RunResult
     from weft.runs.sources import PlannableSource
+    from weft.runtime.session import EngineSession
 
 
 class ReplicaResult(Struct, frozen=True):
@@ -134,17 +135,37 @@ class TrainingRun:
         return found[replica].log
 
 
+def backend_of(backend: str | None, session: EngineSession | None) -> str | None:
+    """Return the backend of a run, None for that of the settings. UsageError: it differs from that of the session."""
+    if session is None:
+        return backend
+    if not hasattr(session, "executor"):
+        raise UsageError(f"session is {session!r}, which is no weft.Session", hint='Open one: weft.Session("ray").')
+    own = session.executor.name
+    if backend not in (None, own):
+        raise UsageError(f"backend is {backend!r}, and the session has {own!r}", hint="Leave one of them out.")
+    return own if own in BACKENDS else None
+
+
 def run_jobs(
-    files: JobFile, file: Path, function: bytes, flags: Mapping[str, object], *, check: bool
+    files: JobFile,
+    file: Path,
+    function: bytes,
+    flags: Mapping[str, object],
+    *,
+    check: bool,
+    session: EngineSession | None = None,
 ) -> TrainingResult:
     """Run jobs to their end; see `JobTemplate.run`."""
-    service, source = _source(files, file, function, flags)
-    return _result(wiring.run_pipeline(source, service.settings, quiet=True), check=check)
+    service, source = _source(files, file, function, flags, session)
+    return _result(wiring.run_pipeline(source, service.settings, quiet=True, session=session), check=check)
 
 
-def begin_jobs(files: JobFile, file: Path, function: bytes, flags: Mapping[str, object]) -> TrainingRun:
+def begin_jobs(
+    files: JobFile, file: Path, function: bytes, flags: Mapping[str, object], *, session: EngineSession | None = None
+) -> TrainingRun:
     """Begin a run of jobs; see `JobTemplate.submit`."""
-    service, source = _source(files, file, function, flags)
+    service, source = _source(files, file, function, flags, session)
     try:
         return TrainingRun(service, service.submit(source, events=RunEvents(records=False)))
     except BaseException:
@@ -153,14 +174,14 @@ def begin_jobs(files: JobFile, file: Path, function: bytes, flags: Mapping[str, 
 
 
 def _source(
-    files: JobFile, file: Path, function: bytes, flags: Mapping[str, object]
+    files: JobFile, file: Path, function: bytes, flags: Mapping[str, object], session: EngineSession | None
 ) -> tuple[RunService, PlannableSource]:
     base = file if file.is_dir() else file.parent
     settings = load_settings(flags, start=base)
     state = settings.state_root(base)
     state.warn_diverted()
     source = wiring.source_of_jobs(files, file, settings, state, function=function)
-    return RunService(wiring, settings, state), source
+    return RunService(wiring, settings, state, session=session), source
 
 
 def _result(ended: RunResult, *, check: bool) -> TrainingResult:

@@ -22,18 +22,22 @@ from weft.frontends.pipelines import function
 from weft.frontends.pipelines.kinds import Complaints, StepKind, leaves_of
 from weft.frontends.training.compiler import as_json, groups_of
 from weft.frontends.training.desired import is_ours
+from weft.frontends.training.endpoints import loopback_warnings
 from weft.frontends.training.reading import read_files
-from weft.frontends.training.source import STEP
+from weft.frontends.training.running import AUTO
+from weft.frontends.training.source import STEP, refuse_spread
 from weft.frontends.training.surroundings import StepSurroundings
 from weft.model.errors import JobFileError, RunCancelledError, TaskError, UsageError, WeftError
 from weft.model.ids import loop_item
 from weft.operators.mounts import BindMount
 from weft.runs.active import RunEvents, RunMessage
+from weft.runs.lending import lent_session
 from weft.runs.records import Record
 from weft.runs.service import RunService
 from weft.store.folders import safe_open
 from weft.store.state import StateRoot, newest_run, read_description, read_status
 from weft.training.jobs import job
+from weft.training.runs import backend_of
 
 if TYPE_CHECKING:
     from weft.frontends.training.schema import JobFile
@@ -47,6 +51,8 @@ _FUNCTION: Final = ("function", "path", "item")
 """The options of a step whose replicas call a Python function, as of the step kind `python`."""
 _PLACES: Final = ("isolation", "outer_network", "priority", "queue")
 """The options that are settings of `weft run`: they change no result."""
+_HERE: Final = {"backend": "threads"}
+"""The settings of a step at a machine: its jobs run there, whatever the backend of the pipeline is."""
 _ARGUMENTS: Final = (
     "kind",
     "name",
@@ -79,12 +85,14 @@ def run_step_jobs(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str
     try:
         files, file = _jobs_of(options, folder, params["cwd"], name)
         places = {key: options[key] for key in _PLACES if key in options}
-        settings = load_settings({**params["settings"], **places}, start=Path(folder))
         inner = StateRoot(Path(params["runs"]))
         run = inner.path.parent.parent
+        session = lent_session(run)
+        backend = {"backend": backend_of(None, session)} if session is not None else _HERE
+        settings = load_settings({**params["settings"], **places, **backend}, start=Path(folder))
         step = _surroundings(params, f"{run.name}/{name}", files)
         source = wiring.source_of_jobs(files, file, settings, StateRoot(run.parent.parent), step=step)
-        with closing(RunService(wiring, settings, inner)) as service:
+        with closing(RunService(wiring, settings, inner, session=session)) as service:
             ended = _to_end(ctx, service, source)
     except (RunCancelledError, TaskError):
         raise
@@ -299,10 +307,24 @@ def _text_of(words: Sequence[str]) -> str:
     return shlex.join(words)
 
 
+def spreads(options: Mapping[str, Any], folder: str) -> bool:
+    """Return whether the jobs may run at several machines: they use no names, which exist on one machine alone."""
+    try:
+        files, file = _jobs_of(_plausible(options), folder, folder, "job")
+        refuse_spread(files, str(options.get("isolation", AUTO)), str(file))
+    except WeftError:  # what is wrong is told elsewhere
+        return False
+    services = [service.name for service in files.services]
+    if any(warning for one in files.jobs for warning in loopback_warnings(one, services, spread=True)):
+        return False
+    texts = [data for held in files.config_maps.values() for data in held.data.values()]
+    return not any(f"{one.name}-".encode() in data for one in files.jobs for data in texts)
+
+
 def examine(options: Mapping[str, Any], folder: str, cwd: str) -> list[str]:
     """Read the jobs before a run; return their warnings. Errors as of `weft run FILE` before the run."""
     files, file = _jobs_of(_plausible(options), folder, cwd, "job")
-    settings = load_settings({}, start=Path(folder))
+    settings = load_settings(_HERE, start=Path(folder))
     inherited = StepSurroundings(name="", inherited={})
     source = wiring.source_of_jobs(files, file, settings, settings.state_root(Path(folder)), step=inherited)
     return source.examine()
@@ -315,4 +337,5 @@ KIND: Final = StepKind(
     leaves=leaves,
     commands=commands,
     examine=examine,
+    spreads=spreads,
 )

@@ -155,6 +155,7 @@ def _training_options(settings: Settings) -> TrainingOptions:
         priority=settings.priority,
         queue=settings.queue,
         count_requests=settings.requests == "count",
+        spread=settings.backend == "ray",
     )
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from weft.runs.records import Record
     from weft.runs.sources import RunSource
     from weft.runs.sweeps import Sweep
+    from weft.runtime.session import EngineSession
     from weft.store.labels import RunLabels
 
 
@@ -38,6 +39,7 @@ def run_pipeline(
     firing: str = "",
     labels: RunLabels | None = None,
     quiet: bool = False,
+    session: EngineSession | None = None,
 ) -> RunResult:
     """Run a pipeline to its end in this process, and return its result.
 
@@ -46,11 +48,11 @@ def run_pipeline(
     orders. The first SIGINT, SIGTERM or SIGHUP calls `on_interrupt` and cancels the run; the result reports it when
     nothing runs any more. A second signal raises KeyboardInterrupt at once. Errors before the first step starts are
     raised, later errors are in the result. `firing` is the due time of the schedule that started the run,
-    `labels` are its tags and its note.
+    `labels` are its tags and its note. An open `session` lends its workers.
     """
     events = RunEvents(records=on_record is not None and not quiet)
     callbacks = EventThread(events, on_record, on_note, on_announced)
-    service = RunService(wiring, settings, settings.state_root(loaded.base))
+    service = RunService(wiring, settings, settings.state_root(loaded.base), session=session)
 
     def begin() -> ActiveRun:
         return service.submit(loaded, events=events, firing=firing, labels=labels)

@@ -78,6 +78,10 @@ class TaskHost(Protocol):
         """Have the cache of the job keep outputs; return the reason if it does not, or ""."""
         ...
 
+    def ask_run(self, question: Sequence[Any]) -> Any:
+        """Return the answer of the front end of the run."""
+        ...
+
     def live_input(self, inp: InputCode, index: int, context: WorkerTaskContext) -> Any:
         """Return an input that is read while its sources run."""
         ...
@@ -205,6 +209,10 @@ class WorkerTaskContext:
         if lease.stop:
             callback()
 
+    def stops_within(self, seconds: float) -> None:
+        """Let a stop of this task take so long; a thread is never killed anyway."""
+        self.lease.patience = int(seconds * 1000)
+
     def endpoints(self, service: str) -> list[Any]:
         """Wait until every task of a service has emitted its endpoint, and return them by index."""
         while (payloads := self.host.endpoints(service)) is None:
@@ -230,6 +238,10 @@ class WorkerTaskContext:
     def keep_result(self, recipe: Any, started: float, spoilt: str = "") -> str:
         """Have the cache of the job keep the outputs of this task; return the reason if it does not, or ""."""
         return self.host.keep_result(recipe, started, spoilt)
+
+    def ask_run(self, *question: Any) -> Any:
+        """Return the answer of the front end of this run."""
+        return self.host.ask_run(question)
 
     def history(self, vertex: str) -> Sequence[VertexHistory]:
         """Return the durations of a vertex in earlier runs of the same graph, newest first."""

@@ -35,6 +35,7 @@ class WorkerLease:
         "late",
         "lo",
         "nbytes",
+        "patience",
         "pos",
         "race",
         "resources",
@@ -74,6 +75,7 @@ class WorkerLease:
         self.pos = lo
         self.stop = False
         self.late = False
+        self.patience = 0
         self.race: Any = None
         self.committing = False
         self.callbacks: list[Callable[[], None]] | None = None

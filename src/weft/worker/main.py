@@ -434,6 +434,13 @@ class WorkerProcess:
         reason: str = self._ask(("keep", recipe, started, spoilt))
         return reason
 
+    def ask_run(self, question: Sequence[Any]) -> Any:
+        """See `Host.ask_run`."""
+        answer, error = self._ask(("run", tuple(question)))
+        if error is not None:
+            raise error
+        return answer
+
     def watch(self, control: str, vertex: str) -> WatchedVertex:
         """See `Host.watch`."""
         seen: WatchedVertex | None = self._ask(("watch", control, vertex))

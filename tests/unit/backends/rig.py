@@ -69,6 +69,7 @@ def job_of(graph: Graph, **fields: Any) -> Any:
         "given": {},
         "gates": {},
         "cache": None,
+        "host": None,
     }
     return SimpleNamespace(**{**plain, **fields})
 

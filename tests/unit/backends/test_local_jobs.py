@@ -12,6 +12,7 @@ from weft.backends.local_jobs import EVENTS_KEPT, LocalJob
 from weft.engine.commands import MarkEnded, Publish, Reply
 from weft.engine.events import Done, Failed, UserEvent
 from weft.graph.builder import Graph, controlled, gather
+from weft.graph.spec import MachineAddress
 from weft.model.errors import NotFoundError, RunCancelledError
 from weft.model.failures import Failure
 from weft.store.api import ABSENT
@@ -221,6 +222,14 @@ def test_without_a_cache_every_result_counts_as_kept(rig):
     assert rig.local.keep_result("recipe", 0.0, "spoilt") == ""
     rig.job.cache = SimpleNamespace(keep=lambda *recipe: f"no: {recipe}")
     assert rig.local.keep_result("recipe", 0.0, "spoilt") == "no: ('recipe', 0.0, 'spoilt')"
+
+
+def test_the_front_end_of_the_run_answers_questions_of_tasks(rig):
+    with pytest.raises(NotFoundError, match="nobody answers questions of the tasks of g"):
+        rig.local.ask_run(("where",))
+    rig.job.host = SimpleNamespace(answer=lambda question, machine, starts: (question, machine.host, starts("a")))
+    assert rig.local.ask_run(("where", 1)) == (("where", 1), "127.0.0.1", {})
+    assert rig.local.ask_run(("where", 1), MachineAddress("n", "10.0.0.7"))[1] == "10.0.0.7"
 
 
 # ----------------------------------------------------------------------------------------------- live inputs

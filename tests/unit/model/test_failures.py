@@ -59,6 +59,7 @@ def test_a_run_that_failed_by_a_kind_has_its_error():
         "crash": "WEFT501",
         "input": "WEFT500",
         "read": "WEFT500",
+        "moved": "WEFT504",
         "capacity": "WEFT400",
         "disk": "WEFT401",
         "program": "WEFT204",

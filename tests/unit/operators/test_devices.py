@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.operators.devices import Device, MachineDevices, NvidiaDevices, device_variables, visible_devices
+from weft.model.errors import CapacityError
+from weft.operators.devices import Device, DeviceLocks, MachineDevices, NvidiaDevices, device_variables, visible_devices
 
 FOUR = tuple(Device(str(at), f"GPU-{at}abc", "Fake H1") for at in range(4))
 
@@ -81,3 +82,20 @@ def test_without_the_program_the_files_of_the_driver_count(tmp_path, monkeypatch
 def test_a_program_gets_its_devices(own, visible):
     found = device_variables(["2", "3"], own)
     assert found == {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+class Four:
+    def look(self) -> MachineDevices:
+        return MachineDevices(FOUR)
+
+
+def test_what_one_has_taken_no_other_takes_until_it_is_given_back(tmp_path, monkeypatch):
+    monkeypatch.setattr("weft.operators.devices.temporary_folder", lambda: tmp_path)
+    first, second = DeviceLocks(Four()), DeviceLocks(Four())
+    assert first.take(3) == ("0", "1", "2")
+    with pytest.raises(CapacityError, match="has 1 of 2 GPUs free"):
+        second.take(2)
+    assert second.take(1) == ("3",)
+    first.release()
+    assert second.take(2) == ("0", "1")
+    second.release()

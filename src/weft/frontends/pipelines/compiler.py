@@ -259,6 +259,7 @@ def _step(
         if step.resources is None:
             vertex.resources = tuple(replace(one, tokens=(*one.tokens, _ONE_TOKEN)) for one in kind.resources)
         vertex.timeout_s = None if kind.timed else step.timeout_s
+        vertex.starts_processes = not kind.spreads(step.body.portable, folder)
     recipe = describe(pipeline, step, place.cache, folder)
     if recipe is not None:
         vertex.program = replace(

@@ -55,7 +55,8 @@ class StepKind(Struct, frozen=True, kw_only=True):
     for the same arguments and the folder that the step works in, the commands that the step runs: texts for sh, each
     with the folder that it starts in; their scripts belong to the key. `examine`, with the same arguments, looks at the
     files that the options name before a run begins, returns notes for the user, and raises WeftError for mistakes.
-    `timed`: the program obeys `timeout_s`.
+    `timed`: the program obeys `timeout_s`. `spreads`, with the arguments of `leaves`, says whether a step on a cluster
+    runs in the process of the run, whose workers it shares for runs of its own, and not at a machine.
     """
 
     program: str
@@ -66,6 +67,7 @@ class StepKind(Struct, frozen=True, kw_only=True):
     examine: Callable[[Mapping[str, Any], str, str], Sequence[str]] = lambda options, folder, cwd: ()
     resources: tuple[Resources, ...] = (Resources(cpu=0),)
     timed: bool = False
+    spreads: Callable[[Mapping[str, Any], str], bool] = lambda options, folder: False
 
 
 class StepBody(Struct, frozen=True):

@@ -51,6 +51,10 @@ class Loaded(PipelineWork, frozen=True, dict=True):
 
     # ------------------------------------------------------------------------------------- the source of a run
 
+    def at(self, *, many_machines: bool) -> Loaded:
+        """Return the source itself: steps find the folder of their run at each machine."""
+        return self
+
     def prepare(self, note: Callable[[str], None]) -> Loaded:
         """Return the pipeline with the container images of its steps; errors as `layout.in_containers`."""
         return layout.in_containers(self, note)

@@ -51,6 +51,8 @@ CONTROLLER: Final = "reconcile"
 """The name of the job controller that calls a pure function of a front end."""
 RECONCILE: Final = "weft.frontends.training.controller:reconcile"
 BODY: Final = "weft.frontends.training.replica:run_replica"
+REMOTE_BODY: Final = "weft.frontends.training.remote:run_remotely"
+"""The program of a replica, and that of one at a machine of a cluster."""
 TUNER: Final = "weft.frontends.training.tuner:run_tuner"
 TUNED: Final = "tuned"
 """The event for which the replicas of a tuned job wait."""
@@ -119,11 +121,18 @@ def groups_of(files: JobFile) -> Iterator[ReplicaGroup]:
 
 
 def compile_jobs(
-    files: JobFile, name: str, run: str, options: Mapping[str, Any], *, count_requests: bool = True
+    files: JobFile,
+    name: str,
+    run: str,
+    options: Mapping[str, Any],
+    *,
+    count_requests: bool = True,
+    spread: bool = False,
 ) -> LogicalGraph:
     """Return the graph of the jobs of a file for a run. `options` go to the controller.
 
-    Without `count_requests` no replica requests anything, and there are no gangs.
+    Without `count_requests` no replica requests anything, and there are no gangs. With `spread` each replica takes a
+    core of a cluster at least, since its processes run there, and each job is a gang.
     GraphError: names of jobs collide.
     """
     graph = LogicalGraph(
@@ -133,8 +142,11 @@ def compile_jobs(
         controller=Manager(CONTROLLER, {"target": RECONCILE, "params": {**_described(files), **options}}),
     )
     groups = list(groups_of(files))
+    asked: dict[str, Resources] = {}
     for group in groups:
-        graph.add_vertex(_vertex(group, run, requests_of(group.spec.template) if count_requests else Resources(cpu=0)))
+        requests = requests_of(group.spec.template) if count_requests else Resources(cpu=0)
+        asked[group.vertex] = at_cluster(requests) if spread else requests
+        graph.add_vertex(_vertex(group, run, asked[group.vertex], REMOTE_BODY if spread else BODY))
     for job in files.jobs:
         own = [group for group in groups if group.job is job]
         for service in own:
@@ -144,11 +156,10 @@ def compile_jobs(
                     graph.add_edge(edge)
         if job.tuning is not None:
             _add_tuner(graph, job, [group.vertex for group in own], run, several=len(files.jobs) > 1)
-        requests = (requests_of(group.spec.template) for group in own)
-        if job.tuning is not None or (count_requests and not all(one.light for one in requests)):
+        if job.tuning is not None or not all(asked[group.vertex].light for group in own):
             graph.bubbles.append(Bubble(gang_name(job.name), tuple(group.vertex for group in own), whole=True))
     for group in groups:
-        if count_requests and group.job.kind == POD and not requests_of(group.spec.template).light:
+        if group.job.kind == POD and not asked[group.vertex].light:
             graph.bubbles.append(Bubble(gang_name(group.vertex), (group.vertex,), whole=True))
     return graph
 
@@ -185,10 +196,10 @@ def as_json(value: object) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
-def _vertex(group: ReplicaGroup, run: str, requests: Resources) -> Vertex:
+def _vertex(group: ReplicaGroup, run: str, requests: Resources, body: str) -> Vertex:
     return Vertex(
         group.vertex,
-        Program(BODY, {"run": run, "job": group.job.name, "type": group.type}, style=Style.TASK),
+        Program(body, {"run": run, "job": group.job.name, "type": group.type}, style=Style.TASK),
         parallelism=Range(0, group.most),
         kind=VertexKind.SERVICE if group.is_service else VertexKind.FINITE,
         resources=(requests,),
@@ -211,6 +222,11 @@ def requests_of(template: PodTemplate) -> Resources:
         gpu=int(total.get(_GPU, 0.0)),
         gpu_type=_gpu_type(template) if total.get(_GPU) else "",
     )
+
+
+def at_cluster(requests: Resources) -> Resources:
+    """Return what a replica takes of a cluster: a core at least. Its memory is that of its machine, not of a store."""
+    return Resources(cpu=max(1.0, requests.cpu), gpu=requests.gpu, gpu_type=requests.gpu_type)
 
 
 def gpus_of(container: Container) -> int:

@@ -71,7 +71,7 @@ _INDEX: Final = attrgetter("index")
 FIRST_DELAY_S: Final = 1.0
 LONGEST_DELAY_S: Final = 60.0
 """The pause before the third start of a failed replica is the first delay; each further one doubles it up to this."""
-_EVICTED: Final = frozenset({"infrastructure", "crash", "disk"})
+_EVICTED: Final = frozenset({"infrastructure", "crash", "disk", "moved"})
 """The failures of tasks for which the machine is the cause, as a cluster evicts pods."""
 _PHASES: Final[Mapping[str, str]] = {
     "waiting": PENDING,

@@ -145,37 +145,43 @@ def endpoints_of(job: TrainingJob, network: ReplicaNetwork, most: TrainingJob) -
 
 
 def loopback_warnings(
-    job: TrainingJob, services: Iterable[str] = (), entered: Iterable[tuple[str, int]] = ()
+    job: TrainingJob,
+    services: Iterable[str] = (),
+    entered: Iterable[tuple[str, int]] = (),
+    *,
+    spread: bool = False,
 ) -> Iterator[str]:
-    """Yield what may not work where all replicas share one address.
+    """Yield what may not work where replicas have no names: they share one address, or (`spread`) have machines' own.
 
     `services` are names of services of the file, `entered` types and indices of replicas that an agent enters by name.
     """
+    where = "where replicas have the addresses of their machines" if spread else "where replicas share one address"
+    instead = "" if spread else "isolation: namespace"
+    either = f"{instead}, or " if instead else ""
     counts = replica_counts(job)
+    about = f"{job.kind} {job.name}"
     if job.kind == "XGBoostJob" and counts.get("Worker", 0) > 1:
+        shared = "replicas may share a machine" if spread else f"replicas share the address {LOOPBACK}"
+        needs = "cannot run so" if spread else f"need {instead}"
         yield (
-            f"{job.kind} {job.name}: replicas share the address {LOOPBACK}, so each worker has a WORKER_PORT of its "
-            "own. Programs that expect one port for all workers, such as LightGBM, need isolation: namespace."
+            f"{about}: {shared}, so each worker has a WORKER_PORT of its own. Programs that expect one port for all "
+            f"workers, such as LightGBM, {needs}."
         )
     replicas = {(type, index) for type, n in counts.items() for index in range(n)} - set(entered)
     names = {pod_name(job, type, index) for type, index in replicas} | set(services)
     for type, spec in job.replicas.items():
         if spec.template.host_aliases:
-            yield (
-                f"{job.kind} {job.name}: hostAliases of {type} have no effect where replicas share one address. "
-                "Use isolation: namespace."
-            )
+            yield f"{about}: hostAliases of {type} have no effect {where}." + (f" Use {instead}." if instead else "")
         for container in spec.template.containers:
             texts = (*container.command, *container.args, *(variable.value for variable in container.env))
             named = sorted(names.intersection(word for text in texts for word in _HOST.findall(text)))
             if named:
                 yield (
-                    f"{job.kind} {job.name}: container {container.name} of {type} names {', '.join(named)}, and no "
-                    "such name exists where replicas share one address. Use isolation: namespace, or the variables "
-                    "that the job sets."
+                    f"{about}: container {container.name} of {type} names {', '.join(named)}, and no such name exists "
+                    f"{where}. Use {either}the variables that the job sets."
                 )
     if job.elastic is not None and job.elastic.host in set(services):
         yield (
-            f"{job.kind} {job.name}: rdzvHost is the service {job.elastic.host}, and no such name exists where "
-            "replicas share one address. Use isolation: namespace, or rdzvBackend: c10d without rdzvHost."
+            f"{about}: rdzvHost is the service {job.elastic.host}, and no such name exists {where}. "
+            f"Use {either}rdzvBackend: c10d without rdzvHost."
         )

@@ -73,6 +73,8 @@ class JobAddresses:
             port, target = self._ports_of(service, members[0])[0]
             loopback = network.isolation is Isolation.PORTS
             host = network.ip(members[0]) if loopback else network.service_ip(service.name) or network.ip(members[0])
+            if not host:
+                continue  # at a cluster its pods have not begun
             prefix = service.name.upper().replace("-", "_").replace(".", "_")
             yield EnvVar(name=f"{prefix}_SERVICE_HOST", value=host)
             number = network.port(members[0], target) if loopback else target if service.headless else port

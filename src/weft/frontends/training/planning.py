@@ -50,7 +50,7 @@ def plan_jobs(host: LocalJobs, sharing: SharingSpec | None, why_held: dict[str, 
             replicas=tuple(_replicas(host, group) for group in groups_of(host.files) if group.job is job),
             environment=tuple(_environment(job, LoopbackEndpoints({}) if loopback else ClusterEndpoints(job))),
             gang=_gang(host, job, sharing),
-            warnings=tuple(loopback_warnings(job, services)) if loopback else (),
+            warnings=tuple(loopback_warnings(job, services, spread=host.spread)) if loopback else (),
         )
         for job in host.files.jobs
     ]

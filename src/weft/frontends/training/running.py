@@ -43,6 +43,7 @@ from weft.model.ids import loop_item
 from weft.model.records import converter
 from weft.operators.mounts import BindMount
 from weft.operators.network import (
+    LOOPBACK,
     Isolation,
     NetworkSpec,
     best_isolation,
@@ -58,6 +59,7 @@ from weft.store.state import read_status, write_status
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from weft.frontends.training.answers import RemoteAnswers, RemoteDescription
     from weft.frontends.training.compiler import ReplicaGroup
     from weft.frontends.training.endpoints import Endpoints
     from weft.frontends.training.images import ImageMap, ImageRecipe
@@ -70,6 +72,7 @@ if TYPE_CHECKING:
         TrainingJob,
     )
     from weft.frontends.training.surroundings import StepSurroundings
+    from weft.graph.spec import MachineAddress, TaskStarts
     from weft.operators.containers import ContainerEngine
     from weft.operators.network import ReplicaNetwork, ReplicaPlace
 
@@ -96,8 +99,12 @@ _status_of: Final = converter(JobStatus)
 class LocalJobs:
     """The jobs of a run on this machine; see `replica.ReplicaHost`.
 
-    `open` makes their network and lets the replicas find this object; `close` removes what is left of both.
+    `open` makes their network and lets the replicas find this object; `close` removes what is left of both. With
+    `spread` the replicas run at the machines of a cluster, and ask this object by `answer`.
     """
+
+    node_ip = LOOPBACK
+    """The address of this machine."""
 
     def __init__(
         self,
@@ -115,13 +122,16 @@ class LocalJobs:
         resumed: bool = False,
         step: StepSurroundings | None = None,
         room: Sequence[float] = (),
+        spread: bool = False,
     ) -> None:
         self.folder, self.base, self.files, self.room, self.step = folder, base, files, room, step
         self.records = folder / "processes"
         self.measures = any(job.tuning is not None and job.tuning.history for job in files.jobs)
         self.claims = state / CLAIMS
         self._run = run if step is None else f"{step.name}/{run}"
-        self._isolation = None if isolation == AUTO else Isolation(isolation)
+        self.spread = spread
+        self._isolation = Isolation.PORTS if spread else None if isolation == AUTO else Isolation(isolation)
+        self._remote: RemoteAnswers | None = None
         self._outer = outer
         self._resumed = resumed
         self._groups = {(group.job.name, group.type): group for group in groups_of(files)}
@@ -171,7 +181,7 @@ class LocalJobs:
             notes.append(f"isolation container: {why}")
         else:
             isolation, why = self.isolation()
-            if self._isolation is None:
+            if self._isolation is None or self.spread:
                 notes.append(f"isolation {isolation.value}: {why}")
         warnings: list[str] = []
         if self._isolation is Isolation.CONTAINER:
@@ -189,7 +199,8 @@ class LocalJobs:
         if isolation is Isolation.PORTS:
             services = [service.name for service in self.files.services]
             for job in self.files.jobs:
-                warnings += loopback_warnings(job, services, mpi.mpi_hosts(job) if mpi.uses_mpi(job) else ())
+                hosts = mpi.mpi_hosts(job) if mpi.uses_mpi(job) else ()
+                warnings += loopback_warnings(job, services, hosts, spread=self.spread)
         if self._board != OFF:
             self._find_board()
             notes.append(f"TensorBoard: http://{ADDRESS}:{self._port}/")
@@ -228,6 +239,8 @@ class LocalJobs:
 
     def isolation(self) -> tuple[Isolation, str]:
         """Return the isolation of the run, and why it is this one."""
+        if self.spread:
+            return Isolation.PORTS, "replicas at several machines are known by addresses and free ports"
         if self._isolation is not None:
             return self._isolation, "as it was asked for"
         return best_isolation()
@@ -269,6 +282,16 @@ class LocalJobs:
                 for name, choice in msgspec.json.decode(file.read(), type=dict[str, TuningChoice]).items():
                     self._take(name, choice)
         self._share_package()
+        self._undo.callback(self.memory.close)
+        if not self.spread:
+            self._open_network()
+        self._undo.callback(MetricsWatch(self._look, self._write_status).close)
+        self._undo.callback(self._logs.look, last=True)
+        if self._board != OFF:
+            self._open_board()
+
+    def _open_network(self) -> None:
+        """Make the network of the jobs, and let the replicas of the run find this object."""
         addresses = self._addresses()
         namespace = next((group.job.namespace for group in self._groups.values()), "default")
         spec = NetworkSpec(
@@ -281,7 +304,6 @@ class LocalJobs:
             run=str(self.folder),
             grace_s=max((group.spec.template.grace_s for group in self._groups.values()), default=0.0),
         )
-        self._undo.callback(self.memory.close)
         network = self._network = open_network(spec, self._isolation)
         self._undo.callback(network.close)
         for job in self.files.jobs:
@@ -289,10 +311,6 @@ class LocalJobs:
             if mpi.uses_mpi(job):
                 self._write_mpi_files(job)
         self._undo.callback(hold_host(self._run, self, self.replica))
-        self._undo.callback(MetricsWatch(self._look, self._write_status).close)
-        self._undo.callback(self._logs.look, last=True)
-        if self._board != OFF:
-            self._open_board()
 
     def _share_package(self) -> None:
         """Make what replicas find of this run: the package with `report`, a folder for reports, and the function."""
@@ -326,6 +344,48 @@ class LocalJobs:
     def devices(self, worker: int) -> Sequence[str] | None:
         """Return the GPUs of a slot; None if no replica of the run requests any."""
         return self._devices.get(worker, ()) if self._gives_devices else None
+
+    # ------------------------------------------------------------------------------- replicas at other machines
+
+    def answer(self, question: Sequence[Any], machine: MachineAddress, starts: TaskStarts) -> Any:
+        """See `RunHost.answer`: replicas at the machines of a cluster ask."""
+        if self._remote is None:
+            from weft.frontends.training.answers import RemoteAnswers  # jobs of one machine need none
+
+            with self._writing:
+                self._remote = self._remote or RemoteAnswers(self)
+        return self._remote.answer(question, machine, starts)
+
+    def describe(self, host: str, ports: Mapping[int, int]) -> RemoteDescription:
+        """Return what a replica at a machine of a cluster needs; see `RemoteDescription`."""
+        from weft.frontends.training.answers import RemoteDescription
+
+        return RemoteDescription(
+            run=self._run.rpartition("/")[2],
+            folder=str(self.folder),
+            base=str(self.base),
+            state=str(self.claims.parent),
+            files=self.files,
+            maps=tuple(self._maps),
+            measures=self.measures,
+            gives_devices=self._gives_devices,
+            step=self.step,
+            host=host,
+            ports=ports,
+            scale=self._scale,
+        )
+
+    def replica_of(self, vertex: str, index: int) -> Replica:
+        """Return a replica by its vertex and index."""
+        job, type = next(key for key, group in self._groups.items() if group.vertex == vertex)
+        return self.replica(job, type, index)
+
+    def vertices_beside(self, vertex: str) -> list[str]:
+        """Return the vertices of the job that a vertex belongs to."""
+        job = next(name for (name, _), group in self._groups.items() if group.vertex == vertex)
+        return [group.vertex for (name, _), group in self._groups.items() if name == job]
+
+    # ------------------------------------------------------------------------------------------------- its status
 
     def watch(self, memo: Any) -> list[str]:
         """Write the status of each job and the last events to the folder of the run; return new conditions."""
@@ -689,7 +749,7 @@ class LocalJobs:
             uid=f"{self._run}-{replica.name}",
             ip="" if self._network is None else self._network.ip(replica.name),
             node=os.uname().nodename,
-            node_ip="127.0.0.1",
+            node_ip=self.node_ip,
             labels=labels,
             annotations=notes,
             requests=container.requests,

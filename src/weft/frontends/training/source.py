@@ -16,6 +16,7 @@ from weft.frontends.training.conditions import has_succeeded
 from weft.frontends.training.controller import RESUME, SUCCEEDED_BEFORE
 from weft.frontends.training.desired import is_ours
 from weft.frontends.training.images import project_images
+from weft.frontends.training.mpi import uses_mpi
 from weft.frontends.training.observed import JobStatus
 from weft.frontends.training.reading import read_files
 from weft.frontends.training.running import AUTO, LocalJobs
@@ -24,10 +25,10 @@ from weft.frontends.training.sharing import devices_for, room_of, sharing_of, un
 from weft.frontends.training.states import PROJECTION
 from weft.frontends.training.tuning import fingerprint_of
 from weft.graph.spec import RunSpec
-from weft.model.errors import ConflictError, NotFoundError
+from weft.model.errors import ConflictError, NotFoundError, UsageError
 from weft.model.records import converter
 from weft.operators.devices import NvidiaDevices
-from weft.operators.network import begin_probe
+from weft.operators.network import Isolation, begin_probe
 from weft.store.state import StateRoot, current_user, read_description, read_status
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
     priority: int | None = None
     queue: str = ""
     count_requests: bool = True
+    spread: bool = False
+    """Whether the replicas run at the machines of a cluster."""
 
 
 _jobs_of: Final = converter(JobFile)
@@ -111,7 +114,17 @@ class TrainingSource(Struct, frozen=True, dict=True):
     @property
     def warnings(self) -> Sequence[str]:
         """Warnings for the user before a run."""
-        return [*self.files.warnings, *unknown_classes(self.files)]
+        late = [job.name for job in self.files.jobs if self.options.spread and _whole_gang(job) is not job]
+        apart = [f"minAvailable of {', '.join(late)} has no effect on a cluster: all replicas start together"]
+        return [*self.files.warnings, *unknown_classes(self.files), *(apart if late else ())]
+
+    def at(self, *, many_machines: bool) -> TrainingSource:
+        """Return the source for workers at one machine, or at many. UsageError: its jobs need one machine."""
+        if many_machines:
+            refuse_spread(self.files, self.options.isolation, str(self.file))
+        if many_machines == self.options.spread:
+            return self
+        return replace(self, options=replace(self.options, spread=many_machines))
 
     def prepare(self, note: Callable[[str], None]) -> TrainingSource:
         """Return the source itself: replicas find their environment when they start."""
@@ -175,18 +188,30 @@ class TrainingSource(Struct, frozen=True, dict=True):
 
     def _compile(self, run_id: str) -> LogicalGraph:
         key = run_id if self.step is None else f"{self.step.name}/{run_id}"
-        options, counts = {"compat": self.options.compat}, self.options.count_requests
-        return compile_jobs(self.files, self.pipeline_name, key, options, count_requests=counts)
+        wishes = self.options
+        files = self.files
+        if wishes.spread:
+            files = replace(files, jobs=tuple(map(_whole_gang, files.jobs)))
+        return compile_jobs(
+            files,
+            self.pipeline_name,
+            key,
+            {"compat": wishes.compat},
+            count_requests=wishes.count_requests,
+            spread=wishes.spread,
+        )
 
     @cached_property
     def _devices(self) -> tuple[Sequence[str], Sequence[str]]:
-        """Return the GPUs for the jobs, and notes about them."""
+        """Return the GPUs of this machine for the jobs, and notes about them."""
+        if self.options.spread:
+            return (), ()
         return devices_for(self.files, self.options.gpus, NvidiaDevices())
 
     def _sharing(self, devices: Sequence[str]) -> SharingSpec | None:
         wishes = self.options
-        if not wishes.count_requests:
-            return None
+        if not wishes.count_requests or wishes.spread:
+            return None  # a cluster has slots of its own
         shared = sharing_of(
             self.files,
             self.base,
@@ -222,6 +247,7 @@ class TrainingSource(Struct, frozen=True, dict=True):
             resumed=resumed,
             step=self.step,
             room=self._room,
+            spread=self.options.spread,
         )
 
     def _spec(self, run_id: str, folder: Path, requests: Sequence[tuple[str, Any]] = ()) -> RunSpec:
@@ -274,6 +300,34 @@ def _suspended(job: TrainingJob) -> str:
     return f"{job.kind} {job.name} is suspended by its file ({where}: true)"
 
 
+def refuse_spread(files: JobFile, isolation: str, file: str) -> None:
+    """Require that jobs can run at several machines. UsageError: one cannot, or the isolation is that of one."""
+    hint = "Run them with --backend threads, at the machine that is to train."
+    if isolation not in (AUTO, Isolation.PORTS.value):
+        raise UsageError(
+            f"isolation {isolation} is that of one machine, and the backend runs replicas at several",
+            hint="Leave it out: replicas have the addresses of their machines, and free ports.",
+        )
+    for job in files.jobs:
+        if uses_mpi(job):
+            raise UsageError(
+                f"{file}: {job.kind} {job.name} starts processes in its replicas by an agent that reaches one machine",
+                hint=hint,
+            )
+        if job.tuning is not None:
+            raise UsageError(
+                f"{file}: {job.kind} {job.name} is tuned (weft.dev/tune), which needs one machine", hint=hint
+            )
+
+
+def _whole_gang(job: TrainingJob) -> TrainingJob:
+    """Return a job whose replicas start together: those that start first need the addresses of all."""
+    policy = job.policy.scheduling
+    if policy is None or policy.min_available is None:
+        return job
+    return replace(job, policy=replace(job.policy, scheduling=replace(policy, min_available=None)))
+
+
 def load_jobs(
     path: str,
     *,
@@ -304,8 +358,10 @@ def source_of(
 
     UsageError: the map of images in `weft.toml` is wrong.
     """
-    if options.isolation == AUTO:
+    if options.isolation == AUTO and not options.spread:
         begin_probe()
+    if options.spread:
+        refuse_spread(files, options.isolation, str(file))
     files = without_gpus(files) if options.without_gpus else files
     files = _jobs_of(as_json(files))  # a resume must make an equal graph from records
     source = TrainingSource(

@@ -434,3 +434,11 @@ def test_what_one_address_cannot_do_is_said(job: TrainingJob, expected: list[str
     found = list(loopback_warnings(job, ["etcd-service"]))
     assert len(found) == len(expected)
     assert all(re.search(pattern, text) for pattern, text in zip(expected, found, strict=True))
+
+
+def test_what_a_cluster_without_names_cannot_do_is_said_without_an_isolation():
+    job = with_container(make_job("XGBoostJob", name="x", Master=1, Worker=2), "Worker", args=("x-master-0",))
+    first, second = loopback_warnings(job, spread=True)
+    assert "replicas may share a machine" in first
+    assert "where replicas have the addresses of their machines. Use the variables" in second
+    assert "isolation" not in first + second

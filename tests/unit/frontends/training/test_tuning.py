@@ -55,6 +55,15 @@ def test_a_job_without_the_annotation_is_not_tuned():
     assert fingerprint_of(plain, ROOM) == ""
 
 
+def test_replicas_at_a_cluster_take_a_core_each_and_form_a_gang():
+    light = compile_jobs(files(), "j", "run-1", {}, spread=True)
+    assert [vertex.resources[0].cpu for vertex in light.vertices.values()] == [1, 1]
+    assert [(bubble.id, bubble.whole) for bubble in light.bubbles] == [("j.gang", True)]
+    asked = files(resources={"requests": {"cpu": "2500m", "memory": "64Gi", "nvidia.com/gpu": 1}})
+    (resources,) = compile_jobs(asked, "j", "run-1", {}, spread=True).vertices["worker"].resources
+    assert (resources.cpu, resources.memory, resources.gpu) == (2.5, 0, 1)
+
+
 def test_yaml_and_json_are_read():
     found = job(
         "history: true\ncandidates: [{Worker: 1}, {worker: {replicas: 4, requests: {cpu: 500m, gpu: 1}}}]"

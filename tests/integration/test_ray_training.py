@@ -1,0 +1,116 @@
+"""Training jobs on a Ray cluster of several nodes on this machine, by the command line and from Python."""
+
+import signal
+
+import pytest
+
+from tests.integration.places import RUN, until
+from tests.integration.ray_clusters import running_cluster
+from tests.integration.test_cluster_training import MEETING, STAYING, all_workers
+from tests.integration.test_training import Place, replica, tfjob
+from weft.runs.reading import read_run
+from weft.store.state import read_description
+
+ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python")
+ON_RAY = ("run", "run.yaml", "--backend", "ray")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with running_cluster(2) as found:
+        yield found
+
+
+@pytest.fixture
+def place(tmp_path, cluster):
+    made = Place(tmp_path / "project")
+    made.environ["RAY_ADDRESS"] = cluster.address
+    return made
+
+
+def begun(place, count=2):
+    """Wait until so many replicas have left a file."""
+    until(lambda: len(list(place.folder.glob("*-worker-*"))) >= count, "the replicas")
+
+
+def test_replicas_meet_at_both_machines_with_logs_conditions_and_exit_codes(place):
+    (place.folder / "program.py").write_text(MEETING)
+    who = "ps -o ppid= -p $PPID >> parents; exec python3 program.py"
+    place.job(all_workers(tfjob(Worker=replica(who, 2))))
+    code, _, err = place.weft(*ON_RAY)
+    assert code == 0, err
+    assert len(set((place.folder / "parents").read_text().split())) == 2, "one pool of guardians for each worker"
+    lines = [place.log("worker", index).split() for index in (0, 1)]
+    assert lines[0] == lines[1][::-1]
+    assert place.conditions() == {"Created": "True", "Running": "False", "Succeeded": "True"}
+    code, out, err = place.weft("logs", f"{RUN}/worker-1")
+    assert code == 0, err
+    assert out.split() == lines[1]
+    place.job(all_workers(tfjob(Worker=replica('test "${WEFT_REPLICA#*worker-}" = 1 && exit 3; sleep 600', 2))))
+    code, out, err = place.weft(*ON_RAY)
+    assert code == 1
+    assert "exit code 3" in out + err
+
+
+def test_a_gang_that_never_fits_is_refused_with_the_arithmetic(place):
+    place.job(tfjob(Worker=replica("touch began", 3)))
+    code, out, err = place.weft(*ON_RAY)
+    assert code != 0
+    assert "it needs 3 slots at once; the session has 2" in out + err
+    assert not (place.folder / "began").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_run_leaves_no_replica_and_is_resumed_on_ray(place, number):
+    place.job(all_workers(tfjob(Worker=replica("touch $WEFT_REPLICA; test -e go || sleep 600 & wait", 2))))
+    process = place.start(*ON_RAY)
+    begun(place)
+    process.send_signal(number)
+    process.communicate(timeout=120)
+    until(lambda: place.alive() == [], "the end of the replicas")
+    (place.folder / "go").touch()
+    code, _, err = place.weft("resume", RUN)
+    assert code == 0, err
+    assert read_description(place.folder_of())["backend"] == "ray"
+    assert place.conditions()["Succeeded"] == "True"
+
+
+def test_a_lost_machine_starts_all_replicas_again_once_there_is_another_one(place, cluster):
+    extra = cluster.add_node(num_cpus=1)
+    (place.folder / "program.py").write_text(MEETING + STAYING)
+    server = replica("tail -f /dev/null")  # so that a replica is at each machine
+    place.job(all_workers(tfjob(PS=server, Worker=replica("exec python3 program.py", 2))))
+    process = place.start(*ON_RAY)
+    until(lambda: len(list(place.folder.glob("met-*"))) == 2, "the replicas")
+    cluster.remove_node(extra, allow_graceful=False)
+    again = cluster.add_node(num_cpus=1)
+    try:
+        _, err = process.communicate(timeout=180)
+        assert process.returncode == 0, err
+        assert len(list(place.folder.glob("met-*"))) == 4
+        assert place.alive() == []
+    finally:
+        cluster.remove_node(again)
+
+
+def test_a_run_in_the_background_is_suspended_resumed_and_scaled(place, cluster):
+    extra = cluster.add_node(num_cpus=1)
+    try:
+        place.job(all_workers(tfjob(Worker=replica("touch $WEFT_REPLICA; while ! test -e go; do sleep 0.05; done", 2))))
+        code, _, err = place.weft("run", "-d", *ON_RAY[1:])
+        assert code == 0, err
+        begun(place)
+        code, _, err = place.weft("suspend", RUN)
+        assert code == 0, err
+        until(lambda: read_run(place.folder_of()).state == "suspended", "the suspension")
+        assert place.alive() == []
+        code, _, err = place.weft("resume", "-d", RUN)
+        assert code == 0, err
+        until(lambda: len(place.alive()) >= 2, "the replicas")
+        code, _, err = place.weft("scale", RUN, "worker=3")
+        assert code == 0, err
+        begun(place, 3)
+        (place.folder / "go").touch()
+        until(lambda: read_run(place.folder_of()).state == "succeeded", "the end")
+    finally:
+        cluster.remove_node(extra)
