@@ -34,6 +34,9 @@ KEEPING_ZERO = frozenset(
 """Ufuncs that are 0 of 0."""
 
 
+_WRONG_INDEX = "a sparse array takes integers, slices, and vectors of integers or booleans"
+
+
 def is_sparse(value: Any) -> bool:
     """Return whether a value is a sparse array: of SciPy, of the package `sparse`, or of Weft."""
     if isinstance(value, Expressed):
@@ -299,6 +302,8 @@ class SparseTensor(Executable):
         given += [slice(None)] * (2 - len(given))
         if len(given) != 2:
             raise IndexError(f"{counted(len(given), 'index', 'indices')} for an array of 2 axes")
+        if not any(isinstance(one, slice | int | np.integer) and not isinstance(one, bool) for one in given):
+            return self._picked(*given)
         made, dropped = self, []
         for axis, one in enumerate(given):
             n = self.shape[axis]
@@ -320,28 +325,53 @@ class SparseTensor(Executable):
 
     def _taken(self, axis: int, index: Any) -> SparseTensor:
         """Return lines by their numbers or by a mask: a product with a matrix that has a 1 for each of them."""
-        from scipy.sparse import csr_array
+        at = self._numbers(axis, index)
+        if at.ndim != 1:
+            raise IndexError(_WRONG_INDEX)
+        chosen = self._ones_at(at, self.shape[axis])
+        made: SparseTensor = chosen @ self if axis == 0 else self @ chosen.T
+        return made
 
+    def _picked(self, rows: Any, columns: Any) -> Any:
+        """Return elements by the numbers of their rows and columns, as NumPy does: those of `numpy.ix_` are sparse."""
+        i, j = self._numbers(0, rows), self._numbers(1, columns)
+        if i.ndim == j.ndim == 2 and i.shape[1] == j.shape[0] == 1:
+            return self._taken(0, i[:, 0])._taken(1, j[0])
+        i, j = np.broadcast_arrays(i, j)
+        if i.ndim != 1:
+            raise IndexError(_WRONG_INDEX)
+        picked = self._taken(0, i) * self._ones_at(j, self.shape[1])
+        return picked.sum(axis=1, dtype=self.dtype)
+
+    def _numbers(self, axis: int, index: Any) -> NumpyArray:
         at = np.asarray(index.fetch() if isinstance(index, Executable) else index)
         n = self.shape[axis]
         if at.dtype.kind == "b":
             if at.shape != (n,):
                 raise IndexError(f"boolean index did not match: axis {axis} has {n} elements, and the mask {at.shape}")
             at = np.flatnonzero(at)
-        if at.ndim != 1 or (at.dtype.kind not in "iu" and at.size):
-            raise IndexError("a sparse array takes integers, slices, and vectors of integers or booleans")
+        if at.ndim < 1 or (at.dtype.kind not in "iu" and at.size):
+            raise IndexError(_WRONG_INDEX)
         at = at.astype(np.int64)
         if np.any((at < -n) | (at >= n)):
             raise IndexError(f"an index is out of bounds for axis {axis} with size {n}")
+        return at % max(n, 1)
+
+    def _ones_at(self, at: NumpyArray, n: int) -> SparseTensor:
+        """Return the matrix with a 1 in each row, in the columns `at`, of `n`."""
+        from scipy.sparse import csr_array
+
         ones = np.ones(len(at), self.dtype)
-        chosen = as_sparse(csr_array((ones, at % max(n, 1), np.arange(len(at) + 1)), shape=(len(at), n)))
-        made: SparseTensor = chosen @ self if axis == 0 else self @ chosen.T
-        return made
+        return as_sparse(csr_array((ones, at, np.arange(len(at) + 1)), shape=(len(at), n)))
 
     # --------------------------------------------------------------------------------------------- element by element
 
     def _elements(self, fn: Callable[..., Any], name: str) -> SparseTensor:
         dtype = fn(np.zeros(1, self.dtype)).dtype
+        if dtype == np.float16:
+            raise TypeError(
+                f"{name} of {self.dtype} is float16, which sparse arrays have not: give x.astype('float32')"
+            )
         return SparseTensor(sparse_chunks.elements(fn, self._node, dtype, name))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **given: Any) -> Any:
@@ -387,8 +417,23 @@ class SparseTensor(Executable):
             n *= self.shape[one]
         return n
 
-    def var(self, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
-        """Return variances along axes, as a dense array: of the distances from the mean, which is subtracted first."""
+    def var(
+        self,
+        axis: Axis = None,
+        dtype: DTypeLike = None,
+        *,
+        correction: float = 0.0,
+        ddof: float | None = None,
+        keepdims: bool = False,
+        where: Any = True,
+    ) -> Tensor:
+        """Return variances along axes, as a dense array: of the distances from the mean, which is subtracted first.
+
+        The arguments are those of `weft.tensor.var`. TypeError: `where` leaves elements out.
+        """
+        if where is not True:
+            raise TypeError("where= is not supported for sparse arrays: give x.todense()")
+        less = correction if ddof is None else ddof
         middle, n = self.mean(axis, keepdims=True), self._along(axis)
         square = apply(np.square, apply(np.absolute, middle))
         ones = self._elements(np.ones_like, "ones").astype(middle.dtype)
@@ -396,12 +441,13 @@ class SparseTensor(Executable):
         there = (abs(away) * abs(away)).sum(axis, keepdims=True)
         missing = apply(np.subtract, float(n), ones.real.sum(axis, keepdims=True))
         total = apply(np.add, there, apply(np.multiply, missing, square))
-        made = apply(np.true_divide, total, max(n - ddof, 0))
+        made = apply(np.true_divide, total, max(n - less, 0))
+        made = made if dtype is None else made.astype(dtype)
         return made if keepdims else Tensor(reductions.finished(made.node, reductions.axes_of(axis, 2), keepdims=False))
 
-    def std(self, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
-        """Return standard deviations along axes, as a dense array."""
-        return apply(np.sqrt, self.var(axis, ddof, keepdims))
+    def std(self, axis: Axis = None, dtype: DTypeLike = None, **given: Any) -> Tensor:
+        """Return standard deviations along axes, as a dense array; arguments as of `var`."""
+        return apply(np.sqrt, self.var(axis, dtype, **given))
 
     def max(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
         """Return the largest elements along axes, as a dense array. ValueError: there are none."""
