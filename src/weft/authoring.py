@@ -182,8 +182,9 @@ def pipeline(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     """Make a pipeline of a function that calls steps.
 
     Options, in the words of a file: `name`, `parallelism`, `on_failure` ("fail_fast" or "continue"), `cache` (True, or
-    `weft.CacheOptions`), `docker_env`, `main_fs`, `extra_fs`, `disabled` (names of steps), `as_paddleflow`. A pipeline
-    inside another has only `name`, and `when`, its condition. DefinitionError: an unknown option.
+    `weft.CacheOptions`), `docker_env`, `main_fs`, `extra_fs`, `disabled` (names of steps), `as_paddleflow`, `defaults`
+    (options of all steps: `timeout_s`, `retry`, `resources`, `env`). A pipeline inside another has only `name`, and
+    `when`, its condition. DefinitionError: an unknown option.
     """
     noted = PipelineFunction.noted(options)
     return (

@@ -34,10 +34,10 @@ from weft.frontends.pipelines.declaring import (
     here,
 )
 from weft.frontends.pipelines.distributed import TRAINING
+from weft.frontends.pipelines.extras import RESOURCES
 from weft.frontends.pipelines.kinds import STEP_KINDS
 from weft.frontends.pipelines.locating import located
 from weft.frontends.pipelines.parameters import check_value, convert, number_from_text
-from weft.frontends.pipelines.parsing import RESOURCES
 from weft.frontends.pipelines.templates import LOOP_ARGUMENT, PARENT, find
 from weft.frontends.pipelines.trees import MapBuilder, shown
 from weft.model.errors import DefinitionError, UsageError
@@ -462,8 +462,11 @@ class ComponentBuilder:
         tree.put("disabled", disabled if disabled is None or isinstance(disabled, str) else ",".join(disabled))
         mounts = {key: value for key in ("main_fs", "extra_fs") if (value := _option(self.blueprint, key)) is not None}
         tree.put("fs_options", mounts or None)
-        compatible = _option(self.blueprint, "as_paddleflow")
-        tree.put("x-weft", None if compatible is None else {"as_paddleflow": compatible}, chosen.get("as_paddleflow"))
+        extra = MapBuilder(where)
+        extra.put("as_paddleflow", _option(self.blueprint, "as_paddleflow"), chosen.get("as_paddleflow"))
+        extra.put("defaults", _defaults(_option(self.blueprint, "defaults")), chosen.get("defaults"))
+        if extra.entries:
+            tree.node("x-weft", extra.done())
         tree.node("entry_points", self._tree(self.members, folder, where))
         if self.last:
             tree.node("post_process", self._tree(self.last, folder, where))
@@ -588,6 +591,13 @@ def _option(declared: StepFunction | PipelineBuilder, name: str) -> Any:
 
 def _cache(value: Any) -> Any:
     return {"enable": value} if isinstance(value, bool) else value
+
+
+def _defaults(value: Any) -> Any:
+    """Return the words for all steps with their records as maps."""
+    if not isinstance(value, Mapping):
+        return value
+    return {name: _resources(one) if name == "resources" else one for name, one in value.items()}
 
 
 def _resources(value: Any) -> Any:

@@ -17,6 +17,7 @@ from weft.frontends.pipelines.resolved import DECIDE, REPEAT, ControlStep, Resol
 from weft.frontends.pipelines.states import IS_DISABLED
 from weft.frontends.pipelines.templates import as_text
 from weft.model.ids import loop_item
+from weft.model.wording import counted
 from weft.store.planning import PlannedTask
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from weft.frontends.pipelines.language import Component
     from weft.frontends.pipelines.layout import CompiledPipeline
     from weft.frontends.pipelines.work import PipelineWork
-    from weft.graph.logical import Vertex
+    from weft.graph.logical import Retry, Vertex
 
 
 def planned_tasks(loaded: PipelineWork, folder: Path) -> list[PlannedTask]:
@@ -90,7 +91,7 @@ class _Plan:
             uncached = "it runs at the end of every run"
         elif caching.off and node.cache.enable:
             uncached = "no result is used or kept (--no-cache)"
-        items = vertex.program.items or (None,)
+        items, how = vertex.program.items or (None,), how_it_runs(node)
         for number, item in enumerate(items):
             name = loop_item(node.name, number) if len(items) > 1 else node.name
             skipped, asked = _answer(vertex.program.params.get("condition", ""), item)
@@ -103,6 +104,7 @@ class _Plan:
                 refresh=node.id in self._refreshed,
                 depends=depends or asked,
                 uncached=uncached,
+                how=how,
             )
 
     def _inside(
@@ -118,6 +120,25 @@ class _Plan:
             depends = self._asked.get(node.id, f"on the list that {node.name} loops over")
             skipped = self._skipped.get(node.id, "") or off
             yield PlannedTask(step=below, recipe=None, skipped=skipped, depends=depends)
+
+
+def how_it_runs(step: ResolvedStep) -> str:
+    """Return what the file says about the attempts of a step: retries, the time limit, resources."""
+    words = [] if step.retry is None else _retries(step.retry)
+    if step.timeout_s is not None:
+        words.append(f"at most {step.timeout_s:g} s")
+    if step.resources is not None:
+        words.append(str(step.resources))
+    return "; ".join(words)
+
+
+def _retries(retry: Retry) -> list[str]:
+    if not retry.user:
+        return []
+    codes = f" after exit code {', '.join(map(str, retry.on))}" if retry.on else ""
+    pause = f", first after {retry.pause(1):g} s" if retry.delay_s else ""
+    longest = f", at most {retry.max_delay_s:g} s" if retry.delay_s and retry.max_delay_s is not None else ""
+    return [f"{counted(retry.user, 'retry', 'retries')}{codes}{pause}{longest}"]
 
 
 def _answer(condition: Any, item: Any = None) -> tuple[str, str]:
