@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct, field
@@ -183,7 +184,7 @@ class UnreadableComponent(Component, frozen=True):
     """A placeholder for an unreadable component, so that references to it are not reported too."""
 
 
-class Pipeline(Struct, frozen=True):
+class Pipeline(Struct, frozen=True, dict=True):
     """A whole file. The result of `parse_pipeline` is checked, the result of `parsing.read` is not."""
 
     name: str
@@ -202,7 +203,7 @@ class Pipeline(Struct, frozen=True):
     as_paddleflow: frozenset[str] = frozenset()
     kinds: Mapping[str, str] = field(default_factory=lambda: STEP_KINDS)
 
-    @property
+    @cached_property
     def steps(self) -> dict[str, Step]:
         """All steps under their dotted names, those of `post_process` last."""
         found = walk({**self.entry_points, **self.post_process})

@@ -184,10 +184,15 @@ def spec_of(loaded: PipelineWork, compiled: CompiledPipeline, about: Mapping[str
     )
 
 
+def uses_cache(loaded: PipelineWork) -> bool:
+    """Return whether some step uses the cache."""
+    general = loaded.pipeline.cache
+    return not loaded.caching.off and any(step.cache.over(general).enable for step in loaded.pipeline.steps.values())
+
+
 def _cache_of(loaded: PipelineWork, graph: LogicalGraph) -> CacheSpec | None:
     """Return the use of the cache by a run, None if no step uses it."""
-    general = loaded.pipeline.cache
-    if loaded.caching.off or not any(step.cache.over(general).enable for step in loaded.pipeline.steps.values()):
+    if not uses_cache(loaded):
         return None
     return CacheSpec(recipe_of, refreshed_vertices(loaded.pipeline, graph, loaded.caching), _publisher(loaded))
 

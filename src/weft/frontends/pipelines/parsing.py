@@ -158,6 +158,8 @@ def _failure_options(top: FileMap) -> FailureOptions:
 
 
 def _cache(parent: FileMap) -> CacheDefinition:
+    if "cache" not in parent.nodes:
+        return CacheDefinition(mark=parent.mark)
     options = parent.map("cache", ("enable", "max_expired_time", "fs_scope", "mode"))
     mode = options.text("mode").value or CACHE_MODES[0]
     if mode not in CACHE_MODES:
@@ -308,10 +310,7 @@ def _component(name: str, mark: FilePosition, node: yaml.Node, entries: FileMap)
         return UnreadableComponent(name, mark=mark, path=path)
     _type(options, "step")
     artifacts = options.map("artifacts", ("input", "output"))
-    extra = options.map("x-weft", STEP_EXTRAS)
-    given = extra.map("with", None)
-    env, secrets = variables_of(options.map("env", None))
-    texts: list[SourceText] = []
+    env, secrets = variables_of(options.map("env", None)) if "env" in options.nodes else ({}, {})
     return Step(
         name=name,
         parameters=_parameters(options.map("parameters", None)),
@@ -328,13 +327,23 @@ def _component(name: str, mark: FilePosition, node: yaml.Node, entries: FileMap)
         outputs=_outputs(artifacts),
         cache=_cache(options),
         extra_fs=_extra_fs(options),
-        timeout_s=timeout_of(extra),
-        retry=retry_of(extra),
-        resources=resources_of(extra),
-        kind=extra.text("kind"),
-        options={key: _option(node, join(given.path, key), texts) for key, node in given.nodes.items()},
-        option_texts=tuple(texts),
+        **(_extras(options) if "x-weft" in options.nodes else {}),
     )
+
+
+def _extras(options: FileMap) -> dict[str, Any]:
+    """Return the fields of a step below `x-weft`."""
+    extra = options.map("x-weft", STEP_EXTRAS)
+    given = extra.map("with", None)
+    texts: list[SourceText] = []
+    return {
+        "timeout_s": timeout_of(extra),
+        "retry": retry_of(extra),
+        "resources": resources_of(extra),
+        "kind": extra.text("kind"),
+        "options": {key: _option(node, join(given.path, key), texts) for key, node in given.nodes.items()},
+        "option_texts": tuple(texts),
+    }
 
 
 def _option(node: yaml.Node, path: str, texts: list[SourceText]) -> Any:

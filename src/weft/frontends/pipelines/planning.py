@@ -9,7 +9,7 @@ from weft.frontends.pipelines import conditions
 from weft.frontends.pipelines.caching import recipe_of
 from weft.frontends.pipelines.compiler import outputs_of
 from weft.frontends.pipelines.language import Dag
-from weft.frontends.pipelines.layout import check_run, compile_loaded, in_containers, place_of
+from weft.frontends.pipelines.layout import check_run, compile_loaded, in_containers, place_of, uses_cache
 from weft.frontends.pipelines.options import refreshed_vertices
 from weft.frontends.pipelines.parts import ITEM, joined, tuple_of
 from weft.frontends.pipelines.repeating import find_dag
@@ -21,7 +21,7 @@ from weft.model.wording import counted
 from weft.store.planning import PlannedTask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from weft.frontends.pipelines.language import Component
@@ -30,14 +30,21 @@ if TYPE_CHECKING:
     from weft.graph.logical import Retry, Vertex
 
 
-def planned_tasks(loaded: PipelineWork, folder: Path) -> list[PlannedTask]:
+def planned_tasks(
+    loaded: PipelineWork, folder: Path, preview: Callable[[], CompiledPipeline] | None
+) -> list[PlannedTask]:
     """Return the tasks of the steps that a run in `folder` would have, in an order of dependency. Nothing is made.
 
-    Steps inside a dag that loops over an artifact have one task each, because their number is unknown. UsageError,
-    DefinitionError: the run is impossible on this machine.
+    Without a cache and images the `preview` of the run has all that they depend on. Steps inside a dag that loops over
+    an artifact have one task each, because their number is unknown. UsageError, DefinitionError: the run is impossible
+    on this machine.
     """
-    loaded = in_containers(loaded, lambda _: None, pull=False)
-    compiled = compile_loaded(loaded, folder.name, place_of(loaded, folder))
+    placed = in_containers(loaded, lambda _: None, pull=False)
+    if preview is not None and placed is loaded and not uses_cache(loaded):
+        compiled = preview()
+    else:
+        loaded = placed
+        compiled = compile_loaded(loaded, folder.name, place_of(loaded, folder))
     check_run(loaded, compiled, begins=False)
     plan = _Plan(loaded, compiled)
     return [*plan.tasks(final=False), *plan.tasks(final=True)]
