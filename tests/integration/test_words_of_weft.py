@@ -5,7 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.places import until
 from tests.integration.test_pipeline import Place
+from weft.admin.control import send
+from weft.admin.settings import Settings, load_settings
+from weft.frontends.pipelines.body import FAILED_STEPS, RUN_ERROR, RUN_STATE
 from weft.runs.reading import read_run
 
 PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
@@ -50,3 +54,37 @@ def test_words_for_all_steps(place):
     place.file.write_text(example("words-for-all"))
     assert place.run().state == "succeeded"
     assert place.log("one") == "C.UTF-8\n"
+
+
+class TestTheEndOfARun:
+    def test_a_failure_with_its_message_and_step(self, place):
+        place.file.write_text(example("letter"))
+        letter = Path(place.run().outputs["tell.letter"]).read_text()
+        assert letter.startswith("run-000001 failed: work\nstep work ended with exit code 3.\n")
+        assert "too late" in letter
+
+    def test_a_success_has_no_error(self, place):
+        place.file.write_text(example("letter").replace("exit 3", "exit 0"))
+        assert Path(place.run().outputs["tell.letter"]).read_text() == "run-000001 succeeded: \n\n"
+
+    def test_items_and_steps_that_others_waited_for(self, place):
+        loop = "command: 'test {{PF_LOOP_ARGUMENT}} = 2', loop_argument: [1, 2, 3]}"
+        steps = f"{loop}\n  more: {{command: 'true', deps: work}}\nfailure_options: {{strategy: continue}}"
+        text = example("letter").replace("command: echo too late; exit 3}", steps)
+        place.file.write_text(text)
+        letter = Path(place.run(Settings(workers=1, backend="processes")).outputs["tell.letter"]).read_text()
+        assert letter.splitlines()[0] == "run-000001 failed: work-0,work-2"
+
+    def test_a_cancel(self, place):
+        place.file.write_text(example("letter").replace("echo too late; exit 3", "touch began; sleep 60"))
+        process = place.start()
+        until((place.folder / "began").exists, "the step")
+        send(place.folder_of(), {"do": "cancel", "reason": "enough of it"})
+        process.communicate(timeout=60)
+        (letter,) = place.folder.glob(".pipeline/run-000001/letter/tell-*/letter")
+        assert letter.read_text() == "run-000001 terminated: \nenough of it\n"
+
+    def test_a_command_of_weft_in_that_step_takes_them_for_no_settings(self, monkeypatch):
+        for name in (RUN_STATE, RUN_ERROR, FAILED_STEPS):
+            monkeypatch.setenv(name, "x")
+        assert load_settings().backend == "threads"

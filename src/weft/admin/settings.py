@@ -21,8 +21,11 @@ from weft.store.places import PROJECT_FILE
 from weft.store.state import StateRoot, current_user, find_project
 
 BACKENDS: Final = ("threads", "processes", "ray")
-NOT_SETTINGS: Final = frozenset({"WEFT_CACHE_INDEX", "WEFT_RECORD", "WEFT_SEED", "WEFT_SPU"})
-"""Variables with this prefix that are no settings: tests and benchmarks read them."""
+NOT_SETTINGS: Final = frozenset(
+    {"WEFT_CACHE_INDEX", "WEFT_RECORD", "WEFT_SEED", "WEFT_SPU"}
+    | {"WEFT_RUN_STATE", "WEFT_RUN_ERROR", "WEFT_FAILED_STEPS"}
+)
+"""Variables with this prefix that are no settings: tests, benchmarks and the step of `post_process` read them."""
 TABLES: Final = ("fs", "images", "queues")
 """Tables of `weft.toml` for other readers."""
 IMAGES: Final = ("ignore", "docker", "podman", "require")

@@ -28,7 +28,7 @@ from weft.frontends.pipelines.kinds import decoded, load_kind
 from weft.frontends.pipelines.parameters import check_value
 from weft.frontends.pipelines.parts import INPUT, ITEM, OUTPUT, SECRET, OutputFolder, delivered_paths, joined, tuple_of
 from weft.frontends.pipelines.secrets import secret, texts_to_mask, without_sources
-from weft.frontends.pipelines.states import NOT_RUN, WARNING
+from weft.frontends.pipelines.states import NOT_RUN, PROJECTION, WARNING
 from weft.frontends.pipelines.templates import as_text, go_text
 from weft.graph.task import does_prepare, pass_gate, prepares, resolve
 from weft.model.errors import DiskFullError, RunCancelledError, TaskError, WeftError
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from weft.graph.task import TaskContext, TaskInput
+    from weft.graph.task_spec import JobVerdict
 
 RUN, SKIPPED = "run", "skipped"
 """The branches of every choice: vertices on `RUN` run if it is chosen, and are skipped otherwise."""
@@ -54,12 +55,15 @@ SECRETS = "secrets"
 """The program parameter with the names of all secrets of the pipeline."""
 PUBLISH = "publish"
 """The program parameter with the destination of outputs: the main file system's URL, and the folder of its copy."""
+RUN_STATE, RUN_ERROR, FAILED_STEPS = "WEFT_RUN_STATE", "WEFT_RUN_ERROR", "WEFT_FAILED_STEPS"
+"""The variables of the step of `post_process` that tell how the run has ended."""
 INCOMPLETE = ".incomplete"
 """The suffix of the outputs of a failed attempt; names of outputs have no dots."""
 MAX_LIST_BYTES = 1024 * 1024
 MAX_CONTENT_BYTES = 1024
 """The largest artifact in bytes that a loop or a condition reads."""
 
+_LONGEST_ERROR = 8_192
 _OWN_PREFIX = "WEFT_"
 _OF_ANOTHER_SHELL = frozenset({"_", "OLDPWD", "PWD", "SHLVL", "PYTHONHOME", "__PYVENV_LAUNCHER__"})
 
@@ -104,6 +108,8 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
         make_room(own["cwd"], outputs, name)
     if "kind" not in own:
         own["command"] = joined(own["command"], values.of)
+    if ctx.verdict is not None:
+        own["env"] = {**own["env"], **end_of_run(ctx.verdict)}
     env = _set_environment(own, values)
     warnings = _surround(own, env, name) if (MOUNTS in own or IMAGE in own) and not ctx.cancelled() else []
     own["name"], own["log"], own["record"] = (
@@ -130,6 +136,16 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     if warnings:
         ctx.emit(WARNING, "; ".join(warnings))
     return result
+
+
+def end_of_run(verdict: JobVerdict) -> dict[str, str]:
+    """Return the variables that tell the step of `post_process` how the run has ended."""
+    message = verdict.message if len(verdict.message) <= _LONGEST_ERROR else f"{verdict.message[:_LONGEST_ERROR]}..."
+    return {
+        RUN_STATE: PROJECTION.run(verdict.state),
+        RUN_ERROR: message.replace("\0", "?"),
+        FAILED_STEPS: ",".join(verdict.failed),
+    }
 
 
 def _set_environment(own: dict[str, Any], values: _Values) -> dict[str, str]:
