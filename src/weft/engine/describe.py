@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.engine.rows import FATAL
+from weft.engine.unrun import unrun
 from weft.graph.logical import WHILE_RUNNING, MovementKind, Outcome, Storage, VertexKind
 from weft.graph.task_spec import MOST_FAILED, UNSETTLED, EdgeSpec, JobVerdict, TaskSpec
 from weft.model.ids import loop_item
@@ -117,7 +118,7 @@ def _verdict(core: Core) -> JobVerdict:
     failed = (
         loop_item(stage.vertex.step or stage.id, index) if stage.n > 1 else stage.vertex.step or stage.id
         for stage in core.stages
-        if not stage.vertex.final and FATAL in stage.state
+        if not stage.vertex.final and FATAL in stage.state and not unrun(core, stage).failed
         for index in range(stage.n)
         if stage.state[index] == FATAL
     )
