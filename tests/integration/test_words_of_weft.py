@@ -1,5 +1,6 @@
 """The examples of the page on pipelines that use Weft's own words, each run as it stands there."""
 
+import json
 import re
 from pathlib import Path
 
@@ -54,6 +55,37 @@ def test_words_for_all_steps(place):
     place.file.write_text(example("words-for-all"))
     assert place.run().state == "succeeded"
     assert place.log("one") == "C.UTF-8\n"
+
+
+class TestProfiles:
+    def test_plan_run_show_and_resume(self, place):
+        place.file.write_text(example("profiled").replace('echo "', 'test -e fixed && echo "'))
+        plan = json.loads(place.weft("plan", "run.yaml", "--profile", "cluster", "--json")[1])["steps"]
+        assert plan[1]["how"] == "3 retries, first after 10 s; cpu 8, memory 17,179,869,184 bytes"
+        assert place.weft("run", "run.yaml", "--profile", "laptop", "-p", "fit.epochs=5")[0] == 1
+        place.file.write_text("not a pipeline any more")
+        (place.folder / "fixed").touch()
+        assert place.weft("resume", "run-000001")[0] == 0
+        assert place.log("fit", 1) == "100 rows, 5 epochs\n"
+        shown = json.loads(place.weft("show", "run-000001", "--json")[1])["run"]
+        assert (shown["profile"], shown["state"]) == ("laptop", "succeeded")
+        assert re.search(r"^profile +laptop$", place.weft("show", "run-000001")[1], re.MULTILINE)
+
+    def test_a_resume_with_an_edited_file_uses_the_profile_as_that_has_it(self, place):
+        place.file.write_text(example("profiled").replace('echo "', 'exit 1; echo "'))
+        assert place.weft("run", "run.yaml", "--profile", "laptop")[0] == 1
+        place.file.write_text(example("profiled").replace("laptop:", "desktop:"))
+        code, _, err = place.weft("resume", "run-000001", "--file", "run.yaml")
+        assert (code != 0, "has no profile 'laptop'" in err) == (True, True)
+        place.file.write_text(example("profiled").replace("laptop:", "laptop:\n      steps: {fit: {timeout_s: 7}}"))
+        assert place.weft("resume", "run-000001", "--file", "run.yaml")[0] == 0
+        kept = json.loads((place.folder_of() / "run.json").read_text())["profile"]
+        assert kept["words"]["steps"] == {"fit": {"timeout_s": 7}}
+
+    def test_an_unknown_name(self, place):
+        place.file.write_text(example("profiled"))
+        code, _, err = place.weft("run", "run.yaml", "--profile", "lapto")
+        assert (code, "Did you mean laptop?" in err) == (2, True)
 
 
 class TestTheEndOfARun:

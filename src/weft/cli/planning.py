@@ -66,7 +66,7 @@ def plan(
         found = context.wiring().plan_federated(str(context.cwd / file), str(context.cwd / dsl))
         return print_federated_plan(context, found, as_json=as_json)
     base = context.cwd / file.parent
-    settings = settings_of(context, base, {**wishes.flags, "state_dir": state_dir})
+    settings = wishes.settings(context, file, {**wishes.flags, "state_dir": state_dir})
     service = context.service(settings, settings.state_root(base))
     loaded = service.load(wishes.request(file, name))
     warn(context, loaded.warnings)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from msgspec import Struct, field
+from msgspec import Struct, field, to_builtins
 
 from weft.documents.emitting import to_yaml
 from weft.documents.problems import choices, show
@@ -465,6 +465,7 @@ class ComponentBuilder:
         extra = MapBuilder(where)
         extra.put("as_paddleflow", _option(self.blueprint, "as_paddleflow"), chosen.get("as_paddleflow"))
         extra.put("defaults", _defaults(_option(self.blueprint, "defaults")), chosen.get("defaults"))
+        extra.put("profiles", _profiles(_option(self.blueprint, "profiles")), chosen.get("profiles"))
         if extra.entries:
             tree.node("x-weft", extra.done())
         tree.node("entry_points", self._tree(self.members, folder, where))
@@ -525,6 +526,12 @@ class ComponentBuilder:
         path = os.path.relpath(root, folder)
         found = {"function": target} if path == "." else {"function": target, "path": Path(path).as_posix()}
         return {**found, "item": component.item} if component.item else found
+
+
+def profiles_of(blueprint: PipelineBuilder) -> dict[str, Any]:
+    """Return the profiles of a pipeline function as plain values."""
+    found = to_builtins(_profiles(_option(blueprint, "profiles")))
+    return found if isinstance(found, dict) else {}
 
 
 def _bound(
@@ -598,6 +605,25 @@ def _defaults(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     return {name: _resources(one) if name == "resources" else one for name, one in value.items()}
+
+
+def _profiles(value: Any) -> Any:
+    """Return profiles with the records in their words as maps."""
+    if not isinstance(value, Mapping):
+        return value
+
+    def plain(words: Any) -> Any:
+        if not isinstance(words, Mapping):
+            return words
+        steps = words.get("steps")
+        found = dict(words)
+        if "defaults" in words:
+            found["defaults"] = _defaults(words["defaults"])
+        if isinstance(steps, Mapping):
+            found["steps"] = {name: _defaults(one) for name, one in steps.items()}
+        return found
+
+    return {name: plain(words) for name, words in value.items()}
 
 
 def _resources(value: Any) -> Any:

@@ -28,16 +28,19 @@ if TYPE_CHECKING:
 
     from weft.documents.problems import FilePosition
     from weft.frontends.pipelines.language import Pipeline, SourceText
+    from weft.frontends.pipelines.profiles import Profile
 
 
-def parse_pipeline(text: str, file: str, kinds: Mapping[str, str] = STEP_KINDS) -> Pipeline:
+def parse_pipeline(
+    text: str, file: str, kinds: Mapping[str, str] = STEP_KINDS, profile: Profile | None = None
+) -> Pipeline:
     """Read and check the text of a pipeline file (YAML or JSON); the returned pipeline has no references left.
 
-    `file` is the name for messages; `kinds` maps kinds of steps to import paths. InputLimitError: a limit is passed.
-    PipelineError: lists every mistake with line, column, field and the right form.
+    `file` is the name for messages; `kinds` maps kinds of steps to import paths; `profile` is that of the run.
+    InputLimitError: a limit is passed. PipelineError: lists every mistake with line, column, field and the right form.
     """
     problems = Problems(file, PIPELINE_FILE)
-    return _checked(yaml.load(text, problems), problems, kinds)
+    return _checked(yaml.load(text, problems), problems, kinds, profile)
 
 
 def checked(tree: yaml.Node, file: str, kinds: Mapping[str, str] = STEP_KINDS) -> Pipeline:
@@ -45,8 +48,8 @@ def checked(tree: yaml.Node, file: str, kinds: Mapping[str, str] = STEP_KINDS) -
     return _checked(tree, Problems(file, PIPELINE_FILE), kinds)
 
 
-def _checked(tree: yaml.Node, problems: Problems, kinds: Mapping[str, str]) -> Pipeline:
-    pipeline = expand(parsing.read(tree, problems.file, problems, kinds), problems)
+def _checked(tree: yaml.Node, problems: Problems, kinds: Mapping[str, str], profile: Profile | None = None) -> Pipeline:
+    pipeline = expand(parsing.read(tree, problems.file, problems, kinds, profile), problems)
     check(pipeline, problems)
     return pipeline
 

@@ -25,7 +25,9 @@ from weft.frontends.pipelines.body import IMAGE, MOUNTS, PUBLISH, RUN, SECRETS, 
 from weft.frontends.pipelines.caching import RECIPE, CachePlace, describe, item_files, mentioned_files, unknown_script
 from weft.frontends.pipelines.distributed import job_of
 from weft.frontends.pipelines.kinds import STEP_KINDS, load_kind
+from weft.frontends.pipelines.overrides import make_pipeline
 from weft.frontends.pipelines.parts import OutputFolder, places_to_json, plain, sources, text_to_json
+from weft.frontends.pipelines.profiles import Profile  # noqa: TC001 - fields of records are read at run time
 from weft.frontends.pipelines.resolve import resolve_items, resolve_nodes
 from weft.frontends.pipelines.resolved import DECIDE, JOIN, LIST, REPEAT, SKIP, ControlStep, ResolvedStep, RunIdentity
 from weft.frontends.pipelines.states import FRONTEND, IS_DISABLED, IS_EMPTY
@@ -115,7 +117,7 @@ class RunDirectories(Struct, frozen=True):
 class PipelineSource(Struct, frozen=True):
     """The source of a pipeline: its text and the values given beside it, so that another process can make it again.
 
-    `built_with` are the arguments of the Python file that built the text.
+    `built_with` are the arguments of the Python file that built the text; `profile` is that of the run.
     """
 
     text: str = ""
@@ -125,6 +127,13 @@ class PipelineSource(Struct, frozen=True):
     kinds: Mapping[str, str] = field(default_factory=lambda: STEP_KINDS)
     built_with: Mapping[str, object] = field(default_factory=dict)
     main_fs: str = ""
+    profile: Profile | None = None
+
+    def pipeline(self) -> Pipeline:
+        """Read and check the text. Errors are those of `overrides.make_pipeline`."""
+        return make_pipeline(
+            self.text, self.file, self.overrides, self.renamed, self.kinds, self.main_fs, profile=self.profile
+        )
 
 
 def compile_run(
@@ -146,6 +155,8 @@ def compile_run(
         **as_dict(origin),
         "file": Path(origin.file).name,
     }  # independent of the path given: a resume makes the same graph
+    if origin.profile is None:
+        del again["profile"]  # so that the graph of a run without one is that of earlier versions
     cache = None if place.cache is None else as_dict(place.cache)
     where = {**_folders(place), "cache": cache, "mounts": place.mounts, "publish": place.publish}
     where |= {"containers": None if place.containers is None else as_dict(place.containers)}

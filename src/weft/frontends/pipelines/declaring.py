@@ -334,7 +334,7 @@ class PipelineBuilder(_Declared):
 
     known = frozenset(
         {"name", "when", "parallelism", "on_failure", "cache", "docker_env", "main_fs", "extra_fs", "disabled",
-         "as_paddleflow", "defaults"}
+         "as_paddleflow", "defaults", "profiles"}
     )  # fmt: skip
     what = "pipeline"
     runs = False

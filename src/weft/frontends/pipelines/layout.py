@@ -38,7 +38,7 @@ from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, Usag
 from weft.model.records import as_dict
 from weft.store.folders import make_folders
 from weft.store.places import OUTPUTS, why_no_outputs
-from weft.store.state import PLACE, ROOT, WORKERS, os_error
+from weft.store.state import PLACE, PROFILE_OF_RUN, ROOT, WORKERS, os_error
 
 if TYPE_CHECKING:
     from weft.frontends.pipelines.language import Pipeline
@@ -323,7 +323,9 @@ def place_of_outputs(loaded: PipelineWork) -> list[str] | None:
 def about_run(loaded: PipelineWork, compiled: CompiledPipeline) -> dict[str, Any]:
     """Return the part of a run's description that an edit changes."""
     steps = [node for node in compiled.nodes if isinstance(node, ResolvedStep)]
+    profile = loaded.origin.profile
     return {
+        **({} if profile is None else {PROFILE_OF_RUN: as_dict(profile)}),
         "file": os.path.abspath(loaded.file),
         "parameters": {f"{step.name}.{name}": value for step in steps for name, value in step.parameters.items()},
         "steps": compiled.steps,

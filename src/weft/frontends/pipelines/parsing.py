@@ -46,7 +46,7 @@ from weft.frontends.pipelines.maps import (
     read_text,
 )
 from weft.frontends.pipelines.parameters import KINDS, convert, list_from_text, mismatch, read_value
-from weft.frontends.pipelines.profiles import FILE_EXTRAS, with_defaults
+from weft.frontends.pipelines.profiles import CACHE, FILE_EXTRAS, with_words
 from weft.frontends.pipelines.templates import find, whole
 from weft.model.errors import DefinitionError
 from weft.model.suggestions import nearest
@@ -89,7 +89,7 @@ def read(
     Words of the `profile` of the run win over those of the file. An unreadable component becomes an
     `UnreadableComponent`. The pipeline is valid only if `problems` stays empty.
     """
-    tree = with_defaults(tree, problems, profile)
+    tree = with_words(tree, problems, profile)
     top = FileMap(tree, "", problems, PIPELINE_KEYS)
     name = top.text("name")
     if "name" not in top.nodes and not top.broken:
@@ -160,7 +160,7 @@ def _failure_options(top: FileMap) -> FailureOptions:
 def _cache(parent: FileMap) -> CacheDefinition:
     if "cache" not in parent.nodes:
         return CacheDefinition(mark=parent.mark)
-    options = parent.map("cache", ("enable", "max_expired_time", "fs_scope", "mode"))
+    options = parent.map("cache", CACHE)
     mode = options.text("mode").value or CACHE_MODES[0]
     if mode not in CACHE_MODES:
         options.wrong("mode", f"{show(mode)} is not a way to compare files", f"use {' or '.join(CACHE_MODES)}")
