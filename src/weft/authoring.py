@@ -198,8 +198,8 @@ def pipeline(function: Callable[..., Any] | None = None, /, **options: Any) -> A
 
     Options, in the words of a file: `name`, `parallelism`, `on_failure` ("fail_fast" or "continue"), `cache` (True, or
     `weft.CacheOptions`), `docker_env`, `main_fs`, `extra_fs`, `disabled` (names of steps), `as_paddleflow`, `defaults`
-    (options of all steps: `timeout_s`, `retry`, `resources`, `env`), `profiles` (words of a run, by name). A pipeline
-    inside another has only `name`, and `when`, its condition. DefinitionError: an unknown option.
+    (options of all steps: `timeout_s`, `retry`, `resources`, `environment`, `env`), `profiles` (words of a run, by
+    name). A pipeline inside another has only `name`, and `when`, its condition. DefinitionError: an unknown option.
     """
     noted = PipelineFunction.noted(options)
     return (

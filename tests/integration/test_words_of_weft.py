@@ -2,6 +2,7 @@
 
 import json
 import re
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,69 @@ def test_words_for_all_steps(place):
     place.file.write_text(example("words-for-all"))
     assert place.run().state == "succeeded"
     assert place.log("one") == "C.UTF-8\n"
+
+
+def wheel(folder: Path, word: str) -> None:
+    """Write the wheel of a package `greeting` with one word, which needs no index, and a file that requires it."""
+    with zipfile.ZipFile(folder / "greeting-1.0-py3-none-any.whl", "w") as file:
+        file.writestr("greeting.py", f"WORD = {word!r}\n")
+        file.writestr("greeting-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: greeting\nVersion: 1.0\n")
+        file.writestr("greeting-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr("greeting-1.0.dist-info/RECORD", "")
+    (folder / "requirements.txt").write_text("--no-index\n./greeting-1.0-py3-none-any.whl\n")
+
+
+STEPS = """
+import weft
+
+@weft.step(environment={"venv": "requirements.txt"}, cache=True)
+def greet(out: weft.Output):
+    import greeting
+    out.write_text(greeting.WORD)
+
+@weft.pipeline
+def flow():
+    greet()
+"""
+
+
+@pytest.mark.slow
+class TestPackages:
+    def test_a_command_and_a_function_share_an_environment_that_is_part_of_the_key(self, place):
+        wheel(place.folder, "hello")
+        place.file.write_text(example("packaged"))
+        assert place.run().state == "succeeded"
+        assert place.log("report") == "hello\n"
+        (made,) = (place.folder / ".weft" / "environments").glob("venv-*/complete")
+        file = place.folder / "packaged_flow.py"
+        file.write_text(STEPS)
+        for run in ("run-000002", "run-000003"):
+            code, _, err = place.weft("run", file.name)
+            assert code == 0, err
+            assert place.states(run) == {"greet": "succeeded"}
+        assert "cache" in read_run(place.folder_of("run-000003")).step("greet").message
+        assert [made] == list((place.folder / ".weft" / "environments").glob("venv-*/complete"))
+        wheel(place.folder, "goodbye")
+        why = place.weft("plan", file.name)[1]
+        assert "packages venv" in why
+        assert "venv requirements.txt" in why
+
+    def test_what_pip_says_when_it_fails(self, place):
+        (place.folder / "requirements.txt").write_text("--no-index\nno-such-package\n")
+        place.file.write_text(example("packaged"))
+        result = place.run()
+        assert result.state == "failed"
+        assert "step report cannot start: its environment of" in str(result.error)
+        assert "No matching distribution found for no-such-package" in str(result.error)
+
+
+def test_a_run_does_not_begin_without_the_file_of_an_environment(place):
+    place.file.write_text(example("packaged"))
+    for word in ("plan", "run"):
+        code, _, err = place.weft(word, "run.yaml")
+        assert code != 0
+        assert "step report: " in err
+        assert "requirements.txt, the file of an environment, cannot be read" in err
 
 
 class TestProfiles:

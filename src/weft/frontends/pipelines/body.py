@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from weft.documents.problems import show
 from weft.frontends.pipelines import conditions
-from weft.frontends.pipelines.caching import ITEM_FILES, RECIPE, changed_while_it_ran, recipe_of
+from weft.frontends.pipelines.caching import ITEM_FILES, PACKAGES, RECIPE, changed_while_it_ran, recipe_of
 from weft.frontends.pipelines.kinds import decoded, load_kind
 from weft.frontends.pipelines.parameters import check_value
 from weft.frontends.pipelines.parts import INPUT, ITEM, OUTPUT, SECRET, OutputFolder, delivered_paths, joined, tuple_of
@@ -111,6 +111,8 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     if ctx.verdict is not None:
         own["env"] = {**own["env"], **end_of_run(ctx.verdict)}
     env = _set_environment(own, values)
+    if PACKAGES in own and not ctx.cancelled():
+        _enter_packages(ctx, own, env, name)
     warnings = _surround(own, env, name) if (MOUNTS in own or IMAGE in own) and not ctx.cancelled() else []
     own["name"], own["log"], own["record"] = (
         name,
@@ -119,7 +121,7 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     )
     if "kind" in own:
         own["variables"], own["runs"] = env, os.path.join(own.pop("run"), INNER, log)
-    for key in ("outputs", "folder", "inputs", IMAGE, MOUNTS, PUBLISH):
+    for key in ("outputs", "folder", "inputs", IMAGE, MOUNTS, PUBLISH, PACKAGES):
         own.pop(key, None)
     step = copy(ctx)
     step.params, step.parallelism = own, 1  # the log and the record already have the number of the item
@@ -157,6 +159,16 @@ def _set_environment(own: dict[str, Any], values: _Values) -> dict[str, str]:
     if secrets:
         own["masked"] = texts_to_mask(secrets)
     return env
+
+
+def _enter_packages(ctx: TaskContext, own: dict[str, Any], env: dict[str, str], step: str) -> None:
+    """Let a step use the programs and packages of its environment, which is made if it is not there."""
+    from weft.operators.environments import enter  # most steps need none
+
+    kind, file, place = own[PACKAGES]
+    made = enter(ctx, kind, file, place, step)
+    own["programs"] = [made.programs]
+    own["env"] = {**own["env"], **made.variables, **env}
 
 
 def _log_name(ctx: TaskContext, logs: str) -> tuple[str, int]:

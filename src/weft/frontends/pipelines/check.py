@@ -16,9 +16,18 @@ from msgspec import Struct, field
 from weft.documents import yaml
 from weft.documents.problems import Problems, choices, join, show
 from weft.frontends.pipelines import conditions, parsing
-from weft.frontends.pipelines.distributed import mistakes
-from weft.frontends.pipelines.kinds import STEP_KINDS, load_kind
-from weft.frontends.pipelines.language import PIPELINE_FILE, Component, Dag, Mount, Step, UnreadableComponent, walk
+from weft.frontends.pipelines.distributed import job_of, mistakes
+from weft.frontends.pipelines.kinds import FUNCTION, STEP_KINDS, load_kind
+from weft.frontends.pipelines.language import (
+    PIPELINE_FILE,
+    VENV,
+    Component,
+    Dag,
+    Mount,
+    Step,
+    UnreadableComponent,
+    walk,
+)
 from weft.frontends.pipelines.references import expand
 from weft.frontends.pipelines.templates import LOOP_ARGUMENT, PARENT, SYSTEM_VARIABLES, Template, find, whole
 from weft.model.suggestions import nearest
@@ -374,6 +383,23 @@ def _kinds_take_their_options(scene: _Scene) -> None:
             scene.problems.add(marks.get(at, step.kind.mark), at, message)
 
 
+def _environments_fit(scene: _Scene) -> None:
+    for _, step in scene.members():
+        if not isinstance(step, Step) or step.packages is None:
+            continue
+        packages, kind = step.packages, step.kind.value
+        if step.docker_env:
+            scene.problems.add(
+                packages.mark, packages.path, "cannot stand beside `docker_env`", "leave out one of them"
+            )
+        elif kind == FUNCTION and packages.kind != VENV:
+            hint = "write environment: {venv: requirements.txt}"
+            scene.problems.add(packages.mark, packages.path, "cannot run a function of Python", hint)
+        elif kind not in ("", FUNCTION) or job_of(step) is not None:
+            what = f"a step of kind {kind}" if kind else "a distributed step"
+            scene.problems.add(packages.mark, packages.path, f"{what} has no environment", "leave it out")
+
+
 def _conditions_make_sense(scene: _Scene) -> None:
     for _, component in scene.members():
         text = component.condition
@@ -622,6 +648,7 @@ RULES: tuple[Callable[[_Scene], None], ...] = (
     _command_names_own,
     _jobs_have_a_backend,
     _kinds_take_their_options,
+    _environments_fit,
     _conditions_make_sense,
     _loops_name_own,
     _post_process_is_a_plain_step,

@@ -22,7 +22,15 @@ from msgspec.structs import replace
 from weft.documents.problems import show
 from weft.frontends.pipelines import paths, scripts
 from weft.frontends.pipelines.body import IMAGE, MOUNTS, PUBLISH, RUN, SECRETS, SKIPPED
-from weft.frontends.pipelines.caching import RECIPE, CachePlace, describe, item_files, mentioned_files, unknown_script
+from weft.frontends.pipelines.caching import (
+    PACKAGES,
+    RECIPE,
+    CachePlace,
+    describe,
+    item_files,
+    mentioned_files,
+    unknown_script,
+)
 from weft.frontends.pipelines.distributed import job_of
 from weft.frontends.pipelines.kinds import STEP_KINDS, load_kind
 from weft.frontends.pipelines.overrides import make_pipeline
@@ -51,7 +59,7 @@ from weft.model.program import Program, Style
 from weft.model.records import as_dict
 from weft.model.resources import Resources
 from weft.model.suggestions import nearest
-from weft.store.places import folders_above
+from weft.store.places import ENVIRONMENTS, folders_above
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -309,6 +317,8 @@ def _params(step: ResolvedStep, place: RunDirectories, folder: str) -> dict[str,
     }
     if step.loops:
         params |= {"outputs": list(step.outputs), "folder": as_dict(step.folder)}
+    if step.packages is not None:
+        params[PACKAGES] = [step.packages.kind, step.packages.file, str(place.logs.parent.parent.parent / ENVIRONMENTS)]
     if step.delivered or step.condition:
         params["inputs"] = {name: places_to_json(places) for name, places in step.places.items()}
     if step.condition:
@@ -369,7 +379,7 @@ def named_images(pipeline: Pipeline) -> dict[str, str]:
         for name, step in pipeline.steps.items()
         if name not in off and not step.kind.value and job_of(step) is None
     ]
-    return {name: step.docker_env or pipeline.docker_env for name, step in steps}
+    return {name: "" if step.packages else step.docker_env or pipeline.docker_env for name, step in steps}
 
 
 def notes(nodes: Iterable[Node], folder: str, *, contained: bool = False) -> list[str]:

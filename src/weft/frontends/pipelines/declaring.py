@@ -258,6 +258,7 @@ class StepOptions(TypedDict, total=False):
     timeout_s: float
     retry: Retry
     resources: Resources
+    environment: Mapping[str, str]
     extra_fs: Sequence[Mapping[str, Any]]
     training: Mapping[str, Any]
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from weft.documents import yaml
 from weft.documents.problems import join
-from weft.frontends.pipelines.language import SourceText
+from weft.frontends.pipelines.language import PACKAGE_KINDS, Packages, SourceText
 from weft.frontends.pipelines.maps import SECRET_NAME, FileMap, check_name, named, read_text
 from weft.frontends.pipelines.templates import env_number
 from weft.graph.logical import DEFAULT_RETRY, Retry, exit_codes
@@ -19,9 +19,10 @@ _MOST_RETRIES: Final = 1000
 _LONGEST_DELAY_S: Final = 86_400
 _MOST_FACTOR: Final = 100
 _OF_PADDLEFLOW: Final = ("PF_", "RAY_JOB_")
+_FILES: Final = {"venv": "requirements.txt", "conda": "environment.yaml", "pixi": "pixi.toml"}
 RESOURCES: Final = ("cpu", "memory", "gpu", "gpu_type", "custom")
 """The names of `x-weft: resources`."""
-STEP_EXTRAS: Final = ("timeout_s", "retry", "resources", "kind", "with")
+STEP_EXTRAS: Final = ("timeout_s", "retry", "resources", "environment", "kind", "with")
 """The keys of `x-weft` of a step."""
 
 
@@ -134,6 +135,23 @@ def _custom(options: FileMap) -> tuple[tuple[str, float], ...]:
     return found
 
 
+def packages_of(extra: FileMap) -> Packages | None:
+    """Return `environment`: what provides the packages of a step; None without it."""
+    if "environment" not in extra.nodes:
+        return None
+    options = extra.map("environment", PACKAGE_KINDS)
+    if len(options.nodes) != 1:
+        if not options.broken:
+            hint = "write one: environment: {venv: requirements.txt}; an image is named by `docker_env`"
+            extra.wrong("environment", f"must name one of {', '.join(PACKAGE_KINDS)}", hint)
+        return None
+    ((kind, _),) = options.nodes.items()
+    file = options.text(kind)
+    if options.is_text(kind) and (not file.value.strip() or "{{" in file.value or "\0" in file.value):
+        options.wrong(kind, "must be the path of a file, without templates", f"such as {_FILES[kind]}")
+    return Packages(kind, file.value, file.mark, file.path)
+
+
 def _bytes(options: FileMap) -> int:
     node = options.nodes.get("memory")
     value = node.value if isinstance(node, yaml.Scalar) else 0 if node is None else None
@@ -152,4 +170,5 @@ def check_defaults(options: FileMap) -> None:
     timeout_of(options)
     retry_of(options)
     resources_of(options)
+    packages_of(options)
     variables_of(options.map("env", None))

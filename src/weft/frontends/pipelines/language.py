@@ -109,6 +109,20 @@ class FailureOptions(Struct, frozen=True):
     mark: FilePosition = START
 
 
+VENV, CONDA, PIXI = "venv", "conda", "pixi"
+PACKAGE_KINDS = (VENV, CONDA, PIXI)
+"""The kinds of environments of packages."""
+
+
+class Packages(Struct, frozen=True):
+    """The environment of packages of a step: its kind (`venv`, `conda` or `pixi`) and its file as written."""
+
+    kind: str
+    file: str
+    mark: FilePosition = START
+    path: str = ""
+
+
 class Component(Struct, frozen=True):
     """The common fields of steps, dags and references. Maps keep the order of the file and must not be changed.
 
@@ -141,6 +155,7 @@ class Step(Component, frozen=True):
     timeout_s: float | None = None
     retry: Retry | None = None
     resources: Resources | None = None
+    packages: Packages | None = None
     kind: SourceText = SourceText()
     options: Mapping[str, Any] = field(default_factory=dict)
     option_texts: tuple[SourceText, ...] = ()

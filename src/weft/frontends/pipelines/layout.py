@@ -112,7 +112,8 @@ def check_run(loaded: PipelineWork, compiled: CompiledPipeline, *, begins: bool 
     """Refuse a run that is impossible on this machine; if it `begins`, mounted folders and secrets must be there.
 
     UsageError: a mounted file system has no folder, or a secret is missing. DefinitionError: a mount of a step can
-    never work. ForbiddenError: the folder for outputs is a link or a file.
+    never work. ForbiddenError: the folder for outputs is a link or a file. NotFoundError, MissingExtraError: the file
+    of an environment or the program that makes it is not there.
     """
     if why := why_no_outputs(loaded.root, place_of_outputs(loaded) or ()):
         raise ForbiddenError(why, hint=f"To use a folder elsewhere, {_another_root(loaded)}")
@@ -122,10 +123,20 @@ def check_run(loaded: PipelineWork, compiled: CompiledPipeline, *, begins: bool 
     if begins and loaded.around.mounts and missing:
         hint = f"Give it one: -f {missing[0]}=FOLDER, or under [fs] in weft.toml"
         raise UsageError(f"no folder is given for the file system {missing[0]}, which steps mount", hint=hint)
+    _check_packages(compiled)
     images = {} if loaded.containers is None else loaded.containers.images
     for image, error in compiled.hopeless:
         if image not in images:
             raise error
+
+
+def _check_packages(compiled: CompiledPipeline) -> None:
+    """Raise the errors of `environments.check` for the steps that may run."""
+    for node in compiled.nodes:
+        if isinstance(node, ResolvedStep) and node.packages and not node.not_run and node.id in compiled.graph.vertices:
+            from weft.operators import environments  # few pipelines have any
+
+            environments.check(node.packages.kind, node.packages.file, node.name)
 
 
 def _examined(compiled: CompiledPipeline, folder: str) -> list[str]:

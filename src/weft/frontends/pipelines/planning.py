@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from weft.documents.problems import show
@@ -130,12 +131,14 @@ class _Plan:
 
 
 def how_it_runs(step: ResolvedStep) -> str:
-    """Return what the file says about the attempts of a step: retries, the time limit, resources."""
+    """Return what the file says about the attempts of a step: retries, the time limit, resources, packages."""
     words = [] if step.retry is None else _retries(step.retry)
     if step.timeout_s is not None:
         words.append(f"at most {step.timeout_s:g} s")
     if step.resources is not None:
         words.append(str(step.resources))
+    if step.packages is not None:
+        words.append(f"{step.packages.kind} {os.path.basename(step.packages.file)}")
     return "; ".join(words)
 
 

@@ -14,6 +14,7 @@ from msgspec import Struct, field
 
 from weft.documents import yaml
 from weft.documents.problems import FilePosition, Problems, choices, join, show
+from weft.frontends.pipelines.distributed import MODE, TYPE
 from weft.frontends.pipelines.extras import check_defaults
 from weft.frontends.pipelines.language import PIPELINE_FILE, START
 from weft.frontends.pipelines.maps import FileMap, is_empty, is_null
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 FILE_EXTRAS: Final = ("as_paddleflow", "defaults", "profiles")
 """The keys of `x-weft` at the top of a file."""
-DEFAULTS: Final = ("timeout_s", "retry", "resources", "env")
+DEFAULTS: Final = ("timeout_s", "retry", "resources", "environment", "env")
 """The words that a file or a profile gives for all steps."""
 PROFILE: Final = ("parameters", "settings", "cache", "defaults", "steps")
 """The keys of a profile."""
@@ -36,7 +37,10 @@ CACHE: Final = ("enable", "max_expired_time", "fs_scope", "mode")
 _PARTS: Final = ("entry_points", "components", "post_process")
 _FIELD_BY_FIELD: Final = frozenset({"retry", "resources", "env"})
 _EXTRA: Final = "x-weft"
-_NOT_FOR: Final[dict[str, frozenset[str]]] = {"training": frozenset({"resources"})}
+_NOT_FOR: Final[dict[str, frozenset[str]]] = {
+    "training": frozenset({"resources", "environment"}),
+    "sql": frozenset({"environment"}),
+}
 """The words for all steps that steps of a kind do not take: replicas have resources of their own."""
 
 
@@ -195,6 +199,8 @@ def _component(node: yaml.Node, defaults: yaml.Node | None, steps: Mapping[str, 
         return node
     kind = _entry(extra, "kind")
     left_out = _NOT_FOR.get(kind.text, frozenset()) if isinstance(kind, yaml.Scalar) else frozenset()
+    if any(_entry(node.entries.get("env"), name) is not None for name in (MODE, TYPE)):
+        left_out = _NOT_FOR["training"]  # a distributed step of PaddleFlow is a training job
     above = steps.get(dotted)
     own = _over(_without(above, frozenset({"env"})), _over(extra, _without(defaults, left_out | {"env"})))
     env = _over(_entry(above, "env"), _over(node.entries.get("env"), _entry(defaults, "env"), deep=1), deep=1)

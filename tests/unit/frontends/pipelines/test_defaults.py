@@ -1,15 +1,17 @@
 """Words for all steps of a file: a step's own words win, and mistakes are told once, at their place."""
 
+import re
 from typing import Any
 
 import pytest
 
 import weft
+from weft.frontends.pipelines.caching import static_leaves
 from weft.frontends.pipelines.check import parse_pipeline
-from weft.frontends.pipelines.compiler import PipelineSource, RunDirectories, compile_run
+from weft.frontends.pipelines.compiler import PipelineSource, RunDirectories, compile_run, named_images
 from weft.frontends.pipelines.language import Pipeline
 from weft.frontends.pipelines.layout import NOWHERE, compile_loaded
-from weft.frontends.pipelines.loading import load_text
+from weft.frontends.pipelines.loading import load_pipeline, load_text
 from weft.frontends.pipelines.planning import how_it_runs
 from weft.frontends.pipelines.resolved import ResolvedStep, RunIdentity
 from weft.graph.logical import Retry
@@ -112,6 +114,50 @@ def test_a_training_job_takes_no_resources_for_all_steps():
     assert (step.resources, step.timeout_s) == (None, 9)
 
 
+DISTRIBUTED = "{PF_JOB_MODE: PS, PF_JOB_PSERVER_COMMAND: x, PF_JOB_WORKER_COMMAND: y}"
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        ("x-weft: {environment: {}}", "must name one of venv, conda, pixi"),
+        ("x-weft: {environment: {venv: a, conda: b}}", "must name one of"),
+        ("x-weft: {environment: {vnv: a}}", "did you mean `venv`?"),
+        ("x-weft: {environment: requirements.txt}", "must be a map"),
+        ("x-weft: {environment: {venv: '{{file}}'}}", "without templates"),
+        ("docker_env: x, x-weft: {environment: {venv: a}}", "cannot stand beside `docker_env`"),
+        ("x-weft: {environment: {conda: a}, kind: python, with: {function: 'a:b'}}", "cannot run a function"),
+        (f"env: {DISTRIBUTED}, x-weft: {{environment: {{venv: a}}}}", "a distributed step has no environment"),
+    ],
+)
+def test_an_environment_that_is_none_is_refused(step, said):
+    with pytest.raises(PipelineError, match=re.escape(said)):
+        parsed(f"name: p\nentry_points:\n  a: {{{step}}}\n")
+
+
+def test_an_environment_for_all_steps_is_left_out_where_none_can_be(tmp_path):
+    text = "name: p\nx-weft: {defaults: {environment: {venv: a.txt}}}\ndocker_env: image\nentry_points:\n"
+    text += "  a: {command: x}\n  b: {x-weft: {kind: training, with: {command: 'true', replicas: {worker: 1}}}}\n"
+    steps = parsed(f"{text}  c: {{env: {DISTRIBUTED}}}\n").steps
+    assert (steps["a"].packages is not None, steps["b"].packages, steps["c"].packages) == (True, None, None)
+    assert named_images(parsed(text)) == {"a": ""}
+
+
+def test_the_content_of_the_file_is_in_the_key(tmp_path):
+    def key() -> dict[str, Any]:
+        file = tmp_path / "run.yaml"
+        file.write_text("name: p\nentry_points: {a: {command: x, x-weft: {environment: {venv: r.txt}}}}\n")
+        loaded = load_pipeline(str(file))
+        (node,) = (one for one in compile_loaded(loaded, "run-000001", NOWHERE).nodes if isinstance(one, ResolvedStep))
+        return static_leaves(loaded.pipeline, node, "", str(tmp_path))
+
+    found = []
+    for text in ("numpy", "numpy  # comment", "scipy"):
+        (tmp_path / "r.txt").write_text(text)
+        found.append(key()["packages venv"])
+    assert found[0] == found[1] != found[2]
+
+
 def vertices(text: str) -> dict[str, Any]:
     run = RunIdentity("run-000001", "ada", "/data")
     place = RunDirectories(NOWHERE.logs, NOWHERE.processes)
@@ -129,8 +175,6 @@ def test_the_graph_is_that_of_a_file_with_the_words_at_each_step():
 def recipe(text: str) -> dict[str, Any]:
     compiled = compile_loaded(load_text(text, "run.yaml"), "run-000001", NOWHERE)
     (node,) = (one for one in compiled.nodes if isinstance(one, ResolvedStep))
-    from weft.frontends.pipelines.caching import static_leaves
-
     return static_leaves(load_text(text, "run.yaml").pipeline, node, "")
 
 
