@@ -96,6 +96,14 @@ SPECS = (
         scale=1e3,
     ),
     Spec(
+        "plan_10k_s",
+        "s",
+        _ours("plan_10k"),
+        1.0,
+        _COMMAND + "`weft plan` of a file with 10,000 steps: alone, in a row, and below one step.",
+        scaled_by="python",
+    ),
+    Spec(
         "chain_11_cold_s",
         "s",
         _ours("chain_11"),

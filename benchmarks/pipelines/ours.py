@@ -126,6 +126,24 @@ def _cold(name: str, steps: Mapping[str, Any]) -> dict[str, float]:
     return timed(lambda: _run(folder), lambda _: None)
 
 
+def plan_10k() -> dict[str, float]:
+    """The plan of 10,000 steps: a third alone, a third in a row, a third below one step."""
+    folder = _folder("plan")
+    third = 3_333
+    steps = {f"a{n}": _step(f"echo {n}") for n in range(third)}
+    steps |= {f"b{n}": _step(f"echo {n}", **({"deps": f"b{n - 1}"} if n else {})) for n in range(third)}
+    steps |= {f"c{n}": _step(f"echo {n}") for n in range(third)}
+    steps["last"] = _step("true", deps=",".join(f"c{n}" for n in range(third)))
+    lines = [f"  {name}: {json.dumps(step)}" for name, step in steps.items()]
+    (folder / "run.yaml").write_text("\n".join(["name: measured", "entry_points:", *lines, ""]))
+
+    def plan() -> int:
+        done = subprocess.run([WEFT, "plan", "run.yaml"], cwd=folder, check=True, stdout=subprocess.PIPE)
+        return len(done.stdout.splitlines())
+
+    return timed(plan, lambda lines: expect(lines, 1 + len(steps)))
+
+
 def chain_11() -> dict[str, float]:
     """11 steps in a row."""
     return _cold("chain", _chain(11))
@@ -366,6 +384,7 @@ CASES: Mapping[str, Callable[[], Mapping[str, float]]] = {
     "step_overhead_power_kept": step_overhead_power_kept,
     "power_floor": power_floor,
     "power_kept_floor": lambda: power_floor(0.005),
+    "plan_10k": plan_10k,
     "chain_11": chain_11,
     "fanout_101": fanout_101,
     "rekey_50000": rekey_50000,

@@ -48,8 +48,9 @@ class PipelineResult(Struct, frozen=True):
 class BoundPipeline:
     """A built pipeline: run it, or write it as a file."""
 
-    def __init__(self, built: BuiltPipeline) -> None:
+    def __init__(self, built: BuiltPipeline, arguments: Iterable[str] = ()) -> None:
         self._built = built
+        self._arguments = frozenset(arguments)
         self.name = built.name
 
     def __repr__(self) -> str:
@@ -89,13 +90,14 @@ class BoundPipeline:
         tags: Mapping[str, str] | None = None,
         note: str = "",
         check: bool = True,
+        profile: str = "",
     ) -> PipelineResult:
         """Run the pipeline to its end as `weft run` does, and return its result.
 
         `parameters` are those of steps: `{"epochs": 3}` for all steps that have one, `{"train.epochs": 3}` for one
-        step. The other arguments are those of the command line: `cache=False` is --no-cache, `start` is --from. With
-        `check`, an error of the run is raised; without it, the result has it. Errors before the first step starts are
-        always raised.
+        step. The other arguments are those of the command line: `cache=False` is --no-cache, `start` is --from. Of a
+        `profile`, parameters of the function have no effect here: the pipeline is built already. With `check`, an error
+        of the run is raised; without it, the result has it. Errors before the first step starts are always raised.
         """
         if IMPORTING in os.environ:
             raise UsageError(
@@ -105,6 +107,7 @@ class BoundPipeline:
         from weft import wiring
         from weft.admin.settings import load_settings
         from weft.frontends.pipelines.building import folder_of
+        from weft.frontends.pipelines.profiles import profile_in
         from weft.runs.reading import read_run
         from weft.store.filesystems import STAGE
         from weft.store.labels import RunLabels, parse_tags, valid_note
@@ -114,14 +117,20 @@ class BoundPipeline:
         folder = folder_of(self._built.file)
         labels = RunLabels(parse_tags(f"{name}={value}" for name, value in (tags or {}).items()), valid_note(note))
         flags = {"workers": workers, "backend": backend, "user": user, "state_dir": state_dir and os.fspath(state_dir)}
-        settings = load_settings(flags, start=Path(folder))
+        text, file = self._built.text(), self._built.file
+        file = file if os.path.exists(file) else os.path.join(folder, "pipeline.py")
+        chosen = profile_in(text, file, profile) if profile else None
+        given = {} if chosen is None else chosen.parameters
+        settings = load_settings(
+            flags, start=Path(folder), profile=None if chosen is None else (chosen.name, chosen.settings)
+        )
         state = settings.state_root(Path(folder))
         state.warn_diverted()
-        file = self._built.file
         loaded = wiring.load_text(
-            self._built.text(),
-            file if os.path.exists(file) else os.path.join(folder, "pipeline.py"),
-            overrides=parameters,
+            text,
+            file,
+            overrides={**{key: one for key, one in given.items() if key not in self._arguments}, **(parameters or {})},
+            profile=chosen,
             user=settings.user_name,
             name=name,
             caching=wiring.Caching(
@@ -156,17 +165,23 @@ class PipelineFunction(PipelineBuilder):
             return builder.call(self, args, named)
         from weft.frontends.pipelines.building import build
 
-        return BoundPipeline(build(self, args, named))
+        return BoundPipeline(build(self, args, named), self.signature.order)
 
-    def run(self, parameters: Mapping[str, object] | None = None, **options: Any) -> PipelineResult:
+    def run(
+        self, parameters: Mapping[str, object] | None = None, *, profile: str = "", **options: Any
+    ) -> PipelineResult:
         """Build and run the pipeline as `weft run FILE -p NAME=VALUE` does: parameters of the function, and of steps.
 
         The options are those of `BoundPipeline.run`.
         """
-        from weft.frontends.pipelines.building import build_with
+        from weft.frontends.pipelines.building import build_with, profiles_of
+        from weft.frontends.pipelines.profiles import profile_of_words
 
-        built, rest = build_with(self, parameters or {})
-        return BoundPipeline(built).run(rest, **options)
+        given: Mapping[str, object] = parameters or {}
+        if profile:
+            given = {**profile_of_words(profiles_of(self), self.where.file, profile).parameters, **given}
+        built, rest = build_with(self, given)
+        return BoundPipeline(built, self.signature.order).run(rest, profile=profile, **options)
 
     def to_yaml(self, path: str | os.PathLike[str] | None = None) -> str:
         """Build the pipeline with the defaults of its function, and call `BoundPipeline.to_yaml`."""
@@ -182,8 +197,9 @@ def pipeline(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     """Make a pipeline of a function that calls steps.
 
     Options, in the words of a file: `name`, `parallelism`, `on_failure` ("fail_fast" or "continue"), `cache` (True, or
-    `weft.CacheOptions`), `docker_env`, `main_fs`, `extra_fs`, `disabled` (names of steps), `as_paddleflow`. A pipeline
-    inside another has only `name`, and `when`, its condition. DefinitionError: an unknown option.
+    `weft.CacheOptions`), `docker_env`, `main_fs`, `extra_fs`, `disabled` (names of steps), `as_paddleflow`, `defaults`
+    (options of all steps: `timeout_s`, `retry`, `resources`, `environment`, `env`), `profiles` (words of a run, by
+    name). A pipeline inside another has only `name`, and `when`, its condition. DefinitionError: an unknown option.
     """
     noted = PipelineFunction.noted(options)
     return (

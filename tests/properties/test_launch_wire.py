@@ -18,7 +18,7 @@ from weft.graph.grid import Grid, GridPieces, OneToAll
 from weft.graph.lease import Cone
 from weft.graph.rectangles import Rectangles
 from weft.graph.routers import Broadcast, Group, OneToOne, Router, ScatterGather
-from weft.graph.task_spec import EdgeSpec, TaskSpec
+from weft.graph.task_spec import EdgeSpec, JobVerdict, TaskSpec
 from weft.graph.task_wire import decode_spec, encode_spec
 from weft.model.errors import GraphError
 from weft.model.program import NO_PARAMS, Program, Style
@@ -80,6 +80,7 @@ specs = st.builds(
     TaskSpec,
     *(names, counts, programs, resources, edge_lists, edge_lists, counts, st.integers(-1, 3)),
     *(st.lists(names, max_size=2).map(tuple), *[st.booleans()] * 4, st.none() | seconds),
+    st.none() | st.builds(JobVerdict, names, names, st.lists(names, max_size=2).map(tuple)),
 )
 pairs = st.lists(st.tuples(counts, counts), max_size=2).map(tuple)
 cones = st.builds(

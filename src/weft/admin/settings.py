@@ -1,4 +1,4 @@
-"""Settings with their sources: flag > environment > `weft.toml` > the user's file > default."""
+"""Settings with their sources: flag > environment > profile of the run > `weft.toml` > the user's file > default."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ from weft.store.places import PROJECT_FILE
 from weft.store.state import StateRoot, current_user, find_project
 
 BACKENDS: Final = ("threads", "processes", "ray")
-NOT_SETTINGS: Final = frozenset({"WEFT_CACHE_INDEX", "WEFT_RECORD", "WEFT_SEED", "WEFT_SPU"})
-"""Variables with this prefix that are no settings: tests and benchmarks read them."""
-TABLES: Final = ("fs", "images", "queues")
+NOT_SETTINGS: Final = frozenset(
+    {"WEFT_CACHE_INDEX", "WEFT_RECORD", "WEFT_SEED", "WEFT_SPU"}
+    | {"WEFT_RUN_STATE", "WEFT_RUN_ERROR", "WEFT_FAILED_STEPS"}
+)
+"""Variables with this prefix that are no settings: tests, benchmarks and the step of `post_process` read them."""
+TABLES: Final = ("fs", "images", "profiles", "queues")
 """Tables of `weft.toml` for other readers."""
 IMAGES: Final = ("ignore", "docker", "podman", "require")
 MOUNTS: Final = ("auto", "off")
@@ -39,10 +42,15 @@ _MAX_FILE: Final = 1 << 20
 
 
 class SettingSource(Struct, frozen=True):
-    """The source of a value: `kind` is flag, environment, project, user or default; `place` names it."""
+    """The source of a value: `kind` is flag, environment, profile, project, user or default; `place` names it."""
 
     kind: str
     place: str = ""
+
+    @property
+    def of_run(self) -> bool:
+        """Whether the value was given for this run alone."""
+        return self.kind in ("flag", "profile")
 
     def __str__(self) -> str:
         return f"{self.kind} ({self.place})" if self.place else self.kind
@@ -153,11 +161,13 @@ def load_settings(
     start: Path | None = None,
     environ: Mapping[str, str] | None = None,
     user_file: Path | None = None,
+    profile: tuple[str, Mapping[str, object]] | None = None,
 ) -> Settings:
     """Return the settings for work that begins in folder `start` (default: the current one).
 
-    `flags` maps names to values, None if absent; `user_file` is for tests. Paths in a file are relative to its folder.
-    UsageError names the file or variable: an unknown name, or a value of the wrong type.
+    `flags` maps names to values, None if absent; `profile` is the name of the run's profile with its settings;
+    `user_file` is for tests. Paths in a file are relative to its folder, those of a profile to `start`. UsageError
+    names the file, the profile or the variable: an unknown name, or a value of the wrong type.
     """
     environ = os.environ if environ is None else environ
     start = Path.cwd() if start is None else start
@@ -179,6 +189,11 @@ def load_settings(
             if name not in NAMES:
                 raise UsageError(f"{file}: there is no setting {name!r}", hint=_nearest(name))
             take(name, value, SettingSource(kind, str(file)), file.parent, f"{file}: {name}")
+    for name, value in ({} if profile is None else profile[1]).items():
+        shown = f"profile {profile[0] if profile else ''}: {name}"
+        if name not in NAMES:
+            raise UsageError(f"{shown}: there is no setting {name!r}", hint=_nearest(name))
+        take(name, value, SettingSource("profile", profile[0] if profile else ""), start, shown)
     for variable, value in (("FORCE_COLOR", "always"), ("NO_COLOR", "never")):  # known to many programs
         if environ.get(variable):
             take("color", value, SettingSource("environment", variable), start, variable)

@@ -376,6 +376,7 @@ class ProcessJob(LocalJob):
             code.counted,
             code.kept,
             code.parts,
+            code.verdict,
         )
 
     def block(self, value: Any) -> tuple[Any, int]:

@@ -62,6 +62,7 @@ class PipelineOptions(Struct, frozen=True):
     requests: str | None = None
     gpus: str | None = None
     gpu_type: str | None = None
+    profile: str = ""
 
     @property
     def flags(self) -> dict[str, object]:
@@ -97,12 +98,23 @@ class PipelineOptions(Struct, frozen=True):
             refresh,
             self.start,
             self.only,
+            profile=self.profile,
             targets=self.targets or (),
             tags=labels.tags or (),
             note=labels.note,
         )
         _ = found.labels  # a wrong one starts nothing
         return found
+
+    def settings(self, context: CommandContext, file: Path, flags: Mapping[str, object]) -> Settings:
+        """Return the settings for a run of a file, with those of its profile below the `flags`."""
+        profile = context.wiring().profile_of(str(file), self.profile) if self.profile else None
+        return settings_of(
+            context,
+            context.cwd / file.parent,
+            flags,
+            profile=None if profile is None else (profile.name, profile.settings),
+        )
 
 
 class LabelOptions(Struct, frozen=True):
@@ -145,11 +157,20 @@ def not_from_stdin(file: Path, what: str) -> None:
         )
 
 
-def settings_of(context: CommandContext, base: Path, flags: Mapping[str, object]) -> Settings:
-    """Return the settings for work that begins in folder `base`; `flags` are the options of the command line."""
+def settings_of(
+    context: CommandContext,
+    base: Path,
+    flags: Mapping[str, object],
+    *,
+    profile: tuple[str, Mapping[str, object]] | None = None,
+) -> Settings:
+    """Return the settings for work that begins in folder `base`.
+
+    `flags` are the options of the command line; `profile` is the name of the run's profile with its settings.
+    """
     from weft.admin.settings import load_settings
 
-    settings = load_settings(flags, start=base, environ=context.environ)
+    settings = load_settings(flags, start=base, environ=context.environ, profile=profile)
     context.color = settings.color
     return settings
 

@@ -160,6 +160,7 @@ def show(
             "time",
             took(found.started, found.ended, found.state, now, found.paused_s, open_end=found.state == INTERRUPTED),
         ),
+        ("profile", one_line(found.profile)),
         ("parameters", one_line(", ".join(f"{k}={v}" for k, v in found.parameters.items()), 500)),
         ("tags", tags_text(found.tags)),
         ("note", one_line(found.note, 500)),

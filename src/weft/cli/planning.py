@@ -66,7 +66,7 @@ def plan(
         found = context.wiring().plan_federated(str(context.cwd / file), str(context.cwd / dsl))
         return print_federated_plan(context, found, as_json=as_json)
     base = context.cwd / file.parent
-    settings = settings_of(context, base, {**wishes.flags, "state_dir": state_dir})
+    settings = wishes.settings(context, file, {**wishes.flags, "state_dir": state_dir})
     service = context.service(settings, settings.state_root(base))
     loaded = service.load(wishes.request(file, name))
     warn(context, loaded.warnings)
@@ -93,11 +93,14 @@ def print_plan(context: CommandContext, service: RunService, loaded: PlannableSo
         steps = [as_dict(one) for one in foreseen]
         print_json(context.out, "weft.plan/1", steps=steps, warnings=list(loaded.warnings))
         return 0
-    print_table(
-        context.console(),
-        ("STEP", "WILL", "WHY"),
-        [(one_line(one.step, 60), _WILL[one.outcome], one_line(one.reason, 300)) for one in foreseen],
-    )
+    heads: tuple[str, ...] = ("STEP", "WILL", "WHY")
+    rows: list[tuple[str, ...]] = [
+        (one_line(one.step, 60), _WILL[one.outcome], one_line(one.reason, 300)) for one in foreseen
+    ]
+    if any(one.how for one in foreseen):
+        heads = (*heads, "HOW")
+        rows = [(*row, one_line(one.how, 200)) for row, one in zip(rows, foreseen, strict=True)]
+    print_table(context.console(), heads, rows)
     return 0
 
 

@@ -130,9 +130,9 @@ def cache_gc(
     where: Where,
     context: Given,
 ) -> None:
-    """Remove the results used longest ago, and all unreferenced content."""
+    """Remove the results used longest ago, unreferenced content, and environments that no step has used for 30 days."""
     from weft.model.sizes import parse_size
-    from weft.model.wording import size_text
+    from weft.model.wording import counted, size_text
 
     try:
         most = None if max_size is None else parse_size(max_size)
@@ -143,11 +143,24 @@ def cache_gc(
         forgot, files, nbytes = cache.collect(
             max_bytes=most, max_age_s=age, note=lambda note: context.say(f"note: {clean(note)}")
         )
+    from weft.operators.environments import collect
+
+    environments, size = collect(service_of(context, where).state.path, context.clock.wall())
     if as_json:
-        print_json(context.out, "weft.cache.gc/1", forgotten=forgot, files=files, bytes=nbytes)
+        print_json(
+            context.out,
+            "weft.cache.gc/1",
+            forgotten=forgot,
+            files=files,
+            bytes=nbytes,
+            environments=environments,
+            environment_bytes=size,
+        )
     else:
         results, kept = ("result" if forgot == 1 else "results"), ("file" if files == 1 else "files")
         context.say(f"forgot {forgot} {results}; removed {files} {kept}, {size_text(nbytes)}")
+        if environments:
+            context.say(f"removed {counted(environments, 'environment')} of steps, {size_text(size)}")
 
 
 @cache_app.command(name="pin")

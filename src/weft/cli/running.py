@@ -65,7 +65,7 @@ def run(
     """Run a pipeline and wait for its end."""
     base, request = context.cwd / file.parent, wishes.request(file, name, labels)
     flags = {**workers.flags, **wishes.flags, "notify": notify, "state_dir": state_dir, "quiet": quiet or None}
-    settings = settings_of(context, base, flags)
+    settings = wishes.settings(context, file, flags)
     service = context.service(settings, settings.state_root(base))
     if dry_run and touch is not None:
         raise UsageError("--dry-run and --touch exclude each other")
@@ -131,7 +131,7 @@ def resume(
         return 0
     if detach and file is not None:
         not_from_stdin(file, "a resume in the background")
-    from weft.runs.reading import began_on
+    from weft.runs.reading import began_on, profile_settings
 
     in_background = detach and context.begun is None
     overrides = read_overrides(parameters or [], param_file)
@@ -142,7 +142,8 @@ def resume(
         base = Path(found.file).parent
     flags = {**workers.flags, "gpus": gpus, "gpu_type": gpu_type, "notify": notify, "quiet": "true" if quiet else None}
     flags["backend"] = workers.backend or began_on(found.folder)
-    settings = settings_of(context, base, {**flags, "state_dir": found.folder.parent.parent})
+    profile = (found.profile, profile_settings(found.folder)) if found.profile else None
+    settings = settings_of(context, base, {**flags, "state_dir": found.folder.parent.parent}, profile=profile)
     if in_background and settings.backend == "ray":
         return _at_the_cluster(context, settings, service.state, ["resume", *workers.words, "--detach"])
     if in_background:

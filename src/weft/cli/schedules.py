@@ -22,7 +22,6 @@ from weft.cli.arguments import (
     say_diverted,
     seconds_of,
     service_of,
-    settings_of,
 )
 from weft.cli.parsing import CommandGroup
 from weft.cli.planning import warn
@@ -88,7 +87,7 @@ def create(
 ) -> None:
     """Create a schedule of a pipeline; `weft up` fires it."""
     base, flags = context.cwd / file.parent, {**workers.flags, **wishes.flags, "notify": notify}
-    settings = settings_of(context, base, {**flags, "state_dir": state_dir})
+    settings = wishes.settings(context, file, {**flags, "state_dir": state_dir})
     state = settings.state_root(base)
     say_diverted(context, state)
     service = context.service(settings, state)

@@ -64,7 +64,7 @@ def sweep(
     base = context.cwd if file is None else context.cwd / file.parent
     own = {key: value for key, value in {**workers.flags, **wishes.flags}.items() if value is not None}
     flags = {**own, "state_dir": state_dir, "quiet": quiet or None}
-    settings = settings_of(context, base, flags)
+    settings = settings_of(context, base, flags) if file is None else wishes.settings(context, file, flags)
     service = context.service(settings, settings.state_root(base))
     request = None
     if file is None:

@@ -150,12 +150,15 @@ def print_table(out: Console, heads: Sequence[str], rows: Sequence[Sequence[str 
     """Print rows under their heads; user text must be clean already. Without rows, print nothing.
 
     A message is cut if the other columns leave too little room for it. Without a terminal, lines have no trailing
-    blanks.
+    blanks and any width.
     """
-    from rich.table import Table
-
     if not rows:
         return
+    if not out.is_terminal:
+        out.file.write(_plain_table(heads, rows))
+        return
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
     left = out.width - sum(_width(column) + 2 for column in [*zip(heads, *rows, strict=True)][:-1])
     for head in heads:
@@ -165,12 +168,23 @@ def print_table(out: Console, heads: Sequence[str], rows: Sequence[Sequence[str 
             table.add_column(head, no_wrap=head not in ("MESSAGE", "VALUE", "ORIGIN"), overflow="fold")
     for row in rows:
         table.add_row(*row)
-    if out.is_terminal:
-        out.print(table)
-        return
-    with out.capture() as lines:
-        out.print(table)
-    out.file.write("".join(f"{line.rstrip()}\n" for line in lines.get().splitlines()))
+    out.print(table)
+
+
+def _plain_table(heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> str:
+    """Return a table without colours: rich takes longer for its lines than most commands for all else."""
+    texts = [[cell if isinstance(cell, str) else cell.plain for cell in row] for row in (heads, *rows)]
+    ascii_only = all(cell.isascii() for row in texts for cell in row)
+    widths = [max(map(len, column)) if ascii_only else _width(column) for column in zip(*texts, strict=True)]
+    return "".join(f"{'  '.join(map(_padded, row, widths)).rstrip()}\n" for row in texts)
+
+
+def _padded(cell: str, width: int) -> str:
+    if cell.isascii():
+        return cell.ljust(width)
+    from rich.cells import cell_len
+
+    return cell + " " * (width - cell_len(cell))
 
 
 def _width(column: Sequence[str | Text]) -> int:

@@ -76,6 +76,8 @@ _CONSTANTS: dict[str, bool | None] = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 
+_STARTS = frozenset("+-.0123456789~nNtTfF")
+"""The first characters of texts that may be no text."""
 _CONSTANTS_1_1: dict[str, bool | None] = {
     **dict.fromkeys(("yes", "Yes", "YES", "on", "On", "ON"), True),
     **dict.fromkeys(("no", "No", "NO", "off", "Off", "OFF"), False),
@@ -138,6 +140,8 @@ def plain_value(text: str) -> Value:
     ValueError: a number is not finite, or YAML versions read it differently. OverflowError: an integer is beyond 64
     bits.
     """
+    if text and text[0] not in _STARTS:
+        return text
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if _INT.fullmatch(text):
@@ -171,6 +175,8 @@ def plain_value_1_1(text: str) -> Value:
 
 def check_text(text: str) -> None:
     """Check a text. OverflowError: it is longer than 64 KiB. ValueError: it has forbidden characters."""
+    if len(text) <= MAX_SCALAR_BYTES and text.isascii() and text.isprintable():
+        return
     if len(text) > MAX_SCALAR_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_SCALAR_BYTES:
         raise OverflowError(f"a text of more than {MAX_SCALAR_BYTES // 1024} KiB")
     if found := _FORBIDDEN_ESCAPED.search(text):

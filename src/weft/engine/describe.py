@@ -6,11 +6,15 @@ tasks is launched; a restart of its region or a patch of a neighbour invalidates
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from weft.engine.machines.vertex import ENDED, VertexState
+from weft.engine.rows import FATAL
+from weft.engine.unrun import unrun
 from weft.graph.logical import WHILE_RUNNING, MovementKind, Outcome, Storage, VertexKind
-from weft.graph.task_spec import UNSETTLED, EdgeSpec, TaskSpec
+from weft.graph.task_spec import MOST_FAILED, UNSETTLED, EdgeSpec, JobVerdict, TaskSpec
+from weft.model.ids import loop_item
 from weft.model.program import Style
 
 if TYPE_CHECKING:
@@ -103,7 +107,22 @@ def spec_of(core: Core, stage: Stage, *, inner: bool = False) -> TaskSpec:
         bool(vertex.keep),
         vertex.kind is _SERVICE,
         vertex.timeout_s,
+        _verdict(core) if vertex.final and core.verdict is not None else None,
     )
+
+
+def _verdict(core: Core) -> JobVerdict:
+    """Return how the vertices that are not final have ended."""
+    assert core.verdict is not None
+    message = core.cancel_reason if core.cause is None else core.cause.message
+    failed = (
+        loop_item(stage.vertex.step or stage.id, index) if stage.n > 1 else stage.vertex.step or stage.id
+        for stage in core.stages
+        if not stage.vertex.final and FATAL in stage.state and not unrun(core, stage).failed
+        for index in range(stage.n)
+        if stage.state[index] == FATAL
+    )
+    return JobVerdict(core.verdict.value, message, tuple(islice(dict.fromkeys(failed), MOST_FAILED)))
 
 
 def parts_of(stage: Stage) -> int:

@@ -10,7 +10,7 @@ from weft.engine.commands import Free
 from weft.engine.core import ANYWHERE, FEW
 from weft.engine.describe import partitions_of
 from weft.engine.events import Done, Failed, GaveBack, Progress, Started
-from weft.engine.failures import count_failure, delay_of, fatal, may_retry
+from weft.engine.failures import count_failure, delay_of, fatal, may_retry, not_among
 from weft.engine.leases import attempt_ended, close, hold, lost_one, move, narrow, revoked, won, write_rows
 from weft.engine.lineage import lose, missing_inputs
 from weft.engine.machines.job import GOING
@@ -472,7 +472,7 @@ def _failed_unit(core: Core, lease: LeaseRow, event: Failed, kind: Failure) -> N
     if not _is_gone(core, kind):
         event = event._replace(lost=None)
     if not may_retry(core, stage, index, kind, lease.worker, event.status):
-        _fail_unit(core, lease, event, kind)
+        _fail_unit(core, lease, event._replace(message=event.message + not_among(stage, kind, event.status)), kind)
     elif stage.region >= 0:
         _keep_cause(stage, index, event, kind)
         for restart in core.hooks.region_failed:

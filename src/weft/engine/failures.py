@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from weft.engine.agenda import Phase
 from weft.engine.commands import Complete
@@ -37,6 +38,8 @@ def may_retry(core: Core, stage: Stage, index: int, kind: Failure, worker: int, 
     if not column.of_code:
         rule = None
     if not (counts[column] <= retry[column] if rule is None else restarts(rule, kind, status)):
+        return False
+    if rule is None and column is RetryClass.USER and not retry.takes(_exit_code(kind, status)):
         return False
     if column.of_code:
         core.restarts += 1
@@ -91,8 +94,21 @@ def has_crashed(stage: Stage, lo: int, hi: int) -> bool:
 def restarts(rule: RestartPolicy, kind: Failure, status: int | None) -> bool:
     """Return whether a failure of the code of a task restarts the task."""
     if rule is RestartPolicy.EXIT_CODE:
-        return (FAILURES[kind].exit_code if status is None else status) >= SIGNALLED
+        return _exit_code(kind, status) >= SIGNALLED
     return rule is not RestartPolicy.NEVER
+
+
+def not_among(stage: Stage, kind: Failure, status: int | None) -> str:
+    """Return a line that says that the exit code of a failure is none that its vertex retries; "" in other cases."""
+    retry = stage.vertex.retry
+    code = _exit_code(kind, status)
+    if not (retry.on and retry.user) or FAILURES[kind].retry is not RetryClass.USER or retry.takes(code):
+        return ""
+    return f"\nIt is not retried: exit code {code} is not one of {', '.join(map(str, retry.on))}."
+
+
+def _exit_code(kind: Failure, status: int | None) -> int:
+    return FAILURES[kind].exit_code if status is None else status
 
 
 def is_spent(core: Core) -> bool:
@@ -114,19 +130,22 @@ def _ask_from_now_on(core: Core, stage: Stage) -> None:
 
 
 def delay_of(core: Core, stage: Stage, index: int, kind: Failure) -> float:
-    """Return the pause in seconds before the next attempt: doubled at each retry of that kind, up to 64 times.
+    """Return the pause in seconds before the next attempt: that of the vertex's `Retry` for retries of that kind.
 
-    With a restart rule it is the pause of the job's backoff. Tasks of a lost worker are retried at once.
+    With a restart rule it is the pause of the job's backoff. Tasks of a lost worker are retried at once. The jitter
+    follows from the task and the time of its failure, so a replay has the same pauses.
     """
-    pause, column = stage.vertex.retry.delay_s, FAILURES[kind].retry
+    retry, column = stage.vertex.retry, FAILURES[kind].retry
     if column is None or not column.of_code or stage.attempts is None:
         return 0.0
     if stage.vertex.restart is not None:
         counts = stage.attempts[index]
         return core.graph.backoff.pause(counts[RetryClass.USER] + counts[RetryClass.MEMORY])
-    if not pause:
+    if not retry.delay_s:
         return 0.0
-    return float(pause * 2 ** min(stage.attempts[index][column] - 1, 6))
+    count = stage.attempts[index][column]
+    chance = crc32(f"{stage.id}[{index}] {count} {core.now!r}".encode()) / 0xFFFFFFFF if retry.jitter else 0.0
+    return retry.pause(count, chance)
 
 
 def fatal(

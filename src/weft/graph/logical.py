@@ -67,8 +67,12 @@ class Retry(Struct, frozen=True, forbid_unknown_fields=True):
     `user` counts errors raised by the user's code. `memory` counts out-of-memory failures; the retry asks for
     `memory_factor` times as much. `infrastructure` counts lost workers and broken transports. `crash` counts worker
     processes that died or froze while they ran the task: a task that ends several different workers is at fault. Both
-    never count against the other two and are retried at once. The pause doubles at each retry, up to 64 times.
-    `retry[RetryClass.USER]` is the count of a class.
+    never count against the other two and are retried at once. `retry[RetryClass.USER]` is the count of a class.
+
+    The pause grows by `factor` at each retry, up to `max_delay_s` (None: 64 times `delay_s`); `jitter` is the largest
+    part of a pause, from 0 to 1, that is taken away by chance. With `on`, only failures of the user's code with one of
+    these exit codes are retried: codes, and ranges such as `"64-78"`. An exception counts as exit code 1, a signal as
+    128 and its number, and the end by a timeout as 124.
     """
 
     user: int = 0
@@ -77,11 +81,41 @@ class Retry(Struct, frozen=True, forbid_unknown_fields=True):
     crash: int = 2
     delay_s: float = 0.0
     memory_factor: float = 2.0
+    factor: float = 2.0
+    max_delay_s: float | None = None
+    jitter: float = 0.0
+    on: tuple[int | str, ...] = ()
 
     def __getitem__(self, of: RetryClass) -> int:
         """Return the number of retries after failures of a class."""
         count: int = getattr(self, of.field)
         return count
+
+    def takes(self, exit_code: int) -> bool:
+        """Return whether a failure of the user's code with this exit code may be retried."""
+        return not self.on or any(low <= exit_code <= high for low, high in map(exit_codes, self.on))
+
+    def pause(self, retry: int, chance: float = 0.0) -> float:
+        """Return the pause in seconds before a retry, counted from 1; `chance` from 0 to 1 selects the jitter."""
+        longest = _GROWTH * self.delay_s if self.max_delay_s is None else self.max_delay_s
+        pause = float(min(self.delay_s * self.factor ** min(retry - 1, 64), longest))
+        return pause * (1.0 - self.jitter * chance)
+
+
+_GROWTH: Final = 64
+_MOST_EXIT_CODE: Final = 255
+
+
+def exit_codes(entry: int | str) -> tuple[int, int]:
+    """Return the first and the last exit code of an entry of `Retry.on`. ValueError: it is neither code nor range."""
+    first, dash, last = str(entry).partition("-")
+    words = (first.strip(), last.strip() if dash else first.strip())
+    if isinstance(entry, bool) or not all(word.isascii() and word.isdigit() and len(word) <= 3 for word in words):
+        raise ValueError("must be an exit code or a range of them, such as 75 or 64-78")
+    low, high = map(int, words)
+    if not 1 <= low <= high <= _MOST_EXIT_CODE:
+        raise ValueError(f"must lie between 1 and {_MOST_EXIT_CODE}, the smaller code first")
+    return low, high
 
 
 DEFAULT_RETRY = Retry()

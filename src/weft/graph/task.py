@@ -20,6 +20,7 @@ from weft.model.wording import type_of
 
 if TYPE_CHECKING:
     from weft.graph.logical import Patch
+    from weft.graph.task_spec import JobVerdict
     from weft.model.program import Program
     from weft.model.resources import Resources
 
@@ -120,6 +121,11 @@ class TaskContext(Protocol):
     resources: Resources
     gate: CommitBarrier | None
     worker: int
+
+    @property
+    def verdict(self) -> JobVerdict | None:
+        """How the other vertices of the job have ended, for a task of a final vertex; else None."""
+        ...
 
     def out(self, edge: str) -> TaskOutput:
         """Return the writer of the output edge with the id `edge`."""

@@ -20,6 +20,9 @@ UNSETTLED: Final = -1
 """The partitions of an output edge while its reader's parallelism is not settled, or is 0: any may be written."""
 
 
+MOST_FAILED: Final = 1_000
+
+
 class EdgeSpec(Struct, frozen=True, eq=False):
     """One edge that carries data, for both ends.
 
@@ -49,6 +52,18 @@ class EdgeSpec(Struct, frozen=True, eq=False):
     durable: bool = False
 
 
+class JobVerdict(Struct, frozen=True):
+    """How all other vertices of a job have ended, for the tasks of its final vertices.
+
+    `state` is succeeded, failed or cancelled. `message` is the first error, or the reason of the cancel. `failed` are
+    the names of the steps with a failed task, or of the items of a step with several tasks; at most `MOST_FAILED`.
+    """
+
+    state: str
+    message: str = ""
+    failed: tuple[str, ...] = ()
+
+
 class TaskSpec(Struct, frozen=True, eq=False):
     """All that a worker needs to run the tasks of a vertex.
 
@@ -56,7 +71,7 @@ class TaskSpec(Struct, frozen=True, eq=False):
     of the arguments. `only` is the form of a plain function's single, narrow input: -1 one value, k > 0 a list of k
     values; 0 otherwise. `measured` are the output edges whose bytes per partition are reported, `counted` asks for the
     number of rows of the output. The value of a task that `expands` goes to the master, that of a `kept` vertex is a
-    result. `timeout_s` is in seconds.
+    result. `timeout_s` is in seconds. Only a final vertex has a `verdict`.
 
     In a cone, a vertex that reads only the value of the previous vertex has neither `inputs` nor `outputs`.
     """
@@ -75,6 +90,7 @@ class TaskSpec(Struct, frozen=True, eq=False):
     kept: bool
     service: bool
     timeout_s: float | None
+    verdict: JobVerdict | None = None
 
     @property
     def items(self) -> Any:

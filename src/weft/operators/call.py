@@ -522,12 +522,14 @@ def failure_of(spec: CommandSpec, result: CommandResult, task: str) -> TaskError
     return error(
         f"step {spec.name} {how}.{lost}\n{tail}",
         task=task,
-        status=result.status,
+        status=TIMED_OUT if result.cause == "timeout" else result.status,
         traceback_text="\n".join(lines),
         hint=f"The whole log: {spec.log}",
     )
 
 
+TIMED_OUT: Final = 124
+"""The exit status of a command that was ended by its timeout, as the program `timeout` reports it."""
 _SHELL_CODES: Final = {126: "a program cannot be executed", 127: "a program was not found"}
 
 

@@ -20,6 +20,7 @@ from weft.store.labels import read_labels
 from weft.store.state import (
     BACKEND,
     GRAPH_DIGEST,
+    PROFILE_OF_RUN,
     LogFile,
     last_sign,
     list_inner_runs,
@@ -99,6 +100,7 @@ class RunRecord(Struct, kw_only=True):
     host: str = ""
     pid: int = 0
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    profile: str = ""
     outputs: Mapping[str, str] = field(default_factory=dict)
     created: float = 0.0
     started: float | None = None
@@ -234,6 +236,7 @@ def read_run(folder: Path, *, alive: bool | None = None) -> RunRecord:
         pid=_of(description, "pid", int, 0),
         of_session=bool(_of(description, GRAPH_DIGEST, str, "")),
         parameters=_of(description, "parameters", dict, {}),
+        profile=_of(_of(description, PROFILE_OF_RUN, dict, {}), "name", str, ""),
         outputs=_of(description, "outputs", dict, {}),
         tags=labels.tags,
         note=labels.note,
@@ -381,3 +384,10 @@ def began_on(folder: Path) -> str | None:
     """Return the backend on which a run began, None if that is not one of the settings."""
     found = read_description(folder).get(BACKEND)
     return found if found in BACKENDS else None
+
+
+def profile_settings(folder: Path) -> Mapping[str, Any]:
+    """Return the settings of the profile of a run; empty without one."""
+    words = _of(_of(read_description(folder), PROFILE_OF_RUN, dict, {}), "words", dict, {})
+    found: dict[str, Any] = _of(words, "settings", dict, {})
+    return found

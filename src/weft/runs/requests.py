@@ -31,7 +31,8 @@ class RunRequest(Struct, frozen=True):
     `parameters` maps `NAME` or `STEP.NAME` to values, `fs` has pairs `NAME=FOLDER` or `NAME=URL`, and `name` replaces
     the name of the pipeline. With `no_cache` the cache is not used; the steps in `refresh`, and `start` with all that
     depends on it, are not looked up; only the step `only` runs, or only the steps that make the `targets`, with all
-    that they need. The run has `tags` (`NAME=VALUE` or `NAME`) and a `note`.
+    that they need. The run has `tags` (`NAME=VALUE` or `NAME`) and a `note`; `profile`
+    names its profile.
     """
 
     file: str
@@ -45,6 +46,7 @@ class RunRequest(Struct, frozen=True):
     targets: Sequence[str] = ()
     tags: Sequence[str] = ()
     note: str = ""
+    profile: str = ""
 
     @property
     def labels(self) -> RunLabels:
@@ -64,6 +66,7 @@ class RunRequest(Struct, frozen=True):
         pairs += [("--target", target) for target in self.targets]
         pairs += [*(("--tag", tag) for tag in self.tags), *([("--note", self.note)] if self.note else [])]
         pairs += [(option, step) for option, step in (("--from", self.start), ("--only", self.only)) if step]
+        pairs += [("--profile", self.profile)] if self.profile else []
         return [*words, *(["--no-cache"] if self.no_cache else []), *(word for pair in pairs for word in pair)]
 
 
@@ -78,6 +81,7 @@ def load(request: RunRequest, concrete: Concrete, settings: Settings, state: Sta
             "--from": request.start,
             "--only": request.only,
             "--target": request.targets,
+            "--profile": request.profile,
         }
         if given := [option for option, value in options_given.items() if value]:
             message = (
@@ -99,7 +103,7 @@ def load(request: RunRequest, concrete: Concrete, settings: Settings, state: Sta
             targets=tuple(request.targets),
         )
     own = (settings.mounts, settings.docker_env, settings.state_dir, settings.workers)
-    flags = {name: getattr(settings, name) for name in _OF_KINDS if settings.origin(name).kind == "flag"}
+    flags = {name: getattr(settings, name) for name in _OF_KINDS if settings.origin(name).of_run}
     if own != ("auto", "ignore", None, 0) or request.fs or flags:
         options["around"] = concrete.Surroundings(
             mounts=settings.mounts != "off",
@@ -109,6 +113,8 @@ def load(request: RunRequest, concrete: Concrete, settings: Settings, state: Sta
             workers=settings.workers,
             settings=flags,
         )
+    if request.profile:
+        options["profile"] = request.profile
     user = settings.user_name
     return concrete.load_pipeline(request.file, overrides=request.parameters, user=user, name=request.name, **options)
 

@@ -123,7 +123,8 @@ _REPLICAS: Final = (
     Argument("gpus", "text", "The number of GPUs that the replicas of training jobs may request."),
     Argument("gpu_type", "text", "The type of these GPUs."),
 )
-_NEW_RUN: Final = (_PARAMETERS, _FS, _USER, _DOCKER_ENV, *_CACHING, *_REPLICAS)
+_PROFILE: Final = Argument("profile", "text", "Use the parameters, settings and words for steps of this profile.")
+_NEW_RUN: Final = (_PARAMETERS, _FS, _USER, _DOCKER_ENV, *_CACHING, *_REPLICAS, _PROFILE)
 _SCHEDULE: Final = Argument("name", "text", "The name of a schedule.")
 _SCHEDULING: Final = (
     Argument("cron", "text", "The times: five fields as in cron, @daily, @every 90s, ..."),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from weft.model.errors import UsageError, WeftError
 from weft.store.places import PROJECT_FILE
@@ -69,25 +69,34 @@ def file_systems(start: Path, given: Mapping[str, str], stage: Path) -> dict[str
     folders relative to its own. Copies lie below `stage`. UsageError: a folder is missing, or the table is wrong.
     """
     found = {name: _one(text, Path.cwd(), stage, f"-f {name}") for name, text in given.items()}
+    table, file = project_table(start, "fs")
+    for name, text in table.items():
+        if name not in found:
+            found[name] = _one(text, file.parent, stage, f"{file}: fs.{name}")
+    return found
+
+
+def project_table(start: Path, name: str) -> tuple[dict[str, Any], Path]:
+    """Return a table of the `weft.toml` above folder `start`, {} without one, and the path of that file.
+
+    UsageError: the file cannot be read, is no TOML, or has another value under that name.
+    """
     project = find_project(start)
     if project is None:
-        return found
+        return {}, start / PROJECT_FILE
     file = project / PROJECT_FILE
     import tomllib
 
     try:
         with file.open("rb") as source:
-            table = tomllib.loads(source.read(_MAX_FILE).decode()).get("fs", {})
+            table = tomllib.loads(source.read(_MAX_FILE).decode()).get(name, {})
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{file} is not TOML: {error}", hint='Write lines such as: backend = "threads"') from None
     if not isinstance(table, dict):
-        raise UsageError(f"{file}: fs must be a table of names to folders", hint='Write: fs = { data = "./data" }')
-    for name, text in table.items():
-        if name not in found:
-            found[name] = _one(text, project, stage, f"{file}: fs.{name}")
-    return found
+        raise UsageError(f"{file}: {name} must be a table of names", hint=f"Write it as: [{name}]")
+    return table, file
 
 
 def parse_given(pairs: Sequence[str]) -> dict[str, str]:

@@ -22,6 +22,8 @@ from typing import Any, Final
 from weft.model.errors import ForbiddenError
 
 STATE_NAME: Final = ".weft"
+ENVIRONMENTS: Final = "environments"
+"""The folder of the environments of steps, in the state folder."""
 PROJECT_FILE: Final = "weft.toml"
 OUTPUTS: Final = ".pipeline"
 """The name of the folder with the outputs of runs and the content of the cache, in a file system that steps work in."""

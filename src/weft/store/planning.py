@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from weft.model.errors import WeftError
 
@@ -27,7 +28,8 @@ class PlannedTask(Struct, frozen=True, kw_only=True):
     """A task to be foreseen: `recipe` is None if it has no cache, `makes` are the paths of its outputs.
 
     `skipped` is the reason why it will not run. With `refresh`, it is not looked up. `depends` is the unknown that it
-    depends on. `uncached` is the reason why it has no cache.
+    depends on. `uncached` is the reason why it has no cache. `how` tells what else its file says about its run, such as
+    retries.
     """
 
     step: str
@@ -37,21 +39,27 @@ class PlannedTask(Struct, frozen=True, kw_only=True):
     refresh: bool = False
     depends: str = ""
     uncached: str = "its cache is not enabled"
+    how: str = ""
 
 
 class Foreseen(Struct, frozen=True):
-    """The plan of a step: `hit`, `run`, `depends` (on an earlier step) or `skipped`, with a reason."""
+    """The plan of a step: `hit`, `run`, `depends` (on an earlier step) or `skipped`, with a reason.
+
+    `how` is that of its task.
+    """
 
     step: str
     outcome: str
     reason: str
+    how: str = ""
 
 
 def foresee(results: ResultCache, tasks: Sequence[PlannedTask]) -> list[Foreseen]:
     """Return the plan of steps in an order of dependency; nothing is written."""
     known: dict[str, CachedOutput] = {}
     unknown: dict[str, str] = {}
-    return [_foresee(results, one, known, unknown) for one in tasks]
+    foreseen = (_foresee(results, one, known, unknown) for one in tasks)
+    return [replace(one, how=task.how) if task.how else one for one, task in zip(foreseen, tasks, strict=True)]
 
 
 def _foresee(

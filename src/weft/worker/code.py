@@ -11,7 +11,7 @@ from weft.model.program import Program, Style
 
 if TYPE_CHECKING:
     from weft.graph.routing import Router
-    from weft.graph.task_spec import EdgeSpec, TaskSpec
+    from weft.graph.task_spec import EdgeSpec, JobVerdict, TaskSpec
     from weft.store.api import Column
 
 SINGLE, SLICE, PIECES = 0, 1, 2
@@ -106,6 +106,7 @@ class TaskCode:
         "program",
         "resources",
         "style",
+        "verdict",
         "vertex",
     )
 
@@ -122,7 +123,9 @@ class TaskCode:
         measured: tuple[str, ...] = (),
         counted: bool = False,
         kept: bool = False,
+        verdict: JobVerdict | None = None,
     ) -> None:
+        self.verdict = verdict
         self.vertex = vertex
         self.n = n
         self.program = program
@@ -205,6 +208,7 @@ def code_of(spec: TaskSpec, column: Callable[[EdgeSpec], Column]) -> TaskCode:
         spec.measured,
         spec.counted,
         spec.kept,
+        spec.verdict,
     )
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from weft.graph.task import VertexHistory, WatchedVertex
+    from weft.graph.task_spec import JobVerdict
     from weft.worker.code import InputCode, TaskCode
     from weft.worker.lease import WorkerLease
 
@@ -163,6 +164,11 @@ class WorkerTaskContext:
         self.written: dict[str, dict[int, list[Any]]] = {}
         self.streamed: set[str] = set()
         self._asked = 0
+
+    @property
+    def verdict(self) -> JobVerdict | None:
+        """How the other vertices of the job have ended, for a task of a final vertex."""
+        return self.code.verdict
 
     def out(self, edge: str) -> Any:
         """Return the writer of an output edge."""

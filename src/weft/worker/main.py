@@ -331,6 +331,7 @@ class WorkerProcess:
                 counted=row.counted,
                 kept=row.kept,
                 parts=row.parts,
+                verdict=row.verdict,
             )
         return known
 

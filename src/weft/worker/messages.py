@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from weft.graph.lease import Cone
+    from weft.graph.task_spec import JobVerdict
     from weft.model.chunks import ChunkRef
     from weft.store.handshake import Credentials
     from weft.worker.code import TaskCode
@@ -125,3 +126,4 @@ class CodeRow(NamedTuple):
     counted: bool
     kept: bool
     parts: int
+    verdict: JobVerdict | None = None

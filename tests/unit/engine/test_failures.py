@@ -75,6 +75,79 @@ def test_pauses_double(hand):
         h.expect(f"launch a[0] on 0, attempt {attempt}")
 
 
+def test_pauses_grow_by_the_factor_up_to_the_largest(hand):
+    h = hand(one(retry=Retry(user=4, delay_s=1.0, factor=3.0, max_delay_s=5.0)))
+    h(h.idle(0))
+    h.expect("launch a[0] on 0")
+    for attempt, pause in enumerate((1.0, 3.0, 5.0, 5.0), start=1):
+        h.now = 10.0 * attempt
+        h(h.failed("a[0]"), h.idle(0))
+        h.expect(f"timer at {h.now + pause:g}")
+        h(h.timer(h.now + pause), h.idle(0))
+        h.expect(f"launch a[0] on 0, attempt {attempt}")
+
+
+def pauses(hand, **fields) -> list[float]:
+    """The pauses of two tasks, each failing twice at the same times."""
+    found = []
+    for name in ("a", "b"):
+        g = Graph("g")
+        g.add(body, n=1, name=name, retry=Retry(user=2, delay_s=8.0, factor=1.0, **fields))
+        h = hand(g)
+        h(h.idle(0))
+        for attempt, at in enumerate((0.0, 100.0), start=1):
+            h.expect(f"launch {name}[0] on 0" + (f", attempt {attempt - 1}" if attempt > 1 else ""))
+            h.now = at
+            h(h.failed(f"{name}[0]"), h.idle(0))
+            (timer,) = h.pending
+            h.expect(timer)
+            until = max(h.timers)
+            assert timer == f"timer at {until:g}"
+            found.append(until - at)
+            h(h.timer(until), h.idle(0))
+        h.expect(f"launch {name}[0] on 0, attempt 2")
+    return found
+
+
+def test_jitter_takes_a_part_of_the_pauses_away_and_a_replay_has_the_same(hand):
+    assert pauses(hand) == [8.0] * 4
+    spread = pauses(hand, jitter=0.5)
+    assert len(set(spread)) == 4, spread
+    assert all(4.0 <= pause <= 8.0 for pause in spread), spread
+    assert pauses(hand, jitter=0.5) == spread
+
+
+@pytest.mark.parametrize(
+    ("on", "status", "retried"),
+    [
+        ((75, 137), 75, True),
+        ((75, 137), 1, False),
+        (("64-78",), 78, True),
+        (("64-78",), 79, False),
+        ((1,), None, True),
+        ((2,), None, False),
+    ],
+)
+def test_only_the_exit_codes_of_a_retry_are_tried_again(hand, on, status, retried):
+    h = hand(one(retry=Retry(user=1, on=on)))
+    h(h.idle(0))
+    h.expect("launch a[0] on 0")
+    h(h.failed("a[0]", status=status), h.idle(0))
+    if retried:
+        h.expect("launch a[0] on 0, attempt 1")
+        return
+    codes = ", ".join(map(str, on))
+    h.expect(f"complete failed: a[0] bad\nIt is not retried: exit code {status or 1} is not one of {codes}.")
+
+
+def test_a_kill_for_lack_of_memory_is_counted_apart_from_exit_codes(hand):
+    h = hand(one(retry=Retry(user=1, memory=1, on=(75,))))
+    h(h.idle(0))
+    h.expect("launch a[0] on 0")
+    h(h.failed("a[0]", Failure.MEMORY, status=137))
+    h.expect("acquire a*1 (cpu 1, memory 134,217,728 bytes)")
+
+
 def test_a_pause_holds_up_nobody_else(hand):
     g = Graph("g")
     g.add(body, n=3, name="a", retry=Retry(user=1, delay_s=5.0))

@@ -23,12 +23,12 @@ from msgspec import Struct
 
 from weft.documents.problems import show
 from weft.frontends.pipelines import conditions
-from weft.frontends.pipelines.caching import ITEM_FILES, RECIPE, changed_while_it_ran, recipe_of
+from weft.frontends.pipelines.caching import ITEM_FILES, PACKAGES, RECIPE, changed_while_it_ran, recipe_of
 from weft.frontends.pipelines.kinds import decoded, load_kind
 from weft.frontends.pipelines.parameters import check_value
 from weft.frontends.pipelines.parts import INPUT, ITEM, OUTPUT, SECRET, OutputFolder, delivered_paths, joined, tuple_of
 from weft.frontends.pipelines.secrets import secret, texts_to_mask, without_sources
-from weft.frontends.pipelines.states import NOT_RUN, WARNING
+from weft.frontends.pipelines.states import NOT_RUN, PROJECTION, WARNING
 from weft.frontends.pipelines.templates import as_text, go_text
 from weft.graph.task import does_prepare, pass_gate, prepares, resolve
 from weft.model.errors import DiskFullError, RunCancelledError, TaskError, WeftError
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from weft.graph.task import TaskContext, TaskInput
+    from weft.graph.task_spec import JobVerdict
 
 RUN, SKIPPED = "run", "skipped"
 """The branches of every choice: vertices on `RUN` run if it is chosen, and are skipped otherwise."""
@@ -54,12 +55,15 @@ SECRETS = "secrets"
 """The program parameter with the names of all secrets of the pipeline."""
 PUBLISH = "publish"
 """The program parameter with the destination of outputs: the main file system's URL, and the folder of its copy."""
+RUN_STATE, RUN_ERROR, FAILED_STEPS = "WEFT_RUN_STATE", "WEFT_RUN_ERROR", "WEFT_FAILED_STEPS"
+"""The variables of the step of `post_process` that tell how the run has ended."""
 INCOMPLETE = ".incomplete"
 """The suffix of the outputs of a failed attempt; names of outputs have no dots."""
 MAX_LIST_BYTES = 1024 * 1024
 MAX_CONTENT_BYTES = 1024
 """The largest artifact in bytes that a loop or a condition reads."""
 
+_LONGEST_ERROR = 8_192
 _OWN_PREFIX = "WEFT_"
 _OF_ANOTHER_SHELL = frozenset({"_", "OLDPWD", "PWD", "SHLVL", "PYTHONHOME", "__PYVENV_LAUNCHER__"})
 
@@ -104,7 +108,11 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
         make_room(own["cwd"], outputs, name)
     if "kind" not in own:
         own["command"] = joined(own["command"], values.of)
+    if ctx.verdict is not None:
+        own["env"] = {**own["env"], **end_of_run(ctx.verdict)}
     env = _set_environment(own, values)
+    if PACKAGES in own and not ctx.cancelled():
+        _enter_packages(ctx, own, env, name)
     warnings = _surround(own, env, name) if (MOUNTS in own or IMAGE in own) and not ctx.cancelled() else []
     own["name"], own["log"], own["record"] = (
         name,
@@ -113,7 +121,7 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     )
     if "kind" in own:
         own["variables"], own["runs"] = env, os.path.join(own.pop("run"), INNER, log)
-    for key in ("outputs", "folder", "inputs", IMAGE, MOUNTS, PUBLISH):
+    for key in ("outputs", "folder", "inputs", IMAGE, MOUNTS, PUBLISH, PACKAGES):
         own.pop(key, None)
     step = copy(ctx)
     step.params, step.parallelism = own, 1  # the log and the record already have the number of the item
@@ -132,6 +140,16 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     return result
 
 
+def end_of_run(verdict: JobVerdict) -> dict[str, str]:
+    """Return the variables that tell the step of `post_process` how the run has ended."""
+    message = verdict.message if len(verdict.message) <= _LONGEST_ERROR else f"{verdict.message[:_LONGEST_ERROR]}..."
+    return {
+        RUN_STATE: PROJECTION.run(verdict.state),
+        RUN_ERROR: message.replace("\0", "?"),
+        FAILED_STEPS: ",".join(verdict.failed),
+    }
+
+
 def _set_environment(own: dict[str, Any], values: _Values) -> dict[str, str]:
     """Add the inherited variables to `env` of a step, and the texts that its logs mask; return its own variables."""
     env = {key: joined(text, values.of) for key, text in own["env"].items()}
@@ -141,6 +159,16 @@ def _set_environment(own: dict[str, Any], values: _Values) -> dict[str, str]:
     if secrets:
         own["masked"] = texts_to_mask(secrets)
     return env
+
+
+def _enter_packages(ctx: TaskContext, own: dict[str, Any], env: dict[str, str], step: str) -> None:
+    """Let a step use the programs and packages of its environment, which is made if it is not there."""
+    from weft.operators.environments import enter  # most steps need none
+
+    kind, file, place = own[PACKAGES]
+    made = enter(ctx, kind, file, place, step)
+    own["programs"] = [made.programs]
+    own["env"] = {**own["env"], **made.variables, **env}
 
 
 def _log_name(ctx: TaskContext, logs: str) -> tuple[str, int]:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from msgspec import Struct, field
+from msgspec import Struct, field, to_builtins
 
 from weft.documents.emitting import to_yaml
 from weft.documents.problems import choices, show
@@ -34,10 +34,10 @@ from weft.frontends.pipelines.declaring import (
     here,
 )
 from weft.frontends.pipelines.distributed import TRAINING
+from weft.frontends.pipelines.extras import RESOURCES
 from weft.frontends.pipelines.kinds import STEP_KINDS
 from weft.frontends.pipelines.locating import located
 from weft.frontends.pipelines.parameters import check_value, convert, number_from_text
-from weft.frontends.pipelines.parsing import RESOURCES
 from weft.frontends.pipelines.templates import LOOP_ARGUMENT, PARENT, find
 from weft.frontends.pipelines.trees import MapBuilder, shown
 from weft.model.errors import DefinitionError, UsageError
@@ -462,8 +462,12 @@ class ComponentBuilder:
         tree.put("disabled", disabled if disabled is None or isinstance(disabled, str) else ",".join(disabled))
         mounts = {key: value for key in ("main_fs", "extra_fs") if (value := _option(self.blueprint, key)) is not None}
         tree.put("fs_options", mounts or None)
-        compatible = _option(self.blueprint, "as_paddleflow")
-        tree.put("x-weft", None if compatible is None else {"as_paddleflow": compatible}, chosen.get("as_paddleflow"))
+        extra = MapBuilder(where)
+        extra.put("as_paddleflow", _option(self.blueprint, "as_paddleflow"), chosen.get("as_paddleflow"))
+        extra.put("defaults", _defaults(_option(self.blueprint, "defaults")), chosen.get("defaults"))
+        extra.put("profiles", _profiles(_option(self.blueprint, "profiles")), chosen.get("profiles"))
+        if extra.entries:
+            tree.node("x-weft", extra.done())
         tree.node("entry_points", self._tree(self.members, folder, where))
         if self.last:
             tree.node("post_process", self._tree(self.last, folder, where))
@@ -499,7 +503,7 @@ class ComponentBuilder:
         tree.put("cache", _cache(_option(declared, "cache")), chosen.get("cache"))
         tree.put("extra_fs", _option(declared, "extra_fs"), chosen.get("extra_fs"))
         extra = MapBuilder(component.where)
-        for key in ("timeout_s", "retry"):
+        for key in ("timeout_s", "retry", "environment"):
             extra.put(key, _option(declared, key), chosen.get(key))
         extra.put("resources", _resources(_option(declared, "resources")), chosen.get("resources"))
         if isinstance(declared, StepFunction) and (training is not None or not declared.shell):
@@ -522,6 +526,12 @@ class ComponentBuilder:
         path = os.path.relpath(root, folder)
         found = {"function": target} if path == "." else {"function": target, "path": Path(path).as_posix()}
         return {**found, "item": component.item} if component.item else found
+
+
+def profiles_of(blueprint: PipelineBuilder) -> dict[str, Any]:
+    """Return the profiles of a pipeline function as plain values."""
+    found = to_builtins(_profiles(_option(blueprint, "profiles")))
+    return found if isinstance(found, dict) else {}
 
 
 def _bound(
@@ -588,6 +598,32 @@ def _option(declared: StepFunction | PipelineBuilder, name: str) -> Any:
 
 def _cache(value: Any) -> Any:
     return {"enable": value} if isinstance(value, bool) else value
+
+
+def _defaults(value: Any) -> Any:
+    """Return the words for all steps with their records as maps."""
+    if not isinstance(value, Mapping):
+        return value
+    return {name: _resources(one) if name == "resources" else one for name, one in value.items()}
+
+
+def _profiles(value: Any) -> Any:
+    """Return profiles with the records in their words as maps."""
+    if not isinstance(value, Mapping):
+        return value
+
+    def plain(words: Any) -> Any:
+        if not isinstance(words, Mapping):
+            return words
+        steps = words.get("steps")
+        found = dict(words)
+        if "defaults" in words:
+            found["defaults"] = _defaults(words["defaults"])
+        if isinstance(steps, Mapping):
+            found["steps"] = {name: _defaults(one) for name, one in steps.items()}
+        return found
+
+    return {name: plain(words) for name, words in value.items()}
 
 
 def _resources(value: Any) -> Any:

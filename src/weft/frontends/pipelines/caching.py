@@ -6,6 +6,7 @@ A key names neither the run, nor paths of one run, nor the step: only the inputs
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 RECIPE = "cache"
 """The program parameter with the recipe of a step."""
+PACKAGES = "packages"
+"""The program parameter with the environment of packages of a step: its kind, its file, and the folder for all."""
 ITEM_FILES = "item_files"
 """The program parameter with the words of a step that name files by the item of its loop."""
 STORE = f"{OUTPUTS}/.cas"
@@ -138,6 +141,7 @@ def static_leaves(pipeline: Pipeline, step: ResolvedStep, image: str, folder: st
             for name, value in step.declared_env.items()
             if name not in _PLACEMENT
         },
+        **(packages_leaf(step.packages.kind, step.packages.file) if step.packages is not None and folder else {}),
         **{f"secret {name}": known_as for name, known_as in step.secrets.items()},
         **{f"input name {name}": "" for name in step.places},
         **{f"output name {name}": "" for name in step.outputs},
@@ -149,6 +153,13 @@ def static_leaves(pipeline: Pipeline, step: ResolvedStep, image: str, folder: st
     for number, point in enumerate(step.mounts[0 if pipeline.main_fs is None else 1 :]):
         static[f"mount {number} {point.name}"] = json.dumps([point.sub_path, point.mount_path, point.read_only])
     return static
+
+
+def packages_leaf(kind: str, file: str) -> dict[str, str]:
+    """Return the part of a key that an environment of packages is. NotFoundError: its file is not there."""
+    from weft.operators.environments import content  # few steps have any
+
+    return {f"packages {kind}": content(kind, file)}
 
 
 def _is_named(path: str, static: Mapping[str, str]) -> bool:
@@ -183,6 +194,10 @@ def code_of(pipeline: Pipeline, nodes: Iterable[Node], folder: str) -> dict[str,
             }
         else:
             leaves = {} if node.body is None else _code(node.body.kind, node.body.portable, folder)
+        packages = None if isinstance(node, ControlStep) else node.packages
+        if packages is not None:
+            with suppress(WeftError):
+                leaves = {**leaves, **packages_leaf(packages.kind, packages.file)}
         if leaves:
             found[node.name] = leaves
     return found
@@ -198,11 +213,15 @@ def _code(kind: str, options: Mapping[str, Any], folder: str) -> dict[str, str]:
 
 
 def changed_while_it_ran(params: Mapping[str, Any]) -> str:
-    """Return the kind's leaves that changed since the recipe was made; "" if none did."""
+    """Return which of the kind's leaves or of the packages changed since the recipe was made; "" if none did."""
     stored = params.get(RECIPE)
-    if stored is None or "kind" not in params:
+    if stored is None:
         return ""
-    leaves = load_kind(params["kind"]).leaves(params["portable"], params["pipeline_folder"])
+    leaves: dict[str, str] = {}
+    if "kind" in params:
+        leaves |= load_kind(params["kind"]).leaves(params["portable"], params["pipeline_folder"])
+    if PACKAGES in params:
+        leaves |= packages_leaf(*params[PACKAGES][:2])
     static = Recipe.from_json(stored).static
     return next((f"{name} changed while it ran" for name, text in leaves.items() if static.get(name) != text), "")
 

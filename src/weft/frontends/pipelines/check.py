@@ -16,9 +16,18 @@ from msgspec import Struct, field
 from weft.documents import yaml
 from weft.documents.problems import Problems, choices, join, show
 from weft.frontends.pipelines import conditions, parsing
-from weft.frontends.pipelines.distributed import mistakes
-from weft.frontends.pipelines.kinds import STEP_KINDS, load_kind
-from weft.frontends.pipelines.language import PIPELINE_FILE, Component, Dag, Mount, Step, UnreadableComponent, walk
+from weft.frontends.pipelines.distributed import job_of, mistakes
+from weft.frontends.pipelines.kinds import FUNCTION, STEP_KINDS, load_kind
+from weft.frontends.pipelines.language import (
+    PIPELINE_FILE,
+    VENV,
+    Component,
+    Dag,
+    Mount,
+    Step,
+    UnreadableComponent,
+    walk,
+)
 from weft.frontends.pipelines.references import expand
 from weft.frontends.pipelines.templates import LOOP_ARGUMENT, PARENT, SYSTEM_VARIABLES, Template, find, whole
 from weft.model.suggestions import nearest
@@ -28,16 +37,19 @@ if TYPE_CHECKING:
 
     from weft.documents.problems import FilePosition
     from weft.frontends.pipelines.language import Pipeline, SourceText
+    from weft.frontends.pipelines.profiles import Profile
 
 
-def parse_pipeline(text: str, file: str, kinds: Mapping[str, str] = STEP_KINDS) -> Pipeline:
+def parse_pipeline(
+    text: str, file: str, kinds: Mapping[str, str] = STEP_KINDS, profile: Profile | None = None
+) -> Pipeline:
     """Read and check the text of a pipeline file (YAML or JSON); the returned pipeline has no references left.
 
-    `file` is the name for messages; `kinds` maps kinds of steps to import paths. InputLimitError: a limit is passed.
-    PipelineError: lists every mistake with line, column, field and the right form.
+    `file` is the name for messages; `kinds` maps kinds of steps to import paths; `profile` is that of the run.
+    InputLimitError: a limit is passed. PipelineError: lists every mistake with line, column, field and the right form.
     """
     problems = Problems(file, PIPELINE_FILE)
-    return _checked(yaml.load(text, problems), problems, kinds)
+    return _checked(yaml.load(text, problems), problems, kinds, profile)
 
 
 def checked(tree: yaml.Node, file: str, kinds: Mapping[str, str] = STEP_KINDS) -> Pipeline:
@@ -45,8 +57,8 @@ def checked(tree: yaml.Node, file: str, kinds: Mapping[str, str] = STEP_KINDS) -
     return _checked(tree, Problems(file, PIPELINE_FILE), kinds)
 
 
-def _checked(tree: yaml.Node, problems: Problems, kinds: Mapping[str, str]) -> Pipeline:
-    pipeline = expand(parsing.read(tree, problems.file, problems, kinds), problems)
+def _checked(tree: yaml.Node, problems: Problems, kinds: Mapping[str, str], profile: Profile | None = None) -> Pipeline:
+    pipeline = expand(parsing.read(tree, problems.file, problems, kinds, profile), problems)
     check(pipeline, problems)
     return pipeline
 
@@ -371,6 +383,23 @@ def _kinds_take_their_options(scene: _Scene) -> None:
             scene.problems.add(marks.get(at, step.kind.mark), at, message)
 
 
+def _environments_fit(scene: _Scene) -> None:
+    for _, step in scene.members():
+        if not isinstance(step, Step) or step.packages is None:
+            continue
+        packages, kind = step.packages, step.kind.value
+        if step.docker_env:
+            scene.problems.add(
+                packages.mark, packages.path, "cannot stand beside `docker_env`", "leave out one of them"
+            )
+        elif kind == FUNCTION and packages.kind != VENV:
+            hint = "write environment: {venv: requirements.txt}"
+            scene.problems.add(packages.mark, packages.path, "cannot run a function of Python", hint)
+        elif kind not in ("", FUNCTION) or job_of(step) is not None:
+            what = f"a step of kind {kind}" if kind else "a distributed step"
+            scene.problems.add(packages.mark, packages.path, f"{what} has no environment", "leave it out")
+
+
 def _conditions_make_sense(scene: _Scene) -> None:
     for _, component in scene.members():
         text = component.condition
@@ -619,6 +648,7 @@ RULES: tuple[Callable[[_Scene], None], ...] = (
     _command_names_own,
     _jobs_have_a_backend,
     _kinds_take_their_options,
+    _environments_fit,
     _conditions_make_sense,
     _loops_name_own,
     _post_process_is_a_plain_step,

@@ -22,10 +22,20 @@ from msgspec.structs import replace
 from weft.documents.problems import show
 from weft.frontends.pipelines import paths, scripts
 from weft.frontends.pipelines.body import IMAGE, MOUNTS, PUBLISH, RUN, SECRETS, SKIPPED
-from weft.frontends.pipelines.caching import RECIPE, CachePlace, describe, item_files, mentioned_files, unknown_script
+from weft.frontends.pipelines.caching import (
+    PACKAGES,
+    RECIPE,
+    CachePlace,
+    describe,
+    item_files,
+    mentioned_files,
+    unknown_script,
+)
 from weft.frontends.pipelines.distributed import job_of
 from weft.frontends.pipelines.kinds import STEP_KINDS, load_kind
+from weft.frontends.pipelines.overrides import make_pipeline
 from weft.frontends.pipelines.parts import OutputFolder, places_to_json, plain, sources, text_to_json
+from weft.frontends.pipelines.profiles import Profile  # noqa: TC001 - fields of records are read at run time
 from weft.frontends.pipelines.resolve import resolve_items, resolve_nodes
 from weft.frontends.pipelines.resolved import DECIDE, JOIN, LIST, REPEAT, SKIP, ControlStep, ResolvedStep, RunIdentity
 from weft.frontends.pipelines.states import FRONTEND, IS_DISABLED, IS_EMPTY
@@ -49,7 +59,7 @@ from weft.model.program import Program, Style
 from weft.model.records import as_dict
 from weft.model.resources import Resources
 from weft.model.suggestions import nearest
-from weft.store.places import folders_above
+from weft.store.places import ENVIRONMENTS, folders_above
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -115,7 +125,7 @@ class RunDirectories(Struct, frozen=True):
 class PipelineSource(Struct, frozen=True):
     """The source of a pipeline: its text and the values given beside it, so that another process can make it again.
 
-    `built_with` are the arguments of the Python file that built the text.
+    `built_with` are the arguments of the Python file that built the text; `profile` is that of the run.
     """
 
     text: str = ""
@@ -125,6 +135,13 @@ class PipelineSource(Struct, frozen=True):
     kinds: Mapping[str, str] = field(default_factory=lambda: STEP_KINDS)
     built_with: Mapping[str, object] = field(default_factory=dict)
     main_fs: str = ""
+    profile: Profile | None = None
+
+    def pipeline(self) -> Pipeline:
+        """Read and check the text. Errors are those of `overrides.make_pipeline`."""
+        return make_pipeline(
+            self.text, self.file, self.overrides, self.renamed, self.kinds, self.main_fs, profile=self.profile
+        )
 
 
 def compile_run(
@@ -146,6 +163,8 @@ def compile_run(
         **as_dict(origin),
         "file": Path(origin.file).name,
     }  # independent of the path given: a resume makes the same graph
+    if origin.profile is None:
+        del again["profile"]  # so that the graph of a run without one is that of earlier versions
     cache = None if place.cache is None else as_dict(place.cache)
     where = {**_folders(place), "cache": cache, "mounts": place.mounts, "publish": place.publish}
     where |= {"containers": None if place.containers is None else as_dict(place.containers)}
@@ -298,6 +317,8 @@ def _params(step: ResolvedStep, place: RunDirectories, folder: str) -> dict[str,
     }
     if step.loops:
         params |= {"outputs": list(step.outputs), "folder": as_dict(step.folder)}
+    if step.packages is not None:
+        params[PACKAGES] = [step.packages.kind, step.packages.file, str(place.logs.parent.parent.parent / ENVIRONMENTS)]
     if step.delivered or step.condition:
         params["inputs"] = {name: places_to_json(places) for name, places in step.places.items()}
     if step.condition:
@@ -358,7 +379,7 @@ def named_images(pipeline: Pipeline) -> dict[str, str]:
         for name, step in pipeline.steps.items()
         if name not in off and not step.kind.value and job_of(step) is None
     ]
-    return {name: step.docker_env or pipeline.docker_env for name, step in steps}
+    return {name: "" if step.packages else step.docker_env or pipeline.docker_env for name, step in steps}
 
 
 def notes(nodes: Iterable[Node], folder: str, *, contained: bool = False) -> list[str]:

@@ -258,6 +258,7 @@ class StepOptions(TypedDict, total=False):
     timeout_s: float
     retry: Retry
     resources: Resources
+    environment: Mapping[str, str]
     extra_fs: Sequence[Mapping[str, Any]]
     training: Mapping[str, Any]
 
@@ -334,7 +335,7 @@ class PipelineBuilder(_Declared):
 
     known = frozenset(
         {"name", "when", "parallelism", "on_failure", "cache", "docker_env", "main_fs", "extra_fs", "disabled",
-         "as_paddleflow"}
+         "as_paddleflow", "defaults", "profiles"}
     )  # fmt: skip
     what = "pipeline"
     runs = False

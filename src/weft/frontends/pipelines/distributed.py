@@ -55,7 +55,7 @@ class DistributedJob(NamedTuple):
 
 def job_of(step: Step) -> DistributedJob | None:
     """Return the job that a step asks for; None for a step that is one command, or that `mistakes` refuses."""
-    if step.kind.value or step.is_ray_job or next(mistakes(step), None) is not None:
+    if not step.env or step.kind.value or step.is_ray_job or next(mistakes(step), None) is not None:
         return None
     return _job(step)
 
@@ -79,6 +79,8 @@ def _text(step: Step, name: str) -> str:
 
 def mistakes(step: Step) -> Iterator[tuple[SourceText, str, str]]:
     """Yield what is wrong with the variables of a distributed step: the text, the mistake, and a hint."""
+    if not step.env:
+        return
     for name in (MODE, TYPE, FRAMEWORK):
         if "{{" in _text(step, name):
             yield step.env[name], "cannot be a template: it decides what the step is", "write the value itself"

@@ -9,10 +9,10 @@ import sys
 import traceback
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.documents.problems import choices
-from weft.frontends.pipelines.building import BuiltPipeline, build_with
+from weft.frontends.pipelines.building import BuiltPipeline, build_with, profiles_of
 from weft.frontends.pipelines.declaring import PipelineBuilder
 from weft.frontends.pipelines.invoke import IMPORTING
 from weft.frontends.pipelines.kinds import STEP_KINDS
@@ -21,8 +21,10 @@ from weft.model.errors import DefinitionError, NotFoundError, UsageError, WeftEr
 from weft.model.suggestions import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from types import ModuleType
+
+Made = TypeVar("Made")
 
 
 def build_file(
@@ -33,18 +35,34 @@ def build_file(
     Output of the file goes to stderr. NotFoundError: the file or the pipeline is missing. UsageError: the file has
     several pipelines and no name is given. DefinitionError: the file raises, or builds an invalid pipeline.
     """
+    return _of_module(path, lambda blueprint: build_with(blueprint, given, kinds))
+
+
+def declared_profiles(path: str) -> tuple[dict[str, Any], str]:
+    """Return the profiles of the pipeline of `file.py` or `file.py:name` as plain values, and the file.
+
+    Errors as of `build_file`.
+    """
+    found, file, _ = _of_module(path, lambda blueprint: (profiles_of(blueprint), {}))
+    return found, file
+
+
+def _of_module(
+    path: str, use: Callable[[PipelineBuilder], tuple[Made, dict[str, object]]]
+) -> tuple[Made, str, dict[str, object]]:
+    """Return what `use` makes of the pipeline of a Python file, with the file in between. Errors as of `build_file`."""
     file, _, name = path.rpartition(":") if not path.endswith(".py") else (path, "", "")
     if not os.path.isfile(file):
         raise NotFoundError(f"there is no file {file}", hint="Name the file of a pipeline: YAML, JSON or Python.")
     with redirect_stdout(sys.stderr):
         try:
             module = _imported(file)
-            built, rest = build_with(_chosen(module, file, name), given, kinds)
+            made, rest = use(_chosen(module, file, name))
         except WeftError:
             raise
         except (Exception, SystemExit) as error:
             raise _failed(file, error) from error
-    return built, file, rest
+    return made, file, rest
 
 
 def _imported(file: str) -> ModuleType:

@@ -62,6 +62,8 @@ def right_form(path: str, node: yaml.Node) -> str:
         return f"write `output: [{text}]`"
     if field == "cache" and isinstance(node.value, bool):
         return f"write `cache: {{enable: {text}}}`"
+    if field == "retry" and isinstance(node.value, int) and not isinstance(node.value, bool):
+        return f"write `retry: {{user: {text}}}`"
     if field == "failure_options" and text:
         return f"write `failure_options: {{strategy: {text}}}`"
     if not _STEP.fullmatch(path):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 CALL: Final = "WEFT_CALL"
 """Variables with the description of the call, `WEFT_CALL_0` and so on: Linux limits the length of each."""
 _PIECE_BYTES: Final = 100 * 1024
+_PASSED_ON: Final = ("cwd", "log", "record", "name", "timeout_s", "view", "masked", "programs")
 CALLER: Final = (sys.executable, "-P", "-X", "faulthandler", str(Path(__file__).with_name("invoke.py")))
 """The words of the program that calls the function of a step."""
 
@@ -36,11 +37,9 @@ def run_function(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str,
     params = ctx.params
     step = copy(ctx)
     step.params = {
-        "argv": CALLER,
+        "argv": [os.path.join(*params["programs"], "python"), *CALLER[1:]] if "programs" in params else CALLER,
         "env": {**params["env"], **call_variables(params)},
-        **{
-            key: params[key] for key in ("cwd", "log", "record", "name", "timeout_s", "view", "masked") if key in params
-        },
+        **{key: params[key] for key in _PASSED_ON if key in params},
     }
     return run_command(step, inputs)
 
@@ -55,9 +54,17 @@ def call_variables(params: Mapping[str, Any]) -> dict[str, str]:
         "inputs": params["inputs"],
         "outputs": params["outputs"],
         "item": {options["item"]: params["item"]} if options.get("item") else {},
+        **({"site": _site()} if "programs" in params else {}),
     }
     text = json.dumps(call)
     return {f"{CALL}_{at // _PIECE_BYTES}": text[at : at + _PIECE_BYTES] for at in range(0, len(text), _PIECE_BYTES)}
+
+
+def _site() -> list[str]:
+    """Return the folders of Weft and of what it needs, for the Python of another environment."""
+    import msgspec
+
+    return list(dict.fromkeys([str(Path(__file__).parents[3]), str(Path(msgspec.__file__).parents[1])]))
 
 
 def check(options: Mapping[str, Any]) -> Complaints:

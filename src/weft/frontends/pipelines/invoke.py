@@ -26,6 +26,7 @@ def main() -> None:
     while (piece := os.environ.pop(f"WEFT_CALL_{len(pieces)}", None)) is not None:
         pieces.append(piece)
     call = json.loads("".join(pieces))
+    sys.path += call.get("site", [])  # behind the packages of its own environment
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:

@@ -20,8 +20,10 @@ from weft.model.errors import ProgramError
 from weft.model.resources import Resources
 from weft.model.wording import type_of
 
+FUNCTION: Final = "python"
+"""The kind of a step that is a function of Python."""
 STEP_KINDS: Final[dict[str, str]] = {
-    "python": "weft.frontends.pipelines.function:KIND",
+    FUNCTION: "weft.frontends.pipelines.function:KIND",
     "training": "weft.training.steps:KIND",
     "sql": "weft.queries.steps:KIND",
 }

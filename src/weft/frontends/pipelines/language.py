@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct, field
@@ -108,6 +109,20 @@ class FailureOptions(Struct, frozen=True):
     mark: FilePosition = START
 
 
+VENV, CONDA, PIXI = "venv", "conda", "pixi"
+PACKAGE_KINDS = (VENV, CONDA, PIXI)
+"""The kinds of environments of packages."""
+
+
+class Packages(Struct, frozen=True):
+    """The environment of packages of a step: its kind (`venv`, `conda` or `pixi`) and its file as written."""
+
+    kind: str
+    file: str
+    mark: FilePosition = START
+    path: str = ""
+
+
 class Component(Struct, frozen=True):
     """The common fields of steps, dags and references. Maps keep the order of the file and must not be changed.
 
@@ -140,6 +155,7 @@ class Step(Component, frozen=True):
     timeout_s: float | None = None
     retry: Retry | None = None
     resources: Resources | None = None
+    packages: Packages | None = None
     kind: SourceText = SourceText()
     options: Mapping[str, Any] = field(default_factory=dict)
     option_texts: tuple[SourceText, ...] = ()
@@ -183,7 +199,7 @@ class UnreadableComponent(Component, frozen=True):
     """A placeholder for an unreadable component, so that references to it are not reported too."""
 
 
-class Pipeline(Struct, frozen=True):
+class Pipeline(Struct, frozen=True, dict=True):
     """A whole file. The result of `parse_pipeline` is checked, the result of `parsing.read` is not."""
 
     name: str
@@ -202,7 +218,7 @@ class Pipeline(Struct, frozen=True):
     as_paddleflow: frozenset[str] = frozenset()
     kinds: Mapping[str, str] = field(default_factory=lambda: STEP_KINDS)
 
-    @property
+    @cached_property
     def steps(self) -> dict[str, Step]:
         """All steps under their dotted names, those of `post_process` last."""
         found = walk({**self.entry_points, **self.post_process})

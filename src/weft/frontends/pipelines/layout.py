@@ -38,7 +38,7 @@ from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, Usag
 from weft.model.records import as_dict
 from weft.store.folders import make_folders
 from weft.store.places import OUTPUTS, why_no_outputs
-from weft.store.state import PLACE, ROOT, WORKERS, os_error
+from weft.store.state import PLACE, PROFILE_OF_RUN, ROOT, WORKERS, os_error
 
 if TYPE_CHECKING:
     from weft.frontends.pipelines.language import Pipeline
@@ -112,7 +112,8 @@ def check_run(loaded: PipelineWork, compiled: CompiledPipeline, *, begins: bool 
     """Refuse a run that is impossible on this machine; if it `begins`, mounted folders and secrets must be there.
 
     UsageError: a mounted file system has no folder, or a secret is missing. DefinitionError: a mount of a step can
-    never work. ForbiddenError: the folder for outputs is a link or a file.
+    never work. ForbiddenError: the folder for outputs is a link or a file. NotFoundError, MissingExtraError: the file
+    of an environment or the program that makes it is not there.
     """
     if why := why_no_outputs(loaded.root, place_of_outputs(loaded) or ()):
         raise ForbiddenError(why, hint=f"To use a folder elsewhere, {_another_root(loaded)}")
@@ -122,10 +123,20 @@ def check_run(loaded: PipelineWork, compiled: CompiledPipeline, *, begins: bool 
     if begins and loaded.around.mounts and missing:
         hint = f"Give it one: -f {missing[0]}=FOLDER, or under [fs] in weft.toml"
         raise UsageError(f"no folder is given for the file system {missing[0]}, which steps mount", hint=hint)
+    _check_packages(compiled)
     images = {} if loaded.containers is None else loaded.containers.images
     for image, error in compiled.hopeless:
         if image not in images:
             raise error
+
+
+def _check_packages(compiled: CompiledPipeline) -> None:
+    """Raise the errors of `environments.check` for the steps that may run."""
+    for node in compiled.nodes:
+        if isinstance(node, ResolvedStep) and node.packages and not node.not_run and node.id in compiled.graph.vertices:
+            from weft.operators import environments  # few pipelines have any
+
+            environments.check(node.packages.kind, node.packages.file, node.name)
 
 
 def _examined(compiled: CompiledPipeline, folder: str) -> list[str]:
@@ -184,10 +195,15 @@ def spec_of(loaded: PipelineWork, compiled: CompiledPipeline, about: Mapping[str
     )
 
 
+def uses_cache(loaded: PipelineWork) -> bool:
+    """Return whether some step uses the cache."""
+    general = loaded.pipeline.cache
+    return not loaded.caching.off and any(step.cache.over(general).enable for step in loaded.pipeline.steps.values())
+
+
 def _cache_of(loaded: PipelineWork, graph: LogicalGraph) -> CacheSpec | None:
     """Return the use of the cache by a run, None if no step uses it."""
-    general = loaded.pipeline.cache
-    if loaded.caching.off or not any(step.cache.over(general).enable for step in loaded.pipeline.steps.values()):
+    if not uses_cache(loaded):
         return None
     return CacheSpec(recipe_of, refreshed_vertices(loaded.pipeline, graph, loaded.caching), _publisher(loaded))
 
@@ -318,7 +334,9 @@ def place_of_outputs(loaded: PipelineWork) -> list[str] | None:
 def about_run(loaded: PipelineWork, compiled: CompiledPipeline) -> dict[str, Any]:
     """Return the part of a run's description that an edit changes."""
     steps = [node for node in compiled.nodes if isinstance(node, ResolvedStep)]
+    profile = loaded.origin.profile
     return {
+        **({} if profile is None else {PROFILE_OF_RUN: as_dict(profile)}),
         "file": os.path.abspath(loaded.file),
         "parameters": {f"{step.name}.{name}": value for step in steps for name, value in step.parameters.items()},
         "steps": compiled.steps,

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from weft.frontends.pipelines.compiler import ContainerImages, PipelineSource, main_name, main_root
 from weft.frontends.pipelines.kinds import STEP_KINDS
 from weft.frontends.pipelines.options import Caching, Surroundings
-from weft.frontends.pipelines.overrides import make_pipeline
-from weft.frontends.pipelines.reading import origin_of, pipeline_name
+from weft.frontends.pipelines.profiles import Profile
+from weft.frontends.pipelines.reading import origin_of, pipeline_name, profile_of
 from weft.frontends.pipelines.source import Loaded
 from weft.model.errors import ConflictError, NotFoundError
 from weft.store.filesystems import STAGE, file_systems
-from weft.store.state import WORKERS, StateRoot, current_user, read_description
+from weft.store.state import PROFILE_OF_RUN, WORKERS, StateRoot, current_user, read_description
 
 
 def load_pipeline(
@@ -27,14 +27,19 @@ def load_pipeline(
     name: str | None = None,
     caching: Caching | None = None,
     around: Surroundings | None = None,
+    profile: str = "",
 ) -> Loaded:
     """Read and check a pipeline file (YAML, JSON, or `file.py:name`); nothing is started or written.
 
     `overrides` maps `parameter` or `step.parameter` to a value; `name` replaces the name of the pipeline; `caching` has
-    the run options of the cache, `around` those of the surroundings. NotFoundError, ForbiddenError: the file cannot be
-    read. PipelineError lists every mistake. UsageError: a wrong override or name.
+    the run options of the cache, `around` those of the surroundings; `profile` names one of the file or of `weft.toml`,
+    whose parameters `overrides` overrides. NotFoundError, ForbiddenError: the file cannot be read. PipelineError lists
+    every mistake. UsageError: a wrong override, name or profile.
     """
-    return _load(origin_of(path, overrides or {}, name), user, caching, around)
+    found = profile_of(path, profile) if profile else None
+    given = {} if found is None else found.parameters
+    origin = origin_of(path, {**given, **(overrides or {})}, name)
+    return _load(replace(origin, profile=found), user, caching, around)
 
 
 def load_text(
@@ -46,10 +51,15 @@ def load_text(
     name: str | None = None,
     caching: Caching | None = None,
     around: Surroundings | None = None,
+    profile: Profile | None = None,
 ) -> Loaded:
-    """Check the text of a pipeline that a program has built; otherwise as `load_pipeline`."""
+    """Check the text of a pipeline that a program has built; otherwise as `load_pipeline`.
+
+    `overrides` has the parameters of the `profile` too.
+    """
     renamed = None if name is None else pipeline_name(name)
-    return _load(PipelineSource(text, path, dict(overrides or {}), renamed, STEP_KINDS), user, caching, around)
+    origin = PipelineSource(text, path, dict(overrides or {}), renamed, STEP_KINDS, profile=profile)
+    return _load(origin, user, caching, around)
 
 
 def _load(origin: PipelineSource, user: str, caching: Caching | None, around: Surroundings | None) -> Loaded:
@@ -57,11 +67,11 @@ def _load(origin: PipelineSource, user: str, caching: Caching | None, around: Su
     base = Path(os.path.abspath(origin.file)).parent  # without `..`
     stage = around.stage or StateRoot.find(base).path / STAGE
     bound = file_systems(base, around.file_systems, stage)
-    pipeline = make_pipeline(origin.text, origin.file, origin.overrides, origin.renamed, origin.kinds)
+    pipeline = origin.pipeline()
     main = main_name(pipeline, around.file_systems, bound)
     if main:
         origin = replace(origin, main_fs=main)
-        pipeline = make_pipeline(origin.text, origin.file, origin.overrides, origin.renamed, origin.kinds, main)
+        pipeline = origin.pipeline()
     return Loaded(
         pipeline,
         origin,
@@ -92,8 +102,10 @@ def loaded_again(folder: Path, file: str) -> Loaded:
     built_with = description.get("built_with")
     built_with = built_with if isinstance(built_with, dict) else {}
     main_fs = str(description.get("main_fs") or "")
-    origin = PipelineSource(text, file, overrides, renamed, STEP_KINDS, built_with, main_fs)
-    pipeline = make_pipeline(text, file, overrides, renamed, STEP_KINDS, main_fs)
+    said = description.get(PROFILE_OF_RUN)
+    profile = Profile(**said) if isinstance(said, dict) else None
+    origin = PipelineSource(text, file, overrides, renamed, STEP_KINDS, built_with, main_fs, profile)
+    pipeline = origin.pipeline()
     bound = description.get("file_systems")
     names = bound if isinstance(bound, dict) else {}
     targets = tuple(map(str, description.get("targets") or ()))

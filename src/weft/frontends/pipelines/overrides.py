@@ -22,6 +22,7 @@ from weft.model.suggestions import nearest
 
 if TYPE_CHECKING:
     from weft.frontends.pipelines.language import ParameterDefinition, Pipeline
+    from weft.frontends.pipelines.profiles import Profile
 
 
 def make_pipeline(
@@ -31,12 +32,13 @@ def make_pipeline(
     renamed: str | None,
     kinds: Mapping[str, str] = STEP_KINDS,
     main_fs: str = "",
+    profile: Profile | None = None,
 ) -> Pipeline:
     """Return the pipeline of a file with parameters, another name, and kinds of steps given to the run.
 
-    `main_fs` is the name of the main file system of a file that names none.
+    `main_fs` is the name of the main file system of a file that names none, `profile` that of the run.
     """
-    pipeline = parse_pipeline(text, file, kinds)
+    pipeline = parse_pipeline(text, file, kinds, profile)
     if renamed is not None:
         pipeline = replace(pipeline, name=renamed)
     if main_fs:

@@ -6,25 +6,12 @@ The reader settles the *shape*: the keys of each level (closed sets), the type o
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from weft.documents import yaml
 from weft.documents.problems import FilePosition, Problem, Problems, choices, join, show
-from weft.frontends.pipelines.forms import other_word, right_form
+from weft.frontends.pipelines.extras import STEP_EXTRAS, packages_of, resources_of, retry_of, timeout_of, variables_of
 from weft.frontends.pipelines.kinds import STEP_KINDS
-from weft.frontends.pipelines.parameters import KINDS, convert, list_from_text, mismatch, read_value
-from weft.frontends.pipelines.templates import env_number, find, whole
-from weft.graph.logical import DEFAULT_RETRY, Retry
-from weft.model.errors import DefinitionError
-from weft.model.failures import RetryClass
-from weft.model.resources import Resources
-from weft.model.sizes import parse_size
-from weft.model.suggestions import nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
 from weft.frontends.pipelines.language import (
     CACHE_MODES,
     NEVER_EXPIRES,
@@ -47,19 +34,29 @@ from weft.frontends.pipelines.language import (
     Strategy,
     UnreadableComponent,
 )
+from weft.frontends.pipelines.maps import (
+    PIPELINE_NAME,
+    STEP_NAME,
+    VARIABLE_NAME,
+    FileMap,
+    check_name,
+    is_empty,
+    is_null,
+    named,
+    read_text,
+)
+from weft.frontends.pipelines.parameters import KINDS, convert, list_from_text, mismatch, read_value
+from weft.frontends.pipelines.profiles import CACHE, FILE_EXTRAS, with_words
+from weft.frontends.pipelines.templates import find, whole
+from weft.model.errors import DefinitionError
+from weft.model.suggestions import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from weft.frontends.pipelines.profiles import Profile
 
 STRATEGIES: tuple[Strategy, ...] = ("fail_fast", "continue")
-_PIPELINE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,127}")
-_STEP_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,29}")
-_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,49}")
-_SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_OF_PADDLEFLOW = ("PF_", "RAY_JOB_")
-_NAME_RULES = {
-    _SECRET_NAME: "1 to 128 letters, digits and _, beginning with a letter or _",
-    _PIPELINE_NAME: "1 to 128 letters, digits, _ and -, beginning with a letter or _",
-    _STEP_NAME: "1 to 30 letters, digits and -, beginning with a letter",
-    _VARIABLE_NAME: "1 to 50 letters, digits and _, beginning with a letter or _",
-}
 PIPELINE_KEYS = (
     "name", "docker_env", "entry_points", "parallelism", "disabled", "failure_options", "cache", "fs_options",
     "components", "post_process", "x-weft",
@@ -70,9 +67,6 @@ AS_PADDLEFLOW = ("numbers", "empty_loop", "step_name")
 They write numbers among items with an exponent from 1e+06 on, let a loop over nothing fail, and let PF_STEP_NAME in a
 parameter name the dag around it.
 """
-_MOST_CORES: Final = 1_000_000
-RESOURCES: Final = ("cpu", "memory", "gpu", "gpu_type", "custom")
-"""The names of `x-weft: resources`."""
 STEP_KEYS = (
     "command", "docker_env", "env", "parameters", "deps", "artifacts", "cache", "type", "name", "x-weft",
     "condition", "loop_argument", "extra_fs", "reference", "entry_points",
@@ -83,17 +77,25 @@ POST_PROCESS_NOT = ("deps", "cache")
 MOUNT_KEYS = ("name", "mount_path", "sub_path", "read_only")
 
 
-def read(tree: yaml.Node, file: str, problems: Problems, kinds: Mapping[str, str] = STEP_KINDS) -> Pipeline:
+def read(
+    tree: yaml.Node,
+    file: str,
+    problems: Problems,
+    kinds: Mapping[str, str] = STEP_KINDS,
+    profile: Profile | None = None,
+) -> Pipeline:
     """Return the pipeline of a tree and add every mistake of shape to `problems`; `kinds` are the kinds of steps.
 
-    An unreadable component becomes an `UnreadableComponent`. The pipeline is valid only if `problems` stays empty.
+    Words of the `profile` of the run win over those of the file. An unreadable component becomes an
+    `UnreadableComponent`. The pipeline is valid only if `problems` stays empty.
     """
-    top = _Map(tree, "", problems, PIPELINE_KEYS)
+    tree = with_words(tree, problems, profile)
+    top = FileMap(tree, "", problems, PIPELINE_KEYS)
     name = top.text("name")
     if "name" not in top.nodes and not top.broken:
         problems.add(top.mark, "name", "is missing", "give the pipeline a name")
     elif top.is_text("name"):
-        _check_name(_PIPELINE_NAME, name.value, name.mark, "name", "a pipeline", problems)
+        check_name(PIPELINE_NAME, name.value, name.mark, "name", "a pipeline", problems)
     entries = top.map("entry_points", None)
     if not entries.nodes and not (entries.broken or top.broken):
         problems.add(entries.mark, "entry_points", "has no step", "write at least one step under entry_points")
@@ -113,165 +115,28 @@ def read(tree: yaml.Node, file: str, problems: Problems, kinds: Mapping[str, str
         extra_fs=_extra_fs(fs_options),
         components=_components(top.map("components", None)),
         post_process=_post_process(top.map("post_process", None)),
-        as_paddleflow=_as_paddleflow(top.map("x-weft", ("as_paddleflow",))),
+        as_paddleflow=_as_paddleflow(top.map("x-weft", FILE_EXTRAS)),
         kinds=kinds,
     )
-
-
-class _Map:
-    """A map of the file: returns typed values and adds a problem for each value of a wrong type.
-
-    Without `known` every key is legal (names chosen by the user); a key of the language with value null counts as
-    absent.
-    """
-
-    def __init__(
-        self,
-        node: yaml.Node | None,
-        path: str,
-        problems: Problems,
-        known: tuple[str, ...] | None = None,
-        mark: FilePosition = START,
-    ) -> None:
-        self.path, self.problems = path, problems
-        self.nodes: dict[str, yaml.Node] = {}
-        self.keys: Mapping[str, FilePosition] = {}
-        self.broken = False
-        self.mark = mark if node is None else node.mark
-        if node is None:
-            return
-        if not isinstance(node, yaml.Mapping):
-            self.broken = True
-            message = f"must be a map of names to values, is {yaml.describe(node)}"
-            problems.add(node.mark, path, message, right_form(path, node))
-            return
-        self.keys = node.keys
-        for key, value in node.entries.items():
-            if known is not None and key not in known:
-                near = nearest(key, known)
-                hint = (
-                    f"did you mean `{near}`?"
-                    if near
-                    else other_word(path, key, value) or f"known here: {choices(known)}"
-                )
-                problems.add(node.keys[key], join(path, key), "unknown key", hint)
-            elif known is None or not _is_null(value):
-                self.nodes[key] = value
-
-    def text(self, key: str) -> SourceText:
-        """Return a text; "" if absent."""
-        node = self.nodes.get(key)
-        if node is None:
-            return SourceText("", self.mark, join(self.path, key))
-        return read_text(node, join(self.path, key), self.problems)
-
-    def is_text(self, key: str) -> bool:
-        """Return whether the value of `key` is a text."""
-        node = self.nodes.get(key)
-        return isinstance(node, yaml.Scalar) and isinstance(node.value, str)
-
-    def integer(self, key: str, default: int) -> int:
-        """Return an integer."""
-        node = self.nodes.get(key)
-        if node is None:
-            return default
-        if isinstance(node, yaml.Scalar) and isinstance(node.value, int) and not isinstance(node.value, bool):
-            return node.value
-        self._wrong(key, node, "an integer")
-        return default
-
-    def number(self, key: str, default: float) -> float:
-        """Return a number; integers become floats."""
-        node = self.nodes.get(key)
-        if node is None:
-            return default
-        if isinstance(node, yaml.Scalar) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
-            return float(node.value)
-        self._wrong(key, node, "a number")
-        return default
-
-    def flag(self, key: str, default: bool) -> bool:
-        """Return a boolean."""
-        node = self.nodes.get(key)
-        if node is None:
-            return default
-        if isinstance(node, yaml.Scalar) and isinstance(node.value, bool):
-            return node.value
-        self._wrong(key, node, "true or false")
-        return default
-
-    def map(self, key: str, known: tuple[str, ...] | None) -> _Map:
-        """Return the map under `key`; empty if absent."""
-        return _Map(self.nodes.get(key), join(self.path, key), self.problems, known, self.mark)
-
-    def items(self, key: str) -> Iterator[tuple[str, yaml.Node]]:
-        """Yield path and node of every item of a list; nothing if absent."""
-        node = self.nodes.get(key)
-        if isinstance(node, yaml.Sequence):
-            for index, item in enumerate(node.items):
-                yield f"{join(self.path, key)}[{index}]", item
-        elif node is not None:
-            self._wrong(key, node, "a list")
-
-    def at(self, key: str) -> FilePosition:
-        """Return the position of the value of `key`; the position of the map if absent."""
-        return self.nodes[key].mark if key in self.nodes else self.mark
-
-    def wrong(self, key: str, message: str, hint: str = "") -> None:
-        """Add a problem about the value of `key`."""
-        self.problems.add(self.at(key), join(self.path, key), message, hint)
-
-    def _wrong(self, key: str, node: yaml.Node, expected: str) -> None:
-        hint = right_form(join(self.path, key), node)
-        self.wrong(key, f"must be {expected}, is {yaml.describe(node)}", hint)
-
-
-def read_text(node: yaml.Node, path: str, problems: Problems, wanted: str = "text") -> SourceText:
-    """Return the text of a node; for any other node add a problem that names the `wanted` form, and return ""."""
-    if isinstance(node, yaml.Scalar) and isinstance(node.value, str):
-        return SourceText(node.value, node.mark, path)
-    quoted = isinstance(node, yaml.Scalar) and node.value is not None
-    hint = "put it in quotes" if quoted else right_form(path, node)
-    problems.add(node.mark, path, f"must be {wanted}, is {yaml.describe(node)}", hint)
-    return SourceText("", node.mark, path)
-
-
-def _is_null(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.Scalar) and node.value is None
-
-
-def _is_empty(node: yaml.Node) -> bool:
-    """Return whether a value is empty: generated files write absent keys as empty values."""
-    if isinstance(node, yaml.Scalar):
-        return node.value is None or node.value == ""
-    return all(_is_empty(child) for child in (node.items if isinstance(node, yaml.Sequence) else node.entries.values()))
-
-
-def _check_name(
-    pattern: re.Pattern[str], name: str, mark: FilePosition, path: str, what: str, problems: Problems
-) -> None:
-    if pattern.fullmatch(name):
-        return
-    problems.add(mark, path, f"{show(name)} cannot name {what}", f"use {_NAME_RULES[pattern]}")
 
 
 def _comma_list(text: SourceText) -> tuple[SourceText, ...]:
     return tuple(SourceText(part.strip(), text.mark, text.path) for part in text.value.split(",") if part.strip())
 
 
-def _image(fields_of: _Map) -> str:
+def _image(fields_of: FileMap) -> str:
     image = fields_of.text("docker_env").value
     if image.endswith(".tar"):
         fields_of.wrong("docker_env", "an image archive (.tar) is not accepted", "name an image, such as python:3.12")
     return image
 
 
-def _parallelism(top: _Map) -> int:
+def _parallelism(top: FileMap) -> int:
     """Return the bound that the file gives; 0: none."""
     return max(0, min(top.integer("parallelism", 0), PARALLELISM_MAX))
 
 
-def _as_paddleflow(options: _Map) -> frozenset[str]:
+def _as_paddleflow(options: FileMap) -> frozenset[str]:
     found = set()
     for path, node in options.items("as_paddleflow"):
         word = read_text(node, path, options.problems)
@@ -281,7 +146,7 @@ def _as_paddleflow(options: _Map) -> frozenset[str]:
     return frozenset(found)
 
 
-def _failure_options(top: _Map) -> FailureOptions:
+def _failure_options(top: FileMap) -> FailureOptions:
     options = top.map("failure_options", ("strategy",))
     strategy = options.text("strategy")
     if not strategy.value:
@@ -292,8 +157,10 @@ def _failure_options(top: _Map) -> FailureOptions:
     return FailureOptions(strategy.value, strategy.mark)
 
 
-def _cache(parent: _Map) -> CacheDefinition:
-    options = parent.map("cache", ("enable", "max_expired_time", "fs_scope", "mode"))
+def _cache(parent: FileMap) -> CacheDefinition:
+    if "cache" not in parent.nodes:
+        return CacheDefinition(mark=parent.mark)
+    options = parent.map("cache", CACHE)
     mode = options.text("mode").value or CACHE_MODES[0]
     if mode not in CACHE_MODES:
         options.wrong("mode", f"{show(mode)} is not a way to compare files", f"use {' or '.join(CACHE_MODES)}")
@@ -307,7 +174,7 @@ def _cache(parent: _Map) -> CacheDefinition:
     )
 
 
-def _expiry(options: _Map) -> int:
+def _expiry(options: FileMap) -> int:
     node = options.nodes.get("max_expired_time")
     if isinstance(node, yaml.Scalar):
         value = node.value
@@ -325,8 +192,8 @@ def _expiry(options: _Map) -> int:
     return NEVER_EXPIRES
 
 
-def _scope(node: yaml.Node, path: str, options: _Map) -> FsScope | None:
-    scope = _Map(node, path, options.problems, ("name", "path"))
+def _scope(node: yaml.Node, path: str, options: FileMap) -> FsScope | None:
+    scope = FileMap(node, path, options.problems, ("name", "path"))
     name = scope.text("name").value
     if not name and not scope.broken:
         options.problems.add(scope.mark, join(path, "name"), "is missing", "name the file system that the paths are on")
@@ -338,7 +205,7 @@ def _scope(node: yaml.Node, path: str, options: _Map) -> FsScope | None:
     return FsScope(name, tuple(entry.value for entry in paths), scope.mark, bool(given)) if name else None
 
 
-def _mount(options: _Map) -> Mount:
+def _mount(options: FileMap) -> Mount:
     mount = Mount(
         name=options.text("name").value,
         mount_path=options.text("mount_path").value,
@@ -382,17 +249,17 @@ def _is_the_systems(path: str) -> bool:
     return parts in ((), ("dev",)) or parts[0] in ("proc", "sys")
 
 
-def _main_fs(options: _Map) -> Mount:
+def _main_fs(options: FileMap) -> Mount:
     mount = _mount(options)
     if mount.read_only:
         options.wrong("read_only", "the main file system cannot be read-only", "steps write their outputs to it")
     return mount
 
 
-def _extra_fs(parent: _Map) -> tuple[Mount, ...]:
+def _extra_fs(parent: FileMap) -> tuple[Mount, ...]:
     mounts = []
     for path, node in parent.items("extra_fs"):
-        options = _Map(node, path, parent.problems, MOUNT_KEYS)
+        options = FileMap(node, path, parent.problems, MOUNT_KEYS)
         if options.broken:
             continue
         if not options.text("name").value:
@@ -401,11 +268,11 @@ def _extra_fs(parent: _Map) -> tuple[Mount, ...]:
     return tuple(mounts)
 
 
-def _components(entries: _Map) -> dict[str, Component]:
+def _components(entries: FileMap) -> dict[str, Component]:
     return {name: _component(name, entries.keys[name], node, entries) for name, node in entries.nodes.items()}
 
 
-def _post_process(entries: _Map) -> dict[str, Component]:
+def _post_process(entries: FileMap) -> dict[str, Component]:
     if len(entries.nodes) > 1:
         second = list(entries.nodes)[1]
         entries.problems.add(
@@ -419,7 +286,7 @@ def _post_process(entries: _Map) -> dict[str, Component]:
             continue
         path = join(entries.path, name)
         for key in POST_PROCESS_NOT:
-            if key in node.entries and not _is_empty(node.entries[key]):
+            if key in node.entries and not is_empty(node.entries[key]):
                 entries.problems.add(node.keys[key], join(path, key), "a step of post_process has none", "remove it")
     return _components(entries)
 
@@ -427,26 +294,23 @@ def _post_process(entries: _Map) -> dict[str, Component]:
 _NOTHING = yaml.Scalar(None, "", START)
 
 
-def _component(name: str, mark: FilePosition, node: yaml.Node, entries: _Map) -> Component:
+def _component(name: str, mark: FilePosition, node: yaml.Node, entries: FileMap) -> Component:
     path, problems = join(entries.path, name), entries.problems
     if name.startswith("PF_"):
         problems.add(mark, path, f"{show(name)} cannot name a step", "names that begin with PF_ are the system's own")
     else:
-        _check_name(_STEP_NAME, name, mark, path, "a step", problems)
+        check_name(STEP_NAME, name, mark, path, "a step", problems)
     written = node.entries if isinstance(node, yaml.Mapping) else {}
-    if not _is_empty(written.get("reference", _NOTHING)):
+    if not is_empty(written.get("reference", _NOTHING)):
         return _reference(name, mark, node, path, problems)
-    if "entry_points" in written and not _is_null(written["entry_points"]):
+    if "entry_points" in written and not is_null(written["entry_points"]):
         return _dag(name, mark, node, path, problems)
-    options = _Map(node, path, problems, STEP_KEYS)
+    options = FileMap(node, path, problems, STEP_KEYS)
     if options.broken:
         return UnreadableComponent(name, mark=mark, path=path)
     _type(options, "step")
     artifacts = options.map("artifacts", ("input", "output"))
-    extra = options.map("x-weft", ("timeout_s", "retry", "resources", "kind", "with"))
-    given = extra.map("with", None)
-    env, secrets = _env(options.map("env", None))
-    texts: list[SourceText] = []
+    env, secrets = variables_of(options.map("env", None)) if "env" in options.nodes else ({}, {})
     return Step(
         name=name,
         parameters=_parameters(options.map("parameters", None)),
@@ -463,13 +327,24 @@ def _component(name: str, mark: FilePosition, node: yaml.Node, entries: _Map) ->
         outputs=_outputs(artifacts),
         cache=_cache(options),
         extra_fs=_extra_fs(options),
-        timeout_s=_timeout(extra),
-        retry=_retry(extra.map("retry", Retry.__struct_fields__)) if "retry" in extra.nodes else None,
-        resources=_resources(extra.map("resources", RESOURCES)) if "resources" in extra.nodes else None,
-        kind=extra.text("kind"),
-        options={key: _option(node, join(given.path, key), texts) for key, node in given.nodes.items()},
-        option_texts=tuple(texts),
+        **(_extras(options) if "x-weft" in options.nodes else {}),
     )
+
+
+def _extras(options: FileMap) -> dict[str, Any]:
+    """Return the fields of a step below `x-weft`."""
+    extra = options.map("x-weft", STEP_EXTRAS)
+    given = extra.map("with", None)
+    texts: list[SourceText] = []
+    return {
+        "timeout_s": timeout_of(extra),
+        "retry": retry_of(extra),
+        "resources": resources_of(extra),
+        "packages": packages_of(extra),
+        "kind": extra.text("kind"),
+        "options": {key: _option(node, join(given.path, key), texts) for key, node in given.nodes.items()},
+        "option_texts": tuple(texts),
+    }
 
 
 def _option(node: yaml.Node, path: str, texts: list[SourceText]) -> Any:
@@ -484,7 +359,7 @@ def _option(node: yaml.Node, path: str, texts: list[SourceText]) -> Any:
 
 
 def _dag(name: str, mark: FilePosition, node: yaml.Node, path: str, problems: Problems) -> Component:
-    options = _Map(node, path, problems, DAG_KEYS)
+    options = FileMap(node, path, problems, DAG_KEYS)
     _type(options, "dag")
     entries = options.map("entry_points", None)
     if not entries.nodes and not entries.broken:
@@ -496,7 +371,7 @@ def _dag(name: str, mark: FilePosition, node: yaml.Node, path: str, problems: Pr
     else:
         outputs = {
             key: read_text(value, where, problems)
-            for key, where, value in _named(artifacts.map("output", None), "an artifact")
+            for key, where, value in named(artifacts.map("output", None), "an artifact")
         }
     return Dag(
         name=name,
@@ -513,13 +388,13 @@ def _dag(name: str, mark: FilePosition, node: yaml.Node, path: str, problems: Pr
 
 
 def _reference(name: str, mark: FilePosition, node: yaml.Node, path: str, problems: Problems) -> Component:
-    options = _Map(node, path, problems, STEP_KEYS)
+    options = FileMap(node, path, problems, STEP_KEYS)
     for key in options.nodes:
-        if key not in REFERENCE_KEYS and not _is_empty(options.nodes[key]):
+        if key not in REFERENCE_KEYS and not is_empty(options.nodes[key]):
             hint = f"write it in the component; here may stand: {choices(REFERENCE_KEYS[:4])}"
             problems.add(options.keys[key], join(path, key), "cannot stand beside `reference`", hint)
     artifacts = options.map("artifacts", ("input", "output"))
-    if not _is_empty(artifacts.nodes.get("output", _NOTHING)):
+    if not is_empty(artifacts.nodes.get("output", _NOTHING)):
         artifacts.wrong("output", "cannot stand beside `reference`", "the outputs are those of the component")
     reference = options.map("reference", ("component",))
     target = reference.text("component")
@@ -536,13 +411,13 @@ def _reference(name: str, mark: FilePosition, node: yaml.Node, path: str, proble
     )
 
 
-def _type(options: _Map, kind: str) -> None:
+def _type(options: FileMap, kind: str) -> None:
     said = options.text("type").value
     if said not in ("", kind):
         options.wrong("type", f"says {show(said)} but this is a {kind}", f"write {kind}, or leave type out")
 
 
-def _loop(options: _Map) -> LoopArgument | None:
+def _loop(options: FileMap) -> LoopArgument | None:
     node = options.nodes.get("loop_argument")
     if node is None:
         return None
@@ -583,48 +458,15 @@ def _wrong_items(text: str) -> list[Problem]:
     return problems.found if isinstance(node, yaml.Sequence) else []
 
 
-def _named(entries: _Map, what: str) -> Iterator[tuple[str, str, yaml.Node]]:
-    """Yield name, path and node of the entries with legal names; add problems for the others."""
-    for name, node in entries.nodes.items():
-        path = join(entries.path, name)
-        _check_name(_VARIABLE_NAME, name, entries.keys[name], path, what, entries.problems)
-        yield name, path, node
+def _inputs(entries: FileMap) -> dict[str, SourceText]:
+    return {name: read_text(node, path, entries.problems) for name, path, node in named(entries, "an artifact")}
 
 
-def _env(entries: _Map) -> tuple[dict[str, SourceText], dict[str, SourceText]]:
-    """Return the variables with their texts, and those with the names of their secrets."""
-    variables: dict[str, SourceText] = {}
-    secrets: dict[str, SourceText] = {}
-    for name, path, node in _named(entries, "a variable"):
-        if isinstance(node, yaml.Mapping):
-            secrets[name] = _secret(name, _Map(node, path, entries.problems, ("secret",)))
-        elif isinstance(node, yaml.Scalar) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
-            variables[name] = SourceText(env_number(node.value), node.mark, path)
-        else:
-            variables[name] = read_text(node, path, entries.problems, "text, a number or {secret: NAME}")
-    return variables, secrets
-
-
-def _secret(variable: str, options: _Map) -> SourceText:
-    named = options.text("secret")
-    if "secret" not in options.nodes:
-        options.problems.add(options.mark, join(options.path, "secret"), "is missing", "name a secret")
-    elif options.is_text("secret"):
-        _check_name(_SECRET_NAME, named.value, named.mark, named.path, "a secret", options.problems)
-    if variable == "PATH" or variable.startswith(_OF_PADDLEFLOW):
-        options.problems.add(options.mark, options.path, "cannot be a secret", "Weft itself reads this variable")
-    return named
-
-
-def _inputs(entries: _Map) -> dict[str, SourceText]:
-    return {name: read_text(node, path, entries.problems) for name, path, node in _named(entries, "an artifact")}
-
-
-def _outputs(artifacts: _Map) -> tuple[SourceText, ...]:
+def _outputs(artifacts: FileMap) -> tuple[SourceText, ...]:
     if isinstance(artifacts.nodes.get("output"), yaml.Mapping):
         named = artifacts.map("output", None)
         for name, node in named.nodes.items():
-            if not _is_empty(node):
+            if not is_empty(node):
                 named.wrong(name, "an output of a step has no value", "only its name is given; the path is made for it")
         names = [SourceText(name, mark, join(named.path, name)) for name, mark in named.keys.items()]
     else:
@@ -632,76 +474,13 @@ def _outputs(artifacts: _Map) -> tuple[SourceText, ...]:
         names = [text for path, node in items if (text := read_text(node, path, artifacts.problems)).value]
     for text in names:
         where = join(join(artifacts.path, "output"), text.value)
-        _check_name(_VARIABLE_NAME, text.value, text.mark, where, "an artifact", artifacts.problems)
+        check_name(VARIABLE_NAME, text.value, text.mark, where, "an artifact", artifacts.problems)
     return tuple(names)
 
 
-def _timeout(extra: _Map) -> float | None:
-    if "timeout_s" not in extra.nodes:
-        return None
-    seconds = extra.number("timeout_s", 1.0)
-    if seconds <= 0:
-        extra.wrong("timeout_s", "must be more than 0 seconds")
-    return seconds
-
-
-def _retry(options: _Map) -> Retry:
-    retry = Retry(
-        **{each.field: options.integer(each.field, DEFAULT_RETRY[each]) for each in RetryClass},
-        delay_s=options.number("delay_s", DEFAULT_RETRY.delay_s),
-        memory_factor=options.number("memory_factor", DEFAULT_RETRY.memory_factor),
-    )
-    for each in RetryClass:
-        if not 0 <= retry[each] <= 1000:
-            options.wrong(each.field, "must be a number of retries from 0 to 1000")
-    if not 0 <= retry.delay_s <= 86_400:
-        options.wrong("delay_s", "must be from 0 to 86400 seconds")
-    if not 1 <= retry.memory_factor <= 100:
-        options.wrong("memory_factor", "must be from 1 to 100")
-    return retry
-
-
-def _resources(options: _Map) -> Resources:
-    found = Resources(
-        cpu=options.number("cpu", 1.0),
-        memory=_bytes(options),
-        gpu=options.integer("gpu", 0),
-        gpu_type=options.text("gpu_type").value,
-        custom=_custom(options),
-    )
-    if not 0 <= found.cpu <= _MOST_CORES:
-        options.wrong("cpu", f"must be a number of cores from 0 to {_MOST_CORES:,}")
-    if not 0 <= found.gpu <= _MOST_CORES:
-        options.wrong("gpu", f"must be a number of GPUs from 0 to {_MOST_CORES:,}")
-    return found
-
-
-def _custom(options: _Map) -> tuple[tuple[str, float], ...]:
-    """Return the amounts of resources under names of the user's."""
-    named = options.map("custom", None)
-    found = tuple((name, named.number(name, 0.0)) for name in named.nodes)
-    for name, amount in found:
-        if not 0 < amount <= _MOST_CORES:
-            named.wrong(name, f"must be a number above 0, at most {_MOST_CORES:,}")
-    return found
-
-
-def _bytes(options: _Map) -> int:
-    node = options.nodes.get("memory")
-    value = node.value if isinstance(node, yaml.Scalar) else 0 if node is None else None
-    try:
-        size = parse_size(value) if isinstance(value, str) else value
-    except (ValueError, OverflowError):
-        size = None
-    if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 1 << 63:
-        options.wrong("memory", "must be a number of bytes, such as 512MiB or 4GiB")
-        return 0
-    return size
-
-
-def _parameters(entries: _Map) -> dict[str, ParameterDefinition]:
+def _parameters(entries: FileMap) -> dict[str, ParameterDefinition]:
     parameters: dict[str, ParameterDefinition] = {}
-    for name, path, node in _named(entries, "a parameter"):
+    for name, path, node in named(entries, "a parameter"):
         parameter = _parameter(name, node, path, entries.problems)
         # An invalid component keeps its place, so that references to it are not reported too.
         parameters[name] = parameter or ParameterDefinition(name, "", None, node.mark, path)
@@ -712,7 +491,7 @@ def _parameter(name: str, node: yaml.Node, path: str, problems: Problems) -> Par
     if not isinstance(node, yaml.Mapping):
         value = read_value(node, path, problems)
         return None if value is None else ParameterDefinition(name, value, None, node.mark, path)
-    typed = _Map(node, path, problems, ("type", "default"))
+    typed = FileMap(node, path, problems, ("type", "default"))
     if "default" not in typed.nodes:
         problems.add(node.mark, join(path, "default"), "is missing", "a typed parameter needs a default")
         return None

@@ -72,6 +72,8 @@ Places: TypeAlias = tuple[Place, ...]
 
 def filled(text: str, value_of: Callable[[Template], str | Placeholder]) -> Filled:
     """Return a text with values in place of its templates; a text without placeholders is a plain string."""
+    if "{{" not in text:
+        return text
     found: list[str | Placeholder] = []
     for piece in pieces(text):
         value = value_of(piece) if isinstance(piece, Template) else piece

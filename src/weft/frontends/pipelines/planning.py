@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from weft.documents.problems import show
@@ -9,7 +10,7 @@ from weft.frontends.pipelines import conditions
 from weft.frontends.pipelines.caching import recipe_of
 from weft.frontends.pipelines.compiler import outputs_of
 from weft.frontends.pipelines.language import Dag
-from weft.frontends.pipelines.layout import check_run, compile_loaded, in_containers, place_of
+from weft.frontends.pipelines.layout import check_run, compile_loaded, in_containers, place_of, uses_cache
 from weft.frontends.pipelines.options import refreshed_vertices
 from weft.frontends.pipelines.parts import ITEM, joined, tuple_of
 from weft.frontends.pipelines.repeating import find_dag
@@ -17,26 +18,34 @@ from weft.frontends.pipelines.resolved import DECIDE, REPEAT, ControlStep, Resol
 from weft.frontends.pipelines.states import IS_DISABLED
 from weft.frontends.pipelines.templates import as_text
 from weft.model.ids import loop_item
+from weft.model.wording import counted
 from weft.store.planning import PlannedTask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from weft.frontends.pipelines.language import Component
     from weft.frontends.pipelines.layout import CompiledPipeline
     from weft.frontends.pipelines.work import PipelineWork
-    from weft.graph.logical import Vertex
+    from weft.graph.logical import Retry, Vertex
 
 
-def planned_tasks(loaded: PipelineWork, folder: Path) -> list[PlannedTask]:
+def planned_tasks(
+    loaded: PipelineWork, folder: Path, preview: Callable[[], CompiledPipeline] | None
+) -> list[PlannedTask]:
     """Return the tasks of the steps that a run in `folder` would have, in an order of dependency. Nothing is made.
 
-    Steps inside a dag that loops over an artifact have one task each, because their number is unknown. UsageError,
-    DefinitionError: the run is impossible on this machine.
+    Without a cache and images the `preview` of the run has all that they depend on. Steps inside a dag that loops over
+    an artifact have one task each, because their number is unknown. UsageError, DefinitionError: the run is impossible
+    on this machine.
     """
-    loaded = in_containers(loaded, lambda _: None, pull=False)
-    compiled = compile_loaded(loaded, folder.name, place_of(loaded, folder))
+    placed = in_containers(loaded, lambda _: None, pull=False)
+    if preview is not None and placed is loaded and not uses_cache(loaded):
+        compiled = preview()
+    else:
+        loaded = placed
+        compiled = compile_loaded(loaded, folder.name, place_of(loaded, folder))
     check_run(loaded, compiled, begins=False)
     plan = _Plan(loaded, compiled)
     return [*plan.tasks(final=False), *plan.tasks(final=True)]
@@ -90,7 +99,7 @@ class _Plan:
             uncached = "it runs at the end of every run"
         elif caching.off and node.cache.enable:
             uncached = "no result is used or kept (--no-cache)"
-        items = vertex.program.items or (None,)
+        items, how = vertex.program.items or (None,), how_it_runs(node)
         for number, item in enumerate(items):
             name = loop_item(node.name, number) if len(items) > 1 else node.name
             skipped, asked = _answer(vertex.program.params.get("condition", ""), item)
@@ -103,6 +112,7 @@ class _Plan:
                 refresh=node.id in self._refreshed,
                 depends=depends or asked,
                 uncached=uncached,
+                how=how,
             )
 
     def _inside(
@@ -118,6 +128,27 @@ class _Plan:
             depends = self._asked.get(node.id, f"on the list that {node.name} loops over")
             skipped = self._skipped.get(node.id, "") or off
             yield PlannedTask(step=below, recipe=None, skipped=skipped, depends=depends)
+
+
+def how_it_runs(step: ResolvedStep) -> str:
+    """Return what the file says about the attempts of a step: retries, the time limit, resources, packages."""
+    words = [] if step.retry is None else _retries(step.retry)
+    if step.timeout_s is not None:
+        words.append(f"at most {step.timeout_s:g} s")
+    if step.resources is not None:
+        words.append(str(step.resources))
+    if step.packages is not None:
+        words.append(f"{step.packages.kind} {os.path.basename(step.packages.file)}")
+    return "; ".join(words)
+
+
+def _retries(retry: Retry) -> list[str]:
+    if not retry.user:
+        return []
+    codes = f" after exit code {', '.join(map(str, retry.on))}" if retry.on else ""
+    pause = f", first after {retry.pause(1):g} s" if retry.delay_s else ""
+    longest = f", at most {retry.max_delay_s:g} s" if retry.delay_s and retry.max_delay_s is not None else ""
+    return [f"{counted(retry.user, 'retry', 'retries')}{codes}{pause}{longest}"]
 
 
 def _answer(condition: Any, item: Any = None) -> tuple[str, str]:

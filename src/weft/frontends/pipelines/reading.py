@@ -15,6 +15,7 @@ from typing import Final
 from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.compiler import PipelineSource
 from weft.frontends.pipelines.kinds import PYTHON, STEP_KINDS
+from weft.frontends.pipelines.profiles import Profile, profile_in, profile_of_words
 from weft.model.errors import DefinitionError, ForbiddenError, InputLimitError, NotFoundError, UsageError
 from weft.model.suggestions import nearest
 
@@ -34,6 +35,21 @@ def origin_of(path: str, given: Mapping[str, object], name: str | None) -> Pipel
 
     built, file, rest = build_file(path, given, STEP_KINDS)
     return PipelineSource(built.text(), file, rest, renamed, STEP_KINDS, dict(given))
+
+
+def profile_of(path: str, name: str) -> Profile:
+    """Return a profile of a pipeline file, with the words of `weft.toml` below its own.
+
+    UsageError: neither has it, or the pipeline comes from standard input. Otherwise errors are those of `origin_of`.
+    """
+    if path == _STDIN:
+        hint = "Write the pipeline to a file, and name that."
+        raise UsageError("a profile cannot be looked up in standard input, which is read once", hint=hint)
+    if not PYTHON.search(path):
+        return profile_in(_read_text(Path(path)), path, name)
+    from weft.frontends.pipelines.files import declared_profiles
+
+    return profile_of_words(*declared_profiles(path), name)
 
 
 def pipeline_name(name: str) -> str:

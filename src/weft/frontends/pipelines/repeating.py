@@ -11,6 +11,7 @@ from weft.frontends.pipelines.compiler import compile_items
 from weft.frontends.pipelines.language import Dag
 from weft.frontends.pipelines.overrides import make_pipeline
 from weft.frontends.pipelines.parts import delivered_paths, tuple_of
+from weft.frontends.pipelines.profiles import Profile
 from weft.frontends.pipelines.resolve import as_items
 from weft.frontends.pipelines.resolved import ComponentScope
 from weft.frontends.pipelines.states import IS_EMPTY, NOT_RUN
@@ -39,7 +40,10 @@ def repeat(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Patch:
     origin = params["repeating"]["origin"]
     overrides = json.dumps(origin["overrides"], sort_keys=True)
     kinds = json.dumps(origin["kinds"], sort_keys=True)
-    pipeline = _made_again(origin["text"], origin["file"], overrides, origin["renamed"], kinds, origin["main_fs"])
+    profile = json.dumps(origin.get("profile"), sort_keys=True)
+    pipeline = _made_again(
+        origin["text"], origin["file"], overrides, origin["renamed"], kinds, origin["main_fs"], profile
+    )
     if not items:
         fail_if_asked(params["name"], pipeline.as_paddleflow)
         ctx.emit(NOT_RUN, IS_EMPTY)
@@ -57,8 +61,19 @@ def repeat(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Patch:
 
 
 @lru_cache(maxsize=8)
-def _made_again(text: str, file: str, overrides: str, renamed: str | None, kinds: str, main_fs: str) -> Pipeline:
-    return make_pipeline(text, file, json.loads(overrides), renamed, json.loads(kinds), main_fs)
+def _made_again(
+    text: str, file: str, overrides: str, renamed: str | None, kinds: str, main_fs: str, profile: str
+) -> Pipeline:
+    said = json.loads(profile)
+    return make_pipeline(
+        text,
+        file,
+        json.loads(overrides),
+        renamed,
+        json.loads(kinds),
+        main_fs,
+        None if said is None else Profile(**said),
+    )
 
 
 def find_dag(pipeline: Pipeline, dotted: str) -> Dag:

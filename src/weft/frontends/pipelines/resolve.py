@@ -8,6 +8,7 @@ known. Nothing touches the disk.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from weft.frontends.pipelines import parts, paths
 from weft.frontends.pipelines.check import in_order
 from weft.frontends.pipelines.distributed import TRAINING, job_of, options_of
 from weft.frontends.pipelines.kinds import StepBody, decoded, encoded
-from weft.frontends.pipelines.language import Component, Dag, Mount, Step
+from weft.frontends.pipelines.language import Component, Dag, Mount, Packages, Step
 from weft.frontends.pipelines.parameters import convert, list_from_text
 from weft.frontends.pipelines.parts import (
     CONTENT,
@@ -244,7 +245,8 @@ class _Resolver:
             retry=step.retry,
             resources=step.resources,
             disabled=False,
-            docker_env=step.docker_env or self.pipeline.docker_env,
+            docker_env="" if step.packages is not None else step.docker_env or self.pipeline.docker_env,
+            packages=self._packages(step),
             parameters=parameters,
             declared_env=declared,
             secrets=secrets,
@@ -258,6 +260,11 @@ class _Resolver:
                 step, declared, {**later, **known, **later_paths, **own}, {**left, **own, LOOP_ARGUMENT: item}
             ),
         )
+
+    def _packages(self, step: Step) -> Packages | None:
+        """Return the environment of a step; its file is found from the folder of the pipeline's file."""
+        found = step.packages
+        return None if found is None else replace(found, file=os.path.join(self.run.folder, found.file))
 
     def _body(
         self,

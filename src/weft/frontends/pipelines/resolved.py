@@ -14,7 +14,7 @@ from weft.model.errors import UsageError
 
 if TYPE_CHECKING:
     from weft.frontends.pipelines.kinds import StepBody
-    from weft.frontends.pipelines.language import CacheDefinition
+    from weft.frontends.pipelines.language import CacheDefinition, Packages
     from weft.frontends.pipelines.parts import (
         Filled,
         OutputFolder,
@@ -56,7 +56,7 @@ class ResolvedStep(Struct, frozen=True):
     `id` is the id of its vertex, `deps` are the ids of the vertices that it waits for; `name` is its name for users. A
     step that loops has `items`, or a vertex `lister` whose value they are. `places` are the paths of each input, known
     or not (`inputs` has the known ones, joined by commas), and `condition` is the condition of each item. `body`
-    replaces the command of a step of another kind.
+    replaces the command of a step of another kind. `packages` is its environment of packages, with an absolute path.
     """
 
     name: str
@@ -85,6 +85,7 @@ class ResolvedStep(Struct, frozen=True):
     body: StepBody | None = None
     secrets: Mapping[str, str] = field(default_factory=dict)
     ray: bool = False
+    packages: Packages | None = None
 
     @property
     def delivered(self) -> dict[str, Places]:

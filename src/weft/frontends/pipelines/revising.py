@@ -14,8 +14,8 @@ from weft.frontends.pipelines import layout
 from weft.frontends.pipelines.edits import compare, refusal
 from weft.frontends.pipelines.kinds import PYTHON
 from weft.frontends.pipelines.layout import CODE
-from weft.frontends.pipelines.overrides import make_pipeline, unknown_parameters
-from weft.frontends.pipelines.reading import origin_of
+from weft.frontends.pipelines.overrides import unknown_parameters
+from weft.frontends.pipelines.reading import origin_of, profile_of
 from weft.model.errors import ConflictError
 from weft.store.filesystems import STAGE, file_systems
 
@@ -60,9 +60,11 @@ def revise(
         origin = replace(own, overrides={**own.overrides, **overrides})
     else:
         given = own.built_with if PYTHON.search(file) and own.built_with else own.overrides
+        profile = None if own.profile is None else profile_of(file, own.profile.name)
         origin = replace(origin_of(file, {**given, **overrides}, None), renamed=own.renamed, main_fs=own.main_fs)
+        origin = replace(origin, profile=profile)
         origin = _without_removed_parts(origin, overrides, note)
-    pipeline = make_pipeline(origin.text, origin.file, origin.overrides, origin.renamed, origin.kinds, origin.main_fs)
+    pipeline = origin.pipeline()
     why = refusal(loaded.pipeline, pipeline)
     if why:
         hint = f"Start a new run: weft run {origin.file}. Steps with a cache are not run again."
@@ -99,7 +101,7 @@ def _without_removed_parts(
     origin: PipelineSource, given: Mapping[str, str], note: Callable[[str], None]
 ) -> PipelineSource:
     """Drop settings of earlier commands for parts that the file no longer has; `given` is checked later."""
-    plain = make_pipeline(origin.text, origin.file, {}, origin.renamed, origin.kinds, origin.main_fs)
+    plain = replace(origin, overrides={}).pipeline()
     gone = [name for name in unknown_parameters(plain, origin.overrides) if name not in given]
     for name in gone:
         note(f"the file no longer has parameter {name}: its value {origin.overrides[name]} is dropped")

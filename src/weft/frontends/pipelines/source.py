@@ -75,7 +75,7 @@ class Loaded(PipelineWork, frozen=True, dict=True):
         """Return the tasks of the steps, for a plan; see `planning.planned_tasks`."""
         from weft.frontends.pipelines.planning import planned_tasks  # few runs are planned
 
-        return planned_tasks(self, runs / (run or FIRST_RUN))
+        return planned_tasks(self, runs / (run or FIRST_RUN), None if run else lambda: self.preview)
 
     def compiled(self, folder: Path) -> LogicalGraph:
         """Return the graph of the run in a folder, as it was submitted."""

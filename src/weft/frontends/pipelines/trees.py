@@ -38,7 +38,7 @@ class MapBuilder:
         """Add a value unless it is missing."""
         if value is not None:
             where = self.where if said is None else said.where
-            self.node(key, _node(value, _mark(where)), where)
+            self.node(key, node_of(value, _mark(where)), where)
 
     def node(self, key: str, node: yaml.Node, where: SourceLine | None = None) -> None:
         """Add a node."""
@@ -54,7 +54,7 @@ def _mark(where: SourceLine) -> FilePosition:
     return FilePosition(where.line, 1, where.file)
 
 
-def _node(value: Any, mark: FilePosition) -> yaml.Node:
+def node_of(value: Any, mark: FilePosition) -> yaml.Node:
     """Return plain values as a node; other values become text, which the reader refuses."""
     if isinstance(value, Enum):
         value = value.value
@@ -65,10 +65,10 @@ def _node(value: Any, mark: FilePosition) -> yaml.Node:
     elif isinstance(value, Struct):
         value = as_dict(value)
     if isinstance(value, Mapping):
-        entries = {str(key): _node(inner, mark) for key, inner in value.items()}
+        entries = {str(key): node_of(inner, mark) for key, inner in value.items()}
         return yaml.Mapping(entries, dict.fromkeys(entries, mark), mark)
     if isinstance(value, list | tuple):
-        return yaml.Sequence(tuple(_node(inner, mark) for inner in value), mark)
+        return yaml.Sequence(tuple(node_of(inner, mark) for inner in value), mark)
     if isinstance(value, str):
         try:
             yaml.check_text(value)

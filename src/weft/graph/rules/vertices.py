@@ -16,6 +16,7 @@ from weft.graph.logical import (
     Source,
     Vertex,
     VertexKind,
+    exit_codes,
 )
 from weft.graph.rules.size import MAX_TASKS, check_count
 from weft.model.errors import CapacityError, GraphError
@@ -235,14 +236,34 @@ def check_backoff(backoff: Backoff) -> None:
 
 def _check_retry(vertex: Vertex, retry: Retry) -> None:
     counts = [retry[each] for each in RetryClass]
-    numbers = all(map(whole, counts)) and number(retry.delay_s) and number(retry.memory_factor)
-    if not (numbers and min(counts) >= 0 and 0 <= retry.delay_s < inf and 1 <= retry.memory_factor < inf):
+    longest = retry.delay_s if retry.max_delay_s is None else retry.max_delay_s
+    numbers = all(map(whole, counts)) and all(
+        map(number, (retry.delay_s, retry.memory_factor, retry.factor, longest, retry.jitter))
+    )
+    if not (
+        numbers
+        and min(counts) >= 0
+        and 0 <= retry.delay_s <= longest < inf
+        and 1 <= retry.memory_factor < inf
+        and 1 <= retry.factor < inf
+        and 0 <= retry.jitter <= 1
+    ):
         raise GraphError(
             f"vertex {vertex.id!r} has an impossible retry: {retry}",
             subject=vertex.id,
             rule="retry",
-            hint="Counts and the delay are at least 0, the memory factor at least 1.",
+            hint="Counts and the delay are at least 0, the largest delay at least the delay, the factors at least 1, "
+            "and the jitter is from 0 to 1.",
         )
+    for entry in retry.on:
+        try:
+            exit_codes(entry)
+        except ValueError as error:
+            raise GraphError(
+                f"vertex {vertex.id!r} has an impossible retry: {entry!r} in `on` {error}",
+                subject=vertex.id,
+                rule="retry",
+            ) from None
 
 
 def check_timeout(what: str, subject: str, seconds: float) -> None:
