@@ -175,11 +175,11 @@ class PipelineFunction(PipelineBuilder):
         The options are those of `BoundPipeline.run`.
         """
         from weft.frontends.pipelines.building import build_with, profiles_of
-        from weft.frontends.pipelines.profiles import profile_of_words
+        from weft.frontends.pipelines.profiles import profile_of_values
 
         given: Mapping[str, object] = parameters or {}
         if profile:
-            given = {**profile_of_words(profiles_of(self), self.where.file, profile).parameters, **given}
+            given = {**profile_of_values(profiles_of(self), self.where.file, profile).parameters, **given}
         built, rest = build_with(self, given)
         return BoundPipeline(built, self.signature.order).run(rest, profile=profile, **options)
 

@@ -388,6 +388,6 @@ def began_on(folder: Path) -> str | None:
 
 def profile_settings(folder: Path) -> Mapping[str, Any]:
     """Return the settings of the profile of a run; empty without one."""
-    words = _of(_of(read_description(folder), PROFILE_OF_RUN, dict, {}), "words", dict, {})
-    found: dict[str, Any] = _of(words, "settings", dict, {})
+    values = _of(_of(read_description(folder), PROFILE_OF_RUN, dict, {}), "values", dict, {})
+    found: dict[str, Any] = _of(values, "settings", dict, {})
     return found

@@ -166,7 +166,7 @@ def _bytes(options: FileMap) -> int:
 
 
 def check_defaults(options: FileMap) -> None:
-    """Add every mistake of words that a file gives for all steps; `options` is their map."""
+    """Add every mistake of the defaults of a file; `options` is their map."""
     timeout_of(options)
     retry_of(options)
     resources_of(options)

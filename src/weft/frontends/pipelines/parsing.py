@@ -46,7 +46,7 @@ from weft.frontends.pipelines.maps import (
     read_text,
 )
 from weft.frontends.pipelines.parameters import KINDS, convert, list_from_text, mismatch, read_value
-from weft.frontends.pipelines.profiles import CACHE, FILE_EXTRAS, with_words
+from weft.frontends.pipelines.profiles import CACHE, FILE_EXTRAS, with_defaults
 from weft.frontends.pipelines.templates import find, whole
 from weft.model.errors import DefinitionError
 from weft.model.suggestions import nearest
@@ -86,10 +86,10 @@ def read(
 ) -> Pipeline:
     """Return the pipeline of a tree and add every mistake of shape to `problems`; `kinds` are the kinds of steps.
 
-    Words of the `profile` of the run win over those of the file. An unreadable component becomes an
+    Values of the `profile` of the run win over those of the file. An unreadable component becomes an
     `UnreadableComponent`. The pipeline is valid only if `problems` stays empty.
     """
-    tree = with_words(tree, problems, profile)
+    tree = with_defaults(tree, problems, profile)
     top = FileMap(tree, "", problems, PIPELINE_KEYS)
     name = top.text("name")
     if "name" not in top.nodes and not top.broken:

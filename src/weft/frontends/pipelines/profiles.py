@@ -1,4 +1,4 @@
-"""Words for all steps of a file (`x-weft.defaults`), and named profiles of a run (`x-weft.profiles`).
+"""Defaults of all steps of a file (`x-weft.defaults`), and named profiles of a run (`x-weft.profiles`).
 
 Both act on the tree of a file before it is read, so that every rule of a step holds for them too. The order for one
 word of a step, the strongest first: the profile's `steps`, the step, the profile's `defaults`, the file's `defaults`.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FILE_EXTRAS: Final = ("as_paddleflow", "defaults", "profiles")
 """The keys of `x-weft` at the top of a file."""
 DEFAULTS: Final = ("timeout_s", "retry", "resources", "environment", "env")
-"""The words that a file or a profile gives for all steps."""
+"""The keys that a file or a profile gives for all steps."""
 PROFILE: Final = ("parameters", "settings", "cache", "defaults", "steps")
 """The keys of a profile."""
 CACHE: Final = ("enable", "max_expired_time", "fs_scope", "mode")
@@ -41,28 +41,28 @@ _NOT_FOR: Final[dict[str, frozenset[str]]] = {
     "training": frozenset({"resources", "environment"}),
     "sql": frozenset({"environment"}),
 }
-"""The words for all steps that steps of a kind do not take: replicas have resources of their own."""
+"""The defaults of all steps that steps of a kind do not take: replicas have resources of their own."""
 
 
 class Profile(Struct, frozen=True):
-    """The profile of a run: `words` has those of `weft.toml` and of the file as one map of plain values."""
+    """The profile of a run: `values` has those of `weft.toml` and of the file as one map."""
 
     name: str
-    words: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def parameters(self) -> dict[str, Any]:
         """The parameters, by `parameter` or `step.parameter`."""
-        return dict(_flat(self.words.get("parameters") or {}))
+        return dict(_flat(self.values.get("parameters") or {}))
 
     @property
     def settings(self) -> dict[str, Any]:
         """The settings."""
-        return dict(self.words.get("settings") or {})
+        return dict(self.values.get("settings") or {})
 
 
-def _flat(words: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in words.items():
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
         else:
@@ -73,21 +73,21 @@ def _flat(words: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 def profile_in(text: str, file: str, name: str) -> Profile:
-    """Return a profile of the text of a file, with the words of `weft.toml` below its own.
+    """Return a profile of the text of a file, with the values of `weft.toml` below its own.
 
     UsageError: neither has it, or that of `weft.toml` is none. Errors of the text are those of `yaml.load`.
     """
     tree = yaml.load(text, Problems(file, PIPELINE_FILE))
     own = _entry(_entry(tree, _EXTRA), "profiles")
-    return profile_of_words(_plain(own) if isinstance(own, yaml.Mapping) else {}, file, name)
+    return profile_of_values(_plain(own) if isinstance(own, yaml.Mapping) else {}, file, name)
 
 
-def profile_of_words(own: Mapping[str, Any], file: str, name: str) -> Profile:
+def profile_of_values(own: Mapping[str, Any], file: str, name: str) -> Profile:
     """Return a profile of a file with these profiles; otherwise as `profile_in`."""
     table, source = project_table(Path(file).absolute().parent, "profiles")
-    for one, words in table.items():
+    for one, values in table.items():
         problems = Problems(str(source), PIPELINE_FILE)
-        _check_profile(FileMap(node_of(words, START), join("profiles", one), problems, PROFILE))
+        _check_profile(FileMap(node_of(values, START), join("profiles", one), problems, PROFILE))
         problems.raise_if_any()
     known = dict.fromkeys((*own, *table))
     if name not in known:
@@ -106,17 +106,17 @@ def _plain(node: yaml.Node) -> Any:
 # ------------------------------------------------------------------------------------------------------------ checks
 
 
-def _check_profile(words: FileMap) -> None:
-    words.map("parameters", None)
-    settings = words.map("settings", None)
+def _check_profile(values: FileMap) -> None:
+    values.map("parameters", None)
+    settings = values.map("settings", None)
     if "state_dir" in settings.nodes:
         settings.wrong("state_dir", "cannot stand in a profile", "other commands would look for the run elsewhere")
     for name, node in settings.nodes.items():
         if not isinstance(node, yaml.Scalar) or node.value is None:
             settings.wrong(name, f"must be one value, is {yaml.describe(node)}")
-    words.map("cache", CACHE)
-    check_defaults(words.map("defaults", DEFAULTS))
-    steps = words.map("steps", None)
+    values.map("cache", CACHE)
+    check_defaults(values.map("defaults", DEFAULTS))
+    steps = values.map("steps", None)
     for name in steps.nodes:
         check_defaults(steps.map(name, DEFAULTS))
 
@@ -147,10 +147,10 @@ def _step_names(node: yaml.Node | None, prefix: str = "") -> Iterator[str]:
 # ---------------------------------------------------------------------------------------------------------- the tree
 
 
-def with_words(tree: yaml.Node, problems: Problems, profile: Profile | None = None) -> yaml.Node:
-    """Return the tree of a file with its words for all steps, and those of the profile, at each step.
+def with_defaults(tree: yaml.Node, problems: Problems, profile: Profile | None = None) -> yaml.Node:
+    """Return the tree of a file with its defaults of all steps, and those of the profile, at each step.
 
-    Mistakes in both are added to `problems`; the words have no effect then.
+    Mistakes in both are added to `problems`; they have no effect then.
     """
     extra = _entry(tree, _EXTRA)
     given, profiles = _entry(extra, "defaults"), _entry(extra, "profiles")
@@ -167,14 +167,14 @@ def with_words(tree: yaml.Node, problems: Problems, profile: Profile | None = No
         _check_steps(tree, found)
     if len(problems.found) > before:
         return tree
-    words = {} if profile is None else profile.words
-    defaults = _over(node_of(words.get("defaults"), START), given)
-    steps = {name: node_of(one, START) for name, one in (words.get("steps") or {}).items()}
+    values = {} if profile is None else profile.values
+    defaults = _over(node_of(values.get("defaults"), START), given)
+    steps = {name: node_of(one, START) for name, one in (values.get("steps") or {}).items()}
     entries = dict(tree.entries)
     for part in _PARTS:
         if part in entries and (defaults is not None or steps):
             entries[part] = _family(entries[part], defaults, steps)
-    cache = _over(node_of(words.get("cache"), START), entries.get("cache"), deep=1)
+    cache = _over(node_of(values.get("cache"), START), entries.get("cache"), deep=1)
     if cache is not None:
         entries["cache"] = cache
     return yaml.Mapping(entries, {"cache": START, **tree.keys}, tree.mark)
@@ -226,7 +226,7 @@ def _without(node: yaml.Node | None, names: frozenset[str]) -> yaml.Node | None:
 def _over(high: yaml.Node | None, low: yaml.Node | None, *, deep: int = 2) -> yaml.Node | None:
     """Return a value over another. Of two maps each key counts by itself, in maps inside for `deep` - 1 more levels.
 
-    On the second level of words only those maps merge whose fields are independent.
+    On the second level only those maps merge whose fields are independent.
     """
     if high is None or is_null(high):
         return low

@@ -15,7 +15,7 @@ from typing import Final
 from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.compiler import PipelineSource
 from weft.frontends.pipelines.kinds import PYTHON, STEP_KINDS
-from weft.frontends.pipelines.profiles import Profile, profile_in, profile_of_words
+from weft.frontends.pipelines.profiles import Profile, profile_in, profile_of_values
 from weft.model.errors import DefinitionError, ForbiddenError, InputLimitError, NotFoundError, UsageError
 from weft.model.suggestions import nearest
 
@@ -38,7 +38,7 @@ def origin_of(path: str, given: Mapping[str, object], name: str | None) -> Pipel
 
 
 def profile_of(path: str, name: str) -> Profile:
-    """Return a profile of a pipeline file, with the words of `weft.toml` below its own.
+    """Return a profile of a pipeline file, with the values of `weft.toml` below its own.
 
     UsageError: neither has it, or the pipeline comes from standard input. Otherwise errors are those of `origin_of`.
     """
@@ -49,7 +49,7 @@ def profile_of(path: str, name: str) -> Profile:
         return profile_in(_read_text(Path(path)), path, name)
     from weft.frontends.pipelines.files import declared_profiles
 
-    return profile_of_words(*declared_profiles(path), name)
+    return profile_of_values(*declared_profiles(path), name)
 
 
 def pipeline_name(name: str) -> str:

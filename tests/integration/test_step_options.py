@@ -53,7 +53,7 @@ class TestRetries:
 
 
 def test_words_for_all_steps(place):
-    place.file.write_text(example("words-for-all"))
+    place.file.write_text(example("defaults-of-all"))
     assert place.run().state == "succeeded"
     assert place.log("one") == "C.UTF-8\n"
 
@@ -144,7 +144,7 @@ class TestProfiles:
         place.file.write_text(example("profiled").replace("laptop:", "laptop:\n      steps: {fit: {timeout_s: 7}}"))
         assert place.weft("resume", "run-000001", "--file", "run.yaml")[0] == 0
         kept = json.loads((place.folder_of() / "run.json").read_text())["profile"]
-        assert kept["words"]["steps"] == {"fit": {"timeout_s": 7}}
+        assert kept["values"]["steps"] == {"fit": {"timeout_s": 7}}
 
     def test_an_unknown_name(self, place):
         place.file.write_text(example("profiled"))
