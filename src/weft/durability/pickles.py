@@ -40,7 +40,7 @@ DECLARED: Final[dict[str, tuple[str, ...]]] = {
     ),
     "weft.graph.rectangles": ("Rectangles",),
     "weft.graph.routers": ("OneToOne", "Group", "Broadcast", "ScatterGather"),
-    "weft.graph.task_spec": ("EdgeSpec", "TaskSpec"),
+    "weft.graph.task_spec": ("EdgeSpec", "JobVerdict", "TaskSpec"),
     "weft.engine.commands": (
         *("Launch", "Shrink", "Weigh", "Stop", "Acquire", "Withdraw", "Release", "Free", "FreeParts", "Probe"),
         *("Reply", "SetTimer", "Publish", "Restart", "MarkEnded", "Complete"),
