@@ -281,6 +281,7 @@ class Session(runtime.EngineSession):
         ordered: bool = True,
         return_exceptions: bool = False,
         progress: bool = True,
+        stop_when: Callable[[Any], object] | None = None,
         **options: Unpack[MapOptions],
     ) -> Mapped:
         """Call `fn(item, **params)` for each item and return the results, in the order of the items, as they come.
@@ -290,7 +291,8 @@ class Session(runtime.EngineSession):
         `resources`, `placement`, `retry`, `timeout_s` (seconds for each attempt), `output_bytes` and `scratch_bytes`,
         as of a vertex. The first error of an item is raised where its result would come, names the item, and cancels
         the others; with `return_exceptions` it is the result of that item. `progress` shows bars on a terminal while
-        the reader waits. UsageError: a durable session got items without a length.
+        the reader waits. After the first result for which `stop_when(result)` is true nothing more is computed, and the
+        iteration ends. UsageError: a durable session got items without a length.
         """
         from weft.runtime.mapping import Mapped
 
@@ -306,6 +308,7 @@ class Session(runtime.EngineSession):
             return_exceptions=return_exceptions,
             progress=progress,
             durable=self._state is not None,
+            stop_when=stop_when,
         )
 
     def __enter__(self) -> Self:
