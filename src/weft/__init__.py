@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from weft.runtime.mapping import Mapped as Mapped
     from weft.runtime.session import Results as Results
     from weft.runtime.session import Run as Run
+    from weft.store.serializers import register_serializer as register_serializer
     from weft.wiring import Session as Session
     from weft.worker.actors import ActorHandle as ActorHandle
     from weft.worker.actors import stop_actor as stop_actor
@@ -134,6 +135,7 @@ _HOMES = {
     "weft.runtime.completion": ("as_completed",),
     "weft.runtime.mapping": ("Mapped",),
     "weft.runtime.session": ("Results", "Run"),
+    "weft.store.serializers": ("register_serializer",),
     "weft.wiring": ("Session",),
     "weft.worker.actors": ("ActorHandle", "stop_actor"),
 }  # fmt: skip

@@ -42,6 +42,7 @@ PUBLIC = {
     "ActorEndedError",
     "ActorHandle",
     "add_actor",
+    "register_serializer",
     "stop_actor",
     "ClusterOptions",
     "ConflictError",

@@ -153,7 +153,7 @@ class Mapped(Iterator[Any]):
     def __next__(self) -> Any:
         """Return the next result, as soon as it is there. TaskError and others: its item has failed."""
         if self._stopped:
-            self._hide()
+            self._close_bars()
             raise StopIteration
         result = next(self._results)
         if self._stop_when is not None and not isinstance(result, WeftError) and self._stop_when(result):
@@ -253,7 +253,7 @@ class Mapped(Iterator[Any]):
         try:
             yield from self._in_order() if self._ordered else self._as_they_end()
         finally:
-            self._hide()
+            self._close_bars()
 
     def _in_order(self) -> Iterator[Any]:
         while self._blocks or self._more():
@@ -411,6 +411,10 @@ class Mapped(Iterator[Any]):
     def _hide(self) -> None:
         if self._bars is not None:
             self._bars.hide()
+
+    def _close_bars(self) -> None:
+        if self._bars is not None:
+            self._bars.close()
 
     def _view(self) -> JobView:
         """Return all blocks as one vertex; its number of tasks is that of the items so far."""

@@ -12,6 +12,7 @@ import os
 import queue
 import weakref
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -379,17 +380,29 @@ class Run:
         at = f" at {outcome.task}" if outcome.task else ""
         return RunFailedError(f"{job.graph.name} failed{at}: {outcome.message}", hint=hint)
 
-    def result(self, timeout_s: float | None = None) -> Results:
-        """Wait for the end and return the results.
+    def result(self, timeout_s: float | None = None, *, progress: bool = False) -> Results:
+        """Wait for the end and return the results. `progress` shows bars on a terminal or in a notebook meanwhile.
 
         TaskError, RunFailedError, RunCancelledError, ...: the run did not succeed. A TaskError is also an instance of
         the class that the task's code raised, and its cause is the traceback of the task. TimeoutError: the run did not
         end in time.
         """
-        if not self.wait(timeout_s):
+        ended = self._wait_and_show(timeout_s) if truth("progress", progress) else self.wait(timeout_s)
+        if not ended:
             raise TimeoutError(f"{self._job.graph.name} did not end within {timeout_s:g} s")
         self._check()
         return Results(self)
+
+    def _wait_and_show(self, timeout_s: float | None) -> bool:
+        """Wait as `wait`, with bars."""
+        from weft.runtime.waiting import Signals, picture, wait_for_end
+
+        limit = patience("timeout_s", timeout_s)
+        with ExitStack() as shown:
+            if limit is None and not self.done:
+                shown.enter_context(self.awaited())
+            look = picture(self, self._job.graph.name, shown)
+            return wait_for_end(self, Signals(), self.cancel, limit, look)
 
     def __await__(self) -> Generator[Any, None, Results]:
         """Wait in a coroutine, as `async_result`."""
