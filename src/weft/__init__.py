@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from weft.graph.logical import Trigger as Trigger
     from weft.graph.logical import VertexKind as VertexKind
     from weft.model.clusters import ClusterOptions as ClusterOptions
+    from weft.model.errors import ActorEndedError as ActorEndedError
     from weft.model.errors import CapacityError as CapacityError
     from weft.model.errors import ConflictError as ConflictError
     from weft.model.errors import DefinitionError as DefinitionError
@@ -92,12 +93,16 @@ if TYPE_CHECKING:
     from weft.queries import Query as Query
     from weft.queries import SqlContext as SqlContext
     from weft.queries import sql as sql
+    from weft.runtime.actors import add_actor as add_actor
     from weft.runtime.asynchronous import RunEvent as RunEvent
     from weft.runtime.completion import as_completed as as_completed
     from weft.runtime.mapping import Mapped as Mapped
     from weft.runtime.session import Results as Results
     from weft.runtime.session import Run as Run
+    from weft.store.serializers import register_serializer as register_serializer
     from weft.wiring import Session as Session
+    from weft.worker.actors import ActorHandle as ActorHandle
+    from weft.worker.actors import stop_actor as stop_actor
 
 _HOMES = {
     "weft.authoring": ("PipelineResult", "pipeline"),
@@ -114,8 +119,9 @@ _HOMES = {
     ),
     "weft.model.clusters": ("ClusterOptions",),
     "weft.model.errors": (
-        "CapacityError", "ConflictError", "DefinitionError", "DiskFullError", "DocumentError", "FederatedFileError",
-        "ForbiddenError", "GraphError", "InputLimitError", "InternalError", "InvalidTransition", "JobFileError",
+        "ActorEndedError", "CapacityError", "ConflictError", "DefinitionError", "DiskFullError", "DocumentError",
+        "FederatedFileError", "ForbiddenError", "GraphError", "InputLimitError", "InternalError", "InvalidTransition",
+        "JobFileError",
         "MissingExtraError", "NotFoundError", "OutOfMemoryError", "PartyError", "PeerMovedError",
         "PartyIdentityError", "PartyMessageError", "PartyRefusedError", "PartyUnreachableError", "PipelineError",
         "ProgramError", "RunCancelledError", "RunFailedError", "SqlError", "TaskError", "UnreadableError",
@@ -124,11 +130,14 @@ _HOMES = {
     "weft.model.program": ("Program",),
     "weft.model.resources": ("Placement", "Resources"),
     "weft.queries": ("SqlContext", "Query", "sql"),
+    "weft.runtime.actors": ("add_actor",),
     "weft.runtime.asynchronous": ("RunEvent",),
     "weft.runtime.completion": ("as_completed",),
     "weft.runtime.mapping": ("Mapped",),
     "weft.runtime.session": ("Results", "Run"),
+    "weft.store.serializers": ("register_serializer",),
     "weft.wiring": ("Session",),
+    "weft.worker.actors": ("ActorHandle", "stop_actor"),
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

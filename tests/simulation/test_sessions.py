@@ -27,13 +27,14 @@ KEPT = [
 ]
 
 
-def run(seed: int, words: str, *, hard: bool = False, policies: bool = False) -> int:
+def run(seed: int, words: str, *, hard: bool = False, policies: bool = False, users: bool = False) -> int:
     chosen = None if words == "-" else frozenset(filter(None, words.split(",")))
     try:
-        return random_session(seed, words=chosen, hard=hard, policies=policies)[0].backups
+        return random_session(seed, words=chosen, hard=hard, policies=policies, users=users)[0].backups
     except Exception as error:
         again = f"python -m tests.simulation.world {seed} {words}" + (" hard" if hard else "")
         again += " twice" if policies else ""
+        again += " users" if users else ""
         raise AssertionError(f"seed {seed}, replay with: {again}\n{error}") from error
 
 
@@ -52,6 +53,13 @@ def test_jobs_with_any_words(seed):
 def test_hard_sessions(seed):
     for at in range(seed, seed + 10 * COUNT):
         run(at, "-", hard=True)
+
+
+@pytest.mark.parametrize("words", ["-", ",", *(f"{word}," for word in WORDS)])
+def test_jobs_whose_users_cancel_tasks_and_end_vertices(words, seed):
+    for at in range(seed, seed + COUNT):
+        run(at, words, users=True)
+        run(at, words, hard=True, policies=at % 2 == 0, users=True)
 
 
 @pytest.mark.parametrize("words", ["-", ",", *(f"{word}," for word in WORDS)])

@@ -165,6 +165,19 @@ class World(SimulatedCluster):
         if job is not None and job.outcome is None:
             loop_of(self).cancel(job, "cancelled by the trial")
 
+    def touch(self, name: str, rng: random.Random) -> None:
+        """Have a user cancel some tasks of a job, or end one of its vertices or all of it as a success."""
+        job = self.jobs.get(name)
+        stages = core_of(job).stages if job is not None and job.outcome is None else []
+        if job is None or not stages:
+            return
+        stage, loop = rng.choice(stages), loop_of(self)
+        if rng.random() < 0.2:
+            loop.finish(job, rng.choice([stage.id, stage.id, ""]), "finished by the trial")
+        elif stage.n > 0:
+            lo = rng.randrange(stage.n)
+            loop.cancel_tasks(job, stage.id, lo, lo + rng.choice([1, 1, 3]), "cancelled by the trial")
+
     def _take_on(self, name: str, master: Master, disk: Disk | None) -> JobRun:
         job = self.jobs[name] = JobRun(name, self.scenarios[name].graph, master, disk)
         if disk is not None:
@@ -572,6 +585,7 @@ def run_scenarios(
     ticks: bool = False,
     policies: int | None = None,
     opened: Callable[[JobRun], None] = lambda _: None,
+    users: random.Random | None = None,
     **simulator: Any,
 ) -> tuple[World, list[JobRun]]:
     """Run jobs together on one world to their ends; AssertionError for whatever is wrong then or on the way."""
@@ -579,6 +593,11 @@ def run_scenarios(
     world = World(named, check=check if checked else None, **simulator)
     world.opened = opened
     world.policies = policies
+    for at, name in enumerate(named):
+        for _ in range(0 if users is None else users.randint(1, 6)):
+            assert users is not None
+            begin = submit_at[at] if submit_at else 0.0
+            world.at(begin + 8 * users.random(), partial(world.touch, name, users))
     return live(world, submit_at=submit_at, cancel_at=cancel_at, checked=checked, ticks=ticks)
 
 
@@ -690,19 +709,25 @@ def random_session(
     hard: bool = False,
     policies: bool = False,
     elastic: bool = False,
+    users: bool = False,
     opened: Callable[[JobRun], None] = lambda _: None,
 ) -> tuple[World, list[JobRun]]:
     """Run random scenarios of `words` (random ones, if not given) under random faults, all drawn from `seed`.
 
     `hard` adds a network that loses, repeats, delays and reorders messages and is cut in one direction, workers that
     pause and come back, full disks, and deaths of the owner. With `policies`
-    anything may be run twice at a time. With `elastic` nodes join for what waits, drain and are lost. `opened` is told
+    anything may be run twice at a time. With `elastic` nodes join for what waits, drain and are lost. With `users`
+    tasks are cancelled and vertices ended as successes, and some vertices have priorities. `opened` is told
     of each job before it is submitted.
     """
     rng = random.Random(seed)
     count = rng.choice([1, 1, 1, rng.randint(1, most_jobs)])
     scenarios = [random_scenario(rng, f"j{at}" if count > 1 else "", words=words) for at in range(count)]
     faulty = rng.random() < 0.7
+    touching = random.Random(f"users {seed}") if users else None
+    for scenario in scenarios if touching is not None else ():
+        for vertex in scenario.graph.vertices.values():
+            vertex.priority = touching.choice([0, 0, 2, -1])
 
     def often(probability: float) -> float:
         return probability if faulty and rng.random() < 0.4 else 0.0
@@ -742,6 +767,7 @@ def random_session(
         ticks=rng.random() < 0.5,
         policies=seed if policies else None,
         opened=opened,
+        users=touching,
         seconds=lambda vertex, _: (0.01, 1.0, 3.0)[int(pace * 1000 + len(vertex) * 7 + ord(vertex[-1])) % 3],
         nbytes=rng.choice([0, 1000, 2**22]),
         faults=faults,
@@ -792,7 +818,9 @@ def random_hardship(rng: random.Random) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Replay a session, tell graphs and stories: `python -m tests.simulation.world SEED [WORD,...|-] [hard|twice]`."""
+    """Replay a session, tell graphs and stories: `python -m tests.simulation.world SEED [WORD,...|-] [hard] [twice]
+    [users]`.
+    """
     seed = int(arguments[0])
     words = frozenset(filter(None, arguments[1].split(","))) if arguments[1:2] not in ([], ["-"]) else None
     told: list[JobRun] = []
@@ -802,7 +830,8 @@ def main(arguments: Sequence[str]) -> None:
         sys.stdout.write(f"{job.id}, {job.graph.on_failure.value}\n{to_text(job.graph)}\n")
 
     try:
-        random_session(seed, words=words, hard="hard" in arguments, policies="twice" in arguments, opened=tell)
+        hard, policies, users = (word in arguments for word in ("hard", "twice", "users"))
+        random_session(seed, words=words, hard=hard, policies=policies, users=users, opened=tell)
     finally:
         for job in told:
             sys.stdout.write("\n".join((f"{job.id}: {job.outcome}", *job.inspector.story(), "")))

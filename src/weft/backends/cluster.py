@@ -34,7 +34,7 @@ from weft.graph.spec import MachineAddress
 from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import CapacityError, ProgramError, RunCancelledError, WeftError
 from weft.model.resources import Resources
-from weft.store import codec, peers, tiers
+from weft.store import codec, peers, serializers, tiers
 from weft.store.api import ABSENT
 from weft.store.handshake import Credentials
 from weft.store.tls import check_files
@@ -107,6 +107,7 @@ class NodeConnection:
         self.sent: dict[tuple[str, str], list[Any]] = {}
         """The cells that were sent of each column."""
         self.paths: list[str] = []
+        self.serializers = 0
         self.leaves = ""
         """Why the node drains, "" if it does not."""
         self.readers: set[tuple[int, tuple[str, int]]] | None = None
@@ -508,6 +509,10 @@ class Cluster(LocalBackend):
                 paths = None
                 if node.paths != sys.path:
                     paths = node.paths = sys.path[:]
+                written = b""
+                if node.serializers != serializers.version:
+                    node.serializers = serializers.version
+                    written = codec.to_pickle(serializers.all_serializers())
                 node.send(
                     *messages.NodeLaunch(
                         messages.LAUNCH,
@@ -524,6 +529,7 @@ class Cluster(LocalBackend):
                         _packed(new),
                         blob,
                         paths,
+                        written,
                     )
                 )
                 known.update(new)

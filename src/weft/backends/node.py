@@ -31,7 +31,7 @@ from weft.engine.ports import FROZEN_S, WorkerSpec
 from weft.graph.spec import HERE
 from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import CapacityError, ForbiddenError, NotFoundError, ProgramError, WeftError
-from weft.store import codec, peers, tiers
+from weft.store import codec, peers, serializers, tiers
 from weft.store.api import ABSENT
 from weft.store.blocks import BlockManager
 from weft.store.fetching import PeerCopies
@@ -526,6 +526,8 @@ class Node:
             first, then = (self._own_paths, sent.paths) if self._own_first else (sent.paths, self._own_paths)
             sys.path[:] = [*first, *[path for path in then if path not in first]]
         try:
+            if sent.serializers:
+                serializers.learn(codec.from_pickle(sent.serializers))
             if sent.new:
                 job.specs.update(codec.from_pickle(sent.new))
             specs = tuple([job.specs[number] for number in sent.specs])

@@ -21,7 +21,8 @@ class NodeLaunch(NamedTuple):
     """A lease for a node. `worker` is the node's own number; `specs` are numbers of task specs, the root's last.
 
     `new` is the pickle of those that the node lacks, by number. `cells` is the pickle of the inputs that it lacks:
-    (vertex, its length, its partitions, indexes, cells).
+    (vertex, its length, its partitions, indexes, cells). `serializers` is the pickle of those of the session, if they
+    have changed.
     """
 
     kind: int
@@ -38,3 +39,4 @@ class NodeLaunch(NamedTuple):
     new: bytes
     cells: bytes
     paths: list[str] | None
+    serializers: bytes = b""

@@ -68,8 +68,9 @@ class NeedsHelperError(Exception):
 class WorkerConnection:
     """One worker process as seen from the session. `lock` guards the page, `current` and the outbox.
 
-    `paths` is the part of its `sys.path` that the session sent. `born_at` is the time of its first message. `reason` is
-    why the session ends it; `blamed`: its task is the cause.
+    `paths` is the part of its `sys.path` that the session sent, `serializers` the version of its registered
+    serializers. `born_at` is the time of its first message. `reason` is why the session ends it; `blamed`: its task is
+    the cause.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class WorkerConnection:
         self.page = SharedPage.from_buffer(page)
         self.frames = frames
         self.paths = paths
+        self.serializers = 0
         self.inbox = FrameDecoder()
         self.outbox: deque[bytes | memoryview] = deque()
         self.lock = threading.Lock()

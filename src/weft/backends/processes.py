@@ -43,6 +43,8 @@ from weft.engine.tuning import Tuning
 from weft.graph.task import USAGE
 from weft.model.chunks import ChunkRef
 from weft.model.errors import CapacityError, InternalError, RunCancelledError, WeftError
+from weft.store import serializers
+from weft.store.codec import to_pickle
 from weft.store.segments import SegmentWriter
 from weft.worker.channel import (
     ACK,
@@ -57,6 +59,7 @@ from weft.worker.channel import (
     PATHS,
     PROGRESS,
     ROWS,
+    SERIALIZERS,
     STARTED,
     STREAM,
     STREAM_END,
@@ -325,6 +328,9 @@ class Processes(LocalBackend):
         if message.codes and conn.paths != sys.path:
             conn.paths = sys.path[:]
             self._send(conn, (PATHS, conn.paths))
+        if conn.serializers != serializers.version:
+            conn.serializers = serializers.version
+            self._send(conn, (SERIALIZERS, to_pickle(serializers.all_serializers())))
         drops = conn.drops[:]
         with conn.lock:
             forgets, conn.forgets = conn.forgets, []

@@ -88,6 +88,8 @@ def _add_stage(core: Core, vertex: Vertex, *, fresh: bool) -> None:
         stage.ask(tuple(replace(one, cpu=max(1, one.cpu)) for one in vertex.resources))
     core.stages.append(stage)
     core.by_id[vertex.id] = stage
+    if vertex.priority:
+        core.prioritised = True
     n = vertex.parallelism
     if fresh and type(n) is int:
         stage.n = n

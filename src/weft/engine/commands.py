@@ -64,7 +64,8 @@ class Acquire(NamedTuple):
     """Ask the pool for one slot for each wanted task, all or nothing; answered by `Granted` or `Refused`.
 
     `wants` has (vertex, tasks, alternatives, placement). `avoid` are excluded workers. `bound` are workers that stay
-    taken until the request is met, because they run services of the same bubble.
+    taken until the request is met, because they run services of the same bubble. Requests of one job with a higher
+    `priority` are met first.
     """
 
     request: int
@@ -72,6 +73,7 @@ class Acquire(NamedTuple):
     prewarmed: bool
     avoid: tuple[int, ...] = ()
     bound: tuple[int, ...] = ()
+    priority: int = 0
 
 
 class Withdraw(NamedTuple):

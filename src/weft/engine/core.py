@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from weft.engine.commands import Command, Publish
     from weft.engine.decisions import Decision
-    from weft.engine.events import Failed, Granted, Refused
+    from weft.engine.events import Done, Failed, Granted, Refused
     from weft.engine.notes import NoteKind
     from weft.engine.physical import PhysicalEdge, Stage
     from weft.engine.policy import Fault, JobController, ManagerFactory, VertexManager
@@ -56,6 +56,7 @@ _FOR_RUNNING: Final = (
     "choices",
     "claims",
     "decided",
+    "doomed",
     "known",
     "memos",
     "payloads",
@@ -83,6 +84,10 @@ ANYWHERE = -1
 """The node of tasks without a home node."""
 FEW = 64
 """A vertex of at most this many tasks has history entries for each task; larger ones are handled in bulk."""
+
+
+STAGE_BITS: Final = 32
+"""The bits of the number of a stage."""
 
 
 class WorkerRow(Struct):
@@ -202,7 +207,7 @@ class Cause(Struct, frozen=True):
 
 class Unslotted:
     """Stages with ready unslotted tasks: for each set of tokens a heap of the numbers of the stages that take these
-    tokens.
+    tokens, less their priorities shifted by `STAGE_BITS`.
 
     No heap is empty.
     """
@@ -214,7 +219,8 @@ class Unslotted:
 
     def add(self, stage: Stage) -> None:
         """Add a stage; a repeated call has no effect."""
-        heappush(self.heaps.setdefault(stage.resources[0].tokens, []), stage.index)
+        first = stage.index - (stage.vertex.priority << STAGE_BITS)
+        heappush(self.heaps.setdefault(stage.resources[0].tokens, []), first)
 
     def __bool__(self) -> bool:
         return bool(self.heaps)
@@ -261,6 +267,8 @@ class Hooks(NamedTuple):
     """The request of a bubble can never be met; the row is removed."""
     bubble_slot_over: tuple[Callable[[Core, LeaseRow, bool], None], ...] = ()
     """A lease on a slot of a bubble has ended; the flag tells whether its worker is alive."""
+    lease_recalled: tuple[Callable[[Core, LeaseRow, Done | Failed], None], ...] = ()
+    """A lease that was stopped because a user has cancelled one of its tasks has ended."""
     region_failed: tuple[Callable[[Core, LeaseRow, Failed], None], ...] = ()
     """A task of a restart region has failed and is to run again."""
     region_stopped: tuple[Callable[[Core, LeaseRow], None], ...] = ()
@@ -329,6 +337,7 @@ class Core:
         "published",
         "answered",
         "known",
+        "prioritised",
         "unended",
         "held",
         "verdict",
@@ -347,6 +356,7 @@ class Core:
         "memos",
         "speculative",
         "cancelled",
+        "doomed",
         "backups",
         "backups_wanted",
         "weights",
@@ -412,6 +422,7 @@ class Core:
         self.published: deque[Publish] | None = None  # the latest user events, once there is one
         self.answered: set[tuple[int, int]] = set()
         self.known: dict[str, float] = {}  # seconds of a task by vertex, as earlier jobs have measured them
+        self.prioritised = False  # whether some vertex has a priority
         self.unended = 0
         self.held = 0  # final vertices that wait for all others to end
         self.verdict: JobState | None = None  # the outcome of the other vertices, once the final ones run
@@ -439,6 +450,8 @@ class Core:
         self.memos: dict[str, Any] = {}
         self.speculative: dict[int, LeaseRow] = {}
         self.cancelled: dict[int, LeaseRow] = {}
+        self.doomed: dict[tuple[int, int], str] = {}
+        """The tasks that a user has cancelled and that have not ended, by (stage, index), with the reason."""
         self.backups: dict[tuple[int, int], int] = {}
         self.backups_wanted: list[tuple[int, str]] = []
         self.weights: dict[int, float] = {}

@@ -1,8 +1,9 @@
 """Assignment of ready tasks to offered workers, as leases.
 
-The order is the tensor seed's: deeper vertices first; among siblings the smaller relative position (the inputs of
-deeper tasks); then smaller outputs. One number for each vertex, `-depth + first/n`, expresses this order. A worker
-prefers tasks of its own node, then tasks without a node, then tasks of the node with most work.
+The order is the tensor seed's, among vertices of one priority: deeper vertices first; among siblings the smaller
+relative position (the inputs of deeper tasks); then smaller outputs. One number for each vertex, `-depth + first/n`,
+expresses this order, and a priority counts as a depth that no graph has. A worker prefers tasks of its own node, then
+tasks without a node, then tasks of the node with most work.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from weft.engine.commands import Launch
 from weft.engine.cones import climb, siblings_ready, template
-from weft.engine.core import ANYWHERE, FEW, UNSLOTTED, LeaseRow
+from weft.engine.core import ANYWHERE, FEW, STAGE_BITS, UNSLOTTED, LeaseRow
 from weft.engine.describe import describe, specs_of
 from weft.engine.leases import ALONE, alone
 from weft.engine.machines.job import GOING
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from weft.model.resources import Resources
 
 
+_STAGE = (1 << STAGE_BITS) - 1
 _CONFIGURED = VertexState.CONFIGURED
 _STARTED = VERTEX[_CONFIGURED]["task_started"]
 
@@ -124,33 +126,36 @@ def has_ready(core: Core) -> bool:
 
 
 def _best(core: Core, node: int) -> tuple[Stage, Intervals] | None:
-    """Return the stage to serve next and its ready set: of the node or shared work by key, else of another node."""
+    """Return the stage to serve next and its ready set: of the node or shared work by key, else of another node.
+
+    Among vertices of several priorities, work of other nodes goes before work of a lower priority.
+    """
     heaps = core.heaps
     if len(heaps) == 1:
         return _peek(core, ANYWHERE)
     here = _peek(core, node) if node in heaps and node != ANYWHERE else None
     shared = _peek(core, ANYWHERE)
-    if here is not None and shared is not None:
-        key = _key(here)
-        return here if key <= _key(shared) else shared
-    if here is not None or shared is not None:
-        return here or shared
-    fullest: tuple[Stage, Intervals] | None = None
-    most = 0
+    near = here or shared
+    if here is not None and shared is not None and _key(shared) < _key(here):
+        near = shared
+    if near is not None and not core.prioritised:
+        return near
+    far: tuple[Stage, Intervals] | None = None
+    most = (-INFINITE, 0)
     for other in heaps:
         if other in (node, ANYWHERE):
             continue
         found = _peek(core, other)
         if found is not None:
             waiting = sum(s.local[other].count for s in core.stages if s.local and other in s.local)
-            if waiting > most:
-                fullest, most = found, waiting
-    return fullest
+            if (found[0].lead, waiting) > most:
+                far, most = found, (found[0].lead, waiting)
+    return far if near is None or (far is not None and far[0].lead > near[0].lead) else near
 
 
 def _key(found: tuple[Stage, Intervals]) -> float:
     stage, ready = found
-    return ready.first / stage.n - stage.depth
+    return ready.first / stage.n - stage.depth - stage.lead
 
 
 def _peek(core: Core, node: int) -> tuple[Stage, Intervals] | None:
@@ -177,7 +182,7 @@ def _peek(core: Core, node: int) -> tuple[Stage, Intervals] | None:
             continue
         if len(heap) == 1:
             return stage, ready  # the key is corrected when a second entry comes to compare it with
-        actual = ready.spans[-1][0] / stage.n - stage.depth
+        actual = ready.spans[-1][0] / stage.n - stage.depth - stage.lead
         if actual != key or nbytes != stage.nbytes:
             heapreplace(heap, (actual, stage.nbytes, index))
             _queued(stage, node, actual)
@@ -350,7 +355,7 @@ def start_unslotted(core: Core) -> None:
         first = min(((heap[0], tokens) for tokens, heap in heaps.items() if has_tokens(core, tokens)), default=None)
         if first is None:
             return
-        index, tokens = first
+        index, tokens = first[0] & _STAGE, first[1]
         stage, wants = core.stages[index], core.stages[index].resources[0]
         # A decision may have changed their resources to a core, or to other tokens.
         if not stage.ready.count or not stage.light or wants.tokens != tokens:

@@ -69,7 +69,7 @@ def on_done(core: Core, event: Done) -> None:
         # It ended before the stop arrived. In a restarting region the readers of its stream are stopped already.
         move(core, lease, "region_restart" if lease.stage.restarting else "counts")
     if lease.state not in ACTIVE:
-        _stopped(core, lease, event.hi)
+        _stopped(core, lease, event)
         return
     if lease.stage.vertex.restart is RestartPolicy.ALWAYS:
         drain_unread(core)
@@ -85,7 +85,7 @@ def on_done(core: Core, event: Done) -> None:
         _learn(core, lease, hi - lease.lo, event.seconds, event.nbytes)
         if (lease.stage.listeners or event.stats or lease.stage.vertex.counted) and _not_counted(core, lease, hi):
             _count_stats(core, lease, event)
-        _commit(core, lease, lease.lo, hi, event)
+        commit(core, lease, lease.lo, hi, event)
         if hi < lease.hi:
             put_back(core, lease, hi, lease.hi)
     _give_slot_back(core, lease)
@@ -158,7 +158,7 @@ def _count_stats(core: Core, lease: LeaseRow, event: Done) -> None:
             known[edge] = [a + b for a, b in zip(before, sums, strict=True)]
 
 
-def _commit(core: Core, lease: LeaseRow, lo: int, hi: int, event: Done | Progress) -> None:
+def commit(core: Core, lease: LeaseRow, lo: int, hi: int, event: Done | Progress) -> None:
     """Commit the units `lo:hi` of a lease."""
     if hi <= lo:
         return
@@ -285,7 +285,7 @@ def on_progress(core: Core, event: Progress) -> None:
     hi = min(event.hi, lease.hi)
     if (lease.stage.listeners or lease.stage.vertex.counted) and _not_counted(core, lease, hi):
         lease.stage.written += event.nbytes
-    _commit(core, lease, lease.lo, hi, event)
+    commit(core, lease, lease.lo, hi, event)
     lease.lo = hi
     if core.speculative and lease.id in core.speculative:
         core.speculative[lease.id].lo = hi
@@ -332,11 +332,11 @@ def put_back(core: Core, lease: LeaseRow, lo: int, hi: int, *, delayed: int = -1
             shut_gates(core, stage)
 
 
-def _stopped(core: Core, lease: LeaseRow, hi: int) -> None:
+def _stopped(core: Core, lease: LeaseRow, event: Done | Failed) -> None:
     """End a lease that was stopped, whatever end it reports; its later outputs are freed."""
-    if hi > lease.lo and lease.stage.vertex.kind is not VertexKind.SERVICE:
-        core.out.append(Free(lease.stage.id, lease.lo, hi))
-    state, stage = lease.state, lease.stage
+    state, stage, hi = lease.state, lease.stage, event.hi
+    if hi > lease.lo and stage.vertex.kind is not VertexKind.SERVICE and state is not LeaseState.RECALLED:
+        core.out.append(Free(stage.id, lease.lo, hi))
     close(core, lease)
     if state in (LeaseState.CANCELLED, LeaseState.CUT_OFF):
         lease_stopped(core, lease, FATAL if state is LeaseState.CUT_OFF else CANCELLED)
@@ -345,6 +345,9 @@ def _stopped(core: Core, lease: LeaseRow, hi: int) -> None:
             stopped(core, lease)
     elif state is LeaseState.REVOKED:
         put_back(core, lease, lease.lo, lease.hi)
+    elif state is LeaseState.RECALLED:
+        for recalled in core.hooks.lease_recalled:
+            recalled(core, lease, event)
     else:
         _skip_rest(core, lease)
     if state is not LeaseState.RESTARTING:
@@ -412,7 +415,7 @@ def on_failed(core: Core, event: Failed) -> None:
         message = f"took longer than its timeout of {root.vertex.timeout_s:g} s"
         event = event._replace(kind=kind, message=message, traceback="", raised="")
     elif lease.state not in ACTIVE:
-        _stopped(core, lease, event.hi)
+        _stopped(core, lease, event)
         return
     elif kind is Failure.STOPPED:
         kind = Failure.INFRASTRUCTURE
@@ -432,7 +435,7 @@ def _commit_part(core: Core, lease: LeaseRow, hi: int, event: Failed) -> None:
     """Commit the units that a lease finished before its failure."""
     if hi > lease.lo:
         _learn(core, lease, hi - lease.lo, event.seconds, event.nbytes)
-        _commit(core, lease, lease.lo, hi, Done(event.now, lease.id, hi, event.seconds, event.nbytes))
+        commit(core, lease, lease.lo, hi, Done(event.now, lease.id, hi, event.seconds, event.nbytes))
 
 
 def _attempt_failed(core: Core, lease: LeaseRow, event: Failed) -> None:

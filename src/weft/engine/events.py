@@ -31,6 +31,24 @@ class CancelRequested(NamedTuple):
     force: bool = False
 
 
+class TaskCancelRequested(NamedTuple):
+    """A user requests the stop of tasks `lo:hi` of a vertex, and that they do not run again."""
+
+    now: float
+    vertex: str
+    lo: int
+    hi: int
+    reason: str
+
+
+class FinishRequested(NamedTuple):
+    """A user needs no more outputs of a vertex, or with "" of the job: it ends as a success with what is finished."""
+
+    now: float
+    vertex: str
+    reason: str
+
+
 class Requested(NamedTuple):
     """A user requests something of the controller of the job; `payload` is JSON-able."""
 
@@ -313,6 +331,8 @@ class IdleTick(NamedTuple):
 Event = (
     JobSubmitted
     | CancelRequested
+    | TaskCancelRequested
+    | FinishRequested
     | Requested
     | ClockSet
     | WorkerJoined

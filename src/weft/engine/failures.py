@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from weft.engine.agenda import Phase
@@ -23,6 +23,10 @@ from weft.model.ids import task_name
 if TYPE_CHECKING:
     from weft.engine.core import Core, LeaseRow
     from weft.engine.physical import Stage
+
+
+CANCELLED_BY_USER: Final = Failure.CANCELLED.value
+"""The kind of a failure that is none: any other failure of a job is rather its cause."""
 
 
 def may_retry(core: Core, stage: Stage, index: int, kind: Failure, worker: int, status: int | None = None) -> bool:
@@ -168,7 +172,7 @@ def fatal(
     core.note(name, NoteKind.FAILED, kind.value, message + trace)
     if stage.control is not None:
         stage.control.failures[index], stage.control.messages[index] = kind.value, message
-    elif core.cause is None:
+    elif core.cause is None or (core.cause.kind == CANCELLED_BY_USER and kind is not Failure.CANCELLED):
         core.cause = Cause(name, message, traceback, kind.value, raised)
     if stage.state[index] == READY:
         unqueue(stage, index, index + 1)
@@ -183,7 +187,8 @@ def fatal(
     mark(core, stage, index, index + 1, FATAL)
     if stage.over == stage.n:
         end(core, stage)
-    if (spent or core.graph.on_failure is OnFailure.FAIL_FAST) and core.status is JobState.RUNNING:
+    stops = spent or (core.graph.on_failure is OnFailure.FAIL_FAST and kind is not Failure.CANCELLED)
+    if stops and core.status is JobState.RUNNING:
         move_job(core, "task_fatal")
         stop_everything(core, f"{name} failed")
 

@@ -44,15 +44,16 @@ def _next_reader(link: PhysicalEdge, passed: Passed, index: int) -> float:
     if dst.status in ENDED:
         return NEVER
     if router is None or dst.n < 1:
-        return float(-dst.depth)
+        return float(-dst.depth - dst.lead)
     done = passed(dst.id) if dst.executing else ()
     if router.wide:  # every task reads it: the next task of the stage counts
-        next_one = (dst.over + sum(hi - lo for lo, hi in done)) / dst.n - dst.depth
+        next_one = (dst.over + sum(hi - lo for lo, hi in done)) / dst.n - dst.depth - dst.lead
         return next_one + (LATER if _shut(link) else 0.0)
     for first, last in router.consumers(index):
         for reader in range(first, last):
             if dst.state[reader] not in _DONE and not any(lo <= reader < hi for lo, hi in done):
-                return reader / dst.n - dst.depth + (LATER if _shut(link) or _lacks(link, reader) else 0.0)
+                late = LATER if _shut(link) or _lacks(link, reader) else 0.0
+                return reader / dst.n - dst.depth - dst.lead + late
     return NEVER
 
 

@@ -104,6 +104,8 @@ class Master:
         core.moved = []
         if core.controller is not None:
             core.later(Phase.CONTROLLER)
+        if core.doomed:
+            core.later(Phase.CANCELS)
         batch = events if isinstance(events, list) else list(events)
         bulk = core.tuning.shared_memory  # otherwise each task has the location of its output
         at = 0

@@ -55,6 +55,7 @@ class NoteKind(Enum):
     CANNOT_RUN = "cannot_run", "source", "lacks"  # lacks: the "branch" or "width" that the source was to answer, or ""
     VERTEX_FAILED = "vertex_failed", "message"
     CANNOT_GO_ON = "cannot_go_on", "source"
+    CANCELLING = "cancelling", "reason"  # of a running task that a user has cancelled
     EMITTED = "emitted", "name"
     UNSTOPPABLE = "unstoppable", "index", "grace_s"
     BACKUP_STARTED = "backup_started", "worker", "beside", "reason"

@@ -14,6 +14,7 @@ from weft.engine.consulting import consult
 from weft.engine.dispatch import dispatch, start_unslotted, unserved
 from weft.engine.extensions import (
     bubbles,
+    cancels,
     control,
     controllers,
     exclusion,
@@ -78,7 +79,18 @@ def _offers(core: Core) -> None:
 
 EXTENSIONS: Final = tuple(
     module.EXTENSION
-    for module in (bubbles, whole, regions, stream_cycles, probing, speculation, exclusion, control, controllers)
+    for module in (
+        bubbles,
+        whole,
+        regions,
+        stream_cycles,
+        probing,
+        speculation,
+        exclusion,
+        control,
+        controllers,
+        cancels,
+    )
 )
 """The extensions, each used by few jobs."""
 HOOKS: Final = combine(EXTENSIONS)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 UNSCHEDULED = int(TaskState.UNSCHEDULED)
 READY = int(TaskState.READY)
 INFINITE = float("inf")
+LEAD = 1e6
+"""The depth that one step of priority stands for, more than any graph has."""
 # An enum gives its members in 20 times the time of a global; what is done for each vertex, edge or lease uses globals.
 _CONFIGURING = VertexState.CONFIGURING
 _NOTHING_MOVES, _ONE_TO_ONE = MovementKind.NONE, MovementKind.ONE_TO_ONE
@@ -228,7 +230,8 @@ class Stage:
     that ended in any way. `closed` counts shut gates. `missing[i]` counts unavailable narrow inputs of task i, None for
     a single one-to-one input. `refs[i]` counts consumers that have not read output i, None where the only consumer is
     narrow and reads it once. `began`: a task of it was started, or answered by the cache, at least once. `again`: the
-    vertex had ended before, and recomputes lost outputs. `control` are the columns of a controlled vertex.
+    vertex had ended before, and recomputes lost outputs. `lead` is the depth by which its priority lets its tasks start
+    before others. `control` are the columns of a controlled vertex.
     """
 
     __slots__ = (
@@ -257,6 +260,7 @@ class Stage:
         "inputs",
         "key",
         "last_width",
+        "lead",
         "light",
         "listeners",
         "local",
@@ -291,9 +295,9 @@ class Stage:
         "vertex",
         "written",
     )
-    MADE_ANEW: ClassVar = ("manager",)
+    MADE_ANEW: ClassVar = ("manager", "lead")
     """The fields that are rebuilt when a snapshot is read."""
-    KEPT: ClassVar = tuple(name for name in __slots__ if name != "manager")
+    KEPT: ClassVar = tuple(name for name in __slots__ if name not in ("manager", "lead"))
     """The fields that a snapshot holds."""
 
     def __init__(self, vertex: Vertex, index: int) -> None:
@@ -306,6 +310,7 @@ class Stage:
         self.resources = vertex.resources
         self.n = -1
         self.depth = 0
+        self.lead = vertex.priority * LEAD
         self.status = _CONFIGURING
         self.state = _NO_ROWS
         self.narrow = 0

@@ -107,7 +107,7 @@ def _enqueue_anywhere(core: Core, stage: Stage, lo: int, hi: int) -> None:
     if ready is NOTHING:
         ready = stage.ready = Intervals()
     ready.add(lo, hi)
-    key = ready.spans[-1][0] / stage.n - stage.depth
+    key = ready.spans[-1][0] / stage.n - stage.depth - stage.lead
     if key < stage.key:
         stage.key = key
         heappush(core.heaps[ANYWHERE], (key, stage.nbytes, stage.index))
@@ -134,7 +134,7 @@ def _enqueue_at_home(core: Core, stage: Stage, lo: int, hi: int) -> None:
         if held is None:
             held = stage.local[node] = Intervals()
         held.add(lo, end)
-        key = held.first / stage.n - stage.depth
+        key = held.first / stage.n - stage.depth - stage.lead
         if key < stage.queued.get(node, INFINITE):
             stage.queued[node] = key
             heappush(core.heaps.setdefault(node, []), (key, stage.nbytes, stage.index))

@@ -91,6 +91,7 @@ def digest(core: Core) -> str:
         [(lease.id, lease.lo, lease.hi, lease.worker, lease.live, lease.state.value) for lease in core.leases.values()],
         sorted((id, other.id, other.worker, other.state.value) for id, other in core.speculative.items()),
         sorted((id, lease.worker, lease.state.value) for id, lease in core.cancelled.items()),
+        sorted(core.doomed.items()),
         (
             list(core.faults),
             sorted(core.avoided.items()),

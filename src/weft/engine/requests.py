@@ -121,7 +121,7 @@ def ask(core: Core, stage: Stage) -> None:
             if len(failed) < len(core.workers):
                 avoid = tuple(sorted(failed))
         wants = ((stage.id, 1, alternatives, stage.vertex.placement),)
-        core.out.append(Acquire(request, wants, False, avoid, bound(core, [stage])))
+        core.out.append(Acquire(request, wants, False, avoid, bound(core, [stage]), stage.vertex.priority))
 
 
 def withdraw_surplus(core: Core, stage: Stage) -> None:

@@ -75,7 +75,7 @@ Span = tuple[int, int]
 """A range `lo:hi` of tasks."""
 
 _ALL_FAILED: Final = (VertexState.FAILED, VertexState.CANCELLED)
-_MAY_END_EARLY: Final = frozenset({*ACTIVE, LeaseState.REVOKED})
+_MAY_END_EARLY: Final = frozenset({*ACTIVE, LeaseState.REVOKED, LeaseState.RECALLED})
 _UNREAD: Final = frozenset({*ENDED, VertexState.DRAINING})
 _GONE: Final = re.compile(b"[" + re.escape(bytes((FREED, LOST))) + b"]+")
 _UNSTARTED: Final = re.compile(b"[" + re.escape(bytes(NOT_STARTED)) + b"]+")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.engine.notes import NoteKind
+from weft.model.failures import Failure
 from weft.model.wording import counted
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ def _attempt_failed(note: Note) -> str:
 
 
 _LACKING: Final = {"": "", "branch": " and decides nothing", "width": " and says no width"}
+
+
+def _failed(note: Note) -> str:
+    failure, message = note.data["failure"], note.data["message"]
+    return f"CANCELLED: {message}" if failure == Failure.CANCELLED.value else f"failed for good ({failure}): {message}"
 
 
 def _cannot_run(note: Note) -> str:
@@ -90,10 +96,11 @@ _FORMS: Final[Mapping[NoteKind, str | Callable[[Note], str]]] = {
     NoteKind.FINISHED: "tasks {lo}:{hi} finished",
     NoteKind.FINISHED_AGAIN: "finished on attempt {attempt}",
     NoteKind.ATTEMPT_FAILED: _attempt_failed,
-    NoteKind.FAILED: "failed for good ({failure}): {message}",
+    NoteKind.FAILED: _failed,
     NoteKind.CANNOT_RUN: _cannot_run,
     NoteKind.VERTEX_FAILED: "{message}",
     NoteKind.CANNOT_GO_ON: "cannot go on: {source} failed",
+    NoteKind.CANCELLING: "CANCELLED: {reason}; it is being stopped",
     NoteKind.EMITTED: "emitted {name}",
     NoteKind.UNSTOPPABLE: "task {index} did not stop within {grace_s:g} s: its thread is left to itself",
     NoteKind.BACKUP_STARTED: "backup on worker {worker} beside worker {beside}: {reason}",

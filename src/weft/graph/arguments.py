@@ -36,6 +36,7 @@ class VertexFields(TypedDict, total=False):
     controlled: bool
     counted: bool
     starts_processes: bool
+    priority: int
 
 
 class LinkOptions(TypedDict, total=False):
@@ -85,6 +86,7 @@ FIELDS: Wanted = {
     "controlled": _FLAG,
     "counted": _FLAG,
     "starts_processes": _FLAG,
+    "priority": ((int,), "a whole number"),
 }
 
 OPTIONS: Wanted = {

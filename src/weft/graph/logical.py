@@ -327,6 +327,8 @@ class Vertex(Struct):
 
     Tasks of a vertex that `starts_processes` wait for processes of their machine. If they request no core, they run
     beside the master on one machine; on a cluster they take a core of a node, since the processes run there.
+
+    Among the ready tasks of a run those of a vertex with a higher `priority` (-1000 to 1000) start first.
     """
 
     id: str
@@ -353,6 +355,7 @@ class Vertex(Struct):
     controlled: bool = False
     counted: bool = False
     starts_processes: bool = False
+    priority: int = 0
 
     @property
     def step(self) -> str:

@@ -243,6 +243,12 @@ class PeerMovedError(RunFailedError):
     code = "WEFT504"
 
 
+class ActorEndedError(RunFailedError):
+    """An actor has ended, before a call or before its answer."""
+
+    code = "WEFT505"
+
+
 class RunCancelledError(WeftError):
     """The run was cancelled."""
 

@@ -17,6 +17,7 @@ from weft.model.errors import (
     OutOfMemoryError,
     PeerMovedError,
     ProgramError,
+    RunCancelledError,
     RunFailedError,
     TaskError,
     UnreadableError,
@@ -68,6 +69,8 @@ class Failure(Enum):
     """Code or a value cannot be sent or imported."""
     STOPPED = "stopped"
     """The attempt was cancelled and has stopped."""
+    CANCELLED = "cancelled"
+    """A user has cancelled this task, and not the job."""
     JOURNAL = "journal"
     """The journal of the job cannot be written; the whole job fails."""
     INTERNAL = "internal"
@@ -109,6 +112,7 @@ FAILURES: Final = {
     Failure.DISK: FailureRow(None, error=DiskFullError),
     Failure.PROGRAM: FailureRow(None, error=ProgramError),
     Failure.STOPPED: FailureRow(None),
+    Failure.CANCELLED: FailureRow(None, error=RunCancelledError),
     Failure.JOURNAL: FailureRow(None),
     Failure.INTERNAL: FailureRow(None, error=InternalError),
 }

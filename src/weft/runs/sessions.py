@@ -42,7 +42,8 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
     """The checked options of a session; see `weft.Session`.
 
     `workers` and `memory` (bytes) are None if not given, `slots` is the number of workers in any case. `stragglers` has
-    the parameters of the straggler policy, `looks_s` the seconds between its checks. `state` is the state folder of a
+    the parameters of the straggler policy, `looks_s` the seconds between its checks, `exclusion` the parameters of the
+    node exclusion policy or whether there is one. `state` is the state folder of a
     durable session, `history` that of kept durations. The paths of `cluster` are absolute.
     """
 
@@ -59,6 +60,7 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
     eviction: str | EvictionKey
     backups: bool | None
     stragglers: Mapping[str, Any] | None
+    exclusion: bool | Mapping[str, Any]
     looks_s: tuple[float, float] | None
     state: StateRoot | None
     history: StateRoot | None
@@ -149,6 +151,7 @@ def check_options(
     whole_process: bool,
     cluster: ClusterOptions | None,
     worker_memory: int | str | None,
+    exclusion: bool | Mapping[str, Any] = True,
 ) -> SessionOptions:
     """Check the arguments of a session. UsageError: an invalid one."""
     stragglers = dict(backups) if isinstance(backups, Mapping) else None
@@ -174,6 +177,7 @@ def check_options(
         whole_process=bool(arguments.truth("whole_process", whole_process)),
         cluster=None if cluster is None else _cluster(cluster),
         worker_memory=size_of("worker_memory", worker_memory),
+        exclusion=dict(exclusion) if isinstance(exclusion, Mapping) else bool(arguments.truth("exclusion", exclusion)),
     )
 
 

@@ -116,7 +116,9 @@ class Allocation:
         if shared is not None:
             reason = shared.request(acquire.request, acquire.wants)
             return Refused(now, acquire.request, reason) if reason else None
-        reason = self.pool.request(job, acquire.request, acquire.wants, acquire.avoid, now, acquire.bound)
+        reason = self.pool.request(
+            job, acquire.request, acquire.wants, acquire.avoid, now, acquire.bound, acquire.priority
+        )
         return Refused(now, acquire.request, reason, self.pool.most_slots()) if reason else None
 
     def withdraw(self, job: str, request: int) -> None:

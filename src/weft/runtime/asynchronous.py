@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from weft.engine.commands import Launch, Publish
-from weft.engine.events import Done, Failed, Hit, Progress, WorkerLost
+from weft.engine.events import Done, Failed, Hit, Progress, TaskCancelRequested, WorkerLost
 from weft.engine.machines.task import TaskState
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.model.errors import UsageError
@@ -147,6 +147,10 @@ class EventStream:
                 lease = self._leases.get(event.lease)
                 if lease is not None:
                     self._look(job, lease._replace(hi=event.hi))
+            elif isinstance(event, TaskCancelRequested):
+                row = job.inspector.vertex(event.vertex)
+                if row is not None and event.lo < row.n:
+                    self._of(event.vertex).look(job, event.lo, min(event.hi, row.n))
             elif isinstance(event, Hit):
                 self._of(event.vertex).look(job, event.index, event.index + 1)
             elif isinstance(event, WorkerLost):

@@ -39,11 +39,13 @@ from weft.engine.events import (
     ClockSet,
     Done,
     Event,
+    FinishRequested,
     IdleTick,
     JobSubmitted,
     Offered,
     OutputLost,
     Requested,
+    TaskCancelRequested,
     WorkerLost,
     ends_tasks,
 )
@@ -222,6 +224,14 @@ class Loop:
     def cancel(self, job: JobRun, reason: str, *, force: bool = False) -> None:
         """Request the cancellation of a job; with `force` its final vertices do not run either."""
         self.post(job.id, CancelRequested(self.clock.now(), reason, force))
+
+    def cancel_tasks(self, job: JobRun, vertex: str, lo: int, hi: int, reason: str) -> None:
+        """Request the cancellation of tasks `lo:hi` of a vertex."""
+        self.post(job.id, TaskCancelRequested(self.clock.now(), vertex, lo, hi, reason))
+
+    def finish(self, job: JobRun, vertex: str, reason: str) -> None:
+        """Request the early end of a vertex, or with "" of a job, as a success."""
+        self.post(job.id, FinishRequested(self.clock.now(), vertex, reason))
 
     def set_priority(self, job: JobRun, priority: int) -> None:
         """Let a job have workers before or after others from now on."""

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import itertools
 import queue
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypedDict, TypeGuard
 
 from weft.engine.view import JobView, VertexView
 from weft.graph.builder import Graph
 from weft.graph.logical import OnFailure
-from weft.model.errors import NotFoundError, RunFailedError, TaskError, UsageError
+from weft.model.errors import NotFoundError, RunCancelledError, RunFailedError, TaskError, UsageError, WeftError
+from weft.model.failures import Failure
 from weft.model.raised import as_raised
-from weft.runtime.arguments import shown, text, truth, wrong
+from weft.runtime.arguments import shown, text, truth, whole, wrong
 from weft.runtime.clock import RealClock
 from weft.runtime.progress import PATIENCE_S, bars
 from weft.runtime.watching import EndedTasks
@@ -99,6 +100,7 @@ class Mapped(Iterator[Any]):
         return_exceptions: bool = False,
         progress: bool = True,
         durable: bool = False,
+        stop_when: Callable[[Any], object] | None = None,
     ) -> None:
         self._session = session
         self._fn, self._params, self._options = fn, params, options or {}
@@ -110,10 +112,14 @@ class Mapped(Iterator[Any]):
         self._name = None if name is None else text("name", name)
         self._ordered, self._returns = truth("ordered", ordered), truth("return_exceptions", return_exceptions)
         self._progress = truth("progress", progress)
+        if stop_when is not None and not callable(stop_when):
+            raise wrong("stop_when", stop_when, "a function of a result")
+        self._stop_when = stop_when
         self._clock = RealClock()
         self._begin = self._clock.now()
         self._bars: Bars | None = None
         self._drawn = False
+        self._stopped = False
         self._news: queue.SimpleQueue[tuple[int, int, int]] = queue.SimpleQueue()
         self._blocks: dict[int, Block] = {}
         self._source: Iterator[Any] = iter(())
@@ -146,7 +152,13 @@ class Mapped(Iterator[Any]):
 
     def __next__(self) -> Any:
         """Return the next result, as soon as it is there. TaskError and others: its item has failed."""
-        return next(self._results)
+        if self._stopped:
+            self._close_bars()
+            raise StopIteration
+        result = next(self._results)
+        if self._stop_when is not None and not isinstance(result, WeftError) and self._stop_when(result):
+            self.stop()
+        return result
 
     @property
     def n(self) -> int | None:
@@ -167,6 +179,26 @@ class Mapped(Iterator[Any]):
         self._source = iter(())
         for run in self.runs:
             run.cancel(reason)
+
+    def cancel_item(self, index: int, reason: str = "cancelled by its user") -> None:
+        """Stop the computation of one item, counted from 0; the others go on.
+
+        In place of its result comes a RunCancelledError, which is not raised. An item that has ended keeps its result.
+        NotFoundError: it is not among the items whose work has begun and whose results were not read.
+        """
+        index = whole("index", index, lo=0)
+        for block in self._blocks.values():
+            if block.first <= index < block.first + len(block.items):
+                block.run.cancel_task(block.vertex, index - block.first, reason)
+                return
+        raise NotFoundError(f"item {index} is not among those that are computed now")
+
+    def stop(self, reason: str = "the results suffice") -> None:
+        """Compute no more: the iteration ends, and the runs end as succeeded with what they have computed."""
+        self._source = iter(())
+        self._stopped = True
+        for run in self.runs:
+            run.stop(reason=reason)
 
     def __enter__(self) -> Self:
         return self
@@ -221,7 +253,7 @@ class Mapped(Iterator[Any]):
         try:
             yield from self._in_order() if self._ordered else self._as_they_end()
         finally:
-            self._hide()
+            self._close_bars()
 
     def _in_order(self) -> Iterator[Any]:
         while self._blocks or self._more():
@@ -311,7 +343,7 @@ class Mapped(Iterator[Any]):
         """Return the result of a task that has ended."""
         if not block.ended.finished(index):
             error = self._error(block, index)
-            if not self._returns:
+            if not self._returns and not isinstance(error, RunCancelledError):
                 self.cancel(f"{block.vertex}[{block.first + index}] failed")
                 raise error
             return error
@@ -347,8 +379,9 @@ class Mapped(Iterator[Any]):
 
     def _failed(self, block: Block) -> Exception:
         """Return the error of a block that has ended without all results."""
-        if block.ended.failures:
-            return self._error(block, min(block.ended.failures))
+        failed = [i for i, failure in block.ended.failures.items() if failure.kind != Failure.CANCELLED.value]
+        if failed:
+            return self._error(block, min(failed))
         error = block.run.error() or RunFailedError(f"{block.vertex} ended without all of its results")
         return as_raised(error) if isinstance(error, TaskError) else error
 
@@ -378,6 +411,10 @@ class Mapped(Iterator[Any]):
     def _hide(self) -> None:
         if self._bars is not None:
             self._bars.hide()
+
+    def _close_bars(self) -> None:
+        if self._bars is not None:
+            self._bars.close()
 
     def _view(self) -> JobView:
         """Return all blocks as one vertex; its number of tasks is that of the items so far."""

@@ -75,6 +75,7 @@ class _Request(Struct):
     lacking: str = ""
     """The reason why the nodes cannot meet the request even when empty; "" if they can."""
     settled: bool = False
+    priority: int = 0
 
 
 def _node(name: str, party: str, resources: Resources) -> _Node:
@@ -121,6 +122,8 @@ class Pool:
         """Requests that the provider was asked for, by job and number."""
         self.returned: list[tuple[str, int]] = []
         self.waiting: list[_Request] = []
+        self._ranked = False
+        """Whether requests of one job have had several priorities."""
         self.priorities: dict[str, int] = {}
         """The priorities of jobs that have another one than 0."""
         self._granted: dict[tuple[str, int, int], _Held] = {}
@@ -281,14 +284,20 @@ class Pool:
         avoid: Iterable[int],
         now: float = 0.0,
         bound: Collection[int] = (),
+        priority: int = 0,
     ) -> str:
         """Queue a request. Return "" or the reason why it can never be met while `bound` workers stay busy."""
         reason = lacking = self._lacks(wants, bound, growing=False)
         if lacking and self._possible():
             reason = self._lacks(wants, bound, growing=True)
         if not reason:
-            made = _Request(job, request, wants, frozenset(avoid), now, lacking)
-            self.waiting.append(made)
+            made = _Request(job, request, wants, frozenset(avoid), now, lacking, priority=priority)
+            self._ranked = self._ranked or priority != 0
+            at = len(self.waiting)
+            if self._ranked:
+                behind = (i for i, each in enumerate(self.waiting) if each.job == job and each.priority < priority)
+                at = next(behind, at)
+            self.waiting.insert(at, made)
             self._unseen.append(made)
         return reason
 

@@ -12,6 +12,7 @@ import os
 import queue
 import weakref
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -19,9 +20,11 @@ from weft.engine.commands import Command, Complete
 from weft.engine.consulting import check_controller, check_managers
 from weft.engine.events import Event
 from weft.engine.machines.job import JobState
+from weft.engine.machines.task import TaskState
 from weft.engine.machines.vertex import VertexState
 from weft.engine.master import Master
 from weft.engine.ports import FROZEN_S
+from weft.graph.logical import VertexKind
 from weft.graph.validate import mark_results, validate
 from weft.model.chunks import ChunkRef
 from weft.model.errors import (
@@ -226,6 +229,57 @@ class Run:
         """
         self._session.loop.cancel(self._job, text("reason", reason), force=bool(truth("force", force)))
 
+    def cancel_task(self, node: Any, index: int, reason: str = "cancelled by its user") -> None:
+        """Request the cancellation of one task; `index` counts from 0.
+
+        A task that has not begun does not begin; a running one is stopped, and is not tried again. It counts as failed,
+        under `on_failure=FAIL_FAST` too without effect on tasks that do not need its value: the run goes on, and ends
+        as failed with RunCancelledError, unless another task fails. A task that has ended keeps its value.
+
+        NotFoundError: the run has no such vertex or task. UsageError: its number of tasks is not known yet, or its
+        controller starts and stops its tasks.
+        """
+        row = self._task_row(node)
+        index = whole("index", index, lo=0)
+        if row.vertex.controlled:
+            raise UsageError(
+                f"the tasks of {row.id} are started and stopped by the controller of the run",
+                hint="Ask the controller: run.request(name, payload).",
+            )
+        if row.n < 0 and self._job.outcome is None:
+            raise UsageError(f"the number of tasks of {row.id} is not known yet", hint="Wait for it: run.view()")
+        if index >= max(row.n, 0):
+            raise NotFoundError(f"{row.id} has {counted(max(row.n, 0), 'task')}, and no task {index}")
+        self._session.loop.cancel_tasks(self._job, row.id, index, index + 1, text("reason", reason))
+
+    def stop(self, node: Any = None, reason: str = "stopped by its user") -> None:
+        """Request the early end of a vertex as a success: what is finished is its value. Without a node, of the run.
+
+        Its running tasks are stopped, and the others do not start. Tasks that read the vertex get the values of its
+        finished tasks, as after an early end by a manager. Without a node all vertices end so; final ones still run,
+        and the run ends as succeeded, if no task of it has failed before. `Results.finished` has the values.
+
+        NotFoundError: the run has no such vertex. UsageError: it is a service, or its controller ends it.
+        """
+        vertex = ""
+        if node is not None:
+            row = self._task_row(node)
+            vertex = row.id
+            if row.vertex.controlled or row.vertex.kind is VertexKind.SERVICE:
+                whose = "the controller of the run" if row.vertex.controlled else "the end of its last consumer"
+                raise UsageError(f"{vertex} is ended by {whose}", hint="Without a vertex, stop() ends the whole run.")
+        self._session.loop.finish(self._job, vertex, text("reason", reason))
+
+    def _task_row(self, node: Any) -> VertexRow:
+        """Return the record of a vertex. NotFoundError: there is none."""
+        name = text("node", getattr(node, "id", node))
+        row = self._job.inspector.vertex(name)
+        if row is None:
+            names = [row.id for row in self._job.inspector.vertices]
+            hint = did_you_mean(name, names, f"It has: {', '.join(names[:10])}")
+            raise NotFoundError(f"{self._job.graph.name} has no vertex {name[:100]!r}", hint=hint)
+        return row
+
     @property
     def priority(self) -> int:
         """The priority: an idle worker goes to the run with ready tasks that has the highest one."""
@@ -316,7 +370,7 @@ class Run:
         if outcome.state == "cancelled":
             return RunCancelledError(f"{job.graph.name} was cancelled: {outcome.message}", hint=hint)
         kind = error_of(outcome.kind)
-        if issubclass(kind, TaskError):
+        if issubclass(kind, TaskError | RunCancelledError):
             return TaskFailure.of(outcome).error(outcome.task, hint=hint)
         if kind is not RunFailedError:
             if kind is CapacityError and self._expands(outcome.task):  # the task is not too large: its expansion is
@@ -326,17 +380,29 @@ class Run:
         at = f" at {outcome.task}" if outcome.task else ""
         return RunFailedError(f"{job.graph.name} failed{at}: {outcome.message}", hint=hint)
 
-    def result(self, timeout_s: float | None = None) -> Results:
-        """Wait for the end and return the results.
+    def result(self, timeout_s: float | None = None, *, progress: bool = False) -> Results:
+        """Wait for the end and return the results. `progress` shows bars on a terminal or in a notebook meanwhile.
 
         TaskError, RunFailedError, RunCancelledError, ...: the run did not succeed. A TaskError is also an instance of
         the class that the task's code raised, and its cause is the traceback of the task. TimeoutError: the run did not
         end in time.
         """
-        if not self.wait(timeout_s):
+        ended = self._wait_and_show(timeout_s) if truth("progress", progress) else self.wait(timeout_s)
+        if not ended:
             raise TimeoutError(f"{self._job.graph.name} did not end within {timeout_s:g} s")
         self._check()
         return Results(self)
+
+    def _wait_and_show(self, timeout_s: float | None) -> bool:
+        """Wait as `wait`, with bars."""
+        from weft.runtime.waiting import Signals, picture, wait_for_end
+
+        limit = patience("timeout_s", timeout_s)
+        with ExitStack() as shown:
+            if limit is None and not self.done:
+                shown.enter_context(self.awaited())
+            look = picture(self, self._job.graph.name, shown)
+            return wait_for_end(self, Signals(), self.cancel, limit, look)
 
     def __await__(self) -> Generator[Any, None, Results]:
         """Wait in a coroutine, as `async_result`."""
@@ -533,6 +599,14 @@ class Results:
         if _SPECIAL.isdisjoint(map(type, values)):
             return list(values)
         return [self._load(vertex, column, index) for index in range(len(column))]
+
+    def finished(self, node: Any) -> dict[int, Any]:
+        """Return the values of the tasks of a vertex that have finished so far, by index: also of a vertex that was
+        ended early, or some of whose tasks have failed. NotFoundError: they were not kept.
+        """
+        vertex, column = self._column(node)
+        row = self.row(node)
+        return {i: self._load(vertex, column, i) for i in range(max(row.n, 0)) if row.state[i] == TaskState.FINISHED}
 
     def value(self, node: Any = None) -> Any:
         """Return the value of a vertex with one task; without a node, the only result. NotFoundError: there is not one

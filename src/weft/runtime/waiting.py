@@ -14,8 +14,8 @@ from weft.runtime.clock import RealClock
 from weft.runtime.progress import PATIENCE_S, bars
 
 if TYPE_CHECKING:
+    from weft.engine.view import JobView
     from weft.runtime.progress import Bars
-    from weft.runtime.session import Run
 
 
 _POLL_S: Final = 0.1
@@ -78,6 +78,14 @@ class Waited(Protocol):
         ...
 
 
+class Viewed(Protocol):
+    """A run that can be looked at."""
+
+    def view(self) -> JobView:
+        """Return a snapshot of the job."""
+        ...
+
+
 def wait_for_end(
     run: Waited,
     signals: Signals,
@@ -102,7 +110,7 @@ def wait_for_end(
     return True
 
 
-def picture(run: Run, name: str, undo: ExitStack) -> Callable[[], None]:
+def picture(run: Viewed, name: str, undo: ExitStack) -> Callable[[], None]:
     """Return the progress display of a long run; on a terminal only."""
     clock = RealClock()
     begin = clock.now() + PATIENCE_S

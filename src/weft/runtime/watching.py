@@ -6,10 +6,10 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from weft.engine.commands import Complete, Launch
-from weft.engine.events import Done, Failed, Hit, Progress, WorkerLost
+from weft.engine.events import Done, Failed, Hit, Progress, TaskCancelRequested, WorkerLost
 from weft.engine.machines.task import TaskState
 from weft.engine.notes import NoteKind
-from weft.model.errors import TaskError
+from weft.model.errors import RunCancelledError, TaskError
 from weft.model.failures import Failure, error_of
 from weft.model.ids import task_name
 
@@ -44,6 +44,8 @@ class TaskFailure(NamedTuple):
     def error(self, task: str, about: str = "", hint: str = "") -> WeftError:
         """Return the error of a task; `about` says more about the task."""
         kind = error_of(self.kind)
+        if kind is RunCancelledError:
+            return kind(f"{task} was cancelled{about}: {self.message}", hint=hint)
         text = f"{task} failed{about}: {self.message}"
         if issubclass(kind, TaskError):
             return kind(text, task=task, traceback_text=self.traceback, raised=self.raised, hint=hint)
@@ -109,6 +111,10 @@ class EndedTasks:
                 if lease is not None:
                     self.look(job, lease[0], event.hi)
                     leases[event.lease] = (max(lease[0], event.hi), *lease[1:])
+            elif isinstance(event, TaskCancelRequested):
+                row = job.inspector.vertex(self.vertex)
+                if event.vertex == self.vertex and row is not None and event.lo < row.n:
+                    self.look(job, event.lo, min(event.hi, row.n))
             elif isinstance(event, Hit):
                 if event.vertex == self.vertex:
                     self.look(job, event.index, event.index + 1)

@@ -28,6 +28,7 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 
 from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import NotFoundError, ProgramError
+from weft.store import serializers
 from weft.store.api import ABSENT, sizeof
 from weft.store.rows import EdgeValues, index_of, read_index
 
@@ -248,24 +249,29 @@ def _encode_pickle(value: Any, reduce: Reducer | None = None) -> Encoded:
         pass
     try:
         return _assemble(_PICKLE, *_dump(partial(dumps_by_value, reduce=reduce), value))
+    except ProgramError:
+        raise
     except Exception as error:
         kind = type(value)
         raise ProgramError(
             f"a value of type {kind.__module__}.{kind.__qualname__} cannot leave the process that made it: "
             f"{type(error).__name__}: {error}",
             hint="Return plain data (numbers, text, arrays, tables, containers of them), not open files, locks, "
-            "connections or generators; or run on threads without durable, where values stay in one process.",
+            "connections or generators; or run on threads without durable, where values stay in one process. "
+            "weft.register_serializer tells how values of a type are written and read.",
         ) from error
 
 
 def dumps(value: Any, **options: Any) -> bytes:
-    """Pickle as `pickle.dumps` does, but without the rows of Arrow tables that a slice leaves out."""
+    """Pickle as `pickle.dumps` does, but without the rows of Arrow tables that a slice leaves out, and with the
+    serializers of registered types.
+    """
     kinds = _kinds_of_rows()
-    if not kinds:
+    if not kinds and not serializers.registered:
         return pickle.dumps(value, **options)
     file = io.BytesIO()
     pickler = pickle.Pickler(file, **options)
-    pickler.dispatch_table = copyreg.dispatch_table | dict.fromkeys(kinds, _reduce_rows)
+    pickler.dispatch_table = copyreg.dispatch_table | dict.fromkeys(kinds, _reduce_rows) | serializers.registered
     pickler.dump(value)
     return file.getvalue()
 
@@ -336,6 +342,8 @@ def _dumps(pickler: Any, reduce: Reducer) -> Callable[..., bytes]:
                 return found
             if type(value) in rows:
                 return _reduce_rows(value)
+            if type(value) in serializers.registered:
+                return serializers.registered[type(value)](value)
             own = getattr(super(), "reducer_override", None)
             return NotImplemented if own is None else own(value)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
@@ -27,6 +26,7 @@ from weft.operators.blas import shared_by
 from weft.operators.namespaces import NUMPY, checked
 from weft.operators.regions import raised_errors
 from weft.runtime.kept import KeptValues
+from weft.runtime.progress import can_show
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -249,7 +249,7 @@ def follow(run: Run, watch: Watch) -> Results:
     watch.began(run.cancel, partial(_share, run))
     with waiting():
         try:
-            if watch.show and sys.stderr is not None and sys.stderr.isatty():
+            if watch.show and can_show():
                 from weft.runtime.waiting import picture
 
                 with ExitStack() as undo:

@@ -60,19 +60,37 @@ EVICTION: Final[Mapping[str, EvictionKey | None]] = {"furthest": furthest, "larg
 """The eviction orders by name; None is the order of the store itself."""
 
 
-def straggler_managers(parameters: Mapping[str, Any]) -> Mapping[str, ManagerFactory]:
-    """Return the managers with other parameters of the straggler policy. UsageError: an unknown parameter."""
-    factory = partial(Stragglers, **parameters)
+def policies_of(
+    stragglers: Mapping[str, Any] | None, exclusion: bool | Mapping[str, Any]
+) -> Mapping[str, ManagerFactory]:
+    """Return the managers with other parameters of the job policies. UsageError: a parameter that a policy does not
+    take.
+    """
+    found = MANAGERS
+    if stragglers is not None:
+        looks = " and looks_s, the shortest and longest seconds between two looks"
+        found = found | {STRAGGLERS: _policy("backups", Stragglers, stragglers, looks)}
+    if isinstance(exclusion, Mapping):
+        return found | {BLAME: _policy("exclusion", NodeExclusion, exclusion)}
+    if exclusion:
+        return found
+    own = {name: factory for name, factory in found.maps[0].items() if name != BLAME}
+    return ChainMap(own, *found.maps[1:])
+
+
+def _policy(argument: str, kind: Callable[..., Any], parameters: Mapping[str, Any], more: str = "") -> ManagerFactory:
+    """Return a policy with other parameters. UsageError: it does not take them."""
+    factory = partial(kind, **parameters)
     try:
         factory()
     except (TypeError, GraphError) as error:
         from inspect import signature  # inspect takes long to load
 
         raise UsageError(
-            f"backups is {dict(parameters)!r}, which the policy of stragglers does not take: {error}",
-            hint=f"It takes {signature(Stragglers)} and looks_s, the shortest and longest seconds between two looks.",
+            f"{argument} is {dict(parameters)!r}, which its policy does not take: {error}",
+            hint=f"It takes {signature(kind)}{more}.",
         ) from error
-    return MANAGERS | {STRAGGLERS: factory}
+    return factory
 
 
 def projection_of(frontend: str) -> Projection:

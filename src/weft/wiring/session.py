@@ -19,12 +19,11 @@ from weft.runtime.waiting import picture, recorded_signals, wait_for_end
 from weft.store.limits import limits_named
 from weft.wiring.concrete import (
     BACKENDS,
-    MANAGERS,
     eviction_key,
     make_backend,
+    policies_of,
     projection_of,
     session_folders,
-    straggler_managers,
 )
 
 if TYPE_CHECKING:
@@ -35,10 +34,12 @@ if TYPE_CHECKING:
     from weft.model.clusters import ClusterOptions
     from weft.runs.active import ActiveRun, RunEvents
     from weft.runs.records import Record
+    from weft.runtime.actors import ActorFields
     from weft.runtime.kept import KeptValues
     from weft.runtime.mapping import MapOptions, Mapped
     from weft.runtime.session import Results, Run
     from weft.store.api import EvictionKey
+    from weft.worker.actors import ActorHandle
 
 
 GRACE_S: Final = 3.0
@@ -83,6 +84,9 @@ class Session(runtime.EngineSession):
     With "processes" and "ray", a task may take `worker_memory` (bytes or "4GiB") of memory of its process, or what it
     declares if that is more; then it fails with OutOfMemoryError, after retries with more memory (Linux).
 
+    Workers and nodes on which many tasks fail for other reasons than their code are excluded for a while. `exclusion`
+    is a mapping of parameters of `weft.policies.blame.NodeExclusion`, or False for no exclusions.
+
     With "ray", `cluster` has the address of the cluster, and the packages and the folder that the program needs there.
 
     UsageError: an invalid argument. MissingExtraError: a package of the backend is not installed.
@@ -108,6 +112,7 @@ class Session(runtime.EngineSession):
         whole_process: bool = False,
         cluster: ClusterOptions | None = None,
         worker_memory: int | str | None = None,
+        exclusion: bool | Mapping[str, Any] = True,
     ) -> None:
         given = not isinstance(backend, str)
         if given and not hasattr(backend, "launch"):
@@ -129,6 +134,7 @@ class Session(runtime.EngineSession):
             whole_process=whole_process,
             cluster=cluster,
             worker_memory=worker_memory,
+            exclusion=exclusion,
         )
         if cluster is not None and backend != "ray":
             raise UsageError(f"cluster is for the backend 'ray', not {backend!r}", hint="Open a Session('ray', ...).")
@@ -137,7 +143,7 @@ class Session(runtime.EngineSession):
                 f"worker_memory limits worker processes, and the backend {backend!r} has none",
                 hint="Open a Session('processes', ...).",
             )
-        managers = MANAGERS if options.stragglers is None else straggler_managers(options.stragglers)
+        managers = policies_of(options.stragglers, options.exclusion)
         self.name, self._state = options.name, options.state
         with limits_named(), ExitStack() as undo:
             folders = undo.enter_context(session_folders(options.name, options.spill))
@@ -281,6 +287,7 @@ class Session(runtime.EngineSession):
         ordered: bool = True,
         return_exceptions: bool = False,
         progress: bool = True,
+        stop_when: Callable[[Any], object] | None = None,
         **options: Unpack[MapOptions],
     ) -> Mapped:
         """Call `fn(item, **params)` for each item and return the results, in the order of the items, as they come.
@@ -290,7 +297,8 @@ class Session(runtime.EngineSession):
         `resources`, `placement`, `retry`, `timeout_s` (seconds for each attempt), `output_bytes` and `scratch_bytes`,
         as of a vertex. The first error of an item is raised where its result would come, names the item, and cancels
         the others; with `return_exceptions` it is the result of that item. `progress` shows bars on a terminal while
-        the reader waits. UsageError: a durable session got items without a length.
+        the reader waits. After the first result for which `stop_when(result)` is true nothing more is computed, and the
+        iteration ends. UsageError: a durable session got items without a length.
         """
         from weft.runtime.mapping import Mapped
 
@@ -306,7 +314,27 @@ class Session(runtime.EngineSession):
             return_exceptions=return_exceptions,
             progress=progress,
             durable=self._state is not None,
+            stop_when=stop_when,
         )
+
+    def actor(self, kind: type[Any], *args: Any, **options: Unpack[ActorFields]) -> ActorHandle:
+        """Begin an actor: the object `kind(*args)`, whose methods tasks and this program call through the handle.
+
+        `handle.method(...)` returns a `concurrent.futures.Future`. Pass the handle to tasks as one of their `params`.
+        The options are those of `weft.runtime.actors.ActorFields`: `name`, `kwargs`, `max_concurrency`, `max_pending`,
+        `restarts` and `resources`. Without a core the actor runs in this process; with one it takes a worker. It ends
+        with `weft.stop_actor(handle)`, with the `with` block of the handle, or with the session. UsageError: a durable
+        session, a session on another backend than "threads" and "processes", a wrong option.
+        """
+        from weft.runtime.actors import begin_actor
+
+        self.check_open()
+        if self._state is not None:
+            raise UsageError(
+                "a durable session has no actors of its own, since a resumed run would not find their state",
+                hint="Open another session for the actor, or add it to the graph: weft.add_actor(graph, ...).",
+            )
+        return begin_actor(self, kind, args, options)
 
     def __enter__(self) -> Self:
         return self

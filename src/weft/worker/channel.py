@@ -20,9 +20,9 @@ from typing import Any, Final
 
 from weft.store import codec, disk
 
-LEASE, FORGET, ANSWER, ACK, PATHS = range(5)
+LEASE, FORGET, ANSWER, ACK, PATHS, SERIALIZERS = range(6)
 """Messages of the backend: run a lease; drop codes and columns; the answer to an `ASK`; room for more of a stream;
-module search paths.
+module search paths; serializers of types.
 """
 HELLO, STARTED, PROGRESS, DONE, EMIT, ROWS, ASK, STREAM, STREAM_END = range(9)
 """Messages of a worker."""

@@ -23,7 +23,7 @@ from weft.model.chunks import ChunkRef
 from weft.model.errors import ProgramError, RunCancelledError, WeftError
 from weft.model.failures import Failure, kind_of
 from weft.model.program import Program, Style
-from weft.store import codec, segments, tiers
+from weft.store import codec, segments, serializers, tiers
 from weft.store.accounting import give_back
 from weft.store.api import Column, sizeof
 from weft.store.disk import OWN_FILE
@@ -40,6 +40,7 @@ from weft.worker.channel import (
     PATHS,
     PROGRESS,
     ROWS,
+    SERIALIZERS,
     STARTED,
     STREAM,
     STREAM_END,
@@ -129,6 +130,8 @@ class WorkerProcess:
                 self._forget(message[1])
             elif message[0] == PATHS:
                 sys.path[:] = message[1]
+            elif message[0] == SERIALIZERS:
+                serializers.learn(codec.from_pickle(message[1]))
             elif message[0] not in (ANSWER, ACK):
                 _, codes, cones, drops, forgets, assignment = message
                 self._forget(forgets)

@@ -107,6 +107,8 @@ class TestEncoding:
         events = (
             e.JobSubmitted(0.0),
             e.CancelRequested(1.0, "why"),
+            e.TaskCancelRequested(1.0, "v", 1, 3, "why"),
+            e.FinishRequested(1.0, "v", "why"),
             e.Requested(1.0, "scale", {"w": 4}),
             e.ClockSet(1.0, 1.7e9),
             e.WorkerJoined(0.0, 1, 0, "local", "p"),

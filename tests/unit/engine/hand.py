@@ -38,6 +38,7 @@ from weft.engine.events import (
     CancelRequested,
     Done,
     Failed,
+    FinishRequested,
     GaveBack,
     Granted,
     Hit,
@@ -50,6 +51,7 @@ from weft.engine.events import (
     Refused,
     Requested,
     Started,
+    TaskCancelRequested,
     TimerFired,
     UserEvent,
     Waiting,
@@ -325,6 +327,14 @@ class Hand:
     def cancel(self, reason: str = "enough") -> CancelRequested:
         """The user cancels."""
         return CancelRequested(self.now, reason)
+
+    def cancel_tasks(self, tasks: str, reason: str = "not needed") -> TaskCancelRequested:
+        """The user cancels tasks."""
+        return TaskCancelRequested(self.now, *parts(tasks), reason)
+
+    def finish(self, vertex: str = "", reason: str = "enough") -> FinishRequested:
+        """The user needs no more of a vertex, or of the job."""
+        return FinishRequested(self.now, vertex, reason)
 
     def _number(self, lease: str) -> int:
         assert lease in self.leases, f"no lease runs {lease}; there are {', '.join(self.leases)}"

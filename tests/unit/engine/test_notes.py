@@ -105,6 +105,7 @@ SAMPLES: dict[NoteKind, list[tuple[dict[str, Any], str]]] = {
         ),
     ],
     NoteKind.CONTROLLER_FAILED: [({"message": "it raised"}, "it raised")],
+    NoteKind.CANCELLING: [({"reason": "too slow"}, "CANCELLED: too slow; it is being stopped")],
     NoteKind.REQUESTED: [({"name": "scale"}, "requested by the user: scale")],
     NoteKind.DECISION_REJECTED: [({"reason": "it runs"}, "rejected: it runs")],
     NoteKind.DECIDED_TO_FAIL: [({"reason": "bad"}, "failed by decision: bad")],

@@ -274,7 +274,7 @@ def test_bars_are_shown_while_the_reader_waits(threads, monkeypatch):
     stream = Terminal()
     shown = threading.Event()
 
-    class Seen(progress.Bars):
+    class Seen(progress.TerminalBars):
         def update(self, view):
             super().update(view)
             self._progress.refresh()

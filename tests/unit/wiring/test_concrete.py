@@ -10,9 +10,10 @@ from weft import wiring
 from weft.backends.processes import Processes
 from weft.backends.simulated_bodies import SimulatedBodies
 from weft.backends.threads import Threads
-from weft.engine.policy import STRAGGLERS
+from weft.engine.policy import BLAME, STRAGGLERS
 from weft.model.errors import ConflictError, UsageError
 from weft.model.resources import Resources
+from weft.policies.blame import NodeExclusion
 from weft.policies.eviction import furthest
 from weft.policies.stragglers import Stragglers
 from weft.runtime.session import BackendPlace
@@ -23,9 +24,9 @@ from weft.wiring.concrete import (
     MANAGERS,
     eviction_key,
     make_backend,
+    policies_of,
     session_folders,
     source_again,
-    straggler_managers,
 )
 
 
@@ -75,7 +76,7 @@ def test_eviction_orders_have_names_or_are_functions():
 
 
 def test_only_the_policy_of_stragglers_takes_other_parameters():
-    managers = straggler_managers({"times": 3.0})
+    managers = policies_of({"times": 3.0}, True)
     assert managers.keys() == MANAGERS.keys()
     assert {name for name in MANAGERS if managers[name] is not MANAGERS[name]} == {STRAGGLERS}
     made: Any = managers[STRAGGLERS]()
@@ -85,7 +86,7 @@ def test_only_the_policy_of_stragglers_takes_other_parameters():
 @pytest.mark.parametrize("wrong", [{"speed": 3}, {"times": -1}])
 def test_wrong_parameters_of_stragglers_are_named(wrong):
     with pytest.raises(UsageError, match=next(iter(wrong))) as caught:
-        straggler_managers(wrong)
+        policies_of(wrong, True)
     assert "looks_s" in str(caught.value.hint)
 
 
@@ -116,3 +117,19 @@ def test_every_public_name_is_loaded_at_its_first_use():
     assert all(getattr(wiring, name) is not None for name in names)
     with pytest.raises(AttributeError, match="no attribute 'other'"):
         _ = wiring.other
+
+
+def test_the_policy_of_exclusion_takes_parameters_or_is_left_out():
+    policy = policies_of(None, {"least": 8})[BLAME]()
+    assert isinstance(policy, NodeExclusion)
+    assert (policy.least, policy.times) == (8, 3.0)
+    assert BLAME not in policies_of(None, False)
+    assert "shuffle" in policies_of({"times": 3.0}, False)
+    assert policies_of(None, True) is MANAGERS
+
+
+@pytest.mark.parametrize("wrong", [{"least": 0}, {"lest": 3}, {"least": "many"}])
+def test_wrong_parameters_of_exclusion_are_refused_with_those_that_there_are(wrong):
+    with pytest.raises(UsageError, match="exclusion is ") as caught:
+        policies_of(None, wrong)
+    assert "avoid_s" in caught.value.hint

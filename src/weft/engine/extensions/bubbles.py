@@ -187,7 +187,7 @@ def _due(core: Core, stage: Stage) -> None:
             row.timer = core.set_timer(core.now + row.bubble.timeout_s, "bubble", row.index)
         core.note(row.bubble.id, NoteKind.BUBBLE_ASKS, sum(want[1] for want in wants))
         workers = bound(core, row.stages)
-        core.out.append(Acquire(row.request, wants, row.bubble.prewarmed, avoided(core), workers))
+        core.out.append(Acquire(row.request, wants, row.bubble.prewarmed, avoided(core), workers, most_urgent(row)))
 
 
 def with_windows(core: Core, stage: Stage) -> tuple[Resources, ...]:
@@ -217,6 +217,11 @@ def _waits(link: PhysicalEdge) -> bool:
     """Return whether the destination waits for an action of the source even after both have their slots."""
     scheduling = link.edge.scheduling
     return not scheduling.concurrent or (scheduling.when is Trigger.EVENT and not link.opened)
+
+
+def most_urgent(row: BubbleRow) -> int:
+    """Return the priority of a bubble: the highest one of its vertices."""
+    return max([stage.vertex.priority for stage in row.stages], default=0)
 
 
 def give_back(core: Core, slots: list[tuple[int, int, int]]) -> None:

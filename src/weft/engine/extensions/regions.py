@@ -24,6 +24,7 @@ from weft.engine.machines.vertex import ENDED
 from weft.engine.notes import NoteKind
 from weft.engine.readiness import count_refs, recount, runs_again, shut_gates
 from weft.engine.rows import CANCELLED, FATAL, FINISHED, READY, SKIPPED, UNSCHEDULED, write_mixed
+from weft.engine.settle import mark
 from weft.graph.logical import Storage, VertexKind
 from weft.model.ids import task_name
 
@@ -89,6 +90,7 @@ def put_back(core: Core, lease: LeaseRow) -> None:
             recount(core, stage)  # its inputs may have been lost meanwhile
         if stage.early:
             shut_gates(core, stage)
+        mark(core, stage, lo, hi, UNSCHEDULED)  # a source may have failed meanwhile
 
 
 def restart(core: Core, stage: Stage, why: str) -> bool:

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 from weft.engine.agenda import Phase
 from weft.engine.commands import Acquire, Withdraw
 from weft.engine.core import Cause, Hooks, RequestRow
-from weft.engine.extensions.bubbles import form_again, give_back, is_there, move_bubble, start_members, with_windows
+from weft.engine.extensions.bubbles import (
+    form_again,
+    give_back,
+    is_there,
+    most_urgent,
+    move_bubble,
+    start_members,
+    with_windows,
+)
 from weft.engine.extensions.registry import Extension
 from weft.engine.job import move_job
 from weft.engine.machines.bubble import BubbleState
@@ -104,7 +112,9 @@ def _ask(core: Core, row: BubbleRow, wants: tuple[tuple[Any, ...], ...]) -> int:
     taken += [slot[0] for slots in row.slots.values() for slot in slots]
     core.note(row.bubble.id, NoteKind.BUBBLE_ASKS, sum(want[1] for want in wants))
     core.later(Phase.CONTROLLER)
-    core.out.append(Acquire(request, wants, row.bubble.prewarmed, avoided(core), tuple(sorted(taken))))
+    core.out.append(
+        Acquire(request, wants, row.bubble.prewarmed, avoided(core), tuple(sorted(taken)), most_urgent(row))
+    )
     return request
 
 

@@ -22,6 +22,7 @@ class LeaseState(Enum):
     TIMED_OUT = "timed out"  # stopping: took longer than its timeout, which is a failure of the task
     RESTARTING = "restarting"  # stopping: its restart region starts again
     REVOKED = "revoked"  # stopping: its inputs are recomputed, and its tasks run after that
+    RECALLED = "recalled"  # stopping: a user has cancelled one of its tasks; finished tasks count, others are put back
     SATISFIED = "satisfied"  # stopping: the consumers need no more outputs
     NARROWED = "narrowed"  # speculative, stopping: part of the work was given back by the other attempt
     OUTRUN = "outrun"  # speculative, stopping: the other attempt has committed
@@ -37,6 +38,7 @@ _STOP = {
     "timeout": _S.TIMED_OUT,
     "region_restart": _S.RESTARTING,
     "inputs_lost": _S.REVOKED,
+    "recalled": _S.RECALLED,
     "narrowed": _S.NARROWED,
     "outrun": _S.OUTRUN,
     **_NOT_WANTED,
@@ -62,6 +64,7 @@ LEASE: Table[LeaseState] = {
     },
     _S.RESTARTING: {**_GIVEN_UP, "ended": _S.ENDED},
     _S.REVOKED: {**_NOT_WANTED, "ended": _S.ENDED},
+    _S.RECALLED: {**_NOT_WANTED, "ended": _S.ENDED},
     _S.SATISFIED: {**_GIVEN_UP, "ended": _S.ENDED},
     _S.OUTRUN: {"ended": _S.ENDED},
     _S.CUT_OFF: {"cancel": _S.CANCELLED, "ended": _S.ENDED},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, inf
+from typing import Final
 
 from weft.graph.logical import (
     DEFAULT_RETRY,
@@ -27,6 +28,7 @@ from weft.model.suggestions import did_you_mean
 from weft.model.wording import counted
 
 _MOST_SHOWN = 10_000
+MOST_PRIORITY: Final = 1_000
 
 
 def check_vertices(graph: LogicalGraph, vertices: Iterable[Vertex], capacity: Sequence[Resources] | None) -> list[str]:
@@ -73,6 +75,13 @@ def check_vertices(graph: LogicalGraph, vertices: Iterable[Vertex], capacity: Se
         scratch = vertex.scratch_bytes
         if (type(scratch) is not int or scratch < 0) and not (whole(scratch) and scratch >= 0):
             raise GraphError(f"vertex {id!r} needs scratch space of {scratch!r} bytes", subject=id, rule="scratch")
+        if vertex.priority and not (whole(vertex.priority) and -MOST_PRIORITY <= vertex.priority <= MOST_PRIORITY):
+            raise GraphError(
+                f"vertex {id!r} has the priority {vertex.priority!r}",
+                subject=id,
+                rule="priority",
+                hint=f"Give a whole number from {-MOST_PRIORITY} to {MOST_PRIORITY}.",
+            )
         if vertex.kind is service:
             _check_service(vertex)
             if not vertex.controlled:  # that one ends with the job

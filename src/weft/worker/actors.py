@@ -1,0 +1,327 @@
+"""Actors: objects that live in a task, and whose methods other tasks and the program call.
+
+The task of an actor listens at a Unix socket in a private folder of this machine. Each calling thread has a connection
+of its own, on which its calls run in the order in which they were made. Both ends prove the secret of the actor before
+anything is unpickled. An `ActorHandle` names the folder and the secret; it travels in the parameters of a vertex.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+import shutil
+import socket
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any, Final, NamedTuple, Self
+
+from weft.model.errors import ActorEndedError, ProgramError, TaskError, UsageError
+from weft.model.failures import Failure
+from weft.model.raised import as_raised
+from weft.model.suggestions import did_you_mean
+from weft.store.handshake import PATIENCE_S, prove
+from weft.worker.channel import Channel, dumps
+
+PURPOSE: Final = b"actor"
+SERVE: Final = "weft.worker.actor_server:serve"
+"""The program of the task of an actor."""
+CONNECT_S: Final = 60.0
+"""The seconds for which a call waits until its actor runs."""
+_POLL_S: Final = 0.02
+_MOST_BYTES: Final = (1 << 32) - (1 << 16)
+SOCKET: Final = "socket"
+"""The name of the socket of an actor in its folder."""
+ENDED: Final = "ended"
+"""The name of the file with the reason of its end."""
+VALUE, ERROR = range(2)
+"""The kinds of answers."""
+
+
+class ActorAddress(NamedTuple):
+    """The place of an actor: its name, a private folder of one machine, and a secret.
+
+    `methods` are those that can be called. A caller waits while `most_pending` of its calls have no answer.
+    """
+
+    name: str
+    host: str
+    folder: str
+    secret: bytes
+    methods: tuple[str, ...]
+    most_pending: int
+
+    def check_machine(self) -> None:
+        """Raise UsageError on another machine than that of the actor."""
+        if socket.gethostname() != self.host:
+            raise UsageError(
+                f"the actor {self.name} is on {self.host}, and this process on {socket.gethostname()}",
+                hint="Actors are called on one machine: use the backends 'threads' and 'processes'.",
+            )
+
+    def ended(self) -> str | None:
+        """Return why the actor has ended; None if it has not, as far as is known."""
+        try:
+            return Path(self.folder, ENDED).read_text(encoding="utf-8") or None
+        except OSError:
+            return None if Path(self.folder).is_dir() else "the program has dropped it"
+
+    def mark_ended(self, reason: str) -> None:
+        """Let later calls fail with a reason; the first reason stays."""
+        with suppress(OSError), open(Path(self.folder, ENDED), "x", encoding="utf-8") as file:
+            file.write(reason)
+
+
+class ActorOptions(NamedTuple):
+    """What the task of an actor is made of: the class with its arguments, and the calls that may run at a time."""
+
+    kind: type[Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    max_concurrency: int
+
+
+# ------------------------------------------------------------------------------------------------------ its callers
+
+
+class ActorHandle:
+    """Calls the methods of an actor: `handle.method(*args)` returns a `concurrent.futures.Future` at once.
+
+    Arguments and results are copied. The calls of one thread run in their order. `Future.result` raises what the method
+    raised, as a TaskError that is also of its class, with the traceback of the actor as its cause; ActorEndedError
+    after the end of the actor. As a context manager, it stops an actor of `Session.actor` at the end.
+    """
+
+    def __init__(self, address: ActorAddress) -> None:
+        self._address = address
+        self._stop: Callable[[], None] | None = None
+
+    def __getattr__(self, name: str) -> Callable[..., Future[Any]]:
+        if name.startswith("_") or name not in self._address.methods:
+            hint = did_you_mean(name, self._address.methods, f"It has: {', '.join(self._address.methods) or 'none'}")
+            raise AttributeError(f"the actor {self._address.name} has no method {name!r}. {hint}")
+        return partial(_call, self._address, name)
+
+    def __reduce__(self) -> tuple[type[ActorHandle], tuple[ActorAddress]]:
+        return ActorHandle, (self._address,)
+
+    def __repr__(self) -> str:
+        return f"<actor {self._address.name}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        stop_actor(self)
+
+
+def stop_actor(handle: ActorHandle) -> None:
+    """Stop an actor of `Session.actor`, and wait for its end. UsageError: this handle has not begun it."""
+    if handle._stop is None:
+        raise UsageError(
+            f"{handle!r} was not begun by this process as an actor of a session",
+            hint="An actor of a graph ends with its last consumer.",
+        )
+    handle._stop()
+
+
+def new_address(kind: type[Any], name: str, most_pending: int) -> ActorAddress:
+    """Return the address of a new actor, whose folder is made. UsageError: it is not a class."""
+    if not isinstance(kind, type):
+        raise UsageError(f"an actor is made of a class, not of {kind!r}", hint="Give the class, then its arguments.")
+    methods = tuple(
+        sorted(known for known in dir(kind) if not known.startswith("_") and callable(getattr(kind, known, None)))
+    )
+    folder = tempfile.mkdtemp(prefix="weft-actor-")  # of this user alone
+    return ActorAddress(name, socket.gethostname(), folder, os.urandom(32), methods, most_pending)
+
+
+def handle_of(address: ActorAddress) -> ActorHandle:
+    """Return the handle of a new actor, which removes its folder when nothing in this process refers to it."""
+    handle = ActorHandle(address)
+    weakref.finalize(handle, _remove, address.folder, os.getpid())
+    return handle
+
+
+def _remove(folder: str, process: int) -> None:
+    if os.getpid() == process:  # a fork has no part in it
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _call(address: ActorAddress, method: str, /, *args: Any, **kwargs: Any) -> Future[Any]:
+    """Call a method of an actor on the connection of this thread."""
+    try:
+        body = fitting(dumps((args, kwargs)))
+    except Exception as error:
+        raise ProgramError(f"the arguments of {address.name}.{method} cannot be sent: {error}") from error
+    while True:
+        future = _line_to(address).call(method, body)
+        if future is not None:
+            return future
+
+
+def fitting(body: bytes) -> bytes:
+    """Return a body that fits into one message. ProgramError: it is too large."""
+    if len(body) > _MOST_BYTES:
+        raise ProgramError(f"{len(body):,} bytes are too many for one call of an actor: at most {_MOST_BYTES:,}")
+    return body
+
+
+class _Calls:
+    """The calls of one connection that have no answer, until it is `over`."""
+
+    def __init__(self, most: int) -> None:
+        self.room = threading.BoundedSemaphore(most)
+        self.over = False
+        self._futures: dict[int, tuple[str, Future[Any]]] = {}
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+
+    def add(self, method: str) -> tuple[int, Future[Any]] | None:
+        """Return the number and the future of a new call; None if the connection is over."""
+        self.room.acquire()
+        with self._lock:
+            if self.over:
+                self.room.release()
+                return None
+            number, future = next(self._numbers), Future[Any]()
+            self._futures[number] = method, future
+        future.set_running_or_notify_cancel()
+        return number, future
+
+    def take(self, number: int) -> tuple[str, Future[Any]]:
+        """Remove and return the method and the future of an answered call."""
+        self.room.release()
+        with self._lock:
+            return self._futures.pop(number)
+
+    def end(self) -> list[tuple[str, Future[Any]]]:
+        """Take no more calls; return those that have no answer."""
+        with self._lock:
+            self.over, left = True, list(self._futures.values())
+            self._futures.clear()
+        for _ in left:
+            self.room.release()
+        return left
+
+
+class _Line:
+    """The connection of one thread to one actor."""
+
+    def __init__(self, address: ActorAddress) -> None:
+        self._name = address.name
+        self._channel, self._sock = _connect(address)
+        self._calls = _Calls(address.most_pending)
+        self.process = os.getpid()
+        listening = (address, self._sock, self._channel, self._calls)
+        threading.Thread(target=_listen, args=listening, name=f"{address.name}-answers", daemon=True).start()
+        weakref.finalize(self, _hang_up, self._sock, os.getpid()).atexit = False
+
+    def call(self, method: str, body: bytes) -> Future[Any] | None:
+        """Send a call; wait while too many have no answer. None: the actor has hung up, and has not got it."""
+        made = self._calls.add(method)
+        if made is None:
+            return None
+        number, future = made
+        try:
+            self._channel.send((number, method, body))
+        except OSError:
+            _hang_up(self._sock, self.process)  # the listening thread fails what has no answer
+        return future
+
+    @property
+    def open(self) -> bool:
+        """Whether the actor has not hung up."""
+        return not self._calls.over
+
+
+class _Lines(threading.local):
+    """The connections of a thread, by the folder of the actor."""
+
+    def __init__(self) -> None:
+        self.by_folder: dict[str, _Line] = {}
+
+
+_lines: Final = _Lines()
+
+
+def _line_to(address: ActorAddress) -> _Line:
+    """Return the connection of this thread to an actor, a new one after the end of an earlier one or in a fork."""
+    line = _lines.by_folder.get(address.folder)
+    if line is None or line.process != os.getpid() or not line.open:
+        line = _lines.by_folder[address.folder] = _Line(address)
+    return line
+
+
+def _connect(address: ActorAddress) -> tuple[Channel, socket.socket]:
+    """Connect to an actor, which may begin or restart meanwhile. ActorEndedError: it has ended, or does not begin."""
+    address.check_machine()
+    end = monotonic() + CONNECT_S
+    while True:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(PATIENCE_S)
+            sock.connect(os.path.join(address.folder, SOCKET))
+            prove(sock, address.secret, PURPOSE, serves=False)
+            sock.settimeout(None)
+        except OSError:
+            sock.close()
+        else:
+            return Channel(sock), sock
+        reason = address.ended()
+        if reason is not None or monotonic() > end:
+            raise _ended(address.name, reason or f"it did not begin within {CONNECT_S:g} s")
+        sleep(_POLL_S)
+
+
+def _ended(name: str, reason: str) -> ActorEndedError:
+    return ActorEndedError(
+        f"the actor {name} has ended: {reason}", hint="Begin another one; restarts= lets it begin again by itself."
+    )
+
+
+def _hang_up(sock: socket.socket, process: int) -> None:
+    if os.getpid() == process:  # a fork shares the connection with its parent
+        with suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+    else:
+        sock.close()
+
+
+def _listen(address: ActorAddress, sock: socket.socket, channel: Channel, calls: _Calls) -> None:
+    """Take the answers of an actor until one end hangs up."""
+    while (message := channel.receive()) is not None:
+        number, kind, body = message
+        _settle(address.name, *calls.take(number), kind, body)
+    left = calls.end()
+    sock.close()
+    reason = address.ended() or "its process or its attempt has ended"
+    for method, future in left:
+        future.set_exception(_ended(address.name, f"{reason}, before it answered {method}()"))
+
+
+def _settle(name: str, method: str, future: Future[Any], kind: int, body: bytes) -> None:
+    """Give a caller what its call returned or raised."""
+    try:
+        found = pickle.loads(body)
+    except Exception as error:  # noqa: BLE001 - the code of a class of the user
+        future.set_exception(ProgramError(f"what {name} has sent cannot be read: {type(error).__name__}: {error}"))
+        return
+    if kind == VALUE:
+        future.set_result(found)
+        return
+    failure, message, traceback, raised, status, origin = found
+    if failure == Failure.PROGRAM.value:
+        future.set_exception(ProgramError(f"{name}.{method} failed: {message}"))
+        return
+    task = f"{name}.{method}"
+    text = f"{task} failed: {message}"
+    made = TaskError(text, task=task, traceback_text=traceback, raised=raised, status=status, origin=origin)
+    future.set_exception(as_raised(made))

@@ -1,0 +1,222 @@
+"""Actors: calls in order, errors with their class, back-pressure, deaths, restarts, and clear ends."""
+
+import asyncio
+import os
+import pickle
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft.model.errors import ActorEndedError, ForbiddenError, TaskError, UsageError
+from weft.store.handshake import prove
+from weft.worker.actors import PURPOSE
+
+PATIENCE_S = 60
+
+
+class Counter:
+    """A number that callers add to."""
+
+    def __init__(self, start: int = 0) -> None:
+        self.value = start
+        self.seen: list[int] = []
+
+    def add(self, more: int) -> int:
+        self.seen.append(more)
+        self.value += more
+        return self.value
+
+    def order(self) -> list[int]:
+        return self.seen
+
+    def fail(self, word: str) -> None:
+        raise KeyError(word)
+
+    def where(self) -> int:
+        return os.getpid()
+
+    def lock(self) -> object:
+        return threading.Lock()
+
+    def die(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Meeting:
+    """Two callers that wait for one another."""
+
+    def __init__(self) -> None:
+        self.both = threading.Barrier(2, timeout=PATIENCE_S)
+        self.event: asyncio.Event | None = None
+
+    def meet(self) -> int:
+        return self.both.wait()
+
+    async def wait(self) -> str:
+        self.event = self.event or asyncio.Event()
+        await self.event.wait()
+        return "woken"
+
+    async def wake(self) -> None:
+        self.event = self.event or asyncio.Event()
+        self.event.set()
+
+
+def add_each(item: int, counter: weft.ActorHandle) -> int:
+    counter.add(item)
+    return int(counter.add(0).result(PATIENCE_S))
+
+
+@pytest.fixture(params=["threads", "processes"])
+def session(request) -> Iterator[weft.Session]:
+    with weft.Session(request.param, workers=2, grace_s=0.5, backups=False) as opened:  # a second attempt calls again
+        yield opened
+
+
+def test_tasks_and_the_program_call_one_object(session):
+    counter = session.actor(Counter, 100)
+    sums = session.map(add_each, range(10), params={"counter": counter}).results()
+    assert counter.add(0).result(PATIENCE_S) == 145
+    assert max(sums) == 145
+    with pytest.raises(AttributeError, match="no method 'ad'"):
+        counter.ad()
+    assert repr(counter) == "<actor Counter>"
+
+
+def test_an_actor_of_a_graph_lives_as_long_as_its_consumers(session):
+    g = weft.Graph("served")
+    node, counter = weft.add_actor(g, Counter, options={"name": "sum", "kwargs": {"start": 5}})
+    sums = g.map(add_each, range(4), node, params={"counter": counter}, name="worker")
+    results = session.run(g, timeout_s=PATIENCE_S, progress=False)
+    assert max(results[sums]) == 11
+    with pytest.raises(ActorEndedError, match="the actor sum has ended: it was stopped"):
+        counter.add(1).result(PATIENCE_S)
+
+
+def test_the_calls_of_a_thread_run_in_their_order_and_errors_keep_their_class():
+    with weft.Session(workers=1) as session, session.actor(Counter) as counter:
+        calls = [counter.add(number) for number in range(500)]
+        with pytest.raises(KeyError) as caught:
+            counter.fail("lost").result(PATIENCE_S)
+        assert calls[-1].done()
+        assert counter.order().result(PATIENCE_S) == list(range(500))
+        assert isinstance(caught.value, TaskError)
+        assert "Counter.fail failed: KeyError: 'lost'" in str(caught.value)
+        assert "raise KeyError(word)" in caught.value.traceback_text
+        with pytest.raises(weft.ProgramError):
+            raise counter.lock().exception(PATIENCE_S) or AssertionError
+        with pytest.raises(weft.ProgramError, match=r"the arguments of Counter\.add cannot be sent"):
+            counter.add(threading.Lock())
+    with pytest.raises(ActorEndedError, match="the actor Counter has ended"):
+        counter.add(1).result(PATIENCE_S)
+
+
+def test_methods_run_one_at_a_time_or_as_many_as_allowed():
+    with weft.Session(workers=1) as session:
+        meeting = session.actor(Meeting, max_concurrency=2)
+        first = meeting.meet()
+        found: list[int] = []
+        other = threading.Thread(target=lambda: found.append(meeting.meet().result(PATIENCE_S)))
+        other.start()
+        assert first.result(PATIENCE_S) >= 0
+        other.join(PATIENCE_S)
+        assert sorted([first.result(), *found]) == [0, 1]
+
+
+def test_coroutines_of_an_actor_go_on_together_and_are_awaited():
+    async def wait(meeting: weft.ActorHandle) -> str:
+        waits = asyncio.wrap_future(meeting.wait())
+        await asyncio.wrap_future(meeting.wake())
+        return str(await waits)
+
+    with weft.Session(workers=1) as session, session.actor(Meeting) as meeting:
+        assert asyncio.run(wait(meeting)) == "woken"
+
+
+def test_a_caller_waits_while_too_many_calls_have_no_answer():
+    with weft.Session(workers=1) as session:
+        meeting = session.actor(Meeting, max_pending=1, max_concurrency=2)
+        first = meeting.meet()
+        sent = threading.Event()
+
+        def call() -> None:
+            later = meeting.meet()  # on a line of its own
+            later.result(PATIENCE_S)
+            sent.set()
+
+        blocked = threading.Thread(target=call)
+        blocked.start()
+        second = meeting.wake()  # returns only after the answer to the first call of this thread
+        assert first.done()
+        second.result(PATIENCE_S)
+        assert sent.wait(PATIENCE_S)
+        blocked.join(PATIENCE_S)
+
+
+def test_an_actor_that_cannot_begin_says_why():
+    with weft.Session(workers=1) as session:
+        counter = session.actor(Counter, 1, 2, 3)
+        with pytest.raises(ActorEndedError, match="TypeError"):
+            counter.add(1).result(PATIENCE_S)
+
+
+def test_an_actor_in_a_worker_dies_with_it_or_begins_again():
+    own = weft.Resources(cpu=1)
+    with weft.Session("processes", workers=3, grace_s=0.5) as session:
+        mortal = session.actor(Counter, name="mortal", resources=own)
+        assert mortal.where().result(PATIENCE_S) != os.getpid()
+        with pytest.raises(ActorEndedError, match=r"mortal has ended.*before it answered die"):
+            mortal.die().result(PATIENCE_S)
+        with pytest.raises(ActorEndedError, match="mortal has ended"):
+            mortal.add(1).result(PATIENCE_S)
+        again = session.actor(Counter, 7, name="again", resources=own, restarts=1)
+        assert again.add(1).result(PATIENCE_S) == 8
+        with pytest.raises(ActorEndedError):
+            again.die().result(PATIENCE_S)
+        assert again.add(1).result(PATIENCE_S) == 8  # its state began anew
+        weft.stop_actor(again)
+        with pytest.raises(ActorEndedError, match="stopped"):
+            again.add(1).result(PATIENCE_S)
+
+
+def test_nothing_is_unpickled_for_a_caller_without_the_secret():
+    with weft.Session(workers=1) as session, session.actor(Counter) as counter:
+        assert counter.add(1).result(PATIENCE_S) == 1
+        copied = pickle.loads(pickle.dumps(counter))
+        assert copied.add(1).result(PATIENCE_S) == 2
+        folder = Path(counter._address.folder)
+        assert folder.stat().st_mode & 0o077 == 0
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(str(folder / "socket"))
+            sock.settimeout(PATIENCE_S)
+            with pytest.raises((ForbiddenError, OSError)):
+                prove(sock, b"wrong", PURPOSE, serves=False)
+        with pytest.raises(UsageError, match="was not begun by this process"):
+            weft.stop_actor(copied)
+    del counter, copied
+    assert not folder.exists()
+
+
+def test_wrong_actors_are_refused(tmp_path):
+    with weft.Session(workers=1) as session:
+        with pytest.raises(UsageError, match="an actor is made of a class"):
+            session.actor(abs, 1)  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="an actor has no option 'size'"):
+            session.actor(Counter, size=3)  # type: ignore[call-arg]
+        with pytest.raises(UsageError, match="max_concurrency"):
+            session.actor(Counter, max_concurrency=0)
+        elsewhere = weft.ActorHandle(session.actor(Counter)._address._replace(host="other"))
+        with pytest.raises(UsageError, match="the actor Counter is on other"):
+            elsewhere.add(1)
+    with weft.Session("simulator") as simulated, pytest.raises(UsageError, match="not on the backend 'simulator'"):
+        simulated.actor(Counter)
+    with (
+        weft.Session(workers=1, durable=tmp_path / "state") as durable,
+        pytest.raises(UsageError, match="a durable session has no actors"),
+    ):
+        durable.actor(Counter)
