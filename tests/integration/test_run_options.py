@@ -148,6 +148,24 @@ def test_old_runs_go_after_a_run(weft):
     assert [row["id"] for row in weft.json("ls")["runs"]] == [f"run-{n:06d}" for n in (5, 4, 3, 2)]
 
 
+def test_a_resumed_run_is_not_the_old_one(weft):
+    (weft.folder / "run.yaml").write_text(RUNS.replace('"true"', "test -e go"))
+    weft("run", "run.yaml", code=1)
+    (weft.folder / "go").touch()
+    weft("run", "run.yaml")
+    weft.environ["WEFT_KEEP_LAST"] = "1"
+    assert weft.json("resume", "1")["run"]["state"] == "succeeded"
+    assert [row["id"] for row in weft.json("ls")["runs"]] == ["run-000001"]
+    assert (weft.folder / ".pipeline" / "last" / "words" / "fetch" / "pages").read_text() == "a\n"
+
+
+def test_the_end_of_a_run_whose_folder_has_gone_is_told_as_json(weft):
+    (weft.folder / "run.yaml").write_text('{name: x, entry_points: {a: {command: "true"}}}')
+    gone = weft.folder / ".weft" / "runs" / "run-000001"
+    run = weft.json("run", "run.yaml", "--notify", f"mv {gone} {weft.folder / 'moved'}")["run"]
+    assert (run["id"], run["state"]) == ("run-000001", "succeeded")
+
+
 def test_the_end_of_a_run_is_told(weft):
     told = weft.folder / "told"
     notify = f"sh -c 'cat > {told}'"

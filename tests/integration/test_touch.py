@@ -94,3 +94,10 @@ def test_runs_that_have_no_outputs_to_take(weft):
     weft("run", "run.yaml")
     shutil.rmtree(weft.folder / ".pipeline" / "run-000001")
     assert "nothing is recorded" in weft("run", "run.yaml", "--touch", code=7)[1]
+
+
+def test_a_run_of_some_steps_is_not_the_last_run(weft):
+    weft("run", "run.yaml", "-p", "word=b")
+    weft("run", "run.yaml", "--target", "fetch")
+    found = weft.json("run", "run.yaml", "-p", "word=c", "--touch")["steps"]
+    assert {one["reason"] for one in found if one["outcome"] == "recorded"} == {"outputs of run-000001"}

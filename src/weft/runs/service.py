@@ -14,8 +14,10 @@ from msgspec.structs import replace
 
 from weft.model.errors import ConflictError, NotFoundError, UsageError, WeftError
 from weft.runs.listing import (
+    by_end,
     find_run,
     index_may_be_busy,
+    is_part,
     list_runs,
     mark_interrupted,
     projects_below,
@@ -509,7 +511,7 @@ class RunService:
     def touch(self, source: PlannableSource, run: str) -> list[TouchedStep]:
         """Record the outputs of an earlier run as the results of steps as they are now; nothing runs.
 
-        `run` is by default ("") the newest run of the pipeline that has succeeded. NotFoundError: there is none.
+        `run` is by default ("") the run of the whole pipeline that has succeeded last. NotFoundError: there is none.
         ConflictError: it is active, or an output of it is missing. UsageError: training jobs have no results.
         """
         from weft.store.touching import touch
@@ -518,11 +520,11 @@ class RunService:
             raise UsageError("--touch is for pipelines: training jobs have no results in the cache")
         name = source.graph.name
         if not run:
-            rows, _ = list_runs(self.state, limit=1, state="succeeded", name=name)
+            rows = by_end(list_runs(self.state, limit=None, state="succeeded", name=name)[0])
             if not rows:
                 hint = "Name a run: --touch=RUN"
                 raise NotFoundError(f"no run of {name} has succeeded: there are no outputs to take", hint=hint)
-            run = rows[0].id
+            run = next((row.id for row in rows if not is_part(self.state.folder(row.id))), rows[0].id)
         before = self.show(run)
         if owned(before.folder):
             hint = f"Wait for its end: weft watch {before.id}"
@@ -571,13 +573,15 @@ class RunService:
         name: str | None = None,
         state: str | None = None,
         dry_run: bool = False,
+        spared: str = "",
         note: Callable[[str], None] = lambda _: None,
     ) -> Iterator[RunRow]:
         """Delete old runs and yield each: all ended runs, except the newest `keep` and those that ended lately.
 
-        Of each pipeline the newest `keep_last` stay, and the newest that has succeeded; runs with the tag `keep` stay.
-        `older_than` is in seconds. With `dry_run` nothing is deleted; `note` reports what stays. UsageError: no option
-        bounds age or number.
+        The newest are those that ended last. Of each pipeline the newest `keep_last` stay, the newest whole one that
+        has succeeded, and the one that the link to the last outputs leads to; points of sweeps do not count. Runs with
+        the tag `keep` stay, and the run `spared`. `older_than` is in seconds. With `dry_run` nothing is deleted; `note`
+        reports what stays. UsageError: no option bounds age or number.
         """
         from weft.runs.removing import prunable, prune
 
@@ -591,6 +595,7 @@ class RunService:
             keep_last=keep_last,
             name=name,
             state=state,
+            spared=spared,
         )
         return iter(rows) if dry_run else prune(self.state, rows, note)
 

@@ -26,7 +26,7 @@ from weft.runs.records import ACTIVE
 from weft.runs.reports.facts import metrics_of
 from weft.runs.requests import RunRequest  # noqa: TC001 - fields of records are read at run time
 from weft.store.folders import safe_open
-from weft.store.labels import RunLabels, change_labels, parse_tags, read_labels
+from weft.store.labels import SWEEP, RunLabels, change_labels, parse_tags, read_labels
 from weft.store.state import os_error, safe_exclusive
 
 if TYPE_CHECKING:
@@ -37,10 +37,9 @@ if TYPE_CHECKING:
     from weft.store.state import StateRoot
 
 FOLDER: Final = "sweeps"
-SWEEP: Final = "sweep"
 POINT: Final = "point"
 DROPPED: Final = "dropped"
-"""The tags of the runs of sweeps; the last one has the rung at which a run was dropped."""
+"""More tags of the runs of sweeps: the number of the point, and the rung at which it was dropped."""
 NOT_STARTED: Final = "not started"
 _ID: Final = re.compile(r"sweep-([0-9]{6,9})")
 _LOOK_S: Final = 0.2
