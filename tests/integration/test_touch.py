@@ -101,3 +101,15 @@ def test_a_run_of_some_steps_is_not_the_last_run(weft):
     weft("run", "run.yaml", "--target", "fetch")
     found = weft.json("run", "run.yaml", "-p", "word=c", "--touch")["steps"]
     assert {one["reason"] for one in found if one["outcome"] == "recorded"} == {"outputs of run-000001"}
+
+
+def test_outputs_of_other_items_are_left_out(weft):
+    weft("run", "run.yaml")
+    (weft.folder / "run.yaml").write_text(EDITED.replace("loop_argument: [1, 2]", "loop_argument: [3, 2, 1]"))
+    found = {one["step"]: (one["outcome"], one["reason"]) for one in weft.json("run", "run.yaml", "--touch")["steps"]}
+    assert found["each-0"] == ("left", "run-000001 had another item of this number")
+    assert found["each-1"] == ("recorded", "outputs of run-000001")
+    assert found["each-2"] == ("left", "run-000001 had no item of this number")
+    outputs = weft.json("run", "run.yaml")["run"]["outputs"]
+    told = {name: (weft.folder / path).read_text() for name, path in outputs.items() if name.startswith("each")}
+    assert sorted(told.values()) == ["1\n", "2\n", "3\n"]

@@ -189,7 +189,7 @@ class RunService:
 
     def sweep_flags(self, sweep: str) -> Mapping[str, str]:
         """Return the settings with which an earlier sweep began. NotFoundError: there is none of this name."""
-        from weft.runs.sweeps import read_plan
+        from weft.runs.sweep_files import read_plan
 
         return read_plan(self.state, sweep).flags
 
@@ -530,8 +530,10 @@ class RunService:
             hint = f"Wait for its end: weft watch {before.id}"
             raise ConflictError(f"{before.id} is still running, and its outputs may change", hint=hint)
         times = {step.name: step.started for step in before.steps if step.started is not None}
+        graph = self.source_again(before.frontend, before.folder, before.file).compiled(before.folder)
+        items = {vertex.step or id: vertex.program.items or () for id, vertex in graph.vertices.items()}
         with self.results() as cache:
-            return touch(cache, self.state.path, source.planned(self.state.runs, before.id), before.id, times)
+            return touch(cache, self.state.path, source.planned(self.state.runs, before.id), before.id, times, items)
 
     def plan_jobs(self, source: PlannableSource) -> list[JobPlan]:
         """Return what a run of training jobs would start, and whether its gangs fit this machine; [] for other work.

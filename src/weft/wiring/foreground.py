@@ -102,6 +102,8 @@ def run_sweep(service: RunService, sweep: Sweep) -> int:
         except BaseException:
             service.close()
             raise
+        finally:
+            sweep.release()
         service.close()
         if signals.numbers:
             return 128 + signals.numbers[0]

@@ -71,6 +71,11 @@ class Loaded(PipelineWork, frozen=True, dict=True):
         """Return (): steps are no training jobs."""
         return ()
 
+    def check_begin(self, runs: Path) -> None:
+        """Check what a run needs at its begin; see `layout.check_run`."""
+        folder = runs / FIRST_RUN
+        layout.check_run(self, layout.compile_loaded(self, folder.name, layout.place_of(self, folder)))
+
     def planned(self, runs: Path, run: str = "") -> list[PlannedTask]:
         """Return the tasks of the steps, for a plan; see `planning.planned_tasks`."""
         from weft.frontends.pipelines.planning import planned_tasks  # few runs are planned
