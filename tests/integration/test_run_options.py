@@ -3,6 +3,7 @@
 import json
 import re
 import runpy
+import signal
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,21 @@ def test_the_end_of_a_cancelled_run_in_the_background_is_told(tmp_path):
     assert place.weft("cancel", "run-000001")[0] == 0
     until(lambda: (tmp_path / "told.json").exists() and (tmp_path / "told.json").read_text())
     assert json.loads((tmp_path / "told.json").read_text())["state"] == "terminated"
+
+
+def test_an_interrupt_of_the_notice_leaves_the_end_of_the_run(tmp_path):
+    place = Project(tmp_path)
+    place.write({"short": {"command": "true"}})
+    process = place.start("run", "run.yaml", "-q", "--notify", f"sh -c 'touch {tmp_path}/told; sleep 600 & wait'")
+    try:
+        until((tmp_path / "told").exists)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=180)
+    finally:
+        process.kill()
+        process.communicate()
+    assert (process.returncode, out) == (0, "run-000001\n"), err
+    assert "the wait for it was interrupted" in err
 
 
 BOOK = """

@@ -45,7 +45,7 @@ def touch(
     """Record the outputs that an earlier run has left as results of tasks, in an order of dependency.
 
     The recipes of the tasks name the paths of that run; `times` are the starts of its steps, in seconds since 1970, and
-    `items` those of its loops. A path has the number of an item, so tasks for other items than in that run are left out.
+    `items` those of its loops. A path has the number of an item, so tasks for other items than those are left out.
     Content is copied or linked into the cache under the digests of what is there now. ConflictError: an output is
     missing; then nothing is recorded.
     """
