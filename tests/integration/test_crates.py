@@ -190,6 +190,10 @@ def test_what_cannot_be_written_is_refused(weft):
     (weft.folder / "full").mkdir()
     (weft.folder / "full" / "x").touch()
     assert "exists already" in weft("export", "1", "-o", "full", code=7)[1]
+    weft("export", "1", "-o", "x.zip")
+    before = (weft.folder / "x.zip").read_bytes()
+    assert "exists already" in weft("export", "1", "-o", "x.zip", code=7)[1]
+    assert (weft.folder / "x.zip").read_bytes() == before
     weft("export", "1", "-o", "none/crate", code=4)
     weft("export", "7", code=4)
     (weft.folder / "empty").mkdir()

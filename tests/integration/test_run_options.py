@@ -56,6 +56,43 @@ def test_only_what_a_target_needs_runs(weft):
     assert planned(weft, "fetch/raw") == ["fetch"]
 
 
+DAGS = """
+name: dags
+entry_points:
+  two:
+    entry_points:
+      deep:
+        command: echo 1 > {{y}}
+        artifacts: {output: [y]}
+      beside:
+        command: "true"
+      below:
+        entry_points:
+          last:
+            command: echo 1 > {{z}}
+            artifacts: {output: [z]}
+        artifacts: {output: {w: "{{last.z}}"}}
+    artifacts: {output: {y: "{{deep.y}}", w: "{{below.w}}"}}
+  all:
+    loop_argument: [1, 2]
+    entry_points:
+      deep:
+        command: echo 1 > {{y}}
+        artifacts: {output: [y]}
+    artifacts: {output: {y: "{{deep.y}}"}}
+"""
+
+
+def test_an_output_of_a_dag_is_a_target(weft):
+    (weft.folder / "run.yaml").write_text(DAGS)
+    for target in ("two/y", "two.y", "two.deep/y"):
+        assert planned(weft, target) == ["two.deep"], target
+    assert planned(weft, "two/w") == ["two.below.last"]
+    assert planned(weft, "all/y") == ["all.deep", "all-1.deep"]
+    _, err = weft("run", "run.yaml", "--target", "two/x", code=2)
+    assert "two/y" in err
+
+
 @pytest.mark.parametrize(
     ("target", "hint"),
     [

@@ -469,7 +469,7 @@ class RunService:
     ) -> list[str]:
         """Write a run of a pipeline as an RO-Crate to a new folder or a ZIP file; return remarks for the user.
 
-        `license` is a URL or a name. UsageError: it is not a run of a pipeline. ConflictError: the folder is not empty.
+        `license` is a URL or a name. UsageError: it is not a run of a pipeline. ConflictError: it exists already.
         NotFoundError, ForbiddenError, DiskFullError: the crate cannot be written.
         """
         from weft.runs.crates import write_crate
