@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 from tests.integration.places import Commands
+from weft import Graph, Session
 
 RUNS = """
 name: words
@@ -113,3 +114,15 @@ def test_outputs_of_other_items_are_left_out(weft):
     outputs = weft.json("run", "run.yaml")["run"]["outputs"]
     told = {name: (weft.folder / path).read_text() for name, path in outputs.items() if name.startswith("each")}
     assert sorted(told.values()) == ["1\n", "2\n", "3\n"]
+
+
+def test_a_run_of_a_python_graph_of_the_same_name_is_none_of_the_pipeline(weft):
+    weft("run", "run.yaml")
+    with Session("threads", durable=weft.folder / ".weft") as session:
+        graph = Graph("words")
+        graph.add(int)
+        session.run(graph)
+    assert weft.json("ls")["runs"][0]["name"] == "words"
+    found = weft.json("run", "run.yaml", "--touch")["steps"]
+    assert {one["outcome"] for one in found} == {"known", "left"}
+    assert "run-000002 is no run of a pipeline" in weft("run", "run.yaml", "--touch=2", code=2)[1]

@@ -512,20 +512,24 @@ class RunService:
         """Record the outputs of an earlier run as the results of steps as they are now; nothing runs.
 
         `run` is by default ("") the run of the whole pipeline that has succeeded last. NotFoundError: there is none.
-        ConflictError: it is active, or an output of it is missing. UsageError: training jobs have no results.
+        ConflictError: it is active, or an output of it is missing. UsageError: training jobs have no results,
+        or `run` is no run of a pipeline.
         """
         from weft.store.touching import touch
 
         if source.jobs_planned():
             raise UsageError("--touch is for pipelines: training jobs have no results in the cache")
-        name = source.graph.name
+        name, frontend = source.graph.name, source.graph.frontend
         if not run:
-            rows = by_end(list_runs(self.state, limit=None, state="succeeded", name=name)[0])
+            found, _ = list_runs(self.state, limit=None, state="succeeded", name=name)
+            rows = by_end(row for row in found if row.frontend == frontend)
             if not rows:
                 hint = "Name a run: --touch=RUN"
                 raise NotFoundError(f"no run of {name} has succeeded: there are no outputs to take", hint=hint)
             run = next((row.id for row in rows if not is_part(self.state.folder(row.id))), rows[0].id)
         before = self.show(run)
+        if before.frontend != frontend:
+            raise UsageError(f"{before.id} is no run of a pipeline: its outputs are not those of steps")
         if owned(before.folder):
             hint = f"Wait for its end: weft watch {before.id}"
             raise ConflictError(f"{before.id} is still running, and its outputs may change", hint=hint)
