@@ -101,6 +101,8 @@ def test_steps_that_one_run_lacks_and_failures(weft):
     weft("run", "run.yaml", code=1)
     found = compared(weft)
     assert "only run-000001 has this step" in str(found["steps"])
+    assert "only run-000001: out" in weft("compare", "1", "2")[0]
+    assert "only run-000001: out" in weft("compare", "2", "1")[0]
     assert {"name": "state", "first": "succeeded", "second": "failed"} in found["facts"]
     (weft.folder / "run.yaml").write_text(RUNS.replace("wc -c", "test -e go && wc -c"))
     weft("run", "run.yaml", code=1)

@@ -190,8 +190,53 @@ def test_what_cannot_be_written_is_refused(weft):
     (weft.folder / "full").mkdir()
     (weft.folder / "full" / "x").touch()
     assert "exists already" in weft("export", "1", "-o", "full", code=7)[1]
+    weft("export", "1", "-o", "x.zip")
+    before = (weft.folder / "x.zip").read_bytes()
+    assert "exists already" in weft("export", "1", "-o", "x.zip", code=7)[1]
+    assert (weft.folder / "x.zip").read_bytes() == before
     weft("export", "1", "-o", "none/crate", code=4)
     weft("export", "7", code=4)
     (weft.folder / "empty").mkdir()
     weft("export", "1", "-o", "empty")
     assert sorted(path.name for path in weft.folder.iterdir() if path.name.startswith(".")) == [".pipeline", ".weft"]
+
+
+LATER = """
+name: later
+entry_points:
+  l:
+    command: echo '[1, 2]' > {{o}}
+    artifacts: {output: [o]}
+  e:
+    deps: l
+    command: echo {{PF_LOOP_ARGUMENT}} > {{o}}
+    loop_argument: "{{i}}"
+    artifacts: {input: {i: "{{l.o}}"}, output: [o]}
+  r:
+    deps: e
+    command: echo "{{i}}" > {{o}}
+    artifacts: {input: {i: "{{e.o}}"}, output: [o]}
+  d:
+    deps: l
+    loop_argument: "{{i}}"
+    artifacts: {input: {i: "{{l.o}}"}, output: {o: "{{y.o}}"}}
+    entry_points:
+      y:
+        command: echo {{PF_LOOP_ARGUMENT}} > {{o}}
+        artifacts: {output: [o]}
+  s:
+    deps: d
+    command: echo "{{i}}" > {{o}}
+    artifacts: {input: {i: "{{d.o}}"}, output: [o]}
+"""
+
+
+def test_readers_of_loops_over_artifacts_have_their_inputs(weft):
+    (weft.folder / "run.yaml").write_text(LATER)
+    weft("run", "run.yaml")
+    weft("export", "@last", "-o", "crate")
+    crate = Crate((weft.folder / "crate" / "ro-crate-metadata.json").read_text())
+    check_provenance(crate)
+    assert crate.ids(crate.by_id["#action/r"], "object") == ["outputs/e/o", "outputs/e-1/o"]
+    assert crate.ids(crate.by_id["#action/s"], "object") == ["outputs/d.y/o", "outputs/d-1.y/o"]
+    assert crate.ids(crate.by_id["#action/e-1"], "result") == ["outputs/e-1/o"]

@@ -3,6 +3,7 @@
 import json
 import re
 import runpy
+import signal
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,43 @@ def test_only_what_a_target_needs_runs(weft):
     assert planned(weft, str(own).replace("run-000001", "run-000009")) == ["fetch", "count"]
     assert planned(weft, "each-1/piece", "other") == ["fetch", "other", "each-0", "each-1"]
     assert planned(weft, "fetch/raw") == ["fetch"]
+
+
+DAGS = """
+name: dags
+entry_points:
+  two:
+    entry_points:
+      deep:
+        command: echo 1 > {{y}}
+        artifacts: {output: [y]}
+      beside:
+        command: "true"
+      below:
+        entry_points:
+          last:
+            command: echo 1 > {{z}}
+            artifacts: {output: [z]}
+        artifacts: {output: {w: "{{last.z}}"}}
+    artifacts: {output: {y: "{{deep.y}}", w: "{{below.w}}"}}
+  all:
+    loop_argument: [1, 2]
+    entry_points:
+      deep:
+        command: echo 1 > {{y}}
+        artifacts: {output: [y]}
+    artifacts: {output: {y: "{{deep.y}}"}}
+"""
+
+
+def test_an_output_of_a_dag_is_a_target(weft):
+    (weft.folder / "run.yaml").write_text(DAGS)
+    for target in ("two/y", "two.y", "two.deep/y"):
+        assert planned(weft, target) == ["two.deep"], target
+    assert planned(weft, "two/w") == ["two.below.last"]
+    assert planned(weft, "all/y") == ["all.deep", "all-1.deep"]
+    _, err = weft("run", "run.yaml", "--target", "two/x", code=2)
+    assert "two/y" in err
 
 
 @pytest.mark.parametrize(
@@ -148,6 +186,24 @@ def test_old_runs_go_after_a_run(weft):
     assert [row["id"] for row in weft.json("ls")["runs"]] == [f"run-{n:06d}" for n in (5, 4, 3, 2)]
 
 
+def test_a_resumed_run_is_not_the_old_one(weft):
+    (weft.folder / "run.yaml").write_text(RUNS.replace('"true"', "test -e go"))
+    weft("run", "run.yaml", code=1)
+    (weft.folder / "go").touch()
+    weft("run", "run.yaml")
+    weft.environ["WEFT_KEEP_LAST"] = "1"
+    assert weft.json("resume", "1")["run"]["state"] == "succeeded"
+    assert [row["id"] for row in weft.json("ls")["runs"]] == ["run-000001"]
+    assert (weft.folder / ".pipeline" / "last" / "words" / "fetch" / "pages").read_text() == "a\n"
+
+
+def test_the_end_of_a_run_whose_folder_has_gone_is_told_as_json(weft):
+    (weft.folder / "run.yaml").write_text('{name: x, entry_points: {a: {command: "true"}}}')
+    gone = weft.folder / ".weft" / "runs" / "run-000001"
+    run = weft.json("run", "run.yaml", "--notify", f"mv {gone} {weft.folder / 'moved'}")["run"]
+    assert (run["id"], run["state"]) == ("run-000001", "succeeded")
+
+
 def test_the_end_of_a_run_is_told(weft):
     told = weft.folder / "told"
     notify = f"sh -c 'cat > {told}'"
@@ -186,6 +242,21 @@ def test_the_end_of_a_cancelled_run_in_the_background_is_told(tmp_path):
     assert place.weft("cancel", "run-000001")[0] == 0
     until(lambda: (tmp_path / "told.json").exists() and (tmp_path / "told.json").read_text())
     assert json.loads((tmp_path / "told.json").read_text())["state"] == "terminated"
+
+
+def test_an_interrupt_of_the_notice_leaves_the_end_of_the_run(tmp_path):
+    place = Project(tmp_path)
+    place.write({"short": {"command": "true"}})
+    process = place.start("run", "run.yaml", "-q", "--notify", f"sh -c 'touch {tmp_path}/told; sleep 600 & wait'")
+    try:
+        until((tmp_path / "told").exists)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=180)
+    finally:
+        process.kill()
+        process.communicate()
+    assert (process.returncode, out) == (0, "run-000001\n"), err
+    assert "the wait for it was interrupted" in err
 
 
 BOOK = """

@@ -2,12 +2,15 @@
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
 import pytest
 
 from tests.integration.places import Commands, Project, until
+from weft.runs.sweep_files import own_sweep
+from weft.store.state import StateRoot
 
 RUNS = """
 name: tune
@@ -53,7 +56,7 @@ def test_a_sample_has_a_seed(weft):
     assert [point["parameters"] for point in first["points"]] == [
         point["parameters"] for point in weft.json(*sample, "--seed", "5")["points"]
     ]
-    _, err = weft(*sample)
+    _, err = weft("sweep", "run.yaml", "-p", "depth=1..98", "--sample", "2")
     assert "2 points, " in err
     assert ", chosen with seed " in err
 
@@ -178,4 +181,90 @@ def test_an_interrupted_sweep_goes_on(tmp_path):
     assert code == 0, err
     points = json.loads(told)["points"]
     assert [(point["state"], point["metric"]) for point in points] == [("succeeded", float(lr)) for lr in range(1, 4)]
+    assert {point["message"] for point in points} == {""}
     assert len(os.listdir(Path(tmp_path, ".weft", "runs"))) == 3
+
+
+def stopped_by_a_condition(weft) -> None:
+    """A sweep of two points, of which the second is not started; its condition can then not be met."""
+    (weft.folder / "data").mkdir()
+    weft("sweep", "run.yaml", "-p", "lr=0.1,0.2", "--at-a-time", "1", "--stop-when", "loss < 0.5", "-f", "data=data")
+    plan = weft.folder / ".weft" / "sweeps" / "sweep-000001.json"
+    plan.write_text(plan.read_text().replace("loss < 0.5", "loss < 0.0"))
+
+
+def test_a_sweep_of_a_copied_and_of_a_moved_project_stays_in_it(weft, tmp_path, monkeypatch):
+    project = tmp_path / "project"
+    project.mkdir()
+    shutil.move(tmp_path / "run.yaml", project)
+    weft.folder = project
+    monkeypatch.chdir(project)
+    stopped_by_a_condition(weft)
+    assert str(project) not in (project / ".weft" / "sweeps" / "sweep-000001.json").read_text()
+    shutil.copytree(project, tmp_path / "copy", symlinks=True)
+    weft.folder = tmp_path / "copy"
+    monkeypatch.chdir(weft.folder)
+    found = weft.json("sweep", "--resume", "@last")
+    assert {point["state"] for point in found["points"]} == {"succeeded"}
+    assert found["file"] == str(tmp_path / "copy" / "run.yaml")
+    assert not list(project.rglob("run-000002"))
+    assert list((tmp_path / "copy").rglob("run-000002"))
+    project.rename(tmp_path / "moved")
+    weft.folder = tmp_path / "moved"
+    monkeypatch.chdir(weft.folder)
+    weft("sweep", "--resume", "@last")
+
+
+def test_a_sweep_has_one_owner(weft):
+    stopped_by_a_condition(weft)
+    lock = own_sweep(StateRoot(weft.folder / ".weft"), "sweep-000001")
+    _, err = weft("sweep", "--resume", "@last", code=7)
+    assert f"sweep-000001 is still run by process {os.getpid()} of " in err
+    lock.release()
+    weft("sweep", "--resume", "@last")
+    weft("sweep", "--resume", "@last")
+
+
+def test_a_sweep_has_one_text(weft):
+    stopped_by_a_condition(weft)
+    (weft.folder / "run.yaml").write_text(RUNS.replace("default: 1", "default: 2"))
+    _, err = weft("sweep", "--resume", "@last", code=7)
+    assert "run.yaml has changed since the sweep began" in err
+    assert weft.json("ls")["total"] == 1
+    (weft.folder / "run.yaml").write_text(RUNS)
+    weft("sweep", "--resume", "@last")
+    (weft.folder / "run.yaml").write_text("another text")
+    weft("sweep", "--resume", "@last")
+
+
+def test_a_text_that_changes_while_the_sweep_runs_begins_no_more_points(weft):
+    text = RUNS.replace("test {{depth}}", f"echo '#' >> '{weft.folder}/run.yaml'; test {{{{depth}}}}")
+    (weft.folder / "run.yaml").write_text(text)
+    found = weft.json("sweep", "run.yaml", "-p", "lr=0.1,0.2", "--at-a-time", "1", code=1)
+    assert [point["state"] for point in found["points"]] == ["succeeded", "not started"]
+    assert "has changed since the sweep began" in found["stopped"]
+
+
+@pytest.mark.parametrize(
+    "words", [("-p", "lr=8,9"), ("-n", "x"), ("--sample", "2"), ("--halve", "epoch"), ("--tag", "a")]
+)
+def test_a_resume_refuses_what_it_would_ignore(weft, words):
+    _, err = weft("sweep", "--resume", "@last", *words, code=2)
+    assert "cannot be used with --resume" in err
+
+
+def test_misspelt_metrics_are_told(weft):
+    grid = ("sweep", "run.yaml", "-p", "lr=0.1,0.2", "--at-a-time", "1", "--metric", "loss")
+    _, err = weft(*grid, "--halve", "epok", "--stop-when", "lose < 5")
+    assert err.count("run-000001 has no metric epok; it has: loss") == 1
+    assert err.count("run-000001 has no metric lose; Did you mean loss?") == 1
+    _, err = weft(*grid, "--stop-when", "lose < 5", "--json")
+    assert "has no metric lose" in err
+    assert "has no metric" not in weft(*grid)[1]
+
+
+def test_a_missing_secret_starts_nothing(weft):
+    (weft.folder / "run.yaml").write_text(RUNS + "    env: {TOKEN: {secret: TOKEN_OF_NOBODY}}\n")
+    _, err = weft("sweep", "run.yaml", "-p", "lr=0.1,0.2", code=2)
+    assert "needs the secret TOKEN_OF_NOBODY" in err
+    assert not (weft.folder / ".weft" / "sweeps").exists()

@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 from tests.integration.places import Commands
+from weft import Graph, Session
 
 RUNS = """
 name: words
@@ -94,3 +95,34 @@ def test_runs_that_have_no_outputs_to_take(weft):
     weft("run", "run.yaml")
     shutil.rmtree(weft.folder / ".pipeline" / "run-000001")
     assert "nothing is recorded" in weft("run", "run.yaml", "--touch", code=7)[1]
+
+
+def test_a_run_of_some_steps_is_not_the_last_run(weft):
+    weft("run", "run.yaml", "-p", "word=b")
+    weft("run", "run.yaml", "--target", "fetch")
+    found = weft.json("run", "run.yaml", "-p", "word=c", "--touch")["steps"]
+    assert {one["reason"] for one in found if one["outcome"] == "recorded"} == {"outputs of run-000001"}
+
+
+def test_outputs_of_other_items_are_left_out(weft):
+    weft("run", "run.yaml")
+    (weft.folder / "run.yaml").write_text(EDITED.replace("loop_argument: [1, 2]", "loop_argument: [3, 2, 1]"))
+    found = {one["step"]: (one["outcome"], one["reason"]) for one in weft.json("run", "run.yaml", "--touch")["steps"]}
+    assert found["each-0"] == ("left", "run-000001 had another item of this number")
+    assert found["each-1"] == ("recorded", "outputs of run-000001")
+    assert found["each-2"] == ("left", "run-000001 had no item of this number")
+    outputs = weft.json("run", "run.yaml")["run"]["outputs"]
+    told = {name: (weft.folder / path).read_text() for name, path in outputs.items() if name.startswith("each")}
+    assert sorted(told.values()) == ["1\n", "2\n", "3\n"]
+
+
+def test_a_run_of_a_python_graph_of_the_same_name_is_none_of_the_pipeline(weft):
+    weft("run", "run.yaml")
+    with Session("threads", durable=weft.folder / ".weft") as session:
+        graph = Graph("words")
+        graph.add(int)
+        session.run(graph)
+    assert weft.json("ls")["runs"][0]["name"] == "words"
+    found = weft.json("run", "run.yaml", "--touch")["steps"]
+    assert {one["outcome"] for one in found} == {"known", "left"}
+    assert "run-000002 is no run of a pipeline" in weft("run", "run.yaml", "--touch=2", code=2)[1]

@@ -1,6 +1,7 @@
 """The page for users of other systems names only what exists: commands with options, Python names, keys of files."""
 
 import ast
+import concurrent.futures
 import inspect
 import re
 import shlex
@@ -118,3 +119,39 @@ def test_links_lead_to_sections(link):
     text = (DOCS / page).read_text(encoding="utf-8")
     heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     assert not section or section in {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def row(system: str, word: str) -> str:
+    """Return the code in Weft's column of the row of a word."""
+    section = PAGE.partition(f"## {system}\n")[2].partition("\n## ")[0]
+    (line,) = (line for line in section.splitlines() if line.startswith(f"| `{word}"))
+    return line.split(" | ")[1].strip("`")
+
+
+def test_the_row_of_a_delayed_call_gives_the_value():
+    with weft.Session() as session:
+        graph = weft.Graph()
+        a = graph.add(lambda: 3, name="a")
+        b = eval(row("Dask", "dask.delayed"), {"graph": graph, "weft": weft, "a": a, "f": lambda x: x + 1})
+        assert session.run(graph).value(b) == 4
+
+
+def test_the_row_of_waits_gives_futures():
+    with ROOTS["wt"].Session():
+        calls = [ROOTS["wr"].spawn(pow, args=(2, power)) for power in (3, 4)]
+        futures = [eval(row("Ray", "ray.wait"), {"call": call}) for call in calls]
+        assert concurrent.futures.wait(futures, timeout=180).not_done == set()
+        assert [call.fetch() for call in calls] == [8, 16]
+
+
+def test_the_row_of_caches_enables_one():
+    assert eval(row("Prefect", "cache_policy"), {"weft": weft})["enable"] is True
+
+
+def test_the_row_of_scripts_runs_in_the_session_beside_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("import os; open(os.environ['RANK'], 'w').close()")
+    (line,) = (line for line in PAGE.splitlines() if line.startswith("| `run_script("))
+    with eval(line.split(" | ")[2].rpartition(": `")[2].rstrip(" |").rstrip("`"), ROOTS):
+        eval(row("Mars", "run_script("), ROOTS).execute()
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "train.py") == ["0", "1", "2", "3"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from weft.model.errors import UsageError
+from weft.runtime.clock import RealClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,6 +20,7 @@ COMMAND_S: Final = 30.0
 SECRET: Final = "secret:"
 """The beginning of a setting that names the secret whose value is the URL."""
 _MOST: Final = 2048
+_LOOK_S: Final = 0.1
 _SECRET_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -46,10 +48,13 @@ def shown_notify(text: str) -> str:
     return f"{parts.scheme}://{parts.hostname}{port}/***"
 
 
-def notice_sender(text: str, secret: Callable[[str], str]) -> Callable[[Mapping[str, Any]], str]:
+def notice_sender(
+    text: str, secret: Callable[[str], str], interrupted: Callable[[], bool] = lambda: False
+) -> Callable[[Mapping[str, Any]], str]:
     """Return the function that sends a notice, and returns why it could not, or "".
 
-    `secret` returns the value of a secret. UsageError: the secret is missing, or is no URL of http or https.
+    `secret` returns the value of a secret, and `interrupted` whether the sending is to end. UsageError: the secret is
+    missing, or is no URL of http or https.
     """
     if text.startswith(SECRET):
         text = secret(text.removeprefix(SECRET)).strip()
@@ -57,9 +62,9 @@ def notice_sender(text: str, secret: Callable[[str], str]) -> Callable[[Mapping[
             raise UsageError("the secret that notify names is not a URL", hint="It must begin with https:// or http://")
     if _SCHEME.match(text):
         url = _checked_url(text)
-        return lambda notice: _post(url, notice)
+        return lambda notice: _post_in_time(url, notice, interrupted)
     words = _words(text)
-    return lambda notice: _call(words, notice)
+    return lambda notice: _call(words, notice, interrupted)
 
 
 def _checked_url(url: str) -> str:
@@ -81,6 +86,24 @@ def _words(text: str) -> list[str]:
     if not words:
         raise UsageError("notify is an empty command")
     return words
+
+
+def _post_in_time(url: str, notice: Mapping[str, Any], interrupted: Callable[[], bool]) -> str:
+    """Send a notice as `_post` does, and give up after its time: the limit of a socket holds for each read alone."""
+    import threading
+
+    problems: list[str] = []
+    thread = threading.Thread(target=lambda: problems.append(_post(url, notice)), name="weft-notice", daemon=True)
+    thread.start()
+    clock = RealClock()
+    end = clock.now() + POST_S
+    while thread.is_alive():
+        if interrupted():
+            return f"{shown_notify(url)} had not answered when the wait was interrupted"
+        if (left := end - clock.now()) <= 0:
+            return f"{shown_notify(url)} did not answer within {POST_S:g} s"
+        thread.join(min(_LOOK_S, left))
+    return problems[0] if problems else f"{shown_notify(url)} did not answer"
 
 
 def _post(url: str, notice: Mapping[str, Any]) -> str:
@@ -116,7 +139,7 @@ def _post(url: str, notice: Mapping[str, Any]) -> str:
     return ""
 
 
-def _call(words: list[str], notice: Mapping[str, Any]) -> str:
+def _call(words: list[str], notice: Mapping[str, Any], interrupted: Callable[[], bool]) -> str:
     """Run a command with a notice as JSON on its standard input; after its time, end all of its processes."""
     import json
     import signal
@@ -133,12 +156,24 @@ def _call(words: list[str], notice: Mapping[str, Any]) -> str:
         )
     except OSError as error:
         return f"{words[0]} cannot be started: {error.strerror}"
+    data: bytes | None = json.dumps(notice).encode()
+    clock = RealClock()
+    end, why = clock.now() + COMMAND_S, ""
     try:
-        process.communicate(json.dumps(notice).encode(), timeout=COMMAND_S)
-    except subprocess.TimeoutExpired:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        return f"{words[0]} did not end within {COMMAND_S:g} s and was killed"
+        while not why:
+            try:
+                process.communicate(data, timeout=min(_LOOK_S, max(end - clock.now(), 0)))
+                break
+            except subprocess.TimeoutExpired:
+                data = None  # it is on its way
+            if interrupted():
+                why = "was killed, because the wait for it was interrupted"
+            elif clock.now() >= end:
+                why = f"did not end within {COMMAND_S:g} s and was killed"
+    finally:
+        if process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     code = process.returncode
-    return f"{words[0]} ended with exit code {code}" if code else ""
+    return f"{words[0]} {why}" if why else f"{words[0]} ended with exit code {code}" if code else ""

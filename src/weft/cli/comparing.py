@@ -12,7 +12,7 @@ from weft.model.wording import duration
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft.runs.comparing import ComparedOutput, ComparedValue
+    from weft.runs.comparing import ComparedOutput, ComparedValue, Comparison
 
 
 def compare(first: str, second: str, /, *, as_json: AsJson = False, where: Where, context: Given) -> None:
@@ -39,7 +39,7 @@ def compare(first: str, second: str, /, *, as_json: AsJson = False, where: Where
             one_line(step.name, 60),
             _both(*step.states),
             _both(*map(_time, step.seconds)),
-            _outputs(step.outputs),
+            _outputs(step.outputs, found),
             one_line("; ".join(step.causes), 300),
         )
         for step in found.steps
@@ -67,8 +67,11 @@ def _time(seconds: float | None) -> str:
     return "" if seconds is None else duration(seconds)
 
 
-def _outputs(outputs: Sequence[ComparedOutput]) -> str:
-    other = [one_line(one.name.rpartition(".")[2], 40) for one in outputs if one.outcome not in ("same", "unknown")]
-    if other:
-        return f"other: {', '.join(other[:5])}" + (", ..." if len(other) > 5 else "")
-    return "same" if outputs and all(one.outcome == "same" for one in outputs) else ""
+def _outputs(outputs: Sequence[ComparedOutput], runs: Comparison) -> str:
+    heads = {"other": "other", "first": f"only {runs.first}", "second": f"only {runs.second}"}
+    parts = []
+    for outcome, head in heads.items():
+        names = [one_line(one.name.rpartition(".")[2], 40) for one in outputs if one.outcome == outcome]
+        if names:
+            parts.append(f"{head}: {', '.join(names[:5])}" + (", ..." if len(names) > 5 else ""))
+    return "; ".join(parts) or ("same" if outputs and all(one.outcome == "same" for one in outputs) else "")

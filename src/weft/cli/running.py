@@ -261,7 +261,9 @@ def _report(
     code = _exit_code(result)
     try:
         found = None if settings.quiet and not as_json else _record_of(context, service, result)
-        if found is None:
+        if found is None and as_json:
+            _print_lost(context, result)
+        elif found is None:
             context.out.write(result.run_id + "\n")
             if result.error is not None:
                 context.say(f"error {result.error.code}: {clean(str(result.error))}")
@@ -282,7 +284,7 @@ def _record_of(context: CommandContext, service: RunService, result: RunResult) 
     try:
         return service.show(result.run_id)
     except NotFoundError:
-        context.say(f"note: {result.run_id} has {result.state}; its folder was moved or deleted while it ran")
+        context.say(f"note: {result.run_id} has {result.state}; its folder was moved or deleted meanwhile")
         return None
 
 
@@ -302,6 +304,15 @@ def _print_result(context: CommandContext, found: RunRecord, result: RunResult) 
     document |= {"state": result.state, "outputs": dict(result.outputs) or document["outputs"]}
     extra = {} if result.error is None else {"error": error_document(result.error)}
     print_json(context.out, "weft.run/1", run=document, **extra)
+
+
+def _print_lost(context: CommandContext, result: RunResult) -> None:
+    """Print what is known of a run without a folder as a JSON document."""
+    from weft.cli.failures import error_document
+
+    extra = {} if result.error is None else {"error": error_document(result.error)}
+    run = {"id": result.run_id, "state": result.state, "outputs": dict(result.outputs)}
+    print_json(context.out, "weft.run/1", run=run, **extra)
 
 
 def _print_summary(context: CommandContext, found: RunRecord, result: RunResult, where: str) -> None:

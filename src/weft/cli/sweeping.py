@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 from msgspec import Struct, structs
 
@@ -28,7 +28,25 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from weft.cli.context import CommandContext
+    from weft.runs.requests import RunRequest
     from weft.runs.sweeps import Sweep, SweepPoint
+
+
+_OF_THE_BEGIN: Final = {
+    "parameters": "-p",
+    "fs": "-f",
+    "name": "--name",
+    "no_cache": "--no-cache",
+    "refresh": "--refresh",
+    "start": "--from",
+    "only": "--only",
+    "targets": "--target",
+    "tags": "--tag",
+    "note": "--note",
+}
+"""The wishes for runs that a sweep keeps from its begin, with their options."""
+_POINTS: Final = ("sample", "seed", "maximize", "stop_when", "halve")
+"""The options of sweeps that it keeps."""
 
 
 class SweepOptions(Struct, frozen=True):
@@ -68,6 +86,7 @@ def sweep(
     service = context.service(settings, settings.state_root(base))
     request = None
     if file is None:
+        _refuse_unused(wishes.request(Path(), name, labels), how)
         settings = settings_of(context, base, {**service.sweep_flags(how.resume), **flags})
         service = context.service(settings, service.state)
     else:
@@ -87,6 +106,8 @@ def sweep(
         sampled = f", chosen with seed {found.plan.seed}" if how.sample is not None else ""
         context.say(f"{found.plan.id}: {len(found.points)} points, {found.at_a_time} at a time{sampled}")
     code: int = context.wiring().run_sweep(service, found)
+    if silent:
+        warn(context, found.remarks)
     if as_json:
         from weft.runs.sweeps import sweep_document
 
@@ -94,6 +115,17 @@ def sweep(
     else:
         _print(context, found, quiet=settings.quiet)
     return code
+
+
+def _refuse_unused(request: RunRequest, how: SweepOptions) -> None:
+    """Refuse options that an earlier sweep has of its own. UsageError: there are some."""
+    given = [option for name, option in _OF_THE_BEGIN.items() if getattr(request, name)]
+    given += [f"--{name.replace('_', '-')}" for name in _POINTS if getattr(how, name) not in (None, "", False)]
+    if given:
+        raise UsageError(
+            f"{', '.join(given)} cannot be used with --resume: a sweep goes on as it began",
+            hint="Leave out what is not --at-a-time, --metric or a setting, or begin a new sweep.",
+        )
 
 
 def _print(context: CommandContext, sweep: Sweep, *, quiet: bool) -> None:

@@ -27,10 +27,15 @@ class CacheSpec(Struct, frozen=True):
 
 
 class StepInputs(Struct, frozen=True):
-    """What a step of a run was given: leaves as of the cache, and the paths of its input files by name."""
+    """What a step of a run was given: leaves as of the cache, and the paths of its input files by name.
+
+    `later` are the outputs of loops of a width that only the run knows: names of steps without numbers of items, and of
+    their outputs.
+    """
 
     leaves: Mapping[str, str]
     files: Mapping[str, Sequence[str]]
+    later: Sequence[tuple[str, str]] = ()
 
 
 class MachineAddress(NamedTuple):

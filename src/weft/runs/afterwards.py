@@ -37,7 +37,7 @@ def after_end(
     keep = service.settings.keep_last
     if keep and result.state != SUSPENDED:
         try:
-            gone = [row.id for row in service.prune(keep_last=keep, name=run.name, note=note)]
+            gone = [row.id for row in service.prune(keep_last=keep, name=run.name, spared=run.id, note=note)]
         except WeftError as error:
             note(f"old runs of {run.name} are not deleted: {error.message}")
         else:

@@ -100,14 +100,14 @@ class _ZipTarget:
 def crate_target(place: Path) -> Iterator[CrateTarget]:
     """Write a crate to a new folder, or to a ZIP file if the name ends in `.zip`; an error leaves nothing behind.
 
-    ConflictError: the folder exists and is not empty. NotFoundError: the folder above is missing. ForbiddenError,
-    DiskFullError: it cannot be written.
+    ConflictError: the file exists, or the folder is not empty. NotFoundError: the folder above is missing.
+    ForbiddenError, DiskFullError: it cannot be written.
     """
     zipped = place.suffix.lower() == ".zip"
     if not place.parent.is_dir():
         raise NotFoundError(f"there is no folder {place.parent}", hint="Make it first.")
-    if os.path.lexists(place) and (place.is_dir() if zipped else not place.is_dir() or any(place.iterdir())):
-        raise ConflictError(f"{place} exists already", hint="Name a new folder or a ZIP file with -o.")
+    if os.path.lexists(place) and (zipped or not place.is_dir() or any(place.iterdir())):
+        raise ConflictError(f"{place} exists already", hint="Name a new folder or a new ZIP file with -o.")
     try:
         target: CrateTarget = _ZipTarget(place) if zipped else _FolderTarget(place)
         try:

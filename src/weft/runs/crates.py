@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import mimetypes
 import os
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -50,6 +51,7 @@ _STATUS: Final = {
 }
 _ACTIVE: Final = "http://schema.org/ActiveActionStatus"
 _TYPES: Final[Mapping[type, str]] = {bool: "Boolean", int: "Integer", float: "Float", str: "Text"}
+_ITEM: Final = re.compile(r"-[0-9]+$")
 _UNRUN: Final = ("pending", "cancelled", "skipped")
 
 
@@ -274,6 +276,8 @@ class _Crate:
             parts = [(n, loop_item(step.name, n), item) for n, item in sorted(step.items.items())]
         inputs = [] if given is None else [path for paths in given.files.values() for path in paths]
         objects = [self._places[path] for path in dict.fromkeys(inputs) if path in self._places]
+        if given is not None:
+            objects += self._later(given)
         objects += [f"#value/{quote(name)}" for name in run.parameters if name.rpartition(".")[0] == step.name]
         for number, name, part in parts:
             if part.state in _UNRUN:
@@ -293,6 +297,16 @@ class _Crate:
             self._log(step, number, action)
             id = f"#control/{quote(name)}"
             yield self._add(id, "ControlAction", name=f"Start of {name}", instrument=_ref(plan), object=_ref(action))
+
+    def _later(self, given: StepInputs) -> list[str]:
+        """Return the ids of the outputs that loops over artifacts have made for a step."""
+        found: dict[str, None] = {}
+        for title, path in self.run.outputs.items():
+            step, _, artifact = title.rpartition(".")
+            plain = ".".join(_ITEM.sub("", part) for part in step.split("."))
+            if (plain, artifact) in given.later and path in self._places:
+                found[self._places[path]] = None
+        return list(found)
 
     def _made_by(self, own: str, title: str, path: str) -> bool:
         return path in self._places and title.rpartition(".")[0] == own

@@ -16,7 +16,7 @@ from weft.runs.reading import read_run
 from weft.runs.records import ACTIVE, INTERRUPTED
 from weft.store.database import BUSY, obstacle
 from weft.store.places import STATE_NAME
-from weft.store.state import DESCRIPTION, StateRoot, owned
+from weft.store.state import DESCRIPTION, StateRoot, owned, read_description
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -155,6 +155,25 @@ def list_runs(
         right += others
         total += len(others) if gone else catalog.count(state=state, name=name) - (len(listed) if state is None else 0)
     return sorted(right, key=lambda row: (-row.number, row.id))[:limit], total
+
+
+def end_of(row: RunRow) -> float:
+    """Return the end of a run, in seconds since 1970; for a run without an end, its creation."""
+    return row.ended_at or row.started_at or row.created_at
+
+
+def by_end(rows: Iterable[RunRow]) -> list[RunRow]:
+    """Return runs in the order of their ends, the last first: an old run that was resumed may end after newer ones."""
+    return sorted(rows, key=lambda row: (-end_of(row), -row.number, row.id))
+
+
+def is_part(folder: Path) -> bool:
+    """Whether a run was limited to some steps of its pipeline."""
+    try:
+        description = read_description(folder)
+    except WeftError:
+        return False
+    return bool(description.get("only") or description.get("targets"))
 
 
 def find_run(root: StateRoot, name: str) -> Path:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from weft.admin.deleting import delete_runs, refuse_live
-from weft.model.errors import UsageError
-from weft.runs.listing import list_runs, open_catalog
+from weft.model.errors import UsageError, WeftError
+from weft.runs.listing import by_end, end_of, is_part, list_runs, open_catalog
 from weft.runs.records import INTERRUPTED, SUSPENDED
-from weft.store.labels import KEEP, read_labels
-from weft.store.state import owned
+from weft.store.labels import KEEP, SWEEP, read_labels
+from weft.store.last_links import leads_to
+from weft.store.state import PLACE, ROOT, owned, read_description
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from weft.store.catalog import RunRow
     from weft.store.state import StateRoot
 
@@ -52,12 +52,14 @@ def prunable(
     keep_last: int | None = None,
     name: str | None = None,
     state: str | None = None,
+    spared: str = "",
 ) -> list[RunRow]:
-    """Return the prunable runs, newest first, without the newest `keep` and those that ended too lately.
+    """Return the prunable runs, those that ended last first, without the newest `keep` and those that ended too lately.
 
-    `now` is in seconds since 1970. Of each pipeline the newest `keep_last` stay, and the newest that has succeeded; so
-    do runs with the tag `keep`. Interrupted runs are included only if `state` requests them, active runs never.
-    UsageError: no option bounds age or number.
+    `now` is in seconds since 1970. Of each pipeline the `keep_last` that ended last stay, the last whole one that has
+    succeeded, and the one that the link to the last outputs leads to; points of sweeps do not count, and stay unless
+    another option bounds them. Runs with the tag `keep` stay, and the run `spared`. Interrupted runs are included only
+    if `state` requests them, active runs never. UsageError: no option bounds age or number.
     """
     if older_than_s is None and keep is None and keep_last is None:
         raise UsageError(
@@ -69,30 +71,44 @@ def prunable(
     if state is not None and state not in ENDED:
         raise UsageError(f"--state is {state[:40]!r}", hint=f"There are: {', '.join(ENDED)}")
     rows, _ = list_runs(root, limit=None, state=state, name=name)
-    ended = [row for row in rows if row.state in ((state,) if state else ENDED[: -len(RESUMABLE)])]
-    last = set() if keep_last is None else _last_of_each(ended, keep_last)
-    old = [row for row in ended[keep or 0 :] if older_than_s is None or _end(row) < now - older_than_s]
+    ended = by_end(row for row in rows if row.state in ((state,) if state else ENDED[: -len(RESUMABLE)]))
+    last = {spared}
+    if keep_last is not None:
+        last |= _last_of_each(root, ended, keep_last, points=older_than_s is None and keep is None)
+    old = [row for row in ended[keep or 0 :] if older_than_s is None or end_of(row) < now - older_than_s]
     going = [row for row in old if row.id not in last and not owned(root.folder(row.id))]
     return [row for row in going if KEEP not in read_labels(root.folder(row.id)).tags]
 
 
-def _last_of_each(rows: Iterable[RunRow], number: int) -> set[str]:
-    """Return the ids of the newest runs of each pipeline, and of its newest that has succeeded.
+def _last_of_each(root: StateRoot, rows: Iterable[RunRow], number: int, *, points: bool) -> set[str]:
+    """Return the ids of the last runs of each pipeline, its last whole one that has succeeded, and the linked one.
 
-    `rows` are newest first.
+    `rows` are in the order of their ends, the last first. Points of sweeps do not count; with `points` they are among
+    the ids.
     """
-    seen: Counter[tuple[str, str]] = Counter()
+    seen: Counter[str] = Counter()
+    whole = set()
     found = set()
     for row in rows:
-        name, succeeded = (row.name, ""), (row.name, row.state)
-        first = row.state == "succeeded" and not seen[succeeded]
-        if seen[name] < number or first:
+        folder = root.folder(row.id)
+        if SWEEP in read_labels(folder).tags:
+            found |= {row.id} if points else set()
+            continue
+        succeeded = row.state == "succeeded" and row.name not in whole and not is_part(folder)
+        if seen[row.name] < number or succeeded or _is_linked(folder):
             found.add(row.id)
-        seen[name] += 1
-        seen[succeeded] += 1
+        seen[row.name] += 1
+        whole |= {row.name} if succeeded else set()
     return found
 
 
-def _end(row: RunRow) -> float:
-    """Return the end of a run, in seconds since 1970; for a run without an end, its creation."""
-    return row.ended_at or row.started_at or row.created_at
+def _is_linked(folder: Path) -> bool:
+    """Whether the link to the last outputs of its pipeline leads to those of a run."""
+    try:
+        description = read_description(folder)
+    except WeftError:
+        return False
+    base, place = description.get(ROOT), description.get(PLACE)
+    if not isinstance(base, str) or not isinstance(place, list):
+        return False
+    return leads_to(Path(base, *map(str, place)), folder.name, str(description.get("name")))

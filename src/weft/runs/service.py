@@ -14,8 +14,10 @@ from msgspec.structs import replace
 
 from weft.model.errors import ConflictError, NotFoundError, UsageError, WeftError
 from weft.runs.listing import (
+    by_end,
     find_run,
     index_may_be_busy,
+    is_part,
     list_runs,
     mark_interrupted,
     projects_below,
@@ -187,7 +189,7 @@ class RunService:
 
     def sweep_flags(self, sweep: str) -> Mapping[str, str]:
         """Return the settings with which an earlier sweep began. NotFoundError: there is none of this name."""
-        from weft.runs.sweeps import read_plan
+        from weft.runs.sweep_files import read_plan
 
         return read_plan(self.state, sweep).flags
 
@@ -467,7 +469,7 @@ class RunService:
     ) -> list[str]:
         """Write a run of a pipeline as an RO-Crate to a new folder or a ZIP file; return remarks for the user.
 
-        `license` is a URL or a name. UsageError: it is not a run of a pipeline. ConflictError: the folder is not empty.
+        `license` is a URL or a name. UsageError: it is not a run of a pipeline. ConflictError: it exists already.
         NotFoundError, ForbiddenError, DiskFullError: the crate cannot be written.
         """
         from weft.runs.crates import write_crate
@@ -509,27 +511,33 @@ class RunService:
     def touch(self, source: PlannableSource, run: str) -> list[TouchedStep]:
         """Record the outputs of an earlier run as the results of steps as they are now; nothing runs.
 
-        `run` is by default ("") the newest run of the pipeline that has succeeded. NotFoundError: there is none.
-        ConflictError: it is active, or an output of it is missing. UsageError: training jobs have no results.
+        `run` is by default ("") the run of the whole pipeline that has succeeded last. NotFoundError: there is none.
+        ConflictError: it is active, or an output of it is missing. UsageError: training jobs have no results,
+        or `run` is no run of a pipeline.
         """
         from weft.store.touching import touch
 
         if source.jobs_planned():
             raise UsageError("--touch is for pipelines: training jobs have no results in the cache")
-        name = source.graph.name
+        name, frontend = source.graph.name, source.graph.frontend
         if not run:
-            rows, _ = list_runs(self.state, limit=1, state="succeeded", name=name)
+            found, _ = list_runs(self.state, limit=None, state="succeeded", name=name)
+            rows = by_end(row for row in found if row.frontend == frontend)
             if not rows:
                 hint = "Name a run: --touch=RUN"
                 raise NotFoundError(f"no run of {name} has succeeded: there are no outputs to take", hint=hint)
-            run = rows[0].id
+            run = next((row.id for row in rows if not is_part(self.state.folder(row.id))), rows[0].id)
         before = self.show(run)
+        if before.frontend != frontend:
+            raise UsageError(f"{before.id} is no run of a pipeline: its outputs are not those of steps")
         if owned(before.folder):
             hint = f"Wait for its end: weft watch {before.id}"
             raise ConflictError(f"{before.id} is still running, and its outputs may change", hint=hint)
         times = {step.name: step.started for step in before.steps if step.started is not None}
+        graph = self.source_again(before.frontend, before.folder, before.file).compiled(before.folder)
+        items = {vertex.step or id: vertex.program.items or () for id, vertex in graph.vertices.items()}
         with self.results() as cache:
-            return touch(cache, self.state.path, source.planned(self.state.runs, before.id), before.id, times)
+            return touch(cache, self.state.path, source.planned(self.state.runs, before.id), before.id, times, items)
 
     def plan_jobs(self, source: PlannableSource) -> list[JobPlan]:
         """Return what a run of training jobs would start, and whether its gangs fit this machine; [] for other work.
@@ -571,13 +579,15 @@ class RunService:
         name: str | None = None,
         state: str | None = None,
         dry_run: bool = False,
+        spared: str = "",
         note: Callable[[str], None] = lambda _: None,
     ) -> Iterator[RunRow]:
         """Delete old runs and yield each: all ended runs, except the newest `keep` and those that ended lately.
 
-        Of each pipeline the newest `keep_last` stay, and the newest that has succeeded; runs with the tag `keep` stay.
-        `older_than` is in seconds. With `dry_run` nothing is deleted; `note` reports what stays. UsageError: no option
-        bounds age or number.
+        The newest are those that ended last. Of each pipeline the newest `keep_last` stay, the newest whole one that
+        has succeeded, and the one that the link to the last outputs leads to; points of sweeps do not count. Runs with
+        the tag `keep` stay, and the run `spared`. `older_than` is in seconds. With `dry_run` nothing is deleted; `note`
+        reports what stays. UsageError: no option bounds age or number.
         """
         from weft.runs.removing import prunable, prune
 
@@ -591,6 +601,7 @@ class RunService:
             keep_last=keep_last,
             name=name,
             state=state,
+            spared=spared,
         )
         return iter(rows) if dry_run else prune(self.state, rows, note)
 

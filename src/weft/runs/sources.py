@@ -58,6 +58,13 @@ class PlannableSource(RunSource, Protocol):
         """Warnings for the user, before a run."""
         ...
 
+    def check_begin(self, runs: Path) -> None:
+        """Check what a run needs at its begin; `runs` is the folder of the runs. Nothing is made.
+
+        UsageError: a secret or the folder of a file system is missing.
+        """
+        ...
+
     def planned(self, runs: Path, run: str = "") -> Sequence[PlannedTask]:
         """Return the tasks of a run in an order of dependency; `runs` is the folder of the runs. Nothing is made.
 

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from weft.model.errors import UsageError
 from weft.runs.grids import StopCondition, points_of
 from weft.runs.requests import portable
-from weft.runs.sweeps import Sweep, SweepPlan, read_plan, save_plan
+from weft.runs.sweep_files import SweepPlan, digest_of_file, own_sweep, read_plan, save_plan
+from weft.runs.sweeps import Sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -60,15 +61,26 @@ def begin_sweep(
         halve=halve,
         flags=flags,
     )
+    plan = replace(plan, digest=digest_of_file(plan.request.file))
     sweep = Sweep(service, plan, say)
     sweep.check()
     sweep.plan = save_plan(service.state, plan)
+    sweep.lock = own_sweep(service.state, sweep.plan.id)
     return sweep
 
 
 def sweep_again(service: SweepHost, name: str, say: Callable[[str], None], *, at_a_time: int, metric: str) -> Sweep:
-    """Return an earlier sweep, with the runs that it has; the given options replace its own. NotFoundError: none."""
+    """Return an earlier sweep, with the runs that it has; the given options replace its own.
+
+    NotFoundError: there is none. ConflictError: another process runs it, or its file has changed.
+    """
     plan = read_plan(service.state, name)
-    sweep = Sweep(service, replace(plan, at_a_time=at_a_time or plan.at_a_time, metric=metric or plan.metric), say)
-    sweep.check()
+    lock = own_sweep(service.state, plan.id)
+    try:
+        sweep = Sweep(service, replace(plan, at_a_time=at_a_time or plan.at_a_time, metric=metric or plan.metric), say)
+        sweep.check()
+    except BaseException:
+        lock.release()
+        raise
+    sweep.lock = lock
     return sweep

@@ -1,48 +1,47 @@
 """Sweeps: one run of a pipeline for each point of a grid of parameters, on the workers and the cache of one service.
 
-The folder `sweeps` of the state folder has a file for each sweep, written once. The runs of a sweep have the tags
-`sweep` and `point`, so the state of a sweep is that of its runs, and an interrupted sweep goes on from them.
+The runs of a sweep have the tags `sweep` and `point`, so the state of a sweep is that of its runs, and an interrupted
+sweep goes on from them.
 """
 
 from __future__ import annotations
 
 import os
 import queue
-import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
-from weft.model.errors import NotFoundError, UsageError, WeftError
+from weft.model.errors import ConflictError, WeftError
+from weft.model.suggestions import did_you_mean
 from weft.runs.grids import Halving, StopCondition, metric_value, plain_point
 from weft.runs.listing import list_runs
 from weft.runs.reading import read_run
 from weft.runs.records import ACTIVE
 from weft.runs.reports.facts import metrics_of
-from weft.runs.requests import RunRequest  # noqa: TC001 - fields of records are read at run time
-from weft.store.folders import safe_open
-from weft.store.labels import RunLabels, change_labels, parse_tags, read_labels
-from weft.store.state import os_error, safe_exclusive
+from weft.runs.sweep_files import digest_of_file
+from weft.store.labels import SWEEP, RunLabels, change_labels, parse_tags, read_labels
 
 if TYPE_CHECKING:
     from weft.admin.settings import Settings
     from weft.runs.active import ActiveRun, RunEvents
     from weft.runs.reports.facts import MetricFact
+    from weft.runs.requests import RunRequest
     from weft.runs.sources import PlannableSource
+    from weft.runs.sweep_files import SweepPlan
+    from weft.store.folders import OwnerLock
     from weft.store.state import StateRoot
 
-FOLDER: Final = "sweeps"
-SWEEP: Final = "sweep"
 POINT: Final = "point"
 DROPPED: Final = "dropped"
-"""The tags of the runs of sweeps; the last one has the rung at which a run was dropped."""
+"""More tags of the runs of sweeps: the number of the point, and the rung at which it was dropped."""
 NOT_STARTED: Final = "not started"
-_ID: Final = re.compile(r"sweep-([0-9]{6,9})")
+_MOST_NAMED: Final = 10
 _LOOK_S: Final = 0.2
 
 
@@ -72,25 +71,6 @@ class SweepHost(Protocol):
         ...
 
 
-class SweepPlan(Struct, frozen=True, kw_only=True):
-    """A sweep as its file has it: the request without parameters, and the parameters of each point.
-
-    `varied` are the names of the parameters with several values, `flags` the settings of the command line for its runs.
-    """
-
-    id: str = ""
-    request: RunRequest
-    points: Sequence[Mapping[str, str]]
-    varied: Sequence[str]
-    seed: int = 0
-    metric: str = ""
-    maximize: bool = False
-    at_a_time: int = 0
-    stop_when: str = ""
-    halve: str = ""
-    flags: Mapping[str, str] = field(default_factory=dict)
-
-
 class SweepPoint(Struct, kw_only=True):
     """A point of a sweep: its run ("" before the first), the state of that, its metrics and its time in seconds.
 
@@ -105,40 +85,6 @@ class SweepPoint(Struct, kw_only=True):
     seconds: float | None = None
     dropped: int | None = None
     message: str = ""
-
-
-def save_plan(root: StateRoot, plan: SweepPlan) -> SweepPlan:
-    """Write a sweep to a file of its own; return it with its id. ForbiddenError, DiskFullError: not possible."""
-    root.prepare()
-    folder = root.path / FOLDER
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        number = max((int(match[1]) for name in os.listdir(folder) if (match := _ID.match(name))), default=0)
-        while True:
-            number += 1
-            plan = replace(plan, id=f"sweep-{number:06d}")
-            with suppress(FileExistsError), safe_exclusive(folder / f"{plan.id}.json") as file:
-                file.write(msgspec.json.encode(plan))
-                return plan
-    except OSError as error:
-        raise os_error(f"the sweep cannot be recorded in {folder}", error) from None
-
-
-def read_plan(root: StateRoot, name: str) -> SweepPlan:
-    """Return a sweep by its id, or the newest by @last. NotFoundError: there is none. ConflictError: it is damaged."""
-    folder = root.path / FOLDER
-    known: list[str] = []
-    with suppress(FileNotFoundError):
-        known = sorted(file.removesuffix(".json") for file in os.listdir(folder) if _ID.match(file))
-    name = known[-1] if name == "@last" and known else name
-    if name not in known:
-        listed = f"There are: {', '.join(known[-10:])}" if known else "Begin one: weft sweep FILE -p NAME=VALUE,VALUE"
-        raise NotFoundError(f"there is no sweep {name[:60]!r} in {root.path}", hint=listed)
-    with safe_open(folder, f"{name}.json", mode="rb") as file:
-        try:
-            return msgspec.json.decode(file.read(), type=SweepPlan)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise UsageError(f"{folder / name}.json is damaged: {error}", hint="Begin a new sweep.") from None
 
 
 class Sweep:
@@ -156,11 +102,17 @@ class Sweep:
         """Whether a run has met the condition."""
         self.warnings: Sequence[str] = ()
         """Warnings for the user, before the first run."""
+        self.remarks: list[str] = []
+        """What the user should know at the end: names of metrics that no run has."""
+        self.lock: OwnerLock | None = None
+        """The lock of the sweep, which `release` releases; None before it has a file."""
         self._service, self._say = service, say
         self._condition = StopCondition(plan.stop_when) if plan.stop_when else None
         self._halving = Halving(maximize=plan.maximize)
         self._active: dict[int, ActiveRun] = {}
         self._ended: queue.SimpleQueue[int] = queue.SimpleQueue()
+        named = (plan.metric, plan.halve, self._condition.metric if self._condition else "")
+        self._unseen = {name for name in named if name}
         self._find_runs()
 
     @property
@@ -171,12 +123,31 @@ class Sweep:
     def check(self) -> None:
         """Load the pipeline with the parameters of all points that have no run, and take the warnings of the first.
 
-        PipelineError, UsageError: one of them is not possible.
+        PipelineError, UsageError: one of them is not possible. ConflictError: the file has changed since the begin.
         """
-        for point in self.points:
-            if not point.run:
-                loaded = self._service.load(self._request(point))
-                self.warnings = self.warnings or loaded.warnings
+        left = [point for point in self.points if not point.run]
+        if left and self._has_changed() and os.path.exists(self.plan.request.file):
+            name = os.path.basename(self.plan.request.file)
+            raise ConflictError(
+                f"{self._changed()}: the points that are left would be runs of another text",
+                hint=f"Restore the text, or begin a new sweep: weft sweep {name} -p NAME=VALUE,VALUE",
+            )
+        for point in left:
+            loaded = self._service.load(self._request(point))
+            self.warnings = self.warnings or loaded.warnings
+            if point is left[0]:
+                loaded.check_begin(self._service.state.runs)
+
+    def release(self) -> None:
+        """Let another process go on with the sweep. A second call does nothing."""
+        if self.lock is not None:
+            self.lock.release()
+
+    def _has_changed(self) -> bool:
+        return self.plan.digest not in ("", digest_of_file(self.plan.request.file))
+
+    def _changed(self) -> str:
+        return f"{self.plan.request.file} has changed since the sweep began"
 
     def drive(self, interrupted: Callable[[], str]) -> None:
         """Run all points that have not succeeded. `interrupted` returns why all runs are to be cancelled, or ""."""
@@ -238,9 +209,14 @@ class Sweep:
                 run = self._service.resume(point.run, events=events)
             else:
                 request = self._request(point)
+                source = self._service.load(request)
+                if self._has_changed():  # those that run have the old text, so they go on
+                    self.stopped = self._changed()
+                    self._say(f"no more points begin: {self.stopped}")
+                    return
                 tags = {**parse_tags(request.tags), SWEEP: self.plan.id, POINT: str(number)}
                 labels = RunLabels(tags, request.note)
-                run = self._service.submit(self._service.load(request), events=events, labels=labels)
+                run = self._service.submit(source, events=events, labels=labels)
         except WeftError as error:
             point.state, point.message = "failed", error.message
             self._tell(point)
@@ -254,6 +230,7 @@ class Sweep:
         """Look at what a running point has reported so far."""
         metrics = self._metrics(point, live=True)
         if metrics:
+            self._see(metrics)
             self._judge(point, metrics)
             self._halve(point, metrics)
 
@@ -262,8 +239,10 @@ class Sweep:
         result = run.result()
         self._read(point)
         point.state = result.state
-        self._halve(point, self._metrics(point, live=False))
+        metrics = self._metrics(point, live=False)
+        self._halve(point, metrics)
         self._tell(point)
+        self._remark(point, metrics)
         self._judge(point)
 
     def _read(self, point: SweepPoint) -> None:
@@ -276,8 +255,8 @@ class Sweep:
         point.state = run.state
         if point.dropped is not None:
             point.message = self._why_dropped(point.dropped)
-        elif run.state != "succeeded":
-            point.message = run.message.partition("\n")[0]
+        else:
+            point.message = "" if run.state == "succeeded" else run.message.partition("\n")[0]
         if run.started is not None and run.ended is not None:
             point.seconds = round(run.ended - run.started - run.paused_s, 3)
         if self.plan.metric:
@@ -288,6 +267,21 @@ class Sweep:
             return metrics_of(read_run(self._service.state.folder(point.run)), live=live)
         except WeftError:
             return []
+
+    def _remark(self, point: SweepPoint, metrics: Sequence[MetricFact]) -> None:
+        """Say which named metrics the first run that has succeeded does not have: their names may be wrong."""
+        self._see(metrics)
+        if point.state != "succeeded":
+            return
+        for name in sorted(self._unseen):
+            known = sorted({one.name for one in metrics})
+            listed = f"it has: {', '.join(known[:_MOST_NAMED])}" if known else "it has none"
+            self.remarks.append(f"{point.run} has no metric {name}; {did_you_mean(name, known, listed)}")
+            self._say(self.remarks[-1])
+        self._unseen.clear()
+
+    def _see(self, metrics: Sequence[MetricFact]) -> None:
+        self._unseen -= {name for name in self._unseen if metric_value(metrics, name) is not None}
 
     def _judge(self, point: SweepPoint, metrics: Sequence[MetricFact] | None = None) -> None:
         """Stop the sweep if a point meets its condition."""

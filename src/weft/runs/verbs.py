@@ -408,7 +408,7 @@ VERBS: Final[Mapping[str, Verb]] = {
                 Argument(
                     "keep_last",
                     "count",
-                    "Keep this many of the newest of each pipeline, and the newest that has succeeded.",
+                    "Keep this many of the newest of each pipeline, and the newest whole one that has succeeded.",
                 ),
                 Argument("name", "text", "Delete only runs of this name."),
                 Argument(

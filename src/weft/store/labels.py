@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 LABELS: Final = "labels.json"
 KEEP: Final = "keep"
 """The name of the tag of runs that are never pruned."""
+SWEEP: Final = "sweep"
+"""The name of the tag of the points of sweeps."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _MOST_TAGS: Final = 64
 _MOST_VALUE: Final = 256

@@ -68,6 +68,14 @@ def unlink_last(outputs: Path, run_id: str, name: str) -> None:
         os.close(folder)
 
 
+def leads_to(outputs: Path, run_id: str, name: str) -> bool:
+    """Whether `last/NAME` in a folder of outputs leads to those of a run."""
+    try:
+        return os.readlink(outputs / LAST / name) == _links_of(name, run_id)
+    except (OSError, ValueError):  # there is none, or it is no link
+        return False
+
+
 def _links_of(name: str, run_id: str) -> str:
     return f".{name}.{run_id}"
 

@@ -7,7 +7,7 @@ content of the inputs. After a step that will run, the content is unknown: it ma
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,7 +29,7 @@ class PlannedTask(Struct, frozen=True, kw_only=True):
 
     `skipped` is the reason why it will not run. With `refresh`, it is not looked up. `depends` is the unknown that it
     depends on. `uncached` is the reason why it has no cache. `how` tells what else its file says about its run, such as
-    retries.
+    retries. A task for an `item` of a loop has its number in the step `loop`.
     """
 
     step: str
@@ -40,6 +40,9 @@ class PlannedTask(Struct, frozen=True, kw_only=True):
     depends: str = ""
     uncached: str = "its cache is not enabled"
     how: str = ""
+    loop: str = ""
+    number: int = 0
+    item: Any = None
 
 
 class Foreseen(Struct, frozen=True):

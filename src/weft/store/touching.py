@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from weft.model.errors import ConflictError, WeftError
 from weft.store.entries import Claim
@@ -34,14 +35,21 @@ class TouchedStep(Struct, frozen=True):
 
 
 def touch(
-    results: ResultCache, state: Path, tasks: Sequence[PlannedTask], run: str, times: Mapping[str, float]
+    results: ResultCache,
+    state: Path,
+    tasks: Sequence[PlannedTask],
+    run: str,
+    times: Mapping[str, float],
+    items: Mapping[str, Sequence[Any]],
 ) -> list[TouchedStep]:
     """Record the outputs that an earlier run has left as results of tasks, in an order of dependency.
 
-    The recipes of the tasks name the paths of that run; `times` are the starts of its steps, in seconds since 1970.
+    The recipes of the tasks name the paths of that run; `times` are the starts of its steps, in seconds since 1970, and
+    `items` those of its loops. A path has the number of an item, so tasks for other items than those are left out.
     Content is copied or linked into the cache under the digests of what is there now. ConflictError: an output is
     missing; then nothing is recorded.
     """
+    tasks = [_with_its_item(task, run, items) if task.loop else task for task in tasks]
     usable = [(task, task.recipe) for task in tasks if task.recipe is not None and not task.skipped]
     missing = [
         f"{task.step} has no {name}"
@@ -60,6 +68,15 @@ def touch(
         return [_touch(results, locks, task, run, times) for task in tasks]
     finally:
         locks.close()
+
+
+def _with_its_item(task: PlannedTask, run: str, items: Mapping[str, Sequence[Any]]) -> PlannedTask:
+    """Return the task of an item, left out if an earlier run had another item of its number, or none."""
+    before = items.get(task.loop, ())
+    if task.skipped or (task.number < len(before) and before[task.number] == task.item):
+        return task
+    had = "another item" if task.number < len(before) else "no item"
+    return replace(task, skipped=f"{run} had {had} of this number")
 
 
 def _touch(results: ResultCache, locks: Locks, task: PlannedTask, run: str, times: Mapping[str, float]) -> TouchedStep:

@@ -102,6 +102,8 @@ def run_sweep(service: RunService, sweep: Sweep) -> int:
         except BaseException:
             service.close()
             raise
+        finally:
+            sweep.release()
         service.close()
         if signals.numbers:
             return 128 + signals.numbers[0]
@@ -116,13 +118,18 @@ def _to_end(
     on_begin: Callable[[Path], None],
     begin: Callable[[], ActiveRun],
 ) -> RunResult:
-    send = None if not service.settings.notify else _sender(service.settings.notify)
+    received: int | None = None
 
     def interrupt(reason: str) -> None:
         on_interrupt()
         run.interrupt(reason)
 
+    def interrupted() -> bool:
+        return received is not None and len(signals.numbers) > received
+
     with recorded_signals(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        notify = service.settings.notify
+        send = _sender(notify, interrupted) if notify else None
         try:
             with callbacks:
                 run = begin()
@@ -135,15 +142,17 @@ def _to_end(
             raise
         service.close()
         result = run.result()
+        received = len(signals.numbers)
         after_end(service, result, send, callbacks.on_note)
+        del signals.numbers[received:]  # they have ended the notice, and not the run
     if not isinstance(result.error, RunCancelledError):
         signals.pass_on()
     return result
 
 
-def _sender(notify: str) -> Callable[[Mapping[str, Any]], str]:
+def _sender(notify: str, interrupted: Callable[[], bool]) -> Callable[[Mapping[str, Any]], str]:
     """Return the function that sends notices. UsageError: the setting names a missing secret."""
     from weft.admin.notices import notice_sender
     from weft.frontends.pipelines.secrets import secret_of
 
-    return notice_sender(notify, lambda name: secret_of(name, "the setting notify"))
+    return notice_sender(notify, lambda name: secret_of(name, "the setting notify"), interrupted)

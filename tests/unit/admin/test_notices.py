@@ -1,9 +1,11 @@
 """Notices: what may receive them, and what becomes of servers and commands that do not answer as they should."""
 
 import json
+import socket
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -138,3 +140,33 @@ def test_a_command_reads_the_notice(tmp_path):
 def test_a_command_that_does_not_end_is_killed(monkeypatch):
     monkeypatch.setattr(notices, "COMMAND_S", 0.2)
     assert "was killed" in notice_sender("sh -c 'sleep 600 & wait'", no_secret)(NOTICE)
+
+
+def test_an_interrupt_ends_a_command_and_a_request(tmp_path):
+    file = tmp_path / "began"
+    problem = notice_sender(f"sh -c 'touch {file}; sleep 600 & wait'", no_secret, file.exists)(NOTICE)
+    assert problem == "sh was killed, because the wait for it was interrupted"
+    with socket.create_server(("127.0.0.1", 0)) as server:  # it takes the request and never answers
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/x"
+        assert "was interrupted" in notice_sender(url, no_secret, lambda: True)(NOTICE)
+
+
+def test_a_server_that_answers_byte_by_byte_has_the_same_time(monkeypatch):
+    monkeypatch.setattr(notices, "POST_S", 0.5)
+    given_up = threading.Event()
+
+    def trickle(server: socket.socket) -> None:
+        client, _ = server.accept()
+        with client, suppress(OSError):
+            client.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
+            while not given_up.wait(0.05):  # each read gets something in time
+                client.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=trickle, args=(server,))
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        problem = notice_sender(f"{url}/x", no_secret)(NOTICE)
+        given_up.set()
+        thread.join()
+    assert problem == f"{url}/*** did not answer within 0.5 s"

@@ -79,7 +79,7 @@ def compile_loaded(loaded: PipelineWork, run_id: str, place: RunDirectories) -> 
     nodes, graph = compile_run(loaded.pipeline, run, place, loaded.origin, post_process=not loaded.caching.part)
     graph.limits[PARALLELISM] = loaded.around.steps_at_a_time(loaded.pipeline)
     refreshed_vertices(loaded.pipeline, graph, loaded.caching)
-    graph = part_asked_for(graph, loaded.caching, nodes)
+    graph = part_asked_for(graph, loaded.caching, loaded.pipeline, nodes)
     chosen = [node for node in nodes if isinstance(node, ResolvedStep) and node.id in graph.vertices]
     around = loaded.around
     return CompiledPipeline(

@@ -116,8 +116,8 @@ def _pattern(step: str) -> re.Pattern[str]:
     return re.compile(r"\.".join(parts) + r"(?=[./]|$)")
 
 
-def part_asked_for(graph: LogicalGraph, caching: Caching, nodes: Iterable[Node]) -> LogicalGraph:
-    """Return the part of a graph that the run options select; `nodes` are those that it was made of.
+def part_asked_for(graph: LogicalGraph, caching: Caching, pipeline: Pipeline, nodes: Iterable[Node]) -> LogicalGraph:
+    """Return the part of a graph that the run options select; `pipeline` and `nodes` are those that it was made of.
 
     UsageError: an unknown step or target, or an option names a step that another leaves out.
     """
@@ -130,7 +130,8 @@ def part_asked_for(graph: LogicalGraph, caching: Caching, nodes: Iterable[Node])
         from weft.frontends.pipelines.targets import steps_of_targets  # few runs have some
 
         given = " ".join(f"--target {one[:100]}" for one in caching.targets)
-        ends = {vertex for step in steps_of_targets(caching.targets, nodes) for vertex in _vertices(graph, step)}
+        steps = steps_of_targets(caching.targets, pipeline, nodes)
+        ends = {vertex for step in steps for vertex in _vertices(graph, step)}
     wanted = _reachable(graph, ends, down=False)
     for option, names in (("--refresh", sorted(caching.refresh)), ("--from", [caching.start] if caching.start else [])):
         for name in names:

@@ -113,6 +113,9 @@ class _Plan:
                 depends=depends or asked,
                 uncached=uncached,
                 how=how,
+                loop=node.name if vertex.program.items else "",
+                number=number,
+                item=item,
             )
 
     def _inside(

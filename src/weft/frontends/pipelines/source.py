@@ -71,6 +71,11 @@ class Loaded(PipelineWork, frozen=True, dict=True):
         """Return (): steps are no training jobs."""
         return ()
 
+    def check_begin(self, runs: Path) -> None:
+        """Check what a run needs at its begin; see `layout.check_run`."""
+        folder = runs / FIRST_RUN
+        layout.check_run(self, layout.compile_loaded(self, folder.name, layout.place_of(self, folder)))
+
     def planned(self, runs: Path, run: str = "") -> list[PlannedTask]:
         """Return the tasks of the steps, for a plan; see `planning.planned_tasks`."""
         from weft.frontends.pipelines.planning import planned_tasks  # few runs are planned
@@ -84,15 +89,18 @@ class Loaded(PipelineWork, frozen=True, dict=True):
     def given(self, folder: Path) -> dict[str, StepInputs]:
         """Return what the steps of the run in a folder were given: commands, parameters, mounts, input files."""
         from weft.frontends.pipelines.caching import static_leaves  # few runs are compared
+        from weft.frontends.pipelines.later_outputs import LaterOutputs
         from weft.frontends.pipelines.resolved import ResolvedStep
 
         images = {} if self.containers is None else self.containers.images
         found = {}
-        for step in layout.compile_loaded(self, folder.name, layout.place_of(self, folder)).nodes:
+        nodes = layout.compile_loaded(self, folder.name, layout.place_of(self, folder)).nodes
+        makers = LaterOutputs(self.pipeline, nodes)
+        for step in nodes:
             if isinstance(step, ResolvedStep):
                 leaves = static_leaves(self.pipeline, step, images.get(step.docker_env, step.docker_env), "")
                 places = {name: [p for p in of if isinstance(p, str)] for name, of in step.places.items()}
-                found[step.name] = StepInputs(leaves, places)
+                found[step.name] = StepInputs(leaves, places, makers.of(step))
         return found
 
     def resume(self, folder: RunFolder, described: Mapping[str, Any], done: frozenset[str]) -> RunSpec:

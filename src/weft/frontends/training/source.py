@@ -145,6 +145,9 @@ class TrainingSource(Struct, frozen=True, dict=True):
             )
         return self._spec(run_id, folder)
 
+    def check_begin(self, runs: Path) -> None:
+        """Check nothing: what jobs need is looked up when their replicas start."""
+
     def planned(self, runs: Path, run: str = "") -> Sequence[PlannedTask]:
         """Return no tasks: jobs have no results to use again."""
         return []
