@@ -28,7 +28,7 @@ from weft.model.errors import NotFoundError, UsageError
 from weft.operators.containers import LABEL, REQUIRE, ContainerEngine, ContainerSeat, find_engine
 from weft.operators.guardians import GUARDIAN_FOLDER
 from weft.operators.mounts import BindMount
-from weft.operators.ports import PORTS, bound
+from weft.operators.ports import PORTS, why_taken
 
 LOOPBACK: Final = "127.0.0.1"
 SUBNET: Final = IPv4Network("10.83.0.0/16")
@@ -283,12 +283,7 @@ class PortNetwork:
 
     def why_failed(self, name: str) -> str:
         """Return which port of an ended member another program uses."""
-        for declared, port in self._ports[name].items():
-            held = bound(port)
-            if held is None:
-                return f"port {port} of {name}, in place of {declared}, is used by another program"
-            held.close()
-        return ""
+        return why_taken(self._ports[name], name)
 
     def close(self) -> None:
         """Give the ports back."""

@@ -11,10 +11,13 @@ import fcntl
 import os
 import socket
 import threading
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from weft.model.errors import NotFoundError
 from weft.store.folders import temporary_folder, user_root
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 FIRST_PORT: Final = 20_000
 LAST_PORT: Final = 32_767
@@ -100,6 +103,16 @@ def bound(port: int) -> socket.socket | None:
             return None
         raise
     return held
+
+
+def why_taken(ports: Mapping[int, int], name: str) -> str:
+    """Return which port of an ended member another program uses, "" if none; `ports` has the ports by declared one."""
+    for declared, port in ports.items():
+        held = bound(port)
+        if held is None:
+            return f"port {port} of {name}, in place of {declared}, is used by another program"
+        held.close()
+    return ""
 
 
 PORTS: Final = PortTable()

@@ -25,7 +25,7 @@ from weft.model.errors import NotFoundError, PeerMovedError, RunCancelledError, 
 from weft.model.records import converter
 from weft.operators.devices import DeviceLocks, NvidiaDevices
 from weft.operators.network import Isolation, ReplicaPlace
-from weft.operators.ports import PORTS, bound
+from weft.operators.ports import PORTS, why_taken
 
 if TYPE_CHECKING:
     from weft.frontends.training.log_folders import LogPlace
@@ -82,12 +82,7 @@ class RemoteNetwork:
 
     def why_failed(self, name: str) -> str:
         """Return which port of the ended replica another program uses."""
-        for declared, port in self.addresses[self._own].ports.items():
-            held = bound(port)
-            if held is None:
-                return f"port {port} of {name}, in place of {declared}, is used by another program"
-            held.close()
-        return ""
+        return why_taken(self.addresses[self._own].ports, name)
 
     def close(self) -> None:
         """Give the ports back."""
