@@ -134,6 +134,8 @@ def enter(ctx: TaskContext, kind: str, file: str, place: str, step: str) -> Made
             shutil.rmtree(folder, ignore_errors=True)
             try:
                 for argv in _commands(kind, file, folder):
+                    if ctx.cancelled():
+                        raise RunCancelledError(f"step {step} was cancelled before its environment was made")
                     _run(ctx, kind, file, folder, argv, step)
                 (folder / _COMPLETE).touch()
             except BaseException:
