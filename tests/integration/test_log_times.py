@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.integration.places import DEADLINE_S, RUN, Project, until
-from tests.integration.test_words_of_weft import example
+from tests.integration.test_step_options import example
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at logs that a guardian of Linux writes")
 

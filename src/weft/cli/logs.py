@@ -7,6 +7,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from heapq import merge
 from itertools import chain
 from pathlib import Path
@@ -334,13 +335,18 @@ class _Documents(_Printer):
         """Write a line of a log; bytes that are not UTF-8 are replaced."""
         self.any = True
         line = text.text.decode("utf-8", "replace").removesuffix("\n")
-        told = {"time": iso(text.time), "stream": text.stream or None, "line": line}
+        told = {"time": _in_utc(text.time), "stream": text.stream or None, "line": line}
         self._out.write(json_text({**stream.head, **told}) + "\n")
 
     def end(self) -> None:
         """Do nothing: each document ends its line."""
 
 
+@lru_cache(64)
 def _local(time: float | None) -> str:
     """Return a time as local text with milliseconds; "-" if nobody knows it."""
     return "-" if time is None else f"{moment(time)}.{int(time * 1000) % 1000:03}"
+
+
+_in_utc = lru_cache(64)(iso)
+"""The time as text; many lines arrive at once."""

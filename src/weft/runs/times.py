@@ -21,7 +21,7 @@ _RECORD_BYTES: Final = 16
 
 
 class LogText(NamedTuple):
-    """Whole lines of a log, or one line that has not ended. With `time`, in seconds since 1970, it is one line.
+    """Bytes of a log, mostly whole lines, with the time at which they arrived, in seconds since 1970.
 
     `stream` is one of `STREAMS`: "" where output and errors came through one pipe, or where nobody knows.
     """
@@ -63,26 +63,20 @@ class LogTimes:
         self._marks += words[1::2]
         self.apart = self.apart or any(mark & 3 for mark in words[1::2])
 
-    def pieces(self, at: int, data: bytes) -> Iterator[tuple[int, str, bytes]]:
-        """Cut bytes at offset `at` where the stream changes; yield the offset, stream and bytes of each piece."""
-        end = at + len(data)
-        begin, index = at, bisect_right(self._offsets, at)
+    def pieces(self, at: int, data: bytes) -> Iterator[LogText]:
+        """Cut bytes at offset `at` where records begin; yield them with the time and the stream of their record."""
+        begin, end, index = at, at + len(data), bisect_right(self._offsets, at)
         while begin < end:
-            stream = self._stream(index - 1)
-            while index < len(self._offsets) and self._offsets[index] < end and self._stream(index) == stream:
-                index += 1
-            stop = min(end, self._offsets[index]) if index < len(self._offsets) else end
+            stop = max(begin, min(end, self._offsets[index])) if index < len(self._offsets) else end
             if stop > begin:
-                yield begin, stream, data[begin - at : stop - at]
+                yield self._told(index - 1, data[begin - at : stop - at])
             begin, index = stop, index + 1
 
-    def time(self, at: int) -> float | None:
-        """Return when the byte at offset `at` arrived, in seconds since 1970; None if nobody knows."""
-        index = bisect_right(self._offsets, at) - 1
-        return (self._marks[index] >> 2) / 1e6 if index >= 0 else None
-
-    def _stream(self, index: int) -> str:
-        return STREAMS[self._marks[index] & 3] if index >= 0 and self._marks[index] & 3 < len(STREAMS) else ""
+    def _told(self, index: int, data: bytes) -> LogText:
+        if index < 0:
+            return LogText(data)
+        time_us, stream = divmod(self._marks[index], 4)
+        return LogText(data, time_us / 1e6, STREAMS[stream] if stream < len(STREAMS) else "")
 
 
 class TimedLines:
@@ -95,17 +89,14 @@ class TimedLines:
 
     def add(self, at: int, data: bytes) -> list[LogText]:
         """Take bytes at offset `at`; return the lines that have ended, and what is too long to wait for its end."""
-        found = []
-        for begin, stream, piece in self.times.pieces(at, data):
-            offset = begin
-            for line in _lines(piece):
-                begun = self._begun.pop(stream, None) or LogText(b"", self.times.time(offset), stream)
-                whole = begun._replace(text=begun.text + line)
-                offset += len(line)
-                if whole.text.endswith(b"\n") or len(whole.text) > self._longest:
-                    found.append(whole)
-                else:
-                    self._begun[stream] = whole
+        found: list[LogText] = []
+        for piece, time, stream in self.times.pieces(at, data):
+            lines = _lines(piece)
+            if (begun := self._begun.pop(stream, None)) is not None:
+                found.append(LogText(begun.text + lines.pop(0), begun.time, stream))
+            found += [LogText(line, time, stream) for line in lines]
+            if not found[-1].text.endswith(b"\n") and len(found[-1].text) <= self._longest:
+                self._begun[stream] = found.pop()
         return found
 
     def rest(self) -> list[LogText]:
@@ -114,9 +105,7 @@ class TimedLines:
         return found
 
 
-def _lines(data: bytes) -> Iterator[bytes]:
-    """Yield the lines of bytes, each with its end; a carriage return ends none."""
-    whole = data.split(b"\n")
-    yield from (line + b"\n" for line in whole[:-1])
-    if whole[-1]:
-        yield whole[-1]
+def _lines(data: bytes) -> list[bytes]:
+    """Return the lines of bytes, each with its end; a carriage return ends none."""
+    *whole, rest = data.split(b"\n")
+    return [line + b"\n" for line in whole] + ([rest] if rest else [])

@@ -176,7 +176,8 @@ def test_a_file_of_times_that_became_shorter_is_read_again(log, tmp_path: Path):
     times = LogTimes(log.times)
     log.times.write_bytes(TimesFile.record(0, 1_000_000, BOTH) + TimesFile.record(5, 2_000_000, BOTH))
     times.refresh()
-    assert times.time(7) == 2.0
+    assert list(times.pieces(7, b"a")) == [LogText(b"a", 2.0)]
     log.times.write_bytes(TimesFile.record(3, 4_000_000, STDERR))
     times.refresh()
-    assert (times.time(7), times.time(2), times.apart) == (4.0, None, True)
+    assert list(times.pieces(2, b"abc")) == [LogText(b"a"), LogText(b"bc", 4.0, "stderr")]
+    assert times.apart
