@@ -932,7 +932,16 @@ class TestDeathOfTheOwner:
             "sandbox": None,
         }
         spec |= {"log": os.fsencode(tmp_path / "log"), "record": os.fsencode(record)}
-        spec |= {"grace_s": 1.0, "after_s": None, "timeout_s": None, "head": 0, "tail": 0, "masked": []}
+        spec |= {
+            "grace_s": 1.0,
+            "after_s": None,
+            "timeout_s": None,
+            "head": 0,
+            "tail": 0,
+            "masked": [],
+            "timed": False,
+            "apart": False,
+        }
         owner = subprocess.Popen([sys.executable, "-c", LATE, str(SOURCE / "weft" / "worker"), repr(spec), late, ends])
         try:
             assert wait_until(lambda: text_of(late), what="the guardian") == "it ended, nothing was started\n"

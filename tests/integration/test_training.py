@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -323,6 +324,9 @@ def test_logs_of_replicas_and_of_containers_beside_them(place):
     assert code == 0, err
     merged = place.weft("logs", RUN)[1].splitlines()
     assert sorted(merged) == ["one.worker-0 | text", "one.worker-1 | text", "two.worker-0 | other"]
+    timed = place.weft("logs", RUN, "--timestamps")[1].splitlines()
+    assert timed == sorted(timed, key=lambda line: line.split(" | ")[1])
+    assert sorted(re.sub(r"\| [-\d]+ [.:\d]+ ", "| ", line) for line in timed) == sorted(merged)
     assert place.weft("logs", f"{RUN}/two.worker-0")[1] == "other\n"
     assert place.weft("logs", f"{RUN}/one.worker-0/sidecar")[1] == "beside\n"
     code, out, err = place.weft("logs", f"{RUN}/one.worker-0/quiet")

@@ -166,6 +166,7 @@ def test_the_time_to_live_of_a_job_removes_its_logs_and_keeps_the_record(place):
     code, _, err = place.run()
     assert code == 0, err
     assert [log.step for log in list_logs(place.folder_of())] == ["two.worker"]
+    assert {path.name[:3] for path in (place.folder_of() / "logs").glob("*.log*")} == {"two"}
     code, out, _ = place.weft("show", RUN)
     assert code == 0
     assert "Its logs were removed at" in out

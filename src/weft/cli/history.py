@@ -19,11 +19,15 @@ from weft.model.errors import NotFoundError, UsageError
 from weft.model.records import as_dict
 
 if TYPE_CHECKING:
+    from weft.cli.logs import LogView
     from weft.runs.reading import RunRecord
     from weft.runs.reasons import Taken
     from weft.runs.records import Record
     from weft.runs.service import RunService
     from weft.store.state import LogFile
+
+
+_ONE_STREAM = "Print only {}, of steps with x-weft: {{stderr: apart}}."
 
 
 def logs(
@@ -36,21 +40,39 @@ def logs(
     tail: Annotated[
         int | None, CommandParameter(name="--tail", help="Print only this many lines at the end of each log.")
     ] = None,
+    timestamps: Annotated[
+        bool, CommandParameter(name=["-t", "--timestamps"], help="Print when each line arrived, in local time.")
+    ] = False,
+    stdout: Annotated[bool, CommandParameter(name="--stdout", help=_ONE_STREAM.format("standard output"))] = False,
+    stderr: Annotated[bool, CommandParameter(name="--stderr", help=_ONE_STREAM.format("standard error"))] = False,
     as_json: Annotated[bool, CommandParameter(name="--json", help="Print one JSON document for each line.")] = False,
     where: Where,
     context: Given,
 ) -> None:
     """Print the logs of a run or of one step: the latest attempt of each task, or the named attempt."""
+    from weft.cli.logs import LogView, print_logs
+    from weft.runs.listing import split_target
+
+    if stdout and stderr:
+        raise UsageError("--stdout and --stderr exclude each other", hint="Without both, logs have both streams.")
     if (party := party_folder(context, where)) is not None:
         from weft.cli.party_jobs import logs as job_logs
 
-        job_logs(target, follow=follow, tail=tail, as_json=as_json, folder=party, context=context)
+        if stdout or stderr:
+            raise UsageError("logs of federated jobs do not tell output from errors", hint="Leave out the option.")
+        job_logs(
+            target,
+            follow=follow,
+            tail=tail,
+            timestamps=timestamps,
+            as_json=as_json,
+            folder=party,
+            context=context,
+        )
         return
-    from weft.cli.logs import print_logs
-    from weft.runs.listing import split_target
-
     if tail is not None and tail < 0:
         raise UsageError(f"--tail is {tail}; it must be 0 or more")
+    view = LogView(tail, as_json, timestamps, "stdout" if stdout else "stderr" if stderr else "")
     run, step, attempt = split_target(target)
     service = service_of(context, where)
     found, same = _fixed(service, target)
@@ -62,14 +84,14 @@ def logs(
         return now.logs, now.active
 
     mixed = service.logs(same).mixed
-    colours = mixed and context.out.isatty() and not context.console().no_color
+    colours = context.out.isatty() and not context.console().no_color
     if print_logs(
         look,
         context.out,
+        view,
         follow=follow,
-        tail=tail,
         pause=context.pause,
-        as_json=as_json,
+        say=context.say,
         prefixed=mixed,
         colours=colours,
     ):
@@ -83,8 +105,9 @@ def logs(
         context.say(f"the logs of {names} were removed at {moment(expired[0]['expired_at'])} (ttlSecondsAfterFinished)")
     elif found.of_session:
         context.say(f"{target} is of a Python program: what its tasks print goes to where the program runs")
-    elif attempt is not None or not _print_taken(context, found.id, step, service.origins(same), tail, as_json):
-        context.say(f"{target} has printed nothing")
+    elif attempt is not None or not _print_taken(context, found.id, step, service.origins(same), view):
+        where_to = f" to {view.stream}" if view.stream else ""
+        context.say(f"{target} has printed nothing{where_to}")
 
 
 def _fixed(service: RunService, target: str) -> tuple[RunRecord, str]:
@@ -94,9 +117,7 @@ def _fixed(service: RunService, target: str) -> tuple[RunRecord, str]:
     return found, found.id + target.removeprefix(run)
 
 
-def _print_taken(
-    context: CommandContext, run: str, step: str, made: Sequence[Taken], tail: int | None, as_json: bool
-) -> bool:
+def _print_taken(context: CommandContext, run: str, step: str, made: Sequence[Taken], view: LogView) -> bool:
     """Print the logs of the attempts that made the cached results of a step; for a run, print how to see them."""
     from weft.cli.logs import print_logs
 
@@ -114,9 +135,7 @@ def _print_taken(
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         context.say(f"{run}/{step} was taken from the cache; this is of {', '.join(names[:3])}{more}")
         logs = [log for each in there for log in each.logs]
-        if not print_logs(
-            lambda: (logs, False), context.out, follow=False, tail=tail, pause=context.pause, as_json=as_json
-        ):
+        if not print_logs(lambda: (logs, False), context.out, view, follow=False, pause=context.pause, say=context.say):
             context.say("Nothing was printed there")
     return True
 

@@ -166,12 +166,15 @@ def logs(
     tail: Annotated[
         int | None, CommandParameter(name="--tail", help="Print only this many lines at the end of each log.")
     ] = None,
+    timestamps: Annotated[
+        bool, CommandParameter(name=["-t", "--timestamps"], help="Print when each line arrived, in local time.")
+    ] = False,
     as_json: Annotated[bool, CommandParameter(name="--json", help="Print one JSON document for each line.")] = False,
     folder: Folder = None,
     context: Given,
 ) -> None:
     """Print the logs of the components of a job at this party."""
-    from weft.cli.logs import print_logs
+    from weft.cli.logs import LogView, print_logs
 
     if tail is not None and tail < 0:
         raise UsageError(f"--tail is {tail}; it must be 0 or more")
@@ -184,7 +187,8 @@ def logs(
         found = client.post("weft/log", wanted)
         return [_log_file(one) for one in found["logs"]], found["active"]
 
-    printed = print_logs(look, context.out, follow=follow, tail=tail, pause=context.pause, as_json=as_json)
+    view = LogView(tail, as_json, timestamps)
+    printed = print_logs(look, context.out, view, follow=follow, pause=context.pause, say=context.say)
     if not printed and tail != 0:
         context.say(f"{target} has printed nothing at this party")
 

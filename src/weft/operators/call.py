@@ -113,6 +113,10 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
     """The name of the command in messages."""
     masked: Sequence[str] = ()
     """Texts that the log shows as `***`, the longest first."""
+    timed: bool = False
+    """Whether a file `LOG.times` beside the log tells when each line arrived (see `weft.runs.times`)."""
+    apart: bool = False
+    """Whether errors have a pipe of their own, so that a timed log tells them from output, but not in exact order."""
 
 
 class CommandResult(Struct, frozen=True, kw_only=True):
@@ -371,6 +375,8 @@ def _message(spec: CommandSpec) -> dict[str, Any]:
         "masked": [os.fsencode(text) for text in spec.masked],
         "head": spec.log_head_bytes,
         "tail": spec.log_tail_bytes,
+        "timed": spec.timed,
+        "apart": spec.apart,
     }
 
 

@@ -186,6 +186,7 @@ class PartRunner:
             log=folder / "log",
             record=folder / "process",
             name=key.component,
+            timed=True,
         )
         # All parties see the end. The last lines of the log may have values of rows, so they stay in the log.
         hint = f"Its log at party {part.id} tells more: weft party logs {key.job}/{key.component}"

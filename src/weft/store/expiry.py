@@ -80,7 +80,8 @@ def _remove(folder: Path, due: Sequence[Expiry], now: float) -> None:
     steps = {step for one in due for step in one.steps}
     for log in (*list_logs(folder), *list_container_logs(folder)):
         if log.step in steps:
-            log.path.unlink(missing_ok=True)
+            for path in (log.path, log.times):
+                path.unlink(missing_ok=True)
     jobs: list[dict[str, Any]] = read_status(folder)
     gone = {one.job for one in due}
     write_status(folder, [{**job, EXPIRED_AT: now} if job["name"] in gone else job for job in jobs])

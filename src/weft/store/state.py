@@ -226,6 +226,11 @@ class LogFile(Struct, frozen=True):
     attempt: int
     container: str = ""
 
+    @property
+    def times(self) -> Path:
+        """The path of the file with the times of its lines, which logs of older runs lack."""
+        return self.path.with_name(self.path.name + ".times")
+
 
 class InnerRun(Struct, frozen=True):
     """The newest run that a step, or an item of it (None: it has none), has begun itself."""

@@ -70,6 +70,8 @@ NOWHERE = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 
 """The standard streams of a command whose output nobody reads."""
 IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores; a command must not inherit that."""
+BOTH, STDOUT, STDERR = 0, 1, 2
+"""The streams of a log: that of a command with one pipe for both, or one of two pipes."""
 
 
 # ------------------------------------------------------------------------------------------------------- processes
@@ -226,27 +228,118 @@ class OwnerProcess:
 # ------------------------------------------------------------------------------------------------------------- log
 
 
+class TimesFile:
+    """The file `LOG.times`, which tells when the bytes of a log arrived and from which stream.
+
+    A record has 16 bytes: an offset in the log, and the microseconds since 1970 times 4 plus the stream, both as whole
+    numbers of 8 bytes in the order of this machine. It holds for all bytes from its offset to that of the next record.
+    There is at most one record for each read, and none for a read that begins no line or follows within `APART_US`.
+    Records precede their bytes, so that who has read the bytes finds the record. An error only loses times.
+    """
+
+    RECORD_BYTES = 16
+    APART_US = 1000
+
+    def __init__(self, path: bytes) -> None:
+        self.path = path
+        self.fd = -1
+        self.end = 0
+        self.last_us = 0
+        self.stream = -1
+        self.unended = [False, False, False]
+
+    def add(self, at: int, data: bytes, stream: int) -> None:
+        """Tell that `data` of a stream has arrived, and begins at offset `at`."""
+        begins = not self.unended[stream] or b"\n" in data[:-1]
+        self.unended[stream] = not data.endswith(b"\n")
+        now_us = time.time_ns() // 1000
+        if stream != self.stream or (begins and not 0 <= now_us - self.last_us < self.APART_US):
+            try:
+                if self.fd < 0:
+                    self._open(fresh=at == 0)
+                self._write(self.record(at, now_us, stream))
+                self.last_us, self.stream = now_us, stream
+            except OSError:
+                pass
+
+    @staticmethod
+    def record(at: int, time_us: int, stream: int) -> bytes:
+        """Return the bytes of a record."""
+        return at.to_bytes(8, sys.byteorder) + (time_us << 2 | stream).to_bytes(8, sys.byteorder)
+
+    def cut(self, note: int, source: int, to: int) -> bytes:
+        """Empty the file, and return its records for a log whose bytes from `source` on move to `to`.
+
+        Of the bytes before, those up to `note` stay. No reader finds records of another state of the log meanwhile.
+        """
+        head, tail, before = bytearray(), bytearray(), 0
+        try:
+            if self.fd >= 0:
+                records = memoryview(os.pread(self.fd, self.end, 0)).cast("Q")
+                for index in range(0, len(records), 2):
+                    at, mark = records[index], records[index + 1]
+                    if at <= source:
+                        before = mark
+                    if at < note:
+                        head += records[index : index + 2]
+                    elif at > source:
+                        tail += (at - source + to).to_bytes(8, sys.byteorder) + mark.to_bytes(8, sys.byteorder)
+                os.ftruncate(self.fd, 0)
+                self.end = 0
+        except OSError:
+            return b""
+        noted = self.record(note, before >> 2, BOTH)
+        return bytes(head + noted + self.record(to, before >> 2, before & 3) + tail) if before else b""
+
+    def put_back(self, records: bytes) -> None:
+        """Write the records that `cut` returned."""
+        try:
+            if records:
+                self._write(records)
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        """Close the file, if there is one."""
+        if self.fd >= 0:
+            os.close(self.fd)
+
+    def _open(self, *, fresh: bool) -> None:
+        how = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_TRUNC if fresh else 0)
+        self.fd = os.open(self.path, how, 0o666)
+        size = os.lseek(self.fd, 0, os.SEEK_END)
+        self.end = size - size % self.RECORD_BYTES  # a record that a killed guardian began is written over
+
+    def _write(self, records: bytes) -> None:
+        if os.pwrite(self.fd, records, self.end) == len(records):
+            self.end += len(records)
+
+
 class BoundedLog:
     """Appends at most the first `head` and the last `tail` bytes of its input to a file.
 
     A growing file holds up to twice `tail` after the head, always in order; one line between head and tail tells the
-    number of dropped bytes. One thread writes. A full disk drops bytes and never stops the command.
+    number of dropped bytes. One thread writes. A full disk drops bytes and never stops the command. With `timed` the
+    file `LOG.times` beside it tells the times (see `TimesFile`).
     """
 
     NOTE = b"\n[weft] %20d bytes of output were dropped here\n"
     NOTE_BYTES = len(NOTE % 0)
 
-    def __init__(self, path: bytes, head: int, tail: int) -> None:
+    def __init__(self, path: bytes, head: int, tail: int, *, timed: bool = False) -> None:
+        self.times = TimesFile(path + b".times") if timed else None
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self.start = self.end = os.lseek(self.fd, 0, os.SEEK_END)
         self.note = self.body = self.start + head
         self.tail = max(tail, 4096)
         self.taken = self.dropped = self.errno = 0
 
-    def write(self, data: bytes) -> None:
-        """Append `data`; never raises."""
+    def write(self, data: bytes, stream: int = BOTH) -> None:
+        """Append `data` of a stream; never raises."""
         self.taken += len(data)
         try:
+            if self.times is not None and data:
+                self.times.add(self.end, data, stream)
             self.end = self._put(data, self.end)
             if self.end - self.body > 2 * self.tail:
                 self._shrink()
@@ -263,6 +356,8 @@ class BoundedLog:
         noted = self.NOTE_BYTES if self.body > self.note else 0
         self.dropped = self.taken - (self.end - self.start - noted)
         os.close(self.fd)
+        if self.times is not None:
+            self.times.close()
 
     def _put(self, data: bytes, at: int) -> int:
         view = memoryview(data)
@@ -277,6 +372,7 @@ class BoundedLog:
         source = self.end - self.tail
         source += os.pread(self.fd, 4096, source).find(b"\n") + 1
         self.dropped += source - self.body
+        times = self.times.cut(self.note, source, self.note + self.NOTE_BYTES) if self.times is not None else b""
         self._put(self.NOTE % self.dropped, self.note)
         self.body = at = self.note + self.NOTE_BYTES
         while source < self.end:  # the body lies in front of its source, so no unread byte is overwritten
@@ -285,6 +381,8 @@ class BoundedLog:
             at = self._put(block, at)
         os.ftruncate(self.fd, at)
         self.end = at
+        if self.times is not None:
+            self.times.put_back(times)
 
 
 class MaskedLog(BoundedLog):
@@ -292,23 +390,24 @@ class MaskedLog(BoundedLog):
 
     MASK = b"***"
 
-    def __init__(self, path: bytes, head: int, tail: int, secrets: list[bytes]) -> None:
-        super().__init__(path, head, tail)
+    def __init__(self, path: bytes, head: int, tail: int, secrets: list[bytes], *, timed: bool = False) -> None:
+        super().__init__(path, head, tail, timed=timed)
         self.secrets = secrets
-        self.waiting = b""
+        self.waiting = [b"", b"", b""]
 
-    def write(self, data: bytes) -> None:
-        """Append `data`; never raises."""
-        data = self.waiting + data
+    def write(self, data: bytes, stream: int = BOTH) -> None:
+        """Append `data` of a stream; never raises."""
+        data = self.waiting[stream] + data
         for secret in self.secrets:
             data = data.replace(secret, self.MASK)
         at = min((self._begins(secret, data) for secret in self.secrets), default=len(data))
-        self.waiting = data[at:]
-        super().write(data[:at])
+        self.waiting[stream] = data[at:]
+        super().write(data[:at], stream)
 
     def close(self) -> None:
         """Write the rest, and close the file."""
-        super().write(self.waiting)
+        for stream, data in enumerate(self.waiting):
+            super().write(data, stream)
         super().close()
 
     @staticmethod
@@ -390,10 +489,10 @@ def get_ready(spec: dict[str, Any]) -> bytes:
     return find(argv[0], env)
 
 
-def start(spec: dict[str, Any], program: bytes, output: int) -> int:
+def start(spec: dict[str, Any], program: bytes, output: int, errors: int) -> int:
     """Start a prepared command in a session of its own and return its pid; StartError: it cannot be started."""
     if spec["view"] or spec["sandbox"]:
-        return start_elsewhere(spec, output)
+        return start_elsewhere(spec, output, errors)
     # `posix_spawn` and no fork: copying an interpreter takes longer than starting a shell.
     argv, env = spec["argv"], spec["env"]
     return os.posix_spawn(
@@ -403,7 +502,7 @@ def start(spec: dict[str, Any], program: bytes, output: int) -> int:
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_DUP2, output, 1),
-            (os.POSIX_SPAWN_DUP2, output, 2),
+            (os.POSIX_SPAWN_DUP2, errors, 2),
         ],
         setsid=True,
         setsigdef=IGNORED,
@@ -420,7 +519,7 @@ def find(program: bytes, env: dict[bytes, bytes]) -> bytes:
     return program
 
 
-def start_elsewhere(spec: dict[str, Any], output: int) -> int:
+def start_elsewhere(spec: dict[str, Any], output: int, errors: int) -> int:
     """Start a command in namespaces of its own, which requires a fork of this process.
 
     With a sandbox the fork ends at once, and two forks of it become children of this process: the command, and a
@@ -435,7 +534,7 @@ def start_elsewhere(spec: dict[str, Any], output: int) -> int:
         try:
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(output, 1)
-            os.dup2(output, 2)
+            os.dup2(errors, 2)
             *mounts, holder, held = spec["view"] or (0, ())
             if holder:  # named by this /proc, which the sandbox replaces
                 holder = os.open(f"/proc/{holder}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
@@ -513,14 +612,21 @@ class CommandWatch:
     """
 
     def __init__(
-        self, spec: dict[str, Any], log: BoundedLog, *, control: int, owner: OwnerProcess, wake: int, output: int
+        self,
+        spec: dict[str, Any],
+        log: BoundedLog,
+        *,
+        control: int,
+        owner: OwnerProcess,
+        wake: int,
+        outputs: dict[int, int],
     ) -> None:
         self.grace_s: float = spec["grace_s"]
         self.after_s: float | None = spec["after_s"]
         self.timeout_s: float | None = spec["timeout_s"]
         self.end: list[bytes] = spec["end"]
         self.env: dict[bytes, bytes] = spec["env"]
-        self.log, self.control, self.owner, self.wake, self.output = log, control, owner, wake, output
+        self.log, self.control, self.owner, self.wake, self.outputs = log, control, owner, wake, outputs
         self.begun = time.monotonic()
         self.why = ""
         self.command = 0
@@ -532,7 +638,7 @@ class CommandWatch:
         self.reaped = False
         self.asked: set[tuple[int, str]] = set()
         self.poll = select.poll()
-        for fd in (control, wake, output, owner.handle):
+        for fd in (control, wake, *outputs, owner.handle):
             if fd >= 0:
                 self.poll.register(fd, select.POLLIN)
 
@@ -585,16 +691,15 @@ class CommandWatch:
             pass
 
     def drain(self) -> None:
-        """Read the rest of the pipe; an escaped process that holds it open is not waited for."""
-        os.set_blocking(self.output, False)
-        while True:
+        """Read and close the pipes; an escaped process that holds one open is not waited for."""
+        for fd, stream in self.outputs.items():
+            os.set_blocking(fd, False)
             try:
-                data = os.read(self.output, CHUNK_BYTES)
+                while data := os.read(fd, CHUNK_BYTES):
+                    self.log.write(data, stream)
             except BlockingIOError:
-                return
-            if not data:
-                return
-            self.log.write(data)
+                pass
+            os.close(fd)
 
     def _reap(self) -> bool:
         """Wait for all ended children; False if no child is left. A stopped child is told in the log."""
@@ -617,9 +722,9 @@ class CommandWatch:
 
     def _wait(self, wait_s: float) -> None:
         for fd, _ in self.poll.poll(max(0, int(wait_s * 1000) + 1)):
-            if fd == self.output:
+            if fd in self.outputs:
                 data = os.read(fd, CHUNK_BYTES)
-                self.log.write(data)
+                self.log.write(data, self.outputs[fd])
                 if not data:
                     self.poll.unregister(fd)
             elif fd == self.wake:
@@ -759,14 +864,15 @@ def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, A
     command line that asks the command to end in place of SIGTERM, or empty), `undo` (one to run if the command did not
     end by itself, or empty), `oom_counters` (the paths of `OomKillCounter`), `log`, `masked` (the secrets of
     `MaskedLog`), `record` (a path or None), `grace_s`, `after_s` (that after the exit of the command, or None),
-    `timeout_s` (or None), `head` and `tail` (bytes of the log to keep). EOFError: the owner is gone or has no more
-    commands; no command was started.
+    `timeout_s` (or None), `head` and `tail` (bytes of the log to keep), `timed` (whether the log has a `TimesFile`),
+    `apart` (whether standard error has a pipe of its own). EOFError: the owner is gone or has no more commands; no
+    command was started.
     """
     spec = receive(control)
     record: ProcessRecord | None = None
     stage = "log"
     try:
-        log = MaskedLog(spec["log"], spec["head"], spec["tail"], spec["masked"])
+        log = MaskedLog(spec["log"], spec["head"], spec["tail"], spec["masked"], timed=spec["timed"])
         stage = "record"
         if owner.has_left(control):  # the file may already belong to the next owner
             raise EOFError
@@ -775,13 +881,13 @@ def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, A
             spec["env"][RECORDED] = post.real_path(spec["record"])
             if owner.has_left(control):
                 raise EOFError
-        output, write_end = os.pipe()
+        outputs, write_ends = open_pipes(spec["apart"])
         stage = "exec"
         program = get_ready(spec)
         if spec["waits"] and not post.wait_for_start(control, owner):
             raise StartError("stopped", 0)
-        watch = CommandWatch(spec, log, control=control, owner=owner, wake=post.wake, output=output)
-        command = start(spec, program, write_end)
+        watch = CommandWatch(spec, log, control=control, owner=owner, wake=post.wake, outputs=outputs)
+        command = start(spec, program, write_ends[0], write_ends[-1])
     except EOFError:
         if record is not None:
             record.remove()
@@ -790,7 +896,8 @@ def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, A
         if record is not None:
             record.remove()
         return {"failed": (getattr(error, "stage", stage), error.errno or 0)}
-    os.close(write_end)
+    for write_end in write_ends:
+        os.close(write_end)
     row = look_up(command)
     if record is not None:
         record.add_command(row)
@@ -803,7 +910,6 @@ def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, A
     if not post.adopts:
         watch.kill_group()
     watch.drain()
-    os.close(output)
     log.close()
     if record is not None and not watch.left:
         record.remove()
@@ -822,6 +928,16 @@ def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, A
         "dropped": log.dropped,
         "log_errno": log.errno,
     }
+
+
+def open_pipes(apart: bool) -> tuple[dict[int, int], list[int]]:
+    """Return the streams of the pipes of a command by their read ends, and the write ends, that of stderr last.
+
+    One pipe for both streams keeps their order, which two cannot.
+    """
+    ends = [os.pipe() for _ in range(2 if apart else 1)]
+    streams = (STDOUT, STDERR) if apart else (BOTH,)
+    return dict(zip((end for end, _ in ends), streams, strict=True)), [end for _, end in ends]
 
 
 def undo(argv: list[bytes], env: dict[bytes, bytes]) -> None:

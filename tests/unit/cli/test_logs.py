@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import time
 
 import pytest
 from hypothesis import given
@@ -10,10 +11,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.unit.cli.fakes import Terminal
-from weft.cli.logs import Follower, print_logs
+from weft.cli.logs import Follower, LogView, print_logs
 from weft.runs.logs import tail_start
 from weft.store.state import LogFile
-from weft.worker.guardian import BoundedLog
+from weft.worker.guardian import BOTH, STDERR, STDOUT, BoundedLog, TimesFile
 
 
 @pytest.mark.parametrize(
@@ -142,9 +143,9 @@ def logs_of(path, *texts: bytes) -> list[LogFile]:
     return found
 
 
-def show(logs, out, **options) -> bool:
-    options = {"follow": False, "tail": None, "pause": lambda _: None, **options}
-    return print_logs(lambda: (logs, False), out, **options)
+def show(logs, out, view: LogView | None = None, **options) -> bool:
+    options = {"follow": False, "pause": lambda _: None, "say": lambda _: None, **options}
+    return print_logs(lambda: (logs, False), out, view or LogView(), **options)
 
 
 def test_on_a_terminal_control_characters_are_taken_out(path):
@@ -170,10 +171,10 @@ def test_titles_stand_on_lines_of_their_own(path):
 
 def test_lines_as_documents(path):
     out = io.StringIO()
-    assert show(logs_of(path, b"a\n\n\x1b\xff", b"b\n", b""), out, as_json=True)
+    assert show(logs_of(path, b"a\n\n\x1b\xff", b"b\n", b""), out, LogView(as_json=True))
     told = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [(one["step"], one["line"]) for one in told] == [("s0", "a"), ("s0", ""), ("s0", "\x1b\ufffd"), ("s1", "b")]
-    assert told[0] == {"step": "s0", "index": None, "attempt": 0, "line": "a"}
+    assert told[0] == {"step": "s0", "index": None, "attempt": 0, "time": None, "stream": None, "line": "a"}
 
 
 def test_a_line_that_does_not_end_is_printed_all_the_same(path):
@@ -184,7 +185,7 @@ def test_a_line_that_does_not_end_is_printed_all_the_same(path):
 
 def test_several_logs_and_their_ends(path):
     out = io.StringIO()
-    show(logs_of(path, b"1\n2\n3\n", b"", b"4"), out, tail=2)
+    show(logs_of(path, b"1\n2\n3\n", b"", b"4"), out, LogView(tail=2))
     assert out.getvalue() == "==> s0 <==\n2\n3\n==> s2 <==\n4\n"
 
 
@@ -201,3 +202,132 @@ def test_logs_of_replicas_have_names_before_their_lines(path):
     terminal = Terminal()
     show(logs, terminal, prefixed=True, colours=True)
     assert terminal.getvalue().splitlines()[-1] == "\x1b[33mworker-10 | \x1b[0mc"
+
+
+# --------------------------------------------------------------------------------------------------- times and streams
+
+NOON = 1_700_000_000
+"""A second; the tests run in UTC."""
+Chunk = tuple[float, int, bytes]
+"""Seconds after `NOON`, the stream, and the bytes that arrived."""
+
+
+@pytest.fixture
+def utc(monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def timed(path, name: str, *chunks: Chunk) -> LogFile:
+    """Return a log with times."""
+    log = LogFile(path.with_name(f"{name}.0.log"), name, None, 0)
+    for seconds, stream, data in chunks:
+        at = log.path.stat().st_size if log.path.exists() else 0
+        with log.times.open("ab") as times, log.path.open("ab") as file:
+            times.write(TimesFile.record(at, round((NOON + seconds) * 1e6), stream))
+            file.write(data)
+    return log
+
+
+TALK = ((0.25, STDOUT, b"hello\nhal"), (1.5, STDERR, b"oops\n"), (2.0, STDOUT, b"f\n"))
+
+
+def printed(logs, view: LogView, out=None, **options) -> tuple[str, list[str]]:
+    """Return what is printed of logs, and what is said beside it."""
+    said: list[str] = []
+    out = out or io.StringIO()
+    show(logs, out, view, say=said.append, **options)
+    return out.getvalue(), said
+
+
+def test_times_stand_before_lines_and_a_mark_before_errors(path, utc):
+    text, said = printed([timed(path, "s", *TALK)], LogView(timestamps=True))
+    assert text.splitlines() == [
+        "2023-11-14 22:13:20.250 hello",
+        "2023-11-14 22:13:21.500 ! oops",
+        "2023-11-14 22:13:20.250 half",
+    ]
+    assert said == []
+
+
+def test_documents_have_times_in_utc_and_streams(path):
+    log = timed(path, "s", *TALK)
+    text, _ = printed([log], LogView(as_json=True))
+    told = [json.loads(line) for line in text.splitlines()]
+    assert [(one["stream"], one["line"]) for one in told] == [
+        ("stdout", "hello"),
+        ("stderr", "oops"),
+        ("stdout", "half"),
+    ]
+    assert told[1]["time"] == "2023-11-14T22:13:21.500+00:00"
+    (told,) = map(json.loads, printed([timed(path, "t", (1, BOTH, b"a\n"))], LogView(as_json=True))[0].splitlines())
+    assert (told["stream"], told["time"]) == (None, "2023-11-14T22:13:21.000+00:00")
+
+
+def test_a_terminal_marks_errors_and_a_file_has_the_bytes_as_they_came(path):
+    log = timed(path, "s", *TALK)
+    assert printed([log], LogView(), Terminal())[0] == "hello\n! oops\nhalf\n"
+    assert "\x1b[31m! \x1b[0moops\n" in printed([log], LogView(), Terminal(), colours=True)[0]
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, write_through=True)
+    show([log], out)
+    assert raw.getvalue() == log.path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("stream", "tail", "wanted"),
+    [
+        ("stderr", None, "oops\n"),
+        ("stdout", None, "hello\nhalf\n"),
+        ("stdout", 1, "half\n"),
+        ("stderr", 1, "oops\n"),
+        ("stderr", 0, ""),
+    ],
+)
+def test_one_stream(path, stream, tail, wanted):
+    assert printed([timed(path, "s", *TALK)], LogView(tail, stream=stream)) == (wanted, [])
+
+
+def test_what_a_log_cannot_tell_is_said_once(path, utc):
+    logs = [*logs_of(path, b"old\nolder\n", b"oldest\n"), timed(path, "t", (1, BOTH, b"new\n"))]
+    text, said = printed(logs, LogView(timestamps=True))
+    assert f"{'-':23} old\n{'-':23} older\n" in text
+    assert "2023-11-14 22:13:21.000 new\n" in text
+    assert said == ["the log of s0 has no times, and maybe others: older runs kept none"]
+    text, said = printed([*logs, timed(path, "apart", *TALK)], LogView(stream="stderr"))
+    assert text == "==> apart <==\noops\n"
+    assert len(said) == 1
+    assert "the log of s0 does not tell output from errors" in said[0]
+    assert "x-weft: {stderr: apart}" in said[0]
+
+
+def test_lines_of_replicas_are_in_the_order_of_their_times(path, utc):
+    first = timed(path, "a", (1, BOTH, b"one\n"), (3, BOTH, b"three\n"))
+    second = timed(path, "b", (2, BOTH, b"two\n"), (4, BOTH, b"four\n"))
+    text, _ = printed([first, second], LogView(timestamps=True), prefixed=True)
+    assert [line.split()[-1] for line in text.splitlines()] == ["one", "two", "three", "four"]
+    assert text.startswith("a | 2023-11-14 22:13:21.000 one\n")
+
+
+def test_times_of_a_log_that_grows_and_is_compacted(path):
+    log = LogFile(path.with_name("s.0.log"), "s", None, 0)
+    writer = BoundedLog(os.fsencode(log.path), head=1_000, tail=8_192, timed=True)
+    out = io.StringIO()
+    numbers = iter(range(0, 10_000, 50))
+
+    def look() -> tuple[list[LogFile], bool]:
+        at = next(numbers, None)
+        if at is not None:
+            writer.write(numbered(at, at + 50), STDERR if at % 100 else STDOUT)
+        return [log], at is not None
+
+    print_logs(look, out, LogView(as_json=True), follow=True, pause=lambda _: None, say=lambda _: None)
+    writer.close()
+    told = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert writer.dropped > 0, "it was compacted many times"
+    assert [one["line"] for one in told] == [f"line {number:06}" for number in range(10_000)]
+    assert [one["stream"] for one in told] == ["stderr" if n // 50 % 2 else "stdout" for n in range(10_000)]
+    assert None not in {one["time"] for one in told}

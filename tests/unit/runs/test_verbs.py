@@ -23,7 +23,7 @@ SENT_ALONE = {"cancel": {"reason"}, "story": {"subject"}, "why": {"subject"}}
 """Arguments of orders that the command line has no option for."""
 DISPLAY = {
     *("as_json", "project", "state_dir", "param_file", "quiet", "detach", "firing"),
-    *("follow", "tail"),  # of logs
+    *("follow", "tail", "timestamps", "stdout", "stderr"),  # of logs
     "events",  # of show
 }
 """Options of the command line about its own input and output."""

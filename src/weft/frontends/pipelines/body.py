@@ -119,6 +119,7 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
         os.path.join(logs, f"{log}.{attempt}.log"),
         os.path.join(processes, f"{log}.{attempt}"),
     )
+    own["timed"] = True
     if "kind" in own:
         own["variables"], own["runs"] = env, os.path.join(own.pop("run"), INNER, log)
     for key in ("outputs", "folder", "inputs", IMAGE, MOUNTS, PUBLISH, PACKAGES):

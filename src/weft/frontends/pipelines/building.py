@@ -503,7 +503,7 @@ class ComponentBuilder:
         tree.put("cache", _cache(_option(declared, "cache")), chosen.get("cache"))
         tree.put("extra_fs", _option(declared, "extra_fs"), chosen.get("extra_fs"))
         extra = MapBuilder(component.where)
-        for key in ("timeout_s", "retry", "environment"):
+        for key in ("timeout_s", "retry", "environment", "stderr"):
             extra.put(key, _option(declared, key), chosen.get(key))
         extra.put("resources", _resources(_option(declared, "resources")), chosen.get("resources"))
         if isinstance(declared, StepFunction) and (training is not None or not declared.shell):

@@ -17,6 +17,7 @@ from weft.documents import yaml
 from weft.documents.problems import Problems, choices, join, show
 from weft.frontends.pipelines import conditions, parsing
 from weft.frontends.pipelines.distributed import job_of, mistakes
+from weft.frontends.pipelines.extras import APART
 from weft.frontends.pipelines.kinds import FUNCTION, STEP_KINDS, load_kind
 from weft.frontends.pipelines.language import (
     PIPELINE_FILE,
@@ -400,6 +401,15 @@ def _environments_fit(scene: _Scene) -> None:
             scene.problems.add(packages.mark, packages.path, f"{what} has no environment", "leave it out")
 
 
+def _errors_fit(scene: _Scene) -> None:
+    for _, step in scene.members():
+        if isinstance(step, Step) and step.stderr.value == APART:
+            kind = step.kind.value
+            if kind not in ("", FUNCTION) or job_of(step) is not None:
+                what = f"a step of kind {kind}" if kind else "a distributed step"
+                scene.problems.add(step.stderr.mark, step.stderr.path, f"{what} cannot have it", "leave it out")
+
+
 def _conditions_make_sense(scene: _Scene) -> None:
     for _, component in scene.members():
         text = component.condition
@@ -649,6 +659,7 @@ RULES: tuple[Callable[[_Scene], None], ...] = (
     _jobs_have_a_backend,
     _kinds_take_their_options,
     _environments_fit,
+    _errors_fit,
     _conditions_make_sense,
     _loops_name_own,
     _post_process_is_a_plain_step,

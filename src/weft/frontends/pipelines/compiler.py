@@ -317,6 +317,8 @@ def _params(step: ResolvedStep, place: RunDirectories, folder: str) -> dict[str,
     }
     if step.loops:
         params |= {"outputs": list(step.outputs), "folder": as_dict(step.folder)}
+    if step.apart:
+        params["apart"] = True
     if step.packages is not None:
         params[PACKAGES] = [step.packages.kind, step.packages.file, str(place.logs.parent.parent.parent / ENVIRONMENTS)]
     if step.delivered or step.condition:

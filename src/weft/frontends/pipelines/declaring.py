@@ -259,6 +259,7 @@ class StepOptions(TypedDict, total=False):
     retry: Retry
     resources: Resources
     environment: Mapping[str, str]
+    stderr: str
     extra_fs: Sequence[Mapping[str, Any]]
     training: Mapping[str, Any]
 

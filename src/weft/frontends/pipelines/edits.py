@@ -194,7 +194,7 @@ def _around(pipeline: Pipeline, dotted: str) -> tuple[Any, ...]:
     return pipeline.docker_env, pipeline.as_paddleflow, _plain(pipeline.extra_fs), inside
 
 
-_FREE: Final = frozenset({"mark", "path", "cache", "timeout_s", "retry", "resources"})
+_FREE: Final = frozenset({"mark", "path", "cache", "timeout_s", "retry", "resources", "stderr"})
 """Fields of a component that do not affect its result."""
 
 

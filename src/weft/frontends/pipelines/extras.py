@@ -20,9 +20,12 @@ _LONGEST_DELAY_S: Final = 86_400
 _MOST_FACTOR: Final = 100
 _OF_PADDLEFLOW: Final = ("PF_", "RAY_JOB_")
 _FILES: Final = {"venv": "requirements.txt", "conda": "environment.yaml", "pixi": "pixi.toml"}
+APART: Final = "apart"
+STDERR: Final = ("together", APART)
+"""The values of `x-weft: stderr`."""
 RESOURCES: Final = ("cpu", "memory", "gpu", "gpu_type", "custom")
 """The names of `x-weft: resources`."""
-STEP_EXTRAS: Final = ("timeout_s", "retry", "resources", "environment", "kind", "with")
+STEP_EXTRAS: Final = ("timeout_s", "retry", "resources", "environment", "stderr", "kind", "with")
 """The keys of `x-weft` of a step."""
 
 
@@ -152,6 +155,14 @@ def packages_of(extra: FileMap) -> Packages | None:
     return Packages(kind, file.value, file.mark, file.path)
 
 
+def stderr_of(extra: FileMap) -> SourceText:
+    """Return `stderr`, one of `STDERR`; "" without it."""
+    given = extra.text("stderr")
+    if extra.is_text("stderr") and given.value not in STDERR:
+        extra.wrong("stderr", f"must be {' or '.join(STDERR)}", "with apart, logs tell errors from output")
+    return given
+
+
 def _bytes(options: FileMap) -> int:
     node = options.nodes.get("memory")
     value = node.value if isinstance(node, yaml.Scalar) else 0 if node is None else None
@@ -171,4 +182,5 @@ def check_defaults(options: FileMap) -> None:
     retry_of(options)
     resources_of(options)
     packages_of(options)
+    stderr_of(options)
     variables_of(options.map("env", None))

@@ -156,6 +156,7 @@ class Step(Component, frozen=True):
     retry: Retry | None = None
     resources: Resources | None = None
     packages: Packages | None = None
+    stderr: SourceText = SourceText()
     kind: SourceText = SourceText()
     options: Mapping[str, Any] = field(default_factory=dict)
     option_texts: tuple[SourceText, ...] = ()

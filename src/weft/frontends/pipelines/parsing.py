@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from weft.documents import yaml
 from weft.documents.problems import FilePosition, Problem, Problems, choices, join, show
-from weft.frontends.pipelines.extras import STEP_EXTRAS, packages_of, resources_of, retry_of, timeout_of, variables_of
+from weft.frontends.pipelines.extras import (
+    STEP_EXTRAS,
+    packages_of,
+    resources_of,
+    retry_of,
+    stderr_of,
+    timeout_of,
+    variables_of,
+)
 from weft.frontends.pipelines.kinds import STEP_KINDS
 from weft.frontends.pipelines.language import (
     CACHE_MODES,
@@ -341,6 +349,7 @@ def _extras(options: FileMap) -> dict[str, Any]:
         "retry": retry_of(extra),
         "resources": resources_of(extra),
         "packages": packages_of(extra),
+        "stderr": stderr_of(extra),
         "kind": extra.text("kind"),
         "options": {key: _option(node, join(given.path, key), texts) for key, node in given.nodes.items()},
         "option_texts": tuple(texts),

@@ -134,7 +134,7 @@ class _Plan:
 
 
 def how_it_runs(step: ResolvedStep) -> str:
-    """Return what the file says about the attempts of a step: retries, the time limit, resources, packages."""
+    """Return what the file says about the attempts of a step: retries, time limit, resources, packages, stderr."""
     words = [] if step.retry is None else _retries(step.retry)
     if step.timeout_s is not None:
         words.append(f"at most {step.timeout_s:g} s")
@@ -142,6 +142,8 @@ def how_it_runs(step: ResolvedStep) -> str:
         words.append(str(step.resources))
     if step.packages is not None:
         words.append(f"{step.packages.kind} {os.path.basename(step.packages.file)}")
+    if step.apart:
+        words.append("stderr apart")
     return "; ".join(words)
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FILE_EXTRAS: Final = ("as_paddleflow", "defaults", "profiles")
 """The keys of `x-weft` at the top of a file."""
-DEFAULTS: Final = ("timeout_s", "retry", "resources", "environment", "env")
+DEFAULTS: Final = ("timeout_s", "retry", "resources", "environment", "stderr", "env")
 """The keys that a file or a profile gives for all steps."""
 PROFILE: Final = ("parameters", "settings", "cache", "defaults", "steps")
 """The keys of a profile."""
@@ -38,8 +38,8 @@ _PARTS: Final = ("entry_points", "components", "post_process")
 _FIELD_BY_FIELD: Final = frozenset({"retry", "resources", "env"})
 _EXTRA: Final = "x-weft"
 _NOT_FOR: Final[dict[str, frozenset[str]]] = {
-    "training": frozenset({"resources", "environment"}),
-    "sql": frozenset({"environment"}),
+    "training": frozenset({"resources", "environment", "stderr"}),
+    "sql": frozenset({"environment", "stderr"}),
 }
 """The defaults of all steps that steps of a kind do not take: replicas have resources of their own."""
 

@@ -19,6 +19,7 @@ from weft.documents.problems import show
 from weft.frontends.pipelines import parts, paths
 from weft.frontends.pipelines.check import in_order
 from weft.frontends.pipelines.distributed import TRAINING, job_of, options_of
+from weft.frontends.pipelines.extras import APART
 from weft.frontends.pipelines.kinds import StepBody, decoded, encoded
 from weft.frontends.pipelines.language import Component, Dag, Mount, Packages, Step
 from weft.frontends.pipelines.parameters import convert, list_from_text
@@ -247,6 +248,7 @@ class _Resolver:
             disabled=False,
             docker_env="" if step.packages is not None else step.docker_env or self.pipeline.docker_env,
             packages=self._packages(step),
+            apart=step.stderr.value == APART,
             parameters=parameters,
             declared_env=declared,
             secrets=secrets,

@@ -57,6 +57,7 @@ class ResolvedStep(Struct, frozen=True):
     step that loops has `items`, or a vertex `lister` whose value they are. `places` are the paths of each input, known
     or not (`inputs` has the known ones, joined by commas), and `condition` is the condition of each item. `body`
     replaces the command of a step of another kind. `packages` is its environment of packages, with an absolute path.
+    `apart`: its log tells errors from output.
     """
 
     name: str
@@ -86,6 +87,7 @@ class ResolvedStep(Struct, frozen=True):
     secrets: Mapping[str, str] = field(default_factory=dict)
     ray: bool = False
     packages: Packages | None = None
+    apart: bool = False
 
     @property
     def delivered(self) -> dict[str, Places]:

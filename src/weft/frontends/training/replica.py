@@ -434,7 +434,7 @@ class ReplicaStart:
         """Return a command that runs in a running container, with a log of its own."""
         spec = self._running[container.name]
         log = self.places.replica / ".hooks" / f"{container.name}.{name}.log"
-        spec = replace(spec, argv=words, record=None, log=log, name=f"{name} of {spec.name}")
+        spec = replace(spec, argv=words, record=None, log=log, timed=False, name=f"{name} of {spec.name}")
         if spec.prefix:
             return replace(spec, prefix=[spec.prefix[0], "exec", self._boxes[container.name]], end=(), undo=())
         return self._in_network(spec)
@@ -514,6 +514,7 @@ class ReplicaStart:
             record=self.host.records / log.stem,
             name=replica.name if container.name == replica.main else f"{replica.name}/{container.name}",
             masked=masked,
+            timed=True,
         )
 
     def _in_image(

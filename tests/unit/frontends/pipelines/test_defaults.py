@@ -178,8 +178,31 @@ def recipe(text: str) -> dict[str, Any]:
     return static_leaves(load_text(text, "run.yaml").pipeline, node, "")
 
 
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        ("x-weft: {stderr: aside}", "must be together or apart"),
+        ("x-weft: {stderr: 3}", "must be text"),
+        ("x-weft: {stderr: apart, kind: training, with: {replicas: {worker: 1}}}", "a step of kind training cannot"),
+        (f"env: {DISTRIBUTED}, x-weft: {{stderr: apart}}", "a distributed step cannot"),
+    ],
+)
+def test_errors_that_cannot_be_apart_are_refused(step, said):
+    with pytest.raises(PipelineError, match=re.escape(said)):
+        parsed(f"name: p\nentry_points:\n  a: {{{step}}}\n")
+
+
+def test_errors_of_all_steps_but_one_are_apart():
+    text = "name: p\nx-weft: {defaults: {stderr: apart}}\nentry_points:\n  a: {command: x}\n"
+    loaded = load_text(text + "  b: {command: x, x-weft: {stderr: together}}\n", "run.yaml")
+    compiled = compile_loaded(loaded, "run-000001", NOWHERE)
+    how = {one.name: (one.apart, how_it_runs(one)) for one in compiled.nodes if isinstance(one, ResolvedStep)}
+    assert how == {"a": (True, "stderr apart"), "b": (False, "")}
+
+
 def test_only_what_changes_the_result_is_in_the_key():
     plain = "name: p\nentry_points: {a: {command: x}}\n"
+    assert recipe(plain) == recipe(plain + "x-weft: {defaults: {stderr: apart}}\n")
     assert recipe(plain) == recipe(plain + "x-weft: {defaults: {retry: {user: 3, jitter: 1}, timeout_s: 5}}\n")
     assert recipe(plain) == recipe(plain + "x-weft: {defaults: {resources: {cpu: 3}}}\n")
     assert recipe(plain + "x-weft: {defaults: {env: {A: b}}}\n") == {**recipe(plain), "environment A": "b"}
