@@ -136,6 +136,10 @@ class LocalJob:
             worker=launch.worker,
             gate=self.job.gates.pop(launch.lease, None) if self.job.gates else None,
         )
+        if self.job.logs:
+            from weft.worker.task_logs import folder_of
+
+            lease.logs = folder_of(self.job.logs, launch.vertex)
         if launch.backup_of:
             self._race(lease, self.running.get(launch.backup_of))
         self.running[launch.lease] = lease

@@ -98,6 +98,7 @@ class NodeJob:
         """The unit up to which the session has the outputs of a running lease."""
         self.given = {}
         self.gates: dict[int, Any] = {}
+        self.logs = ""
         self.originals: dict[str, dict[int, int]] = {}
         """The tasks whose outputs the session refers to here, by vertex, with the leases that made them."""
         self.backend: Any = None

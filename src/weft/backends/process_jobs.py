@@ -481,6 +481,7 @@ class LeaseMessage:
             tuple(items),
             payload,
             lease.reservation is not None and local.store.memory.outside > 0,
+            lease.logs,
         )
 
     def _collect(

@@ -67,6 +67,7 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
     whole_process: bool
     cluster: ClusterOptions | None
     worker_memory: int | None
+    task_logs: bool
 
     def store(self, folders: RunFolders, key: EvictionKey | None, *, threads: bool) -> BlockManager:
         """Return the store, which spills to `folders` in the order of `key`.
@@ -110,6 +111,8 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
         """Return the tuning of a backend with the wishes for speculative attempts, by default with processes only."""
         if processes if self.backups is None else self.backups:
             of = replace(of, backups=True)
+        if self.task_logs:
+            of = replace(of, cones=False)  # so that the task of each line is known
         return of if self.looks_s is None else replace(of, looks_s=self.looks_s)
 
     def about(self, backend: Executor, *, given: bool) -> dict[str, Any]:
@@ -152,6 +155,7 @@ def check_options(
     cluster: ClusterOptions | None,
     worker_memory: int | str | None,
     exclusion: bool | Mapping[str, Any] = True,
+    task_logs: bool = False,
 ) -> SessionOptions:
     """Check the arguments of a session. UsageError: an invalid one."""
     stragglers = dict(backups) if isinstance(backups, Mapping) else None
@@ -177,6 +181,7 @@ def check_options(
         whole_process=bool(arguments.truth("whole_process", whole_process)),
         cluster=None if cluster is None else _cluster(cluster),
         worker_memory=size_of("worker_memory", worker_memory),
+        task_logs=bool(arguments.truth("task_logs", task_logs)),
         exclusion=dict(exclusion) if isinstance(exclusion, Mapping) else bool(arguments.truth("exclusion", exclusion)),
     )
 

@@ -138,6 +138,7 @@ class JobRun:
         "kept",
         "leases",
         "listeners",
+        "logs",
         "number",
         "on_end",
         "outcome",
@@ -188,6 +189,7 @@ class JobRun:
         self.crash: BaseException | None = None
         self.given_up = False  # it failed outside of its master
         self.draining = False  # nothing of it starts any more: it ends with its last lease
+        self.logs = ""  # the folder for the output of its tasks, if that is kept
         self.priority = 0  # higher ones get workers first
         self.number = 0  # the place in the order of submission
         self.on_end: Callable[[JobRun], None] | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import queue
+import shutil
 import weakref
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -329,6 +330,22 @@ class Run:
         if not found:
             self.story(subject)
         return found
+
+    def logs(self, node: Any, index: int = 0) -> str:
+        """Return what a task has printed and logged so far: of each task the first 64 KiB, of all of its attempts.
+
+        UsageError: the session does not keep it. NotFoundError: the run has no such vertex or task.
+        """
+        if not self._job.logs:
+            raise UsageError(
+                "the session does not keep the output of tasks", hint="Open it with task_logs=True, before the run."
+            )
+        row = self._task_row(node)
+        if whole("index", index, lo=0) >= max(row.n, 0):
+            raise NotFoundError(f"{row.id} has {counted(max(row.n, 0), 'task')}, and no task {index}")
+        from weft.worker.task_logs import log_of
+
+        return log_of(self._job.logs, row.id, index)
 
     def _known(self, subject: str) -> bool:
         inspector = self._job.inspector
@@ -705,6 +722,8 @@ class EngineSession:
         self.historian: Historian | None = None
         self._shelf = NamedValues(store)
         self.callbacks = CallbackThread()
+        self.task_logs = ""
+        """The folder for the output of tasks, if that is kept."""
 
     def submit(
         self,
@@ -805,6 +824,10 @@ class EngineSession:
         job.shared = shared
         job.requests = requests
         job.priority = priority
+        if self.task_logs:
+            from weft.worker.task_logs import folder_of
+
+            job.logs = folder_of(self.task_logs, name)
         job.on_end = self._on_end
         job.restored = frozenset(restored) or job.restored
         job.given = columns
@@ -903,6 +926,8 @@ class EngineSession:
         if self._jobs.get(job.id) is job:
             del self._jobs[job.id]
             self.executor.close_job(job)
+            if job.logs:
+                shutil.rmtree(job.logs, ignore_errors=True)
             job.kept = ()
             job.backend = None  # else the job and its backend keep each other until the garbage collector comes
 

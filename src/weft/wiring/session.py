@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from weft.runtime.mapping import MapOptions, Mapped
     from weft.runtime.session import Results, Run
     from weft.store.api import EvictionKey
+    from weft.store.folders import RunFolders
     from weft.worker.actors import ActorHandle
 
 
@@ -87,6 +88,8 @@ class Session(runtime.EngineSession):
     Workers and nodes on which many tasks fail for other reasons than their code are excluded for a while. `exclusion`
     is a mapping of parameters of `weft.policies.blame.NodeExclusion`, or False for no exclusions.
 
+    With `task_logs`, `Run.logs(vertex, index)` returns what a task has printed and logged.
+
     With "ray", `cluster` has the address of the cluster, and the packages and the folder that the program needs there.
 
     UsageError: an invalid argument. MissingExtraError: a package of the backend is not installed.
@@ -113,6 +116,7 @@ class Session(runtime.EngineSession):
         cluster: ClusterOptions | None = None,
         worker_memory: int | str | None = None,
         exclusion: bool | Mapping[str, Any] = True,
+        task_logs: bool = False,
     ) -> None:
         given = not isinstance(backend, str)
         if given and not hasattr(backend, "launch"):
@@ -135,7 +139,13 @@ class Session(runtime.EngineSession):
             cluster=cluster,
             worker_memory=worker_memory,
             exclusion=exclusion,
+            task_logs=task_logs,
         )
+        if options.task_logs and backend == "ray":
+            raise UsageError(
+                "task_logs keeps the output of tasks on this machine, and those of 'ray' run on others",
+                hint="See the logs of Ray, or open a Session('processes', task_logs=True).",
+            )
         if cluster is not None and backend != "ray":
             raise UsageError(f"cluster is for the backend 'ray', not {backend!r}", hint="Open a Session('ray', ...).")
         if worker_memory is not None and backend not in _IN_PROCESSES:
@@ -155,6 +165,8 @@ class Session(runtime.EngineSession):
             self._about = options.about(made, given=given)
             super().__init__(made, store, clock, managers)
             undo.pop_all()
+        if options.task_logs:
+            self._keep_logs(folders)
         if options.history is not None:
             self.historian = open_history(options.history)
             self.on_close(self.historian.close)
@@ -164,6 +176,14 @@ class Session(runtime.EngineSession):
             self.on_close(lambda: _open.discard(self))
         self.on_close(lambda: atexit.unregister(self.close))
         atexit.register(self.close)
+
+    def _keep_logs(self, folders: RunFolders) -> None:
+        """Keep the output of tasks in the folders of this session, until it is closed."""
+        from weft.worker import task_logs
+
+        self.task_logs = str(folders.spill / "task-logs")
+        task_logs.install()
+        self.on_close(task_logs.uninstall)
 
     def submit(
         self,

@@ -19,7 +19,7 @@ class WorkerLease:
 
     `race` is the backend's record of another lease of the same tasks. `committing` is set while outputs are put into
     the store. `late` is set by a stop after the time limit: later values do not count. `gate` is the commit barrier,
-    which is passed before any visible effect.
+    which is passed before any visible effect. `logs` is the folder for the output of its tasks, "" if it is not kept.
     """
 
     __slots__ = (
@@ -34,6 +34,7 @@ class WorkerLease:
         "id",
         "late",
         "lo",
+        "logs",
         "nbytes",
         "patience",
         "pos",
@@ -72,6 +73,7 @@ class WorkerLease:
         self.host = host
         self.gate = gate
         self.worker = worker
+        self.logs = ""
         self.pos = lo
         self.stop = False
         self.late = False

@@ -286,6 +286,7 @@ class WorkerProcess:
         lease.host = self
         lease.worker = self.config.number
         lease.callbacks = None
+        lease.logs = assignment.logs
         return lease
 
     def _column(self, number: int, n: int) -> Column:

@@ -54,6 +54,7 @@ class SharedPageLease(SharedPage):
     host: Any
     gate = None
     worker: int
+    logs: str
     callbacks: list[Callable[[], None]] | None
 
 
@@ -92,6 +93,7 @@ class Assignment(NamedTuple):
     items: tuple[tuple[int, int, bytes | ChunkRef], ...]
     cells: bytes
     tight: bool
+    logs: str = ""
 
 
 class InputRow(NamedTuple):

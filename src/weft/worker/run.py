@@ -73,16 +73,13 @@ def run(
     where = [lease.root.vertex, lease.lo]
     reached = -1
     try:
-        if lease.gate is not None and (lease.cone is not None or not lease.root.prepares):
-            pass_gate(lease.gate)
-        if lease.cone is not None and lease.cone.linear:
-            reached = _run_chain(lease, store, values, where, started + PATIENCE * target_s)
-        elif lease.cone is not None:
-            _run_tree(lease, store, values, where)
-        elif lease.root.simple:
-            _run_plain(lease, store, values, where)
+        if lease.logs:
+            from weft.worker.task_logs import recorded
+
+            with recorded(lease):
+                reached = _run_bodies(lease, store, values, where, started + PATIENCE * target_s)
         else:
-            _run_tasks(lease, store, values, where)
+            reached = _run_bodies(lease, store, values, where, started + PATIENCE * target_s)
     except BaseException as error:  # noqa: BLE001
         if os.getpid() != process:
             _end_fork(where, error)
@@ -98,6 +95,21 @@ def run(
         outcome.kind = Failure.STOPPED.value
         outcome.vertex, outcome.index, outcome.message = str(where[0]), outcome.hi, "cancelled"
     return outcome
+
+
+def _run_bodies(lease: WorkerLease, store: ChunkReader, values: list[Any], where: list[Any], until: float) -> int:
+    """Run the tasks of a lease; return the member of a linear cone that was reached by `until`, -1 without one."""
+    if lease.gate is not None and (lease.cone is not None or not lease.root.prepares):
+        pass_gate(lease.gate)
+    if lease.cone is not None and lease.cone.linear:
+        return _run_chain(lease, store, values, where, until)
+    if lease.cone is not None:
+        _run_tree(lease, store, values, where)
+    elif lease.root.simple:
+        _run_plain(lease, store, values, where)
+    else:
+        _run_tasks(lease, store, values, where)
+    return -1
 
 
 def _end_fork(where: list[Any], error: BaseException | None) -> NoReturn:

@@ -68,6 +68,7 @@ def job_of(graph: Graph, **fields: Any) -> Any:
         "recorded": False,
         "given": {},
         "gates": {},
+        "logs": "",
         "cache": None,
         "host": None,
     }

@@ -24,7 +24,13 @@ class Pair:
         loop: Any = None
         self.hand = Hand(g).master
         job = SimpleNamespace(
-            id="job", inspector=self.hand.inspector, outputs=None, given={}, leases={1: None, 2: None}, gates={}
+            id="job",
+            inspector=self.hand.inspector,
+            outputs=None,
+            given={},
+            leases={1: None, 2: None},
+            gates={},
+            logs="",
         )
         self.local = LocalJob(job, store, loop, 100)
         self.spec = self.hand.inspector.spec("a")
