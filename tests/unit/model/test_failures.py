@@ -64,6 +64,7 @@ def test_a_run_that_failed_by_a_kind_has_its_error():
         "disk": "WEFT401",
         "program": "WEFT204",
         "stopped": "WEFT500",
+        "cancelled": "WEFT502",
         "journal": "WEFT500",
         "internal": "WEFT900",
     }
