@@ -41,7 +41,7 @@ def test_a_session_takes_parameters_of_the_policy():
         assert policy.times == 3.0
         assert session.executor.tuning.looks_s == (0.5, 5.0)
         assert session.executor.tuning.backups
-    with pytest.raises(UsageError, match="the policy of stragglers does not take"):
+    with pytest.raises(UsageError, match="backups has no parameter 'time'"):
         weft.Session(workers=1, backups={"time": 3.0})
     with pytest.raises(UsageError, match="looks_s of backups is 3"):
         weft.Session(workers=1, backups={"looks_s": 3})

@@ -80,16 +80,18 @@ def policies_of(
 
 def _policy(argument: str, kind: Callable[..., Any], parameters: Mapping[str, Any], more: str = "") -> ManagerFactory:
     """Return a policy with other parameters. UsageError: it does not take them."""
+    from inspect import signature  # takes long to load
+
+    known = signature(kind).parameters
+    takes = ", ".join(f"{one.name} (default: {one.default})" for one in known.values())
+    hint = f"It takes {takes}{more}."
+    if unknown := [name for name in parameters if name not in known]:
+        raise UsageError(f"{argument} has no parameter {', '.join(map(repr, unknown))}", hint=hint)
     factory = partial(kind, **parameters)
     try:
         factory()
     except (TypeError, GraphError) as error:
-        from inspect import signature  # inspect takes long to load
-
-        raise UsageError(
-            f"{argument} is {dict(parameters)!r}, which its policy does not take: {error}",
-            hint=f"It takes {signature(kind)}{more}.",
-        ) from error
+        raise UsageError(f"{argument} is {dict(parameters)!r}: {error}", hint=hint) from error
     return factory
 
 

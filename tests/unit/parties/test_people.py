@@ -33,7 +33,8 @@ def test_both_parties_see_a_job_from_its_wait_for_approval_to_its_end(works):
     host.approve(job, "")
     for one in works.of.values():
         assert one.ended(job) == "success"
-    until(works.of["1"].idle, "the end of all messages")
+    for one in works.of.values():
+        until(one.idle, "the end of all messages")
     for jobs, other in ((guest, "host 2"), (host, "guest 1")):
         shown = jobs.show(job)
         assert {(one["what"], one["to"]) for one in shown["left"]} >= {("shares of numbers", other)}
