@@ -130,6 +130,6 @@ def test_the_policy_of_exclusion_takes_parameters_or_is_left_out():
 
 @pytest.mark.parametrize("wrong", [{"least": 0}, {"lest": 3}, {"least": "many"}])
 def test_wrong_parameters_of_exclusion_are_refused_with_those_that_there_are(wrong):
-    with pytest.raises(UsageError, match="exclusion (is|has no parameter) ") as caught:
+    with pytest.raises(UsageError, match=r"exclusion (is|has no parameter) ") as caught:
         policies_of(None, wrong)
     assert "avoid_s" in caught.value.hint
