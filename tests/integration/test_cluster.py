@@ -5,6 +5,7 @@ import signal
 import socket
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -310,6 +311,41 @@ def test_blocks_lost_with_the_node_of_an_ended_writer_are_streamed_again(monkeyp
             assert run.result(DEADLINE_S).value(sink) == sum(range(12))
             assert isinstance(session.executor, Watched)
             assert len(session.executor.tiers) > 12
+
+
+def leaves_mark(x, marks):
+    """Leave a mark for each attempt; its name ends with the parent of this worker."""
+    Path(marks, f"{x}-{time.monotonic_ns()}-{os.getppid()}").touch()
+    return x
+
+
+def waits_for(x, path):
+    until(lambda: os.path.exists(path))
+    return x
+
+
+def sum_of_both(made, late):
+    return sum(made) + sum(late)
+
+
+def test_values_that_the_session_holds_outlive_their_node(nodes, tmp_path):
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    with weft.Session("cluster") as session:
+        graph = Graph("held")
+        made = graph.map(partial(leaves_mark, marks=str(marks)), range(4), name="made")
+        late = graph.map(partial(waits_for, path=str(tmp_path / "go")), [7], name="late")
+        total = graph.add(sum_of_both, gather(made), gather(late)).keep()
+        run = session.submit(graph)
+        until(lambda: any(row.id == "made" and row.finished == 4 for row in run.view().vertices))
+        pid = psutil.Process(int(os.listdir(marks)[0].split("-")[2])).ppid()
+        (victim,) = [process for process in nodes.processes if process.pid == pid]
+        victim.kill()
+        victim.wait()
+        until(lambda: any("is lost" in line for line in run.story()))
+        (tmp_path / "go").touch()
+        assert run.result(DEADLINE_S).value(total) == 0 + 1 + 2 + 3 + 7
+    assert len(os.listdir(marks)) == 4
 
 
 def test_tasks_without_slots_read_streams_of_nodes(nodes):

@@ -25,7 +25,7 @@ from weft.backends.local_jobs import LocalJob
 from weft.backends.node_link import Link, Lost, NodeLink, Take
 from weft.backends.process_jobs import NOT_SENT, check_picklable, needed
 from weft.backends.streams import END
-from weft.engine.events import CancelRequested, Done, Failed, GaveBack, OutputMoved, Progress
+from weft.engine.events import ANYWHERE, CancelRequested, Done, Failed, GaveBack, OutputMoved, Progress
 from weft.engine.machines.task import TaskState
 from weft.engine.ports import WorkerSpec
 from weft.engine.provider import BESIDE, FixedProvider, NodeKind, NodeSpec
@@ -202,6 +202,10 @@ class ClusterJob(LocalJob):
         if found is None:
             found = self._specs.setdefault(spec, next(self._numbers))
         return found
+
+    def streaming(self) -> set[str]:
+        """Return the vertices with a streamed output."""
+        return {spec.vertex for spec in list(self._codes) if any(edge.streamed for edge in spec.outputs)}
 
     def knows(self, specs: Iterable[TaskSpec]) -> bool:
         """Return whether some node has got each of these specs."""
@@ -767,7 +771,7 @@ class Cluster(LocalBackend):
         self.loop.worker_lost(number, reason, **about)
 
     def _lost(self, node: NodeConnection, reason: str) -> None:
-        """Handle a lost node: its leases and its outputs are gone."""
+        """Handle a lost node: its leases are gone, and its outputs except those that are held here."""
         with self._leaving:
             if self._closing or node.dead:
                 return
@@ -775,6 +779,7 @@ class Cluster(LocalBackend):
         for number in node.workers.values():
             self._workers.pop(number, None)
         self._forget([*node.leases.values()])
+        self._locate_held()
         self.loop.drain()
         self.loop.node_lost(node.number, f"node {node.about.name} is lost: {reason}")
         self._drop_copies(node)
@@ -782,6 +787,21 @@ class Cluster(LocalBackend):
             self._broken = f"no node is left; the last one, {node.about.name}, was lost: {reason}"
             for job in list(self.loop.jobs):
                 self.loop.post(job, CancelRequested(self.loop.clock.now(), self._broken, force=True))
+
+    def _locate_held(self) -> None:
+        """Report the outputs that are held here: no node's loss makes their tasks run again.
+
+        Streams are left out: the value of their source says nothing about its blocks.
+        """
+        for name, job in list(self.loop.jobs.items()):
+            local: ClusterJob | None = job.backend
+            if local is None or local.closed:
+                continue
+            streaming = local.streaming()
+            for vertex, column in list(local.columns.items()):
+                held = map(_is_held, column.values if vertex not in streaming else ())
+                for lo, hi in _marked(held):
+                    self.loop.post_later(name, OutputMoved(self.loop.clock.now(), vertex, lo, hi, ANYWHERE))
 
     def _forget(self, leases: list[SentLease]) -> None:
         for lease in leases:
@@ -878,6 +898,21 @@ class Cluster(LocalBackend):
             pause = min(2 * pause, _LAST_TICK_S)
             with suppress(WeftError):
                 self.loop.idle_tick()
+
+
+def _is_held(cell: Any) -> bool:
+    """Return whether the session itself holds an output."""
+    return cell is not ABSENT and not (type(cell) is ChunkRef and cell.tier is Tier.PEER)
+
+
+def _marked(marks: Iterable[bool]) -> Iterable[tuple[int, int]]:
+    """Yield the ranges of positions that are marked."""
+    at = 0
+    for marked, group in itertools.groupby(marks):
+        count = sum(1 for _ in group)
+        if marked:
+            yield at, at + count
+        at += count
 
 
 def _inputs(lease: WorkerLease) -> Iterable[tuple[InputCode, int, int]]:

@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from weft.engine.agenda import Phase
 from weft.engine.commands import SetTimer
 from weft.engine.decisions import ApplyPatch, AskController, Avoid, BackUp, Emit, Readmit, WakeAt, WeighTasks
-from weft.engine.events import Requested  # noqa: TC001 - fields of records are read at run time
+from weft.engine.events import ANYWHERE, Requested
 from weft.engine.machines.bubble import BubbleState
 from weft.engine.machines.job import JobState
 from weft.engine.machines.lease import LeaseState
@@ -80,8 +80,6 @@ FAULTS = 256
 """The number of the latest faults that are kept."""
 PUBLISHED = 1_000
 """The number of the latest user events that are kept."""
-ANYWHERE = -1
-"""The node of tasks without a home node."""
 FEW = 64
 """A vertex of at most this many tasks has history entries for each task; larger ones are handled in bulk."""
 

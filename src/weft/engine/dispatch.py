@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from weft.engine.commands import Launch
 from weft.engine.cones import climb, siblings_ready, template
-from weft.engine.core import ANYWHERE, FEW, STAGE_BITS, UNSLOTTED, LeaseRow
+from weft.engine.core import FEW, STAGE_BITS, UNSLOTTED, LeaseRow
 from weft.engine.describe import describe, specs_of
+from weft.engine.events import ANYWHERE
 from weft.engine.leases import ALONE, alone
 from weft.engine.machines.job import GOING
 from weft.engine.machines.vertex import VERTEX, VertexState

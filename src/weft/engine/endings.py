@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from weft.engine import patching
 from weft.engine.agenda import Phase
 from weft.engine.commands import Free
-from weft.engine.core import ANYWHERE, FEW
+from weft.engine.core import FEW
 from weft.engine.describe import partitions_of
-from weft.engine.events import Done, Failed, GaveBack, Progress, Started
+from weft.engine.events import ANYWHERE, Done, Failed, GaveBack, Progress, Started
 from weft.engine.failures import count_failure, delay_of, fatal, may_retry, not_among
 from weft.engine.leases import attempt_ended, close, hold, lost_one, move, narrow, revoked, won, write_rows
 from weft.engine.lineage import lose, missing_inputs

@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from weft.model.failures import Failure
     from weft.model.resources import Resources
 
+ANYWHERE: Final = -1
+"""No node in particular: of tasks without a home, and of outputs that no loss of a node ends."""
+
 # ------------------------------------------------------------------------------------- said by the session
 
 
@@ -122,7 +125,7 @@ class NodeLost(NamedTuple):
 
 
 class OutputMoved(NamedTuple):
-    """The outputs of tasks `lo:hi` of a vertex lie at another node from now on."""
+    """The outputs of tasks `lo:hi` of a vertex lie at another node from now on, or `ANYWHERE`."""
 
     now: float
     vertex: str

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.engine.core import ANYWHERE
+from weft.engine.events import ANYWHERE
 from weft.engine.lineage import is_concluded
 from weft.engine.machines.bubble import BubbleState
 from weft.engine.machines.job import GOING, OVER, JobState

@@ -16,10 +16,11 @@ from weft.engine.agenda import Phase
 from weft.engine.bulk import end_usual
 from weft.engine.commands import Command, Publish, Shrink
 from weft.engine.consulting import make, make_controller
-from weft.engine.core import ANYWHERE, PUBLISHED, Core, Handler, WorkerRow
+from weft.engine.core import PUBLISHED, Core, Handler, WorkerRow
 from weft.engine.dispatch import has_ready
 from weft.engine.endings import on_done, on_failed, on_gave_back, on_progress, on_started
 from weft.engine.events import (
+    ANYWHERE,
     CancelRequested,
     Deferred,
     Done,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.engine.core import ANYWHERE
+from weft.engine.events import ANYWHERE
 
 if TYPE_CHECKING:
     from weft.engine.core import Core

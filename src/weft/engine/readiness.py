@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from weft.engine.agenda import Phase
 from weft.engine.commands import Free, FreeParts, MarkEnded
-from weft.engine.core import ANYWHERE
+from weft.engine.events import ANYWHERE
 from weft.engine.machines.job import JobState
 from weft.engine.machines.table import step
 from weft.engine.machines.vertex import ENDED, SUCCESS, VERTEX, VertexState

@@ -130,7 +130,9 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
         result = _run_kind(step, inputs, values) if "kind" in own else run_command(step, inputs)
         warnings += _shortfalls(ctx, own, outputs, result)
     except BaseException:
-        put_aside(own["cwd"], outputs)
+        # On a cluster this attempt may outlive its node's connection, while another one works in the same place.
+        if not os.path.lexists(os.path.join(logs, f"{log}.{attempt + 1}.log")):
+            put_aside(own["cwd"], outputs)
         raise
     if recipe is not None:
         reason = ctx.keep_result(recipe, started, changed_while_it_ran(ctx.params))

@@ -312,6 +312,38 @@ def test_a_step_runs_with_its_own_log_and_environment(tmp_path, monkeypatch):
     assert not list((tmp_path / "processes").iterdir())
 
 
+@pytest.mark.parametrize("later", [False, True], ids=["last", "overtaken"])
+def test_a_failed_attempt_leaves_the_outputs_of_a_later_one(tmp_path, later):
+    """An attempt at a lost node may end after the one that took its place."""
+    output = tmp_path / "out" / "model"
+    log = tmp_path / "logs" / "train.1.log"
+    params: dict[str, Any] = {
+        "command": f"echo x > {output}{f'; touch {log}' if later else ''}; exit 1",
+        "cwd": str(tmp_path),
+        "env": {},
+        "logs": str(tmp_path / "logs"),
+        "processes": str(tmp_path / "processes"),
+        "outputs": [str(output)],
+        "timeout_s": None,
+    }
+    ctx: Any = SimpleNamespace(
+        vertex="train",
+        index=0,
+        item=None,
+        attempt=0,
+        verdict=None,
+        parallelism=1,
+        params=params,
+        cancelled=lambda: False,
+        on_cancel=lambda _: None,
+        gate=None,
+    )
+    with pytest.raises(TaskError):
+        body.run_step(ctx, {})
+    assert output.exists() == later
+    assert Path(f"{output}.incomplete").exists() != later
+
+
 def test_what_a_step_that_succeeds_should_have_done(tmp_path, monkeypatch):
     outputs = [str(tmp_path / "out" / name) for name in ("model", "page")]
     params: dict[str, Any] = {
