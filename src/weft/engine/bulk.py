@@ -6,8 +6,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from weft.engine.core import FEW
-from weft.engine.events import Done
+from weft.engine.events import ANYWHERE, Done
 from weft.engine.machines.lease import LEASE, LeaseState
+from weft.engine.placement import locations
 from weft.engine.readiness import finish
 from weft.engine.rows import FINISHED, write
 
@@ -26,7 +27,7 @@ def end_usual(core: Core, events: Sequence[Event], at: int) -> int:
 
     Return the index of the first other report: of another vertex, or one that needs `Master._on_done`.
     """
-    leases, speculative = core.leases, core.speculative
+    leases, speculative, workers = core.leases, core.speculative, core.workers
     first = leases.get(events[at].lease)  # type: ignore[union-attr]
     if first is None:
         return at
@@ -40,10 +41,12 @@ def end_usual(core: Core, events: Sequence[Event], at: int) -> int:
     ended = 0
     each: float
     size: float
+    located = not core.tuning.shared_memory
+    node_of, size_of = locations(root) if located else ([], [])
     for event in islice(events, at, None):
         if type(event) is not Done:
             break
-        now, number, hi, took, made, _, _, _, stats, rows = event
+        now, number, hi, took, made, sizes, _, _, stats, rows = event
         lease = leases.get(number)
         if (
             lease is None
@@ -55,6 +58,7 @@ def end_usual(core: Core, events: Sequence[Event], at: int) -> int:
             or lease.timer
             or stats
             or rows
+            or (located and sizes is not None)
             or (speculative and number in speculative)
         ):
             break
@@ -66,6 +70,12 @@ def end_usual(core: Core, events: Sequence[Event], at: int) -> int:
             each, size = took / units, made / units
         else:
             break
+        if located:
+            node = workers[lease.worker].node if lease.worker in workers else ANYWHERE
+            if units == 1:
+                node_of[lo], size_of[lo] = node, made
+            else:
+                node_of[lo:hi], size_of[lo:hi] = [node] * units, [made // units] * units
         if lo == last_hi and lease.live == live:
             last_hi = hi
         else:

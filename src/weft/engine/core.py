@@ -96,7 +96,7 @@ class WorkerRow(Struct):
     party: str = ""
 
 
-class LeaseRow(Struct, eq=False):
+class LeaseRow(Struct, eq=False, gc=False):
     """A lease. `members` are (stage, tasks of it for each unit), in the order of the cone, the root last.
 
     `live` is the state of the rows of its tasks.

@@ -17,6 +17,7 @@ from weft.engine.machines.job import GOING
 from weft.engine.machines.lease import ACTIVE, GIVEN_UP, LeaseState
 from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
 from weft.engine.notes import NoteKind
+from weft.engine.placement import locations
 from weft.engine.policy import BLAME
 from weft.engine.readiness import advance, end, ended, finish, make_ready, recount, release_inputs, shut_gates
 from weft.engine.requests import slot_over
@@ -233,16 +234,13 @@ def _commit_answers(core: Core, lease: LeaseRow, lo: int, hi: int, event: Done |
 def _locate(core: Core, stage: Stage, lo: int, hi: int, worker: int, event: Done | Progress) -> None:
     """Record the node and the size in bytes of outputs."""
     row = core.workers.get(worker)
-    if stage.node_of is None:
-        stage.node_of = [ANYWHERE] * stage.n
-        stage.size_of = [0] * stage.n
-    assert stage.size_of is not None
-    stage.node_of[lo:hi] = [row.node if row is not None else ANYWHERE] * (hi - lo)
+    node_of, size_of = locations(stage)
+    node_of[lo:hi] = [row.node if row is not None else ANYWHERE] * (hi - lo)
     sizes = getattr(event, "sizes", None)
     if sizes is not None:
-        stage.size_of[lo:hi] = list(sizes)
+        size_of[lo:hi] = list(sizes)
     else:
-        stage.size_of[lo:hi] = [event.nbytes // (hi - lo)] * (hi - lo)
+        size_of[lo:hi] = [event.nbytes // (hi - lo)] * (hi - lo)
 
 
 def _chain_stopped(core: Core, lease: LeaseRow, event: Done) -> None:

@@ -108,12 +108,11 @@ class Master:
         if core.doomed:
             core.later(Phase.CANCELS)
         batch = events if isinstance(events, list) else list(events)
-        bulk = core.tuning.shared_memory  # otherwise each task has the location of its output
         at = 0
         while at < len(batch):
             event = batch[at]
             kind = type(event)
-            if bulk and kind is Done:
+            if kind is Done:
                 after = end_usual(core, batch, at)
                 if after > at:
                     at = after

@@ -99,6 +99,14 @@ def _neighbours(stage: Stage, index: int) -> list[tuple[Stage, int]]:
     return found
 
 
+def locations(stage: Stage) -> tuple[list[int], list[int]]:
+    """Return the node and the bytes of each output of a stage, as they are recorded."""
+    if stage.node_of is None or stage.size_of is None:
+        stage.node_of = [ANYWHERE] * stage.n
+        stage.size_of = [0] * stage.n
+    return stage.node_of, stage.size_of
+
+
 def assign_by_bytes(core: Core, stage: Stage, lo: int, hi: int) -> None:
     """Assign tasks `lo:hi`, whose narrow inputs all exist, to the node that holds most of their bytes."""
     if stage.home is None:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.engine.hand import Hand, body, run_out
-from weft.engine.events import WorkerJoined
+from weft.engine.events import Done, WorkerJoined
 from weft.engine.placement import _blocks
 from weft.graph.builder import Graph, gather, grid, shuffle
 from weft.graph.grid import group
@@ -199,3 +199,22 @@ def test_gathered_inputs_tie_a_task_to_no_node(hand):
     assert len(h.skip("launch")) == 2
     h(h.done("a[0]", nbytes=9), h.done("a[1]", nbytes=9), h.idle(1))
     h.expect("launch b[0] on 1")
+
+
+def test_outputs_of_leases_reported_together_lie_where_they_ran(hand):
+    """Many reports of one large vertex are counted in bulk."""
+    g = Graph("g")
+    g.add(body, shuffle(g.add(body, n=100, name="a"), 2), n=2, name="b")
+    h = hand(g, workers=4, nodes=2)
+    stage = h.core.by_id["a"]
+    while stage.finished < stage.n:
+        h(h.idle(0, 1, 2, 3))
+        h.pending.clear()
+        leases = list(h.core.leases.values())
+        ran = {lease.lo: (lease.hi, lease.worker) for lease in leases if lease.stage is stage}
+        h(*[Done(h.now, lease.id, lease.hi, 0.1, 10 * (lease.hi - lease.lo)) for lease in leases])
+        h.pending.clear()
+        for lo, (hi, worker) in ran.items():
+            assert stage.node_of[lo:hi] == [worker // 2] * (hi - lo)
+            assert stage.size_of[lo:hi] == [10] * (hi - lo)
+    assert {0, 1} == set(stage.node_of)
