@@ -41,6 +41,11 @@ class _Absent:
     def __bool__(self) -> bool:
         return False
 
+    def __eq__(self, other: object) -> bool:  # lists of cells are compared without a call of the values' own methods
+        return self is other
+
+    __hash__ = object.__hash__
+
 
 ABSENT: Final = _Absent()
 """The cell of a task that has no value: not made yet, lost or freed."""

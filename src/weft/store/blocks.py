@@ -420,6 +420,9 @@ class BlockManager:
     def _clear(self, column: Column, lo: int, hi: int, garbage: Garbage) -> None:
         """Empty cells and uncount their content (lock held)."""
         old = column.values[lo:hi]
+        nothing = [ABSENT] * len(old)
+        if nothing == old:
+            return
         garbage.values.append(old)  # dropped after the lock is released: a destructor may run anything
         tracked = 0
         if column.tracked:
@@ -436,7 +439,7 @@ class BlockManager:
             column.small_count -= small
             column.small_bytes -= nbytes
             self.memory.used -= nbytes
-        column.values[lo:hi] = [ABSENT] * len(old)
+        column.values[lo:hi] = nothing
         if column.index is not None:
             column.index.clear(lo, hi)
 
