@@ -362,6 +362,8 @@ def _multi_power(bases: Sequence[mpz], exponents: Sequence[int], modulus: mpz, p
     """
     least = min(exponents, default=0)
     powers = [one - least for one in exponents] if least < 0 else exponents
+    if 2 * len(set(powers)) < len(powers):  # a column of few values
+        bases, powers = _joined_by_power(bases, powers, modulus)
     top = max(powers, default=0).bit_length()
     width = min(range(1, 13), key=lambda one: -(-top // one) * (len(bases) + (2 << one)))
     mask, found = (1 << width) - 1, mpz(1)
@@ -381,6 +383,16 @@ def _multi_power(bases: Sequence[mpz], exponents: Sequence[int], modulus: mpz, p
             total = total * running % modulus
         found = found * total % modulus
     return found * _power(product, least, modulus) % modulus if least < 0 else found
+
+
+def _joined_by_power(bases: Sequence[mpz], powers: Sequence[int], modulus: mpz) -> tuple[Sequence[mpz], Sequence[int]]:
+    """Return the product of the bases of each exponent, and the exponents, without 0."""
+    found: dict[int, mpz] = {}
+    for base, power in zip(bases, powers, strict=True):
+        if power:
+            known = found.get(power)
+            found[power] = base if known is None else known * base % modulus
+    return list(found.values()), list(found)
 
 
 def _grid(array: PaillierArray, shape: tuple[int, ...]) -> list[mpz]:

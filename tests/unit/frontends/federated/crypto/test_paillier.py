@@ -59,6 +59,8 @@ def test_columns_are_multiplied_and_groups_are_summed():
     assert np.allclose(found, matrix.T @ x, rtol=1e-3, atol=1e-5)
     whole = RNG.integers(-9, 9, size=(50, 2))
     assert np.allclose(shown(a.dot(whole)), whole.T @ x)
+    few = np.stack([RNG.integers(0, 2, size=50), RNG.integers(-3, 4, size=50) / 3, np.full(50, -0.25)], axis=1)
+    assert np.allclose(shown(a.dot(few)), few.T @ x, rtol=1e-3, atol=1e-5)
     groups = RNG.integers(0, 6, size=50)
     assert np.allclose(shown(a.group_sums(groups, 7)), [x[groups == at].sum() for at in range(7)])
     table = RNG.normal(size=(10, 2))
