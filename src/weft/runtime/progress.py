@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from html import escape
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TextIO
 
 if TYPE_CHECKING:
@@ -127,6 +126,8 @@ class ProgressPicture:
         return "\n".join(f"{row.name} {row.done}/{row.n if row.n >= 0 else '?'}" for row in self._rows)
 
     def _repr_html_(self) -> str:
+        from html import escape  # its table of characters takes 3 ms, and only notebooks need it
+
         lines = [
             f"<tr><td>{escape(row.name)}</td><td><progress max='{max(row.n, 1)}'"
             + (f" value='{row.done}'" if row.n >= 0 else "")

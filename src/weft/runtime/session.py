@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import os
 import queue
-import shutil
 import weakref
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -927,6 +926,8 @@ class EngineSession:
             del self._jobs[job.id]
             self.executor.close_job(job)
             if job.logs:
+                import shutil  # runs that keep no logs of tasks need none
+
                 shutil.rmtree(job.logs, ignore_errors=True)
             job.kept = ()
             job.backend = None  # else the job and its backend keep each other until the garbage collector comes

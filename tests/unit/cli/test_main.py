@@ -51,7 +51,7 @@ def test_no_library_reads_the_command_line(tmp_path):
     assert not set(modules.split()) & {"argparse", "click", "cyclopts", "numpy", "pyarrow", "rich", "sqlalchemy"}
 
 
-def test_a_job_loads_neither_explanations_nor_plans(tmp_path):
+def test_a_job_loads_what_it_needs_alone(tmp_path):
     container = {"name": "tensorflow", "image": "example/none:1", "command": ["true"]}
     worker = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
     job = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "job"}}
@@ -63,7 +63,8 @@ def test_a_job_loads_neither_explanations_nor_plans(tmp_path):
     _, code_line, modules = answer.stdout.splitlines()
     assert code_line == "0"
     seldom = {"weft.documents.yaml_hints", "weft.engine.explain", "weft.frontends.training.planning"}
-    assert not set(modules.split()) & (seldom | {"secrets"})
+    other_jobs = {"weft.frontends.training.trainjob", "weft.frontends.training.dockerfile"}
+    assert not set(modules.split()) & (seldom | other_jobs | {"secrets", "html", "shutil"})
 
 
 @pytest.mark.parametrize("words", [["ls"], ["show", "@last", "--json"]])

@@ -17,7 +17,6 @@ from msgspec import Struct, field
 
 from weft.model.errors import DefinitionError
 
-MAX_BYTES: Final = 1 << 20
 _SHELL: Final[tuple[str, ...]] = ("/bin/sh", "-c")
 _ESCAPE: Final = re.compile(r"#\s*escape\s*=\s*([\\`])\s*", re.IGNORECASE)
 _HEREDOC: Final = re.compile(r"<<-?\s*[\"']?([A-Za-z_]\w*)[\"']?")

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from weft.frontends.training.dockerfile import MAX_BYTES, CopiedFiles, Dockerfile, parse_dockerfile
 from weft.model.errors import DefinitionError, ForbiddenError, NotFoundError, UsageError
 from weft.model.suggestions import did_you_mean
 from weft.operators.mounts import BindMount
@@ -25,8 +24,10 @@ from weft.store.places import PROJECT_FILE
 from weft.store.state import find_project
 
 if TYPE_CHECKING:
+    from weft.frontends.training.dockerfile import CopiedFiles, Dockerfile
     from weft.frontends.training.schema import Container
 
+MAX_BYTES: Final = 1 << 20
 MAX_COPIED_BYTES: Final = 2 << 30
 MAX_COPIED_FILES: Final = 50_000
 _FIELDS: Final = ("folder", "entrypoint", "env", "venv", "workdir")
@@ -175,6 +176,8 @@ class ImageResolver:
         return best[1] if best[0] else plain
 
     def _built(self, image: str, file: Path) -> ImageRecipe:
+        from weft.frontends.training.dockerfile import parse_dockerfile  # few jobs have one
+
         with safe_open(file.parent, file.name, mode="rb") as source:
             data = source.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:

@@ -12,6 +12,10 @@ from msgspec import Struct
 
 from weft.frontends.training.schema import NEVER, ON_FAILURE, TrainingJob
 
+CLUSTER_RUNTIME: Final = "ClusterTrainingRuntime"
+RUNTIME_KINDS: Final = (CLUSTER_RUNTIME, "TrainingRuntime")
+"""The kinds of the runtimes of a TrainJob."""
+
 
 class Kind(Struct, frozen=True, kw_only=True):
     """One kind of jobs.

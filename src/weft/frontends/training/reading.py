@@ -18,10 +18,8 @@ from weft.frontends.training import objects, shapes
 from weft.frontends.training.defaulting import defaulted
 from weft.frontends.training.fields import Fields, ReadingContext
 from weft.frontends.training.jobs import read_job, read_metadata
-from weft.frontends.training.kinds import KINDS
-from weft.frontends.training.runtimes import RUNTIME_KINDS, read_runtime
+from weft.frontends.training.kinds import KINDS, RUNTIME_KINDS
 from weft.frontends.training.schema import JobFile
-from weft.frontends.training.trainjob import check_train_job, job_of, read_train_job, runtime_of
 from weft.frontends.training.tuning import TUNE, read_tuning
 from weft.frontends.training.validation import check_further, check_job
 from weft.model.errors import DefinitionError, ForbiddenError, InputLimitError, JobFileError, NotFoundError
@@ -226,17 +224,23 @@ class _Reader:
         self._jobs.append(self._tuned(job, fields))
 
     def _train_job(self, document: yaml.Mapping, fields: Fields) -> None:
+        from weft.frontends.training.trainjob import read_train_job  # other kinds need none of it
+
         del document
         # Its runtime may stand below it.
         self._jobs.append(_Pending(read_train_job(fields), fields))
 
     def _runtime(self, document: yaml.Mapping, fields: Fields) -> None:
+        from weft.frontends.training.runtimes import read_runtime
+
         del document
         runtime = read_runtime(fields)
         self._runtimes[runtime.kind, runtime.name] = runtime
 
     def _joined(self, pending: _Pending) -> Iterator[TrainingJob]:
         """Yield the job of a TrainJob and its runtime, nothing if there is a mistake."""
+        from weft.frontends.training.trainjob import check_train_job, job_of, runtime_of
+
         runtime = runtime_of(pending.train, self._runtimes, pending.fields)
         if runtime is not None:
             check_train_job(pending.train, runtime, pending.fields)

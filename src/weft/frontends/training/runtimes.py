@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from weft.frontends.training import shapes
 from weft.frontends.training.jobs import read_metadata
+from weft.frontends.training.kinds import CLUSTER_RUNTIME
 from weft.frontends.training.pods import read_pod_template
 from weft.frontends.training.schema import Container, PodTemplate
 
@@ -25,8 +26,6 @@ DATASET: Final = "dataset-initializer"
 MODEL: Final = "model-initializer"
 NODE: Final = "node"
 LAUNCHER: Final = "launcher"
-CLUSTER_RUNTIME: Final = "ClusterTrainingRuntime"
-RUNTIME_KINDS: Final = (CLUSTER_RUNTIME, "TrainingRuntime")
 _CONTAINERS: Final = {TRAINER: NODE, DATASET: DATASET, MODEL: MODEL}
 _STATUSES: Final = ("Ready", "Complete")
 _POLICIES: Final = ("torch", "mpi", "jax", "xgboost")

@@ -17,16 +17,14 @@ from weft.documents.problems import show
 from weft.frontends.training import shapes
 from weft.frontends.training.fields import INT64
 from weft.frontends.training.jobs import ObjectMeta, read_metadata
-from weft.frontends.training.kinds import KINDS
+from weft.frontends.training.kinds import CLUSTER_RUNTIME, KINDS, RUNTIME_KINDS
 from weft.frontends.training.pods import read_env, read_mounts, read_volumes
 from weft.frontends.training.runtimes import (
     BUILT_IN,
-    CLUSTER_RUNTIME,
     DATASET,
     LAUNCHER,
     MODEL,
     NODE,
-    RUNTIME_KINDS,
     TRAINER,
 )
 from weft.frontends.training.schema import (
