@@ -27,6 +27,8 @@ def yaml_hint(text: str, problem: str, mark: FilePosition, context: FilePosition
     if "did not find expected ',' or" in problem and context is not None:
         opened = lines[context.line - 1][context.column - 1 :][:1]
         return f"the {opened} at line {context.line}, column {context.column} is not closed"
+    if "unknown escape character" in problem:
+        return "write a backslash in double quotes twice, or put the text in single quotes"
     if "block sequence entries" in problem:
         return "a list begins on the line below its key"
     if "could not find expected ':'" in problem and context is not None:

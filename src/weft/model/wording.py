@@ -9,8 +9,8 @@ from typing import Final
 _VOWELS: Final = tuple("aeiouAEIOU")
 _SOUNDED: Final = ("uni", "uint", "use", "uui", "one", "eu", "Uni", "Use", "UUI", "One", "Eu")
 """Beginnings that are written with a vowel and spoken with a consonant, such as `uint8`."""
-_SPELT: Final = ("nd", "mp", "np")
-"""Beginnings that are spoken as a letter with a vowel, such as `ndarray`."""
+_SPELT: Final = ("nd", "mp", "np", "MPI", "XGB")
+"""Beginnings that are spoken as a letter with a vowel, such as `ndarray`, or by letters, such as `MPIJob`."""
 
 _ESCAPE: Final = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -~])"

@@ -16,6 +16,7 @@ from weft.frontends.training.reading import KUBEFLOW, TRAINER
 from weft.frontends.training.tuning import TUNE
 from weft.model.errors import JobFileError, UsageError
 from weft.model.suggestions import did_you_mean
+from weft.model.wording import with_article
 
 SOURCE: Final = "weft.training.job"
 """The name in messages in place of that of a file."""
@@ -140,7 +141,7 @@ def manifest(
         spec = {"runtimeRef": {"name": runtime or "torch-distributed"}, "trainer": trainer}
         return {"apiVersion": TRAINER, "kind": kind, "metadata": metadata, "spec": spec}
     if runtime is not None:
-        raise UsageError(f"a {kind} has no runtime", hint='It belongs to kind="TrainJob".')
+        raise UsageError(f"{with_article(kind)} has no runtime", hint='It belongs to kind="TrainJob".')
     specs = {}
     for role, own in found.items():
         type = _type_of(kind, role)
@@ -156,11 +157,11 @@ def manifest(
         made["runPolicy"] = dict(policy)
     if success is not None:
         if kind != "TFJob":
-            raise UsageError(f"a {kind} has no success policy", hint='success belongs to kind="TFJob".')
+            raise UsageError(f"{with_article(kind)} has no success policy", hint='success belongs to kind="TFJob".')
         made["successPolicy"] = success
     if elastic is not None:
         if kind != "PyTorchJob":
-            raise UsageError(f"a {kind} is not elastic", hint='elastic belongs to kind="PyTorchJob".')
+            raise UsageError(f"{with_article(kind)} is not elastic", hint='elastic belongs to kind="PyTorchJob".')
         made["elasticPolicy"] = {"minReplicas": elastic[0], "maxReplicas": elastic[1]}
     return {"apiVersion": KUBEFLOW, "kind": kind, "metadata": metadata, "spec": made}
 
@@ -171,7 +172,9 @@ def _roles(kind: str, roles: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[s
     known = [type.lower() for type in KINDS[kind].types]
     for role in given:
         if role not in known:
-            raise UsageError(f"a {kind} has no {role}", hint=did_you_mean(role, known, f"It has: {', '.join(known)}"))
+            raise UsageError(
+                f"{with_article(kind)} has no {role}", hint=did_you_mean(role, known, f"It has: {', '.join(known)}")
+            )
     for role in known:
         if role not in given:
             continue
@@ -183,7 +186,7 @@ def _roles(kind: str, roles: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[s
         if own.get("replicas") != 0:
             yield role, own
     if not any(value != 0 for value in given.values()):
-        raise UsageError(f"a {kind} needs replicas", hint=f"Such as: {known[-1]}=2")
+        raise UsageError(f"{with_article(kind)} needs replicas", hint=f"Such as: {known[-1]}=2")
 
 
 def _type_of(kind: str, role: str) -> str:

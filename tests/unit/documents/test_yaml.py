@@ -171,6 +171,7 @@ def test_a_tab_as_indentation_is_named():
             "a text that begins with a quote ends with it: put all of it in quotes of the other kind",
         ),
         ("a: - b\n", (1, 4), "a list begins on the line below its key"),
+        ('a: "\\$b"\n', (1, 5), "write a backslash in double quotes twice, or put the text in single quotes"),
     ],
 )
 def test_what_is_no_yaml_gets_a_hint_with_its_place(text, place, hint):

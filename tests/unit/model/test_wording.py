@@ -23,7 +23,10 @@ def test_a_value_is_named_by_its_type_with_an_article(value, text):
     assert type_of(value) == text
 
 
-@pytest.mark.parametrize(("noun", "text"), [("EdgeValues", "an EdgeValues"), ("User", "a User"), ("_lock", "a lock")])
+@pytest.mark.parametrize(
+    ("noun", "text"),
+    [("EdgeValues", "an EdgeValues"), ("User", "a User"), ("_lock", "a lock"), ("MPIJob", "an MPIJob")],
+)
 def test_articles(noun, text):
     assert with_article(noun) == text
 

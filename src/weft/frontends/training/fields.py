@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 INT32: Final = 2**31 - 1
 INT64: Final = 2**63 - 1
 PORT_MAX: Final = 65535
+MOST_REPLICAS: Final = 10_000
+"""The most replicas of one type; each has records and a name of its own, which take time and memory."""
 _SHOWN: Final = 40
 _RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
 
@@ -232,7 +234,7 @@ class Fields:
         if node is None:
             return
         if not isinstance(node, yaml.Sequence):
-            self.wrong_at(key, f"must be a list, is {yaml.describe(node)}")
+            self.wrong_at(key, f"must be a list, is {yaml.describe(node)}", _list_hint(node))
             return
         for index, item in enumerate(node.items):
             yield item, f"{join(self.path, key)}[{index}]"
@@ -256,6 +258,21 @@ def _changes_nothing(node: yaml.Node, default: str) -> bool:
     if isinstance(node, yaml.Sequence):
         return not node.items
     return node.text == default or node.value is None
+
+
+def _list_hint(node: yaml.Node) -> str:
+    """Return how a value is written as a list: a command as its words, and the maps of `env`, `containers` and such."""
+    if isinstance(node, yaml.Mapping):
+        return 'each entry begins with a dash: "- name: ..."'
+    import json
+    import shlex
+
+    if not isinstance(node, yaml.Scalar) or not isinstance(node.value, str) or len(node.value) > _SHOWN:
+        return ""
+    try:
+        return f"write {json.dumps(shlex.split(node.value), ensure_ascii=False)}"
+    except ValueError:  # a quote is not closed
+        return ""
 
 
 def _resource_hint(name: str) -> str:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from weft.documents.problems import show
 from weft.frontends.training import shapes
-from weft.frontends.training.fields import INT64, PORT_MAX
+from weft.frontends.training.fields import INT64, MOST_REPLICAS, PORT_MAX
 from weft.frontends.training.kinds import KINDS
 from weft.frontends.training.pods import read_pod_template
 from weft.frontends.training.schema import (
@@ -100,7 +100,7 @@ def _replica_spec(spec: Fields) -> ReplicaSpec:
     template = spec.one("template", shapes.POD_TEMPLATE)
     return ReplicaSpec(
         template=read_pod_template(template) if template else PodTemplate(),
-        replicas=spec.number("replicas", 0),
+        replicas=spec.number("replicas", 0, MOST_REPLICAS),
         restart_policy=spec.text("restartPolicy", among=RESTART_POLICIES) or None,
     )
 
@@ -143,7 +143,7 @@ def _elastic_policy(spec: Fields) -> ElasticPolicy | None:
     _check_bounds(elastic)
     return ElasticPolicy(
         min_replicas=elastic.number("minReplicas", 1),
-        max_replicas=elastic.number("maxReplicas", 1),
+        max_replicas=elastic.number("maxReplicas", 1, MOST_REPLICAS),
         backend=elastic.text("rdzvBackend", among=RDZV_BACKENDS) or None,
         port=elastic.number("rdzvPort", 1, PORT_MAX),
         host=elastic.text("rdzvHost") or None,
@@ -162,13 +162,13 @@ def _paddle_elastic_policy(spec: Fields) -> ElasticPolicy | None:
     _check_bounds(elastic)
     return ElasticPolicy(
         min_replicas=elastic.number("minReplicas", 1),
-        max_replicas=elastic.number("maxReplicas", 1),
+        max_replicas=elastic.number("maxReplicas", 1, MOST_REPLICAS),
         max_restarts=elastic.number("maxRestarts", 0),
     )
 
 
 def _check_bounds(elastic: Fields) -> None:
-    low, high = elastic.number("minReplicas", 1), elastic.number("maxReplicas", 1)
+    low, high = elastic.number("minReplicas", 1), elastic.number("maxReplicas", 1, MOST_REPLICAS)
     if low is not None and high is not None and low > high:
         elastic.wrong_at("maxReplicas", f"Invalid value: {high}: must be at least minReplicas, which is {low}")
 

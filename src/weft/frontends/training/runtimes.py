@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, field
 
 from weft.frontends.training import shapes
+from weft.frontends.training.fields import MOST_REPLICAS
 from weft.frontends.training.jobs import read_metadata
 from weft.frontends.training.kinds import CLUSTER_RUNTIME
 from weft.frontends.training.pods import read_pod_template
@@ -75,7 +76,7 @@ def read_runtime(fields: Fields) -> Runtime:
     if not jobs:
         spec.wrong_at("template", "Required value: a runtime needs spec.replicatedJobs in its template")
     mpi = policy.one("mpi", shapes.MPI_POLICY) if policy else None
-    nodes = policy.number("numNodes", 0) if policy else None
+    nodes = policy.number("numNodes", 0, MOST_REPLICAS) if policy else None
     if mpi is not None:
         mpi.text("mpiImplementation", among=("OpenMPI", ""))
     return Runtime(
@@ -115,7 +116,7 @@ def _gang_timeout(spec: Fields) -> int | None:
 
 def _replicated_job(job: Fields) -> ReplicatedJob:
     name = job.text("name", required=True)
-    replicas = job.number("replicas", 0)
+    replicas = job.number("replicas", 0, MOST_REPLICAS)
     after = tuple(
         (one.text("name", required=True), one.text("status", "Ready", among=_STATUSES))
         for one in job.many("dependsOn", shapes.DEPENDS_ON)
@@ -135,7 +136,7 @@ def _replicated_job(job: Fields) -> ReplicatedJob:
         if _CONTAINERS[ancestor] not in [one.name for one in record.containers]:
             message = f"Invalid value: must have container {_CONTAINERS[ancestor]} in the {ancestor} job"
             pods.wrong(pods.mark, pods.path, message)
-    limit, count = spec.number("backoffLimit", 0), spec.number("parallelism", 0)
+    limit, count = spec.number("backoffLimit", 0), spec.number("parallelism", 0, MOST_REPLICAS)
     spec.number("completions", 0)
     return ReplicatedJob(
         name=name,

@@ -11,6 +11,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from weft.model.wording import with_article
+
 
 class Shape(Struct, frozen=True):
     """The fields of one kind of map. `unsupported` fields are known to Kubernetes and have no effect on one machine;
@@ -203,7 +205,7 @@ ELASTIC_POLICY: Final = shape(
 PADDLE_ELASTIC_POLICY: Final = shape("elasticPolicy", "minReplicas maxReplicas maxRestarts", "metrics")
 RDZV_CONF: Final = shape("an entry of rdzvConf", "key value")
 SPECS: Final[Mapping[str, Shape]] = {
-    kind: _misplaced(shape(f"the spec of a {kind}", fields), (RUN_POLICY, "runPolicy: spec.runPolicy"))
+    kind: _misplaced(shape(f"the spec of {with_article(kind)}", fields), (RUN_POLICY, "runPolicy: spec.runPolicy"))
     for kind, fields in {
         "TFJob": "runPolicy tfReplicaSpecs successPolicy enableDynamicWorker",
         "PyTorchJob": "runPolicy pytorchReplicaSpecs elasticPolicy nprocPerNode",

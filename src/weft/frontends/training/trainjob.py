@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from weft.documents.problems import show
 from weft.frontends.training import shapes
-from weft.frontends.training.fields import INT64
+from weft.frontends.training.fields import INT64, MOST_REPLICAS
 from weft.frontends.training.jobs import ObjectMeta, read_metadata
 from weft.frontends.training.kinds import CLUSTER_RUNTIME, KINDS, RUNTIME_KINDS
 from weft.frontends.training.pods import read_env, read_mounts, read_volumes
@@ -150,7 +150,7 @@ def read_train_job(fields: Fields) -> TrainJobSpec:
         command=trainer.words("command") if trainer else (),
         args=trainer.words("args") if trainer else (),
         env=read_env(trainer, "env") if trainer else (),
-        nodes=trainer.number("numNodes", 0) if trainer else None,
+        nodes=trainer.number("numNodes", 0, MOST_REPLICAS) if trainer else None,
         processes=trainer.number("numProcPerNode", 1) if trainer else None,
         requests=resources.resources("requests") if resources else {},
         limits=resources.resources("limits") if resources else {},

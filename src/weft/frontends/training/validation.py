@@ -18,6 +18,7 @@ from weft.documents.problems import choices, join, show
 from weft.frontends.training.fields import is_null, keyed
 from weft.frontends.training.kinds import KINDS, replica_name
 from weft.model.suggestions import did_you_mean
+from weft.model.wording import counted
 
 if TYPE_CHECKING:
     from weft.documents.problems import FilePosition, Problems
@@ -264,7 +265,7 @@ def _check_gang(job: TrainingJob, spec: _Place, problems: Problems) -> None:
     most = max(total, (job.elastic.max_replicas or 0) if job.elastic else 0)
     if least is not None and least > most:
         place = spec.at("runPolicy").at("schedulingPolicy").at("minAvailable")
-        message = f"Invalid value: {least}: the job has {total} replicas, so it could never start"
+        message = f"Invalid value: {least}: the job has {counted(total, 'replica')}, so it could never start"
         problems.add(place.mark, place.path, message)
 
 

@@ -386,6 +386,20 @@ def test_mistakes_of_several_files_come_together(tmp_path):
             "may not be specified when `value` is not empty",
             "",
         ),
+        (
+            "image: i",
+            "image: i\n              command: python 'my file.py'",
+            (14, 24),
+            "command: must be a list, is the text",
+            'write ["python", "my file.py"]',
+        ),
+        (
+            "image: i",
+            "image: i\n              env: {A: x}",
+            (14, 20),
+            "env: must be a list, is a map",
+            'each entry begins with a dash: "- name: ..."',
+        ),
     ],
 )
 def test_a_mistake_has_its_place_and_a_hint(old, new, place, message, hint):
@@ -396,6 +410,13 @@ def test_a_mistake_has_its_place_and_a_hint(old, new, place, message, hint):
     assert message in caught.value.message.splitlines()[0]
     assert (caught.value.line, caught.value.column) == place
     assert hint in str(caught.value)
+
+
+def test_the_fields_of_a_spec_have_the_article_of_their_kind():
+    text = SMALL.replace("TFJob", "MPIJob").replace("tfR", "mpiR").replace("spec:", "spec:\n  elasticPolicy: {}", 1)
+    with pytest.raises(JobFileError) as caught:
+        read_text(text, "f.yaml")
+    assert "the spec of an MPIJob has: cleanPodPolicy" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,7 @@ def test_the_policy_of_the_job():
             "mean torch-distrib",
         ),
         ("  trainer: {numNodes: -1}\n", "plain", "6:23: spec.trainer.numNodes: Invalid value: -1", ""),
+        ("  trainer: {numNodes: 10001}\n", "plain", "Invalid value: 10001: must be at most 10000", ""),
         ("  trainer: {numProcPerNode: 0}\n", "plain", "must be greater than or equal to 1", ""),
         ("  trainer: {image: x, imagePull: y}\n", "plain", "spec.trainer.imagePull: unknown field", "mean image?"),
         ("  managedBy: me\n", "plain", 'Unsupported value: "me": supported values: "trainer.kubeflow.org', ""),

@@ -186,6 +186,7 @@ def mistakes(document: Document) -> list[str]:
             'Unsupported value: "Onfailure": supported values: "Always", "OnFailure", "Never", "ExitCode"',
         ),
         ({"Worker": replica("tensorflow"), "WORKER": replica("tensorflow")}, "Worker gives the same replica type"),
+        ({"Worker": replica("tensorflow", replicas=10**7)}, "Invalid value: 10000000: must be at most 10000"),
     ],
 )
 def test_mistakes_that_the_webhooks_let_pass(spec, message):
@@ -202,7 +203,7 @@ def test_mistakes_that_the_webhooks_let_pass(spec, message):
         ({"backoffLimit": -1}, "must be greater than or equal to 0"),
         (
             {"schedulingPolicy": {"minAvailable": 3}},
-            "Invalid value: 3: the job has 1 replicas, so it could never start",
+            "Invalid value: 3: the job has 1 replica, so it could never start",
         ),
         ({"suspend": "yes"}, "spec.runPolicy.suspend: must be true or false, is the text `yes`"),
     ],
