@@ -278,20 +278,21 @@ def test_an_image_without_a_command_asks_what_to_write(place):
     assert 'weft.toml: [images."example/none*"]' in err
 
 
-def test_a_train_job_ends_complete(place):
-    trainer = {"numNodes": 2, "image": "example/none:1", "command": ["sh", "-c", "echo hello"]}
+def test_a_train_job_ends_complete_and_its_nodes_find_the_first_one(place):
+    command = 'echo hello; getent hosts "$PET_MASTER_ADDR" > /dev/null && echo found'
+    trainer = {"numNodes": 2, "image": "example/none:1", "command": ["sh", "-c", command]}
     place.job(
         {
             "apiVersion": "trainer.kubeflow.org/v1alpha1",
             "kind": "TrainJob",
             "metadata": {"name": "tiny"},
-            "spec": {"runtimeRef": {"name": "plain"}, "trainer": trainer},
+            "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer},
         }
     )
     code, out, err = place.run()
     assert code == 0, err
     assert "✔ Complete" in out
-    assert place.log("node", 1) == "hello\n"
+    assert place.log("node", 1) == "hello\nfound\n"
 
 
 def test_a_run_prints_few_lines_and_its_story_has_the_conditions(place):

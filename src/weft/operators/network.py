@@ -62,11 +62,13 @@ class IsolationChoice(NamedTuple):
 class NetworkMember(Struct, frozen=True, kw_only=True):
     """A replica in the network: its name, which is its host name too, and the ports at which it listens.
 
-    `aliases` are more names by IP address, for this replica alone.
+    With a `subdomain`, the name of a headless service, others find it as NAME.SUBDOMAIN too. `aliases` are more names
+    by IP address, for this replica alone.
     """
 
     name: str
     ports: tuple[int, ...] = ()
+    subdomain: str = ""
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -80,6 +82,8 @@ class NetworkSpec(Struct, frozen=True, kw_only=True):
     folder: Path
     services: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     namespace: str = "default"
+    namespaces: Mapping[str, str] = field(default_factory=dict)
+    """The namespaces of the members and services that are in another one."""
     forwards: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     """Of services whose ports differ from those of their members: (port of the service, port of the member)."""
     domain: str = "cluster.local"
@@ -599,8 +603,12 @@ def hosts_lines(
     """
     yield f"{LOOPBACK} localhost"
     yield "::1 localhost ip6-localhost ip6-loopback"
+    subdomains = {member.name: member.subdomain for member in spec.members if member.subdomain}
     for name, address in addresses.items():
-        yield f"{address} {' '.join(long_names(name, spec))}"
+        names = long_names(name, spec)
+        if name in subdomains:
+            names += long_names(name, spec, subdomains[name])
+        yield f"{address} {' '.join(names)}"
     for service, members in spec.services.items():
         if service in services:
             yield f"{services[service]} {' '.join(long_names(service, spec))}"
@@ -609,10 +617,13 @@ def hosts_lines(
                 yield f"{addresses[name]} {' '.join(long_names(service, spec))}"
 
 
-def long_names(name: str, spec: NetworkSpec) -> tuple[str, ...]:
-    """Return the names of a service in the cluster, the short one first: the first names a host."""
-    inside = f"{name}.{spec.namespace}"
-    return name, inside, f"{inside}.svc", f"{inside}.svc.{spec.domain}"
+def long_names(name: str, spec: NetworkSpec, subdomain: str = "") -> tuple[str, ...]:
+    """Return the names of a service, or of a member in a subdomain, in the cluster: the short one, which names a host,
+    is first.
+    """
+    short = f"{name}.{subdomain}" if subdomain else name
+    inside = f"{short}.{spec.namespaces.get(name, spec.namespace)}"
+    return short, inside, f"{inside}.svc", f"{inside}.svc.{spec.domain}"
 
 
 def hold_memory(user: str, sizes: Mapping[str, int]) -> subprocess.Popen[bytes]:

@@ -123,6 +123,25 @@ def test_a_hosts_file_has_members_and_services(tmp_path):
     ]
 
 
+def test_a_member_of_a_subdomain_has_the_names_in_it_too(tmp_path):
+    members = (NetworkMember(name="job-node-0-0", subdomain="job"),)
+    spec = NetworkSpec(members=members, folder=tmp_path, namespace="ns", domain="local")
+    assert list(hosts_lines(spec, {"job-node-0-0": "10.83.1.1"}))[2:] == [
+        "10.83.1.1 job-node-0-0 job-node-0-0.ns job-node-0-0.ns.svc job-node-0-0.ns.svc.local"
+        " job-node-0-0.job job-node-0-0.job.ns job-node-0-0.job.ns.svc job-node-0-0.job.ns.svc.local"
+    ]
+
+
+def test_a_member_and_a_service_of_another_namespace_have_its_name(tmp_path):
+    more: dict[str, Any] = {"services": {"all": ("b-worker-0",)}, "namespaces": {"b-worker-0": "two", "all": "two"}}
+    lines = list(hosts_lines(spec(tmp_path, **more), {"a-worker-0": "10.83.1.1", "b-worker-0": "10.83.1.2"}))
+    assert [line.split()[:3] for line in lines[2:]] == [
+        ["10.83.1.1", "a-worker-0", "a-worker-0.default"],
+        ["10.83.1.2", "b-worker-0", "b-worker-0.two"],
+        ["10.83.1.2", "all", "all.two"],
+    ]
+
+
 @pytest.fixture
 def untried():
     """The state of a process that has not tried namespaces, before and after a test."""

@@ -30,13 +30,29 @@ class JobAddresses:
                 ports.setdefault((type, index), []).append(port)
             for (type, index), own in ports.items():
                 aliases = job.replicas[type].template.host_aliases
-                yield NetworkMember(name=pod_name(job, type, index), ports=tuple(own), aliases=aliases)
+                subdomain = job.name if job.kind == "TrainJob" else ""  # the headless service of its JobSet
+                yield NetworkMember(
+                    name=pod_name(job, type, index), ports=tuple(own), subdomain=subdomain, aliases=aliases
+                )
         for pod in self._files.pods:
             own = [port.number for container in pod.template.containers for port in container.ports]
             yield NetworkMember(name=pod.name, ports=tuple(own), aliases=pod.template.host_aliases)
 
+    def namespaces(self) -> dict[str, str]:
+        """Return the namespace of each pod and each service."""
+        return {
+            **{service.name: service.namespace for service in self._files.services},
+            **{pod.name: pod.namespace for pod in self._files.pods},
+            **{
+                pod_name(job, type, index): job.namespace
+                for job in self._jobs
+                for type, spec in job.replicas.items()
+                for index in range(spec.replicas or 0)
+            },
+        }
+
     def services(self) -> dict[str, tuple[str, ...]]:
-        """Return the names of the pods behind each service of the file, by the labels that it selects."""
+        """Return the names of the pods behind each service of the file: those in its namespace with its labels."""
         labels = {
             pod_name(job, type, index): labels_of(job, type, index)
             for job in self._jobs
@@ -44,9 +60,14 @@ class JobAddresses:
             for index in range(spec.replicas or 0)
         }
         labels |= {pod.name: dict(pod.template.labels) for pod in self._files.pods}
+        namespaces = self.namespaces()
         return {
             service.name: tuple(
-                name for name, own in labels.items() if service.selector and service.selector.items() <= own.items()
+                name
+                for name, own in labels.items()
+                if service.selector
+                and service.selector.items() <= own.items()
+                and namespaces[name] == service.namespace
             )
             for service in self._files.services
         }

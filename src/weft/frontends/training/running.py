@@ -300,6 +300,7 @@ class LocalJobs:
             services=addresses.services(),
             forwards=addresses.forwards(),
             namespace=namespace,
+            namespaces={name: own for name, own in addresses.namespaces().items() if own != namespace},
             outer=self._outer,
             run=str(self.folder),
             grace_s=max((group.spec.template.grace_s for group in self._groups.values()), default=0.0),
