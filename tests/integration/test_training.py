@@ -189,6 +189,17 @@ def test_several_jobs_of_a_file_are_one_run(place):
     assert place.log("two.worker") == "2\n"
 
 
+def test_a_folder_of_files_has_its_runs_in_itself(place):
+    jobs = Place(place.folder / "jobs")
+    jobs.job(tfjob(name="one", Worker=replica("echo 1")))
+    code, out, err = place.weft("run", "jobs")
+    assert code == 0, err
+    assert "TFJob one  ✔ Succeeded" in out, "the record of this run is shown"
+    assert f"weft show {RUN} -C jobs" in out
+    assert jobs.log("worker") == "1\n"
+    assert not place.root.path.exists()
+
+
 def test_secrets_in_volumes_and_in_the_name_of_a_program_reach_nothing_else(place):
     text = "first-hidden\\nsecond-hidden\\n"
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "stringData": {"token": "hidden-text"}}

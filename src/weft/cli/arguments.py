@@ -111,7 +111,7 @@ class PipelineOptions(Struct, frozen=True):
         profile = context.wiring().profile_of(str(file), self.profile) if self.profile else None
         return settings_of(
             context,
-            context.cwd / file.parent,
+            folder_of(context, file),
             flags,
             profile=None if profile is None else (profile.name, profile.settings),
         )
@@ -173,6 +173,12 @@ def settings_of(
     settings = load_settings(flags, start=base, environ=context.environ, profile=profile)
     context.color = settings.color
     return settings
+
+
+def folder_of(context: CommandContext, file: Path) -> Path:
+    """Return the folder of a file whose project has its runs; a folder of job files is that itself."""
+    path = context.cwd / file
+    return path if path.is_dir() else path.parent
 
 
 def service_of(context: CommandContext, where: Where) -> RunService:

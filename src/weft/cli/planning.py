@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.cli.arguments import AsJson, Given, ParamFile, PipelineOptions, StateDir, settings_of
+from weft.cli.arguments import AsJson, Given, ParamFile, PipelineOptions, StateDir, folder_of, settings_of
 from weft.cli.context import CommandContext
 from weft.cli.tables import clean, one_line, print_json, print_table
 from weft.model.errors import UsageError
@@ -34,7 +34,7 @@ def graph(
 
     if dot and as_json:
         raise UsageError("--dot and --json exclude each other")
-    base = context.cwd / file.parent
+    base = folder_of(context, file)
     settings = settings_of(context, base, {})
     wishes = PipelineOptions(parameters=parameters, param_file=param_file, fs=fs)
     loaded = context.service(settings, settings.state_root(base)).load(wishes.request(file, None))
@@ -65,7 +65,7 @@ def plan(
             raise UsageError("--dsl is for federated jobs, which take no options of pipelines and training jobs")
         found = context.wiring().plan_federated(str(context.cwd / file), str(context.cwd / dsl))
         return print_federated_plan(context, found, as_json=as_json)
-    base = context.cwd / file.parent
+    base = folder_of(context, file)
     settings = wishes.settings(context, file, {**wishes.flags, "state_dir": state_dir})
     service = context.service(settings, settings.state_root(base))
     loaded = service.load(wishes.request(file, name))

@@ -18,6 +18,7 @@ from weft.cli.arguments import (
     StateDir,
     Where,
     WorkerOptions,
+    folder_of,
     not_from_stdin,
     party_folder,
     read_overrides,
@@ -63,7 +64,7 @@ def run(
     context: Given,
 ) -> int:
     """Run a pipeline and wait for its end."""
-    base, request = context.cwd / file.parent, wishes.request(file, name, labels)
+    base, request = folder_of(context, file), wishes.request(file, name, labels)
     flags = {**workers.flags, **wishes.flags, "notify": notify, "state_dir": state_dir, "quiet": quiet or None}
     settings = wishes.settings(context, file, flags)
     service = context.service(settings, settings.state_root(base))
@@ -138,8 +139,8 @@ def resume(
     service = service_of(context, where)
     found = service.show(run)
     base = context.cwd / (where.project or "")
-    if found.file and Path(found.file).parent.is_dir():
-        base = Path(found.file).parent
+    if found.file and (folder := folder_of(context, Path(found.file))).is_dir():
+        base = folder
     flags = {**workers.flags, "gpus": gpus, "gpu_type": gpu_type, "notify": notify, "quiet": "true" if quiet else None}
     flags["backend"] = workers.backend or began_on(found.folder)
     profile = (found.profile, profile_settings(found.folder)) if found.profile else None

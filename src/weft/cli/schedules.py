@@ -18,6 +18,7 @@ from weft.cli.arguments import (
     StateDir,
     Where,
     WorkerOptions,
+    folder_of,
     not_from_stdin,
     say_diverted,
     seconds_of,
@@ -86,7 +87,7 @@ def create(
     context: Given,
 ) -> None:
     """Create a schedule of a pipeline; `weft up` fires it."""
-    base, flags = context.cwd / file.parent, {**workers.flags, **wishes.flags, "notify": notify}
+    base, flags = folder_of(context, file), {**workers.flags, **wishes.flags, "notify": notify}
     settings = wishes.settings(context, file, {**flags, "state_dir": state_dir})
     state = settings.state_root(base)
     say_diverted(context, state)
