@@ -294,18 +294,28 @@ class LocalJob:
             if len(freed) >= column.parts:
                 self.free(vertex, 0, len(column), defer)
 
+    def retire(self) -> None:
+        """Drop what only a running job needs; its values stay. Leases that still run find all they need."""
+        if not self.running:
+            self._codes, self.running = {}, {}
+        self._know_no_readers()
+
+    def _know_no_readers(self) -> None:
+        for column in list(self.columns.values()):
+            column.foresee = None
+        for column in self.job.given.values():
+            if getattr(column.foresee, "args", (None, None))[1] == self._passed:
+                column.foresee = None  # the next job may still use it
+
     def close(self) -> None:
         """Drop all values."""
         self.closed = True
         self._codes.clear()
         if self._streams is not None:
             self._streams.reset()()
-        for vertex, column in list(self.columns.items()):
+        for vertex in list(self.columns):
             self.store.drop((self.job.id, vertex))
-            column.foresee = None
-        for column in self.job.given.values():
-            if getattr(column.foresee, "args", (None, None))[1] == self._passed:
-                column.foresee = None  # the next job may still use it
+        self._know_no_readers()
         self._wake_readers()
 
     def settle(self) -> None:

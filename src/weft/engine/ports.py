@@ -297,6 +297,10 @@ class Executor(Protocol):
         """Post `TimerFired` at `at`."""
         ...
 
+    def retire_job(self, job: Job) -> None:
+        """Drop what only a running job needs: the job has ended, and its values stay."""
+        ...
+
     def close_job(self, job: Job) -> None:
         """Drop a job that has ended and whose results are not needed any more."""
         ...

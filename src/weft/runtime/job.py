@@ -84,6 +84,8 @@ class Afterwards:
             action()
 
 
+JobListener = Callable[["JobRun", "Sequence[Event]", "Sequence[Command]"], None]
+
 _FINITE = VertexKind.FINITE
 _BUILDING = threading.Lock()
 _ADDING = threading.Lock()
@@ -184,7 +186,7 @@ class JobRun:
         self.answers: Mapping[str, Sequence[Any]] = {}
         self.held: Held | None = None
         self.finished = Latch()
-        self.listeners: list[Callable[[JobRun, Sequence[Event], Sequence[Command]], None]] = []
+        self.listeners: Sequence[JobListener] = ()
         self.backend: Any = None
         self.crash: BaseException | None = None
         self.given_up = False  # it failed outside of its master
@@ -246,6 +248,14 @@ class JobRun:
             self.afterwards.call()
         if self.on_end is not None:
             self.on_end(self)
+
+    def listen(self, listener: JobListener) -> None:
+        """Call `listener(job, events, commands)` after every tick, in the order of registration."""
+        self.listeners = (*self.listeners, listener)
+
+    def unlisten(self, listener: JobListener) -> None:
+        """Call a listener no more."""
+        self.listeners = tuple(one for one in self.listeners if one is not listener)
 
     def when_ended(self, action: Callable[[], None]) -> None:
         """Call an action at the end of the job, under the lock of the loop: it must return at once."""

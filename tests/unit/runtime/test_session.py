@@ -114,7 +114,7 @@ def test_an_ended_run_needs_no_garbage_collector(session):
         gc.enable()
 
 
-def test_a_waiting_job_has_few_objects_for_the_garbage_collector(session):
+def test_waiting_and_ended_jobs_have_few_objects_for_the_garbage_collector(session):
     gate, jobs = threading.Event(), 100
     graph = weft.Graph()
     graph.map(lambda _: gate.wait(), range(2))
@@ -127,14 +127,20 @@ def test_a_waiting_job_has_few_objects_for_the_garbage_collector(session):
         before = len(gc.get_objects())
         runs = [session.submit(graph) for graph, _ in graphs]
         gc.collect()
-        found = len(gc.get_objects()) - before
+        waiting = len(gc.get_objects()) - before
+        gate.set()
+        for run in runs:
+            run.wait()
+        gc.collect()
+        ended = len(gc.get_objects()) - before
     finally:
         gc.enable()
         gate.set()
     assert [run.result()[node] for run, (_, node) in zip(runs, graphs, strict=True)] == [
         [double(i) for i in range(10)]
     ] * jobs
-    assert found <= 22 * jobs
+    assert waiting <= 15 * jobs
+    assert ended <= 25 * jobs
 
 
 def test_what_was_forgotten_is_not_there(session):
