@@ -15,6 +15,7 @@ from weft.graph.spec import HERE
 from weft.graph.task import WatchedVertex
 from weft.model.errors import NotFoundError, RunCancelledError
 from weft.model.failures import Failure
+from weft.model.ids import task_name
 from weft.store.api import ABSENT, Column, sizeof
 from weft.store.rows import answer_of
 from weft.worker.code import InputCode, TaskCode, code_of
@@ -38,6 +39,8 @@ _WAKE_S = 0.1
 _KEEPS_NOTHING = (JobState.RUNNING, JobState.SUCCEEDED)
 EVENTS_KEPT = 1_000
 """The number of events of a vertex that are kept for its control vertex."""
+ORIGINS_KEPT = 1_000
+"""The number of failed tasks of a job whose exceptions are kept with their arguments and attributes."""
 Defer = Callable[[Callable[[], None]], None]
 """Takes an action that may block, and calls it soon on another thread."""
 
@@ -257,6 +260,8 @@ class LocalJob:
                 stats=outcome.stats,
                 rows=outcome.rows,
             )
+        if outcome.origin is not None and len(self.job.origins) < ORIGINS_KEPT:
+            self.job.origins[task_name(outcome.vertex, outcome.index)] = outcome.origin
         return Failed(
             now,
             lease.id,

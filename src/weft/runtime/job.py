@@ -143,6 +143,7 @@ class JobRun:
         "logs",
         "number",
         "on_end",
+        "origins",
         "outcome",
         "outputs",
         "priority",
@@ -192,6 +193,7 @@ class JobRun:
         self.given_up = False  # it failed outside of its master
         self.draining = False  # nothing of it starts any more: it ends with its last lease
         self.logs = ""  # the folder for the output of its tasks, if that is kept
+        self.origins: dict[str, Any] = {}  # see `Job`
         self.priority = 0  # higher ones get workers first
         self.number = 0  # the place in the order of submission
         self.on_end: Callable[[JobRun], None] | None = None

@@ -388,7 +388,7 @@ class Run:
             return RunCancelledError(f"{job.graph.name} was cancelled: {outcome.message}", hint=hint)
         kind = error_of(outcome.kind)
         if issubclass(kind, TaskError | RunCancelledError):
-            return TaskFailure.of(outcome).error(outcome.task, hint=hint)
+            return TaskFailure.of(outcome).error(outcome.task, hint=hint, origin=job.origins.get(outcome.task))
         if kind is not RunFailedError:
             if kind is CapacityError and self._expands(outcome.task):  # the task is not too large: its expansion is
                 message, _, advice = outcome.message.partition("\n")
