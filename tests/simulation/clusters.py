@@ -284,7 +284,7 @@ class ClusterWorld:
         self.net.agenda.soon(partial(self.loop.submit, job), self.process)
         end = self.clock.time + self.patience
         moved: list[bool] = []
-        job.listeners.append(lambda *_: moved.append(True))
+        job.listen(lambda *_: moved.append(True))
         while job.outcome is None:
             self.step()
             if moved:

@@ -132,7 +132,7 @@ def trained(history: tuple[VertexHistory, ...]) -> float:
     ends: list[float] = []
     loop.submit(job)
     sim.at(1.0, steer)
-    job.listeners.append(lambda *_: ends.append(sim.clock.time) if job.outcome is not None else None)
+    job.listen(lambda *_: ends.append(sim.clock.time) if job.outcome is not None else None)
     sim.run()
     assert job.outcome is not None
     assert job.outcome.state == "succeeded"

@@ -323,7 +323,7 @@ def test_a_small_job_does_not_wait_for_a_large_one():
 
     for name, graph, at in (("large", large, 0.0), ("small", small, 10.0)):
         job = JobRun(name, graph.finish(), Master(graph, name, world.tuning))
-        job.listeners.append(ended)
+        job.listen(ended)
         world.at(at, partial(loop.submit, job))
     world.run()
     assert ends["small"] <= 10.0 + 4.0

@@ -39,7 +39,7 @@ class Cluster:
         self.job = JobRun("job", graph, Master(graph, "job", self.sim.tuning))
         self.events: list[Any] = []
         self.launched: list[tuple[float, int]] = []
-        self.job.listeners.append(self._listen)
+        self.job.listen(self._listen)
 
     @property
     def nodes(self) -> ElasticProvider:

@@ -345,6 +345,10 @@ class LocalBackend(ABC):
         """See `Executor.mark_ended`."""
         job.backend.mark_ended(command)
 
+    def retire_job(self, job: Job) -> None:
+        """See `Executor.retire_job`."""
+        job.backend.retire()
+
     def restore(self, job: Job, vertex: str, lo: int, hi: int) -> None:
         """See `Executor.restore`."""
         job.backend.restore(vertex, range(lo, hi))

@@ -15,6 +15,7 @@ from weft.graph.spec import HERE
 from weft.graph.task import WatchedVertex
 from weft.model.errors import NotFoundError, RunCancelledError
 from weft.model.failures import Failure
+from weft.model.ids import task_name
 from weft.store.api import ABSENT, Column, sizeof
 from weft.store.rows import answer_of
 from weft.worker.code import InputCode, TaskCode, code_of
@@ -38,6 +39,8 @@ _WAKE_S = 0.1
 _KEEPS_NOTHING = (JobState.RUNNING, JobState.SUCCEEDED)
 EVENTS_KEPT = 1_000
 """The number of events of a vertex that are kept for its control vertex."""
+ORIGINS_KEPT = 1_000
+"""The number of failed tasks of a job whose exceptions are kept with their arguments and attributes."""
 Defer = Callable[[Callable[[], None]], None]
 """Takes an action that may block, and calls it soon on another thread."""
 
@@ -257,6 +260,8 @@ class LocalJob:
                 stats=outcome.stats,
                 rows=outcome.rows,
             )
+        if outcome.origin is not None and len(self.job.origins) < ORIGINS_KEPT:
+            self.job.origins[task_name(outcome.vertex, outcome.index)] = outcome.origin
         return Failed(
             now,
             lease.id,
@@ -294,18 +299,28 @@ class LocalJob:
             if len(freed) >= column.parts:
                 self.free(vertex, 0, len(column), defer)
 
+    def retire(self) -> None:
+        """Drop what only a running job needs; its values stay. Leases that still run find all they need."""
+        if not self.running:
+            self._codes, self.running = {}, {}
+        self._know_no_readers()
+
+    def _know_no_readers(self) -> None:
+        for column in list(self.columns.values()):
+            column.foresee = None
+        for column in self.job.given.values():
+            if getattr(column.foresee, "args", (None, None))[1] == self._passed:
+                column.foresee = None  # the next job may still use it
+
     def close(self) -> None:
         """Drop all values."""
         self.closed = True
         self._codes.clear()
         if self._streams is not None:
             self._streams.reset()()
-        for vertex, column in list(self.columns.items()):
+        for vertex in list(self.columns):
             self.store.drop((self.job.id, vertex))
-            column.foresee = None
-        for column in self.job.given.values():
-            if getattr(column.foresee, "args", (None, None))[1] == self._passed:
-                column.foresee = None  # the next job may still use it
+        self._know_no_readers()
         self._wake_readers()
 
     def settle(self) -> None:

@@ -99,6 +99,7 @@ class NodeJob:
         self.given = {}
         self.gates: dict[int, Any] = {}
         self.logs = ""
+        self.origins: dict[str, Any] = {}
         self.originals: dict[str, dict[int, int]] = {}
         """The tasks whose outputs the session refers to here, by vertex, with the leases that made them."""
         self.backend: Any = None

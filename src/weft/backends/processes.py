@@ -507,7 +507,7 @@ class Processes(LocalBackend):
 
     def _done(self, conn: WorkerConnection, lease: RemoteLease, rest: list[Any]) -> None:
         _, hi, reached, packed, seconds, kind, vertex, index, message, traceback, *more = rest
-        raised, status, lost, stats, rows = more
+        raised, status, lost, stats, rows, origin = more
         del self._leases[lease.token]
         with conn.lock:
             conn.current = None
@@ -518,7 +518,7 @@ class Processes(LocalBackend):
         outcome.kind, outcome.message, outcome.lost = kind, message, lost
         outcome.traceback, outcome.raised, outcome.status = traceback, raised, status
         outcome.vertex, outcome.index = vertex or lease.root.vertex, index if vertex else lease.lo
-        outcome.stats, outcome.rows = stats, rows
+        outcome.stats, outcome.rows, outcome.origin = stats, rows, origin or None
         with self.store.holding(ref for _, ref in packed.large):
             try:
                 if lease.error is not None:

@@ -127,6 +127,10 @@ class SimulatedBodies(SimulatedCluster):
         """See `Executor.mark_ended`."""
         job.backend.mark_ended(command)
 
+    def retire_job(self, job: Job) -> None:
+        """See `Executor.retire_job`."""
+        job.backend.retire()
+
     def close_job(self, job: Job) -> None:
         """See `Executor.close_job`."""
         local = self._jobs.pop(job.id, None)

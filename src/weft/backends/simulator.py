@@ -381,6 +381,9 @@ class Simulator:
     def mark_ended(self, job: Job, command: MarkEnded) -> None:
         """See `Executor.mark_ended`."""
 
+    def retire_job(self, job: Job) -> None:
+        """See `Executor.retire_job`."""
+
     def waiting(self) -> AbstractContextManager[None]:
         """See `Executor.waiting`."""
         return nullcontext()

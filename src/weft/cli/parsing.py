@@ -35,6 +35,8 @@ _ARGS: Final = 0x04
 _KEYWORDS: Final = 0x08
 """Flags of code objects: the function takes `*args`, `**keywords`."""
 _PROJECT: Final = ("-C", "--project")
+_OF_RUN: Final = "RUN/STEP"
+"""What the help of an argument says that is a run or a step of it, in one word."""
 _FILES: Final = (".yaml", ".yml", ".json", ".py")
 _OTHER_WORDS: Final = {
     **dict.fromkeys(("status", "ps", "runs"), "ls"),
@@ -242,7 +244,9 @@ class _Reader:
     def _positional(self, positional: list[_Given], args: list[Any], word: str) -> None:
         place = next((one for at, one in enumerate(positional) if one.many or at == len(args)), None)
         if place is None:
-            raise self._wrong(f"{word[:100]!r} is one word too many")
+            of_run = bool(args) and _OF_RUN in positional[-1].help and "/" not in str(args[-1])
+            meant = f". Did you mean {args[-1]}/{word[:100]}?" if of_run else ""
+            raise self._wrong(f"{word[:100]!r} is one word too many{meant}")
         args.append(self._value(place, place.names[0], word))
 
     def _option(self, word: str, rest: list[str]) -> list[str]:

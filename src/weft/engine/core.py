@@ -58,6 +58,7 @@ _FOR_RUNNING: Final = (
     "decided",
     "doomed",
     "known",
+    "leases",
     "memos",
     "payloads",
     "queues",
@@ -231,6 +232,11 @@ class Planned(NamedTuple):
     edges: tuple[Edge, ...]
     bubbles: tuple[Bubble, ...]
 
+    @classmethod
+    def of(cls, graph: LogicalGraph) -> Planned:
+        """Return the parts of a graph as they are now."""
+        return cls(tuple(graph.vertices.values()), tuple(graph.edges), tuple(graph.bubbles))
+
 
 class Growth(NamedTuple):
     """A change of the graph: the new stages and links, the dropped links, and the declared bubbles.
@@ -386,7 +392,7 @@ class Core:
 
     def __init__(self, graph: LogicalGraph, job: str, tuning: Tuning, ring: int = 4096) -> None:
         self.graph = graph  # a patch changes a copy, as the caller may run the graph again
-        self.planned = Planned(tuple(graph.vertices.values()), tuple(graph.edges), tuple(graph.bubbles))
+        self.planned: Planned | None = None  # once a patch has changed the graph
         self.job = job
         self.tuning = tuning
         self.status = JobState.NEW
@@ -466,6 +472,8 @@ class Core:
         """Drop what only a running job needs: many ended ones may be kept, and the collector walks over all of them."""
         self.workers, self.heaps, self.policies, self.managers = {}, {}, {}, {}
         self.specs = self.inner_specs = self.cone_specs = _EMPTY
+        if self.order == self.stages:
+            self.order = self.stages
         for name in _FOR_RUNNING:
             if not getattr(self, name):
                 setattr(self, name, _EMPTY)
@@ -476,6 +484,17 @@ class Core:
         self.moved = self.services = _NONE
         self.emitted = self.answered = self.dirty = self.unasked = _NONE
         self.out = self._claimed_in = self.backups_wanted = self.faults = self.unslotted = _NONE
+
+    @property
+    def submitted(self) -> Planned:
+        """The submitted graph."""
+        return self.planned or Planned.of(self.graph)
+
+    def own_graph(self) -> None:
+        """Let the graph be a copy that patches change; the submitted one is kept."""
+        if not self.patched:
+            self.planned = self.submitted
+            self.graph = self.graph.copy()
 
     @property
     def links(self) -> dict[str, PhysicalEdge]:

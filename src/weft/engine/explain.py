@@ -140,7 +140,7 @@ class Explained(NamedTuple):
 
 def explain(core: Core) -> Explained:
     """Return vertices, edges, bubbles and choices as planned and as executed, and the changes between."""
-    planned = core.planned
+    planned = core.submitted
     widths = {vertex.id: planned_width(vertex) for vertex in planned.vertices}
     rows = [
         ExplainedItem(
@@ -181,10 +181,11 @@ def explain(core: Core) -> Explained:
 
 def _edge_rows(core: Core) -> Iterator[ExplainedItem]:
     """Yield the planned edges, then those that patches have added."""
-    submitted = {vertex.id: vertex for vertex in core.planned.vertices}
+    planned = core.submitted
+    submitted = {vertex.id: vertex for vertex in planned.vertices}
     links = dict(core.links)
-    own = {edge.id for edge in core.planned.edges}
-    for edge in visible_edges(submitted, core.planned.edges):
+    own = {edge.id for edge in planned.edges}
+    for edge in visible_edges(submitted, planned.edges):
         link = links.get(edge.id)
         became = planned_edge(edge) if edge.id not in own else _link(link) if link is not None else "dropped"
         yield edge_row(edge, submitted, planned_edge(edge), became)

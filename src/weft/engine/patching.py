@@ -450,8 +450,7 @@ def patch(core: Core, decision: ApplyPatch) -> None:
                 f"patch adds edge {edge.id}: {edge.dst!r} has started", subject=edge.id, rule="not-started"
             )
     core.note(decision.vertex, NoteKind.PATCHED, len(change.vertices), len(change.edges))
-    if not core.patched:
-        core.graph = core.graph.copy()
+    core.own_graph()
     if change.drop_edges:
         core.graph.edges = [edge for edge in core.graph.edges if edge.id not in change.drop_edges]
     for vertex in change.vertices:

@@ -90,7 +90,8 @@ class Job(Protocol):
     values from before the job, by vertex, in columns of its store: the job does not free them. `gates` has the commit
     barriers of leases that are about to be launched behind one. `cache` serves tasks that have a cache key, `host`
     answers their questions.
-    `logs` is the folder for the output of its tasks, "" if it is not kept.
+    `logs` is the folder for the output of its tasks, "" if it is not kept. `origins` is what the exceptions of failed
+    tasks were, by task, perhaps packed (`weft.worker.origins`).
     A job that is not `built` waits for its first turn: its inspector would have to be made first.
     """
 
@@ -107,6 +108,7 @@ class Job(Protocol):
     cache: Cache | None
     host: RunHost | None
     logs: str
+    origins: dict[str, Any]
 
     @property
     def inspector(self) -> Inspector: ...  # noqa: D102
@@ -295,6 +297,10 @@ class Executor(Protocol):
 
     def set_timer(self, job: Job, at: float, timer: int) -> None:
         """Post `TimerFired` at `at`."""
+        ...
+
+    def retire_job(self, job: Job) -> None:
+        """Drop what only a running job needs: the job has ended, and its values stay."""
         ...
 
     def close_job(self, job: Job) -> None:

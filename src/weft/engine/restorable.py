@@ -83,7 +83,7 @@ def _read_through(link: PhysicalEdge, tasks: set[int], readers: set[int]) -> set
 def _fixed(core: Core, answered: Collection[str]) -> set[str]:
     """Return the vertices that keep their number of tasks and their inputs after a restart of the job."""
     fixed: set[str] = set()
-    planned = {vertex.id for vertex in core.planned.vertices}
+    planned = {vertex.id for vertex in core.submitted.vertices}
     for stage in core.order:
         width = stage.vertex.parallelism
         same = (

@@ -565,8 +565,10 @@ class Graph(LogicalGraph):
         return node.id
 
     def _foreign(self, node: VertexHandle) -> GraphError:
+        there = node.graph.name
+        owner = f"graph {there!r}, not to {self.name!r}" if there != self.name else f"another graph {there!r}"
         return GraphError(
-            f"vertex {node.id!r} belongs to graph {node.graph.name!r}, not to {self.name!r}",
+            f"vertex {node.id!r} belongs to {owner}",
             subject=node.id,
             rule="foreign-node",
         )

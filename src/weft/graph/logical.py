@@ -452,6 +452,14 @@ class LogicalGraph:
             self.controller,
         )
 
+    def fixed(self) -> LogicalGraph:
+        """Return an equal graph whose lists nobody changes: empty ones are no load for the garbage collector."""
+        found = self.copy()
+        nothing: Any = ()
+        found.edges, found.bubbles = found.edges or nothing, found.bubbles or nothing
+        found.choices = found.choices or nothing
+        return found
+
     def add_vertex(self, vertex: Vertex) -> Vertex:
         """Add a vertex; GraphError if the id is taken."""
         if vertex.id in self.vertices:

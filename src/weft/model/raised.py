@@ -38,7 +38,14 @@ def origin_of(error: BaseException) -> Origin | None:
     if not _can_be_caught(kind):
         return None
     _, args, *fields = _in_c(kind).__reduce__(error)  # its own `__reduce__` may ask for other arguments
-    return Origin(kind, args, dict(fields[0] or {}) if fields else {})  # type: ignore[arg-type]
+    return Origin(kind, args, {**_slots(error), **((fields[0] or {}) if fields else {})})  # type: ignore[arg-type]
+
+
+def _slots(error: BaseException) -> dict[str, Any]:
+    """Return the attributes of an exception that do not lie in its dictionary."""
+    named = [vars(one).get("__slots__", ()) for one in type(error).__mro__]
+    names = [name for some in named for name in ((some,) if isinstance(some, str) else some)]
+    return {name: getattr(error, name) for name in names if name[:1] != "_" and hasattr(error, name)}
 
 
 def _in_c(kind: type[BaseException]) -> Any:

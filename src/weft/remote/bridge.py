@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from weft.frontends.tensors.arrays.executables import here
 from weft.model.errors import ProgramError, RunCancelledError, WeftError
-from weft.model.raised import Origin, origin_of
+from weft.model.raised import origin_of
 from weft.remote.calls import RemoteCall, substitute_values
 from weft.remote.requested import CallOutcome, FunctionScheduler, ScheduledCall, SlotTask
 from weft.remote.slots import OWN_FILES, failed, thread_limit
@@ -29,6 +29,7 @@ from weft.store.api import SMALL, sizeof
 from weft.store.folders import socket_name
 from weft.wiring.concrete import session_folders
 from weft.worker.channel import dumps
+from weft.worker.origins import packed, unpacked
 from weft.worker.run import described
 
 INLINE_BYTES: Final = 64 * 1024
@@ -52,25 +53,6 @@ class Completion(NamedTuple):
 
 def _unsendable(thing: Any, error: Exception) -> ProgramError:
     return ProgramError(f"{type(thing).__name__} cannot be sent to another process: {error}")
-
-
-def _sent(error: BaseException) -> bytes:
-    """Pickle what an exception was, without arguments and attributes if these cannot be sent; b"" if it cannot be."""
-    origin = origin_of(error)
-    for one in () if origin is None else (origin, Origin(origin.kind, (), {})):
-        with suppress(Exception):
-            data = dumps(one)
-            if len(data) <= INLINE_BYTES:
-                return data
-    return b""
-
-
-def _received(data: bytes) -> Origin | None:
-    """Return what an exception was, or None if this process cannot make it."""
-    with suppress(Exception):
-        found = pickle.loads(data)
-        return found if isinstance(found, Origin) else None
-    return None
 
 
 def _connect(socket_path: str, key: bytes) -> Connection[Any, Any]:
@@ -214,7 +196,7 @@ class RemoteFunctions:
             found = pickle.loads(data)
             if kind == _ERROR:
                 text, origin = found
-                return failed(call_state.call.name, text, _received(origin))
+                return failed(call_state.call.name, text, unpacked(origin))
             return CallOutcome(found) if sizeof(found) < SMALL else CallOutcome(kept=self._scheduler.keep(found))
         except WeftError as error:
             return CallOutcome(error=error)
@@ -306,7 +288,7 @@ class WorkerFunctions:
             self._send_value(number, value, inline=True)
 
     def _send_error(self, number: int, error: BaseException) -> None:
-        self._peer.send(_ERROR, number, dumps((described(error, OWN_FILES), _sent(error))))
+        self._peer.send(_ERROR, number, dumps((described(error, OWN_FILES), packed(origin_of(error)))))
 
     def _send_value(self, number: int, value: Any, *, inline: bool) -> None:
         """Send the value of a function, or with `inline` announce a large one."""

@@ -166,10 +166,10 @@ class ActiveRun:
             job.answers = {} if self.plan is None else self.plan.answers
         if self.spec.host is not None:
             job.host = self.spec.host
-            job.listeners.append(self._watch)  # first: the recorder records nothing after the end of the run
-        job.listeners.append(self.stack.recorder)
+            job.listen(self._watch)  # first: the recorder records nothing after the end of the run
+        job.listen(self.stack.recorder)
         if self.stack.cache is not None:
-            job.listeners.append(self.stack.cache.watch)
+            job.listen(self.stack.cache.watch)
 
     def _watch(self, job: JobRun, events: object, commands: object) -> None:
         """Let the host know of a new memo of the controller; the loop calls this under its lock."""
@@ -399,7 +399,7 @@ class ActiveRun:
 
     def _conclude_suspended(self, job: JobRun) -> None:
         """Record the suspension when nothing runs any more."""
-        job.listeners.remove(self.stack.recorder)
+        job.unlisten(self.stack.recorder)
         if self._control is not None:
             self._control.close()
         self._end_processes()

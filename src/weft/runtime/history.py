@@ -62,7 +62,7 @@ class Historian:
         """Write the durations of a job once it succeeds."""
         self._prints[job.id] = known
         job.recorded = True
-        job.listeners.append(self)
+        job.listen(self)
 
     def __call__(self, job: JobRun, events: Sequence[Event], commands: Sequence[Command]) -> None:
         """Check whether this tick ends the job; the loop calls this under its lock."""

@@ -84,6 +84,8 @@ class Afterwards:
             action()
 
 
+JobListener = Callable[["JobRun", "Sequence[Event]", "Sequence[Command]"], None]
+
 _FINITE = VertexKind.FINITE
 _BUILDING = threading.Lock()
 _ADDING = threading.Lock()
@@ -141,6 +143,7 @@ class JobRun:
         "logs",
         "number",
         "on_end",
+        "origins",
         "outcome",
         "outputs",
         "priority",
@@ -184,12 +187,13 @@ class JobRun:
         self.answers: Mapping[str, Sequence[Any]] = {}
         self.held: Held | None = None
         self.finished = Latch()
-        self.listeners: list[Callable[[JobRun, Sequence[Event], Sequence[Command]], None]] = []
+        self.listeners: Sequence[JobListener] = ()
         self.backend: Any = None
         self.crash: BaseException | None = None
         self.given_up = False  # it failed outside of its master
         self.draining = False  # nothing of it starts any more: it ends with its last lease
         self.logs = ""  # the folder for the output of its tasks, if that is kept
+        self.origins: dict[str, Any] = {}  # see `Job`
         self.priority = 0  # higher ones get workers first
         self.number = 0  # the place in the order of submission
         self.on_end: Callable[[JobRun], None] | None = None
@@ -246,6 +250,14 @@ class JobRun:
             self.afterwards.call()
         if self.on_end is not None:
             self.on_end(self)
+
+    def listen(self, listener: JobListener) -> None:
+        """Call `listener(job, events, commands)` after every tick, in the order of registration."""
+        self.listeners = (*self.listeners, listener)
+
+    def unlisten(self, listener: JobListener) -> None:
+        """Call a listener no more."""
+        self.listeners = tuple(one for one in self.listeners if one is not listener)
 
     def when_ended(self, action: Callable[[], None]) -> None:
         """Call an action at the end of the job, under the lock of the loop: it must return at once."""

@@ -621,6 +621,7 @@ class Loop:
         self.slots.leave(job.id, job.leases.values())
         job.leases = {}
         self.jobs.pop(job.id, None)
+        self.executor.retire_job(job)
         if job.journal is not None:
             job.journal.close()
         self._serve()
@@ -692,9 +693,12 @@ class Loop:
 
     def idle_tick(self) -> None:
         """Halve long leases if workers are idle. Drivers call this after a while without events."""
-        if self.pool.idle:
-            now = self.clock.now()
-            for name, job in tuple(self.jobs.items()):
-                if any(lease.hi - lease.lo > 1 for lease in tuple(job.leases.values())):
-                    self._queue.append((name, (IdleTick(now),)))
+        if self.pool.idle and self._lock.acquire(blocking=False):  # otherwise a tick runs: there is no quiet
+            try:
+                now = self.clock.now()
+                for name, job in self.jobs.items():
+                    if any(lease.hi - lease.lo > 1 for lease in job.leases.values()):
+                        self._queue.append((name, (IdleTick(now),)))
+            finally:
+                self._lock.release()
             self.drain()

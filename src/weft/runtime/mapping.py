@@ -17,6 +17,7 @@ from weft.graph.builder import Graph
 from weft.graph.logical import OnFailure
 from weft.model.errors import NotFoundError, RunCancelledError, RunFailedError, TaskError, UsageError, WeftError
 from weft.model.failures import Failure
+from weft.model.ids import task_name
 from weft.model.raised import as_raised
 from weft.runtime.arguments import shown, text, truth, whole, wrong
 from weft.runtime.clock import RealClock
@@ -392,7 +393,8 @@ class Mapped(Iterator[Any]):
             item = shown(block.items[index])
         except Exception:  # noqa: BLE001 - the code of the item
             item = type(block.items[index]).__name__
-        error = block.ended.failures[index].error(task, about=f" for the item {item}")
+        origin = block.run.job.origins.get(task_name(block.vertex, index))
+        error = block.ended.failures[index].error(task, about=f" for the item {item}", origin=origin)
         return as_raised(error) if isinstance(error, TaskError) else error
 
     # --------------------------------------------------------------------------------------------------- bars

@@ -162,7 +162,7 @@ class Run:
         self._session = session
         self._job = job
         self._durable = durable
-        weakref.finalize(self, session.abandoned, job).atexit = False
+        session.watch(self, job)
 
     @property
     def id(self) -> str:
@@ -387,7 +387,7 @@ class Run:
             return RunCancelledError(f"{job.graph.name} was cancelled: {outcome.message}", hint=hint)
         kind = error_of(outcome.kind)
         if issubclass(kind, TaskError | RunCancelledError):
-            return TaskFailure.of(outcome).error(outcome.task, hint=hint)
+            return TaskFailure.of(outcome).error(outcome.task, hint=hint, origin=job.origins.get(outcome.task))
         if kind is not RunFailedError:
             if kind is CapacityError and self._expands(outcome.task):  # the task is not too large: its expansion is
                 message, _, advice = outcome.message.partition("\n")
@@ -549,7 +549,7 @@ class Run:
 
         def begin() -> None:
             listener.begin(self._job)
-            self._job.listeners.append(listener)
+            self._job.listen(listener)
 
         self._session.loop.between_ticks(begin)
 
@@ -579,7 +579,7 @@ class Run:
                         call_back(callback, index, value)
 
         def leave() -> None:  # else the job would keep its run
-            self._job.listeners.remove(ended)
+            self._job.unlisten(ended)
 
         ended = EndedTasks(row.id, lambda lo, hi: calls.put(partial(call, lo, hi)))
         calls.start()
@@ -590,7 +590,7 @@ class Run:
         """Register `listener(job, events, commands)`, called after every tick of the job under the loop's lock: it
         must return at once, and call nothing that waits. An exception of it fails the run.
         """
-        self._job.listeners.append(listener)
+        self._job.listen(listener)
 
     def forget(self) -> None:
         """Drop the results at once, whoever holds them. ConflictError: the run has not ended."""
@@ -711,6 +711,7 @@ class EngineSession:
         self._numbers = itertools.count(1)
         self._jobs: dict[str, JobRun] = {}
         self._on_end = self._ended  # one bound method for all jobs
+        self._watched: set[_WatchedRun] = set()
         self._abandoned: set[str] = set()
         """The jobs whose runs nothing refers to."""
         self.leaving = False
@@ -818,7 +819,7 @@ class EngineSession:
             pending = None
         else:
             master, pending = recovered
-        job = JobRun(name, graph.copy(), master, journal)  # the user may change the graph meanwhile
+        job = JobRun(name, graph.fixed(), master, journal)  # the user may change the graph meanwhile
         job.strict = strict
         job.shared = shared
         job.requests = requests
@@ -832,7 +833,7 @@ class EngineSession:
         job.given = columns
         job.kept = tuple((given or {}).values())
         job.cache = cache
-        job.listeners.extend(listeners)
+        job.listeners = tuple(listeners)
         historian, known = history or (self.historian, "")
         if historian is not None:
             known, job.history = historian.read(graph, known)
@@ -932,8 +933,16 @@ class EngineSession:
             job.kept = ()
             job.backend = None  # else the job and its backend keep each other until the garbage collector comes
 
-    def abandoned(self, job: JobRun) -> None:
-        """Drop a job, now or at its end: nothing refers to its run any more. Safe in a finalizer."""
+    def watch(self, run: Run, job: JobRun) -> None:
+        """Drop a job, now or at its end, once nothing refers to its run any more."""
+        watched = _WatchedRun(run, _abandon)
+        watched.session, watched.job = self, job
+        self._watched.add(watched)
+
+    def abandoned(self, watched: _WatchedRun) -> None:
+        """Take note that a run is gone. Safe in a finalizer."""
+        self._watched.discard(watched)
+        job = watched.job
         self._abandoned.add(job.id)
         if job.finished.is_set():
             self._shelf.later(partial(self._drop, job))
@@ -986,6 +995,19 @@ class EngineSession:
     ) -> None:
         self.leaving = self.leaving or (kind is not None and issubclass(kind, KeyboardInterrupt))
         self.close()
+
+
+class _WatchedRun(weakref.ref["Run"]):
+    """A weak reference to a run, with its job: one object for the garbage collector; `weakref.finalize` has four."""
+
+    __slots__ = ("job", "session")
+
+    session: EngineSession
+    job: JobRun
+
+
+def _abandon(watched: _WatchedRun) -> None:
+    watched.session.abandoned(watched)
 
 
 def _no_value(job: JobRun, task: str) -> NotFoundError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from weft.engine.commands import Complete, Launch
 from weft.engine.events import Done, Failed, Hit, Progress, TaskCancelRequested, WorkerLost
@@ -12,6 +12,7 @@ from weft.engine.notes import NoteKind
 from weft.model.errors import RunCancelledError, TaskError
 from weft.model.failures import Failure, error_of
 from weft.model.ids import task_name
+from weft.worker.origins import unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,14 +42,15 @@ class TaskFailure(NamedTuple):
         """Return the reason of the end of a job."""
         return cls(end.kind, end.message, end.traceback, end.raised)
 
-    def error(self, task: str, about: str = "", hint: str = "") -> WeftError:
-        """Return the error of a task; `about` says more about the task."""
+    def error(self, task: str, about: str = "", hint: str = "", origin: Any = None) -> WeftError:
+        """Return the error of a task; `about` says more about the task, `origin` what its exception was."""
         kind = error_of(self.kind)
         if kind is RunCancelledError:
             return kind(f"{task} was cancelled{about}: {self.message}", hint=hint)
         text = f"{task} failed{about}: {self.message}"
         if issubclass(kind, TaskError):
-            return kind(text, task=task, traceback_text=self.traceback, raised=self.raised, hint=hint)
+            known = unpacked(origin) if origin is not None and self.raised else None
+            return kind(text, task=task, traceback_text=self.traceback, raised=self.raised, origin=known, hint=hint)
         return kind(text, hint=hint)
 
 

@@ -167,6 +167,10 @@ class RecordingExecutor:
         """See `Executor.configured`."""
         self.calls.append(("configured", job.id, vertex, n))
 
+    def retire_job(self, job: Job) -> None:
+        """See `Executor.retire_job`."""
+        self.calls.append(("retire_job", job.id))
+
     def close_job(self, job: Job) -> None:
         """See `Executor.close_job`."""
         self.calls.append(("close_job", job.id))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from weft.graph.lease import Cone
     from weft.graph.task import CommitBarrier
+    from weft.model.raised import Origin
     from weft.worker.code import TaskCode
 
 
@@ -106,7 +107,8 @@ class LeaseResult:
     """The outcome of a lease: units below `hi` are done and `values` are the root's, the first of them of unit `lo`.
 
     With `kind` set, task `index` of `vertex` failed in unit `hi`, `raised` is the class of its exception, as
-    `module:qualname`, and `status` the exit code of its process, if one has ended. `reached` >= 0: a linear cone
+    `module:qualname`, `origin` what it was, perhaps packed (`weft.worker.origins`), and `status` the exit code of its
+    process, if one has ended. `reached` >= 0: a linear cone
     stopped after that member, whose value is the only one in `values`.
     """
 
@@ -117,6 +119,7 @@ class LeaseResult:
         "lost",
         "message",
         "nbytes",
+        "origin",
         "raised",
         "reached",
         "rows",
@@ -140,6 +143,7 @@ class LeaseResult:
         self.message = ""
         self.traceback = ""
         self.raised = ""
+        self.origin: Origin | bytes | None = None
         self.status: int | None = None
         self.lost: tuple[str, int] | None = None
         self.stats: tuple[tuple[str, list[int] | dict[int, int]], ...] = ()

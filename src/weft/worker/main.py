@@ -50,6 +50,7 @@ from weft.worker.code import InputCode, TaskCode
 from weft.worker.context import not_controlled
 from weft.worker.lease import LeaseResult, WorkerLease
 from weft.worker.messages import PAGE_BYTES, Assignment, CodeRow, InputRow, SharedPage, SharedPageLease, WorkerConfig
+from weft.worker.origins import packed as packed_origin
 from weft.worker.remote_store import PackedValues, PackingError, RemoteStore, pack
 from weft.worker.run import LiveInput, read_block, read_one, run
 from weft.worker.streaming import BLOCK, Parcel, StreamWriter, unpacked
@@ -211,6 +212,7 @@ class WorkerProcess:
                 outcome.lost,
                 outcome.stats,
                 outcome.rows,
+                packed_origin(outcome.origin),
             )
         )
         self._store.opened.clear()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from operator import itemgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
@@ -26,6 +27,7 @@ from weft.model.errors import (
 )
 from weft.model.failures import Failure, kind_of, kind_of_input
 from weft.model.program import Style
+from weft.model.raised import origin_of
 from weft.model.wording import type_of
 from weft.store.api import ABSENT, sizeof
 from weft.store.row_index import ALL, DENSE, LISTED
@@ -201,6 +203,9 @@ def _failed(
         return outcome
     text = described(error)
     outcome.kind, outcome.message, outcome.traceback, outcome.raised, outcome.status = text
+    if outcome.raised:
+        with suppress(Exception):  # the code of the user's class
+            outcome.origin = origin_of(error)
     if lease.stop and isinstance(error, (RunCancelledError, KeyboardInterrupt)):
         outcome.kind, outcome.message = Failure.STOPPED.value, _type_and_message(error)
     return outcome

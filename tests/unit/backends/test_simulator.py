@@ -117,7 +117,7 @@ def signature(seed: int) -> list[tuple[str, ...]]:
     )
     loop = Loop(sim, sim.clock)
     job = JobRun("j", graph, Master(graph, "j", sim.tuning))
-    job.listeners.append(lambda _, events, commands: seen.append(tuple(map(str, [*events, *commands]))))
+    job.listen(lambda _, events, commands: seen.append(tuple(map(str, [*events, *commands]))))
     loop.submit(job)
     sim.run()
     return [tuple(part.split(" object at")[0] for part in record) for record in seen]
@@ -180,7 +180,7 @@ def test_leases_that_nobody_keeps_account_of_end_as_others_do(what):
         graph = two_levels(200).finish()
         job = JobRun("j", graph, Master(graph, "j", tuning))
         told: list[tuple[object, ...]] = []
-        job.listeners.append(lambda _, events, commands: told.append((*events[:-1], *map(type, commands))))
+        job.listen(lambda _, events, commands: told.append((*events[:-1], *map(type, commands))))
         loop.submit(job)
         sim.at(30.0, lambda: DISTURBED[disturbed](sim, loop, job))
         sim.run()

@@ -265,3 +265,17 @@ def test_a_word_that_is_no_command_is_understood(word, meant):
     with pytest.raises(UsageError) as caught:
         the_app.parse([word])
     assert caught.value.message == f'Unknown command "{word}". Did you mean {meant}?'
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["why", "1", "fit"], "'fit' is one word too many. Did you mean 1/fit?"),
+        (["logs", "1/fit", "more"], "'more' is one word too many"),
+        (["resume", "1", "fit"], "'fit' is one word too many"),
+    ],
+)
+def test_a_step_behind_its_run_is_put_right(words, said):
+    with pytest.raises(UsageError) as caught:
+        the_app.parse(words)
+    assert caught.value.message == said

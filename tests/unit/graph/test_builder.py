@@ -154,6 +154,8 @@ def test_inputs_of_the_wrong_kind():
     for make in (lambda: g.add(f, node), lambda: g.add(f, gather(node))):
         with pytest.raises(GraphError, match="belongs to graph 'theirs', not to 'mine'"):
             make()
+    with pytest.raises(GraphError, match="'f' belongs to another graph 'theirs'"):
+        Graph("theirs").add(f, node)
     with pytest.raises(GraphError, match="an input of 'f' is an int") as caught:
         g.add(f, 3)  # type: ignore[arg-type]
     assert "items=" in caught.value.hint

@@ -309,7 +309,7 @@ def test_listeners_see_what_happened_and_what_came_of_it():
     executor, loop = session(1)
     job = JobRun("j", flat(1), Master(flat(1), "j"))
     seen: list[tuple[str, ...]] = []
-    job.listeners.append(lambda _, events, commands: seen.append(tuple(type(c).__name__ for c in commands)))
+    job.listen(lambda _, events, commands: seen.append(tuple(type(c).__name__ for c in commands)))
     loop.submit(job)
     finish_all(executor, loop)
     assert [names for names in seen if names] == [("Launch",), ("Complete",)]
@@ -322,13 +322,38 @@ def test_idle_ticks_go_to_jobs_that_have_leases():
     seen: list[object] = []
     graph = g.finish()
     job = JobRun("j", graph, Master(graph, "j"))
-    job.listeners.append(lambda _, events, commands: seen.extend(e for e in events if isinstance(e, IdleTick)))
+    job.listen(lambda _, events, commands: seen.extend(e for e in events if isinstance(e, IdleTick)))
     loop.submit(job)
     loop.idle_tick()
     assert not seen  # nobody is idle
     finish_all(executor, loop)
     loop.idle_tick()
     assert not loop.jobs
+
+
+def test_an_idle_tick_while_a_tick_runs_is_none():
+    executor, loop = session(2)
+    g = Graph("g")
+    g.add(body, n=40, name="a")
+    seen: list[object] = []
+    graph = g.finish()
+    job = JobRun("j", graph, Master(graph, "j"))
+    job.listen(lambda _, events, commands: seen.extend(e for e in events if isinstance(e, IdleTick)))
+    loop.submit(job)
+    while not (loop.pool.idle and any(lease.hi - lease.lo > 1 for lease in job.leases.values())):
+        _, lease = executor.launched.pop(0)
+        loop.post("j", Done(loop.clock.now(), lease.lease, lease.hi, 1e-6))
+
+    def tick_elsewhere() -> None:  # it may not walk over the jobs meanwhile, which the tick adds and removes
+        other = threading.Thread(target=loop.idle_tick)
+        other.start()
+        other.join()
+
+    loop.between_ticks(tick_elsewhere)
+    assert not seen
+    loop.idle_tick()
+    assert seen
+    finish_all(executor, loop)
 
 
 def test_reports_from_many_threads_are_all_seen_to():
@@ -391,7 +416,7 @@ def test_who_drains_hears_before_each_tick_but_the_first():
         if len(ticks) < 3:
             executor.done("j", next(iter(job.leases)))
 
-    job.listeners.append(ends_at_once)
+    job.listen(ends_at_once)
     loop.post_later("j", IdleTick(0.0))
     loop.drain(lambda: ticks.append("heard"))
     assert ticks == ["tick", "heard", "tick"]
@@ -439,7 +464,7 @@ def test_a_question_about_a_waiting_job_is_answered_as_after_its_first_tick():
     later(loop, "a", flat(1))
     job = later(loop, "b", flat(3))
     seen: list[str] = []
-    job.listeners.append(lambda _, events, commands: seen.extend(type(event).__name__ for event in events))
+    job.listen(lambda _, events, commands: seen.extend(type(event).__name__ for event in events))
     assert not job.built
     assert job.inspector.status is JobState.RUNNING
     assert [(row.id, row.n, row.finished) for row in job.inspector.view().vertices] == [("a", 3, 0)]

@@ -69,6 +69,25 @@ def test_a_number_that_is_out_of_bounds_is_told_when_it_is_computed():
             wt.take(x, wt.asarray([1, wrong])).fetch()
 
 
+@pytest.mark.parametrize(
+    ("shape", "index"),
+    [
+        ((0, 5), (slice(None), [9])),
+        ((0, 5), (slice(None), np.array([[-6]]))),
+        ((3, 5), (slice(0, 0), [9])),
+        ((3, 0, 4), (..., [4])),
+    ],
+)
+def test_a_number_out_of_bounds_is_wrong_beside_an_empty_axis_too(shape, index):
+    x = wt.zeros(shape, chunk_size=2)
+    with pytest.raises(IndexError, match="out of bounds"):
+        np.zeros(shape)[index]
+    with pytest.raises(IndexError, match="out of bounds"):
+        x[index].fetch()
+    valid = (*index[:-1], [-1, 0])
+    assert x[valid].shape == np.zeros(shape)[valid].shape
+
+
 @settings(deadline=None, max_examples=30)
 @given(st.data())
 def test_along_an_axis_each_line_has_its_own_numbers(data):

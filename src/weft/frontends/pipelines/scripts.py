@@ -32,7 +32,9 @@ from weft.frontends.pipelines.shell_text import (
     MOST_TURNS,
     ShellCommand,
     ShellWord,
+    awk_paths,
     commands,
+    printf_pattern,
     substituted,
     without_wrappers,
 )
@@ -40,6 +42,7 @@ from weft.frontends.pipelines.templates import LOOP_ARGUMENT, STEP_NAME
 from weft.model.errors import ProgramError
 
 if TYPE_CHECKING:
+    from weft.frontends.pipelines.code.path_texts import PathText
     from weft.frontends.pipelines.resolved import ResolvedStep
 
 SUFFIXES: Final = frozenset({".bash", ".jar", ".js", ".pl", ".py", ".r", ".rb", ".sh", ".sql"})
@@ -104,7 +107,8 @@ _BUILTINS: Final = frozenset(
 """Words of a shell that no folder on PATH can replace."""
 _WRITERS: Final = frozenset({"chmod", "mkdir", "mv", "rm", "rmdir", "tee", "touch", "truncate"})
 """Programs that write or remove the files that they are given."""
-_FILE_PROGRAMS: Final = frozenset({"awk", "gawk", "mawk", "nawk", "sed"})
+_AWKS: Final = frozenset({"awk", "gawk", "mawk", "nawk"})
+_FILE_PROGRAMS: Final = frozenset({*_AWKS, "sed"})
 """Programs whose script follows the option `-f` or `--file`."""
 _COPIERS: Final = frozenset({"cp", "install", "ln", "rsync", "scp"})
 _PLACES_ONLY: Final = frozenset({"case", "cd", "echo", "printf", "popd", "pushd", "type", "which"})
@@ -209,6 +213,8 @@ class _Scan:
         """What stands before and after a variable, or a placeholder of `xargs`, in a word."""
         self._programs: list[str] = []
         """Texts of Python in the command itself."""
+        self._texts: list[str] = []
+        """Paths in texts for other programs."""
         self._started_in: dict[str, None] = {}
         self._of_scripts: set[str] = set()
         """The folders of shell scripts."""
@@ -263,15 +269,17 @@ class _Scan:
         return ItemFiles(words, roots, self._mounts, sorted(self._artifacts)) if words else None
 
     def mention(self) -> None:
-        """Note the paths of the project that Python scripts and lists for `xargs` name, beside those that count."""
-        from weft.frontends.pipelines.code.path_texts import PathText, paths_named  # parses Python
+        """Note the paths of the project that scripts of Python or awk, formats of `printf` and lists for `xargs` name,
+        beside those that count.
+        """
+        from weft.frontends.pipelines.code.path_texts import PathText, paths_named
 
         named = [(path, "") for text in self._programs for path in paths_named(text)]
-        for script in [path for path in self.found.files if path in self._lists or path.endswith(".py")]:
+        named += [(PathText(text), "") for text in self._texts]
+        for script in [path for path in self.found.files if path in self._lists or path.endswith((".awk", ".py"))]:
             with suppress(OSError), open(script, "rb") as file:
                 text = file.read(_MOST_BYTES).decode(errors="replace")
-                listed = map(PathText, self._listed(text)) if script in self._lists else paths_named(text)
-                named += [(path, os.path.dirname(script)) for path in listed]
+                named += [(path, os.path.dirname(script)) for path in self._names_in(script, text)]
         counted = [*self.found.files, *self.made]
         for path, own in dict.fromkeys(named):
             for folder in [own] if path.own and own else self._started_in:
@@ -280,6 +288,14 @@ class _Scan:
                     f"{found}/".startswith(f"{one}/") for one in counted
                 ):
                     self.found.mentioned[found] = None
+
+    def _names_in(self, script: str, text: str) -> Iterable[PathText]:
+        """Return the paths that a file names: a list, or a script of awk or Python."""
+        from weft.frontends.pipelines.code.path_texts import PathText, paths_named  # parses Python
+
+        if script in self._lists:
+            return map(PathText, self._listed(text))
+        return map(PathText, awk_paths(text)) if script.endswith(".awk") else paths_named(text)
 
     def _is_mentioned(self, path: str, is_part: bool) -> bool:
         """Whether a path in a program is a file of the project, or a folder of it that the command only reads."""
@@ -297,6 +313,7 @@ class _Scan:
         """Add what a text without variables names. With `lists` its output may be a list of files."""
         self._started_in[folder] = None
         read = [*commands(text)]
+        left: list[str] = []
         lists = lists or any(word.text in ("xargs", "read") for command in read for word in command.words)
         inside = False
         for command in read:
@@ -314,10 +331,14 @@ class _Scan:
                 self._lists.update(_below(folder, self._mounted(name)) for name in _given_lists(command.words))
             before = self._folders
             self._assign(command.words, folder)
-            if words and words[0].text == "cd" and len(words) > 1:
+            if words and words[0].text in ("cd", "pushd") and len(words) > 1:
+                if words[0].text == "pushd":
+                    left.append(folder)
                 folder = _below(folder, words[1].text or "")
                 self._started_in[folder] = None
                 continue
+            if words and words[0].text == "popd" and left:
+                folder = left.pop()
             if words:
                 self._command(command._replace(words=words), folder)
             self._named(command, words, folder)
@@ -356,6 +377,10 @@ class _Scan:
             self._file(words[0], words, folder)
         elif program:
             self._on_path(name, words, folder)
+        if name in _AWKS:
+            self._texts += [text for word in words[1:] for text in awk_paths(word.text or word.written)]
+        elif name == "printf" and len(words) > 1 and words[1].text is not None:
+            self._texts += self._formatted(words[1].text, folder)
         if name in _FILE_PROGRAMS:
             for option, value in pairwise(words[1:]):
                 if option.text in ("-f", "--file"):
@@ -366,6 +391,12 @@ class _Scan:
                 if _is_interpreter(inner) and self._is_started(words[at + 1 :], folder):
                     self._interpreter(ShellCommand(words[at:]), folder, inner)
                     break
+
+    def _formatted(self, form: str, folder: str) -> list[str]:
+        """Return the files that `printf` may name by a format: those that are there and fit."""
+        pattern = printf_pattern(form)
+        found = glob.glob(_below(folder, pattern)) if pattern else []
+        return found if len(found) <= _MOST_FILES else []
 
     def _is_started(self, rest: Sequence[ShellWord], folder: str) -> bool:
         """Whether words after the name of an interpreter may be its arguments: `pip install python numpy` has none."""

@@ -157,6 +157,23 @@ def _word(written: str) -> ShellWord:
     return ShellWord("".join(found), written)
 
 
+_AWK_TEXT: Final = re.compile(r'(>>?\s*)?"((?:[^"\\\n]|\\.)+)"')
+"""A text in a program of awk, perhaps as the file that it writes."""
+_CONVERSION: Final = re.compile(r"%[-+ #0-9.*]*[A-Za-z]")
+
+
+def awk_paths(program: str) -> list[str]:
+    """Return the words in the texts of an awk program that it does not write to: `getline` reads files named so."""
+    return [word for written, text in _AWK_TEXT.findall(program) if not written for word in text.split()]
+
+
+def printf_pattern(form: str) -> str:
+    """Return a pattern of the names that a format of `printf` may make; "" for one that is no path with gaps."""
+    pattern = _CONVERSION.sub("*", form.replace("\\n", "").replace("%%", "%"))
+    plain = re.sub(r"[*\s]", "", pattern)
+    return pattern if "*" in pattern and re.search(r"\w/|\.\w", plain) and not re.search(r"\s", pattern) else ""
+
+
 def without_wrappers(words: Sequence[ShellWord]) -> Sequence[ShellWord]:
     """Return a command without assignments and wrappers before it."""
     at, wrapped = 0, False

@@ -6,7 +6,7 @@ written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -204,7 +204,7 @@ def get(node: ArrayNode, index: Any) -> ArrayNode:
         axis = next(i for i, one in enumerate(parsed.per_axis) if isinstance(one, ArrayNode))
         if all(isinstance(one, slice) for i, one in enumerate(parsed.per_axis) if i != axis):
             rest = [slice(None) if i == axis else one for i, one in enumerate(parsed.per_axis)]
-            return take(take_slices(node, rest), arrays[0], axis)
+            return take(take_slices(node, rest), arrays[0], axis, body=_indexed)
     return _any(node, index, arrays)
 
 
@@ -238,11 +238,17 @@ def _taken(x: Chunk, indices: Chunk, *, axis: int) -> Chunk:
     return np.take(x, indices, axis=axis)
 
 
+def _indexed(x: Chunk, indices: Chunk, *, axis: int) -> Chunk:
+    if x.size:
+        return np.take(x, indices, axis=axis)  # much faster
+    return x[(*[slice(None)] * axis, indices)]  # `np.take` ignores wrong indices where another axis is empty
+
+
 EXCHANGED_FROM = 2**22
 """The least bytes of an array that is indexed chunk by chunk; of smaller arrays the axis is read as one chunk."""
 
 
-def take(node: ArrayNode, indices: ArrayNode, axis: int) -> ArrayNode:
+def take(node: ArrayNode, indices: ArrayNode, axis: int, *, body: Callable[..., Chunk] = _taken) -> ArrayNode:
     """Return elements along an axis by an array of numbers.
 
     Each chunk of a large array sends its selected elements to every chunk of the result; else the axis is read whole.
@@ -255,7 +261,7 @@ def take(node: ArrayNode, indices: ArrayNode, axis: int) -> ArrayNode:
     reads_x = [a if a < axis else None if a < axis + k else a - k + 1 for a in range(len(grid))]
     reads_i = [a - axis if axis <= a < axis + k else None for a in range(len(grid))]
     inputs = [mapped(node, grid, reads_x), mapped(indices, grid, reads_i)]
-    return call(_taken, inputs, grid, node.dtype, name="take", axis=axis)
+    return call(body, inputs, grid, node.dtype, name="take", axis=axis)
 
 
 class Route(NamedTuple):

@@ -109,9 +109,9 @@ class SteppedRig:
             seen.ticks.append((tuple(events), tuple(commands)))
             check_job(job)
 
-        job.listeners.append(listen)
+        job.listen(listen)
         if cancel:
-            job.listeners.append(self._canceller())
+            job.listen(self._canceller())
         self.loop.submit(job)
         self._let_pass()
         return seen

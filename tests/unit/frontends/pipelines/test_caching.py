@@ -52,6 +52,13 @@ def static(**step) -> str:
         ("cat $(cat list.txt)", "{enable: true}", ["data/a"]),
         ("read x < list.txt; cat $x", "{enable: true}", ["data/a"]),
         ("cat list.txt", "{enable: true}", []),
+        ("awk ''BEGIN {while ((getline l < \"data/a\") > 0) print l > \"data/made\"}''", "{enable: true}", ["data/a"]),
+        ("awk ''BEGIN {\"cat data/a\" | getline; print}''", "{enable: true}", ["data/a"]),
+        ("awk -f read.awk", "{enable: true}", ["data/a"]),
+        ("awk ''{print \"data/a\"}'' data/a", "{enable: true}", []),
+        ("cat $(printf data/%s a)", "{enable: true}", ["data/a", "data/made"]),
+        ("cat $(printf ''data/%.1s'' a); touch data/made", "{enable: true}", ["data/a", "data/made"]),
+        ("printf ''%s %d\\\\n'' a 1; printf %.2f 1.5", "{enable: true}", []),
         ("python3 -c \"print(open(''data/a'').read())\"", "{enable: true}", ["data/a"]),
         ("python3 read.py", "{enable: true}", ["data/a"]),
         ("python3 read.py data/a", "{enable: true}", []),
@@ -65,6 +72,7 @@ def test_paths_that_scripts_name_are_told_unless_they_count(tmp_path, command, c
     for name in ("data/a", "data/made", "dat"):
         (tmp_path / name).touch()
     (tmp_path / "list.txt").write_text("data/a gone\n")
+    (tmp_path / "read.awk").write_text('BEGIN {getline l < "data/a"}')
     (tmp_path / "names.txt").write_text("a gone\na/a\n")
     (tmp_path / "slashes.txt").write_text("/a\n")
     (tmp_path / "read.py").write_text("open('data/a'); open('data/made', 'w'); {}['dat']; open('gone/b')\n")

@@ -59,6 +59,8 @@ RUN = {"run.sh", "lib/deep.py"}
         ("python train.py", TRAIN),
         ("cat $PF_WORK_DIR/p.awk ${PF_WORK_DIR}/x.pl > $PF_STEP_NAME.txt", {"p.awk", "x.pl"}),
         ("cd lib && cat $PF_WORK_DIR/p.awk", {"p.awk"}),
+        ("pushd lib >/dev/null; cat deep.py; popd; cat p.awk", {"lib/deep.py", "p.awk"}),
+        ("pushd lib; cat deep.py; popd; popd; cat late.py", {"lib/deep.py", "late.py"}),
         ("for x in p y; do cat $x.awk; done", {"p.awk"}),
         (
             "for x in p.awk x.pl\ndo\n  for y in late other; do python $y.py; cat $x; done\ndone",
