@@ -1,5 +1,6 @@
 """What all tests share: the Hypothesis profiles, and a seed that a failure prints."""
 
+import gc
 import os
 import secrets
 import signal
@@ -25,6 +26,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Collect tests without the garbage collector, and exempt from it what is there before the first test.
+
+    Tests and modules live to the end by the ten thousand: each full collection of later tests would walk all of them.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

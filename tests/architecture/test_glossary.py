@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,17 @@ SOURCE = Path(weft.__file__).parent
 GLOSSARY = Path(__file__).parents[2] / "docs" / "glossary.md"
 
 
-TREES = {
-    path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in SOURCE.rglob("*.py")
-}
+@cache  # not at import: each process of the suite imports this module, and one runs its tests
+def trees() -> dict[str, ast.Module]:
+    return {
+        path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+        for path in SOURCE.rglob("*.py")
+    }
 
 
 def public_classes() -> Counter[str]:
     """Count the public classes at the top level of each module, by name."""
-    named = [node.name for tree in TREES.values() for node in tree.body if isinstance(node, ast.ClassDef)]
+    named = [node.name for tree in trees().values() for node in tree.body if isinstance(node, ast.ClassDef)]
     return Counter(name for name in named if not name.startswith("_"))
 
 
@@ -53,7 +57,9 @@ def defined_names(tree: ast.Module) -> set[str]:
     return found
 
 
-NAMES = {path: defined_names(tree) for path, tree in TREES.items()}
+@cache
+def names() -> dict[str, set[str]]:
+    return {path: defined_names(tree) for path, tree in trees().items()}
 
 
 @pytest.mark.parametrize("word", retired())
@@ -61,4 +67,4 @@ def test_a_retired_word_is_part_of_no_name(word: str) -> None:
     pattern = re.compile(
         rf"(?<![a-zA-Z]){word}(?![a-z])|{word.capitalize()}(?![a-z])|(?<![A-Z]){word.upper()}(?![A-Z])"
     )
-    assert {f"{path}: {name}" for path, names in NAMES.items() for name in names if pattern.search(name)} == set()
+    assert {f"{path}: {name}" for path, defined in names().items() for name in defined if pattern.search(name)} == set()
