@@ -15,16 +15,19 @@ GLOSSARY = Path(__file__).parents[2] / "docs" / "glossary.md"
 
 
 @cache  # not at import: each process of the suite imports this module, and one runs its tests
-def trees() -> dict[str, ast.Module]:
-    return {
-        path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
-        for path in SOURCE.rglob("*.py")
-    }
+def definitions() -> dict[str, tuple[list[str], set[str]]]:
+    """Return the classes at the top level of each module, and all names that it defines."""
+    found = {}
+    for path in SOURCE.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+        found[path.relative_to(SOURCE).as_posix()] = classes, defined_names(tree)
+    return found
 
 
 def public_classes() -> Counter[str]:
     """Count the public classes at the top level of each module, by name."""
-    named = [node.name for tree in trees().values() for node in tree.body if isinstance(node, ast.ClassDef)]
+    named = [name for classes, _ in definitions().values() for name in classes]
     return Counter(name for name in named if not name.startswith("_"))
 
 
@@ -57,14 +60,11 @@ def defined_names(tree: ast.Module) -> set[str]:
     return found
 
 
-@cache
-def names() -> dict[str, set[str]]:
-    return {path: defined_names(tree) for path, tree in trees().items()}
-
-
 @pytest.mark.parametrize("word", retired())
 def test_a_retired_word_is_part_of_no_name(word: str) -> None:
     pattern = re.compile(
         rf"(?<![a-zA-Z]){word}(?![a-z])|{word.capitalize()}(?![a-z])|(?<![A-Z]){word.upper()}(?![A-Z])"
     )
-    assert {f"{path}: {name}" for path, defined in names().items() for name in defined if pattern.search(name)} == set()
+    assert {
+        f"{path}: {name}" for path, (_, defined) in definitions().items() for name in defined if pattern.search(name)
+    } == set()
