@@ -27,7 +27,7 @@ demo: .venv ## run the example pipeline
 	$(BIN)/weft logs @last/evaluate -C examples/breast_cancer
 
 test: tools ## the whole test suite
-	$(BIN)/python -m pytest -q -n $(TESTERS) --dist loadfile --max-worker-restart 0
+	$(BIN)/python -m pytest -q -n $(TESTERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 check: tools ## format, lint, types, contracts, fast tests, diagrams: about a minute
 	$(BIN)/ruff format --check .

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,20 @@ SOURCE = Path(weft.__file__).parent
 GLOSSARY = Path(__file__).parents[2] / "docs" / "glossary.md"
 
 
-TREES = {
-    path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in SOURCE.rglob("*.py")
-}
+@cache  # not at import: each process of the suite imports this module, and one runs its tests
+def definitions() -> dict[str, tuple[list[str], set[str]]]:
+    """Return the classes at the top level of each module, and all names that it defines."""
+    found = {}
+    for path in SOURCE.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+        found[path.relative_to(SOURCE).as_posix()] = classes, defined_names(tree)
+    return found
 
 
 def public_classes() -> Counter[str]:
     """Count the public classes at the top level of each module, by name."""
-    named = [node.name for tree in TREES.values() for node in tree.body if isinstance(node, ast.ClassDef)]
+    named = [name for classes, _ in definitions().values() for name in classes]
     return Counter(name for name in named if not name.startswith("_"))
 
 
@@ -53,12 +60,11 @@ def defined_names(tree: ast.Module) -> set[str]:
     return found
 
 
-NAMES = {path: defined_names(tree) for path, tree in TREES.items()}
-
-
 @pytest.mark.parametrize("word", retired())
 def test_a_retired_word_is_part_of_no_name(word: str) -> None:
     pattern = re.compile(
         rf"(?<![a-zA-Z]){word}(?![a-z])|{word.capitalize()}(?![a-z])|(?<![A-Z]){word.upper()}(?![A-Z])"
     )
-    assert {f"{path}: {name}" for path, names in NAMES.items() for name in names if pattern.search(name)} == set()
+    assert {
+        f"{path}: {name}" for path, (_, defined) in definitions().items() for name in defined if pattern.search(name)
+    } == set()

@@ -309,11 +309,14 @@ def test_probes_and_readiness_are_told_at_the_session(make):
         "failureThreshold": 1,
     }
     place.job(tfjob(Worker=one))
+
+    def probed():  # it is unready before its first probe, too
+        found = read_status(place.folder_of())
+        return found and found[0]["unready"] and any(event[2] == "Unhealthy" for event in found[0]["events"])
+
     with place.begun():
-        until(lambda: read_status(place.folder_of()) and read_status(place.folder_of())[0]["unready"], "the probe")
+        until(probed, "the probe")
         (place.folder / "go").touch()
-    (job,) = read_status(place.folder_of())
-    assert any(event[2] == "Unhealthy" for event in job["events"])
     assert place.result.error is None
 
 

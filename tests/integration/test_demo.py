@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.ray_clusters import running_cluster
+from tests.prepared import weft_command
 from weft.frontends.pipelines.check import parse_pipeline
 
 ROOT = Path(__file__).parents[2]
@@ -26,16 +27,10 @@ def clone(tmp_path: Path) -> Path:
 
 
 def weft(arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    code = "import sys; from weft.cli.main import main; sys.exit(main())"
     env = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
-    return subprocess.run(
-        [sys.executable, "-c", code, *shlex.split(arguments)],
-        cwd=cwd,
-        env=env | {"PYTHONPATH": str(SOURCE)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    words = shlex.split(arguments)
+    ended = weft_command(*words, cwd=cwd, env=env | {"PYTHONPATH": str(SOURCE)}, timeout=120.0)
+    return subprocess.CompletedProcess(words, *ended)
 
 
 def recipe() -> list[str]:

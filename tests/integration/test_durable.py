@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 import weft
 from tests.integration import durable_program
+from tests.prepared import weft_command
 from weft import Source, after, gather, shuffle
 from weft.durability import journal as module
 from weft.durability import snapshot
@@ -101,9 +102,7 @@ class Place:
         return self.python(durable_program.__file__, backend, str(self.state), str(self.marks))
 
     def weft(self, *words: str) -> tuple[int, str, str]:
-        process = self.python("-c", MAIN, *words, "--state-dir", str(self.state))
-        out, err = process.communicate(timeout=DEADLINE_S)
-        return process.returncode, out, err
+        return weft_command(*words, "--state-dir", str(self.state), cwd=self.folder, timeout=DEADLINE_S)
 
     def core(self) -> Core:
         """The master as the journal tells it."""

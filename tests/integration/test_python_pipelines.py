@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import weft
+from tests.prepared import weft_command
 
 SOURCE = Path(weft.__file__).parents[1]
 ROOT = Path(__file__).parents[2]
@@ -98,7 +99,8 @@ class Project:
         return subprocess.run([sys.executable, *words], cwd=self.folder, env=env, capture_output=True, text=True)
 
     def weft(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return self.python("-c", MAIN, *words)
+        env = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+        return subprocess.CompletedProcess(words, *weft_command(*words, cwd=self.folder, env=env))
 
     def run(self, *words: str) -> dict[str, Any]:
         answer = self.weft("run", *words, "--json")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import weft
+from tests.prepared import weft_command
 from weft import Resources, wiring
 from weft.admin.settings import load_settings
 from weft.model.errors import CapacityError, RunCancelledError, TaskError
@@ -21,7 +22,6 @@ from weft.store.state import StateRoot, read_description
 
 DEADLINE_S = 180.0
 SOURCE = Path(weft.__file__).parents[1]
-MAIN = "import sys; from weft.cli.main import main; sys.exit(main())"
 RUN = "run-000001"
 MODULE = """
 import os, sys
@@ -68,7 +68,8 @@ class Place:
         )
 
     def weft(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return self.python("-c", MAIN, *words, "--state-dir", "state")
+        ended = weft_command(*words, "--state-dir", "state", cwd=self.folder, timeout=DEADLINE_S)
+        return subprocess.CompletedProcess(words, *ended)
 
     def fail(self, backend: str = "threads") -> subprocess.CompletedProcess[str]:
         """Run the program to its failure, after which it would not fail again."""
