@@ -597,7 +597,7 @@ class TestLoop:
         assert job.outcome is None
         assert not job.finished.is_set()
         journal.durable()
-        assert self.kinds(executor)[-1] == "free"
+        assert self.kinds(executor)[-2:] == ["free", "retire_job"]
         assert job.outcome == c.Complete("succeeded")
         assert job.finished.is_set()
         assert journal.closed
