@@ -1,5 +1,6 @@
 """Every backend passes the suite for backends: threads, processes, nodes, a socket, the simulator, and the fake."""
 
+import os
 from contextlib import contextmanager
 
 import pytest
@@ -29,7 +30,7 @@ def threads(tmp_path):
 
 @contextmanager
 def processes(tmp_path):
-    with RunFolders(f"conformance-{tmp_path.name}", shm_root(), tmp_path) as run:
+    with RunFolders(f"conformance-{os.getpid()}-{tmp_path.name}", shm_root(), tmp_path) as run:
         store = BlockManager(1 << 30, shm=run.shm, spill=run.spill)
         with EngineSession(
             Processes(2, store, run.shm, spill=run.spill, grace_s=0.5, window=1 << 20), store
