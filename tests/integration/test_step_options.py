@@ -146,6 +146,13 @@ class TestProfiles:
         kept = json.loads((place.folder_of() / "run.json").read_text())["profile"]
         assert kept["values"]["steps"] == {"fit": {"timeout_s": 7}}
 
+    def test_the_graph_is_drawn_with_it(self, place):
+        place.file.write_text(example("profiled"))
+        assert "cpu 8" in place.weft("graph", "run.yaml", "--profile", "cluster")[1]
+        assert "cpu 8" not in place.weft("graph", "run.yaml", "--profile", "laptop")[1]
+        code, _, err = place.weft("graph", "run.yaml", "--profile", "lapto")
+        assert (code, "Did you mean laptop?" in err) == (2, True)
+
     def test_an_unknown_name(self, place):
         place.file.write_text(example("profiled"))
         code, _, err = place.weft("run", "run.yaml", "--profile", "lapto")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.cli.arguments import AsJson, Given, ParamFile, PipelineOptions, StateDir, folder_of, settings_of
+from weft.cli.arguments import AsJson, Given, ParamFile, PipelineOptions, StateDir, folder_of
 from weft.cli.context import CommandContext
 from weft.cli.tables import clean, one_line, print_json, print_table
 from weft.model.errors import UsageError
