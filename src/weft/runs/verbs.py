@@ -387,7 +387,13 @@ VERBS: Final[Mapping[str, Verb]] = {
             "graph",
             "load",
             "Draw the graph of a pipeline without running it.",
-            (_FILE, _PARAMETERS, _FS, _PROFILE, Argument("dot", "flag", "Print the graph in the language of Graphviz.")),
+            (
+                _FILE,
+                _PARAMETERS,
+                _FS,
+                _PROFILE,
+                Argument("dot", "flag", "Print the graph in the language of Graphviz."),
+            ),
             ("graph",),
         ),
         Verb(
