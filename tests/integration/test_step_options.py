@@ -13,6 +13,7 @@ from weft.admin.control import send
 from weft.admin.settings import Settings, load_settings
 from weft.frontends.pipelines.body import FAILED_STEPS, RUN_ERROR, RUN_STATE
 from weft.runs.reading import read_run
+from weft.runs.records import read_records
 
 PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
 
@@ -110,6 +111,11 @@ class TestPackages:
         assert result.state == "failed"
         assert "step report cannot start: its environment of" in str(result.error)
         assert "No matching distribution found for no-such-package" in str(result.error)
+        assert "No matching distribution found for no-such-package" in place.log("report")
+        told = [record.message for record in read_records(place.folder_of()) if record.step == "report"]
+        assert "waits for its environment (venv requirements.txt) to be made" in told
+        code, out, _ = place.weft("doctor")
+        assert (code, "0 environments of steps" in out) == (0, True)
 
 
 def test_a_run_does_not_begin_without_the_file_of_an_environment(place):

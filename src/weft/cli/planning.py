@@ -25,7 +25,7 @@ def graph(
     parameters: list[str] | None = None,
     param_file: ParamFile = None,
     fs: list[str] | None = None,
-    profile: str | None = None,
+    profile: str = "",
     dot: bool = False,
     as_json: AsJson = False,
     context: Given,

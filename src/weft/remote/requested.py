@@ -28,8 +28,8 @@ class ScheduledCall:
     `needs` are the calls among its arguments. `large` gives the position of each large argument, by the number of its
     call, among `values`, the inputs of the task. `batch` are the calls that its function waits for. `nested` is one of
     them that runs on its thread meanwhile, which is then `inside` this one; `level` counts the functions below it on
-    that thread. It is `due` from when it is ready, to begin or to go on, until it has a slot. A function in the process of the session gets calls to run meanwhile from its `inbox`, made at its
-    first wait, and None to continue.
+    that thread. It is `due` from when it is ready, to begin or to go on, until it has a slot. A function in the process
+    of the session gets calls to run meanwhile from its `inbox`, made at its first wait, and None to continue.
     """
 
     __slots__ = (

@@ -1,9 +1,9 @@
 """The call scheduler of a session: decides which remote calls are ready, and gives them slots.
 
 A slot belongs to a task of the session's engine (`slots.py`). Calls whose arguments are small use any slot, one after
-another; a call with large arguments has a task of its own, which gets them from the store, and so has one with resources,
-at each time that it begins or goes on. The latest ready call comes
-first: a tree of calls is walked in depth, and few functions wait at once.
+another; a call with large arguments has a task of its own, which gets them from the store, and so has one with
+resources, at each time that it begins or goes on. The latest ready call comes first: a tree of calls is walked in
+depth, and few functions wait at once.
 
 `_lock` guards all state, and private methods expect it to be held, unless they say otherwise. It is never held while a
 message is sent or the engine is called. The scheduler's own thread calls the engine.

@@ -273,6 +273,8 @@ class RecordMaker:
         for event in tick.events:
             if isinstance(event, UserEvent):
                 self._said(event)
+                if event.name == self._words.news:
+                    items += self._news(tick.time, event)
             elif isinstance(event, TaskCancelRequested):
                 self._cancel_asked(event)
             elif isinstance(event, Done):
@@ -297,6 +299,19 @@ class RecordMaker:
             self._skipped[event.vertex, event.index] = self._decided[event.vertex] = reason
         elif event.name == self._words.warning:
             self._messages[self._name(event.vertex)] = shortened(f"warning: {event.payload}")
+
+    def _news(self, time: float, event: UserEvent) -> list[Record]:
+        """Return the record of what a running task tells of itself."""
+        name, own = self._subjects.get(event.vertex, ("", False))
+        if not own or name in self._over:
+            return []
+        record = self._about(time, name, "running", shortened(str(event.payload or "")))
+        if event.vertex not in self._wide:
+            return [record]
+        leases = (lease for lease in self._leases.values() if lease.vertex == event.vertex)
+        attempt = next((lease.attempt for lease in leases if lease.lo <= event.index < lease.hi), 0)
+        attempt = self._attempts.get((name, event.index), attempt + 1) - 1
+        return [replace(record, index=event.index, attempt=attempt)]
 
     def _cancel_asked(self, event: TaskCancelRequested) -> None:
         """Store why tasks are cancelled by their user; it is told only if they fail, and not if they ended before."""
