@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from weft.graph.builder import Graph
-from weft.graph.logical import Retry
-from weft.model.errors import UsageError
+from weft.graph.logical import Retry, VertexKind
+from weft.model.errors import ConflictError, UsageError
+from weft.model.ids import NAME, as_name
 from weft.model.resources import Resources
 from weft.runtime.arguments import text, whole, wrong
 from weft.worker.actors import SERVE, ActorAddress, ActorHandle, ActorOptions, handle_of, new_address
@@ -68,7 +71,7 @@ def begin_actor(session: EngineSession, kind: type[Any], args: tuple[Any, ...], 
     graph.task(SERVE, name=address.name, params=params, **fields)
     handle = handle_of(address)
     run = session.submit(graph)
-    run.when_done(partial(_ended, address, run.job))
+    run.when_done(partial(_ended, handle, run.job))
 
     def stop() -> None:
         run.stop(reason="the actor was stopped")
@@ -93,7 +96,9 @@ def _made(
     concurrency = whole("max_concurrency", given.get("max_concurrency", 1), lo=1)
     restarts = whole("restarts", given.get("restarts", 0), lo=0)
     pending = whole("max_pending", given.get("max_pending", 1_000), lo=1)
-    name = text("name", given.get("name", getattr(kind, "__name__", "actor")))
+    name = text("name", given.get("name", as_name(getattr(kind, "__name__", "actor"))))
+    if NAME.fullmatch(name) is None:
+        raise wrong("name", name, "letters of English, digits, '_', '.', '-' and '/', with a letter or digit first")
     address = new_address(kind, name, pending)
     params = {"address": address, "options": ActorOptions(kind, args, dict(given.get("kwargs", {})), concurrency)}
     retry = Retry(user=restarts, memory=restarts, infrastructure=restarts, crash=restarts)
@@ -103,6 +108,41 @@ def _made(
 _NO_CORE: Final = Resources(cpu=0)
 
 
-def _ended(address: ActorAddress, job: JobRun) -> None:
+def _ended(handle: ActorHandle, job: JobRun) -> None:
+    """Tell later calls why an actor has ended. Its handle, and with it its folder, lives until then."""
     message = "" if job.outcome is None else job.outcome.message
-    address.mark_ended(message.partition("\n")[0] or "it was stopped")
+    handle._address.mark_ended(message.partition("\n")[0] or "it was stopped")
+
+
+def lend_actors(job: JobRun) -> None:
+    """Let the actors of a graph begin, also after an earlier run of the graph.
+
+    ConflictError: another run of the graph, which has not ended, has one of them.
+    """
+    for vertex in job.graph.vertices.values():
+        if vertex.kind is not VertexKind.SERVICE or vertex.program.target != SERVE:
+            continue
+        address: ActorAddress = vertex.program.params["address"]
+        owner = _owners.get(address.folder)
+        if owner is not None and owner.outcome is None:
+            raise ConflictError(
+                f"the actor {address.name} of this graph serves another run, {owner.id}, which has not ended",
+                hint="Wait for that run, or make a graph for each run.",
+            )
+        handle = ActorHandle(address)
+        with _lending:
+            _owners[address.folder] = job
+            if address.begin_again():  # the process that made the graph is gone
+                handle = handle_of(address)
+        job.when_ended(partial(_given_back, handle, job))
+
+
+def _given_back(handle: ActorHandle, job: JobRun) -> None:
+    with _lending:
+        if _owners.get(handle._address.folder) is job:  # else a later run has begun the actor again
+            _ended(handle, job)
+
+
+_lending: Final = threading.Lock()
+_owners: Final[weakref.WeakValueDictionary[str, JobRun]] = weakref.WeakValueDictionary()
+"""The latest run of each actor of a graph, by its folder."""

@@ -850,6 +850,10 @@ class EngineSession:
         if historian is not None:
             known, job.history = historian.read(graph, known)
             historian.follow(job, known)
+        if any(vertex.kind is VertexKind.SERVICE for vertex in graph.vertices.values()):
+            from weft.runtime.actors import lend_actors  # few graphs have some
+
+            lend_actors(job)
         if durable is not None:
             durable.join(job)
         self._jobs[name] = job

@@ -68,14 +68,15 @@ class _Server:
             except OSError:
                 break
             threading.Thread(target=self._serve, args=(sock,), name=f"{self._address.name}-caller", daemon=True).start()
-        self._address.mark_ended("it was stopped")
+        if not self._closed:  # else `close` has told it, and a later run may have begun the actor again
+            self._address.mark_ended("it was stopped")
 
     def close(self) -> None:
         """End the actor; callers whose calls have no answer learn of it."""
         self._closed = True
         self._address.mark_ended("it was stopped")
         with self._lock:
-            every = [self._listener, *self._connections]
+            every = [*self._connections, self._listener]  # the task ends with its listener
         for sock in every:
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
