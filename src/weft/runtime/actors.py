@@ -100,7 +100,10 @@ def _made(
     if NAME.fullmatch(name) is None:
         raise wrong("name", name, "letters of English, digits, '_', '.', '-' and '/', with a letter or digit first")
     address = new_address(kind, name, pending)
-    params = {"address": address, "options": ActorOptions(kind, args, dict(given.get("kwargs", {})), concurrency)}
+    params = {
+        "address": address,
+        "options": ActorOptions(kind, args, dict(given.get("kwargs", {})), concurrency, restarts),
+    }
     retry = Retry(user=restarts, memory=restarts, infrastructure=restarts, crash=restarts)
     return address, params, {"resources": resources, "retry": retry, "idempotent": False}
 

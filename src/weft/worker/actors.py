@@ -94,12 +94,15 @@ class ActorAddress(NamedTuple):
 
 
 class ActorOptions(NamedTuple):
-    """What the task of an actor is made of: the class with its arguments, and the calls that may run at a time."""
+    """What the task of an actor is made of: the class with its arguments, the calls that may run at a time, and the
+    number of further attempts.
+    """
 
     kind: type[Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     max_concurrency: int
+    restarts: int = 0
 
 
 # ------------------------------------------------------------------------------------------------------ its callers

@@ -166,6 +166,28 @@ def test_an_actor_that_cannot_begin_says_why():
             counter.add(1).result(PATIENCE_S)
 
 
+class Late:
+    """Cannot be made before the third time."""
+
+    def __init__(self, folder: str) -> None:
+        made = len(os.listdir(folder))
+        Path(folder, str(made)).touch()
+        if made < 2:
+            raise OSError(f"not at time {made}")
+
+    def made(self) -> str:
+        return "made"
+
+
+def test_calls_wait_for_the_next_attempt_of_a_constructor(tmp_path):
+    with weft.Session(workers=1) as session:
+        for folder in ("a", "b"):
+            (tmp_path / folder).mkdir()
+        assert session.actor(Late, str(tmp_path / "a"), restarts=2).made().result(PATIENCE_S) == "made"
+        with pytest.raises(ActorEndedError, match="its constructor raised OSError: not at time 1"):
+            session.actor(Late, str(tmp_path / "b"), restarts=1).made().result(PATIENCE_S)
+
+
 def test_an_actor_in_a_worker_dies_with_it_or_begins_again():
     own = weft.Resources(cpu=1)
     with weft.Session("processes", workers=3, grace_s=0.5) as session:
