@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from weft.graph.builder import Graph
-from weft.graph.logical import Retry, VertexKind
-from weft.model.errors import ConflictError, UsageError
+from weft.graph.logical import Retry
+from weft.model.errors import UsageError
 from weft.model.ids import NAME, as_name
 from weft.model.resources import Resources
 from weft.runtime.arguments import text, whole, wrong
+from weft.runtime.lent_actors import tell_end
 from weft.worker.actors import SERVE, ActorAddress, ActorHandle, ActorOptions, handle_of, new_address
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
     from weft.graph.arguments import VertexFields
     from weft.graph.builder import VertexHandle
-    from weft.runtime.job import JobRun
     from weft.runtime.session import EngineSession
 
 BACKENDS: Final = ("threads", "processes")
@@ -71,7 +69,7 @@ def begin_actor(session: EngineSession, kind: type[Any], args: tuple[Any, ...], 
     graph.task(SERVE, name=address.name, params=params, **fields)
     handle = handle_of(address)
     run = session.submit(graph)
-    run.when_done(partial(_ended, handle, run.job))
+    run.when_done(partial(tell_end, handle, run.job))
 
     def stop() -> None:
         run.stop(reason="the actor was stopped")
@@ -109,43 +107,3 @@ def _made(
 
 
 _NO_CORE: Final = Resources(cpu=0)
-
-
-def _ended(handle: ActorHandle, job: JobRun) -> None:
-    """Tell later calls why an actor has ended. Its handle, and with it its folder, lives until then."""
-    message = "" if job.outcome is None else job.outcome.message
-    handle._address.mark_ended(message.partition("\n")[0] or "it was stopped")
-
-
-def lend_actors(job: JobRun) -> None:
-    """Let the actors of a graph begin, also after an earlier run of the graph.
-
-    ConflictError: another run of the graph, which has not ended, has one of them.
-    """
-    for vertex in job.graph.vertices.values():
-        if vertex.kind is not VertexKind.SERVICE or vertex.program.target != SERVE:
-            continue
-        address: ActorAddress = vertex.program.params["address"]
-        owner = _owners.get(address.folder)
-        if owner is not None and owner.outcome is None:
-            raise ConflictError(
-                f"the actor {address.name} of this graph serves another run, {owner.id}, which has not ended",
-                hint="Wait for that run, or make a graph for each run.",
-            )
-        handle = ActorHandle(address)
-        with _lending:
-            _owners[address.folder] = job
-            if address.begin_again():  # the process that made the graph is gone
-                handle = handle_of(address)
-        job.when_ended(partial(_given_back, handle, job))
-
-
-def _given_back(handle: ActorHandle, job: JobRun) -> None:
-    with _lending:
-        if _owners.get(handle._address.folder) is job:  # else a later run has begun the actor again
-            _ended(handle, job)
-
-
-_lending: Final = threading.Lock()
-_owners: Final[weakref.WeakValueDictionary[str, JobRun]] = weakref.WeakValueDictionary()
-"""The latest run of each actor of a graph, by its folder."""

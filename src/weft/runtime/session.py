@@ -851,7 +851,7 @@ class EngineSession:
             known, job.history = historian.read(graph, known)
             historian.follow(job, known)
         if any(vertex.kind is VertexKind.SERVICE for vertex in graph.vertices.values()):
-            from weft.runtime.actors import lend_actors  # few graphs have some
+            from weft.runtime.lent_actors import lend_actors  # few graphs have some
 
             lend_actors(job)
         if durable is not None:
