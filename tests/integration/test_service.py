@@ -10,7 +10,7 @@ import weft
 from tests.integration.places import DEADLINE_S, until
 from weft import wiring
 from weft.admin.settings import Settings
-from weft.model.errors import RunCancelledError
+from weft.model.errors import ConflictError, NotFoundError, RunCancelledError, UsageError
 from weft.runs.active import ActiveRun, RunEvents
 from weft.runs.graphs import GraphSource
 from weft.runs.reading import read_run
@@ -31,6 +31,12 @@ ENDLESS = "name: endless\nentry_points: {first: {command: 'touch %(folder)s/begu
 
 def tenfold(value: int) -> int:
     return value * 10
+
+
+def until_cancelled(ctx, inputs):
+    told = threading.Event()
+    ctx.on_cancel(told.set)
+    assert told.wait(DEADLINE_S)
 
 
 def graph(number: int) -> weft.Graph:
@@ -71,6 +77,76 @@ def test_twenty_runs_share_workers_store_and_cache_and_a_cancel_leaves_the_other
     assert (tmp_path / "ran").read_text() == "once\n"  # one run made it, the others took it from the cache
     assert {read_run(result.folder).state for result in results} == {"succeeded"}
     assert len({result.run_id for result in results}) == 2 * COUNT
+
+
+STEPS = """
+name: parts
+entry_points:
+  each:
+    command: "cd %(folder)s; touch begun-{{PF_LOOP_ARGUMENT}}; until test -e go; do sleep 0.02; done"
+    loop_argument: [a, b]
+  after: {command: "true", deps: each}
+  other: {command: "cd %(folder)s; until test -e go; do sleep 0.02; done"}
+  done: {command: "true"}
+post_process:
+  last: {command: 'echo "$WEFT_RUN_ERROR" > %(folder)s/told'}
+"""
+
+
+def test_one_item_of_a_live_run_is_cancelled_and_the_others_go_on(service, tmp_path):
+    run = submit(service, tmp_path, "parts", STEPS)
+    until(lambda: all((tmp_path / f"begun-{item}").exists() for item in "ab"))
+    until(lambda: service.show(run.name).step("done").ended)
+    for step, kind, told in (
+        ("nix", NotFoundError, "has no step 'nix'"),
+        ("each-7", NotFoundError, "has no item 7"),
+        ("done", ConflictError, "done of run-000001 has ended already: succeeded"),
+        ("each/worker-0", UsageError, "is a replica"),
+    ):
+        with pytest.raises(kind, match=told):
+            service.cancel(f"{run.name}/{step}")
+    with pytest.raises(UsageError, match="--force is about a whole run"):
+        service.cancel(f"{run.name}/other", force=True)
+    assert service.cancel(f"{run.name}/each-1", reason="one is enough") == f"{run.name}/each-1"
+    until(lambda: (item := service.show(run.name).step("each").items.get(1)) and item.ended)
+    with pytest.raises(ConflictError, match="each-1 of run-000001 has ended already: terminated"):
+        service.cancel(f"{run.name}/each[1]")
+    (tmp_path / "go").touch()
+    result = run.result()
+    assert isinstance(result.error, RunCancelledError)
+    assert result.error.message == "each-1 was cancelled: one is enough"
+    found = read_run(run.folder)
+    each = found.step("each")
+    assert {step.name: step.state for step in found.steps} == {
+        "each": "failed",
+        "after": "cancelled",
+        "other": "succeeded",
+        "done": "succeeded",
+        "last": "succeeded",
+    }
+    assert [(item.state, item.message) for item in (each.items[0], each.items[1])] == [
+        ("succeeded", ""),
+        ("terminated", "was cancelled: one is enough"),
+    ]
+    assert (each.message, found.message) == ("each-1 was cancelled: one is enough",) * 2
+    assert (tmp_path / "told").read_text() == "step each-1 was cancelled: one is enough\n"
+    again = service.resume(run.name)
+    assert again.result().state == "succeeded"
+    assert {item.state for item in read_run(again.folder).step("each").items.values()} == {"succeeded"}
+
+
+def test_all_tasks_of_a_vertex_of_a_live_run_are_cancelled(service, tmp_path):
+    made = weft.Graph("slow", on_failure=weft.graph.logical.OnFailure.FAIL_FAST)
+    made.task(until_cancelled, name="waits", n=2)
+    made.map(tenfold, [1], name="fast").keep()
+    run = service.submit(GraphSource(made, projection_of("graph"), "me", {}, base=tmp_path))
+    until(lambda: service.show(run.name).step("fast").ended)
+    assert service.cancel(f"{run.name}/waits", reason="no more") == f"{run.name}/waits"
+    assert run.wait(DEADLINE_S)
+    assert run.run.results().finished("fast") == {0: 10}
+    assert str(run.result().error).startswith(("waits[0] was cancelled: no more", "waits[1] was cancelled: no more"))
+    with pytest.raises(ConflictError, match="has ended already"):
+        service.cancel(f"{run.name}/waits")
 
 
 def test_the_events_of_a_run_end_with_it(service, tmp_path):

@@ -13,6 +13,7 @@ from weft.admin.control import send
 from weft.admin.settings import Settings, load_settings
 from weft.frontends.pipelines.body import FAILED_STEPS, RUN_ERROR, RUN_STATE
 from weft.runs.reading import read_run
+from weft.runs.records import read_records
 
 PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
 
@@ -110,6 +111,11 @@ class TestPackages:
         assert result.state == "failed"
         assert "step report cannot start: its environment of" in str(result.error)
         assert "No matching distribution found for no-such-package" in str(result.error)
+        assert "No matching distribution found for no-such-package" in place.log("report")
+        told = [record.message for record in read_records(place.folder_of()) if record.step == "report"]
+        assert "waits for its environment (venv requirements.txt) to be made" in told
+        code, out, _ = place.weft("doctor")
+        assert (code, "0 environments of steps" in out) == (0, True)
 
 
 def test_a_run_does_not_begin_without_the_file_of_an_environment(place):
@@ -145,6 +151,13 @@ class TestProfiles:
         assert place.weft("resume", "run-000001", "--file", "run.yaml")[0] == 0
         kept = json.loads((place.folder_of() / "run.json").read_text())["profile"]
         assert kept["values"]["steps"] == {"fit": {"timeout_s": 7}}
+
+    def test_the_graph_is_drawn_with_it(self, place):
+        place.file.write_text(example("profiled"))
+        assert "cpu 8" in place.weft("graph", "run.yaml", "--profile", "cluster")[1]
+        assert "cpu 8" not in place.weft("graph", "run.yaml", "--profile", "laptop")[1]
+        code, _, err = place.weft("graph", "run.yaml", "--profile", "lapto")
+        assert (code, "Did you mean laptop?" in err) == (2, True)
 
     def test_an_unknown_name(self, place):
         place.file.write_text(example("profiled"))

@@ -19,17 +19,18 @@ def cancel(
     /,
     *,
     force: bool = False,
+    reason: str | None = None,
     as_json: AsJson = False,
     where: Where,
     context: Given,
 ) -> None:
-    """Cancel a run: stop its tasks in order, then run its post_process."""
+    """Cancel a run: stop its tasks in order, then run its post_process. Or cancel one step: the others go on."""
     if (party := party_folder(context, where)) is not None:
         from weft.cli.party_jobs import stop
 
         stop(run, as_json=as_json, folder=party, context=context)
         return
-    found = service_of(context, where).cancel(run, force=force)
+    found = service_of(context, where).cancel(run, force=force, reason=reason or "weft cancel")
     if as_json:
         print_json(context.out, "weft.cancel/1", run=found)
     else:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.cli.arguments import AsJson, Given, ParamFile, PipelineOptions, StateDir, folder_of, settings_of
+from weft.cli.arguments import AsJson, Given, ParamFile, PipelineOptions, StateDir, folder_of
 from weft.cli.context import CommandContext
 from weft.cli.tables import clean, one_line, print_json, print_table
 from weft.model.errors import UsageError
@@ -25,6 +25,7 @@ def graph(
     parameters: list[str] | None = None,
     param_file: ParamFile = None,
     fs: list[str] | None = None,
+    profile: str = "",
     dot: bool = False,
     as_json: AsJson = False,
     context: Given,
@@ -35,8 +36,8 @@ def graph(
     if dot and as_json:
         raise UsageError("--dot and --json exclude each other")
     base = folder_of(context, file)
-    settings = settings_of(context, base, {})
-    wishes = PipelineOptions(parameters=parameters, param_file=param_file, fs=fs)
+    wishes = PipelineOptions(parameters=parameters, param_file=param_file, fs=fs, profile=profile)
+    settings = wishes.settings(context, file, {})
     loaded = context.service(settings, settings.state_root(base)).load(wishes.request(file, None))
     warn(context, loaded.warnings)
     if as_json:

@@ -14,7 +14,8 @@ from weft.engine.rows import FATAL
 from weft.engine.unrun import unrun
 from weft.graph.logical import WHILE_RUNNING, MovementKind, Outcome, Storage, VertexKind
 from weft.graph.task_spec import MOST_FAILED, UNSETTLED, EdgeSpec, JobVerdict, TaskSpec
-from weft.model.ids import loop_item
+from weft.model.failures import Failure
+from weft.model.ids import loop_item, parse_task
 from weft.model.program import Style
 
 if TYPE_CHECKING:
@@ -114,15 +115,24 @@ def spec_of(core: Core, stage: Stage, *, inner: bool = False) -> TaskSpec:
 def _verdict(core: Core) -> JobVerdict:
     """Return how the vertices that are not final have ended."""
     assert core.verdict is not None
-    message = core.cancel_reason if core.cause is None else core.cause.message
+    cause = core.cause
+    message = core.cancel_reason if cause is None else cause.message
+    if cause is not None and cause.kind == Failure.CANCELLED.value:
+        vertex, index, _ = parse_task(cause.task)
+        message = f"step {_shown(core.by_id[vertex], index or 0)} was cancelled: {message}"
     failed = (
-        loop_item(stage.vertex.step or stage.id, index) if stage.n > 1 else stage.vertex.step or stage.id
+        _shown(stage, index)
         for stage in core.stages
         if not stage.vertex.final and FATAL in stage.state and not unrun(core, stage).failed
         for index in range(stage.n)
         if stage.state[index] == FATAL
     )
     return JobVerdict(core.verdict.value, message, tuple(islice(dict.fromkeys(failed), MOST_FAILED)))
+
+
+def _shown(stage: Stage, index: int) -> str:
+    step = stage.vertex.step or stage.id
+    return loop_item(step, index) if stage.n > 1 else step
 
 
 def parts_of(stage: Stage) -> int:

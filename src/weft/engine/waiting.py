@@ -178,7 +178,7 @@ def _unscheduled(core: Core, stage: Stage, which: list[int], now: float | None) 
 def _last_failure(core: Core, stage: Stage, index: int) -> str:
     name = task_name(stage.id, index)
     last = next((n for n in reversed(core.ring) if n.subject == name and n.kind is NoteKind.ATTEMPT_FAILED), None)
-    return "" if last is None else f": {last.data['message']}"
+    return "" if last is None else f": {last.data['message'].partition(chr(10))[0]}"  # the rest tells of its log
 
 
 def _undecided(core: Core, stage: Stage, *, ready: bool) -> str:

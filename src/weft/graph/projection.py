@@ -47,14 +47,16 @@ STATES: Final[Mapping[str, StateWords]] = {
 class Projection(Struct, frozen=True):
     """The words of one front end for `states`.
 
-    `warning` names the user event whose payload becomes the message of its step, if the step succeeds. `not_run` names
-    the event of a task that skips itself or the members of its choice, with the reason as its payload. `final` stands
-    for all final vertices in sentences, and `empty` is the reason of a step without tasks.
+    `warning` names the user event whose payload becomes the message of its step, if the step succeeds, `news` one whose
+    payload is the message of a step that runs. `not_run` names the event of a task that skips itself or the members of
+    its choice, with the reason as its payload. `final` stands for all final vertices in sentences, and `empty` is the
+    reason of a step without tasks.
     """
 
     frontend: str
     states: Mapping[str, StateWords] = field(default_factory=lambda: STATES)
     warning: str = ""
+    news: str = ""
     not_run: str = ""
     final: str = "the final part"
     empty: str = "it has no tasks"

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import platform
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from weft.model.errors import MissingExtraError, NotFoundError, RunCancelledError, TaskError
+from weft.model.wording import counted
 from weft.operators.call import CommandSpec, last_lines, run_guarded
 from weft.store.places import ENVIRONMENTS
 
@@ -34,6 +36,8 @@ _LOCK: Final = ".lock"
 _LOG: Final = ".log"
 _POLL_S: Final = 0.1
 _MOST_FILES: Final = 100
+_MOST_PACKAGED: Final = 10_000
+_NOT_PACKAGED: Final = ("__pycache__", "build", "dist", ".egg-info", "node_modules")
 _PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {CONDA: ("conda", "mamba"), PIXI: ("pixi",)}
 """The programs that make an environment of a kind: the first that is installed."""
 _SHOWN: Final = {CONDA: "Install conda, such as Miniforge.", PIXI: "Install pixi (https://pixi.sh)."}
@@ -50,8 +54,8 @@ class MadeEnvironment(NamedTuple):
 def content(kind: str, file: str) -> str:
     """Return the digest of what a file asks for: 64 hexadecimal digits.
 
-    Comments and empty lines of a requirements file do not count; files that it names do. NotFoundError: a file is not
-    there.
+    Comments and empty lines of a requirements file do not count; files that it names do, and the files of the folders
+    of packages (`./lib`) that it names, of at most 10,000 files each. NotFoundError: a file is not there.
     """
     digest = hashlib.sha256(kind.encode())
     for part in _requirements(Path(file)) if kind == VENV else _whole(Path(file)):
@@ -84,6 +88,21 @@ def _requirements(file: Path) -> Iterator[bytes]:
                 todo.append(named)
             elif named.is_file():
                 yield _read(named)
+            elif words[-1].startswith(".") or os.sep in words[-1]:
+                yield from _package(file.parent / words[-1].partition("[")[0])
+
+
+def _package(folder: Path) -> Iterator[bytes]:
+    """Yield the names and contents of the files of which pip builds a package; nothing of a folder with too many."""
+    found: list[Path] = []
+    for root, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name[0] != "." and not name.endswith(_NOT_PACKAGED))
+        found += [path for name in sorted(files) if (path := Path(root, name)).is_file()]
+        if len(found) > _MOST_PACKAGED:
+            return
+    for path in found:
+        yield os.fsencode(path.relative_to(folder))
+        yield _read(path)
 
 
 def _read(file: Path) -> bytes:
@@ -115,33 +134,98 @@ def check(kind: str, file: str, step: str) -> None:
         raise
 
 
-def enter(ctx: TaskContext, kind: str, file: str, place: str, step: str) -> MadeEnvironment:
-    """Return an environment below folder `place`, which is made if it is not there.
+def enter(
+    ctx: TaskContext,
+    kind: str,
+    file: str,
+    place: str,
+    step: str,
+    *,
+    log: str = "",
+    tell: Callable[[str], None] = lambda _: None,
+) -> MadeEnvironment:
+    """Return an environment below folder `place`, which is made if it is not there; `tell` is told when that goes on.
 
-    TaskError: it cannot be made; the message has the last lines of the program. RunCancelledError: the task was
-    cancelled meanwhile.
+    TaskError: it cannot be made; the message has the last lines of the program, and the file `log` all of them.
+    RunCancelledError: the task was cancelled meanwhile.
     """
     build = content(kind, file)
     if kind == VENV:
         build = hashlib.sha256(f"{build} {sys.version} {platform.platform()} {sys.prefix}".encode()).hexdigest()
     folder = Path(place) / f"{kind}-{build[:24]}"
     made = _environment(kind, folder)
-    if _is_used(folder):
+    if _is_used(folder) and _has_programs(kind, folder):
         return made
     Path(place).mkdir(parents=True, exist_ok=True)
+    tell(f"waits for its environment ({kind} {Path(file).name}) to be made")
     with _locked(folder, ctx, step):
-        if not _is_used(folder):
-            shutil.rmtree(folder, ignore_errors=True)
+        if not (_is_used(folder) and _has_programs(kind, folder)):
             try:
-                for argv in _commands(kind, file, folder):
-                    if ctx.cancelled():
-                        raise RunCancelledError(f"step {step} was cancelled before its environment was made")
-                    _run(ctx, kind, file, folder, argv, step)
-                (folder / _COMPLETE).touch()
-            except BaseException:
-                shutil.rmtree(folder, ignore_errors=True)
+                _make(ctx, kind, file, folder, step)
+            except TaskError:
+                if log:
+                    with suppress(OSError):
+                        shutil.copyfile(f"{folder}{_LOG}", log)
                 raise
+    tell(f"its environment is there, in {folder.name}")
     return made
+
+
+def _make(ctx: TaskContext, kind: str, file: str, folder: Path, step: str) -> None:
+    """Make an environment, and note how many files it has; one that cannot be made leaves nothing but its log."""
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        for argv in _commands(kind, file, folder):
+            if ctx.cancelled():
+                raise RunCancelledError(f"step {step} was cancelled before its environment was made")
+            _run(ctx, kind, file, folder, argv, step)
+        (folder / _COMPLETE).write_text(json.dumps({"files": _count_files(folder)}))
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _has_programs(kind: str, folder: Path) -> bool:
+    """Return whether an environment has what each step needs: a Python that is there, or a folder of programs."""
+    programs = Path(_environment(kind, folder).programs)
+    return (programs / "python3").exists() and (folder / "lib").is_dir() if kind == VENV else programs.is_dir()
+
+
+def _count_files(folder: Path) -> int:
+    """Return the number of files, without compiled modules and the mark that the environment is whole."""
+    count = 0
+    for root, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        count += len(files) - (_COMPLETE in files and Path(root) == folder)
+    return count
+
+
+def examine(state: Path) -> tuple[int, dict[str, str]]:
+    """Return the number of the environments of a state folder, and what is wrong with some of them, by their names.
+
+    Those are forgotten, so that the next step that needs one makes it anew.
+    """
+    marks = sorted((state / ENVIRONMENTS).glob(f"*/{_COMPLETE}"))
+    damaged = {}
+    for mark in marks:
+        folder = mark.parent
+        missing = _files_of(mark) - _count_files(folder)
+        if not _has_programs(folder.name.partition("-")[0], folder):
+            damaged[folder.name] = "its programs are gone"
+        elif missing > 0:
+            damaged[folder.name] = f"{counted(missing, 'file')} fewer than when it was made"
+        if folder.name in damaged:
+            with suppress(OSError):
+                mark.unlink()
+    return len(marks), damaged
+
+
+def _files_of(mark: Path) -> int:
+    """Return the number of files that an environment had when it was made, 0 if it is not known."""
+    try:
+        return int(json.loads(mark.read_text())["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
 
 
 def _environment(kind: str, folder: Path) -> MadeEnvironment:

@@ -17,6 +17,7 @@ from weft.store.api import ONCE, once_only, sizeof
 from weft.tensor import Tensor
 
 if TYPE_CHECKING:
+    from weft.model.resources import Resources
     from weft.runtime.kept import KeptValues
 
 RETRIES = 3
@@ -37,10 +38,22 @@ class RemoteCall:
     """One call of a function. It runs once, and the session keeps its value.
 
     `outputs` is the number of values that the function returns, -1 for one value of any kind. `retries` counts further
-    attempts after a failure. With `resolved` the function gets NumPy arrays in place of tensors.
+    attempts after a failure. With `resolved` the function gets NumPy arrays in place of tensors. `resources` are the
+    alternatives that it holds while it runs, () for a core.
     """
 
-    __slots__ = ("_value", "args", "function", "kept", "kwargs", "number", "outputs", "resolved", "retries")
+    __slots__ = (
+        "_value",
+        "args",
+        "function",
+        "kept",
+        "kwargs",
+        "number",
+        "outputs",
+        "resolved",
+        "resources",
+        "retries",
+    )
 
     def __init__(
         self,
@@ -50,6 +63,7 @@ class RemoteCall:
         outputs: int = -1,
         retries: int = 0,
         resolved: bool = False,
+        resources: tuple[Resources, ...] = (),
     ) -> None:
         self.number = next(_numbers)
         self.function = function
@@ -58,6 +72,7 @@ class RemoteCall:
         self.outputs = outputs
         self.retries = retries
         self.resolved = resolved
+        self.resources = resources
         self.kept: KeptValues | None = None
         self._value: Any = _NONE
 
@@ -149,7 +164,8 @@ class RemoteCall:
     def __reduce__(self) -> tuple[Any, ...]:
         if self.done:
             return _with_value, (self.function, self.outputs, self.value)
-        return RemoteCall, (self.function, self.args, self.kwargs, self.outputs, self.retries, self.resolved)
+        settings = (self.outputs, self.retries, self.resolved, self.resources)
+        return RemoteCall, (self.function, self.args, self.kwargs, *settings)
 
 
 class CallResult(Executable):

@@ -28,8 +28,8 @@ class ScheduledCall:
     `needs` are the calls among its arguments. `large` gives the position of each large argument, by the number of its
     call, among `values`, the inputs of the task. `batch` are the calls that its function waits for. `nested` is one of
     them that runs on its thread meanwhile, which is then `inside` this one; `level` counts the functions below it on
-    that thread. A function in the process of the session gets calls to run meanwhile from its `inbox`, made at its
-    first wait, and None to continue.
+    that thread. It is `due` from when it is ready, to begin or to go on, until it has a slot. A function in the process
+    of the session gets calls to run meanwhile from its `inbox`, made at its first wait, and None to continue.
     """
 
     __slots__ = (
@@ -38,6 +38,7 @@ class ScheduledCall:
         "begun",
         "call",
         "children",
+        "due",
         "ended",
         "host",
         "inbox",
@@ -78,7 +79,7 @@ class ScheduledCall:
 
     def reset(self) -> None:
         """Forget that the function began."""
-        self.begun = self.waits = False
+        self.begun = self.waits = self.due = False
         self.host: FunctionHost | None = None
         self.slot: SlotTask | None = None
 
@@ -108,7 +109,8 @@ class CallOutcome(NamedTuple):
 
 
 class SlotTask:
-    """A task that holds a slot. `first` is a call whose large arguments are the inputs of the task, if there is one.
+    """A task that holds a slot. `first` is a call whose large arguments are the inputs of the task, or for whose
+    resources it is, if there is one.
 
     `user` is the call whose function uses the slot, `last` the latest one.
     """
@@ -116,7 +118,8 @@ class SlotTask:
     def __init__(self, number: int, first: ScheduledCall | None) -> None:
         self.number = number
         self.first = first
-        self.closing = first is not None  # the inputs are held as long as the task
+        self.closing = first is not None  # the inputs and resources are held as long as the task
+        self.claims = first is not None and bool(first.call.resources)
         self.run: Run | None = None
         self.vertex = ""
         self.host: FunctionHost | None = None

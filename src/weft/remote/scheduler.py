@@ -1,8 +1,9 @@
 """The call scheduler of a session: decides which remote calls are ready, and gives them slots.
 
 A slot belongs to a task of the session's engine (`slots.py`). Calls whose arguments are small use any slot, one after
-another; a call with large arguments has a task of its own, which gets them from the store. The latest ready call comes
-first: a tree of calls is walked in depth, and few functions wait at once.
+another; a call with large arguments has a task of its own, which gets them from the store, and so has one with
+resources, at each time that it begins or goes on. The latest ready call comes first: a tree of calls is walked in
+depth, and few functions wait at once.
 
 `_lock` guards all state, and private methods expect it to be held, unless they say otherwise. It is never held while a
 message is sent or the engine is called. The scheduler's own thread calls the engine.
@@ -30,6 +31,7 @@ from weft.model.errors import (
 )
 from weft.model.ids import as_name
 from weft.model.raised import origin_of
+from weft.model.resources import ONE_SLOT_ONLY
 from weft.remote.bridge import WorkerBridge, hold_slot_in_worker
 from weft.remote.calls import RETRIES, RemoteCall
 from weft.remote.requested import CallBatch, CallOutcome, CallPlan, FunctionHost, ScheduledCall, SlotTask, planned
@@ -88,10 +90,14 @@ class CallScheduler:
         """Ready functions that need a slot, the next one last."""
         self._heavy: list[ScheduledCall] = []
         """Ready calls with large arguments, the next one last."""
+        self._claiming: list[ScheduledCall] = []
+        """Ready functions that need resources, the next one last."""
         self._slots: dict[int, SlotTask] = {}
         self._numbers = itertools.count(1)
         self._out = 0
-        """The tasks that hold a slot or wait for one."""
+        """The tasks that hold a slot or wait for one, but for those with resources."""
+        self._claims = 0
+        """The tasks that hold resources for a function or wait for them."""
         self._asked = 0
         """Those that wait for one, without a call of their own."""
         self._closed = False
@@ -193,7 +199,7 @@ class CallScheduler:
                 self._asked -= 1
             slot.host, slot.began = host, self._now()
             first = slot.first
-            ready = first is not None and not (first.begun or first.ended)
+            ready = first is not None and first.due and not first.ended
             turn = self._take(slot, first) if first is not None and ready else self._next_for(slot)
         self._dispatch(slot, turn)
 
@@ -260,6 +266,7 @@ class CallScheduler:
             for call_state in waiting:
                 call_state.waits = False
             self._light = [one for one in self._light if one not in waiting]
+            self._claiming = [one for one in self._claiming if one not in waiting]
             for slot in self._slots.values():
                 if slot.host is host:
                     self._bind(slot)
@@ -293,6 +300,7 @@ class CallScheduler:
                 return
             self._stop_children(call_state)
             call_state.reset()
+            call_state.due = True
             slot.first = call_state
 
     def slot(self, number: int) -> SlotTask | None:
@@ -308,6 +316,10 @@ class CallScheduler:
     def _want_slots(self) -> None:
         """Ask the engine for as many slots as there are functions for them."""
         workers = self.session.workers
+        while self._claiming and self._claims < AHEAD * workers:
+            first = self._claiming.pop()
+            if not first.ended:
+                self._ask(first)
         while self._heavy and self._out < AHEAD * workers:
             first = self._heavy.pop()
             if not first.ended:
@@ -317,13 +329,14 @@ class CallScheduler:
             self._ask(None)
 
     def _ask(self, first: ScheduledCall | None) -> None:
-        self._out += 1
         slot = SlotTask(next(self._numbers), first)
+        self._count(slot, 1)
         self._slots[slot.number] = slot
         self._todo.put(partial(self._submit, slot))
 
     def _take(self, slot: SlotTask, call_state: ScheduledCall) -> _Turn:
         fresh = not call_state.begun
+        call_state.due = False
         slot.user = slot.last = call_state
         call_state.slot = slot
         if fresh:
@@ -372,8 +385,14 @@ class CallScheduler:
 
     def _end_slot(self, slot: SlotTask) -> None:
         slot.ended = True
-        self._out -= 1
+        self._count(slot, -1)
         self._want_slots()
+
+    def _count(self, slot: SlotTask, change: int) -> None:
+        if slot.claims:
+            self._claims += change
+        else:
+            self._out += change
 
     def _dispatch(self, slot: SlotTask | None, turn: _Turn | None) -> None:
         """Start or resume the function that has a slot, or end the slot's task (without the lock)."""
@@ -406,13 +425,15 @@ class CallScheduler:
 
         try:
             inputs = []
-            for source, value in enumerate([] if first is None else self._large_values(first)):
+            for source, value in enumerate([] if first is None or first.begun else self._large_values(first)):
                 inputs.append(graph.add(supplied_value, n=1, name=f"given-{source}"))
                 kept[f"given-{source}"] = value
+            resources = (first.call.resources if first is not None else ()) or ONE_SLOT_ONLY
             if self._bridge is None:
-                vertex = graph.task(partial(self._here.hold, slot), *inputs, name=name)
+                vertex = graph.task(partial(self._here.hold, slot), *inputs, name=name, resources=resources)
             else:
-                vertex = graph.task(hold_slot_in_worker, *inputs, name=name, params=self._bridge.params(slot))
+                params = self._bridge.params(slot)
+                vertex = graph.task(hold_slot_in_worker, *inputs, name=name, params=params, resources=resources)
             vertex.keep()
             slot.vertex = vertex.id
             slot.run = self._engine.submit(graph, listeners=[ended], given=kept)
@@ -472,6 +493,8 @@ class CallScheduler:
                 if slot.vertex and f"{slot.vertex}[0]" in task:
                     error.message = f"{call_state.call.name} failed: {reason}"
                 self._failed(call_state, error)
+                if call_state.waits:
+                    self._resume(call_state)
             elif slot.user is not None and not slot.user.ended:
                 self._finish(slot.user, _cancelled(slot.user))
             self._want_slots()
@@ -520,14 +543,17 @@ class CallScheduler:
 
     def _queue(self, call_state: ScheduledCall) -> None:
         """Make a function ready."""
+        call_state.due = True
         if not call_state.begun and call_state.needs:
             store = self._engine.store
             large = [one.number for one in call_state.needs if one.kept is not None and one.kept.of(store)]
             call_state.large = {number: position for position, number in enumerate(large)}
-            if large:
-                self._heavy.append(call_state)
-                return
-        self._light.append(call_state)
+        if call_state.call.resources:
+            self._claiming.append(call_state)
+        elif call_state.large and not call_state.begun:
+            self._heavy.append(call_state)
+        else:
+            self._light.append(call_state)
 
     def _resume(self, call_state: ScheduledCall) -> None:
         """Make a function that waits ready; a call that has ended otherwise goes on without a slot."""
@@ -652,6 +678,7 @@ class CallScheduler:
     def _fail_all(self, error: WeftError) -> None:
         self._light.clear()
         self._heavy.clear()
+        self._claiming.clear()
         for call_state in list(self._pending.values()):
             call_state.stopped = True
             self._finish(call_state, error)

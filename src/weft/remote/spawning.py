@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from weft.frontends.tensors.arrays.executables import ExecutableTuple, Watch, here
 from weft.graph.task import LATER, LATER_HINT, runs_later
 from weft.model.errors import ProgramError, UsageError
+from weft.model.resources import Resources
 from weft.remote.calls import RETRIES, CallResult, RemoteCall
 from weft.remote.scheduler import call_scheduler
+from weft.runtime.arguments import wrong
 from weft.tensor.sessions import current
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ def spawn(
     n_output: int | None = None,
     retry_when_fail: bool = False,
     resolve_tileable_input: bool = False,
+    resources: Resources | Sequence[Resources] | None = None,
 ) -> Any:
     """Return what a function will return: nothing runs before it is asked for, and then once.
 
@@ -71,8 +74,10 @@ def spawn(
     of objects, are computed first; the function gets the values of calls, and arrays as they are, or as NumPy's
     with `resolve_tileable_input`. With `n_output` the function returns that many values (with 1 its value is taken
     as it is), and an `ExecutableTuple` of as many results is returned. With `retry_when_fail` a call that fails is
-    tried up to three more times. A single argument need not be in a tuple. TypeError: the arguments are none.
-    ProgramError: the function is a generator or `async def`.
+    tried up to three more times. The function holds `resources` while it runs, by default a core; of several the first
+    that some node can give. While it waits for other calls it holds none. A single argument need not be in a tuple.
+    TypeError: the arguments are none. UsageError: a wrong option. ProgramError: the function is a generator or
+    `async def`.
     """
     if not callable(function):
         raise TypeError(f"{type(function).__name__} cannot be called: give a function")
@@ -84,11 +89,25 @@ def spawn(
         raise UsageError(f"n_output is {n_output!r}", hint="Give the number of values that the function returns.")
     given = tuple(args) if isinstance(args, tuple) and not isinstance(args, ExecutableTuple) else (args,)
     retries = RETRIES if retry_when_fail else 0
-    call = RemoteCall(
-        function, given, kwargs or {}, -1 if n_output in (None, 1) else n_output, retries, resolve_tileable_input
-    )
+    outputs = -1 if n_output in (None, 1) else n_output
+    call = RemoteCall(function, given, kwargs or {}, outputs, retries, resolve_tileable_input, _alternatives(resources))
     if n_output is None:
         return Object(call)
     if n_output == 1:
         return ExecutableTuple([Object(call)])
     return ExecutableTuple([Object(call, at) for at in range(n_output)])
+
+
+def _alternatives(given: Any) -> tuple[Resources, ...]:
+    """Return the resources of a call, () for a core."""
+    if given is None:
+        return ()
+    found = (given,) if isinstance(given, Resources) else tuple(given) if isinstance(given, list | tuple) else ()
+    if not found or not all(isinstance(one, Resources) for one in found):
+        raise wrong("resources", given, "weft.Resources(...), or several of them in a tuple")
+    for one in found:
+        if one.cpu <= 0:
+            raise UsageError("a call takes a core or a part of one", hint="Give Resources a cpu above 0.")
+        if one.tokens:
+            raise UsageError("tokens are limits of one graph, and calls have none", hint="Use custom= or memory=.")
+    return () if found[0].plain else found

@@ -15,11 +15,21 @@ from msgspec import Struct
 
 from weft.admin.control import ControlServer
 from weft.engine.machines.job import JobState
-from weft.model.errors import ConflictError, InternalError, RunFailedError, TaskError, UsageError, WeftError
-from weft.model.ids import item_name
+from weft.graph.logical import Role
+from weft.model.errors import (
+    ConflictError,
+    InternalError,
+    NotFoundError,
+    RunCancelledError,
+    RunFailedError,
+    TaskError,
+    UsageError,
+    WeftError,
+)
+from weft.model.ids import item_name, parse_task
 from weft.model.suggestions import did_you_mean
 from weft.runs.lending import lend_session
-from weft.runs.records import SUSPENDED, Record
+from weft.runs.records import BY_USER, SUSPENDED, Record
 from weft.runs.verbs import protocol
 from weft.runtime.clock import RealClock
 from weft.runtime.job import Afterwards
@@ -265,7 +275,7 @@ class ActiveRun:
         run = self.run
         word = self.spec.projection.run
         handlers: dict[str, Handler] = {
-            "cancel": lambda order: self.cancel(order.get("reason") or "cancelled", force=bool(order.get("force"))),
+            "cancel": self._cancel_order,
             "suspend": lambda order: self.suspend(now=bool(order.get("now"))),
             "scale": lambda order: self.scale(order.get("counts") or ""),
             "story": lambda order: list(run.story(order.get("subject") or "")),
@@ -273,6 +283,37 @@ class ActiveRun:
             "explain": lambda _: run.explained()._replace(state=word(run.status)).to_json(),
         }
         return protocol(handlers)
+
+    def _cancel_order(self, order: Mapping[str, Any]) -> None:
+        reason = order.get("reason") or "cancelled"
+        if subject := order.get("subject"):
+            self.cancel_task(subject, reason)
+        else:
+            self.cancel(reason, force=bool(order.get("force")))
+
+    def cancel_task(self, subject: str, reason: str = "cancelled") -> None:
+        """Cancel a step or vertex (`fit`), or one task of it (`fit[3]`); the others go on, as after `Run.cancel_task`.
+
+        NotFoundError: the run has no such step or task. ConflictError: its tasks are not known yet. UsageError: they
+        are replicas.
+        """
+        try:
+            name, index, _ = parse_task(subject)
+        except ValueError:
+            name, index = subject, None
+        rows = [
+            row for row in self.run.job.inspector.vertices if row.vertex.step == name and row.vertex.role is Role.OWN
+        ]
+        if not rows:
+            raise NotFoundError(f"{self.name} has no step {name[:100]!r} yet", hint=f"See: weft show {self.name}")
+        for row in rows:
+            if row.n < 0:
+                hint = f"Wait until it begins, or cancel the run: weft cancel {self.name}"
+                raise ConflictError(f"how many tasks {name} of {self.name} has is not known yet", hint=hint)
+            if index is None:
+                self.run.cancel_tasks(row.id, reason)
+            else:
+                self.run.cancel_task(row.id, index, reason)
 
     def cancel(self, reason: str = "cancelled", *, force: bool = False) -> None:
         """Cancel the run; with `force` its final vertices too. ConflictError: only final vertices still run."""
@@ -532,6 +573,9 @@ def error_of(run: Run, counted: Callable[[str, str], str]) -> WeftError | None:
             raised=error.raised,
             hint=error.hint,
         )
+    outcome = run.job.outcome
+    if isinstance(error, RunCancelledError) and outcome is not None and outcome.task:
+        return RunCancelledError(counted(f"{BY_USER}{outcome.message}", outcome.task), hint=error.hint)
     return error
 
 

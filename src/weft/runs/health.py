@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from weft.model.errors import NotFoundError, WeftError
+from weft.model.wording import counted
 from weft.operators.call import why_not_mounted
 from weft.runs.listing import list_runs
 from weft.store.database import DAMAGED_END, WHAT_CAN_GO
 from weft.store.entries import CACHE_NAME, CacheIndex
-from weft.store.places import OUTPUTS, STATE_NAME, why_no_outputs
+from weft.store.places import ENVIRONMENTS, OUTPUTS, STATE_NAME, why_no_outputs
 from weft.store.schedules import SCHEDULES_NAME, Schedules
 from weft.store.state import LEAST_ROOM, owned, read_description
 from weft.worker import mounting
@@ -45,7 +46,7 @@ class Finding(Struct, frozen=True):
 def examine(root: StateRoot, cache: ResultCache, *, full: bool = False) -> Iterator[Finding]:
     """Check a state folder and its cache; with `full` every file of the cache is read again.
 
-    Nothing changes, except that damaged results are removed from the cache.
+    Nothing changes, except that damaged results are removed from the cache, and damaged environments are forgotten.
     """
     yield _mounts()
     if not root.path.is_dir():
@@ -78,6 +79,8 @@ def examine(root: StateRoot, cache: ResultCache, *, full: bool = False) -> Itera
     if root.path.name == STATE_NAME and (why := why_no_outputs(root.path.parent, (OUTPUTS,))):
         hint = "Give the main file system of pipelines another folder: -f NAME=FOLDER, or [fs] in weft.toml"
         yield Finding("the folder for outputs", why, hint)
+    if (root.path / ENVIRONMENTS).is_dir():
+        yield _environments(root.path)
     yield _descriptions(root)
     try:
         runs, _ = list_runs(root, limit=None, state="interrupted")
@@ -119,6 +122,16 @@ def _room(folder: Path) -> Finding:
     if free >= LEAST_ROOM:
         return Finding("the disk of the state folder")
     return Finding("the disk of the state folder", f"it is full: {free >> 10} KiB are free", WHAT_CAN_GO)
+
+
+def _environments(state: Path) -> Finding:
+    """Check the environments of steps; those with missing files are forgotten."""
+    from weft.operators.environments import examine  # most projects have none
+
+    number, damaged = examine(state)
+    shown = _some_of({name: f"{name}: {problem}" for name, problem in damaged.items()})
+    hint = "They were forgotten; the next steps that need them make them anew." if damaged else ""
+    return Finding(counted(number, "environment of steps", "environments of steps"), shown, hint)
 
 
 def _some_of(broken: dict[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Orders to the owner of a run: cancel and suspend."""
+"""Orders to the owner of a run, or of one task of it: cancel and suspend."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import platform
 from typing import TYPE_CHECKING, Any
 
 from weft.admin.control import send
-from weft.model.errors import ConflictError
+from weft.model.errors import ConflictError, UsageError
+from weft.model.ids import item_name
 from weft.runs.reading import read_run
 from weft.runs.records import ACTIVE, INTERRUPTED, SUSPENDED
 from weft.store.state import DRIVER
@@ -15,6 +16,29 @@ from weft.store.state import DRIVER
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
+
+    from weft.runs.reading import RunRecord
+
+
+def task_subject(run: RunRecord, name: str) -> tuple[str, str]:
+    """Return the subject of an order about a step or an item of one, and its name for people.
+
+    NotFoundError: it does not exist. UsageError: it is a replica. ConflictError: it has ended.
+    """
+    step, slash, _ = name.partition("/")
+    if slash or run.of_jobs:
+        owner = f"{run.id}/{step}" if slash else run.id
+        raise UsageError(
+            f"{name[:100]} is a replica, which its job starts and stops",
+            hint=f"Change the number of replicas: weft scale {owner} worker=2. Or end the job: weft cancel {owner}",
+        )
+    record, item = run.task(name)
+    found = record if item is None else record.items.get(item)
+    shown = record.name if item is None else item_name(record.name, item)
+    if record.ended is not None or (found is not None and found.ended is not None):
+        state = record.state if found is None else found.state
+        raise ConflictError(f"{shown} of {run.id} has ended already: {state}", hint=f"See: weft show {run.id}/{shown}")
+    return record.name if item is None else f"{record.name}[{item}]", shown
 
 
 def send_order(folder: Path, message: Mapping[str, Any], through_cluster: Callable[..., Any]) -> str:

@@ -150,7 +150,8 @@ def _state_of(run: RunRecord, part: StepRecord | ItemRecord) -> str:
         return ""
     if part.state == "running":
         begun = datetime.fromtimestamp(part.started, UTC).astimezone().replace(tzinfo=None)
-        return f"is running since {begun.isoformat(' ', 'seconds')}"
+        news = f": {part.message}" if part.message else ""
+        return f"is running since {begun.isoformat(' ', 'seconds')}{news}"
     if part.state == INTERRUPTED:
         why = "suspended" if run.state == SUSPENDED else "interrupted"
         return f"was interrupted: the run was {why}; it goes on with: weft resume {run.id}"

@@ -39,6 +39,8 @@ STEP_STATES: Final = (
     "skipped",
     INTERRUPTED,
 )
+BY_USER: Final = "was cancelled: "
+"""Begins the message of a task that its user has cancelled."""
 _LINE_LIMIT: Final = 1 << 20
 _FOLDER: Final = "\0/"
 """Stands for the path of the run's folder in messages; no path has a NUL."""

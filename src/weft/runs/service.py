@@ -249,13 +249,22 @@ class RunService:
     def cancel(self, run: str, *, force: bool = False, reason: str = "weft cancel") -> str:
         """Request the owner of a run to cancel it; with `force` its final vertices too. Return the id of the run.
 
-        ConflictError: the run has ended, or its owner does not answer.
-        """
-        from weft.runs.orders import send_order
+        `run` may name a step or an item of one (`RUN/STEP-2`): this alone is cancelled, and its name is returned.
 
-        return send_order(
-            self.find(run), VERBS["cancel"].order(force=force, reason=reason), self._concrete.order_driver
-        )
+        ConflictError: it has ended, or the owner of the run does not answer. NotFoundError: there is no such step.
+        UsageError: it is a replica, or `force` is given with a step.
+        """
+        from weft.runs.orders import send_order, task_subject
+
+        name, slash, step = run.partition("/")
+        subject = shown = ""
+        if slash and step:
+            if force:
+                raise UsageError(f"--force is about a whole run, not about {step[:100]}", hint="Leave it out.")
+            subject, shown = task_subject(self.show(name), step)
+        order = VERBS["cancel"].order(force=force, reason=reason, subject=subject)
+        found = send_order(find_run(self.state, name), order, self._concrete.order_driver)
+        return f"{found}/{shown}" if shown else found
 
     def suspend(self, run: str, *, now: bool = False) -> str:
         """Request the owner of a run to suspend it, for a later resume. Return the id of the run.

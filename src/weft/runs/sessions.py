@@ -173,7 +173,7 @@ def check_options(
         gpus=arguments.whole("gpus", gpus, lo=0),
         gpu_type=arguments.text("gpu_type", gpu_type),
         eviction=eviction,
-        backups=True if stragglers is not None else arguments.truth("backups", backups, unset=True),
+        backups=True if stragglers is not None else _switch("backups", backups, unset=True),
         stragglers=stragglers,
         looks_s=None if looks_s is None else _looks(looks_s),
         state=state,
@@ -182,7 +182,7 @@ def check_options(
         cluster=None if cluster is None else _cluster(cluster),
         worker_memory=size_of("worker_memory", worker_memory),
         task_logs=bool(arguments.truth("task_logs", task_logs)),
-        exclusion=dict(exclusion) if isinstance(exclusion, Mapping) else bool(arguments.truth("exclusion", exclusion)),
+        exclusion=dict(exclusion) if isinstance(exclusion, Mapping) else bool(_switch("exclusion", exclusion)),
     )
 
 
@@ -247,3 +247,10 @@ def size_of(name: str, value: int | str | None) -> int | None:
     if size >= 1 << 63:
         raise arguments.wrong(name, value, "less than 8 EiB, which is more than any machine has")
     return size
+
+
+def _switch(name: str, value: object, *, unset: bool = False) -> bool | None:
+    """Check whether there is a policy, where a mapping of its parameters would be allowed too."""
+    if isinstance(value, bool) or (value is None and unset):
+        return value
+    raise arguments.wrong(name, value, "True, False or a mapping of parameters, such as {'share': 0.2}")

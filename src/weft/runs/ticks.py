@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec.structs import replace
 
 from weft.engine.commands import Complete, Launch
-from weft.engine.events import Done, Failed, Hit, UserEvent
+from weft.engine.events import Done, Failed, Hit, TaskCancelRequested, UserEvent
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.graph.logical import Role
@@ -19,7 +19,7 @@ from weft.graph.task_wire import is_utf8
 from weft.model.errors import RunCancelledError
 from weft.model.failures import Failure, error_of
 from weft.model.ids import loop_item, parse_task
-from weft.runs.records import Record
+from weft.runs.records import BY_USER, Record
 
 if TYPE_CHECKING:
     from weft.engine.commands import Command
@@ -104,6 +104,7 @@ class RecordMaker:
         self._hits: set[str] = set()
         self._failures: dict[str, str] = {}  # the last failure of each step
         self._failed: list[str] = []
+        self._cancels: list[TaskCancelRequested] = []
 
     def take(self, item: RecordedTick | KnownMessage | Record) -> list[Record]:
         """Return the records that a tick, a message of a step or a record by hand makes."""
@@ -272,6 +273,10 @@ class RecordMaker:
         for event in tick.events:
             if isinstance(event, UserEvent):
                 self._said(event)
+                if event.name == self._words.news:
+                    items += self._news(tick.time, event)
+            elif isinstance(event, TaskCancelRequested):
+                self._cancel_asked(event)
             elif isinstance(event, Done):
                 items += self._done(tick.time, event.lease, event.hi)
                 self._leases.pop(event.lease, None)
@@ -295,6 +300,31 @@ class RecordMaker:
         elif event.name == self._words.warning:
             self._messages[self._name(event.vertex)] = shortened(f"warning: {event.payload}")
 
+    def _news(self, time: float, event: UserEvent) -> list[Record]:
+        """Return the record of what a running task tells of itself."""
+        name, own = self._subjects.get(event.vertex, ("", False))
+        if not own or name in self._over:
+            return []
+        record = self._about(time, name, "running", shortened(str(event.payload or "")))
+        if event.vertex not in self._wide:
+            return [record]
+        leases = (lease for lease in self._leases.values() if lease.vertex == event.vertex)
+        attempt = next((lease.attempt for lease in leases if lease.lo <= event.index < lease.hi), 0)
+        attempt = self._attempts.get((name, event.index), attempt + 1) - 1
+        return [replace(record, index=event.index, attempt=attempt)]
+
+    def _cancel_asked(self, event: TaskCancelRequested) -> None:
+        """Store why tasks are cancelled by their user; it is told only if they fail, and not if they ended before."""
+        self._cancels.append(event)
+        name = self._name(event.vertex)
+        what = f"{self._item(event.vertex, event.lo)} " if event.vertex in self._wide else ""
+        self._failures[name] = shortened(f"{what}{BY_USER}{event.reason}")
+
+    def _cancelled(self, vertex: str, index: int) -> str:
+        """Return the message of a task that its user has cancelled; "" for others."""
+        asked = (cancel for cancel in self._cancels if cancel.vertex == vertex and cancel.lo <= index < cancel.hi)
+        return next((shortened(f"{BY_USER}{cancel.reason}") for cancel in asked), "")
+
     def _failure(self, time: float, event: Failed, items: list[Record]) -> Failed | None:
         """Store the failure of a task and add its record to `items`; return it if the step has one task only."""
         launch = self._leases.pop(event.lease, None)
@@ -302,7 +332,9 @@ class RecordMaker:
         name = self._name(event.vertex)
         item = self._item(event.vertex, event.index)
         message = "" if stopped else shortened(_without_name(event.message, item))
-        if message:
+        if stopped:
+            message = self._cancelled(event.vertex, event.index)
+        elif message:
             wide = event.vertex in self._wide
             self._failures[name] = shortened(event.message.removeprefix("step ")) if wide else message
         if event.status is not None:
@@ -363,7 +395,8 @@ class RecordMaker:
 
     def _end(self, time: float, outcome: Complete) -> list[Record]:
         state = self._words.run(JobState(outcome.state))
-        message = self.counted(outcome.message, outcome.task)
+        cancelled = outcome.state == "failed" and outcome.kind == Failure.CANCELLED.value
+        message = self.counted(f"{BY_USER}{outcome.message}" if cancelled else outcome.message, outcome.task)
         code = ""
         if outcome.state == "failed":
             code = error_of(outcome.kind).code
@@ -378,7 +411,10 @@ class RecordMaker:
         if task:
             vertex, index, _ = parse_task(task)
             name = self._item(vertex, index or 0) if self._per_item else task
-            message = message if message.startswith((f"step {name} ", f"{name} ")) else f"{name}: {message}"
+            if message.startswith(BY_USER):
+                message = f"{name} {message}"
+            elif not message.startswith((f"step {name} ", f"{name} ")):
+                message = f"{name}: {message}"
         count = len(self._failed)
         if count < 2:
             return message
@@ -399,7 +435,7 @@ def _succeeded(vertex: Vertex, hit: bool = False) -> int | None:
 
 
 _MADE: Final = frozenset({VertexState.DONE, VertexState.DONE_EARLY})
-_RECORDED: Final = frozenset({Done, Failed, Hit, UserEvent})
+_RECORDED: Final = frozenset({Done, Failed, Hit, TaskCancelRequested, UserEvent})
 _WITH_REASON: Final = frozenset({VertexState.SKIPPED, VertexState.FAILED, VertexState.CANCELLED})
 
 

@@ -62,6 +62,7 @@ class Verb(NamedTuple):
 _RUN: Final = Argument("run", "run", "An id, a unique prefix of one, a number, @last or @failed.")
 _TARGET: Final = Argument("target", "target", "RUN, RUN/STEP or RUN/STEP@ATTEMPT.")
 _SHOWN: Final = _TARGET._replace(help="RUN or RUN/STEP; RUN/STEP-2 or RUN/STEP[2] is an item of a loop.")
+_CANCELLED: Final = "RUN, or RUN/STEP; RUN/STEP-2 or RUN/STEP[2] is an item of a loop, or a task of a vertex."
 _FILE: Final = Argument(
     "file",
     "path",
@@ -214,11 +215,12 @@ VERBS: Final[Mapping[str, Verb]] = {
         Verb(
             "cancel",
             "cancel",
-            "Cancel a run: stop its tasks in order, then run its post_process.",
+            "Cancel a run: stop its tasks in order, then run its post_process. Or cancel one step: the others go on.",
             (
-                _RUN,
+                _RUN._replace(help=_CANCELLED),
                 Argument("force", "flag", "Stop its post_process too."),
                 Argument("reason", "text", "The reason, for the records of the run."),
+                Argument("subject", "text", "A step, or one task of it: `step[3]`."),
             ),
             ("run",),
             changes=True,
@@ -385,7 +387,13 @@ VERBS: Final[Mapping[str, Verb]] = {
             "graph",
             "load",
             "Draw the graph of a pipeline without running it.",
-            (_FILE, _PARAMETERS, _FS, Argument("dot", "flag", "Print the graph in the language of Graphviz.")),
+            (
+                _FILE,
+                _PARAMETERS,
+                _FS,
+                _PROFILE,
+                Argument("dot", "flag", "Print the graph in the language of Graphviz."),
+            ),
             ("graph",),
         ),
         Verb(

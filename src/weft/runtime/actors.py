@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 from weft.graph.builder import Graph
 from weft.graph.logical import Retry
 from weft.model.errors import UsageError
+from weft.model.ids import NAME, as_name
 from weft.model.resources import Resources
 from weft.runtime.arguments import text, whole, wrong
+from weft.runtime.lent_actors import tell_end
 from weft.worker.actors import SERVE, ActorAddress, ActorHandle, ActorOptions, handle_of, new_address
 
 if TYPE_CHECKING:
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
 
     from weft.graph.arguments import VertexFields
     from weft.graph.builder import VertexHandle
-    from weft.runtime.job import JobRun
     from weft.runtime.session import EngineSession
 
 BACKENDS: Final = ("threads", "processes")
@@ -68,7 +69,7 @@ def begin_actor(session: EngineSession, kind: type[Any], args: tuple[Any, ...], 
     graph.task(SERVE, name=address.name, params=params, **fields)
     handle = handle_of(address)
     run = session.submit(graph)
-    run.when_done(partial(_ended, address, run.job))
+    run.when_done(partial(tell_end, handle, run.job))
 
     def stop() -> None:
         run.stop(reason="the actor was stopped")
@@ -93,16 +94,16 @@ def _made(
     concurrency = whole("max_concurrency", given.get("max_concurrency", 1), lo=1)
     restarts = whole("restarts", given.get("restarts", 0), lo=0)
     pending = whole("max_pending", given.get("max_pending", 1_000), lo=1)
-    name = text("name", given.get("name", getattr(kind, "__name__", "actor")))
+    name = text("name", given.get("name", as_name(getattr(kind, "__name__", "actor"))))
+    if NAME.fullmatch(name) is None:
+        raise wrong("name", name, "letters of English, digits, '_', '.', '-' and '/', with a letter or digit first")
     address = new_address(kind, name, pending)
-    params = {"address": address, "options": ActorOptions(kind, args, dict(given.get("kwargs", {})), concurrency)}
+    params = {
+        "address": address,
+        "options": ActorOptions(kind, args, dict(given.get("kwargs", {})), concurrency, restarts),
+    }
     retry = Retry(user=restarts, memory=restarts, infrastructure=restarts, crash=restarts)
     return address, params, {"resources": resources, "retry": retry, "idempotent": False}
 
 
 _NO_CORE: Final = Resources(cpu=0)
-
-
-def _ended(address: ActorAddress, job: JobRun) -> None:
-    message = "" if job.outcome is None else job.outcome.message
-    address.mark_ended(message.partition("\n")[0] or "it was stopped")

@@ -33,14 +33,14 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def whole(name: str, value: object, *, lo: int, hi: int = 999_999) -> int:
-    """Check a whole number from `lo` to `hi` of any numeric library."""
+def whole(name: str, value: object, *, lo: int, hi: int | None = 999_999) -> int:
+    """Check a whole number from `lo` to `hi` (None: without a limit) of any numeric library."""
     try:
         number = -1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         number = -1
-    if not lo <= number <= hi:
-        raise wrong(name, value, f"a whole number from {lo} to {hi}")
+    if number < lo or (hi is not None and number > hi):
+        raise wrong(name, value, f"a whole number from {lo} {'on' if hi is None else f'to {hi}'}")
     return number
 
 

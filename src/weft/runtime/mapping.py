@@ -187,7 +187,7 @@ class Mapped(Iterator[Any]):
         In place of its result comes a RunCancelledError, which is not raised. An item that has ended keeps its result.
         NotFoundError: it is not among the items whose work has begun and whose results were not read.
         """
-        index = whole("index", index, lo=0)
+        index = whole("index", index, lo=0, hi=None)
         for block in self._blocks.values():
             if block.first <= index < block.first + len(block.items):
                 block.run.cancel_task(block.vertex, index - block.first, reason)

@@ -240,7 +240,22 @@ class Run:
         controller starts and stops its tasks.
         """
         row = self._task_row(node)
-        index = whole("index", index, lo=0)
+        index = whole("index", index, lo=0, hi=None)
+        self._check_cancels(row)
+        if index >= max(row.n, 0):
+            raise NotFoundError(f"{row.id} has {counted(max(row.n, 0), 'task')}, and no task {index}")
+        self._session.loop.cancel_tasks(self._job, row.id, index, index + 1, text("reason", reason))
+
+    def cancel_tasks(self, node: Any, reason: str = "cancelled by its user") -> None:
+        """Request the cancellation of all tasks of a vertex that have not ended, each as by `cancel_task`.
+
+        NotFoundError: the run has no such vertex. UsageError: as of `cancel_task`.
+        """
+        row = self._task_row(node)
+        self._check_cancels(row)
+        self._session.loop.cancel_tasks(self._job, row.id, 0, max(row.n, 0), text("reason", reason))
+
+    def _check_cancels(self, row: VertexRow) -> None:
         if row.vertex.controlled:
             raise UsageError(
                 f"the tasks of {row.id} are started and stopped by the controller of the run",
@@ -248,9 +263,6 @@ class Run:
             )
         if row.n < 0 and self._job.outcome is None:
             raise UsageError(f"the number of tasks of {row.id} is not known yet", hint="Wait for it: run.view()")
-        if index >= max(row.n, 0):
-            raise NotFoundError(f"{row.id} has {counted(max(row.n, 0), 'task')}, and no task {index}")
-        self._session.loop.cancel_tasks(self._job, row.id, index, index + 1, text("reason", reason))
 
     def stop(self, node: Any = None, reason: str = "stopped by its user") -> None:
         """Request the early end of a vertex as a success: what is finished is its value. Without a node, of the run.
@@ -340,7 +352,7 @@ class Run:
                 "the session does not keep the output of tasks", hint="Open it with task_logs=True, before the run."
             )
         row = self._task_row(node)
-        if whole("index", index, lo=0) >= max(row.n, 0):
+        if whole("index", index, lo=0, hi=None) >= max(row.n, 0):
             raise NotFoundError(f"{row.id} has {counted(max(row.n, 0), 'task')}, and no task {index}")
         from weft.worker.task_logs import log_of
 
@@ -838,6 +850,10 @@ class EngineSession:
         if historian is not None:
             known, job.history = historian.read(graph, known)
             historian.follow(job, known)
+        if any(vertex.kind is VertexKind.SERVICE for vertex in graph.vertices.values()):
+            from weft.runtime.lent_actors import lend_actors  # few graphs have some
+
+            lend_actors(job)
         if durable is not None:
             durable.join(job)
         self._jobs[name] = job

@@ -18,14 +18,22 @@ from weft.model.errors import ProgramError, UsageError
 
 
 class Serializer(NamedTuple):
-    """A registered type: `dump` turns a value into data, `load` data into a value. `home` is the registering module."""
+    """A registered type: `dump` turns a value into data, `load` data into a value. `home` is the registering module.
 
+    `tag` names the type in all processes: a class that travels by value has another name there.
+    """
+
+    tag: str
     kind: type[Any]
     dump: Callable[[Any], Any]
     load: Callable[[Any], Any]
     home: str
 
 
+_BUILT_IN: Final = frozenset(
+    {bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple, type, type(None)}
+)
+"""The types whose exact instances pickle writes without asking anybody."""
 _LOCK: Final = threading.Lock()
 _known: dict[str, Serializer] = {}
 registered: dict[type[Any], Callable[[Any], Any]] = {}
@@ -39,29 +47,34 @@ def register_serializer(kind: type[Any], dump: Callable[[Any], Any], load: Calla
 
     `dump(value)` returns data that can be pickled, `load(data)` the value. Arrays and bytes in the data are not copied.
     Worker processes get what the program registers before they run a task. A second registration replaces the first.
-    UsageError: an argument is no class or no function.
+    UsageError: an argument is no class or no function, or pickle writes the class itself.
     """
     if not isinstance(kind, type):
         raise UsageError(f"a serializer is registered for a class, not for {kind!r}")
+    if kind in _BUILT_IN:
+        raise UsageError(
+            f"values of {kind.__name__} are written as they are, and a serializer would never be asked",
+            hint="Register a class of your own.",
+        )
     for name, function in (("dump", dump), ("load", load)):
         if not callable(function):
             raise UsageError(f"{name} of the serializer of {_tag(kind)} is {function!r}", hint="Give a function.")
     home = sys._getframe(1).f_globals.get("__name__", "")
-    _add(Serializer(kind, dump, load, home))
+    _add(Serializer(_tag(kind), kind, dump, load, home))
 
 
 def _add(serializer: Serializer) -> None:
     global version
     kind = serializer.kind
     with _LOCK:
-        _known[_tag(kind)] = serializer
+        _known[serializer.tag] = serializer
         registered[kind] = lambda value: reduction(value, serializer)
         version += 1
 
 
 def reduction(value: Any, serializer: Serializer) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """Return the reduction of a value of a registered type. ProgramError: its `dump` fails."""
-    tag = _tag(serializer.kind)
+    tag = serializer.tag
     try:
         data = serializer.dump(value)
     except Exception as error:

@@ -81,12 +81,18 @@ def policies_of(
 def _policy(argument: str, kind: Callable[..., Any], parameters: Mapping[str, Any], more: str = "") -> ManagerFactory:
     """Return a policy with other parameters. UsageError: it does not take them."""
     from inspect import signature  # takes long to load
+    from math import isfinite
 
     known = signature(kind).parameters
     takes = ", ".join(f"{one.name} (default: {one.default})" for one in known.values())
     hint = f"It takes {takes}{more}."
     if unknown := [name for name in parameters if name not in known]:
         raise UsageError(f"{argument} has no parameter {', '.join(map(repr, unknown))}", hint=hint)
+    for name, value in parameters.items():
+        whole = isinstance(known[name].default, int)
+        if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not isfinite(value):
+            number = "a whole number" if whole else "a number"
+            raise UsageError(f"{name} of {argument} is {value!r}; it must be {number}", hint=hint)
     factory = partial(kind, **parameters)
     try:
         factory()

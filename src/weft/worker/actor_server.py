@@ -27,7 +27,7 @@ def serve(ctx: TaskContext, inputs: Mapping[str, Any]) -> None:
     """Be an actor until the task is stopped: the body of its vertex, with `address` and `options` as parameters."""
     address: ActorAddress = ctx.params["address"]
     address.check_machine()
-    server = _Server(address, ctx.params["options"])
+    server = _Server(address, ctx.params["options"], ctx.attempt)
     ctx.on_cancel(server.close)
     server.run()
 
@@ -35,12 +35,13 @@ def serve(ctx: TaskContext, inputs: Mapping[str, Any]) -> None:
 class _Server:
     """The object of an actor, and the threads of its connections."""
 
-    def __init__(self, address: ActorAddress, options: ActorOptions) -> None:
+    def __init__(self, address: ActorAddress, options: ActorOptions, attempt: int) -> None:
         self._address = address
         try:
             self._object = options.kind(*options.args, **options.kwargs)
         except BaseException as error:
-            address.mark_ended(f"its constructor raised {type(error).__name__}: {error}")
+            if attempt >= options.restarts:  # else calls wait for the next attempt
+                address.mark_ended(f"its constructor raised {type(error).__name__}: {error}")
             raise
         self._turns = threading.BoundedSemaphore(options.max_concurrency)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -68,14 +69,15 @@ class _Server:
             except OSError:
                 break
             threading.Thread(target=self._serve, args=(sock,), name=f"{self._address.name}-caller", daemon=True).start()
-        self._address.mark_ended("it was stopped")
+        if not self._closed:  # else `close` has told it, and a later run may have begun the actor again
+            self._address.mark_ended("it was stopped")
 
     def close(self) -> None:
         """End the actor; callers whose calls have no answer learn of it."""
         self._closed = True
         self._address.mark_ended("it was stopped")
         with self._lock:
-            every = [self._listener, *self._connections]
+            every = [*self._connections, self._listener]  # the task ends with its listener
         for sock in every:
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)

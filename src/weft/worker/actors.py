@@ -34,7 +34,7 @@ PURPOSE: Final = b"actor"
 SERVE: Final = "weft.worker.actor_server:serve"
 """The program of the task of an actor."""
 CONNECT_S: Final = 60.0
-"""The seconds for which a call waits until its actor runs."""
+"""The seconds for which calls wait until their actor runs."""
 _POLL_S: Final = 0.02
 _MOST_BYTES: Final = (1 << 32) - (1 << 16)
 SOCKET: Final = "socket"
@@ -73,6 +73,20 @@ class ActorAddress(NamedTuple):
         except OSError:
             return None if Path(self.folder).is_dir() else "the program has dropped it"
 
+    def begin_again(self) -> bool:
+        """Forget an earlier end, so that calls wait for the actor to begin; return whether the folder had to be made.
+
+        OSError: the folder cannot be made.
+        """
+        try:
+            os.mkdir(self.folder, 0o700)
+        except FileExistsError:
+            for name in (ENDED, SOCKET):
+                with suppress(FileNotFoundError):
+                    os.unlink(os.path.join(self.folder, name))
+            return False
+        return True
+
     def mark_ended(self, reason: str) -> None:
         """Let later calls fail with a reason; the first reason stays."""
         with suppress(OSError), open(Path(self.folder, ENDED), "x", encoding="utf-8") as file:
@@ -80,12 +94,15 @@ class ActorAddress(NamedTuple):
 
 
 class ActorOptions(NamedTuple):
-    """What the task of an actor is made of: the class with its arguments, and the calls that may run at a time."""
+    """What the task of an actor is made of: the class with its arguments, the calls that may run at a time, and the
+    number of further attempts.
+    """
 
     kind: type[Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     max_concurrency: int
+    restarts: int = 0
 
 
 # ------------------------------------------------------------------------------------------------------ its callers
@@ -107,7 +124,7 @@ class ActorHandle:
         if name.startswith("_") or name not in self._address.methods:
             hint = did_you_mean(name, self._address.methods, f"It has: {', '.join(self._address.methods) or 'none'}")
             raise AttributeError(f"the actor {self._address.name} has no method {name!r}. {hint}")
-        return partial(_call, self._address, name)
+        return partial(_call, self, name)
 
     def __reduce__(self) -> tuple[type[ActorHandle], tuple[ActorAddress]]:
         return ActorHandle, (self._address,)
@@ -123,7 +140,9 @@ class ActorHandle:
 
 
 def stop_actor(handle: ActorHandle) -> None:
-    """Stop an actor of `Session.actor`, and wait for its end. UsageError: this handle has not begun it."""
+    """Stop an actor of `Session.actor`, and wait for its end. UsageError: this handle has not begun it, or is none."""
+    if not isinstance(handle, ActorHandle):
+        raise UsageError(f"stop_actor takes the handle of an actor, and was given {handle!r}")
     if handle._stop is None:
         raise UsageError(
             f"{handle!r} was not begun by this process as an actor of a session",
@@ -155,14 +174,15 @@ def _remove(folder: str, process: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _call(address: ActorAddress, method: str, /, *args: Any, **kwargs: Any) -> Future[Any]:
+def _call(handle: ActorHandle, method: str, /, *args: Any, **kwargs: Any) -> Future[Any]:
     """Call a method of an actor on the connection of this thread."""
+    address = handle._address
     try:
         body = fitting(dumps((args, kwargs)))
     except Exception as error:
         raise ProgramError(f"the arguments of {address.name}.{method} cannot be sent: {error}") from error
     while True:
-        future = _line_to(address).call(method, body)
+        future = _line_to(handle).call(method, body)
         if future is not None:
             return future
 
@@ -212,17 +232,72 @@ class _Calls:
         return left
 
 
-class _Line:
-    """The connection of one thread to one actor."""
+class _Link:
+    """The way to one actor, with the calls that were made before it was there."""
 
-    def __init__(self, address: ActorAddress) -> None:
-        self._name = address.name
-        self._channel, self._sock = _connect(address)
+    def __init__(self) -> None:
+        self.closed = False
+        self._lock = threading.Lock()
+        self._early: list[tuple[int, str, bytes]] = []
+        self._channel: Channel | None = None
+        self._sock: socket.socket | None = None
+
+    def send(self, call: tuple[int, str, bytes]) -> None:
+        """Send a call, or keep it until the actor is there. OSError: the actor is gone."""
+        with self._lock:
+            if self._channel is None:
+                self._early.append(call)
+            else:
+                self._channel.send(call)
+
+    def join(self, channel: Channel, sock: socket.socket) -> None:
+        """Use a connection, and send what has come before. OSError: the actor is gone."""
+        with self._lock:
+            self._channel, self._sock = channel, sock
+            early, self._early = self._early, []
+            for call in early:
+                channel.send(call)
+
+    @property
+    def gone(self) -> bool:
+        """Whether the actor has hung up, though the thread that takes its answers may not know it yet."""
+        if self._sock is None:
+            return False
+        try:
+            return not self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def hang_up(self, process: int) -> None:
+        """End the connection; in a fork, which shares it with its parent, only the fork's part of it."""
+        self.closed = True
+        if self._sock is None:
+            return
+        if os.getpid() == process:
+            with suppress(OSError):
+                self._sock.shutdown(socket.SHUT_RDWR)
+        else:
+            self._sock.close()
+
+
+class _Line:
+    """The connection of one thread to one actor, which may not have begun."""
+
+    def __init__(self, handle: ActorHandle) -> None:
+        address = handle._address
+        self._link = _Link()
         self._calls = _Calls(address.most_pending)
         self.process = os.getpid()
-        listening = (address, self._sock, self._channel, self._calls)
+        found = _connected(address)
+        if found is None and (reason := address.ended()) is not None:
+            raise _ended(address.name, reason)
+        if found is not None:
+            self._link.join(*found)
+        listening = (handle, self._link, found, self._calls)  # the folder with the reason of its end stays
         threading.Thread(target=_listen, args=listening, name=f"{address.name}-answers", daemon=True).start()
-        weakref.finalize(self, _hang_up, self._sock, os.getpid()).atexit = False
+        weakref.finalize(self, self._link.hang_up, os.getpid()).atexit = False
 
     def call(self, method: str, body: bytes) -> Future[Any] | None:
         """Send a call; wait while too many have no answer. None: the actor has hung up, and has not got it."""
@@ -231,15 +306,15 @@ class _Line:
             return None
         number, future = made
         try:
-            self._channel.send((number, method, body))
+            self._link.send((number, method, body))
         except OSError:
-            _hang_up(self._sock, self.process)  # the listening thread fails what has no answer
+            self._link.hang_up(self.process)  # the listening thread fails what has no answer
         return future
 
     @property
     def open(self) -> bool:
         """Whether the actor has not hung up."""
-        return not self._calls.over
+        return not (self._calls.over or self._link.gone)
 
 
 class _Lines(threading.local):
@@ -252,33 +327,42 @@ class _Lines(threading.local):
 _lines: Final = _Lines()
 
 
-def _line_to(address: ActorAddress) -> _Line:
+def _line_to(handle: ActorHandle) -> _Line:
     """Return the connection of this thread to an actor, a new one after the end of an earlier one or in a fork."""
-    line = _lines.by_folder.get(address.folder)
+    folder = handle._address.folder
+    line = _lines.by_folder.get(folder)
     if line is None or line.process != os.getpid() or not line.open:
-        line = _lines.by_folder[address.folder] = _Line(address)
+        line = _lines.by_folder[folder] = _Line(handle)
     return line
 
 
-def _connect(address: ActorAddress) -> tuple[Channel, socket.socket]:
-    """Connect to an actor, which may begin or restart meanwhile. ActorEndedError: it has ended, or does not begin."""
+def _connected(address: ActorAddress) -> tuple[Channel, socket.socket] | None:
+    """Return a new connection to an actor; None: it has not begun, or has ended. UsageError: on another machine."""
     address.check_machine()
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(PATIENCE_S)
+        sock.connect(os.path.join(address.folder, SOCKET))
+        prove(sock, address.secret, PURPOSE, serves=False)
+        sock.settimeout(None)
+    except OSError:
+        sock.close()
+        return None
+    return Channel(sock), sock
+
+
+def _awaited(address: ActorAddress, link: _Link) -> tuple[Channel, socket.socket] | None:
+    """Wait until an actor begins, or begins again, and connect to it. None: it has ended, or nobody waits for it."""
     end = monotonic() + CONNECT_S
-    while True:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            sock.settimeout(PATIENCE_S)
-            sock.connect(os.path.join(address.folder, SOCKET))
-            prove(sock, address.secret, PURPOSE, serves=False)
-            sock.settimeout(None)
-        except OSError:
-            sock.close()
-        else:
-            return Channel(sock), sock
-        reason = address.ended()
-        if reason is not None or monotonic() > end:
-            raise _ended(address.name, reason or f"it did not begin within {CONNECT_S:g} s")
+    while not link.closed and address.ended() is None:
+        found = _connected(address)
+        if found is not None:
+            return found
+        if monotonic() > end:
+            address.mark_ended(f"it did not begin within {CONNECT_S:g} s")
+            break
         sleep(_POLL_S)
+    return None
 
 
 def _ended(name: str, reason: str) -> ActorEndedError:
@@ -287,21 +371,19 @@ def _ended(name: str, reason: str) -> ActorEndedError:
     )
 
 
-def _hang_up(sock: socket.socket, process: int) -> None:
-    if os.getpid() == process:  # a fork shares the connection with its parent
-        with suppress(OSError):
-            sock.shutdown(socket.SHUT_RDWR)
-    else:
-        sock.close()
-
-
-def _listen(address: ActorAddress, sock: socket.socket, channel: Channel, calls: _Calls) -> None:
+def _listen(handle: ActorHandle, link: _Link, found: tuple[Channel, socket.socket] | None, calls: _Calls) -> None:
     """Take the answers of an actor until one end hangs up."""
-    while (message := channel.receive()) is not None:
-        number, kind, body = message
-        _settle(address.name, *calls.take(number), kind, body)
+    address = handle._address
+    if found is None and (found := _awaited(address, link)) is not None:
+        with suppress(OSError):  # it has hung up already
+            link.join(*found)
+    if found is not None:
+        channel, sock = found
+        while (message := channel.receive()) is not None:
+            number, kind, body = message
+            _settle(address.name, *calls.take(number), kind, body)
+        sock.close()
     left = calls.end()
-    sock.close()
     reason = address.ended() or "its process or its attempt has ended"
     for method, future in left:
         future.set_exception(_ended(address.name, f"{reason}, before it answered {method}()"))

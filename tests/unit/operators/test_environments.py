@@ -1,6 +1,7 @@
 """Environments of packages: their content, how they are made and shared, and what is told when they cannot be made."""
 
 import os
+import shutil
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from weft.model.errors import MissingExtraError, NotFoundError, RunCancelledError, TaskError
-from weft.operators.environments import UNUSED_S, check, collect, content, enter
+from weft.operators.environments import UNUSED_S, check, collect, content, enter, examine
 
 TOOL = """#!/bin/sh
 echo "$@" >> {trace}
@@ -57,6 +58,52 @@ def test_only_what_pip_reads_is_content(tmp_path):
     assert requirements(tmp_path, "-r requirements.txt\n")
 
 
+def test_the_files_of_a_package_in_a_folder_count(tmp_path):
+    package = tmp_path / "lib"
+    (package / "greeting").mkdir(parents=True)
+    module = package / "greeting" / "__init__.py"
+    module.write_text("A = 1\n")
+    for line in ("./lib", "-e ./lib", "./lib[more]", str(package)):
+        before = requirements(tmp_path, line)
+        for left_out in ("build", ".git", "greeting.egg-info", "greeting/__pycache__"):
+            (package / left_out).mkdir(exist_ok=True)
+            (package / left_out / line.replace("/", "-")).touch()
+        assert requirements(tmp_path, line) == before
+        module.write_text(f"A = {line!r}\n")
+        assert requirements(tmp_path, line) != before
+    before = requirements(tmp_path, "lib")  # a package of the index
+    module.write_text("A = 2\n")
+    assert requirements(tmp_path, "lib") == before
+
+
+def test_a_damaged_one_is_found_and_made_anew(tmp_path, tools):
+    (tmp_path / "environment.yaml").write_text("a")
+    words = ("conda", str(tmp_path / "environment.yaml"), str(tmp_path / "environments"), "fit")
+    told: list[str] = []
+    folder = Path(enter(context(), *words, tell=told.append).programs).parent
+    assert told == [
+        "waits for its environment (conda environment.yaml) to be made",
+        f"its environment is there, in {folder.name}",
+    ]
+    (folder / "bin" / "tool").touch()
+    (folder / "complete").write_text('{"files": 1}')
+    assert examine(tmp_path) == (1, {})
+    (folder / "bin" / "more").touch()
+    assert examine(tmp_path) == (1, {}), "somebody has added a file"
+    (folder / "complete").write_text('{"files": 4}')
+    assert examine(tmp_path) == (1, {folder.name: "2 files fewer than when it was made"})
+    assert examine(tmp_path) == (0, {})
+    assert Path(enter(context(), *words).programs).is_dir()
+    assert len((tools / "trace").read_text().splitlines()) == 2
+    shutil.rmtree(folder / "bin")
+    assert Path(enter(context(), *words, tell=told.append).programs).is_dir(), "a step that needs it makes it again"
+    shutil.rmtree(folder / "bin")
+    assert examine(tmp_path) == (1, {folder.name: "its programs are gone"})
+    (folder / "complete").touch()  # of an earlier version
+    (folder / "bin").mkdir()
+    assert examine(tmp_path) == (1, {})
+
+
 def test_a_lock_file_of_pixi_counts(tmp_path):
     (tmp_path / "pixi.toml").write_text("[project]\n")
     before = content("pixi", str(tmp_path / "pixi.toml"))
@@ -94,8 +141,10 @@ def test_a_failure_has_the_last_lines_and_leaves_nothing(tmp_path, tools):
     (tmp_path / "environment.yaml").write_text("a")
     (tools / "broken").touch()
     place = tmp_path / "environments"
+    log = tmp_path / "fit.0.log"
     with pytest.raises(TaskError) as caught:
-        enter(context(), "conda", str(tmp_path / "environment.yaml"), str(place), "fit")
+        enter(context(), "conda", str(tmp_path / "environment.yaml"), str(place), "fit", log=str(log))
+    assert log.read_text() == "no such package\n"
     assert "step fit cannot start: its environment of" in caught.value.message
     assert "conda ended with exit code 4.\nIts last lines:\n  no such package" in caught.value.message
     assert not any(path.is_dir() for path in place.iterdir())

@@ -14,9 +14,11 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
+import weft
 import weft.remote as wr
 import weft.tensor as wt
 from weft.model.errors import (
+    CapacityError,
     ConflictError,
     InputLimitError,
     ProgramError,
@@ -609,6 +611,64 @@ def test_what_a_result_was_made_from_is_let_go_of(session):
 
 
 # ------------------------------------------------------------------------------------------------- wrong arguments
+
+
+def uses_the_gpu(place):
+    path = os.path.join(place, "in-use")
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL))  # fails if another call is using it
+    total = sum(range(20_000))
+    os.unlink(path)
+    return total
+
+
+def uses_it_by_others(place, depth):
+    deeper = (uses_it_by_others, (place, depth - 1)) if depth else (uses_the_gpu, (place,))
+    found = wr.spawn(*deeper, resources=weft.Resources(gpu=1)).fetch()
+    wr.spawn(inc, (1,)).fetch()
+    return found
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_calls_hold_their_resources_while_they_run_and_none_while_they_wait(backend, tmp_path):
+    gpu = weft.Resources(gpu=1)
+    with wt.Session(backend=backend, workers=3, gpus=1) as session:
+        alone = [wr.spawn(uses_the_gpu, (str(tmp_path),), resources=gpu) for _ in range(30)]
+        nested = [wr.spawn(uses_it_by_others, (str(tmp_path), 2), resources=gpu) for _ in range(3)]
+        found = wr.ExecutableTuple([*alone, *nested]).fetch(session)
+        assert set(found) == {sum(range(20_000))}
+        large = wr.spawn(zeros, (100_000,))
+        assert wr.spawn(len, (large,), resources=[weft.Resources(gpu=9), gpu]).fetch(session) == 100_000
+        with pytest.raises(CapacityError, match="gpu 9"):
+            wr.spawn(inc, (1,), resources=weft.Resources(gpu=9)).fetch(session)
+        assert wr.spawn(inc, (1,), resources=gpu).fetch(session) == 2
+
+
+def test_a_call_whose_process_died_while_it_waited_gets_its_resources_again(tmp_path):
+    with wt.Session(backend="processes", workers=2, gpus=1) as session:
+        assert wr.spawn(waits_and_dies_once, (str(tmp_path),), resources=weft.Resources(gpu=1)).fetch(session) == 8
+
+
+def waits_and_dies_once(place):
+    found = wr.spawn(inc, (6,), resources=weft.Resources(gpu=1)).fetch()
+    marker = os.path.join(place, "died")
+    if not os.path.exists(marker):
+        open(marker, "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return found + 1
+
+
+@pytest.mark.parametrize(
+    ("resources", "told"),
+    [
+        (3, "must be weft.Resources"),
+        ([], "must be weft.Resources"),
+        (weft.Resources(cpu=0), "a core or a part of one"),
+        (weft.Resources(tokens=(("licence", 1),)), "tokens are limits of one graph"),
+    ],
+)
+def test_wrong_resources_are_told_at_once(resources, told):
+    with pytest.raises(UsageError, match=told):
+        wr.spawn(inc, (1,), resources=resources)
 
 
 def test_wrong_arguments_are_told_at_once():

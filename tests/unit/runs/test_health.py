@@ -62,3 +62,19 @@ def test_a_run_of_which_nothing_can_be_told_is_a_finding(tmp_path):
     folder.release()  # its owner ends before it has described the run
     assert told()[0].endswith(f"run.json is missing; {root.folder('run-000003') / DESCRIPTION} is missing")
     close_cache(cache)
+
+
+def test_a_damaged_environment_is_a_finding(tmp_path):
+    root = StateRoot(tmp_path)
+    cache = open_cache(tmp_path, lambda: 0.0)
+    folder = tmp_path / "environments" / "conda-0123"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "complete").write_text('{"files": 3}')
+
+    def told() -> list[tuple[str, str, bool]]:
+        return [(f.what, f.problem, bool(f.hint)) for f in health.examine(root, cache) if "of steps" in f.what]
+
+    problem = "conda-0123: 3 files fewer than when it was made"
+    assert told() == [("1 environment of steps", problem, True)]
+    assert told() == [("0 environments of steps", "", False)]
+    close_cache(cache)

@@ -69,7 +69,7 @@ def test_a_run_has_several_names(root, service, run):
 
 def test_a_name_with_a_step_names_no_run(root, service):
     make_run(root, 1)
-    for verb in (service.cancel, service.suspend, service.explain, service.show, service.resume):
+    for verb in (service.suspend, service.explain, service.show, service.resume):
         with pytest.raises(UsageError, match="names a step"):
             verb("1/a")
     with pytest.raises(NotFoundError):

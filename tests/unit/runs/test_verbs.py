@@ -19,7 +19,7 @@ OWNERS = [verb.name for verb in VERBS.values() if verb.owner]
 
 
 KINDS = {"flag": bool, "count": int, "path": Path}
-SENT_ALONE = {"cancel": {"reason"}, "story": {"subject"}, "why": {"subject"}}
+SENT_ALONE = {"cancel": {"subject"}, "story": {"subject"}, "why": {"subject"}}
 """Arguments of orders that the command line has no option for."""
 DISPLAY = {
     *("as_json", "project", "state_dir", "param_file", "quiet", "detach", "firing"),

@@ -6,13 +6,14 @@ import pickle
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import weft
-from weft.model.errors import ActorEndedError, ForbiddenError, TaskError, UsageError
+from weft.model.errors import ActorEndedError, ConflictError, ForbiddenError, TaskError, UsageError
 from weft.store.handshake import prove
 from weft.worker.actors import PURPOSE
 
@@ -165,6 +166,28 @@ def test_an_actor_that_cannot_begin_says_why():
             counter.add(1).result(PATIENCE_S)
 
 
+class Late:
+    """Cannot be made before the third time."""
+
+    def __init__(self, folder: str) -> None:
+        made = len(os.listdir(folder))
+        Path(folder, str(made)).touch()
+        if made < 2:
+            raise OSError(f"not at time {made}")
+
+    def made(self) -> str:
+        return "made"
+
+
+def test_calls_wait_for_the_next_attempt_of_a_constructor(tmp_path):
+    with weft.Session(workers=1) as session:
+        for folder in ("a", "b"):
+            (tmp_path / folder).mkdir()
+        assert session.actor(Late, str(tmp_path / "a"), restarts=2).made().result(PATIENCE_S) == "made"
+        with pytest.raises(ActorEndedError, match="its constructor raised OSError: not at time 1"):
+            session.actor(Late, str(tmp_path / "b"), restarts=1).made().result(PATIENCE_S)
+
+
 def test_an_actor_in_a_worker_dies_with_it_or_begins_again():
     own = weft.Resources(cpu=1)
     with weft.Session("processes", workers=3, grace_s=0.5) as session:
@@ -199,7 +222,60 @@ def test_nothing_is_unpickled_for_a_caller_without_the_secret():
         with pytest.raises(UsageError, match="was not begun by this process"):
             weft.stop_actor(copied)
     del counter, copied
-    assert not folder.exists()
+    until_gone(folder)
+
+
+def until_gone(folder: Path) -> None:
+    """Wait until a folder is removed: the threads that take answers refer to its actor until they have ended."""
+    end = time.monotonic() + PATIENCE_S
+    while folder.exists():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_an_actor_lives_on_without_its_handle(session):
+    answer = session.actor(Counter, 4).add(1)
+    assert answer.result(PATIENCE_S) == 5
+    with pytest.raises(ActorEndedError, match="its constructor raised TypeError"):
+        session.actor(Counter, 1, 2, 3).add(1).result(PATIENCE_S)
+
+
+def test_a_call_returns_at_once_and_waits_for_the_actor_to_begin():
+    own = weft.Resources(cpu=1)
+    with weft.Session(workers=1, grace_s=0.5) as session:
+        first, second = session.actor(Counter, resources=own), session.actor(Counter, 7, resources=own)
+        assert first.add(1).result(PATIENCE_S) == 1
+        calls = [second.add(number) for number in range(100)]  # it has no core yet
+        assert not calls[0].done()
+        weft.stop_actor(first)
+        assert [call.result(PATIENCE_S) for call in calls][-1] == 7 + sum(range(100))
+        assert second.order().result(PATIENCE_S) == list(range(100))
+        third = session.actor(Counter, resources=own)
+        waits = third.add(1)
+    with pytest.raises(ActorEndedError, match="the actor Counter has ended"):
+        waits.result(PATIENCE_S)
+
+
+def test_a_graph_with_an_actor_runs_again_with_a_new_object(session):
+    g = weft.Graph("again")
+    node, counter = weft.add_actor(g, Counter, 5)
+    sums = g.map(add_each, [1, 2], node, params={"counter": counter}, name="worker")
+    for _ in range(5):
+        assert max(session.run(g, timeout_s=PATIENCE_S, progress=False)[sums]) == 8
+
+
+def test_two_runs_of_a_graph_with_an_actor_do_not_share_it():
+    g = weft.Graph("shared")
+    node, counter = weft.add_actor(g, Counter)
+    go_on = threading.Event()
+    g.map(lambda _, counter: go_on.wait(PATIENCE_S), [1], node, params={"counter": counter}, name="worker")
+    with weft.Session(workers=1) as session:
+        run = session.submit(g)
+        with pytest.raises(ConflictError, match="the actor Counter of this graph serves another run, shared-1"):
+            session.submit(g)
+        go_on.set()
+        assert run.result(PATIENCE_S)["worker"] == [True]
+        assert session.run(g, progress=False)["worker"] == [True]
 
 
 def test_wrong_actors_are_refused(tmp_path):
@@ -210,6 +286,11 @@ def test_wrong_actors_are_refused(tmp_path):
             session.actor(Counter, size=3)  # type: ignore[call-arg]
         with pytest.raises(UsageError, match="max_concurrency"):
             session.actor(Counter, max_concurrency=0)
+        with pytest.raises(UsageError, match="name is 'ü x'"):
+            session.actor(Counter, name="ü x")
+        assert repr(session.actor(type("Zähler", (Counter,), {}))) == "<actor Z_hler>"
+        with pytest.raises(UsageError, match="takes the handle of an actor"):
+            weft.stop_actor("Counter")  # type: ignore[arg-type]
         elsewhere = weft.ActorHandle(session.actor(Counter)._address._replace(host="other"))
         with pytest.raises(UsageError, match="the actor Counter is on other"):
             elsewhere.add(1)

@@ -1,5 +1,6 @@
 """Cancels of one task, early ends as successes, and priorities of vertices, through the session."""
 
+import re
 import threading
 from collections.abc import Iterator
 
@@ -85,11 +86,36 @@ def test_cancels_of_what_is_not_there_are_refused():
             run.cancel_task(node, 3)
         with pytest.raises(UsageError, match="index"):
             run.cancel_task(node, -1)
+        with pytest.raises(NotFoundError, match="a has 3 tasks, and no task 1234567"):
+            run.cancel_task(node, 1_234_567)
+        with pytest.raises(NotFoundError, match="no vertex 'b'"):
+            run.cancel_tasks("b")
         assert run.result(PATIENCE_S)[node] == [0, 1, 2]
         run.cancel_task(node, 0)  # too late, and without effect
         assert run.status == "succeeded"
         with session.map(abs, [1]) as mapped, pytest.raises(NotFoundError, match="item 7"):
             mapped.cancel_item(7)
+
+
+def test_all_tasks_of_a_vertex_are_cancelled_that_have_not_ended(session):
+    g = weft.Graph("searched")
+    slow = g.task(wait_until_told, name="slow", n=3)
+    run = session.submit(g)
+    begun(run, "slow")
+    run.cancel_tasks(slow, "no more")
+    assert run.wait(PATIENCE_S)
+    assert re.match(r"slow\[[012]\] was cancelled: no more", str(run.error()))
+    assert run.results().finished(slow) == {}
+
+
+def test_a_task_beyond_a_million_is_cancelled():
+    g = weft.Graph("wide")
+    wide = g.map(abs, range(1_000_002), name="wide")
+    with weft.Session(workers=1) as session:
+        run = session.submit(g)
+        run.cancel_task(wide, 1_000_001)
+        run.stop()
+        assert run.wait(PATIENCE_S)
 
 
 def test_a_map_stops_when_a_result_suffices_and_its_run_succeeds():

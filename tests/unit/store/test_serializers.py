@@ -78,7 +78,25 @@ def test_a_wrong_serializer_is_named(known, dump, load, text):
         again(Locked(1))
 
 
+def test_a_local_class_has_one_name_in_all_processes():
+    class Local(Locked):
+        pass
+
+    weft.register_serializer(Local, lambda value: value.data, lambda data: Local(data))
+    (serializer,) = [one for one in serializers.all_serializers() if one.kind is Local]
+    try:
+        with weft.Session("processes", workers=1) as session:
+            (found,) = session.map(lambda number: Local(number), [7]).results()
+            assert (type(found), found.data) == (Local, 7)
+    finally:
+        serializers.registered.pop(Local)
+        serializers._known.pop(serializer.tag)
+
+
 def test_wrong_arguments_are_refused():
+    for kind in (int, list, type(None)):
+        with pytest.raises(UsageError, match="written as they are"):
+            weft.register_serializer(kind, str, kind)
     with pytest.raises(UsageError, match="registered for a class"):
         weft.register_serializer("Locked", str, str)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="load of the serializer of"):

@@ -28,7 +28,7 @@ from weft.frontends.pipelines.kinds import decoded, load_kind
 from weft.frontends.pipelines.parameters import check_value
 from weft.frontends.pipelines.parts import INPUT, ITEM, OUTPUT, SECRET, OutputFolder, delivered_paths, joined, tuple_of
 from weft.frontends.pipelines.secrets import secret, texts_to_mask, without_sources
-from weft.frontends.pipelines.states import NOT_RUN, PROJECTION, WARNING
+from weft.frontends.pipelines.states import NEWS, NOT_RUN, PROJECTION, WARNING
 from weft.frontends.pipelines.templates import as_text, go_text
 from weft.graph.task import does_prepare, pass_gate, prepares, resolve
 from weft.model.errors import DiskFullError, RunCancelledError, TaskError, WeftError
@@ -84,7 +84,8 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     kind has `kind`, `with`, `portable`, `parameters` and `pipeline_folder` in place of a command (see
     `kinds.StepKind`).
 
-    The event `WARNING` reports a missing output, a result that was not kept, a missing mount, and an incomplete log.
+    The event `WARNING` reports a missing output, a result that was not kept, a missing mount, and an incomplete log;
+    `NEWS` an environment that is made.
     Errors are those of `run_command` or of the kind. TaskError or DiskFullError: the place of an output cannot be
     created. TaskError: a folder cannot be mounted, or an output cannot be sent.
     """
@@ -112,7 +113,7 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
         own["env"] = {**own["env"], **end_of_run(ctx.verdict)}
     env = _set_environment(own, values)
     if PACKAGES in own and not ctx.cancelled():
-        _enter_packages(ctx, own, env, name)
+        _enter_packages(ctx, own, env, name, os.path.join(logs, f"{log}.{attempt}.log"))
     warnings = _surround(own, env, name) if (MOUNTS in own or IMAGE in own) and not ctx.cancelled() else []
     own["name"], own["log"], own["record"] = (
         name,
@@ -164,12 +165,12 @@ def _set_environment(own: dict[str, Any], values: _Values) -> dict[str, str]:
     return env
 
 
-def _enter_packages(ctx: TaskContext, own: dict[str, Any], env: dict[str, str], step: str) -> None:
+def _enter_packages(ctx: TaskContext, own: dict[str, Any], env: dict[str, str], step: str, log: str) -> None:
     """Let a step use the programs and packages of its environment, which is made if it is not there."""
     from weft.operators.environments import enter  # most steps need none
 
     kind, file, place = own[PACKAGES]
-    made = enter(ctx, kind, file, place, step)
+    made = enter(ctx, kind, file, place, step, log=log, tell=lambda news: ctx.emit(NEWS, news))
     own["programs"] = [made.programs]
     own["env"] = {**own["env"], **made.variables, **env}
 

@@ -96,12 +96,15 @@ def retry_of(extra: FileMap) -> Retry | None:
 def _exit_codes(options: FileMap) -> tuple[int | str, ...]:
     """Return the exit codes of `on`: whole numbers, and texts for ranges."""
     found: list[int | str] = []
+    hint = "write on: [75, 137], or a range in quotes: on: ['64-78']"
+    if isinstance(given := options.nodes.get("on"), yaml.Scalar) and given.value is not None:
+        options.wrong("on", f"must be a list, is {yaml.describe(given)}", hint)
+        return ()
     for path, node in options.items("on"):
         value = node.value if isinstance(node, yaml.Scalar) else None
         try:
             exit_codes(value if isinstance(value, int | str) else "")
         except ValueError as error:
-            hint = "write on: [75, 137], or a range in quotes: on: ['64-78']"
             options.problems.add(node.mark, path, f"{error}, is {yaml.describe(node)}", hint)
             continue
         if isinstance(value, int | str):

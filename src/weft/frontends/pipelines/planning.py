@@ -153,7 +153,8 @@ def _retries(retry: Retry) -> list[str]:
     codes = f" after exit code {', '.join(map(str, retry.on))}" if retry.on else ""
     pause = f", first after {retry.pause(1):g} s" if retry.delay_s else ""
     longest = f", at most {retry.max_delay_s:g} s" if retry.delay_s and retry.max_delay_s is not None else ""
-    return [f"{counted(retry.user, 'retry', 'retries')}{codes}{pause}{longest}"]
+    chance = f", by chance up to {retry.jitter:.0%} less" if retry.delay_s and retry.jitter else ""
+    return [f"{counted(retry.user, 'retry', 'retries')}{codes}{pause}{longest}{chance}"]
 
 
 def _answer(condition: Any, item: Any = None) -> tuple[str, str]:

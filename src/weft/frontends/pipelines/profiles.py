@@ -163,6 +163,8 @@ def with_defaults(tree: yaml.Node, problems: Problems, profile: Profile | None =
         found = FileMap(profiles, join(_EXTRA, "profiles"), problems)
         found.nodes = {name: node for name, node in found.nodes.items() if not is_null(node)}  # no word is legal
         for name in found.nodes:
+            if not name.strip():
+                problems.add(found.keys[name], found.path, "a profile needs a name", "weft run --profile gives it")
             _check_profile(found.map(name, PROFILE))
         _check_steps(tree, found)
     if len(problems.found) > before:
@@ -201,6 +203,8 @@ def _component(node: yaml.Node, defaults: yaml.Node | None, steps: Mapping[str, 
     left_out = _NOT_FOR.get(kind.text, frozenset()) if isinstance(kind, yaml.Scalar) else frozenset()
     if any(_entry(node.entries.get("env"), name) is not None for name in (MODE, TYPE)):
         left_out = _NOT_FOR["training"]  # a distributed step of PaddleFlow is a training job
+    if not is_empty(node.entries.get("docker_env", _NOTHING)):
+        left_out |= {"environment"}  # an image of its own has its packages
     above = steps.get(dotted)
     own = _over(_without(above, frozenset({"env"})), _over(extra, _without(defaults, left_out | {"env"})))
     env = _over(_entry(above, "env"), _over(node.entries.get("env"), _entry(defaults, "env"), deep=1), deep=1)

@@ -26,6 +26,7 @@ from weft.graph.validate import mark_results, validate
 from weft.model.errors import RunCancelledError, TaskError
 from weft.model.failures import Failure
 from weft.model.resources import Resources
+from weft.runtime.actors import add_actor
 from weft.runtime.job import JobRun
 from weft.runtime.loop import Loop
 from weft.runtime.mapping import Mapped
@@ -34,6 +35,7 @@ from weft.testing.inside import check_job
 if TYPE_CHECKING:
     from weft.engine.ports import Clock, Executor, Journal
     from weft.runtime.session import EngineSession, Results
+    from weft.worker.actors import ActorHandle
 
 DEADLINE_S = 60
 _POLL_S = 0.01
@@ -214,6 +216,13 @@ def until_told(ctx: Any, inputs: Any) -> None:
     raise RunCancelledError("stopped")
 
 
+def waits_if_odd(ctx: Any, inputs: Any) -> int:
+    """Return the index; an odd task waits for its cancellation first."""
+    if ctx.index % 2:
+        until_told(ctx, inputs)
+    return int(ctx.index)
+
+
 class MuteError(Exception):
     """Its message cannot be had."""
 
@@ -366,6 +375,18 @@ def a_cancelled_job_ends(rig: Rig) -> None:
     assert not seen.job.leases
 
 
+def tasks_of_a_higher_priority_start_first(rig: Rig) -> None:
+    """Ready tasks start in the order of the priorities of their vertices."""
+    graph = Graph("priorities")
+    graph.add(nothing, n=5, name="low", priority=-1)
+    graph.add(nothing, n=5, name="usual")
+    graph.add(nothing, n=5, name="high", priority=1)
+    seen = rig.run(graph)
+    assert seen.state == "succeeded", seen.error
+    order = [launch.vertex for launch in seen.commands(Launch)]
+    assert order == sorted(order, key=["high", "usual", "low"].index)
+
+
 def an_empty_stage_is_no_obstacle(rig: Rig) -> None:
     """A vertex without tasks ends at once."""
     graph = Graph("empty")
@@ -380,6 +401,7 @@ CHECKS: tuple[Callable[[Rig], None], ...] = (
     barriers_hold,
     light_tasks_need_no_worker,
     a_cancelled_job_ends,
+    tasks_of_a_higher_priority_start_first,
     an_empty_stage_is_no_obstacle,
 )
 
@@ -600,6 +622,67 @@ def results_come_while_the_run_goes_on(rig: Rig) -> None:
     assert run.wait(DEADLINE_S)
 
 
+def a_cancelled_task_stops_nothing_else(rig: Rig) -> None:
+    """A task that is cancelled ends, running or not; the others go on, and their values stay."""
+    assert isinstance(rig, SessionRig)
+    graph = Graph("cancelled")
+    waits = graph.task(until_told, n=3, name="waits")  # one more than there are workers
+    numbers = graph.map(double, range(5), name="numbers").keep()
+    run = rig.session.submit(graph)
+    for index in (2, 0, 1):
+        run.cancel_task(waits, index, f"not {index}")
+    assert run.wait(DEADLINE_S)
+    assert run.status == "failed"
+    assert isinstance(run.error(), RunCancelledError)
+    assert run.results().finished(numbers) == {x: 2 * x for x in range(5)}
+
+
+def a_vertex_ends_early_as_a_success(rig: Rig) -> None:
+    """A vertex that is stopped has the values that it has, and its readers get them."""
+    assert isinstance(rig, SessionRig)
+    graph = Graph("enough")
+    some = graph.task(waits_if_odd, n=4, name="some").keep()
+    whole = graph.add(total, gather(some), name="whole")
+    run = rig.session.submit(graph)
+    index, value = next(iter(run.as_completed(some, DEADLINE_S)))
+    assert index == value
+    run.stop(some, "enough")
+    assert run.result(DEADLINE_S).value(whole) == sum(run.results().finished(some).values())
+
+
+class Tally:
+    """An actor that counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self, more: int) -> int:
+        """Return the sum so far."""
+        self.count += more
+        return self.count
+
+    def fail(self) -> None:
+        """Raise."""
+        raise KeyError("tally")
+
+
+def adds_to(item: int, tally: ActorHandle) -> int:
+    """Add to an actor, and see that its errors are its callers'."""
+    error = tally.fail().exception(DEADLINE_S)
+    assert isinstance(error, KeyError)
+    return int(tally.add(item).result(DEADLINE_S))
+
+
+def tasks_call_an_actor(rig: Rig) -> None:
+    """All tasks call one object, which each run of the graph has anew."""
+    assert isinstance(rig, SessionRig)
+    graph = Graph("actor")
+    node, tally = add_actor(graph, Tally)
+    sums = graph.map(adds_to, [1, 10, 100], node, params={"tally": tally}, name="adds").keep()
+    for _ in range(2):
+        assert max(rig.session.submit(graph).result(DEADLINE_S)[sums]) == 111
+
+
 def events_of_a_run_are_complete(rig: Rig) -> None:
     """A coroutine hears of the end of every task, and of the end of the run last."""
     import asyncio
@@ -636,5 +719,8 @@ VALUE_CHECKS: tuple[Callable[[Rig], None], ...] = (
     batches_are_read_alike,
     a_map_brings_its_results,
     results_come_while_the_run_goes_on,
+    a_cancelled_task_stops_nothing_else,
+    a_vertex_ends_early_as_a_success,
+    tasks_call_an_actor,
     events_of_a_run_are_complete,
 )

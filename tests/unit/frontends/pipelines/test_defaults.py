@@ -95,7 +95,7 @@ def test_a_mistake_is_told_once_at_its_place(defaults, line, said):
         ("{user: 1, on: [0]}", "between 1 and 255"),
         ("{user: 1, on: ['78-64']}", "the smaller code first"),
         ("{user: 1, on: [many]}", "an exit code or a range"),
-        ("{user: 1, on: 75}", "must be a list"),
+        ("{user: 1, on: 75}", r"(?s)must be a list, is the number 75.*write on: \[75, 137\]"),
         ("{user: 1, on: [true]}", "an exit code or a range"),
         ("{user: 1, jitter: 2}", "from 0 to 1"),
         ("{user: 1, factor: 0.5}", "from 1 to 100"),
@@ -133,6 +133,14 @@ DISTRIBUTED = "{PF_JOB_MODE: PS, PF_JOB_PSERVER_COMMAND: x, PF_JOB_WORKER_COMMAN
 def test_an_environment_that_is_none_is_refused(step, said):
     with pytest.raises(PipelineError, match=re.escape(said)):
         parsed(f"name: p\nentry_points:\n  a: {{{step}}}\n")
+
+
+def test_a_step_with_an_image_of_its_own_takes_no_environment_for_all_steps():
+    text = "name: p\ndocker_env: all\nx-weft: {defaults: {environment: {venv: r.txt}}}\nentry_points:\n"
+    found = parsed(text + "  a: {command: x, docker_env: own}\n  b: {command: x}\n").steps
+    assert (found["a"].packages, found["b"].packages is not None) == (None, True)
+    with pytest.raises(PipelineError, match="cannot stand beside `docker_env`"):
+        parsed(text + "  a: {command: x, docker_env: own, x-weft: {environment: {venv: r.txt}}}\n")
 
 
 def test_an_environment_for_all_steps_is_left_out_where_none_can_be(tmp_path):
