@@ -186,6 +186,22 @@ def test_groups_with_a_heavy_key_are_light_when_they_are_exchanged(stars):
     assert "1 task" in decided or started(run, "stage_1") <= 4  # a row for each key and file, whatever the skew
 
 
+@pytest.mark.parametrize(
+    ("text", "split", "alone"),
+    [
+        ("SELECT k, sum(v) FROM facts GROUP BY k", 1 << 30, ["stage_0"]),
+        ("SELECT k, sum(v) FROM facts GROUP BY k", 1, []),
+        ("SELECT f.i FROM facts f JOIN keys USING (k)", 1 << 30, []),  # both sides have to agree
+    ],
+)
+def test_rows_of_a_single_task_that_one_task_reads_are_not_divided(stars, text, split, alone):
+    query = StagedQuery(stars, text, split=split, target=1 << 20)
+    run = query.start()
+    assert in_order(query.rows(run)) == in_order(query.wanted())
+    params = {id: vertex.program.params for id, vertex in query.graph.vertices.items()}
+    assert [id for id, one in params.items() if one.get("undivided")] == alone
+
+
 def test_the_part_after_a_split_join_relies_on_no_hash(stars):
     text = "SELECT f.k, sum(f.i), count(DISTINCT f.v) FROM facts f JOIN keys USING (k) GROUP BY f.k"
     query = StagedQuery(stars, text, partitions=16, target=20_000)
