@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from functools import cache, partial
+from typing import TYPE_CHECKING
 
 import duckdb
-import pyarrow as pa
 
 from benchmarks.harness import expect
 from benchmarks.sql.data import LIMITED, geometric_mean, many_files, tpch
 from benchmarks.sql.sizes import SCALE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @cache
