@@ -231,9 +231,9 @@ class _Maker:
             " GROUPS BETWEEN 1 PRECEDING AND CURRENT ROW", " RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW",
             " ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW",
         ])  # fmt: skip
-        keys = [one for one in scope if one.kind in DISTANCES]
-        if kind == "int" and keys and self.chance(0.3):
-            key = self._rng.choice(keys)
+        ranged = [one for one in scope if one.kind in DISTANCES]
+        if kind == "int" and ranged and self.chance(0.3):
+            key = self._rng.choice(ranged)
             near = f"RANGE BETWEEN {DISTANCES[key.kind]} PRECEDING AND {self._rng.choice(ENDS)}"
             near = near.format(DISTANCES[key.kind])
             return (
