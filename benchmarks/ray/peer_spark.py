@@ -11,10 +11,11 @@ from benchmarks.ray.sizes import SIZES
 
 
 @cache
-def _session() -> Any:
+def session() -> Any:
+    """Return the session of this process."""
     from pyspark.sql import SparkSession
 
-    made = (
+    return (
         SparkSession.builder.master("local[2]")
         .config("spark.sql.shuffle.partitions", 2)
         .config("spark.ui.enabled", False)
@@ -23,15 +24,14 @@ def _session() -> Any:
         .config("spark.driver.host", "127.0.0.1")
         .getOrCreate()
     )
-    for name, path in queries.tables(SIZES.scale).items():
-        made.read.parquet(path).createOrReplaceTempView(name)
-    return made
 
 
 def tables() -> dict[str, float]:
     """Queries of TPC-H."""
-    session = _session()
-    return queries.measured(lambda text: session.sql(text).toArrow().num_rows, SIZES.scale, queries.ALL)
+    spark = session()
+    for name, path in queries.tables(SIZES.scale).items():
+        spark.read.parquet(path).createOrReplaceTempView(name)
+    return queries.measured(lambda text: spark.sql(text).toArrow().num_rows, SIZES.scale, queries.ALL)
 
 
 CASES: Mapping[str, Callable[[], dict[str, float]]] = {"tables": tables}

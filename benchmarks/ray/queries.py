@@ -19,7 +19,7 @@ ROWS = {
     0.1: (4, 44, 10, 5, 5, 1, 4, 2, 175, 20, 2541, 2, 37, 1, 1, 2762, 1, 5, 1, 9, 47, 7),
     1.0: (4, 100, 10, 5, 5, 1, 4, 2, 175, 20, 1048, 2, 42, 1, 1, 18314, 1, 57, 1, 186, 100, 7),
 }
-"""The number of rows of each query's result, by scale."""
+"""The number of rows of each query's result, by the scales for which they are known."""
 
 
 def folder(scale: float) -> Path:
@@ -43,5 +43,6 @@ def measured(rows_of: Callable[[str], int], scale: float, numbers: Collection[in
         begin = time.perf_counter()
         rows = rows_of(texts[number])
         logs.append(math.log(time.perf_counter() - begin))
-        expect((number, rows), (number, ROWS[scale][number - 1]))
+        if scale in ROWS:
+            expect((number, rows), (number, ROWS[scale][number - 1]))
     return {"seconds": math.exp(sum(logs) / len(logs))}

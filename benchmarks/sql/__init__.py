@@ -3,15 +3,64 @@
 from __future__ import annotations
 
 from benchmarks.harness import Side, Spec
+from benchmarks.sql.sizes import FULL, SCALE
 
 OURS = "benchmarks.sql.ours"
 DUCKDB = "benchmarks.sql.peer_duckdb"
 DYNAMIC = "benchmarks.sql.dynamic"
+SPARK = "benchmarks.sql.peer_spark"
 
 
-def _speedup(name: str, case: str, about: str) -> Spec:
-    return Spec(name, "times", Side("weft", DYNAMIC, case), 3.0, about, figure="times", at_least=True)
+def _spark(case: str) -> Side:
+    return Side("spark", SPARK, case, peer=True, longest_s=3600)
 
+
+def _speedup(case: str, about: str) -> tuple[Spec, Spec]:
+    """Return the rows of a join: its time beside Spark's, and the speedup over its static plan."""
+    ours = Side("weft", DYNAMIC, case)
+    name = {"skewed": "skew_join", "conditional": "conditional_join", "pruned": "pruned_join"}[case]
+    return (
+        Spec(f"{name}_s", "s", ours, 1.0, f"{about}: beside Spark with two threads, which adapts too.", _spark(case)),
+        Spec(
+            f"{name}_speedup",
+            "times",
+            ours,
+            3.0,
+            "The same query with the plan that it starts with, over that with the plan that follows what is measured.",
+            figure="times",
+            at_least=True,
+        ),
+    )
+
+
+BUBBLES = Side("weft", DYNAMIC, "bubbles", longest_s=3600)
+LARGE = (
+    Spec(
+        "tpch_sf10_whole",
+        "s",
+        Side("weft", OURS, "whole_large", longest_s=3600),
+        1.1,
+        "The 22 queries of TPC-H at scale 10, each in one task: the geometric mean of their times.",
+        peer=Side("duckdb", DUCKDB, "tpch_large", longest_s=3600),
+    ),
+    Spec(
+        "tpch_sf10_stages",
+        "s",
+        Side("weft", OURS, "stages_large", longest_s=3600),
+        2.0,
+        "The same queries cut into stages, on two worker processes.",
+        peer=Side("duckdb", DUCKDB, "tpch_large", longest_s=3600),
+    ),
+    Spec(
+        "tpch_sf10_stages_spark",
+        "s",
+        Side("weft", OURS, "stages_large", longest_s=3600),
+        0.33,
+        "The same beside Spark with two threads.",
+        peer=_spark("tpch_large"),
+    ),
+)
+"""Rows that take tens of minutes."""
 
 SPECS = (
     Spec(
@@ -56,22 +105,37 @@ SPECS = (
         scale=1e3,
         scaled_by="python",
     ),
-    _speedup(
-        "skew_join_speedup",
+    Spec(
+        "tpch_sf1_stages_spark",
+        "s",
+        Side("weft", OURS, "stages"),
+        0.18,
+        "The queries in stages on two worker processes, beside Spark with two threads.",
+        peer=_spark("tpch"),
+    ),
+    *_speedup(
         "skewed",
-        "A join in stages where one key has half of the 4,000,000 rows, on two worker processes: the time of the plan "
-        "that gives each partition to one task, over that of the plan that follows the measured bytes.",
+        "A join in stages where one key has half of the 4,000,000 rows, on two worker processes",
     ),
-    _speedup(
-        "conditional_join_speedup",
-        "conditional",
-        "A join with a side that a filter leaves small: the time of the plan that exchanges both sides, over that of "
-        "the plan that measures first.",
+    *_speedup("conditional", "A join with a side that a filter leaves small, in stages"),
+    *_speedup("pruned", "A join of 1,000 files of 20,000 rows with three keys, in stages"),
+    Spec(
+        "bubble_vs_batch",
+        "times",
+        BUBBLES,
+        1.5,
+        f"The 22 queries of TPC-H at scale {SCALE:g} on worker processes: the geometric mean of their times with "
+        "stored rows, over that in bubbles.",
+        figure="over_batch",
+        at_least=True,
     ),
-    _speedup(
-        "pruned_join_speedup",
-        "pruned",
-        "A join of 1,000 files of 20,000 rows with three keys: the time of the plan that reads all of them, over that "
-        "of the plan that leaves files out by the measured keys.",
+    Spec(
+        "bubble_vs_gang",
+        "ratio",
+        BUBBLES,
+        1.0,
+        "Their seconds of CPU times their time, in bubbles over each query in one gang.",
+        figure="of_gang",
     ),
+    *(LARGE if FULL else ()),
 )

@@ -10,10 +10,9 @@ from typing import Any
 
 import duckdb
 
-from benchmarks.contestants import ROOT
+from benchmarks.sql.joins import FOLDER
 from tests.fixtures import tpc
 
-FOLDER = ROOT / "build" / "benchmarks"
 FILES = 1_000
 
 

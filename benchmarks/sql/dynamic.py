@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import psutil
 
 import weft
 from benchmarks.harness import expect
-from benchmarks.sql.data import FOLDER, tpch
+from benchmarks.sql.data import tpch
+from benchmarks.sql.joins import CONDITIONAL, FOLDER, PRUNED, SKEWED, TABLES
+from benchmarks.sql.sizes import SCALE
 from weft.frontends.sql import compiler, stages
 
 FACTS = 1_000
@@ -20,25 +24,23 @@ FACTS = 1_000
 Figures = dict[str, float]
 
 
-def _facts() -> str:
-    """Return the pattern of 1,000 files of 20,000 rows, each with keys of its own."""
+def _facts() -> None:
+    """Make 1,000 files of 20,000 rows, each with keys of its own."""
     folder = FOLDER / "facts"
     folder.mkdir(parents=True, exist_ok=True)
     if len(list(folder.glob("*.parquet"))) < FACTS:
         for number in range(FACTS):
             rows = f"SELECT {number} * 20000 + i AS k, i % 7 AS v, hash(i)::VARCHAR AS s FROM range(20000) t(i)"
             duckdb.execute(f"COPY ({rows}) TO '{folder / f'{number:04}.parquet'}' (FORMAT parquet)")
-    return str(folder / "*.parquet")
 
 
-def _one_file(name: str, rows: str) -> str:
-    """Return the path of a Parquet file with the rows of a query, made once."""
+def _one_file(name: str, rows: str) -> None:
+    """Make a Parquet file with the rows of a query, once."""
     path = Path(FOLDER, f"{name}.parquet")
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         duckdb.execute(f"COPY ({rows}) TO '{path}.part' (FORMAT parquet, ROW_GROUP_SIZE 122880)")
         Path(f"{path}.part").rename(path)
-    return str(path)
 
 
 @contextmanager
@@ -52,9 +54,9 @@ def _replaced(owner: Any, name: str, other: Any) -> Iterator[None]:
         setattr(owner, name, own)
 
 
-def _seconds(text: str, tables: dict[str, str], *, bubbles: str = "batch", workers: int = 2) -> tuple[float, Any]:
+def _seconds(text: str, tables: dict[str, str]) -> tuple[float, Any]:
     """Return the seconds of a query in stages on warm worker processes, the second time, and its rows."""
-    with weft.SqlContext(backend="processes", workers=workers, mode="stages", bubbles=bubbles) as context:
+    with weft.SqlContext(backend="processes", workers=2, mode="stages") as context:
         for name, path in tables.items():
             context.register(name, path)
         for _ in range(2):
@@ -66,8 +68,9 @@ def _seconds(text: str, tables: dict[str, str], *, bubbles: str = "batch", worke
         return seconds, rows
 
 
-def _speedup(text: str, tables: dict[str, str], *static: tuple[Any, str, Callable[..., Any]]) -> Figures:
+def _speedup(text: str, *static: tuple[Any, str, Callable[..., Any]]) -> Figures:
     """Compare a query with the same query while functions are replaced by those that decide nothing."""
+    tables = TABLES[text]
     seconds, rows = _seconds(text, tables)
     with ExitStack() as undo:
         for owner, name, other in static:
@@ -79,40 +82,71 @@ def _speedup(text: str, tables: dict[str, str], *static: tuple[Any, str, Callabl
 
 def skewed() -> Figures:
     """Join on a key of which one value has half of the rows; the static plan gives a partition to one task."""
-    tables = {
-        "facts": _one_file(
-            "skewed", "SELECT CASE WHEN i % 2 = 0 THEN 7 ELSE i END AS k, i % 7 AS v FROM range(4000000) t(i)"
-        ),
-        "names": _one_file("names", "SELECT i AS k, hash(i) % 1000 AS w FROM range(2000000) t(i)"),
-    }
-    text = "SELECT v, sum(w), count(*) FROM facts JOIN names USING (k) GROUP BY v"
-    return _speedup(text, tables, (compiler, "_joins", lambda stage: ""))
+    _one_file("skewed", "SELECT CASE WHEN i % 2 = 0 THEN 7 ELSE i END AS k, i % 7 AS v FROM range(4000000) t(i)")
+    _one_file("names", "SELECT i AS k, hash(i) % 1000 AS w FROM range(2000000) t(i)")
+    return _speedup(SKEWED, (compiler, "_joins", lambda stage: ""))
 
 
 def conditional() -> Figures:
     """Join with a side that a filter leaves small; the static plan exchanges both sides."""
-    _, tables = tpch(1)
-    text = (
-        "SELECT sum(l_quantity), max(l_comment), count(*) FROM lineitem JOIN "
-        "(SELECT o_orderkey FROM orders WHERE o_comment LIKE '%special%requests%a%b%c%') ON l_orderkey = o_orderkey"
-    )
-    wanted = {name: tables[name] for name in ("lineitem", "orders")}
-    return _speedup(text, wanted, (stages, "_may_shrink", lambda relation: False))
+    tpch(1)
+    return _speedup(CONDITIONAL, (stages, "_may_shrink", lambda relation: False))
 
 
 def pruned() -> Figures:
     """Join 1,000 files with three keys; the static plan reads all of them."""
-    tables = {
-        "facts": _facts(),
-        "few": _one_file("few", "SELECT k, 'x' AS n FROM (VALUES (17), (160023), (19999999)) t(k)"),
-    }
-    text = "SELECT count(*), sum(v), max(s) FROM facts JOIN few USING (k) WHERE n = 'x'"
+    _facts()
+    _one_file("few", "SELECT k, 'x' AS n FROM (VALUES (17), (160023), (19999999)) t(k)")
     return _speedup(
-        text,
-        tables,
+        PRUNED,
         (stages, "_pruned", lambda parts, match, small: parts),
         (compiler, "_filters_keep_matches", lambda relation: False),  # nor does DuckDB skip parts of files then
     )
 
 
-CASES: dict[str, Callable[[], Figures]] = {"conditional": conditional, "pruned": pruned, "skewed": skewed}
+WAYS = {"batch": 2, "bubbles": 4, "gang": 12}
+"""The worker processes of each way: as many as its tasks need slots at once."""
+SETTINGS = {"batch": "batch", "bubbles": "efficient", "gang": "gang"}
+
+
+def bubbles() -> Figures:
+    """Run all queries of TPC-H with stored rows, in bubbles, and each in one gang."""
+    texts, tables = tpch(SCALE)
+    logs: dict[str, list[float]] = {way: [] for way in WAYS}
+    held: dict[str, float] = dict.fromkeys(WAYS, 0.0)
+    for way, workers in WAYS.items():
+        with weft.SqlContext(backend="processes", workers=workers, mode="stages", bubbles=SETTINGS[way]) as context:
+            for name, path in tables.items():
+                context.register(name, path)
+            context.sql(texts[1]).arrow()
+            for text in texts.values():
+                begin, cpu = time.perf_counter(), _cpu_seconds()
+                context.sql(text).arrow()
+                seconds = time.perf_counter() - begin
+                logs[way].append(math.log(seconds))
+                held[way] += seconds * (_cpu_seconds() - cpu)
+    mean = {way: math.exp(sum(found) / len(found)) for way, found in logs.items()}
+    return {
+        "over_batch": mean["batch"] / mean["bubbles"],
+        "of_gang": held["bubbles"] / held["gang"],
+        "speed_of_gang": mean["gang"] / mean["bubbles"],
+        "seconds": mean["bubbles"],
+    }
+
+
+def _cpu_seconds() -> float:
+    """Return the seconds of CPU of this process and of all that it has started."""
+    own = psutil.Process()
+    used = [own.cpu_times()]
+    for process in own.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            used.append(process.cpu_times())
+    return float(sum(one.user + one.system for one in used))
+
+
+CASES: dict[str, Callable[[], Figures]] = {
+    "bubbles": bubbles,
+    "conditional": conditional,
+    "pruned": pruned,
+    "skewed": skewed,
+}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import time
+from functools import cache, partial
 from statistics import median
 
 import duckdb
@@ -12,21 +12,26 @@ import pyarrow as pa
 import weft
 from benchmarks.harness import expect
 from benchmarks.sql.data import LIMITED, geometric_mean, many_files, tpch
+from benchmarks.sql.sizes import SCALE
 
 
-@functools.cache
-def _context(mode: str) -> weft.SqlContext:
+@cache
+def _context(mode: str, scale: float = 1) -> weft.SqlContext:
     backend = "processes" if mode == "stages" else "threads"
     made = weft.SqlContext(backend=backend, workers=2, mode=mode)
-    for name, path in tpch(1)[1].items():
+    for name, path in tpch(scale)[1].items():
         made.register(name, path)
     made.register("files", many_files())
     return made
 
 
-def _tpch(mode: str) -> dict[str, float]:
-    context = _context(mode)
-    return {"seconds": geometric_mean(lambda text=text: context.sql(text).arrow() for text in tpch(1)[0].values())}
+def _tpch(mode: str, scale: float = 1) -> dict[str, float]:
+    context = _context(mode, scale)
+    return {"seconds": geometric_mean([partial(_rows, context, text) for text in tpch(scale)[0].values()])}
+
+
+def _rows(context: weft.SqlContext, text: str) -> pa.Table:
+    return context.sql(text).arrow()
 
 
 def _limit(mode: str) -> dict[str, float]:
@@ -60,6 +65,8 @@ def overhead() -> dict[str, float]:
 CASES = {
     "whole": lambda: _tpch("whole"),
     "stages": lambda: _tpch("stages"),
+    "whole_large": lambda: _tpch("whole", SCALE),
+    "stages_large": lambda: _tpch("stages", SCALE),
     "limit_whole": lambda: _limit("whole"),
     "limit_stages": lambda: _limit("stages"),
     "overhead": overhead,

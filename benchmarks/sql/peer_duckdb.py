@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-import functools
 import time
+from functools import cache, partial
+from typing import TYPE_CHECKING
 
 import duckdb
 
 from benchmarks.harness import expect
 from benchmarks.sql.data import LIMITED, geometric_mean, many_files, tpch
+from benchmarks.sql.sizes import SCALE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
-@functools.cache
-def _connection() -> duckdb.DuckDBPyConnection:
+@cache
+def _connection(scale: float = 1) -> duckdb.DuckDBPyConnection:
     made = duckdb.connect()
-    for name, path in tpch(1)[1].items():
+    for name, path in tpch(scale)[1].items():
         made.execute(f"CREATE VIEW {name} AS FROM '{path}'")
     made.execute(f"CREATE VIEW files AS FROM '{many_files()}'")
     return made
 
 
-def queries() -> dict[str, float]:
+def queries(scale: float = 1) -> dict[str, float]:
     """All queries of TPC-H, rows as Arrow tables."""
-    texts, connection = tpch(1)[0], _connection()
-    return {
-        "seconds": geometric_mean(
-            lambda text=text: connection.execute(text).to_arrow_table() for text in texts.values()
-        )
-    }
+    texts, connection = tpch(scale)[0], _connection(scale)
+    return {"seconds": geometric_mean([partial(_rows, connection, text) for text in texts.values()])}
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, text: str) -> pa.Table:
+    return connection.execute(text).to_arrow_table()
 
 
 def limit() -> dict[str, float]:
@@ -40,4 +45,4 @@ def limit() -> dict[str, float]:
     return {"seconds": seconds}
 
 
-CASES = {"tpch": queries, "limit": limit}
+CASES = {"tpch": queries, "tpch_large": lambda: queries(SCALE), "limit": limit}

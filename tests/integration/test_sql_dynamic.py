@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import time
+from contextlib import suppress
 from typing import Any
 
 import duckdb
@@ -186,6 +187,22 @@ def test_groups_with_a_heavy_key_are_light_when_they_are_exchanged(stars):
     assert "1 task" in decided or started(run, "stage_1") <= 4  # a row for each key and file, whatever the skew
 
 
+@pytest.mark.parametrize(
+    ("text", "split", "alone"),
+    [
+        ("SELECT k, sum(v) FROM facts GROUP BY k", 1 << 30, ["stage_0"]),
+        ("SELECT k, sum(v) FROM facts GROUP BY k", 1, []),
+        ("SELECT f.i FROM facts f JOIN keys USING (k)", 1 << 30, []),  # both sides have to agree
+    ],
+)
+def test_rows_of_a_single_task_that_one_task_reads_are_not_divided(stars, text, split, alone):
+    query = StagedQuery(stars, text, split=split, target=1 << 20)
+    run = query.start()
+    assert in_order(query.rows(run)) == in_order(query.wanted())
+    params = {id: vertex.program.params for id, vertex in query.graph.vertices.items()}
+    assert [id for id, one in params.items() if one.get("undivided")] == alone
+
+
 def test_the_part_after_a_split_join_relies_on_no_hash(stars):
     text = "SELECT f.k, sum(f.i), count(DISTINCT f.v) FROM facts f JOIN keys USING (k) GROUP BY f.k"
     query = StagedQuery(stars, text, partitions=16, target=20_000)
@@ -209,6 +226,25 @@ def test_only_what_a_lost_worker_had_is_made_again(skewed):
         for vertex in run.view().vertices:  # no task runs again after its end: the outputs are on the node
             ends = re.findall(r"tasks (\d+):(\d+) finished", "\n".join(run.story(vertex.id)))
             assert sum(int(hi) - int(lo) for lo, hi in ends) <= vertex.n
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="stops a process")
+def test_a_worker_that_hangs_holds_no_query_up(numbers):
+    with weft.SqlContext(workers=3, backend="processes", mode="stages") as context:
+        context.register("numbers", numbers)
+        query = StagedQuery(context, "SELECT k, count(*), sum(i) FROM numbers GROUP BY k", split=5_000)
+        assert len(query.rows(query.start())) == 7
+        executor: Any = context.session.executor
+        eventually(lambda: context.session.loop.pool.idle == 3 == len(executor.pids), "three idle workers")
+        stopped = min(executor.pids.values())
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            run = query.start()
+            assert in_order(query.rows(run)) == in_order(query.wanted())
+            assert "backup on worker" in "\n".join(run.explain())
+        finally:
+            with suppress(ProcessLookupError):  # it was replaced
+                os.kill(stopped, signal.SIGCONT)
 
 
 def test_an_exchange_larger_than_the_memory_is_spilled(tmp_path):

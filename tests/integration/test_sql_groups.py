@@ -98,6 +98,25 @@ def test_windows_of_other_partitions_follow_one_another(context, text, exchanges
 
 
 @pytest.mark.parametrize(
+    ("order", "frame", "divided"),
+    [
+        ("i", "10 PRECEDING AND CURRENT ROW", True),
+        ("i DESC", "3 PRECEDING AND 2 FOLLOWING", True),
+        ("i", "UNBOUNDED PRECEDING AND v PRECEDING", True),
+        ("i // 4", "CURRENT ROW AND (v + 1) FOLLOWING", True),
+        ("DATE '2024-01-01' + (i // 3)::INT", "INTERVAL 2 DAYS PRECEDING AND INTERVAL 1 DAY FOLLOWING", True),
+        ("(i / 8)::DECIMAL(9, 2) DESC NULLS FIRST", "0.5 PRECEDING AND 1.25 FOLLOWING", True),
+        ("i", "0 PRECEDING AND 1 FOLLOWING", False),
+    ],
+)
+def test_windows_over_ranges_of_values(context, order, frame, divided):
+    text = f"SELECT i, sum(h) OVER (PARTITION BY k ORDER BY {order} RANGE BETWEEN {frame}) FROM t"
+    query = context.sql(text)
+    assert sorted(query.rows()) == sorted(context.sql(text, mode="whole").rows())
+    assert (query.whole_because == "") == divided
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "SELECT v, count(*), sum(i) FROM t JOIN few ON t.i = few.id WHERE few.name <> 'x' GROUP BY ROLLUP (v)",

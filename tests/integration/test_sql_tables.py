@@ -158,6 +158,22 @@ def test_statements_that_are_wrong():
         assert context.sql("CREATE TABLE IF NOT EXISTS one AS SELECT 2").rows() == [(0,)]
 
 
+@pytest.mark.parametrize(
+    ("columns", "what"),
+    [
+        ("a INT DEFAULT 1, b INT", "DEFAULT"),
+        ("a INT NOT NULL", "NOT NULL"),
+        ("a INT PRIMARY KEY", "PRIMARY KEY"),
+        ("a INT CHECK (a > 0)", "CHECK"),
+    ],
+)
+def test_what_tables_do_not_keep_is_refused(columns, what):
+    with weft.SqlContext() as context:
+        with pytest.raises(weft.SqlError, match=f"the table t has {what}"):
+            context.sql(f"CREATE TABLE t ({columns})")
+        assert context.tables == []
+
+
 def test_a_view_reads_what_its_variables_were():
     rows = PEOPLE
     with weft.SqlContext() as context:

@@ -23,6 +23,9 @@ KINDS: Final = (
 )  # fmt: skip
 ORDINARY: Final = ("int", "dec", "float", "str", "date", "moment", "bool")
 NUMBERS: Final = ("int", "dec", "float", "huge")
+DISTANCES: Final = {"int": "2", "dec": "0.5", "date": "INTERVAL 1 DAY", "moment": "INTERVAL 2 SECONDS"}
+"""How far bounds of ranges of values are from the current row, by the kind of these."""
+ENDS: Final = ("{} FOLLOWING", "CURRENT ROW", "UNBOUNDED FOLLOWING")
 TABLES: Final = ("t0", "t1", "t2", "t3", "nothing")
 
 
@@ -228,6 +231,14 @@ class _Maker:
             " GROUPS BETWEEN 1 PRECEDING AND CURRENT ROW", " RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW",
             " ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW",
         ])  # fmt: skip
+        ranged = [one for one in scope if one.kind in DISTANCES]
+        if kind == "int" and ranged and self.chance(0.3):
+            key = self._rng.choice(ranged)
+            near = f"RANGE BETWEEN {DISTANCES[key.kind]} PRECEDING AND {self._rng.choice(ENDS)}"
+            near = near.format(DISTANCES[key.kind])
+            return (
+                f"count({self._rng.choice(scope).name}) OVER ({partition}ORDER BY {key.name}{self.direction()} {near})"
+            )
         if kind == "int" and self.chance(0.5):
             if self.chance(0.5):
                 return f"{self._rng.choice(['rank', 'dense_rank'])}() OVER ({partition}{some})"

@@ -1,6 +1,6 @@
 """Random queries in stages give the rows and types that DuckDB gives.
 
-A failure prints the seed of its tables and its query; `WEFT_SEED` with that seed repeats it in the first part.
+A failure prints the seed of its tables and its query; `WEFT_SEED` with that seed repeats it over the first tables.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ import pytest
 import weft
 from tests.properties.oracle import Oracle, OracleFaultError
 from tests.properties.queries import make_tables, random_query
-from weft.frontends.sql import stages
 from weft.model.errors import WeftError
-from weft.queries import query
 from weft.wiring.bubbles import BUBBLES
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
-COUNT = {"fast": 8, "soak": 1_000}.get(PROFILE, 40)
+COUNT = {"fast": 8, "soak": 1_000}.get(PROFILE, 100)
 """Queries for each part."""
-PARTS = 50
-"""Many, since files with many tests start early: the last ones of a run should be short."""
+PAIRS, PARTS = 10, 5
+"""How many pairs there are, since they are slow to open, and into how many parts the queries of each are divided: many,
+since files with many tests start early, and the last ones of a run should be short.
+"""
 WHOLE_AT_MOST = 0.05
 
 
 class Pair:
     """Random tables in a context of Weft and in DuckDB."""
 
-    def __init__(self, folder, rng, **options):
-        self.context = weft.SqlContext(mode="stages", **options)
+    def __init__(self, folder, seed):
+        self.seed, rng = seed, random.Random(seed)
+        self.context = weft.SqlContext(mode="stages", workers=rng.choice([2, 8, 32]))
         tables = make_tables(folder, rng)
         for name, paths in tables.items():
             self.context.register(name, paths)
@@ -45,7 +46,7 @@ class Pair:
         self.oracle.close()
         self.context.close()
 
-    def check(self, made):
+    def check(self, made, bubbles):
         """Return why the query ran whole, "" for stages; AssertionError: its answer is another."""
         try:
             wanted = self.oracle.rows(made.text)
@@ -54,7 +55,7 @@ class Pair:
         except duckdb.Error as error:
             wanted = error
         try:
-            asked = self.context.sql(made.text)
+            asked = self.context.sql(made.text, bubbles=bubbles)
             found = asked._exact()
         except (WeftError, duckdb.Error) as error:
             found = error
@@ -118,30 +119,42 @@ def different(found, wanted):
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(PARTS))
-def test_random_queries_in_stages_give_what_duckdb_gives(part, tmp_path, monkeypatch):
+@pytest.fixture(scope="module", params=range(PAIRS))
+def pair(request, tmp_path_factory):
     first = int(os.environ.get("WEFT_SEED", 0)) or (
         random.SystemRandom().randrange(1 << 40) if PROFILE == "soak" else 0
     )
-    seed = first + part
-    rng = random.Random(seed)
-    monkeypatch.setattr(query, "SMALL_BYTES", rng.choice([0, 4000, 1 << 20]))
-    monkeypatch.setattr(stages, "TOP_ROWS", rng.choice([0, 3, 10_000]))
-    monkeypatch.setattr(query, "PARTITIONS", rng.choice([1, 2, 3, 5]))
-    monkeypatch.setattr(query, "TARGET_BYTES", rng.choice([1, 1000, 1 << 20]))
-    monkeypatch.setattr("weft.queries.context.SPLIT_BYTES", rng.choice([1, 3000, 1 << 20]))
-    bubbles = {"bubbles": rng.choice(BUBBLES), "workers": rng.choice([2, 8, 32])}
-    pair, reasons = Pair(tmp_path, rng, **bubbles), Counter[str]()
-    try:
-        for number in range(COUNT):
-            made = random_query(random.Random(f"{seed} {number}"))
-            try:
-                reasons[pair.check(made)] += 1
-            except AssertionError as error:
-                raise AssertionError(f"seed {seed}, {bubbles}, query {number}: {made.text}\n{error}") from None
-    finally:
-        pair.close()
+    made = Pair(tmp_path_factory.mktemp("tables"), first + request.param)
+    yield made
+    made.close()
+
+
+def settings(rng):
+    """Return settings of a query, each a name in a module and its value: small ones make many tasks of few rows."""
+    return {
+        "weft.queries.query.SMALL_BYTES": rng.choice([0, 4000, 1 << 20]),
+        "weft.frontends.sql.stages.TOP_ROWS": rng.choice([0, 3, 10_000]),
+        "weft.queries.query.PARTITIONS": rng.choice([1, 2, 3, 5]),
+        "weft.queries.query.TARGET_BYTES": rng.choice([1, 1000, 1 << 20]),
+        "weft.queries.context.SPLIT_BYTES": rng.choice([1, 3000, 1 << 20]),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_random_queries_in_stages_give_what_duckdb_gives(part, pair, monkeypatch):
+    reasons = Counter[str]()
+    for number in range(part * COUNT, (part + 1) * COUNT):
+        made = random_query(random.Random(f"{pair.seed} {number}"))
+        rng = random.Random(f"settings {pair.seed} {number}")
+        chosen, bubbles = settings(rng), rng.choice(BUBBLES)
+        for name, value in chosen.items():
+            monkeypatch.setattr(name, value)
+        try:
+            reasons[pair.check(made, bubbles)] += 1
+        except AssertionError as error:
+            about = f"seed {pair.seed}, query {number}, bubbles {bubbles}, {chosen}"
+            raise AssertionError(f"{about}: {made.text}\n{error}") from None
     errors, divided = reasons.pop("error", 0), reasons.pop("", 0)
     whole = sum(reasons.values())
     assert whole <= WHOLE_AT_MOST * (whole + divided), reasons

@@ -310,6 +310,7 @@ class SqlContext:
         with self.cursor() as connection:
             made = f"CREATE TEMP TABLE {ROWS} {statement.body}"
             self._executed(connection, made, None, text)
+            _check_columns(connection, statement.name)
             table, count = self._stored(connection, statement.name, described(connection))
         self._add(statement.name, table)
         return count
@@ -483,6 +484,20 @@ def check_bubbles(bubbles: str) -> None:
 def described(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
     """Return the columns of the table `ROWS` of a connection with their types."""
     return {row[0]: row[1] for row in connection.execute(f"DESCRIBE {ROWS}").fetchall()}
+
+
+def _check_columns(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    """SqlError: the table `ROWS` of a connection has what files of rows do not keep."""
+    found = connection.execute(
+        "SELECT 'DEFAULT' FROM duckdb_columns() WHERE table_name = $1 AND column_default IS NOT NULL "
+        "UNION ALL SELECT constraint_type FROM duckdb_constraints() WHERE table_name = $1",
+        [ROWS],
+    ).fetchone()
+    if found:
+        raise SqlError(
+            f"the table {name} has {found[0]}, which tables of queries do not keep",
+            hint="Give its columns names and types only, and check the rows in queries.",
+        )
 
 
 def variable(caller: FrameType | None, name: str) -> Any:

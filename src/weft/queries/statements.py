@@ -60,23 +60,22 @@ class Statement(NamedTuple):
     options: str = ""
 
 
-def tokens(text: str) -> list[SqlToken]:
-    """Return the tokens of a text without comments."""
+def tokens(text: str) -> Iterator[SqlToken]:
+    """Yield the tokens of a text without comments."""
     encoded = text.encode()
-    found = []
     for offset, _ in duckdb.tokenize(text):
         at = offset if len(encoded) == len(text) else len(encoded[:offset].decode())
         match = _WORD.match(text, at)
         assert match is not None
-        found.append(SqlToken(at, match[0]))
-    return found
+        yield SqlToken(at, match[0])
 
 
 def read_statement(text: str, kind: duckdb.StatementType) -> Statement:
     """Return a statement from its text. SqlError: there is no such statement here, or its name has several parts."""
-    reader = _Reader(text)
-    if kind == duckdb.StatementType.SELECT and not (reader.words and reader.words[0].word in _CATALOG):
+    first = next((one for one in tokens(text) if one.text != ";"), None)
+    if kind == duckdb.StatementType.SELECT and not (first is not None and first.word in _CATALOG):
         return Statement("select", query=text)
+    reader = _Reader(text)
     try:
         return reader.read()
     except StopIteration:
@@ -199,20 +198,13 @@ def referenced(connection: duckdb.DuckDBPyConnection, query: str) -> set[str]:
     assert row is not None
     names: set[str] = set()
     own: set[str] = set()
-    for node in _nodes(json.loads(row[0])):
+
+    def look(node: dict[str, Any]) -> dict[str, Any]:
         if node.get("type") == "BASE_TABLE" and not node.get("schema_name"):
             names.add(node["table_name"])
         if "cte_map" in node:
-            own |= {one["key"] for one in node["cte_map"]["map"]}
+            own.update(one["key"] for one in node["cte_map"]["map"])
+        return node
+
+    json.loads(row[0], object_hook=look)
     return names - own
-
-
-def _nodes(value: Any) -> Iterator[dict[str, Any]]:
-    pending = [value]
-    while pending:
-        one = pending.pop()
-        if isinstance(one, dict):
-            yield one
-            pending += one.values()
-        elif isinstance(one, list):
-            pending += one

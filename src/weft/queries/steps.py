@@ -70,7 +70,7 @@ def _write(ctx: TaskContext, query: Query, output: str, form: str) -> None:
 
 def _asked(text: str) -> set[str]:
     """Return the parameters that a text asks for, each with its dollar."""
-    words = tokens(text)
+    words = list(tokens(text))
     return {f"${after.text}" for sign, after in itertools.pairwise(words) if sign.text == "$"}
 
 

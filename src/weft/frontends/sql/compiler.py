@@ -39,6 +39,8 @@ DIVIDED: Final = (ExchangeKind.HASH, ExchangeKind.RANGE)
 """The exchanges whose rows are divided into partitions."""
 SAMPLED: Final = 100
 """The rows that a task samples, at most."""
+RANGES: Final = 200
+"""The ranges of keys that one task emits, at most."""
 WAYS: Final = 8
 """The tasks of a join for each partition, at most, if its heavy partitions are split."""
 
@@ -96,6 +98,13 @@ class _Compiler:
         self._sent: dict[int, Exchange] = {
             source: exchange for exchange in exchanges if exchange.kind in DIVIDED for source in exchange.sources
         }
+        self._alone = {
+            exchange.sources[0]
+            for stage in plan.stages
+            if stage.number not in settled and sum(one.kind in DIVIDED for one in stage.exchanges) == 1
+            for exchange in stage.exchanges
+            if exchange.kind is ExchangeKind.HASH and self._has_one_task(exchange.sources)
+        }
         self._same = {source for one in exchanges if one.kind is ExchangeKind.SAME for source in one.sources}
         self._deciders: dict[int, VertexHandle] = {}
         self._deciding = {branch.choice for stage in plan.stages for branch in stage.branches}
@@ -117,6 +126,8 @@ class _Compiler:
         sent, body = self._sent.get(stage.number), RUN
         if sent is not None:
             partitions = params["partitions"] = self._partitions[stage.number]
+            if stage.number in self._alone:
+                params["undivided"] = self._target  # one task reads all of it in any case
             if sent.kind is ExchangeKind.HASH:
                 keys = ", ".join(key.text(name_of) for key in sent.keys)
                 params["sql"] = f"SELECT *, CAST(hash({keys}) % {partitions} AS USMALLINT) FROM ({params['sql']})"
@@ -130,12 +141,26 @@ class _Compiler:
         if not _filters_keep_matches(stage.relation):
             params["join_filters"] = False
         if stage.keys is not None:
-            params["keys"] = (_keys(stage.number), stage.keys)
+            params["keys"] = (_keys(stage.number), stage.keys, self._ranges(stage.number))
         more = self._scan(stage, params, inputs) if stage.table else self._reader(stage)
         node = self.graph.task(body, *inputs, name=f"stage_{stage.number}", params=params, counted=True, **more)
         self.nodes.append(node)
         if stage.number in self._deciding:
             self._add_decider(stage.number, node)
+
+    def _has_one_task(self, numbers: tuple[int, ...]) -> bool:
+        """Whether these are one stage, which has one task at most."""
+        stage = self._plan.stages[numbers[0]]
+        if len(numbers) > 1:
+            return False
+        if stage.table:
+            return len(self._tables[stage.table]) == 1
+        return all(one.kind in (ExchangeKind.GATHER, ExchangeKind.BROADCAST) for one in stage.exchanges)
+
+    def _ranges(self, number: int) -> int:
+        """Return the number of ranges of keys that tasks of a stage tell: one if there are no splits to choose from."""
+        pruned = [stage.table for stage in self._plan.stages if stage.pruning and stage.pruning.small == number]
+        return RANGES if any(len(self._tables[table]) > 1 for table in pruned) else 1
 
     def _input(self, exchange: Exchange, source: int, name: str, *, blocking: bool) -> InputSpec:
         node = self.nodes[source]

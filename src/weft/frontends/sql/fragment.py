@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 PIECE_ROWS: Final = 65_536
 """The rows that a task computes before it sends them on, if its rows are streamed."""
-RANGES: Final = 200
-"""The ranges of keys that one task emits, at most."""
 LONGEST: Final = 64
 """The characters of a key in an event, at most."""
 AGAIN_S: Final = 0.02
@@ -62,9 +60,10 @@ def run_fragment(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     Parameters: `sql`; `received`, for each exchange the name of its table, the ids of its edges, and its columns with
     their types; `sampled`, the number of these rows that are read, at most; `filters`, the tables with one Bloom filter
     each, which is a variable of that name; `split`, the name for the rows of the split, which is the item, and
-    `folders`, where its files are; `partitions`; `keys`, an event and the position of the column whose values it has,
-    by which other scans are pruned; `join_filters` is as for `database`; `arriving`, the edges that are read while
-    their sources run; `sending`, the edges that rows are written to while the query runs: then nothing is returned.
+    `folders`, where its files are; `partitions`; `undivided`, the bytes up to which all rows are partition 0; `keys`,
+    an event, the position of the column whose values it has, by which other scans are pruned, and the number of its
+    ranges; `join_filters` is as for `database`; `arriving`, the edges that are read while their sources run; `sending`,
+    the edges that rows are written to while the query runs: then nothing is returned.
     RunCancelledError: the task was stopped, also in the middle of its query.
     """
     params = ctx.params
@@ -87,9 +86,6 @@ def run_fragment(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
             connection.register(name, rows.__arrow_c_stream__())
             if name in params.get("filters", ()):
                 connection.execute(f"SET VARIABLE {name} = (FROM {name})")
-        if params.get("split"):
-            split = ctx.item["rows"] if isinstance(ctx.item, Mapping) else ctx.item
-            connection.execute(f"CREATE TEMP VIEW {params['split']} AS FROM {split}")
         return interruptible(ctx, connection, lambda: _answer(ctx, connection))
     except duckdb.Error as error:
         if lost:  # DuckDB tells only the text of what ended its input
@@ -103,12 +99,19 @@ def _answer(ctx: TaskContext, connection: duckdb.DuckDBPyConnection) -> Any:
     """Run the SQL of a task; return its rows, or send them on piece by piece and return None."""
     params = ctx.params
     partitions = params.get("partitions", 0)
-    event, at = params.get("keys") or ("", 0)
-    found = connection.execute(params["sql"])
+    event, at, ranges = params.get("keys") or ("", 0, 0)
+    text = params["sql"]
+    if params.get("split"):
+        split = ctx.item["rows"] if isinstance(ctx.item, Mapping) else ctx.item
+        # Not a view, for which DuckDB would open the files once more.
+        text = f"WITH {params['split']} AS NOT MATERIALIZED (FROM {split}) FROM ({text})"
+    found = connection.execute(text)
     if "sending" not in params:
         table = found.to_arrow_table()
         if event:
-            ctx.emit(event, key_ranges(table.column(at)))
+            ctx.emit(event, key_ranges(table.column(at), ranges))
+        if partitions and table.num_rows and table.nbytes <= params.get("undivided", 0):
+            return {0: table.select(range(table.num_columns - 1))}
         return divided(table, partitions) if partitions else table
     writers = [ctx.out(edge) for edge in params["sending"]]
     reader = found.to_arrow_reader(PIECE_ROWS)
@@ -121,7 +124,7 @@ def _answer(ctx: TaskContext, connection: duckdb.DuckDBPyConnection) -> Any:
             for writer in writers:
                 writer.write(partition, piece)
     if event:
-        ctx.emit(event, key_ranges(pa.chunked_array(keys, type=reader.schema.field(at).type)))
+        ctx.emit(event, key_ranges(pa.chunked_array(keys, type=reader.schema.field(at).type), ranges))
     return None
 
 
@@ -209,19 +212,34 @@ def tables_in(value: Any) -> Iterator[pa.Table]:
             yield from tables_in(one)
 
 
-def key_ranges(values: pa.ChunkedArray) -> list[list[Any]]:
-    """Return ranges, few enough for an event, that hold all values but NULL; each has its lowest and highest value."""
-    known = pc.drop_null(pc.unique(values))
+def key_ranges(values: pa.ChunkedArray, most: int) -> list[list[Any]]:
+    """Return at most `most` ranges that hold all values but NULL; each has its lowest and its highest value."""
+    if most == 1:
+        bounds = pc.min_max(values)
+        ordered = pa.array([bounds["min"], bounds["max"]], values.type).drop_null()
+    else:
+        ordered = _ordered(values.drop_null().combine_chunks())
+    begins = np.arange(0, len(ordered), max(1, -(-len(ordered) // most)))
+    ends = np.append(begins[1:], len(ordered))[: len(begins)] - 1
     try:
-        ordered = known.take(pc.array_sort_indices(known)).to_pylist()
+        lows, highs = (ordered.take(pa.array(places)).to_pylist() for places in (begins, ends))
     except (ValueError, OverflowError):  # a date that Python has not
         return [[None, None]]
-    if any(isinstance(key, str) and len(key) > LONGEST for key in ordered):
+    if any(isinstance(key, str) and len(key) > LONGEST for key in (*lows, *highs)):
         return [[None, None]]
-    step = max(1, -(-len(ordered) // RANGES))
-    return [
-        [plain(ordered[at]), plain(ordered[min(at + step, len(ordered)) - 1])] for at in range(0, len(ordered), step)
-    ]
+    return [[plain(low), plain(high)] for low, high in zip(lows, highs, strict=True)]
+
+
+def _ordered(known: pa.Array) -> pa.Array:
+    """Return the distinct values in ascending order."""
+    kind = pa.int32() if pa.types.is_date32(known.type) else known.type
+    if not pa.types.is_integer(kind):
+        distinct = pc.unique(known)
+        return distinct.take(pc.array_sort_indices(distinct))
+    numbers = np.sort(known.view(kind).to_numpy(zero_copy_only=False))
+    first = np.ones(len(numbers), bool)
+    np.not_equal(numbers[1:], numbers[:-1], out=first[1:])
+    return pa.array(numbers[first], kind).view(known.type)
 
 
 def plain(key: Any) -> Any:

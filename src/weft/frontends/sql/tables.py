@@ -138,6 +138,9 @@ class TableSplits:
     def __init__(self, table: FileTable, splits: Sequence[Split], connection: duckdb.DuckDBPyConnection) -> None:
         self._table, self._splits, self._connection = table, splits, connection
 
+    def __len__(self) -> int:
+        return len(self._splits)
+
     @property
     def folders(self) -> list[str]:
         """The folders that the tasks of the splits read."""

@@ -1,0 +1,31 @@
+"""What a task of a stage tells about its rows."""
+
+from datetime import date
+
+import pyarrow as pa
+import pytest
+
+from weft.frontends.sql.fragment import LONGEST, key_ranges
+
+DAYS = [date(2020, 1, 1), None, date(1960, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("values", "most", "ranges"),
+    [
+        (pa.array([3, None, 1, 2, 2], pa.int8()), 2, [[1, 2], [3, 3]]),
+        (pa.array([3, None, 1, 2, 2], pa.int8()), 9, [[1, 1], [2, 2], [3, 3]]),
+        (pa.array([3, None, 1, 2, 2], pa.int8()), 1, [[1, 3]]),
+        (pa.array([2**62, -(2**62)]), 9, [[-(2**62), -(2**62)], [2**62, 2**62]]),
+        (pa.array([None, None], pa.int32()), 1, []),
+        (pa.array([], pa.int64()), 5, []),
+        (pa.array(DAYS), 1, [["1960-01-01", "2020-01-01"]]),
+        (pa.array(DAYS), 5, [["1960-01-01", "1960-01-01"], ["2020-01-01", "2020-01-01"]]),
+        (pa.array([2**31 - 1, 5], pa.int32()).view(pa.date32()), 5, [[None, None]]),
+        (pa.array(["b", None, "a", "b"]), 5, [["a", "a"], ["b", "b"]]),
+        (pa.array(["b", None, "a", "b"]), 1, [["a", "b"]]),
+        (pa.array(["b", "a" * (LONGEST + 1)]), 5, [[None, None]]),
+    ],
+)
+def test_ranges_hold_all_keys(values, most, ranges):
+    assert key_ranges(pa.chunked_array([values[:1], values[1:]], values.type), most) == ranges
