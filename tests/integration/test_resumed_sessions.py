@@ -169,7 +169,7 @@ def test_a_graph_that_is_damaged_is_told_as_that(place, damage):
 
 def test_a_step_where_a_run_belongs_is_told_so(place):
     place.fail()
-    for command in ("explain", "resume", "cancel"):
+    for command in ("explain", "resume"):
         ended = place.weft(command, "@last/second")
         assert ended.returncode == 2
         assert "'@last/second' names a step, but this command takes a run: @last" in ended.stderr
