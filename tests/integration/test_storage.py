@@ -7,7 +7,7 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
-from tests.integration.places import Project, until
+from tests.integration.places import Commands, Project, until
 from tests.servers import SECRET, s3_bucket, s3_endpoint
 from weft import wiring
 from weft.backends.cluster import Cluster
@@ -30,6 +30,7 @@ class Apart(Project):
 
     def __init__(self, folder, url):
         super().__init__(folder)
+        self.nodes: LocalNodes
         self.settings = replace(self.settings, storage=url)
 
     @contextmanager
@@ -307,6 +308,24 @@ def test_files_of_secrets_and_what_is_ignored_stay_here(make, monkeypatch):
     assert b"large-one" not in everything
     (log,) = project.folder_of().glob("logs/a.*.log")
     assert log.read_text() == "***\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--storage", "s3://b/p"], "not for the backend 'threads'"),
+        (["--storage", "s3://me:hush@b/p", "--backend", "ray"], "credentials in the URL"),
+        (["--storage", "here", "--backend", "ray"], "no URL"),
+        (["-d", "--storage", "s3://b/p", "--backend", "ray"], "needs a folder that all machines share"),
+    ],
+)
+def test_a_command_line_that_cannot_work_is_refused_at_once(tmp_path, words, said):
+    project = Project(tmp_path / "project")
+    project.write({"a": {"command": "touch ran"}})
+    _, err = Commands(project.folder)("run", "run.yaml", *words, code=2)
+    assert said in err
+    assert "hush" not in err
+    assert not (project.folder / "ran").exists()
 
 
 @pytest.mark.parametrize(

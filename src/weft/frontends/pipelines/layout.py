@@ -128,6 +128,8 @@ def check_run(loaded: PipelineWork, compiled: CompiledPipeline, *, begins: bool 
         hint = f"Give it one: -f {missing[0]}=FOLDER, or under [fs] in weft.toml"
         raise UsageError(f"no folder is given for the file system {missing[0]}, which steps mount", hint=hint)
     _check_packages(compiled)
+    if loaded.spread and loaded.around.storage:
+        _check_away(loaded, compiled)
     images = {} if loaded.containers is None else loaded.containers.images
     for image, error in compiled.hopeless:
         if image not in images:
@@ -325,8 +327,6 @@ def claim(loaded: PipelineWork, run_id: str, folder: Path, copies: Sequence[Copy
             return None
     compiled = compile_loaded(loaded, run_id, place_of(loaded, folder))
     check_run(loaded, compiled)
-    if loaded.around.storage:
-        _check_away(loaded, compiled)
     compiled.warnings.extend(_examined(compiled, str(loaded.base)))
     if place is not None:
         try:

@@ -3,6 +3,8 @@
 import pytest
 
 from weft.frontends.pipelines.away import Relocation
+from weft.frontends.pipelines.loading import load_pipeline
+from weft.frontends.pipelines.options import Surroundings
 from weft.frontends.pipelines.storing import StepStorage, check_size, object_name
 from weft.graph.spec import HERE, MachineAddress
 from weft.model.errors import InputLimitError, InternalError, UsageError
@@ -11,16 +13,16 @@ THERE = MachineAddress("other", "10.0.0.2")
 
 
 def test_paths_are_moved_wherever_they_stand_and_back():
-    move = Relocation([("/home/me/p", "/w/tree/0"), ("/home/me/p/.weft", "/w/state")])
-    text = "cd /home/me/p; cat /home/me/p/a,/home/me/p/.weft/runs x=/home/me/p '/home/me/p'"
+    move = Relocation([("/srv/me/p", "/w/tree/0"), ("/srv/me/p/.weft", "/w/state")])
+    text = "cd /srv/me/p; cat /srv/me/p/a,/srv/me/p/.weft/runs x=/srv/me/p '/srv/me/p'"
     moved = "cd /w/tree/0; cat /w/tree/0/a,/w/state/runs x=/w/tree/0 '/w/tree/0'"
     assert move.text(text) == moved
     assert move.back.text(moved) == text
 
 
-@pytest.mark.parametrize("text", ["/home/me/pp", "/home/me/p-2/a", "/data/home/me/p", "x/home/me/p", "/home/me/p.txt"])
+@pytest.mark.parametrize("text", ["/srv/me/pp", "/srv/me/p-2/a", "/data/srv/me/p", "x/srv/me/p", "/srv/me/p.txt"])
 def test_other_paths_are_not_moved(text):
-    assert Relocation([("/home/me/p", "/w")]).text(text) == text
+    assert Relocation([("/srv/me/p", "/w")]).text(text) == text
 
 
 def test_values_keep_their_types_and_texts_of_json_are_read():
@@ -88,6 +90,35 @@ def test_an_output_of_another_name_is_not_taken(storage, tmp_path):
     described = {"name": "key/other.1", "digest": "d", "size": 1}
     with pytest.raises(InternalError, match="was written as"):
         storage.answer(["output", str(tmp_path / "project" / "x"), described], THERE, dict)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("x-weft: {kind: training, with: {file: job.yaml}}", "replicas of step a need a folder"),
+        ("extra_fs: [{name: data, mount_path: /data}]\n    command: ls", "step a mounts the file system data"),
+    ],
+)
+def test_what_needs_a_shared_folder_is_refused_before_the_run(tmp_path, more, said):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "run.yaml").write_text(f"name: p\nentry_points:\n  a:\n    {more}\n")
+    (tmp_path / "job.yaml").write_text(
+        "apiVersion: kubeflow.org/v1\nkind: TFJob\nmetadata: {name: j}\nspec: {tfReplicaSpecs: {Worker: {replicas: 1, "
+        "template: {spec: {containers: [{name: tensorflow, image: i, command: ['true']}]}}}}}\n"
+    )
+    given = {"data": str(tmp_path / "data")} if "data" in more else {}
+    around = Surroundings(storage="s3://bucket/x", file_systems=given)
+    loaded = load_pipeline(str(tmp_path / "run.yaml"), around=around).at(many_machines=True)
+    with pytest.raises(UsageError, match=said) as caught:
+        loaded.claim("run-000001", tmp_path / ".weft" / "runs" / "run-000001", [])
+    assert caught.value.hint
+
+
+def test_a_new_run_at_one_machine_needs_no_storage(tmp_path):
+    (tmp_path / "run.yaml").write_text("name: p\nentry_points: {a: {command: ls}}\n")
+    loaded = load_pipeline(str(tmp_path / "run.yaml"), around=Surroundings(storage="s3://bucket/x"))
+    assert loaded.at(many_machines=False).prepare(print).around.storage == ""
+    assert loaded.at(many_machines=True).prepare(print).around.storage == "s3://bucket/x"
 
 
 def test_nobody_scales_steps(storage):
