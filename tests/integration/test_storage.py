@@ -177,7 +177,7 @@ def test_a_failed_step_is_tried_again_elsewhere_and_its_log_comes_while_it_runs(
     assert len(list(project.folder_of().glob("logs/a.*.log"))) == 2, "each attempt has a log of its own"
 
 
-def test_a_step_whose_node_is_killed_runs_again_with_its_inputs_at_another_one(make, tmp_path):
+def test_a_step_whose_node_is_killed_runs_again_with_its_inputs_at_another_one(make, tmp_path, temporary):
     project = make()
     marks = tmp_path / "marks"
     marks.mkdir()
@@ -204,6 +204,12 @@ def test_a_step_whose_node_is_killed_runs_again_with_its_inputs_at_another_one(m
         active.wait(120)
     assert active.result().state == "succeeded", active.result().error
     assert of(project, "b.two").read_text() == "a\n"
+    project.nodes.close()
+    assert list(temporary.rglob("work")), "a killed node leaves its folder to the next one"
+    project.write({"c": step("true")})
+    assert project.run().state == "succeeded"
+    project.nodes.close()
+    assert not list(temporary.rglob("work"))
 
 
 def node_of(pid, nodes):
