@@ -141,6 +141,7 @@ class BoundPipeline:
                 docker_env=settings.docker_env,
                 stage=state.path / STAGE,
                 workers=settings.workers,
+                storage=settings.storage,
             ),
         )
         ended = wiring.run_pipeline(loaded, settings, quiet=True, labels=labels)

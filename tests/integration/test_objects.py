@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 import time
-import uuid
 from typing import Any
 
 import fsspec
@@ -17,6 +16,8 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 import weft
+from tests.servers import SECRET, s3_endpoint
+from tests.servers import s3_bucket as bucket
 from weft.graph.builder import Graph, gather
 from weft.model.chunks import Tier
 from weft.model.errors import CapacityError, NotFoundError, RunCancelledError, UnreadableError, UsageError
@@ -39,38 +40,7 @@ def eventually(condition):
     return found
 
 
-# ------------------------------------------------------------------------------------------------- a local S3 server
-
-
-@pytest.fixture(scope="module")
-def endpoint():
-    pytest.importorskip("s3fs", reason="s3fs is not installed")
-    server_of = pytest.importorskip("moto.server", reason="moto with its server is not installed")
-    server = server_of.ThreadedMotoServer(port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def bucket(endpoint, monkeypatch):
-    settings = {
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ACCESS_KEY_ID": "AKIATEST",
-        "AWS_SECRET_ACCESS_KEY": "very-secret",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
-    for name, value in settings.items():
-        monkeypatch.setenv(name, value)
-    import s3fs
-
-    s3fs.S3FileSystem.clear_instance_cache()
-    name = f"spill-{uuid.uuid4().hex[:12]}"
-    fsspec.filesystem("s3").mkdir(name)
-    yield name
-    s3fs.S3FileSystem.clear_instance_cache()
+__all__ = ["bucket", "s3_endpoint"]
 
 
 def found_in(bucket):
@@ -157,7 +127,7 @@ def test_a_bucket_that_is_missing_is_told_at_the_start(bucket):
     with pytest.raises(CapacityError, match=r"s3://none-such-\w+/p: there is no such bucket") as refused:
         weft.Session(workers=1, spill=f"s3://none-such-{bucket[-8:]}/p")
     assert "Make it, or name another place" in (refused.value.hint or "")
-    assert "very-secret" not in str(refused.value)
+    assert SECRET not in str(refused.value)
 
 
 def test_an_object_that_was_removed_is_a_lost_chunk(bucket):

@@ -124,6 +124,25 @@ def test_a_step_whose_machine_is_lost_runs_again_at_another_one(project, cluster
     assert {file.read_text() for file in project.folder.glob("ends-*")} == {"done\n"}
 
 
+def test_steps_of_machines_that_share_no_folder_get_files_by_a_url(project, tmp_path):
+    steps = {
+        "a": {"command": "pwd > {{where}}; echo a", "artifacts": {"output": ["where"]}},
+        "b": {
+            "deps": "a",
+            "command": "cp {{from}} {{copy}}",
+            "artifacts": {"input": {"from": "{{a.where}}"}, "output": ["copy"]},
+        },
+    }
+    project.write(steps)
+    code, _, err = project.weft(*ON_RAY, "--storage", f"file://{tmp_path}/shared")
+    assert code == 0, err
+    (copy,) = project.folder.glob(".pipeline/*/*/b-*/copy")
+    assert copy.read_text().strip()
+    assert not copy.read_text().startswith(str(project.folder))
+    code, out, _ = project.weft("logs", "@last/a")
+    assert (code, out) == (0, "a\n")
+
+
 def test_queries_run_in_stages_at_the_machines(project):
     (project.folder / "t.csv").write_text("a,b\n" + "".join(f"{row % 7},{row}\n" for row in range(1000)))
     query = "SELECT a, sum(b) AS s FROM t GROUP BY a ORDER BY a LIMIT 2"

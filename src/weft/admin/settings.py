@@ -82,6 +82,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """The requirements file of pip whose packages the machines of a Ray cluster install for a session."""
     working_dir: Path | None = None
     """The folder that is copied to the machines of a Ray cluster: tasks begin there."""
+    storage: str = ""
+    """The URL by which machines of a Ray cluster without a shared folder get the files of pipelines; empty: none."""
     spill: Path | str | None = None
     """The folder for chunks on disk, or a URL; None: `spill` in the state folder."""
     state_dir: Path | None = None
@@ -270,6 +272,14 @@ def _path_or_url(value: object, shown: str, base: Path) -> Path | str:
     return value if isinstance(value, str) and "://" in value else _path(value, shown, base)
 
 
+def _storage(value: object, shown: str, _: Path) -> str:
+    from weft.store.remote import shared_url  # few users have any
+
+    if not isinstance(value, str):
+        raise wrong(shown, value, "a URL, such as s3://bucket/prefix")
+    return shared_url(value, shown) if value else ""
+
+
 def _truth(value: object, shown: str, _: Path) -> bool:
     words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
     if isinstance(value, str):
@@ -325,6 +335,7 @@ _PARSERS: Final[dict[str, Callable[[object, str, Path], Any]]] = {
     "cluster": _text,
     "env": _file,
     "working_dir": _path,
+    "storage": _storage,
     "spill": _path_or_url,
     "state_dir": _path,
     "color": _one_of(COLORS),

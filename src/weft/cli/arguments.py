@@ -63,6 +63,7 @@ class PipelineOptions(Struct, frozen=True):
     gpus: str | None = None
     gpu_type: str | None = None
     profile: str = ""
+    storage: str | None = None
 
     @property
     def flags(self) -> dict[str, object]:
@@ -80,6 +81,7 @@ class PipelineOptions(Struct, frozen=True):
             "requests": self.requests,
             "gpus": self.gpus,
             "gpu_type": self.gpu_type,
+            "storage": self.storage,
         }
 
     def request(self, file: Path, name: str | None, labels: LabelOptions | None = None) -> RunRequest:

@@ -81,6 +81,7 @@ _AUTOMATIC: Final[Mapping[str, Callable[[Settings], str]]] = {
     "cluster": lambda _: "that of RAY_ADDRESS, else on this machine",
     "env": lambda _: "not set",
     "working_dir": lambda _: "not set",
+    "storage": lambda _: "not set: machines share a folder",
     "spill": lambda _: "in the state folder",
     "state_dir": lambda _: "beside the project, or of the user",
     "priority": lambda _: "that of the job file",

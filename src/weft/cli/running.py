@@ -244,6 +244,11 @@ def _at_the_cluster(context: CommandContext, settings: Settings, root: StateRoot
     """
     from weft.cli.detached import start_words
 
+    if settings.storage:
+        raise UsageError(
+            "a run in the background of a cluster needs a folder that all machines share, also with a storage",
+            hint="Run it without -d where the process can stay, or without storage from such a folder.",
+        )
     environ = {name: value for name, value in context.environ.items() if name.startswith("WEFT_")}
     address = settings.cluster_options().address
     words = [*again, "--state-dir", str(root.path)]

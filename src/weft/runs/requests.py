@@ -72,7 +72,17 @@ class RunRequest(Struct, frozen=True):
 
 def load(request: RunRequest, concrete: Concrete, settings: Settings, state: StateRoot) -> PlannableSource:
     """Return the source of a requested run. UsageError: wishes exclude each other, or a file system is no pair."""
+    if settings.origin("storage").of_run and settings.backend != "ray":
+        raise UsageError(
+            f"--storage is for runs at the machines of a cluster, not for the backend {settings.backend!r}",
+            hint="Add: --backend ray",
+        )
     if concrete.is_job_file(request.file):
+        if settings.origin("storage").of_run:
+            message = (
+                f"--storage cannot be used here: the replicas of {request.file} need a folder that all machines share"
+            )
+            raise UsageError(message, hint="Leave it out, and run it from such a folder.")
         options_given = {
             "-p": request.parameters,
             "-f": request.fs,
@@ -102,9 +112,9 @@ def load(request: RunRequest, concrete: Concrete, settings: Settings, state: Sta
             only=request.only,
             targets=tuple(request.targets),
         )
-    own = (settings.mounts, settings.docker_env, settings.state_dir, settings.workers)
+    own = (settings.mounts, settings.docker_env, settings.state_dir, settings.workers, settings.storage)
     flags = {name: getattr(settings, name) for name in _OF_KINDS if settings.origin(name).of_run}
-    if own != ("auto", "ignore", None, 0) or request.fs or flags:
+    if own != ("auto", "ignore", None, 0, "") or request.fs or flags:
         options["around"] = concrete.Surroundings(
             mounts=settings.mounts != "off",
             docker_env=settings.docker_env,
@@ -112,6 +122,7 @@ def load(request: RunRequest, concrete: Concrete, settings: Settings, state: Sta
             stage=state.path / STAGE,
             workers=settings.workers,
             settings=flags,
+            storage=settings.storage,
         )
     if request.profile:
         options["profile"] = request.profile

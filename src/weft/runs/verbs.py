@@ -125,7 +125,10 @@ _REPLICAS: Final = (
     Argument("gpu_type", "text", "The type of these GPUs."),
 )
 _PROFILE: Final = Argument("profile", "text", "Use the parameters, settings and words for steps of this profile.")
-_NEW_RUN: Final = (_PARAMETERS, _FS, _USER, _DOCKER_ENV, *_CACHING, *_REPLICAS, _PROFILE)
+_STORAGE: Final = Argument(
+    "storage", "text", "The URL by which machines of a cluster without a shared folder get files."
+)
+_NEW_RUN: Final = (_PARAMETERS, _FS, _USER, _DOCKER_ENV, *_CACHING, *_REPLICAS, _PROFILE, _STORAGE)
 _SCHEDULE: Final = Argument("name", "text", "The name of a schedule.")
 _SCHEDULING: Final = (
     Argument("cron", "text", "The times: five fields as in cron, @daily, @every 90s, ..."),

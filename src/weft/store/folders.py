@@ -203,6 +203,19 @@ def user_root(root: Path) -> Path:
     return folder
 
 
+_of_node: list[str] = []
+
+
+def use_node_folder(folder: str) -> None:
+    """Name the folder on disk of this process's node, which goes with it."""
+    _of_node[:] = [folder]
+
+
+def node_folder() -> str:
+    """Return the folder on disk of the node whose tasks run in this process; "" if it has none."""
+    return _of_node[0] if _of_node else ""
+
+
 def is_url(place: object) -> TypeGuard[str]:
     """Whether a spill target is a URL, and not a folder."""
     return isinstance(place, str) and "://" in place

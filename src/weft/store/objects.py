@@ -58,7 +58,7 @@ def _file_system(url: str) -> tuple[Any, str]:
     return fs, str(path)
 
 
-def _tried(
+def tried(
     action: Callable[[], _T], waits: Sequence[float] = _WAITS_S, wait: Callable[[float], object] | None = None
 ) -> _T:
     """Call an action; transient failures are retried."""
@@ -75,11 +75,11 @@ def _tried(
     return action()
 
 
-def _why(error: Exception, url: str) -> tuple[str, str]:
+def why_unusable(error: Exception, url: str) -> tuple[str, str]:
     """Return why a URL cannot be used, and the next step."""
     text = str(error).replace(url, shown(url)) or type(error).__name__
     if isinstance(error, FileNotFoundError):
-        return f"there is no such bucket or folder ({text})", "Make it, or name another place to spill to."
+        return f"there is no such bucket or folder ({text})", "Make it, or name another place."
     if isinstance(error, PermissionError) or type(error).__name__ in _CREDENTIALS:
         return (
             f"it is not permitted ({text})",
@@ -87,12 +87,12 @@ def _why(error: Exception, url: str) -> tuple[str, str]:
         )
     return (
         f"it cannot be reached ({type(error).__name__}: {text})",
-        "See that the network and the endpoint work, or spill to a folder of this machine.",
+        "See that the network and the endpoint work, or name another place.",
     )
 
 
 def _refused(error: Exception, url: str, what: str) -> CapacityError:
-    why, hint = _why(error, url)
+    why, hint = why_unusable(error, url)
     return CapacityError(f"cannot {what} {shown(url)}: {why}", hint=hint)
 
 
@@ -109,7 +109,7 @@ class ObjectTier:
         self._wait = wait
         self._fs, path = _file_system(self.url)
         self._path = f"{path.rstrip('/')}/{name}"
-        self.local = "memory" in _protocols(self._fs)
+        self.local = "memory" in protocols_of(self._fs)
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._count = 0
@@ -149,9 +149,9 @@ class ObjectTier:
 
     def _put(self, path: str, data: bytes) -> None:
         parent = path.rpartition("/")[0]
-        if "file" in _protocols(self._fs):
+        if "file" in protocols_of(self._fs):
             self._fs.makedirs(parent, exist_ok=True)
-        _tried(lambda: self._fs.pipe_file(path, data), wait=self._wait)
+        tried(lambda: self._fs.pipe_file(path, data), wait=self._wait)
 
     def delete(self, locations: Iterable[str]) -> None:
         """See `TierStore.delete`: a thread deletes in batches; `close` removes objects after a failure."""
@@ -198,7 +198,8 @@ class ObjectTier:
             )
 
 
-def _protocols(fs: Any) -> tuple[str, ...]:
+def protocols_of(fs: Any) -> tuple[str, ...]:
+    """Return the names of a file system of fsspec, as URLs have them."""
     return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
 
 
@@ -214,7 +215,7 @@ def remove(root: str, waits: Sequence[float] = _WAITS_S, wait: Callable[[float],
             fs.invalidate_cache()
             return not fs.find(path)
 
-        return _tried(gone, waits, wait)
+        return tried(gone, waits, wait)
     except FileNotFoundError:
         return True
     except Exception:  # noqa: BLE001 - whatever a file system raises: they still exist
@@ -251,14 +252,14 @@ def read_range(location: str, offset: int, nbytes: int) -> memoryview:
     """
     fs, path = _file_system(location)
     try:
-        data = _tried(lambda: fs.cat_file(path, start=offset, end=offset + nbytes))
+        data = tried(lambda: fs.cat_file(path, start=offset, end=offset + nbytes))
     except FileNotFoundError as error:
         raise NotFoundError(
             f"the stored chunk in {shown(location)} is lost: there is no such object",
             hint="Another program removed an object of a run; run again to compute it anew.",
         ) from error
     except Exception as error:
-        why, hint = _why(error, location)
+        why, hint = why_unusable(error, location)
         raise UnreadableError(f"the stored chunk in {shown(location)} cannot be read: {why}", hint=hint) from error
     if len(data) != nbytes:
         raise NotFoundError(

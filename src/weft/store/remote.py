@@ -62,6 +62,22 @@ def shown(url: str) -> str:
     return re.sub(r"//[^/@]*@", "//...@", url).partition("?")[0]
 
 
+def shared_url(url: str, shown_as: str) -> str:
+    """Return a URL without its last slashes. UsageError: it is none, or has credentials in it.
+
+    The URL is written to the records of the run.
+    """
+    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://.", url) or not url.isprintable():
+        hint = "Name a place that all machines reach, such as s3://bucket/prefix or file:///mnt/shared."
+        raise UsageError(f"{shown_as} is {shown(url)!r}, which is no URL", hint=hint)
+    if "?" in url or "@" in url.partition("://")[2].partition("/")[0]:
+        raise UsageError(
+            f"{shown_as} is {shown(url)}, with credentials in the URL, which records would show",
+            hint="Leave them to the environment of each machine, such as AWS_ACCESS_KEY_ID or its role.",
+        )
+    return url.rstrip("/")
+
+
 def opened(url: str) -> tuple[Any, str]:
     """Return the file system of a URL, and the path in it.
 

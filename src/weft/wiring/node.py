@@ -17,7 +17,8 @@ from typing import Any
 from weft.backends.node import Node
 from weft.runtime.clock import RealClock
 from weft.store.accounting import default_budget
-from weft.store.folders import RunFolders, shm_root, sweep, temporary_folder, user_root
+from weft.store.folders import RunFolders, shm_root, sweep, sweep_runs, temporary_folder, user_root
+from weft.store.objects import sweep as sweep_objects
 from weft.store.tls import TlsFiles
 
 
@@ -33,7 +34,9 @@ class RunningNode:
         shared = shm_root()
         sweep(shared)
         name = f"node-{os.getpid()}-{os.urandom(4).hex()}"
-        self._folders = RunFolders(name, shared, user_root(temporary_folder()))
+        root = user_root(temporary_folder())
+        sweep_runs(root, lambda _: False, sweep_objects)  # of killed nodes, with the work folders of their steps
+        self._folders = RunFolders(name, shared, root)
         room = default_budget(self._folders.shm) if budget is None else budget
         self._node = Node(workers, self._folders, secret, RealClock(), budget=max(1, room // shares), **options)
         self.address = self._node.address

@@ -27,6 +27,7 @@ from weft.store import codec, segments, serializers, tiers
 from weft.store.accounting import give_back
 from weft.store.api import Column, sizeof
 from weft.store.disk import OWN_FILE
+from weft.store.folders import use_node_folder
 from weft.store.row_index import DENSE
 from weft.store.segments import SegmentWriter
 from weft.worker.channel import (
@@ -90,6 +91,7 @@ class WorkerProcess:
         self._writer = None
         if config.shm:
             self._writer = SegmentWriter(config.shm, prefix=config.prefix, fallback=config.spill or None)
+        use_node_folder(config.spill)
         if config.credentials is not None:
             from weft.store import peers  # one machine alone has none
 

@@ -63,6 +63,7 @@ def test_every_setting_can_be_given_everywhere(load):
         "working_dir": "/w",
         "spill": "/a",
         "state_dir": "/b",
+        "storage": "s3://bucket/prefix",
         "color": "never",
         "quiet": "true",
         "user": "ada",

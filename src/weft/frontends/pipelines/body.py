@@ -177,12 +177,16 @@ def _enter_packages(ctx: TaskContext, own: dict[str, Any], env: dict[str, str], 
 
 def _log_name(ctx: TaskContext, logs: str) -> tuple[str, int]:
     """Return the name of the logs of a task, and the number of this attempt, counted over all owners of the run."""
-    many = [str(ctx.index)] if ctx.parallelism > 1 else []
-    name = ".".join([file_name(ctx.params.get("name", ctx.vertex)), *many])
-    attempt: int = ctx.attempt
+    name, attempt = log_stem(ctx), ctx.attempt
     while os.path.lexists(os.path.join(logs, f"{name}.{attempt}.log")):
         attempt += 1
     return name, attempt
+
+
+def log_stem(ctx: TaskContext) -> str:
+    """Return the name of the logs of a task without the number of the attempt."""
+    many = [str(ctx.index)] if ctx.parallelism > 1 else []
+    return ".".join([file_name(ctx.params.get("name", ctx.vertex)), *many])
 
 
 def _shortfalls(ctx: TaskContext, own: Mapping[str, Any], outputs: Sequence[str], result: Any) -> list[str]:
@@ -285,17 +289,23 @@ def _values(ctx: TaskContext, inputs: Mapping[str, TaskInput], own: Mapping[str,
     name = own.get("name", ctx.vertex)
     if ctx.parallelism > 1:
         name = loop_item(name, ctx.index)
+    paths = output_paths(ctx, own)
+    item = "" if ctx.item is None else as_text(tuple_of(ctx.item))
+    return name, _Values(item, places_of(ctx, inputs, own.get("inputs", {})), paths, name)
+
+
+def output_paths(ctx: TaskContext, own: Mapping[str, Any]) -> dict[str, str]:
+    """Return the paths of the outputs of a task by name; `own` are the parameters of its step."""
     outputs = own.get("outputs", ())
     if "folder" in own:
         folder = OutputFolder(**own["folder"])
-        paths = {key: folder.path(key, ctx.index) for key in outputs}
-    else:
-        paths = {PurePosixPath(path).name: path for path in outputs}
-    item = "" if ctx.item is None else as_text(tuple_of(ctx.item))
-    return name, _Values(item, _places(ctx, inputs, own.get("inputs", {})), paths, name)
+        return {key: folder.path(key, ctx.index) for key in outputs}
+    return {PurePosixPath(path).name: path for path in outputs}
 
 
-def _places(ctx: TaskContext, inputs: Mapping[str, TaskInput], places: Mapping[str, Any]) -> dict[str, list[str]]:
+def places_of(ctx: TaskContext, inputs: Mapping[str, TaskInput], places: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the paths of artifacts by name, from the form of `parts.places_to_json` by name."""
+
     def value_of(source: str) -> Any:
         values = inputs[f"{source}->{ctx.vertex}"].all()
         return values[0] if values else ()
@@ -334,7 +344,7 @@ def fail_if_asked(name: str, as_paddleflow: Collection[str]) -> None:
 
 def hand_on(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str, list[str]]:
     """Return the places of outputs, from parameter `outputs`."""
-    return _places(ctx, inputs, ctx.params.get("outputs", {}))
+    return places_of(ctx, inputs, ctx.params.get("outputs", {}))
 
 
 def nothing(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> None:

@@ -77,6 +77,7 @@ DISABLED = "_disabled"
 """The vertex that skips disabled steps; no step can have this name."""
 
 _STEP = f"{BODY}:run_step"
+_STEP_AWAY = "weft.frontends.pipelines.away:run_step_away"
 _NO_CORE = (Resources(cpu=0),)
 _ONE_TOKEN = (PARALLELISM, 1)
 _ONE_AT_A_TIME = (Resources(cpu=0, tokens=(_ONE_TOKEN,)),)
@@ -110,7 +111,8 @@ class RunDirectories(Struct, frozen=True):
 
     `cache` is None if no result is used or kept; `mounts` makes mounts at the mount paths of steps. `publish` has the
     URL of a remote main file system and the folder with its copy. Without `containers` all steps run on this machine.
-    `settings` are those of the command line that kinds of steps read.
+    `settings` are those of the command line that kinds of steps read. `away`: steps may run at machines without the
+    folder of the run (see `storing.StepStorage`).
     """
 
     logs: Path
@@ -120,6 +122,7 @@ class RunDirectories(Struct, frozen=True):
     publish: tuple[str, str] | None = None
     containers: ContainerImages | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    away: bool = False
 
 
 class PipelineSource(Struct, frozen=True):
@@ -169,6 +172,7 @@ def compile_run(
     where = {**_folders(place), "cache": cache, "mounts": place.mounts, "publish": place.publish}
     where |= {"containers": None if place.containers is None else as_dict(place.containers)}
     where |= {"settings": dict(place.settings)}
+    where |= {"away": True} if place.away else {}  # the graph of other runs is that of earlier versions
     repeating = {"run": as_dict(run), "place": where, "origin": again}
     _add(graph, nodes, pipeline, place, repeating, DISABLED, ())
     if not post_process:
@@ -264,7 +268,12 @@ def _step(
 ) -> Vertex:
     items = None if step.items is None else plain(step.items)
     params = _params(step, place, folder)
-    program = Program(_STEP, {**params, SECRETS: secrets} if secrets else params, items, style=Style.TASK)
+    program = Program(
+        _STEP_AWAY if place.away else _STEP,
+        {**params, SECRETS: secrets} if secrets else params,
+        items,
+        style=Style.TASK,
+    )
     if step.not_run:
         program.items = None
     retry = DEFAULT_RETRY if step.retry is None else step.retry
@@ -297,7 +306,14 @@ def _place(said: Mapping[str, Any]) -> RunDirectories:
     publish = None if said["publish"] is None else tuple(said["publish"])
     containers = None if said["containers"] is None else ContainerImages(**said["containers"])
     return RunDirectories(
-        Path(said["logs"]), Path(said["processes"]), found, said["mounts"], publish, containers, said["settings"]
+        Path(said["logs"]),
+        Path(said["processes"]),
+        found,
+        said["mounts"],
+        publish,
+        containers,
+        said["settings"],
+        said.get("away", False),
     )
 
 
@@ -321,7 +337,7 @@ def _params(step: ResolvedStep, place: RunDirectories, folder: str) -> dict[str,
         params["apart"] = True
     if step.packages is not None:
         params[PACKAGES] = [step.packages.kind, step.packages.file, str(place.logs.parent.parent.parent / ENVIRONMENTS)]
-    if step.delivered or step.condition:
+    if step.delivered or step.condition or place.away:
         params["inputs"] = {name: places_to_json(places) for name, places in step.places.items()}
     if step.condition:
         params["condition"] = text_to_json(step.condition)

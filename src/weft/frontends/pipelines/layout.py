@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from weft.frontends.pipelines.resolved import Node
     from weft.frontends.pipelines.work import PipelineWork
     from weft.graph.logical import LogicalGraph
+    from weft.graph.spec import RunHost
     from weft.model.errors import DefinitionError
     from weft.store.filesystems import Copy
     from weft.store.state import RunFolder
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 NOWHERE: Final = RunDirectories(Path("logs"), Path("processes"))
 """The folders of a run that is only planned."""
 Work = TypeVar("Work", bound="PipelineWork")
+STORAGE: Final = "storage"
+"""The key of `run.json` with the URL and the key of a run whose machines share no folder."""
 CODE: Final = "code"
 """The key of `run.json` with the code digests of steps at their start; see `code_of`."""
 
@@ -105,6 +108,7 @@ def place_of(loaded: PipelineWork, folder: Path) -> RunDirectories:
         publish,
         loaded.containers,
         loaded.around.settings,
+        bool(loaded.around.storage),
     )
 
 
@@ -124,10 +128,28 @@ def check_run(loaded: PipelineWork, compiled: CompiledPipeline, *, begins: bool 
         hint = f"Give it one: -f {missing[0]}=FOLDER, or under [fs] in weft.toml"
         raise UsageError(f"no folder is given for the file system {missing[0]}, which steps mount", hint=hint)
     _check_packages(compiled)
+    if loaded.spread and loaded.around.storage:
+        _check_away(loaded, compiled)
     images = {} if loaded.containers is None else loaded.containers.images
     for image, error in compiled.hopeless:
         if image not in images:
             raise error
+
+
+def _check_away(loaded: PipelineWork, compiled: CompiledPipeline) -> None:
+    """Refuse a run that cannot do with the files that machines get by the storage. UsageError."""
+    if main_elsewhere(loaded.pipeline, loaded.root, loaded.urls) is not None:
+        message = "the main file system is at a URL, of which only this machine has a copy"
+        raise UsageError(message, hint="Name a folder with -f, or run it without storage at machines that share one.")
+    for node in compiled.nodes:
+        if not isinstance(node, ResolvedStep) or node.not_run or node.id not in compiled.graph.vertices:
+            continue
+        if extra := next((mount.name for mount in node.mounts if not mount.main), ""):
+            message = f"step {node.name} mounts the file system {extra}, which machines do not get by the storage"
+            raise UsageError(message, hint="Put the files into the project, or have the step read them from a URL.")
+        if node.body is not None and load_kind(node.body.kind).spreads(node.body.portable, str(loaded.base)):
+            message = f"the replicas of step {node.name} need a folder that all machines share"
+            raise UsageError(message, hint="Run it without storage, from such a folder.")
 
 
 def _check_packages(compiled: CompiledPipeline) -> None:
@@ -164,8 +186,10 @@ def _secrets(pipeline: Pipeline, compiled: CompiledPipeline, done: Collection[st
     return found
 
 
-def spec_of(loaded: PipelineWork, compiled: CompiledPipeline, about: Mapping[str, Any] | None = None) -> RunSpec:
-    """Return the specification of a compiled run. `about` is the description of a resumed run."""
+def spec_of(
+    loaded: PipelineWork, compiled: CompiledPipeline, folder: Path, about: Mapping[str, Any] | None = None
+) -> RunSpec:
+    """Return the specification of a compiled run with a folder. `about` is the description of a resumed run."""
     description = about_run(loaded, compiled) if about is None else about
     own = {  # also needed by a resume
         "renamed": loaded.origin.renamed,
@@ -179,6 +203,11 @@ def spec_of(loaded: PipelineWork, compiled: CompiledPipeline, about: Mapping[str
         "main_fs": loaded.origin.main_fs,
         "settings": dict(loaded.around.settings),
     }
+    host = None
+    if url := loaded.around.storage:
+        key = loaded.around.storage_key or f"{folder.name}-{os.urandom(6).hex()}"
+        own[STORAGE] = {"url": url, "key": key}
+        host = _storage_of(loaded, folder, url, key)
     outputs = loaded.root.joinpath(*(place_of_outputs(loaded) or ()))
     return RunSpec(
         compiled.graph,
@@ -192,7 +221,17 @@ def spec_of(loaded: PipelineWork, compiled: CompiledPipeline, about: Mapping[str
         paths=outputs_of,
         roots=(outputs,),
         cache=_cache_of(loaded, compiled.graph),
+        host=host,
     )
+
+
+def _storage_of(loaded: PipelineWork, folder: Path, url: str, key: str) -> RunHost:
+    """Return the host of a run whose machines share no folder."""
+    from weft.frontends.pipelines.storing import StepStorage  # few runs have one
+
+    root, base = str(loaded.root), str(loaded.base)
+    trees = [root] if f"{base}/".startswith(f"{root}/") else [root, base]
+    return StepStorage(url, key, folder, trees, spread=loaded.spread, secrets=loaded.pipeline.secret_names)
 
 
 def uses_cache(loaded: PipelineWork) -> bool:
@@ -241,7 +280,7 @@ def resumed_spec(
     }
     if {**now, **kept} != was:
         folder.describe_again(**{CODE: {**now, **kept}})
-    return spec_of(loaded, compiled, described)
+    return spec_of(loaded, compiled, folder.path, described)
 
 
 def main_elsewhere(pipeline: Pipeline, root: Path, urls: Mapping[str, str]) -> tuple[str, str] | None:
@@ -296,7 +335,7 @@ def claim(loaded: PipelineWork, run_id: str, folder: Path, copies: Sequence[Copy
             return None
     elif sub_path := loaded.pipeline.main_fs.sub_path if loaded.pipeline.main_fs else "":
         os.close(make_folders(loaded.root, Path(sub_path).parts))
-    return spec_of(loaded, compiled)
+    return spec_of(loaded, compiled, folder)
 
 
 def _another_root(loaded: PipelineWork) -> str:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from weft.frontends.pipelines.compiler import ContainerImages, PipelineSource, main_name, main_root
 from weft.frontends.pipelines.kinds import STEP_KINDS
+from weft.frontends.pipelines.layout import STORAGE
 from weft.frontends.pipelines.options import Caching, Surroundings
 from weft.frontends.pipelines.profiles import Profile
 from weft.frontends.pipelines.reading import origin_of, pipeline_name, profile_of
@@ -111,11 +112,15 @@ def loaded_again(folder: Path, file: str) -> Loaded:
     targets = tuple(map(str, description.get("targets") or ()))
     caching = Caching(off=bool(description.get("cache_off")), only=str(description.get("only") or ""), targets=targets)
     workers = description.get(WORKERS)
+    stored = description.get(STORAGE)
+    stored = stored if isinstance(stored, dict) else {}
     around = Surroundings(
         mounts=description.get("mounts") is not False,
         docker_env=str(description.get("docker_env") or "ignore"),
         workers=workers if isinstance(workers, int) else 0,
         settings=description.get("settings") or {},
+        storage=str(stored.get("url") or ""),
+        storage_key=str(stored.get("key") or ""),
     )
     urls = description.get("urls")
     urls = urls if isinstance(urls, dict) else {}

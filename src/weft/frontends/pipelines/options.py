@@ -50,7 +50,8 @@ class Surroundings(Struct, frozen=True):
     folders or URLs; copies of remote file systems are below `stage` (default: in the state folder). `docker_env`
     selects the treatment of the steps' images (see `weft.operators.containers`). `workers` is the number of steps that
     run at a time, at most the parallelism that the file gives; 0: as the file has it. `settings` are those of the
-    command line that kinds of steps read.
+    command line that kinds of steps read. `storage` is the URL by which machines without the folder of the run get
+    their files, and `storage_key` names a run that has begun below it.
     """
 
     mounts: bool = True
@@ -59,6 +60,8 @@ class Surroundings(Struct, frozen=True):
     docker_env: str = "ignore"
     workers: int = 0
     settings: Mapping[str, Any] = field(default_factory=dict)
+    storage: str = ""
+    storage_key: str = ""
 
     def steps_at_a_time(self, pipeline: Pipeline) -> int:
         """Return the number of steps of a pipeline that run at a time."""

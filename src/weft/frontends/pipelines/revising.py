@@ -86,8 +86,8 @@ def revise(
     edit = compare((loaded.pipeline, old.nodes), (pipeline, compiled.nodes), compiled.graph, code)
     return Revision(
         new,
-        layout.spec_of(new, compiled, about),
-        layout.spec_of(loaded, old, described),
+        layout.spec_of(new, compiled, folder.path, about),
+        layout.spec_of(loaded, old, folder.path, described),
         edit.why,
         edit.items,
         edit.wider,

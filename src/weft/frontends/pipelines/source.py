@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from weft.frontends.pipelines import layout
 from weft.frontends.pipelines.work import PipelineWork
 from weft.graph.spec import StepInputs
@@ -52,11 +54,18 @@ class Loaded(PipelineWork, frozen=True, dict=True):
     # ------------------------------------------------------------------------------------- the source of a run
 
     def at(self, *, many_machines: bool) -> Loaded:
-        """Return the source itself: steps find the folder of their run at each machine."""
-        return self
+        """Return the source for workers at one machine, or at many: these have the folder of the run, or get its files
+        by the URL of the storage.
+        """
+        return replace(self, spread=many_machines) if self.around.storage else self
 
     def prepare(self, note: Callable[[str], None]) -> Loaded:
-        """Return the pipeline with the container images of its steps; errors as `layout.in_containers`."""
+        """Return the pipeline with the container images of its steps; errors as `layout.in_containers`.
+
+        A new run at one machine needs no storage.
+        """
+        if self.around.storage and not self.spread:
+            self = replace(self, around=replace(self.around, storage=""))
         return layout.in_containers(self, note)
 
     def copies(self, undo: ExitStack, note: Callable[[str], None], *, fetch: bool = True) -> list[Copy]:

@@ -19,7 +19,7 @@ class PipelineWork(Struct, frozen=True):
     """A checked pipeline with the settings of one run.
 
     `urls` maps names of remote file systems to their URLs; `file_systems` has the folders of their copies, fetched when
-    the run starts. `containers` is set by the preparation of the run.
+    the run starts. `containers` is set by the preparation of the run. `spread`: steps run at many machines.
     """
 
     pipeline: Pipeline
@@ -31,6 +31,7 @@ class PipelineWork(Struct, frozen=True):
     caching: Caching
     around: Surroundings
     containers: ContainerImages | None = None
+    spread: bool = False
 
     @property
     def pipeline_name(self) -> str:

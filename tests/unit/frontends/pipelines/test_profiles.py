@@ -135,7 +135,9 @@ def test_the_run_keeps_it_and_a_run_without_one_is_as_it_was(file):
     about: dict[str, Any] = {}
     for profile in ("", "big"):
         loaded = load_pipeline(str(file), profile=profile)
-        about[profile] = spec_of(loaded, compile_loaded(loaded, "run-000001", NOWHERE)).about
+        about[profile] = spec_of(
+            loaded, compile_loaded(loaded, "run-000001", NOWHERE), file.parent / "run-000001"
+        ).about
     assert "profile" not in about[""]
     kept = Profile(**about["big"]["profile"])
     assert (kept.name, kept.settings) == ("big", {"workers": 2, "docker_env": "require"})
