@@ -71,7 +71,7 @@ def test_the_socket_is_for_its_owner_alone(server):
     [
         ("fly", UsageError, "has no command 'fly'"),
         ("broken", InternalError, "RuntimeError: oh"),
-        ("refuse", InternalError, "no step x"),
+        ("refuse", NotFoundError, "no step x\nthere is y"),
         ("conflict", ConflictError, "has ended\nlook at it"),
         ("long", ConflictError, "too long"),
         ("odd", InternalError, "not JSON serializable"),
