@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.simulation.gangs import random_gang, values_of
-from weft.backends.cluster import Cluster, ClusterJob, NodeAddress, NodeConnection
+from weft.backends.cluster import Cluster
+from weft.backends.cluster_jobs import ClusterJob
+from weft.backends.cluster_nodes import NodeAddress, NodeConnection
 from weft.backends.simulated_links import (
     FOREVER_S,
     LinkFaults,

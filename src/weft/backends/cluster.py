@@ -12,44 +12,39 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from weft.backends import node_messages as messages
-from weft.backends.helpers import BackendThreads
+from weft.backends.cluster_jobs import ClusterJob, inputs_of, packed, sendable
+from weft.backends.cluster_nodes import ClusterProvider, NodeAddress, NodeConnection, NodeNetwork, SentLease
 from weft.backends.local import GRACE_S, LocalBackend, abandon, crashed
-from weft.backends.local_jobs import LocalJob
-from weft.backends.node_link import Link, Lost, NodeLink, Take
-from weft.backends.process_jobs import NOT_SENT, check_picklable, needed
+from weft.backends.process_jobs import NOT_SENT, needed
 from weft.backends.streams import END
 from weft.engine.events import ANYWHERE, CancelRequested, Done, Failed, GaveBack, OutputMoved, Progress
-from weft.engine.machines.task import TaskState
 from weft.engine.ports import WorkerSpec
-from weft.engine.provider import BESIDE, FixedProvider, NodeKind, NodeSpec
+from weft.engine.provider import BESIDE, NodeKind, NodeSpec
 from weft.engine.tuning import Tuning
 from weft.graph.spec import MachineAddress
 from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import CapacityError, ProgramError, RunCancelledError, WeftError
-from weft.model.resources import Resources
 from weft.store import codec, peers, serializers, tiers
 from weft.store.api import ABSENT
 from weft.store.handshake import Credentials
 from weft.store.tls import check_files
 from weft.worker.lease import LeaseResult, WorkerLease
-from weft.worker.remote_store import LARGE
 
 if TYPE_CHECKING:
+    from weft.backends.local_jobs import LocalJob
     from weft.engine.commands import Launch, Restart
     from weft.engine.ports import Job, Shell
     from weft.engine.provider import Provider
-    from weft.graph.task_spec import TaskSpec
-    from weft.store.api import ChunkPin, ChunkStore, Column
+    from weft.store.api import Column
     from weft.store.blocks import BlockManager
     from weft.store.tls import TlsFiles
-    from weft.worker.code import InputCode
 
 TARGET_S: Final = 0.02
 _FIRST_TICK_S: Final = 0.01
@@ -61,76 +56,6 @@ _COPIES: Final = 64
 """The most outputs in one message to copy them."""
 
 
-class NodeAddress(NamedTuple):
-    """A node that listens at `address`, with `workers` processes and its `resources`."""
-
-    address: tuple[str, int]
-    workers: int
-    name: str
-    resources: Resources = Resources()
-
-
-class NodeNetwork(BackendThreads):
-    """The connections of a process with the nodes of a cluster, over TCP, beside its threads."""
-
-    def __init__(self, credentials: Credentials) -> None:
-        self.credentials = credentials
-
-    def connect(self, address: tuple[str, int], take: Take, lost: Lost) -> Link:
-        """Connect to a node. OSError, ForbiddenError: see `NodeLink.connect`."""
-        return NodeLink.connect(address, self.credentials, take, lost)
-
-    def open_reader(self) -> None:
-        """Read chunks at nodes from now on."""
-        peers.open_reader(self.credentials)
-
-    def close_reader(self) -> None:
-        """Read no more chunks at nodes."""
-        peers.close_reader()
-
-
-class NodeConnection:
-    """A node as seen from the session. `lock` guards what was sent to it."""
-
-    def __init__(self, number: int, about: NodeAddress) -> None:
-        self.number = number
-        self.about = about
-        self.prefix = f"{peers.ROOT}{about.address[0]}:{about.address[1]}/"
-        """The beginning of the locations of its outputs."""
-        self.link: Link | None = None
-        self.dead = False
-        self.lock = threading.Lock()
-        self.workers: dict[int, int] = {}
-        """The number of each of its workers in the session."""
-        self.leases: dict[tuple[str, int], SentLease] = {}
-        self.specs: dict[str, set[int]] = {}
-        self.sent: dict[tuple[str, str], list[Any]] = {}
-        """The cells that were sent of each column."""
-        self.paths: list[str] = []
-        self.serializers = 0
-        self.leaves = ""
-        """Why the node drains, "" if it does not."""
-        self.readers: set[tuple[int, tuple[str, int]]] | None = None
-        """The leases of other nodes that may still read outputs here, once all have been copied: node, job, lease."""
-
-    @property
-    def spec(self) -> NodeSpec:
-        """The node as the pool sees it."""
-        return NodeSpec(self.number, self.about.name, "", tuple(self.workers.values()), self.about.resources)
-
-    def sent_of(self, job: str, column: str, count: int) -> list[Any]:
-        """Return the cells of a column of `count` that the node has, NOT_SENT for the others. The caller has `lock`."""
-        sent = self.sent.get((job, column))
-        if sent is None or len(sent) != count:
-            sent = self.sent[job, column] = [NOT_SENT] * count
-        return sent
-
-    def send(self, *message: Any) -> None:
-        """Send a message; no effect if the node is lost."""
-        if self.link is not None:
-            self.link.send(message)
-
-
 class OutputCopies(NamedTuple):
     """Outputs of a node that leaves, which another one copies: cells of a column, with their present references."""
 
@@ -138,114 +63,6 @@ class OutputCopies(NamedTuple):
     to: NodeConnection
     column: Column
     cells: list[tuple[int, ChunkRef]]
-
-
-class ClusterProvider(FixedProvider):
-    """The nodes of a cluster. `drained` is called with a node whose work has ended; `vacant` are lost nodes in whose
-    places others may come.
-    """
-
-    def __init__(
-        self, nodes: Sequence[NodeSpec], drained: Callable[[int], None], vacant: Sequence[NodeKind] = ()
-    ) -> None:
-        super().__init__(nodes)
-        self._drained = drained
-        self._vacant = vacant
-
-    def possible(self) -> Sequence[NodeKind]:
-        """See `Provider.possible`: what fitted before a loss is no reason to refuse a request."""
-        return self._vacant
-
-    def drained(self, node: int) -> None:
-        """See `Provider.drained`."""
-        self._drained(node)
-
-
-class SentLease(WorkerLease):
-    """A lease at a node, with the inputs that are held here until its report."""
-
-    __slots__ = ("node", "number", "pins")
-
-    def prepare(self, node: NodeConnection, number: int) -> None:
-        """Assign the lease to worker `number` of a node, by its own count."""
-        self.node = node
-        self.number = number
-        self.pins: list[ChunkPin] = []
-
-    def release(self) -> None:
-        """Unpin the inputs. The caller has the lock of the node."""
-        while self.pins:
-            self.pins.pop().release()
-
-
-class ClusterJob(LocalJob):
-    """A job whose leases run at nodes."""
-
-    def __init__(self, job: Job, store: ChunkStore, loop: Shell, window: int) -> None:
-        super().__init__(job, store, loop, window)
-        self._specs: dict[TaskSpec, int] = {}
-        self._numbers = itertools.count()
-        self.restarts: dict[str, int] = {}
-        """How often the streams of an edge have begun again: what was asked before is not answered."""
-
-    def begin_again(self, vertices: Collection[str]) -> list[str]:
-        """Count another beginning of the streams of vertices, and return their edges."""
-        codes = list(self._codes.values())
-        edges = {inp.edge for code in codes for inp in code.inputs if inp.streamed and inp.source in vertices}
-        for edge in edges:
-            self.restarts[edge] = self.restarts.get(edge, 0) + 1
-        return sorted(edges)
-
-    def number(self, spec: TaskSpec) -> int:
-        """Return the number of a spec in messages."""
-        found = self._specs.get(spec)
-        if found is None:
-            found = self._specs.setdefault(spec, next(self._numbers))
-        return found
-
-    def streaming(self) -> set[str]:
-        """Return the vertices with a streamed output."""
-        return {spec.vertex for spec in list(self._codes) if any(edge.streamed for edge in spec.outputs)}
-
-    def knows(self, specs: Iterable[TaskSpec]) -> bool:
-        """Return whether some node has got each of these specs."""
-        return all(spec in self._specs for spec in specs)
-
-    def committed(self, vertex: str, edge: str, source: int) -> tuple[str, Any]:
-        """Return a committed value that a task reads while its source runs: ("value", it), or "wait" or "end"."""
-        inp = next(
-            inp for code in self._codes.values() if code.vertex == vertex for inp in code.inputs if inp.edge == edge
-        )
-        ended = self.job.outcome is not None or inp.source in self.ended
-        if inp.column.values[source] is ABSENT:
-            return "end" if ended else "wait", None
-        row = self.job.inspector.vertex(inp.source)
-        if row is not None and row.state[source] < TaskState.FINISHED:  # perhaps made again: its node is lost
-            return "wait", None
-        return "value", sendable(self.store, inp.column, source)
-
-
-def _packed(specs: Mapping[int, TaskSpec]) -> bytes:
-    """Return specs by number as bytes. ProgramError: a part of one cannot be pickled."""
-    try:
-        return codec.to_pickle(dict(specs)) if specs else b""
-    except ProgramError as whole:
-        for spec in specs.values():
-            check_picklable(spec.vertex, spec, "a node", "Its function with its closure, its params and items")
-        raise whole from None
-
-
-def sendable(store: ChunkStore, column: Column, index: int) -> Any:
-    """Return a cell in a form that a node can read: a small value, or a reference, with the bytes if they lie here."""
-    cell = column.values[index]
-    if type(cell) is ChunkRef:
-        if cell.tier is Tier.PEER or cell.tier is Tier.INLINE:
-            return cell
-        return cell._replace(tier=Tier.INLINE, location="", offset=0, data=bytes(tiers.read(cell)))
-    entry = column.tracked.get(index)
-    if entry is None or entry.nbytes < LARGE:
-        return cell  # in one pickle with others: a row's pieces would each be written and read alone
-    return (codec.encode_row(cell) if column.parts else codec.encode(cell)).inline()
 
 
 class Cluster(LocalBackend):
@@ -499,7 +316,7 @@ class Cluster(LocalBackend):
     @staticmethod
     def _is_slow(lease: SentLease) -> bool:
         """Whether inputs of a lease may have to be read or written here before it is sent."""
-        return any(inp.column.tracked for inp, _, _ in _inputs(lease))
+        return any(inp.column.tracked for inp, _, _ in inputs_of(lease))
 
     def _send(self, local: ClusterJob, lease: SentLease, launch: Launch) -> None:
         node = lease.node
@@ -530,7 +347,7 @@ class Cluster(LocalBackend):
                         launch.resources,
                         launch.nbytes,
                         tuple(numbered),
-                        _packed(new),
+                        packed(new),
                         blob,
                         paths,
                         written,
@@ -555,7 +372,7 @@ class Cluster(LocalBackend):
         node = lease.node
         cells: list[Any] = []
         marks: list[tuple[list[Any], list[int], list[Any]]] = []
-        for inp, lo, hi in _inputs(lease):
+        for inp, lo, hi in inputs_of(lease):
             column = inp.column
             sent = node.sent_of(local.job.id, inp.source, len(column))
             for a, b in needed(inp.router, lo, hi):
@@ -913,14 +730,3 @@ def _marked(marks: Iterable[bool]) -> Iterable[tuple[int, int]]:
         if marked:
             yield at, at + count
         at += count
-
-
-def _inputs(lease: WorkerLease) -> Iterable[tuple[InputCode, int, int]]:
-    """Yield the inputs of a lease that its node reads from columns, each with the range of reading tasks."""
-    cone = lease.cone
-    inner = frozenset(cone.members) if cone is not None else frozenset()
-    for place, code in enumerate(lease.codes):
-        mult = cone.mult[place] if cone is not None else 1
-        for inp in code.inputs:
-            if not inp.live and inp.source not in inner:
-                yield inp, lease.lo * mult, lease.hi * mult

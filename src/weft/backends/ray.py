@@ -27,7 +27,8 @@ from msgspec.structs import replace
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from weft._version import __version__
-from weft.backends.cluster import Cluster, NodeAddress, NodeConnection
+from weft.backends.cluster import Cluster
+from weft.backends.cluster_nodes import NodeAddress, NodeConnection
 from weft.backends.ray_environments import failure, folder, packages
 from weft.backends.ray_places import LOOK_S, RayReservation
 from weft.backends.ray_prints import are_printed, print_marks, print_to_stderr, wait_for_marks

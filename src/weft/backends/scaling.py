@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from weft.backends.cluster import ClusterProvider
+from weft.backends.cluster_nodes import ClusterProvider
 from weft.model.resources import Resources
 
 if TYPE_CHECKING:

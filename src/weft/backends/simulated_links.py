@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from weft.backends.cluster import NodeNetwork
+from weft.backends.cluster_nodes import NodeNetwork
 from weft.backends.pulse import Pulse, framed, unframed
 from weft.engine.events import TimerFired
 from weft.engine.ports import ManualClock

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from weft.backends.cluster import NodeAddress
+from weft.backends.cluster_nodes import NodeAddress
 from weft.model.resources import Resources
 from weft.store.tls import TlsFiles, check_files
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from weft.backends.cluster import sendable
+from weft.backends.cluster_jobs import sendable
 from weft.model.chunks import ChunkRef, Tier
 from weft.store import codec
 from weft.store.blocks import BlockManager
