@@ -283,29 +283,36 @@ def test_a_step_inherits_all_but_what_is_ours_or_of_another_shell():
     assert body.inherited(environ) == {"HOME": "/h", "LANG": "C", "MY_KEY": "1"}
 
 
-def test_a_step_runs_with_its_own_log_and_environment(tmp_path, monkeypatch):
-    monkeypatch.setenv("FROM_OUTSIDE", "yes")
-    params: dict[str, Any] = {
-        "command": 'echo "$FROM_OUTSIDE $MINE $HOME"',
-        "cwd": str(tmp_path),
-        "env": {"MINE": "too", "HOME": "/mine"},
-        "logs": str(tmp_path / "logs"),
-        "processes": str(tmp_path / "processes"),
-        "outputs": [],
+def attempt_of(folder, command, *, attempt=0, env=None, outputs=(), **fields) -> Any:
+    """Return the context of an attempt of the step `train`, which works in a folder."""
+    params = {
+        "command": command,
+        "cwd": str(folder),
+        "env": env or {},
+        "logs": str(folder / "logs"),
+        "processes": str(folder / "processes"),
+        "outputs": list(outputs),
         "timeout_s": None,
     }
-    ctx: Any = SimpleNamespace(
+    return SimpleNamespace(
         vertex="train",
         index=0,
         item=None,
-        attempt=2,
+        attempt=attempt,
         verdict=None,
         parallelism=1,
         params=params,
         cancelled=lambda: False,
         on_cancel=lambda _: None,
         gate=None,
+        **fields,
     )
+
+
+def test_a_step_runs_with_its_own_log_and_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("FROM_OUTSIDE", "yes")
+    ctx = attempt_of(tmp_path, 'echo "$FROM_OUTSIDE $MINE $HOME"', attempt=2, env={"MINE": "too", "HOME": "/mine"})
+    params = ctx.params
     assert body.run_step(ctx, {})["exit_code"] == 0
     assert (tmp_path / "logs" / "train.2.log").read_text() == "yes too /mine\n"
     assert ctx.params is params
@@ -317,58 +324,18 @@ def test_a_failed_attempt_leaves_the_outputs_of_a_later_one(tmp_path, later):
     """An attempt at a lost node may end after the one that took its place."""
     output = tmp_path / "out" / "model"
     log = tmp_path / "logs" / "train.1.log"
-    params: dict[str, Any] = {
-        "command": f"echo x > {output}{f'; touch {log}' if later else ''}; exit 1",
-        "cwd": str(tmp_path),
-        "env": {},
-        "logs": str(tmp_path / "logs"),
-        "processes": str(tmp_path / "processes"),
-        "outputs": [str(output)],
-        "timeout_s": None,
-    }
-    ctx: Any = SimpleNamespace(
-        vertex="train",
-        index=0,
-        item=None,
-        attempt=0,
-        verdict=None,
-        parallelism=1,
-        params=params,
-        cancelled=lambda: False,
-        on_cancel=lambda _: None,
-        gate=None,
-    )
+    command = f"echo x > {output}{f'; touch {log}' if later else ''}; exit 1"
     with pytest.raises(TaskError):
-        body.run_step(ctx, {})
+        body.run_step(attempt_of(tmp_path, command, outputs=[str(output)]), {})
     assert output.exists() == later
     assert Path(f"{output}.incomplete").exists() != later
 
 
 def test_what_a_step_that_succeeds_should_have_done(tmp_path, monkeypatch):
     outputs = [str(tmp_path / "out" / name) for name in ("model", "page")]
-    params: dict[str, Any] = {
-        "command": f"echo x > {outputs[1]}",
-        "cwd": str(tmp_path),
-        "env": {},
-        "logs": str(tmp_path / "logs"),
-        "processes": str(tmp_path / "processes"),
-        "outputs": outputs,
-        "timeout_s": None,
-    }
     told: list[tuple[str, str]] = []
-    ctx: Any = SimpleNamespace(
-        vertex="train",
-        index=0,
-        item=None,
-        attempt=0,
-        verdict=None,
-        parallelism=1,
-        params=params,
-        cancelled=lambda: False,
-        on_cancel=lambda _: None,
-        gate=None,
-        emit=lambda name, payload: told.append((name, payload)),
-    )
+    emit = lambda name, payload: told.append((name, payload))  # noqa: E731
+    ctx = attempt_of(tmp_path, f"echo x > {outputs[1]}", outputs=outputs, emit=emit)
     run = getattr(body, "run_command")  # noqa: B009
     monkeypatch.setattr(body, "run_command", lambda *given: run(*given) | {"log_error": "No space left on device"})
     assert body.run_step(ctx, {})["exit_code"] == 0
