@@ -8,6 +8,7 @@ anything is unpickled. An `ActorHandle` names the folder and the secret; it trav
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import pickle
 import shutil
@@ -29,6 +30,7 @@ from weft.model.raised import as_raised
 from weft.model.suggestions import did_you_mean
 from weft.store.handshake import PATIENCE_S, prove
 from weft.worker.channel import Channel, dumps
+from weft.worker.group import ProcessId, is_alive, process_id
 
 PURPOSE: Final = b"actor"
 SERVE: Final = "weft.worker.actor_server:serve"
@@ -39,6 +41,9 @@ _POLL_S: Final = 0.02
 _MOST_BYTES: Final = (1 << 32) - (1 << 16)
 SOCKET: Final = "socket"
 """The name of the socket of an actor in its folder."""
+_OWNER: Final = "owner"
+"""The name of the file with the process that has made the folder of an actor."""
+_FOLDER: Final = "weft-actor-"
 ENDED: Final = "ended"
 """The name of the file with the reason of its end."""
 VALUE, ERROR = range(2)
@@ -158,8 +163,18 @@ def new_address(kind: type[Any], name: str, most_pending: int) -> ActorAddress:
     methods = tuple(
         sorted(known for known in dir(kind) if not known.startswith("_") and callable(getattr(kind, known, None)))
     )
-    folder = tempfile.mkdtemp(prefix="weft-actor-")  # of this user alone
+    _sweep(Path(tempfile.gettempdir()))
+    folder = tempfile.mkdtemp(prefix=_FOLDER)  # of this user alone
+    Path(folder, _OWNER).write_text(json.dumps(process_id(os.getpid())))
     return ActorAddress(name, socket.gethostname(), folder, os.urandom(32), methods, most_pending)
+
+
+def _sweep(root: Path) -> None:
+    """Remove the folders of actors whose owner was killed."""
+    for folder in root.glob(f"{_FOLDER}*"):
+        with suppress(OSError, ValueError, TypeError):  # of another user, or being made or removed now
+            if not is_alive(ProcessId(*json.loads(Path(folder, _OWNER).read_text()))):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def handle_of(address: ActorAddress) -> ActorHandle:

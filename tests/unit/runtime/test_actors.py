@@ -1,10 +1,12 @@
 """Actors: calls in order, errors with their class, back-pressure, deaths, restarts, and clear ends."""
 
 import asyncio
+import json
 import os
 import pickle
 import signal
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -15,7 +17,8 @@ import pytest
 import weft
 from weft.model.errors import ActorEndedError, ConflictError, ForbiddenError, TaskError, UsageError
 from weft.store.handshake import prove
-from weft.worker.actors import PURPOSE
+from weft.worker.actors import PURPOSE, new_address
+from weft.worker.group import process_id
 
 PATIENCE_S = 60
 
@@ -276,6 +279,22 @@ def test_two_runs_of_a_graph_with_an_actor_do_not_share_it():
         go_on.set()
         assert run.result(PATIENCE_S)["worker"] == [True]
         assert session.run(g, progress=False)["worker"] == [True]
+
+
+def test_the_folders_of_killed_owners_are_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with subprocess.Popen(["sleep", "60"]) as owner:
+        known = process_id(owner.pid)
+        owner.kill()
+    for name, text in (("dead", json.dumps(known)), ("alive", json.dumps(process_id(os.getpid()))), ("odd", "[]")):
+        (tmp_path / f"weft-actor-{name}").mkdir()
+        (tmp_path / f"weft-actor-{name}" / "owner").write_text(text)
+    (tmp_path / "weft-actor-new").mkdir()
+    made = new_address(Counter, "counter", 1)
+    assert {*os.listdir(tmp_path)} == {
+        *(f"weft-actor-{name}" for name in ("alive", "odd", "new")),
+        Path(made.folder).name,
+    }
 
 
 def test_wrong_actors_are_refused(tmp_path):
