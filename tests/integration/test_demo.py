@@ -119,7 +119,10 @@ def test_the_readme_shows_what_its_program_prints_on_a_cluster(clone):
     program, shown = programs()["a cluster"]
     with running_cluster(2) as cluster:
         answer = run_program(program, clone, RAY_ADDRESS=cluster.address)
-    assert (answer.stdout, answer.stderr) == (shown, "")
+    told = [
+        line for line in answer.stderr.splitlines() if "connecting to the Ray cluster" not in line
+    ]  # if that is slow
+    assert (answer.stdout, told) == (shown, [])
 
 
 def run_program(program: str, folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
