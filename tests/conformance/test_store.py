@@ -69,4 +69,4 @@ def test_store(check, make, tmp_path):
         if make not in OBJECTS:  # which are deleted by a thread
             assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-    assert fsspec.filesystem("memory").find("/") == []
+    assert fsspec.filesystem("memory").find(f"/{tmp_path.name}") == []
