@@ -6,6 +6,7 @@ import pytest
 
 import weft
 from weft.model.errors import NotFoundError, SqlError, UsageError
+from weft.wiring.session import open_sessions
 
 MODES = pytest.mark.parametrize("mode", ["whole", "stages"])
 BACKENDS = pytest.mark.parametrize("backend", ["threads", "processes"])
@@ -98,6 +99,15 @@ def test_the_function_of_the_process(people):
     assert query.rows() == [(4,)]
     assert "<td>4</td>" in query._repr_html_()
     assert repr(query) == "<query: n BIGINT>"
+
+
+def test_the_sessions_of_a_context_are_no_sessions_that_the_user_has_opened(people):
+    before = open_sessions()
+    with weft.SqlContext(mode="stages") as context:
+        context.register("people", people)
+        assert context.sql("SELECT count(*) AS n FROM people").rows() == [(4,)]
+        context.session.check_open()
+        assert open_sessions() == before
 
 
 def test_explain_names_stages_or_why_there_are_none(people):

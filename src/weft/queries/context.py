@@ -394,6 +394,7 @@ class SqlContext:
         with self._lock:
             if self._session is None:
                 self._session = Session(**self._options)
+                self._session.stand_aside()
             return self._session
 
     @property
@@ -411,6 +412,7 @@ class SqlContext:
                 return self.session
             if self._own is None:
                 self._own = Session("threads", workers=1)
+                self._own.stand_aside()
             return self._own
 
     def relation(self, text: str, variables: Mapping[str, object], tables: Mapping[str, SqlTable]) -> Relation:

@@ -177,6 +177,10 @@ class Session(runtime.EngineSession):
         self.on_close(lambda: atexit.unregister(self.close))
         atexit.register(self.close)
 
+    def stand_aside(self) -> None:
+        """Count as no session that the user has opened for graphs: it is a part of something else."""
+        _open.discard(self)
+
     def _keep_logs(self, folders: RunFolders) -> None:
         """Keep the output of tasks in the folders of this session, until it is closed."""
         from weft.worker import task_logs
