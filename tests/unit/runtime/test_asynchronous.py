@@ -17,9 +17,11 @@ from weft.model.errors import RunCancelledError, UsageError
 ROOT = Path(__file__).parents[3]
 
 
-def fails_once(path):
-    if not path.exists():
-        path.touch()
+def fails_once(folder):
+    """Fail the first time, once somebody reads the events of the run: those of the past have no retries."""
+    waits_for(folder / "read")
+    if not (folder / "once").exists():
+        (folder / "once").touch()
         raise ValueError("the first time")
 
 
@@ -216,8 +218,14 @@ def test_failures_come_with_their_messages(session):
 
 def test_a_retry_is_an_event(session, tmp_path):
     graph = weft.Graph("job")
-    graph.map(fails_once, [tmp_path / "once"], retry=weft.Retry(user=1), name="tasks")
-    events = run(all_events_of(session, graph))
+    graph.map(fails_once, [tmp_path], retry=weft.Retry(user=1), name="tasks")
+
+    async def main():
+        reader = session.submit(graph).events()
+        (tmp_path / "read").touch()
+        return [event async for event in reader]
+
+    events = run(main())
     assert ended(events, "retried") == Counter([0])
     assert ended(events) == Counter([0])
     assert "the first time" in next(event.message for event in events if event.kind == "retried")
