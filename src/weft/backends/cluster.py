@@ -31,6 +31,7 @@ from weft.engine.tuning import Tuning
 from weft.graph.spec import MachineAddress
 from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import CapacityError, ProgramError, RunCancelledError, WeftError
+from weft.model.ranges import runs
 from weft.store import codec, peers, serializers, tiers
 from weft.store.api import ABSENT
 from weft.store.handshake import Credentials
@@ -616,8 +617,8 @@ class Cluster(LocalBackend):
                 continue
             streaming = local.streaming()
             for vertex, column in list(local.columns.items()):
-                held = map(_is_held, column.values if vertex not in streaming else ())
-                for lo, hi in _marked(held):
+                held = () if vertex in streaming else column.values
+                for lo, hi in runs(at for at, cell in enumerate(held) if _is_held(cell)):
                     self.loop.post_later(name, OutputMoved(self.loop.clock.now(), vertex, lo, hi, ANYWHERE))
 
     def _forget(self, leases: list[SentLease]) -> None:
@@ -720,13 +721,3 @@ class Cluster(LocalBackend):
 def _is_held(cell: Any) -> bool:
     """Return whether the session itself holds an output."""
     return cell is not ABSENT and not (type(cell) is ChunkRef and cell.tier is Tier.PEER)
-
-
-def _marked(marks: Iterable[bool]) -> Iterable[tuple[int, int]]:
-    """Yield the ranges of positions that are marked."""
-    at = 0
-    for marked, group in itertools.groupby(marks):
-        count = sum(1 for _ in group)
-        if marked:
-            yield at, at + count
-        at += count

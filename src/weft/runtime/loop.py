@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.engine.commands import (
@@ -52,6 +52,7 @@ from weft.engine.events import (
 from weft.engine.rows import FINISHED
 from weft.model.errors import CapacityError, UsageError
 from weft.model.failures import Failure, kind_of
+from weft.model.ranges import runs
 from weft.runtime.allocation import Allocation
 from weft.runtime.estimates import Estimates
 from weft.runtime.job import Held, JobRun, waits_for_workers
@@ -94,19 +95,6 @@ _STARTS = frozenset({Launch, Probe, Acquire})
 """Commands that start work; a suspended job drops them."""
 NO_TIMER = -1
 """A timer without a meaning for the master: it only makes a tick."""
-
-
-def runs(indices: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield ascending indices as ranges."""
-    lo = hi = -1
-    for index in indices:
-        if index != hi:
-            if hi > lo:
-                yield lo, hi
-            lo = index
-        hi = index + 1
-    if hi > lo:
-        yield lo, hi
 
 
 def _listener_error(listener: object, error: Exception) -> UsageError:

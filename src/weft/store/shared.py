@@ -24,7 +24,6 @@ from weft.store.folders import make_folders, remove_at
 from weft.store.objects import protocols_of, tried, why_unusable
 from weft.store.remote import opened, shown
 
-BLOCK: Final = 1 << 20
 _BUCKETS: Final = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "adl", "oss", "memory"})
 """Stores whose folders are only names: making one could make a bucket."""
 _T = TypeVar("_T")
