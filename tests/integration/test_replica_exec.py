@@ -180,7 +180,7 @@ def test_a_worker_ends_its_commands_before_itself(cluster: Cluster) -> None:
 
 def test_a_caller_of_a_killed_worker_is_told(cluster: Cluster) -> None:
     worker = cluster.start_worker(0)
-    agent = [str(cluster.config / "kubexec.sh"), "m-worker-0", "echo up; sleep 600"]
+    agent = [str(cluster.config / "kubexec.sh"), "m-worker-0", "echo up; exec sleep 600"]  # no child to miss
     caller = subprocess.Popen(agent, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert caller.stdout is not None
     assert caller.stdout.readline() == b"up\n"
