@@ -117,14 +117,15 @@ def test_a_killed_replica_fails_its_job_with_its_signal(place: Place):
 
 
 def test_a_killed_guardian_ends_its_replica_alone(place: Place):
-    place.job(tfjob(Worker=replica(BEGIN + "test -e go || sleep 600", 2, policy="OnFailure")))
+    place.job(tfjob(Worker=replica("test -e go && exit; " + BEGIN + "sleep 600", 2, policy="OnFailure")))
     process = place.start("run", "run.yaml")
     until(lambda: running(place, 2))
     (place.folder / "go").touch()
-    guardian, command = records(place)["worker.1.0"]
+    (guardian, command), (_, other) = (records(place)[f"worker.{index}.0"] for index in (1, 0))
     kill(*guardian)
     until(lambda: not is_alive(*command), "the end of the command")
-    kill(*records(place)["worker.0.0"][1])
+    assert is_alive(*other)
+    kill(*other)
     _, err = process.communicate(timeout=90)
     assert process.returncode == 0, err
     assert place.alive() == []

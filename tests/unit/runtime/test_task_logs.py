@@ -37,7 +37,7 @@ def fails_once(path):
 
 @pytest.fixture(params=["threads", "processes"])
 def logged(request):
-    with weft.Session(request.param, workers=2, task_logs=True) as session:
+    with weft.Session(request.param, workers=2, task_logs=True, backups=False) as session:
         yield session
 
 
