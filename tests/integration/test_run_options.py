@@ -5,6 +5,7 @@ import re
 import runpy
 import signal
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -287,3 +288,33 @@ def test_python_has_targets_tags_and_notes(weft):
         book.run(only="fetch", targets=["fetch"])
     with pytest.raises(UsageError, match="not a tag"):
         book.run(tags={"a b": "1"})
+
+
+class TestPlansOfWhatDoesNotFit:
+    """A plan ends as the run would: with the code, the reason and the next step."""
+
+    STEPS: ClassVar = {"a": {"command": "true", "x-weft": {"resources": {"cpu": 500}}}}
+
+    def test_a_plan_refuses_what_no_worker_has(self, tmp_path):
+        place = Project(tmp_path)
+        place.write(self.STEPS)
+        planned, ran = place.weft("plan", "run.yaml"), place.weft("run", "run.yaml")
+        assert (planned[0], ran[0]) == (8, 8)
+        told = "vertex 'a' asks for (cpu 500, parallelism 1), more than any worker has"
+        assert told in planned[2]
+        assert told in ran[2]
+        assert "a     run" in planned[1]
+        document = json.loads(place.weft("plan", "run.yaml", "--json")[1])
+        assert (document["refusal"]["code"], told in document["refusal"]["message"]) == ("WEFT400", True)
+
+    def test_with_enough_workers_it_fits(self, tmp_path):
+        place = Project(tmp_path)
+        place.write(self.STEPS)
+        code, out, err = place.weft("plan", "run.yaml", "--workers", "500", "--json")
+        assert (code, json.loads(out)["refusal"], err) == (0, None, "")
+        assert place.weft("run", "run.yaml", "--workers", "500", "--dry-run")[0] == 0
+
+    def test_a_cluster_has_other_workers(self, tmp_path):
+        place = Project(tmp_path)
+        place.write(self.STEPS)
+        assert place.weft("plan", "run.yaml", "--backend", "ray")[0] == 0

@@ -200,3 +200,37 @@ def test_no_thread_of_a_run_is_left_when_its_result_is_there(service, tmp_path, 
     run = submit(service, tmp_path, "one", "name: one\nentry_points: {first: {command: 'true'}}\n")
     assert run.result().state == "succeeded"
     assert not [thread.name for thread in threading.enumerate() if run.name in thread.name]
+
+
+DAG = """
+name: nested
+entry_points:
+  before: {command: "true"}
+  part:
+    deps: before
+    entry_points:
+      hold: {command: "cd %(folder)s; touch begun; sleep 600"}
+      beside: {command: "sleep 600"}
+      each: {command: "true", deps: hold, loop_argument: [1, 2]}
+  after: {command: "true", deps: part}
+  other: {command: "cd %(folder)s; until test -e go; do sleep 0.02; done"}
+"""
+
+
+def test_a_dag_of_a_live_run_is_cancelled_by_its_name(service, tmp_path):
+    run = submit(service, tmp_path, "nested", DAG)
+    until((tmp_path / "begun").exists)
+    assert service.cancel(f"{run.name}/part", reason="not this part") == f"{run.name}/part"
+    until(lambda: service.show(run.name).step("part.hold").ended)
+    with pytest.raises(ConflictError, match="all steps of part of run-000001 have ended already"):
+        until(lambda: service.cancel(f"{run.name}/part") and None)
+    (tmp_path / "go").touch()
+    assert isinstance(run.result().error, RunCancelledError)
+    assert {step.name: step.state for step in read_run(run.folder).steps} == {
+        "before": "succeeded",
+        "part.hold": "failed",
+        "part.beside": "failed",
+        "part.each": "cancelled",
+        "after": "cancelled",
+        "other": "succeeded",
+    }

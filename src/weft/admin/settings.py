@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from weft.admin.notices import valid_notify
 from weft.model.clusters import ClusterOptions
 from weft.model.errors import UsageError
+from weft.model.resources import Resources
 from weft.model.sizes import parse_size
 from weft.model.suggestions import did_you_mean, nearest
 from weft.runtime.arguments import wrong
@@ -128,6 +129,10 @@ class Settings(Struct, frozen=True, kw_only=True):
         if self.workers:
             return self.workers
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+    def node(self, budget: int) -> Resources:
+        """Return what the workers of this machine have together; `budget` is their memory in bytes."""
+        return Resources(self.worker_count, budget, self.gpus, self.gpu_type)
 
     @property
     def user_name(self) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.cli.arguments import AsJson, Given, ParamFile, PipelineOptions, StateDir, folder_of
+from weft.cli.arguments import AsJson, Given, ParamFile, PipelineOptions, StateDir, WorkerOptions, folder_of
 from weft.cli.context import CommandContext
+from weft.cli.failures import error_document, report
 from weft.cli.tables import clean, one_line, print_json, print_table
 from weft.model.errors import UsageError
 from weft.model.records import as_dict
@@ -52,6 +53,7 @@ def plan(
     /,
     *,
     wishes: PipelineOptions,
+    workers: WorkerOptions,
     dsl: Path | None = None,
     name: str | None = None,
     as_json: AsJson = False,
@@ -62,12 +64,12 @@ def plan(
     if dsl is not None:
         from weft.cli.party_plans import print_federated_plan
 
-        if name is not None or wishes != PipelineOptions():
+        if name is not None or wishes != PipelineOptions() or workers != WorkerOptions():
             raise UsageError("--dsl is for federated jobs, which take no options of pipelines and training jobs")
         found = context.wiring().plan_federated(str(context.cwd / file), str(context.cwd / dsl))
         return print_federated_plan(context, found, as_json=as_json)
     base = folder_of(context, file)
-    settings = wishes.settings(context, file, {**wishes.flags, "state_dir": state_dir})
+    settings = wishes.settings(context, file, {**workers.flags, **wishes.flags, "state_dir": state_dir})
     service = context.service(settings, settings.state_root(base))
     loaded = service.load(wishes.request(file, name))
     warn(context, loaded.warnings)
@@ -90,10 +92,12 @@ def print_plan(context: CommandContext, service: RunService, loaded: PlannableSo
             warn(context, [warning for plan in jobs for warning in plan.warnings])
         return print_job_plans(context, jobs, loaded.warnings, as_json=as_json)
     foreseen = service.plan(loaded, note=lambda told: context.say(f"note: {clean(told)}"))
+    misfit = service.misfit(loaded)
     if as_json:
         steps = [as_dict(one) for one in foreseen]
-        print_json(context.out, "weft.plan/1", steps=steps, warnings=list(loaded.warnings))
-        return 0
+        refusal = None if misfit is None else error_document(misfit)
+        print_json(context.out, "weft.plan/1", steps=steps, warnings=list(loaded.warnings), refusal=refusal)
+        return 0 if misfit is None else misfit.exit_code
     heads: tuple[str, ...] = ("STEP", "WILL", "WHY")
     rows: list[tuple[str, ...]] = [
         (one_line(one.step, 60), _WILL[one.outcome], one_line(one.reason, 300)) for one in foreseen
@@ -102,7 +106,7 @@ def print_plan(context: CommandContext, service: RunService, loaded: PlannableSo
         heads = (*heads, "HOW")
         rows = [(*row, one_line(one.how, 200)) for row, one in zip(rows, foreseen, strict=True)]
     print_table(context.console(), heads, rows)
-    return 0
+    return 0 if misfit is None else report(misfit, context, as_json=False)
 
 
 def print_touched(context: CommandContext, steps: Sequence[TouchedStep], *, as_json: bool) -> int:

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from weft.admin.control import ControlServer
 from weft.engine.machines.job import JobState
+from weft.engine.machines.vertex import ENDED
 from weft.graph.logical import Role
 from weft.model.errors import (
     ConflictError,
@@ -292,7 +293,8 @@ class ActiveRun:
             self.cancel(reason, force=bool(order.get("force")))
 
     def cancel_task(self, subject: str, reason: str = "cancelled") -> None:
-        """Cancel a step or vertex (`fit`), or one task of it (`fit[3]`); the others go on, as after `Run.cancel_task`.
+        """Cancel a step or vertex (`fit`), one task of it (`fit[3]`), or all steps of a dag (`dag.`); the others go on,
+        as after `Run.cancel_task`.
 
         NotFoundError: the run has no such step or task. ConflictError: its tasks are not known yet. UsageError: they
         are replicas.
@@ -301,19 +303,37 @@ class ActiveRun:
             name, index, _ = parse_task(subject)
         except ValueError:
             name, index = subject, None
-        rows = [
-            row for row in self.run.job.inspector.vertices if row.vertex.step == name and row.vertex.role is Role.OWN
-        ]
+        own = [row for row in self.run.job.inspector.vertices if row.vertex.role is Role.OWN]
+        rows = [row for row in own if row.vertex.step == name]
+        if not rows and index is None and name.endswith("."):
+            rows = [row for row in own if f"{row.vertex.step}.".startswith(name)]
         if not rows:
             raise NotFoundError(f"{self.name} has no step {name[:100]!r} yet", hint=f"See: weft show {self.name}")
+        known = [row for row in rows if row.n >= 0]
+        after = self._below([row.id for row in known if row.status not in ENDED])
         for row in rows:
-            if row.n < 0:
+            if row.n < 0 and row.id not in after:
                 hint = f"Wait until it begins, or cancel the run: weft cancel {self.name}"
-                raise ConflictError(f"how many tasks {name} of {self.name} has is not known yet", hint=hint)
+                told = f"how many tasks {row.vertex.step} of {self.name} has is not known yet"
+                raise ConflictError(told, hint=hint)
+        for row in known:
             if index is None:
                 self.run.cancel_tasks(row.id, reason)
             else:
                 self.run.cancel_task(row.id, index, reason)
+
+    def _below(self, ids: Iterable[str]) -> set[str]:
+        """Return the vertices that depend on some."""
+        following: dict[str, list[str]] = {}
+        for edge in self.spec.graph.edges:
+            following.setdefault(edge.src, []).append(edge.dst)
+        found: set[str] = set()
+        waiting = list(ids)
+        while waiting:
+            new = set(following.get(waiting.pop(), ())) - found
+            found |= new
+            waiting += new
+        return found
 
     def cancel(self, reason: str = "cancelled", *, force: bool = False) -> None:
         """Cancel the run; with `force` its final vertices too. ConflictError: only final vertices still run."""

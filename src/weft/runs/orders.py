@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def task_subject(run: RunRecord, name: str) -> tuple[str, str]:
-    """Return the subject of an order about a step or an item of one, and its name for people.
+    """Return the subject of an order about a step, an item of one or a dag (`dag.`), and its name for people.
 
     NotFoundError: it does not exist. UsageError: it is a replica. ConflictError: it has ended.
     """
@@ -32,6 +32,10 @@ def task_subject(run: RunRecord, name: str) -> tuple[str, str]:
             f"{name[:100]} is a replica, which its job starts and stops",
             hint=f"Change the number of replicas: weft scale {owner} worker=2. Or end the job: weft cancel {owner}",
         )
+    if not run.of_session and (inside := run.dag(name)):
+        if all(step.ended is not None for step in inside):
+            raise ConflictError(f"all steps of {name} of {run.id} have ended already", hint=f"See: weft show {run.id}")
+        return f"{name}.", name
     record, item = run.task(name)
     found = record if item is None else record.items.get(item)
     shown = record.name if item is None else item_name(record.name, item)

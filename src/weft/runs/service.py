@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from weft.model.errors import ConflictError, NotFoundError, UsageError, WeftError
+from weft.model.errors import CapacityError, ConflictError, NotFoundError, UsageError, WeftError
 from weft.runs.listing import (
     by_end,
     find_run,
@@ -516,6 +516,23 @@ class RunService:
             cache = undo.enter_context(self.results(note))
             source.copies(undo, lambda _: None)
             return foresee(cache, tasks)
+
+    def misfit(self, source: PlannableSource) -> CapacityError | None:
+        """Return the error with which a run would be refused because a step asks for more than any worker has.
+
+        None: there is none, or a cluster has the workers.
+        """
+        from weft.graph.validate import validate
+        from weft.store.accounting import default_budget
+        from weft.store.folders import shm_root
+
+        if self.settings.backend == "ray":
+            return None
+        try:
+            validate(source.graph, [self.settings.node(self.settings.memory or default_budget(shm_root()))])
+        except CapacityError as error:
+            return error
+        return None
 
     def touch(self, source: PlannableSource, run: str) -> list[TouchedStep]:
         """Record the outputs of an earlier run as the results of steps as they are now; nothing runs.

@@ -383,7 +383,13 @@ VERBS: Final[Mapping[str, Verb]] = {
             "plan",
             "plan",
             "Print what a run would do: steps with reasons, replicas of training jobs, or parts of federated jobs.",
-            (_FILE, Argument("dsl", "path", "The DSL of a federated job, whose conf is FILE."), _RUN_NAME, *_NEW_RUN),
+            (
+                _FILE,
+                Argument("dsl", "path", "The DSL of a federated job, whose conf is FILE."),
+                _RUN_NAME,
+                *_NEW_RUN,
+                *_WORKERS,
+            ),
             ("steps",),
         ),
         Verb(

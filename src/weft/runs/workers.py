@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from weft.model.errors import UsageError
-from weft.model.resources import Resources
 from weft.runtime.clock import ResumedClock
 from weft.runtime.session import BackendPlace, EngineSession
 from weft.store.blocks import BlockManager
@@ -103,7 +102,7 @@ def make_workers(concrete: Concrete, settings: Settings, state: StateRoot, undo:
     store = BlockManager(settings.memory or None, shm=folders.shm, spill=spill, overflow=folders.spill, eviction=key)
     undo.callback(store.close)
     workers = settings.worker_count
-    node = Resources(workers, store.memory.budget, settings.gpus, settings.gpu_type)
+    node = settings.node(store.memory.budget)
     window = settings.stream_window or None
     given = settings.workers > 0
     cluster = settings.cluster_options() if settings.backend == "ray" else None
