@@ -522,14 +522,18 @@ class RunService:
 
         None: there is none, or a cluster has the workers.
         """
-        from weft.graph.validate import validate
+        from weft.graph.rules.vertices import check_fits
+        from weft.model.resources import ONE_SLOT_ONLY
         from weft.store.accounting import default_budget
         from weft.store.folders import shm_root
 
         if self.settings.backend == "ray":
             return None
+        node = self.settings.node(self.settings.memory or default_budget(shm_root()))
         try:
-            validate(source.graph, [self.settings.node(self.settings.memory or default_budget(shm_root()))])
+            for vertex in source.graph.vertices.values():
+                if vertex.resources is not ONE_SLOT_ONLY:
+                    check_fits(vertex, [node])
         except CapacityError as error:
             return error
         return None

@@ -53,10 +53,10 @@ def check_vertices(graph: LogicalGraph, vertices: Iterable[Vertex], capacity: Se
             )
         if vertex.resources is not ONE_SLOT_ONLY:
             check_resources(id, vertex.resources, limits)
-            if capacity is not None and not any(w.fits(worker) for w in vertex.resources for worker in capacity):
-                raise _never_fits(vertex, capacity)
+            if capacity is not None:
+                check_fits(vertex, capacity)
         elif not slot_fits:
-            raise _never_fits(vertex, capacity)
+            check_fits(vertex, capacity or ())
         if vertex.retry is not DEFAULT_RETRY:
             _check_retry(vertex, vertex.retry)
         if vertex.restart is not None:
@@ -205,20 +205,23 @@ def check_limit(token: str, count: int) -> None:
         )
 
 
-def _never_fits(vertex: Vertex, capacity: Sequence[Resources] | None) -> CapacityError:
+def check_fits(vertex: Vertex, capacity: Sequence[Resources]) -> None:
+    """Raise CapacityError if a vertex asks for more than any worker has; `capacity` lists what each has."""
+    if any(needs.fits(worker) for needs in vertex.resources for worker in capacity):
+        return
     wants = " or ".join(f"({needs})" for needs in vertex.resources)
-    has = "; ".join(dict.fromkeys(f"({worker})" for worker in capacity or ())) or "none"
+    has = "; ".join(dict.fromkeys(f"({worker})" for worker in capacity)) or "none"
     hint = "Ask for less, or give more: memory= and gpus= of the session, --memory and --gpus of the command line."
-    there = {name for worker in capacity or () for name, _ in worker.custom}
+    there = {name for worker in capacity for name, _ in worker.custom}
     if unknown := [name for needs in vertex.resources for name, _ in needs.custom if name not in there]:
         given = f"ray start --resources='{{\"{unknown[0]}\": 1}}'"
         hint = did_you_mean(unknown[0], there) or f"No node has {unknown[0]!r}; a machine of a Ray cluster: {given}"
-    cores = max([worker.cpu for worker in capacity or ()], default=0.0)
+    cores = max([worker.cpu for worker in capacity], default=0.0)
     least = min(needs.cpu for needs in vertex.resources)
     if least > cores > 0:
         hint = f"cpu counts cores, and this asks for {least - cores:g} too many: give cpu={cores:g} or less"
         hint += f", or open the session with workers={ceil(least)} (on the command line --workers {ceil(least)})."
-    return CapacityError(f"vertex {vertex.id!r} asks for {wants}, more than any worker has: {has}", hint=hint)
+    raise CapacityError(f"vertex {vertex.id!r} asks for {wants}, more than any worker has: {has}", hint=hint)
 
 
 def _check_restart(vertex: Vertex) -> None:
