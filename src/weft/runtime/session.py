@@ -692,9 +692,8 @@ class Results:
             hint = did_you_mean(name, self, f"Results: {', '.join(itertools.islice(self, 10)) or 'none'}")
             raise NotFoundError(f"{job.graph.name} has no vertex {name[:100]!r}", hint=hint)
         if job.backend is None or job.backend.closed:
-            raise NotFoundError(
-                f"the results of {job.graph.name} were dropped", hint="Read them before the session is closed."
-            )
+            hint = "Read them before run.forget() and before the session is closed."
+            raise NotFoundError(f"the results of {job.graph.name} were dropped", hint=hint)
         if not row.keep:
             raise NotFoundError(
                 f"the values of {name!r} were not kept",

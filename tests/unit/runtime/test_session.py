@@ -149,8 +149,9 @@ def test_what_was_forgotten_is_not_there(session):
     run, node = large_run(session)
     results = run.result()
     run.forget()
-    with pytest.raises(NotFoundError, match="were dropped"):
+    with pytest.raises(NotFoundError, match="were dropped") as told:
         results[node]
+    assert "before run.forget()" in told.value.hint
     run.forget()
 
 

@@ -40,6 +40,29 @@ def test_averages_of_small_integers_do_not_overflow(weights):
     assert found == pytest.approx(wanted)
 
 
+@pytest.mark.parametrize("shape", [(2, 0), (0, 2), (2, 3)])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_weights_of_an_axis_that_are_all_zero_are_refused(shape, axis):
+    weights = np.zeros(shape[axis])
+    for average, x in ((np.average, np.ones(shape)), (wt.average, wt.ones(shape, chunk_size=2))):
+        with pytest.raises(ZeroDivisionError):
+            np.asarray(average(x, axis=axis, weights=weights))
+
+
+@pytest.mark.parametrize("axis", [0, 1, (0, 1), (1, 0)])
+def test_the_sums_of_weights_have_the_shape_of_the_averages(axis):
+    x = np.arange(6.0).reshape(2, 3)
+    weights = np.arange(1.0, 1 + np.prod([x.shape[a] for a in np.atleast_1d(axis)])).reshape(
+        [x.shape[a] for a in np.atleast_1d(axis)]
+    )
+    for found, wanted in zip(
+        wt.average(wt.asarray(x, chunk_size=2), axis=axis, weights=weights, returned=True),
+        np.average(x, axis=axis, weights=weights, returned=True),
+        strict=True,
+    ):
+        np.testing.assert_allclose(found.fetch(), wanted)
+
+
 @pytest.mark.parametrize(
     ("dtype", "value", "error"),
     [

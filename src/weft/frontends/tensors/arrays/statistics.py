@@ -321,10 +321,9 @@ def average(
             raise ValueError("Shape of weights must be consistent with shape of a along specified axis.")
         by = shapes.permute_dims(by, tuple(np.argsort(axes).tolist()))
         by = shapes.reshape(by, [n if a in axes else 1 for a, n in enumerate(given.shape)])
-        by = shapes.broadcast_to(by, given.shape)
     dtype = np.result_type(given.dtype, by.dtype, *([np.float64] if given.dtype.kind in "biu" else []))
     wide = reductions.accumulator(dtype)
     given, by = given.astype(wide), by.astype(wide)  # small integers must not overflow
     total, whole = (sum(one, axis=axis, keepdims=keepdims) for one in (apply(np.multiply, given, by), by))
     made = _weighted(total, whole).astype(dtype)
-    return ExecutableTuple([made, whole.astype(made.dtype)]) if returned else made
+    return ExecutableTuple([made, shapes.broadcast_to(whole.astype(made.dtype), made.shape)]) if returned else made
