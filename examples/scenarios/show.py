@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import weft
 
 if TYPE_CHECKING:
-    from weft.runtime.session import Run
+    from weft.runtime.run import Run
 
 
 def run(graph: weft.Graph, about: str, *answers: weft.VertexHandle | str, workers: int = 4, **sessions: Any) -> Run:

@@ -97,8 +97,8 @@ if TYPE_CHECKING:
     from weft.runtime.asynchronous import RunEvent as RunEvent
     from weft.runtime.completion import as_completed as as_completed
     from weft.runtime.mapping import Mapped as Mapped
-    from weft.runtime.session import Results as Results
-    from weft.runtime.session import Run as Run
+    from weft.runtime.run import Results as Results
+    from weft.runtime.run import Run as Run
     from weft.store.serializers import register_serializer as register_serializer
     from weft.wiring import Session as Session
     from weft.worker.actors import ActorHandle as ActorHandle

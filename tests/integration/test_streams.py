@@ -23,12 +23,14 @@ from weft.graph.builder import Graph, InputSpec, gather, one_to_one, shuffle
 from weft.graph.logical import OnFailure, Retry, Storage
 from weft.model.errors import NotFoundError, TaskError
 from weft.model.resources import Resources
-from weft.runtime.session import EngineSession, Results, Run
+from weft.runtime.session import EngineSession
 from weft.store.blocks import BlockManager
 from weft.store.folders import RunFolders, shm_root
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from weft.runtime.run import Results, Run
 
 TIMEOUT_S = 60
 MIB = 1 << 20

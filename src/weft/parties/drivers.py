@@ -16,7 +16,7 @@ from weft.model.errors import RunCancelledError, TaskError
 if TYPE_CHECKING:
     from weft.frontends.federated.schema import ComponentLimits, FederatedJob
     from weft.graph.task import TaskContext
-    from weft.runtime.session import Run
+    from weft.runtime.run import Run
     from weft.wiring.session import Session
 
 MOST_LOST: Final = 8

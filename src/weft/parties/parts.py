@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from weft.parties.part_folders import PartFolders
     from weft.parties.values import AttemptKey, ValueHub
     from weft.runtime.clock import WallClock
-    from weft.runtime.session import Run
+    from weft.runtime.run import Run
     from weft.wiring.session import Session
 
 _MODULE: Final = "weft.frontends.federated.components.process"

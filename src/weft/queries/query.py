@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from weft.graph.task import TaskContext, TaskInput
     from weft.model.errors import WeftError
     from weft.queries.sources import SqlTable
-    from weft.runtime.session import Results
+    from weft.runtime.run import Results
     from weft.wiring.session import Session
 
 PARTITIONS: Final = 32

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from weft.model.errors import WeftError
     from weft.runtime.kept import KeptValues
-    from weft.runtime.session import Run
+    from weft.runtime.run import Run
     from weft.tensor.sessions import TensorSession
 
 

@@ -53,7 +53,8 @@ if TYPE_CHECKING:
     from weft.runtime.cache import StepCache
     from weft.runtime.history import Historian
     from weft.runtime.job import JobRun
-    from weft.runtime.session import EngineSession, Run
+    from weft.runtime.run import Run
+    from weft.runtime.session import EngineSession
     from weft.store.catalog import Catalog
     from weft.store.filesystems import Copy
     from weft.store.outputs import Outputs

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from weft.graph.logical import LogicalGraph
     from weft.graph.projection import Projection
     from weft.runs.active import ActiveRun
-    from weft.runtime.session import EngineSession, Listener
+    from weft.runtime.run import Listener
+    from weft.runtime.session import EngineSession
     from weft.store.filesystems import Copy
     from weft.store.state import StateRoot
 

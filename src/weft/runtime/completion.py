@@ -13,7 +13,7 @@ from weft.runtime.arguments import patience, wrong
 from weft.runtime.clock import RealClock
 
 if TYPE_CHECKING:
-    from weft.runtime.session import Run
+    from weft.runtime.run import Run
 
 
 _WANTED: Final = "an iterable of runs, as Session.submit returns them"

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from weft.graph.logical import Retry
     from weft.model.resources import Placement, Resources
     from weft.runtime.progress import Bars
-    from weft.runtime.session import EngineSession, Run
+    from weft.runtime.run import Run
+    from weft.runtime.session import EngineSession
 
 AHEAD: Final = 3
 """The number of blocks of an iterable of unknown length that have been begun and not been read to their end."""

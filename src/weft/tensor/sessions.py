@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from weft.frontends.tensors.nodes import ArrayNode
+    from weft.runtime.run import Results, Run
     from weft.runtime.session import EngineSession as EngineSession
-    from weft.runtime.session import Results, Run
 
 STORED_FROM = 64 * 1024
 """The least bytes of an array that goes into shared memory for worker processes; smaller ones travel with programs."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from weft.runtime.actors import ActorFields
     from weft.runtime.kept import KeptValues
     from weft.runtime.mapping import MapOptions, Mapped
-    from weft.runtime.session import Results, Run
+    from weft.runtime.run import Listener, Results, Run
     from weft.store.api import EvictionKey
     from weft.store.folders import RunFolders
     from weft.worker.actors import ActorHandle
@@ -193,7 +193,7 @@ class Session(runtime.EngineSession):
         self,
         graph: LogicalGraph,
         *,
-        listeners: Sequence[runtime.Listener] = (),
+        listeners: Sequence[Listener] = (),
         given: Mapping[str, KeptValues] | None = None,
         priority: int = 0,
     ) -> Run:

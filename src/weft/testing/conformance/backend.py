@@ -34,7 +34,8 @@ from weft.testing.inside import check_job
 
 if TYPE_CHECKING:
     from weft.engine.ports import Clock, Executor, Journal
-    from weft.runtime.session import EngineSession, Results
+    from weft.runtime.run import Results
+    from weft.runtime.session import EngineSession
     from weft.worker.actors import ActorHandle
 
 DEADLINE_S = 60

@@ -18,7 +18,7 @@ from weft.engine.notes import NoteKind
 from weft.engine.policy import REGISTERED, ManagerFactory, VertexManager
 from weft.engine.replay import Answer, Tape, Tick, replay
 from weft.graph.validate import mark_results
-from weft.runtime.session import EngineSession, Run
+from weft.runtime.session import EngineSession
 from weft.store.blocks import BlockManager
 from weft.testing.fakes import MemoryJournal
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from weft.engine.commands import Command
     from weft.engine.events import Event
     from weft.graph.logical import LogicalGraph
+    from weft.runtime.run import Run
 
 DEADLINE_S = 60
 _MEMORY = 1 << 28
