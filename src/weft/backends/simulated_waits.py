@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.backends.node import NodeHost
+from weft.backends.node_jobs import NodeHost
 from weft.worker.code import InputCode
 from weft.worker.run import read_one
 from weft.worker.streaming import unpacked

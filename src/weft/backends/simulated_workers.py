@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from weft.backends.local import LocalBackend, crashed, reserved, run_here
-from weft.backends.node import Node, NodeHost, NodeJob
+from weft.backends.node import Node
 from weft.backends.simulated_links import SimulatedLink, SimulatedNetwork, SimulatedNodeNetwork, SimulatedProcess
 from weft.backends.simulated_waits import SimulatedAnswer, SimulatedBody, SimulatedHost, this_body
 from weft.engine.events import Progress
@@ -27,6 +27,7 @@ from weft.worker.lease import WorkerLease
 from weft.worker.run import run
 
 if TYPE_CHECKING:
+    from weft.backends.node_jobs import NodeHost, NodeJob
     from weft.engine.commands import Launch
     from weft.store.folders import RunFolders
 
