@@ -19,12 +19,12 @@ from weft.frontends.tensors.arrays.chunkwise import map_chunk, rechunk
 from weft.frontends.tensors.arrays.comparison import allclose, array_equal, isclose
 from weft.frontends.tensors.arrays.conditional import apply_along_axis, apply_over_axes, piecewise, select
 from weft.frontends.tensors.arrays.correlation import corrcoef, cov
-from weft.frontends.tensors.arrays.creation import arange, asarray as array, asarray as asanyarray, asarray
-from weft.frontends.tensors.arrays.creation import ascontiguousarray, asfortranarray, copy, zeros as empty
-from weft.frontends.tensors.arrays.creation import zeros_like as empty_like, eye, from_array, from_delayed, from_dlpack
-from weft.frontends.tensors.arrays.creation import full, full_like, geomspace, identity, indices, linspace, logspace
-from weft.frontends.tensors.arrays.creation import meshgrid, ones, ones_like, asarray as scalar, asarray as tensor, tri
-from weft.frontends.tensors.arrays.creation import tril, triu, zeros, zeros_like
+from weft.frontends.tensors.arrays.creation import arange, array, asarray as asanyarray, asarray, ascontiguousarray
+from weft.frontends.tensors.arrays.creation import asfortranarray, copy, zeros as empty, zeros_like as empty_like, eye
+from weft.frontends.tensors.arrays.creation import from_array, from_delayed, from_dlpack, full, full_like, geomspace
+from weft.frontends.tensors.arrays.creation import identity, indices, linspace, logspace, meshgrid, ones, ones_like
+from weft.frontends.tensors.arrays.creation import asarray as scalar, asarray as tensor, tri, tril, triu, zeros
+from weft.frontends.tensors.arrays.creation import zeros_like
 from weft.frontends.tensors.arrays.cumulative import cumprod, cumsum, cumulative_prod, cumulative_sum, diff, ediff1d
 from weft.frontends.tensors.arrays.dask_names import compute_all as compute, persist_all as persist
 from weft.frontends.tensors.arrays.diagonals import diag, diagflat, diagonal, fill_diagonal, trace

@@ -149,6 +149,58 @@ def test_a_view_keeps_nothing_alive():
     assert row.tolist() == [1, 5, 1, 1]
 
 
+SHARED_OR_NOT = [
+    lambda xp, x: np.matrix_transpose(x),
+    lambda xp, x: np.linalg.matrix_transpose(x),
+    *[lambda xp, x, order=order: np.ravel(x, order=order) for order in "CFAK"],
+    *[lambda xp, x, order=order: np.ravel(x.T, order=order) for order in "CFAK"],
+    *[lambda xp, x, order=order: np.ravel(x[:, ::-1].T, order=order) for order in "CFAK"],
+    *[lambda xp, x, order=order: x.T.flatten(order) for order in "CFAK"],
+    *[lambda xp, x, order=order: x.T.reshape((2, 3), order=order) for order in "CFA"],
+    *[lambda xp, x, order=order: x.reshape((3, 2), order=order) for order in "CFA"],
+    lambda xp, x: np.resize(x, x.shape),
+    lambda xp, x: np.resize(x, (3, 2)),
+    lambda xp, x: np.pad(x, 0),
+    lambda xp, x: np.fft.fftshift(x, axes=()),
+    lambda xp, x: np.fft.ifftshift(x, axes=()),
+    lambda xp, x: np.diff(x, n=0),
+    lambda xp, x: np.linalg.matrix_power(x[:, :2], 1),
+    lambda xp, x: np.meshgrid(x[0], x[1], sparse=True, copy=False)[1],
+    lambda xp, x: np.meshgrid(x[0], x[1], sparse=True)[1],
+    lambda xp, x: x.conj(),
+    lambda xp, x: x.conjugate(),
+    lambda xp, x: np.conj(x),
+    lambda xp, x: xp.array(x),
+    lambda xp, x: xp.array(x, ndmin=3),
+    lambda xp, x: xp.array(x, copy=None, ndmin=3),
+    lambda xp, x: xp.asarray(x),
+    lambda xp, x: xp.ascontiguousarray(x),
+    lambda xp, x: xp.ascontiguousarray(x.T),
+    lambda xp, x: xp.asfortranarray(x),
+    lambda xp, x: xp.asfortranarray(x.T),
+    lambda xp, x: xp.asarray(x[:, ::2], order="C"),
+    lambda xp, x: x[0, 0, ...],
+    lambda xp, x: x[0, 0, ...][...],
+]
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.float32, np.complex128, bool])
+@pytest.mark.parametrize("make", SHARED_OR_NOT)
+def test_a_result_shares_elements_with_its_argument_where_numpy_shares_them(make, kind):
+    start = np.array([[1, -2, 3], [4, 0, 6]], kind)
+    for changed in (0, 1):
+        seen = []
+        for xp, x in ((np, start.copy()), (wt, wt.asarray(start.copy(), chunk_size=2))):
+            if kind is bool and make(np, start.copy()).dtype != bool:
+                continue
+            both = x, make(xp, x)
+            both[changed][...] = 0
+            seen.append([np.asarray(one) for one in both])
+        for one, wanted in zip(*seen, strict=True) if seen else ():
+            np.testing.assert_array_equal(one, wanted)
+            assert one.dtype == wanted.dtype
+
+
 @pytest.mark.parametrize("make", [lambda x: x.flat, lambda x: x.T.flat])
 def test_elements_in_a_row_are_assigned_to_and_their_slices_are_copies(make):
     raw = np.arange(6).reshape(2, 3)

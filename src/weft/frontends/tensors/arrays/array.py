@@ -153,11 +153,12 @@ class Tensor(Methods, Expressed):
                 self._attach(operand, sample._steps)
                 return
 
-    def is_c_contiguous(self) -> bool:
-        """Whether NumPy would hold the elements contiguously in row-major order; it does not for some views."""
-        if self._base is not None:
-            return self._base.strided(self._steps).flags.c_contiguous
-        return self.ndim < 2 or self._order == "C" if self._memory is None else self._memory.flags.c_contiguous
+    def strided(self) -> NumpyArray:
+        """Return an array with the strides that NumPy's array would have, without memory."""
+        base = self._current_base()
+        if base is not None:
+            return base.strided(self._steps)
+        return views.in_memory(self.shape, self.dtype, self._order) if self._memory is None else self._memory
 
     @property
     def dtype(self) -> DType:
@@ -224,9 +225,20 @@ class Tensor(Methods, Expressed):
         """
         if order not in (None, "A", "C", "F", "K"):
             raise ValueError(f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})")
-        if order in (None, "A", "K", self._order):
+        if order in (None, "A", "K"):
             return self
+        if not lengths_known(self._node):
+            return self if order == self._order else Tensor(self._node, order)
+        lies = self.strided().flags
+        if lies.c_contiguous if order == "C" else lies.f_contiguous:
+            return self if order == self._order else self._in_order(order)
         return Tensor(self._node, order)
+
+    def _in_order(self, order: str) -> Tensor:
+        """Return a view of all elements whose fetched values are in another order."""
+        made = Tensor(self._node, order)
+        made._attach(self, ())
+        return made
 
     @property
     def device(self) -> str:
@@ -579,13 +591,13 @@ def _getitem_sample(x: Tensor, index: Any) -> Tensor:
             entries.append(0 if isinstance(one, int) else slice(None) if isinstance(one, slice) else one)
     shape = np.broadcast_to(np.empty((), np.bool), x.shape)[tuple(entries)].shape
     made = stand_in(shape, x.dtype)
-    return x.viewed(made, views.Indexed(index)) if made.grid and views.is_basic(index) else Tensor(made)
+    return x.viewed(made, views.Indexed(index)) if views.is_view(index, made) else Tensor(made)
 
 
 @needs_lengths(sample=_getitem_sample)
 def _getitem(x: Tensor, index: Any) -> Tensor:
     made = indexing.get(x.node, nodes_in(index))
-    return x.viewed(made, views.Indexed(index)) if made.grid and views.is_basic(index) else Tensor(made)
+    return x.viewed(made, views.Indexed(index)) if views.is_view(index, made) else Tensor(made)
 
 
 def _is_names(index: Any) -> bool:

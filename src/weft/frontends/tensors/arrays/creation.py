@@ -44,7 +44,7 @@ def _here(device: str | None) -> None:
         raise ValueError(f"there is no device {device!r}; there is {DEVICE!r}")
 
 
-@public("x data", also="array asanyarray scalar tensor", refused="gpu")
+@public("x data", also="asanyarray scalar tensor", refused="gpu")
 def asarray(
     obj: Any,
     /,
@@ -71,6 +71,22 @@ def asarray(
     if made.ndim < ndmin:
         made = made[(None,) * (ndmin - made.ndim)]
     return made.tosparse() if sparse else made.ordered(order)
+
+
+@public("x data", refused="gpu")
+def array(
+    obj: Any,
+    /,
+    dtype: DTypeLike = None,
+    *,
+    copy: bool | None = True,
+    order: str | None = None,
+    ndmin: int = 0,
+    sparse: bool = False,
+    chunk_size: ChunkSize = None,
+) -> Tensor:
+    """Return an array of its own as `asarray`, which shares the elements of an array of this type; `copy=None`, too."""
+    return asarray(obj, dtype, copy=copy, order=order, ndmin=ndmin, sparse=sparse, chunk_size=chunk_size)
 
 
 def _array_of(obj: Any, dtype: Any, copy: bool | None, chunk_size: ChunkSize) -> Tensor:
@@ -458,10 +474,10 @@ def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False, copy: boo
     for at, node in zip(order, nodes, strict=True):
         sizes[at] = node.size
     made = []
-    for at, node in zip(order, nodes, strict=True):
+    for at, node, one in zip(order, nodes, arrays, strict=True):
         shape = [1] * len(nodes)
         shape[at] = node.size
-        along = reshape(Tensor(node), tuple(shape))
+        along = reshape(Tensor(node) if copy else one, tuple(shape))
         made.append(along if sparse else broadcast_to(along, tuple(sizes)))
     return tuple(made)  # the standard asks for no other type
 
@@ -508,7 +524,8 @@ def ascontiguousarray(x: ArrayLike, dtype: DTypeLike = None, *, chunk_size: Chun
 @public("a")
 def asfortranarray(x: ArrayLike, dtype: DTypeLike = None, *, chunk_size: ChunkSize = None) -> Tensor:
     """Return an array whose fetched values are in column-major order."""
-    return ascontiguousarray(x, dtype, chunk_size=chunk_size).ordered("F")
+    made = asarray(x, dtype=dtype, order="F", chunk_size=chunk_size)
+    return shapes.reshape(made, (1,)) if not made.ndim else made
 
 
 @public("a", method=True)

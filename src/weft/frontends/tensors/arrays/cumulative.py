@@ -68,7 +68,7 @@ def diff(x: ArrayLike, /, n: int = 1, axis: int = -1, prepend: Any = None, appen
     if n < 0:
         raise ValueError(f"order must be non-negative but got {n}")
     if n == 0:
-        return Tensor(node)
+        return as_tensor(x)
     edge = tuple([1 if a == axis else length for a, length in enumerate(node.shape)])
     given = [as_tensor(one) for one in (prepend, x, append) if one is not None]
     parts = [one.node if one.ndim else shapes.broadcast_to(one, edge).node for one in given]

@@ -69,7 +69,7 @@ bitwise_count = _ufunc("bitwise_count", np.bitwise_count)
 bitwise_invert = _ufunc("bitwise_invert", np.invert, also="invert bitwise_not")
 cbrt = _ufunc("cbrt", np.cbrt)
 ceil = _ufunc("ceil", np.ceil)
-conj = _ufunc("conj", np.conjugate, also="conjugate", method="conj conjugate")
+conj = _ufunc("conj", np.conjugate, also="conjugate")
 cos = _ufunc("cos", np.cos)
 cosh = _ufunc("cosh", np.cosh)
 deg2rad = _ufunc("deg2rad", np.deg2rad)
@@ -371,3 +371,10 @@ def _constant(*arrays: Chunk, value: bool) -> Chunk:
 def _round_method(self: Tensor, decimals: int | None = None) -> Tensor:
     """Round, for the built-in `round`."""
     return round(self, decimals or 0)
+
+
+@method("conj")
+@method("conjugate")
+def _conj_method(self: Tensor, out: Any = None) -> Tensor:
+    """Return the conjugates; of real numbers the array itself, as NumPy does."""
+    return self if out is None and self.dtype.kind in "biuf" else conj(self, out=out)

@@ -209,7 +209,8 @@ def rfftfreq(
 
 
 def _centred(x: Any, axes: int | Sequence[int] | None, direction: int) -> Tensor:
-    made = as_tensor(x)
+    given = as_tensor(x)
+    made = Tensor(given._node, given.order)  # not a view, even without axes
     along = axes_of(tuple(axes) if isinstance(axes, list) else axes, made.ndim)
     halves = tuple([direction * (made.shape[axis] // 2) for axis in along])
     return roll(made, halves, axis=along) if along else made

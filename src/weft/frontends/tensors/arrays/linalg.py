@@ -387,6 +387,8 @@ def matrix_power(x: ArrayLike, n: int, /) -> Tensor:
     if not hasattr(n, "__index__"):
         raise TypeError("exponent must be an integer")
     node, dtype = _matrices(x, square=True, factored=n < 0)
+    if n == 1:
+        return as_tensor(x)
     made = Tensor(node)
     if node.grid[-1].n == node.grid[-2].n == 1 or n == 0:
         kind = node.dtype if n >= 0 else dtype

@@ -5,8 +5,8 @@ from weft.frontends.tensors.arrays.creation import copy as _copy
 from weft.frontends.tensors.arrays.cumulative import cumprod as _cumprod, cumsum as _cumsum
 from weft.frontends.tensors.arrays.dask_names import compute_one as _compute_one, persist_one as _persist_one
 from weft.frontends.tensors.arrays.diagonals import diagonal as _diagonal, trace as _trace
-from weft.frontends.tensors.arrays.elementwise import _round_method as _round_method, clip as _clip, conj as _conj
-from weft.frontends.tensors.arrays.elementwise import round as _round
+from weft.frontends.tensors.arrays.elementwise import _round_method as _round_method, clip as _clip
+from weft.frontends.tensors.arrays.elementwise import _conj_method as _conj_method, round as _round
 from weft.frontends.tensors.arrays.interoperation import array_function as _array_function, array_ufunc as _array_ufunc
 from weft.frontends.tensors.arrays.joining import repeat as _repeat
 from weft.frontends.tensors.arrays.operators import Operators as _Operators
@@ -93,8 +93,8 @@ class Methods:
     clip = _clip
     compress = _compress_method
     compute = _compute_one
-    conj = _conj
-    conjugate = _conj
+    conj = _conj_method
+    conjugate = _conj_method
     copy = _copy
     count_nonzero = _count_nonzero
     cumprod = _cumprod

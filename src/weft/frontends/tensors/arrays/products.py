@@ -89,7 +89,7 @@ def _cross(a: Chunk, b: Chunk, *, axis: int) -> Chunk:
 @takes_sparse
 def matrix_transpose(x: ArrayLike, /) -> Tensor:
     """Return the transposes of matrices; ValueError for fewer than two axes."""
-    made = Tensor(as_node(x))
+    made = as_tensor(x)
     if made.ndim < 2:
         raise ValueError(f"Input array must be at least 2-dimensional, but it is {made.ndim}")
     return made.mT

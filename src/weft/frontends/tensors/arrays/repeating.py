@@ -32,7 +32,7 @@ def resize(x: ArrayLike, /, new_shape: Any) -> Tensor:
         at = apply(np.remainder, creation.arange(total), flat.size)
         return shapes.reshape(selection.take(flat, at, axis=0), size)
     made = joining.concat([flat] * times, axis=0) if times > 1 else flat
-    return shapes.reshape(made[:total], size)
+    return shapes.reshape(made[:total], size, copy=True)
 
 
 @public("filt")

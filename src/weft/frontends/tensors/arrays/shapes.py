@@ -77,7 +77,7 @@ def reshape(x: ArrayLike, /, shape: Any, order: str = "C", *, copy: bool | None 
     """
     if order not in ("A", "C", "F"):
         raise ValueError(f"order must be one of 'C', 'F' or 'A' (got {order!r})")
-    if order == "F" or (order == "A" and isinstance(x, Tensor) and x.order == "F"):
+    if order == "F" or (order == "A" and isinstance(x, Tensor) and x.strided().flags.fnc):
         sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
         return reshape(as_tensor(x).T, sizes[::-1]).T.ordered("F")
     node = as_node(x)
@@ -202,8 +202,15 @@ def ravel(x: ArrayLike, order: str = "C") -> Tensor:
     The result is a view if the elements are contiguous in this order.
     """
     made = as_tensor(x)
-    flat = reshape(made, (-1,), order="A" if order == "K" else order)
-    return flat if made.is_c_contiguous() else Tensor(flat._node)
+    if order not in ("A", "C", "F", "K"):
+        raise ValueError(f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})")
+    lies = made.strided()
+    if order == "K":
+        made = permute_dims(made, tuple(np.argsort([-abs(n) for n in lies.strides], kind="stable").tolist()))
+    elif order == "F" or (order == "A" and lies.flags.fnc):
+        made = made.T
+    flat = reshape(made, (-1,))
+    return flat if made.strided().flags.c_contiguous else Tensor(flat._node)
 
 
 @public(method=True)

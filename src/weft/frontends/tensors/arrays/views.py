@@ -317,6 +317,12 @@ def is_basic(index: Any) -> bool:
     return all(one is None or isinstance(one, int | slice | EllipsisType) for one in listed)
 
 
+def is_view(index: Any, made: ArrayNode) -> bool:
+    """Return whether the elements of an index are a view; a single element is one only of an index with an ellipsis."""
+    listed = index if isinstance(index, tuple) else (index,)
+    return is_basic(index) and (bool(made.grid) or any(one is Ellipsis for one in listed))
+
+
 def read(node: ArrayNode, steps: Steps) -> ArrayNode:
     """Return a view's part of an array."""
     for step in steps:
