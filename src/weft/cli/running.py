@@ -113,6 +113,7 @@ def resume(
     notify: str | None = None,
     gpus: str | None = None,
     gpu_type: str | None = None,
+    storage: str | None = None,
     quiet: Quiet = False,
     detach: Detach = False,
     as_json: AsJson = False,
@@ -136,8 +137,8 @@ def resume(
 
     in_background = detach and context.begun is None
     overrides = read_overrides(parameters or [], param_file)
-    service = service_of(context, where)
-    found = service.show(run)
+    service = service_of(context, where, storage=storage)
+    found = service.show(_adopted(context, service, run))
     base = context.cwd / (where.project or "")
     if found.file and (folder := folder_of(context, Path(found.file))).is_dir():
         base = folder
@@ -164,6 +165,19 @@ def resume(
         context.hint = f"See its steps: weft show {found.id}{options}. To continue: weft resume {found.id}{options}"
         raise
     return _report(context, service, result, settings, base, as_json=as_json)
+
+
+def _adopted(context: CommandContext, service: RunService, run: str) -> str:
+    """Return the name of a run; one that is not here is fetched from the storage, if there is one."""
+    try:
+        service.find(run)
+    except NotFoundError:
+        if not service.settings.storage or run.startswith("@"):
+            raise
+        found = service.adopt(run)
+        context.say(f"note: {found} was fetched from {clean(service.settings.storage)}")
+        return found
+    return run
 
 
 class _Foreground:

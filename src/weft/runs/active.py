@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from weft.engine.provider import SharedSlots
     from weft.graph.logical import Vertex
     from weft.graph.spec import RunHost, RunSpec
+    from weft.runs.mirroring import RunMirror
     from weft.runs.recorder import RunRecorder
     from weft.runs.verbs import Handler
     from weft.runtime.cache import StepCache
@@ -119,6 +120,7 @@ class Stack(Struct):
     side_outputs: TaskOutputPaths | None
     strict: bool = False
     copies: Sequence[Copy] = ()
+    mirror: RunMirror | None = None
 
 
 class ActiveRun:
@@ -210,6 +212,8 @@ class ActiveRun:
         recovered = None if plan is None else plan.recovered
         try:
             self._control = ControlServer(self.folder, {})
+            if stack.mirror is not None:
+                stack.mirror.open()
             if self.spec.host is not None:
                 self.spec.host.open()
             elif session.executor.tuning.many_machines:
@@ -231,6 +235,8 @@ class ActiveRun:
             self.run = run
             if stack.side_outputs is not None:
                 stack.side_outputs.run = run
+            if stack.mirror is not None:
+                stack.mirror.when_lost = partial(run.cancel, force=True)
             self._control.serve(self.orders())
         except BaseException as error:
             found = limit_error(error) or error

@@ -80,7 +80,7 @@ class RunService:
         self._concrete = concrete
         self.settings = settings
         self.state = state or settings.state_root(Path())
-        self._clock = clock or RealClock()
+        self.clock: WallClock = clock or RealClock()
         self._undo = ExitStack()
         self._lock = threading.Lock()
         self._session = session
@@ -245,6 +245,16 @@ class RunService:
         self._undo.callback(session.close)
         run: ActiveRun = session.reopen(folder.name, events)
         return run
+
+    def adopt(self, run: str) -> str:
+        """Make the folder of a run from the storage of the settings, for a resume here. Return the id of the run.
+
+        `run` is its id, or its key at the storage. NotFoundError: it is not there. ConflictError: there are several,
+        its process may live, or another run has its id here.
+        """
+        from weft.runs.mirroring import adopt
+
+        return adopt(self.state, run, self.settings.storage, self.clock.wall)
 
     def cancel(self, run: str, *, force: bool = False, reason: str = "weft cancel") -> str:
         """Request the owner of a run to cancel it; with `force` its final vertices too. Return the id of the run.
@@ -471,7 +481,7 @@ class RunService:
         from weft.runs.reports.writing import check_form, write_report
 
         check_form(output)
-        write_report(self.show(run), self, self._clock.wall(), self.results, output)
+        write_report(self.show(run), self, self.clock.wall(), self.results, output)
 
     def export(
         self, run: str, output: Path, *, license: str = "", without_outputs: bool = False, logs: bool = False
@@ -483,7 +493,7 @@ class RunService:
         """
         from weft.runs.crates import write_crate
 
-        now, outputs = self._clock.wall(), not without_outputs
+        now, outputs = self.clock.wall(), not without_outputs
         return write_crate(self.show(run), self, now, output, license=license, outputs=outputs, logs=logs)
 
     def compare(self, first: str, second: str) -> Comparison:
@@ -604,7 +614,7 @@ class RunService:
             self.expire()
         rows = prunable(
             self.state,
-            self._clock.wall(),
+            self.clock.wall(),
             older_than_s=older_than,
             keep=keep,
             keep_last=keep_last,
@@ -618,7 +628,7 @@ class RunService:
         """Remove the logs of ended training jobs whose time to live is over; return the names of the jobs."""
         from weft.store.expiry import expire
 
-        return expire(self.state, self._clock.wall())
+        return expire(self.state, self.clock.wall())
 
     def examine(self, *, full: bool = False) -> list[Finding]:
         """Check the state folder and its cache; with `full` every file of the cache is read again."""
@@ -632,7 +642,7 @@ class RunService:
         """Open the cache. Records of digests that cannot be written are an error, or are reported to `note`."""
         from weft.store.results import close_cache, open_cache
 
-        cache = open_cache(self.state.path, self._clock.wall)
+        cache = open_cache(self.state.path, self.clock.wall)
         try:
             yield cache
         finally:
@@ -647,7 +657,7 @@ class RunService:
         """Return the use cases of schedules. A context manager."""
         from weft.runs.schedules import ScheduleService
 
-        return ScheduleService(self.state, self._clock)
+        return ScheduleService(self.state, self.clock)
 
     def is_up(self) -> bool:
         """Whether a process fires the schedules."""

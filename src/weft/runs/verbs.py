@@ -194,6 +194,7 @@ VERBS: Final[Mapping[str, Verb]] = {
                 _NOTIFY,
                 Argument("gpus", "text", "The number of GPUs for tasks of a Python graph that request them."),
                 Argument("gpu_type", "text", "The type of these GPUs."),
+                _STORAGE._replace(help="The URL with the files of a run whose process was lost elsewhere."),
             ),
             ("run",),
             changes=True,

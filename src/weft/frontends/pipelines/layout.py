@@ -38,7 +38,7 @@ from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, Usag
 from weft.model.records import as_dict
 from weft.store.folders import make_folders
 from weft.store.places import OUTPUTS, why_no_outputs
-from weft.store.state import PLACE, PROFILE_OF_RUN, ROOT, WORKERS, os_error
+from weft.store.state import PLACE, PROFILE_OF_RUN, ROOT, STORAGE, WORKERS, os_error
 
 if TYPE_CHECKING:
     from weft.frontends.pipelines.language import Pipeline
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 NOWHERE: Final = RunDirectories(Path("logs"), Path("processes"))
 """The folders of a run that is only planned."""
 Work = TypeVar("Work", bound="PipelineWork")
-STORAGE: Final = "storage"
 """The key of `run.json` with the URL and the key of a run whose machines share no folder."""
 CODE: Final = "code"
 """The key of `run.json` with the code digests of steps at their start; see `code_of`."""

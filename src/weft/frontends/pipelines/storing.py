@@ -24,8 +24,9 @@ import msgspec
 from weft.frontends.pipelines.body import make_room
 from weft.frontends.pipelines.secrets import FILE_SUFFIX
 from weft.graph.spec import HERE
-from weft.model.errors import InputLimitError, InternalError, UsageError, WeftError
+from weft.model.errors import InputLimitError, InternalError, UsageError
 from weft.store import shared
+from weft.store.artifacts import add_artifact
 from weft.store.digests import LEFT_OUT
 from weft.store.places import OUTPUTS
 
@@ -122,14 +123,13 @@ class StepStorage:
         return shared.SharedObject(name=name, digest=digest, size=size, packed=True)
 
     def close(self) -> None:
-        """Remove the objects of the run, whose outputs are all here. A second call does nothing."""
+        """Remove what is left here of the exchange; the objects go with the mirror of the run. A second call does
+        nothing.
+        """
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(cancel_futures=True)
-        storage, self._storage = self._storage, None
-        if storage is not None:
-            with suppress(WeftError):  # they cost room, and no run reads them
-                storage.remove(self._key)
+        self._storage = None
         if self._scratch:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -233,6 +233,7 @@ class StepStorage:
         shared.fetch(storage, found, self._trees[0], path)
         with self._lock:
             self._known[path] = found
+            add_artifact(self._folder, os.path.relpath(path, self._trees[0]), found)
         return True
 
     def _name(self, path: str) -> str:
