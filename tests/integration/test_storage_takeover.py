@@ -15,11 +15,13 @@ from tests.integration.test_storage import Apart, of, step
 from tests.servers import s3_bucket, s3_endpoint
 from weft import wiring
 from weft.backends.cluster import Cluster
-from weft.model.errors import ConflictError, NotFoundError
+from weft.model.errors import ConflictError, NotFoundError, RunCancelledError
+from weft.runs.handing import settle
 from weft.runs.reading import read_run
 from weft.runs.service import RunService
-from weft.runtime.clock import RealClock
+from weft.runtime.clock import RealClock, WallClock
 from weft.store.run_log import LEASE_S
+from weft.store.state import read_description
 from weft.testing.local_nodes import LocalNodes
 from weft.wiring import concrete
 
@@ -43,7 +45,7 @@ class Place(Apart):
 
     def __init__(self, folder, url):
         super().__init__(folder, url)
-        self.clock = Later(2 * LEASE_S)
+        self.clock: WallClock = Later(2 * LEASE_S)
 
     @contextmanager
     def service(self):
@@ -166,6 +168,28 @@ def test_it_goes_on_at_the_same_path_of_another_machine_by_its_journal(lost, nod
     for name in (".weft", ".pipeline"):
         shutil.rmtree(project.folder / name)
     check_resumed(project, marks)
+
+
+def test_a_driver_at_another_machine_needs_the_url_alone(lost, nodes, tmp_path):
+    project, marks = lost()
+    stored = read_description(project.folder_of())["storage"]
+    base = tmp_path / "machine" / "driver"
+
+    def waits():
+        raise RunCancelledError("nobody waits any more")
+
+    with pytest.raises(RunCancelledError):
+        settle(stored["url"], stored["key"], base, waits)
+    assert not base.exists()
+    assert settle(stored["url"], stored["key"], base, lambda: None, Later(2 * LEASE_S)) == RUN
+    assert settle(stored["url"], stored["key"], base, lambda: None) == RUN, "its folder is here"
+    there = Place(base, project.settings.storage)
+    assert there.file.read_text() == project.file.read_text()
+    assert of(there, "make.one").read_text() == "one\n"
+    result = there.resume(RUN)
+    assert result.state == "succeeded", result.error
+    assert of(there, "last.four").read_text() == "one\n"
+    assert (marks / "make").read_text() == "made\n"
 
 
 def test_it_goes_on_by_s3(lost, nodes, tmp_path, s3_bucket):

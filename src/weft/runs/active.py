@@ -254,6 +254,24 @@ class ActiveRun:
                 self._rest()
         return run
 
+    def hand_over(self) -> None:
+        """Leave a run that has not started to a process elsewhere, which resumes it from the URL of its storage.
+
+        UsageError: that is not possible; errors are those of `RunHost.open`.
+        """
+        mirror, host = self.stack.mirror, self.spec.host
+        assert mirror is not None, "its files travel by a URL"
+        assert host is not None
+        try:
+            mirror.open()
+            host.open()
+            mirror.hand_over()
+        except WeftError as error:
+            self.stack.recorder.run_state("failed", error=error, ended=True)
+            raise
+        finally:
+            self.close()
+
     def _shared(self) -> SharedSlots | None:
         """Return the slots of a run that shares its machine; None for other runs."""
         sharing, host = self.spec.sharing, self.spec.host

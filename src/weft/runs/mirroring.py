@@ -15,40 +15,63 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from weft.model.errors import ConflictError, NotFoundError, UsageError, WeftError
-from weft.store.artifacts import ARTIFACTS, read_artifacts
+from weft.store.artifacts import ARTIFACTS, PROJECT, PackedProject, read_artifacts
 from weft.store.folders import LOCK_NAME
 from weft.store.remote import shown
 from weft.store.run_log import LEASE_S, FilePiece, LogSegment, RunLog, logs_of
 from weft.store.shared import SharedStorage, fetch
-from weft.store.state import CONTROL, DESCRIPTION, DRIVER, EVENTS, ROOT, RunFolder, read_description
+from weft.store.state import (
+    CONTROL,
+    DESCRIPTION,
+    DRIVER,
+    EVENTS,
+    ROOT,
+    STORAGE,
+    RunFolder,
+    followed_file,
+    read_description,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from weft.store.shared import SharedObject
     from weft.store.state import StateRoot
 
 OWNER: Final = "lease.json"
 """In the folder of a run: the token of its last owner here."""
 _JOURNAL: Final = "journal"
-_HERE: Final = frozenset({OWNER, LOCK_NAME, CONTROL, DRIVER})
+_HERE: Final = frozenset({OWNER, LOCK_NAME, CONTROL})
 """Files that mean something at one machine alone."""
 _NAME: Final = re.compile(r"(logs/)?[^./\0][^/\0]{0,250}")
 _PIECE: Final = 4 << 20
 _SEGMENT: Final = 8 << 20
 _LOOK_S: Final = 10.0
-"""The seconds between two looks at the logs of steps."""
+_FOLLOWED_S: Final = 2.0
+"""The seconds between two looks at the logs of steps, and those for a run that is followed elsewhere."""
 
 
 class RunMirror:
     """Writes the folder of a run to its log. `note` takes lines for the user, `now` returns seconds since 1970.
 
-    Make one with `opening.hold_mirror`. `when_lost` is called once when another process has taken the run over.
+    Make one with `opening.hold_mirror`. With `keep`, all of the run stays at the URL at its end. `when_lost` is called
+    once when another process has taken the run over.
     """
 
     def __init__(
-        self, held: RunFolder, url: str, key: str, note: Callable[[str], None], now: Callable[[], float]
+        self,
+        held: RunFolder,
+        url: str,
+        key: str,
+        note: Callable[[str], None],
+        now: Callable[[], float],
+        *,
+        keep: bool = False,
     ) -> None:
+        self.keep = keep
         self._held, self._folder = held, held.path
         self._url, self._key, self._note, self._now = url, key, note, now
         self._lock = threading.Lock()
@@ -78,13 +101,15 @@ class RunMirror:
             )
             return
         log = RunLog(storage, self._key, self._now)
-        mine = _token(self._folder)
+        mine = read_owner(self._folder)
         earlier = log.take(mine)
         self._log = log
         if earlier and earlier[-1].token != mine:
             restore(self._held, earlier, storage)
             self._note(f"{self._folder.name} goes on from {shown(self._url)}, where {earlier[-1].host} has left it")
         _write(self._folder, OWNER, json.dumps({"token": log.token}).encode())
+        for gone in (followed_file(self._folder), self._folder / DRIVER):
+            gone.unlink(missing_ok=True)
         self._thread = threading.Thread(target=self._keep, name=f"mirror of {self._folder.name}", daemon=True)
         self._thread.start()
 
@@ -92,12 +117,36 @@ class RunMirror:
         """Write what has changed in the folder; it is at the URL when this returns, unless a note says otherwise."""
         self._guarded(self._send)
 
+    def hand_over(self) -> None:
+        """Let a process elsewhere drive the run after `close`: all of it stays at the URL, also at its end.
+
+        UsageError: the URL cannot hold it, or a folder of the project does not lie beside the state folder.
+        """
+        if self._log is None:
+            raise UsageError(
+                f"{shown(self._url)} cannot hold a run in the background: it cannot create an object only if there is "
+                "none",
+                hint="Use a bucket of S3 or Google Cloud. Or run it without -d where the process can stay.",
+            )
+        packed = msgspec.json.decode((self._folder / PROJECT).read_bytes(), type=PackedProject)
+        if out := next((tree for tree in packed.trees if tree.startswith("..")), ""):
+            raise UsageError(
+                f"a run in the background needs its project beside the state folder, and {out} is not",
+                hint="Run it without --state-dir and without another main file system.",
+            )
+        self.keep = True
+        self._held.describe_again(**{STORAGE: {"url": self._url, "key": self._key, "keep": True}})
+
     def close(self) -> None:
-        """Remove all objects of the run, which has ended in order; those of another owner stay."""
+        """End the ownership. All objects of a run that has ended in order are removed, unless they are kept there."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()
         if self._storage is None or self._lost:
+            return
+        if self.keep and self._log is not None:
+            self._guarded(self._send)
+            self._guarded(RunLog.release)
             return
         with suppress(WeftError):  # they cost room, and no run reads them
             if self._log is not None:
@@ -110,9 +159,10 @@ class RunMirror:
     def _keep(self) -> None:
         """Send logs and renew the lease until the run is over."""
         left_s = 0.0
-        while not self._over.wait(_LOOK_S):
+        look_s = _FOLLOWED_S if self.keep else _LOOK_S
+        while not self._over.wait(look_s):
             self._guarded(self._send)
-            left_s -= _LOOK_S
+            left_s -= look_s
             if left_s <= 0:
                 left_s = LEASE_S / 4
                 self._guarded(self._renew)
@@ -218,7 +268,8 @@ def _grows(name: str) -> bool:
     return name == _JOURNAL or name.startswith("logs/") or name.endswith(".jsonl")
 
 
-def _token(folder: Path) -> str:
+def read_owner(folder: Path) -> str:
+    """Return the token of the last owner of a run in this folder; "": none is known."""
     try:
         return str(json.loads((folder / OWNER).read_bytes())["token"])
     except (FileNotFoundError, ValueError, KeyError):
@@ -271,24 +322,48 @@ def check_there(run: str, segments: Sequence[LogSegment]) -> None:
 def restore(held: RunFolder, segments: Sequence[LogSegment], storage: SharedStorage) -> None:
     """Bring the folder of a run, and its outputs, to what its log says. ConflictError: see `check_there`."""
     check_there(held.run_id, segments)
-    before = read_artifacts(held.path)
     for segment in segments:
         for piece in segment.pieces:
-            _apply(held.path, piece)
+            apply(held.path, piece)
     held.describe_again()
-    root = read_description(held.path).get(ROOT)
-    if isinstance(root, str) and os.path.isdir(root):
-        for name, found in read_artifacts(held.path).items():
-            path = os.path.normpath(os.path.join(root, name))
-            if not path.startswith(f"{root}/"):
-                raise UsageError(f"the log of {held.run_id} names {name}, which is not below {root}")
-            if before.get(name) == found and os.path.lexists(path):
-                continue
-            with suppress(NotFoundError):  # then its step runs again
-                fetch(storage, found, root, path)
+    fetch_outputs(held.path, storage)
 
 
-def _apply(folder: Path, piece: FilePiece) -> None:
+def fetch_outputs(folder: Path, storage: SharedStorage | None = None) -> list[str]:
+    """Bring the outputs of a run that are missing here, or are others here, to their places.
+
+    Return the new paths. Outputs that are gone at the URL are left out: their steps run again.
+    """
+    description = read_description(folder)
+    root, stored = description.get(ROOT), description.get(STORAGE)
+    outputs = read_artifacts(folder)
+    if not outputs or not isinstance(stored, dict) or not isinstance(root, str) or not os.path.isdir(root):
+        return []
+    storage = storage or SharedStorage(str(stored["url"]))
+    new = []
+    for name, found in outputs.items():
+        path = os.path.normpath(os.path.join(root, name))
+        if not path.startswith(f"{root}/"):
+            raise UsageError(f"the log of {folder.name} names {name}, which is not below {root}")
+        if _is_here(path, found):
+            continue
+        with suppress(NotFoundError):
+            fetch(storage, found, root, path)
+            new.append(path)
+    return new
+
+
+def _is_here(path: str, found: SharedObject) -> bool:
+    """Whether a path has what was once fetched from an object: that has its time."""
+    try:
+        about = os.lstat(path)
+    except FileNotFoundError:
+        return False
+    return about.st_mtime_ns == found.modified_ns and (found.packed or about.st_size == found.size)
+
+
+def apply(folder: Path, piece: FilePiece) -> None:
+    """Write a piece of a file to the folder of a run. UsageError: its name is not that of a file of a run."""
     if not _NAME.fullmatch(piece.name) or piece.name in _HERE:
         raise UsageError(f"the log of {folder.name} names {piece.name[:100]!r}, which is no file of a run")
     if piece.whole:

@@ -117,7 +117,9 @@ def hold_mirror(
         return None
     from weft.runs.mirroring import RunMirror  # few runs have one
 
-    mirror = RunMirror(folder, str(stored["url"]), str(stored["key"]), events.note, (clock or RealClock()).wall)
+    now = (clock or RealClock()).wall
+    url, key = str(stored["url"]), str(stored["key"])
+    mirror = RunMirror(folder, url, key, events.note, now, keep=bool(stored.get("keep")))
     undo.callback(mirror.close)
     return mirror
 

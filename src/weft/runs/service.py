@@ -6,7 +6,7 @@ Each use case loads its modules when it is called: a list of runs needs no engin
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ from weft.runs.reading import TRAINING, began_on, conditions_of, read_run
 from weft.runs.records import INTERRUPTED, RUN_STATES, SUSPENDED
 from weft.runs.verbs import VERBS
 from weft.runtime.clock import RealClock
-from weft.store.state import owned, read_description
+from weft.store.state import STORAGE, followed, followed_file, owned, read_description
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -136,10 +136,7 @@ class RunService:
         def wanted(run_id: str) -> None:
             if firing:
                 _claim(state, firing, run_id)
-            if labels is not None and (labels.tags or labels.note):
-                from weft.store.labels import change_labels
-
-                change_labels(state.folder(run_id), tags=labels.tags, note=labels.note)
+            _label(state, run_id, labels)
 
         session = self.workers()
         durability = durability or self.settings.durability
@@ -256,6 +253,55 @@ class RunService:
 
         return adopt(self.state, run, self.settings.storage, self.clock.wall)
 
+    def hand_over(
+        self, source: RunSource, *, labels: RunLabels | None = None, events: RunEvents | None = None
+    ) -> tuple[str, tuple[str, str]]:
+        """Begin a run whose process is to be elsewhere, at machines that share no folder with this one.
+
+        Return its id, and the URL and the key by which a driver finds it. The folder here follows it. Errors are those
+        of `submit`. UsageError: the run or the URL permits no process elsewhere.
+        """
+        from weft.engine.tuning import Tuning
+        from weft.runs.active import RunEvents
+        from weft.runs.handing import begin_to_follow
+        from weft.runs.opening import open_run
+
+        state, settings = self.state, self.settings
+        state.prepare()
+        run = open_run(
+            state,
+            source,
+            Tuning(many_machines=True),
+            self.managers,
+            events or RunEvents(records=False),
+            durability=settings.durability,
+            backend=settings.backend,
+            wanted=lambda run_id: _label(state, run_id, labels),
+        )
+        run.hand_over()
+        begin_to_follow(run.folder)
+        return run.name, self.log_of(run.name)
+
+    def log_of(self, run: str) -> tuple[str, str]:
+        """Return the URL and the key of a run whose files travel by a URL. UsageError: they do not."""
+        folder = self.find(run)
+        stored = read_description(folder).get(STORAGE)
+        if not isinstance(stored, dict) or not stored.get("keep"):
+            raise UsageError(
+                f"the process of {folder.name} was not in a cluster, to whose machines its folder is unknown",
+                hint="Resume it without -d, where the process can stay.",
+            )
+        return str(stored["url"]), str(stored["key"])
+
+    def fetch(self, run: str) -> list[str]:
+        """Bring the outputs of a run that lie at the URL of its storage to their places; return the new paths.
+
+        DiskFullError, ForbiddenError: they cannot be written. CapacityError: the URL cannot be read.
+        """
+        from weft.runs.mirroring import fetch_outputs
+
+        return fetch_outputs(self.find(run))
+
     def cancel(self, run: str, *, force: bool = False, reason: str = "weft cancel") -> str:
         """Request the owner of a run to cancel it; with `force` its final vertices too. Return the id of the run.
 
@@ -273,7 +319,7 @@ class RunService:
                 raise UsageError(f"--force is about a whole run, not about {step[:100]}", hint="Leave it out.")
             subject, shown = task_subject(self.show(name), step)
         order = VERBS["cancel"].order(force=force, reason=reason, subject=subject)
-        found = send_order(find_run(self.state, name), order, self._concrete.order_driver)
+        found = send_order(self.find(name), order, self._concrete.order_driver)
         return f"{found}/{shown}" if shown else found
 
     def suspend(self, run: str, *, now: bool = False) -> str:
@@ -311,7 +357,15 @@ class RunService:
                 f"{run[:100]!r} names a step, but this command takes a run: {name[:100]}",
                 hint=f"For one step: weft show {run[:100]}, weft story {run[:100]}, weft logs {run[:100]}",
             )
-        return find_run(self.state, run)
+        return self._up_to_date(find_run(self.state, run))
+
+    def _up_to_date(self, folder: Path) -> Path:
+        """Bring the folder of a run whose process is elsewhere to the present; return it."""
+        if followed_file(folder).exists():
+            from weft.runs.handing import follow
+
+            follow(folder)
+        return folder
 
     def show(self, run: str) -> RunRecord:
         """Return the present state of a run and its steps."""
@@ -338,6 +392,9 @@ class RunService:
             raise UsageError(f"{state!r} is not a state of runs", hint=f"There are: {', '.join(RUN_STATES)}")
         if number < 0:
             raise UsageError(f"--number is {number}; it must be 0 or more")
+        for folder in followed(self.state):
+            with suppress(WeftError):  # then it is as it was last known
+                self._up_to_date(folder)
         if not tags:
             return list_runs(self.state, limit=number or None, state=state, name=name)
         from weft.store.labels import has_tags, parse_tags
@@ -685,6 +742,14 @@ class RunService:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _label(state: StateRoot, run: str, labels: RunLabels | None) -> None:
+    """Give a new run its tags and its note."""
+    if labels is not None and (labels.tags or labels.note):
+        from weft.store.labels import change_labels
+
+        change_labels(state.folder(run), tags=labels.tags, note=labels.note)
 
 
 def _claim(state: StateRoot, firing: str, run: str) -> None:

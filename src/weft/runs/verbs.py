@@ -276,6 +276,14 @@ VERBS: Final[Mapping[str, Verb]] = {
             ("run",),
         ),
         Verb(
+            "fetch",
+            "fetch",
+            "Bring the outputs of a run at a cluster, which lie at the URL of its storage, to this machine.",
+            (_RUN,),
+            ("run",),
+            changes=True,
+        ),
+        Verb(
             "tag",
             "tag",
             "Give a run tags, or remove some; a run with the tag `keep` is never pruned.",

@@ -20,6 +20,17 @@ ARTIFACTS: Final = "artifacts.jsonl"
 """The name of the file in the folder of a run."""
 
 
+PROJECT: Final = "project.json"
+"""The name of the file in the folder of a run with its packed project."""
+
+
+class PackedProject(Struct, frozen=True):
+    """The packed project of a run, and the folders in it, as paths from the folder that holds the state folder."""
+
+    object: SharedObject
+    trees: tuple[str, ...]
+
+
 class TakenArtifact(Struct, frozen=True):
     """An output by its path below the file system of the run, and its object."""
 

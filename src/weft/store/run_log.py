@@ -19,16 +19,14 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from weft.model.errors import ConflictError, NotFoundError, UsageError, WeftError
 from weft.store.remote import shown
-
-if TYPE_CHECKING:
-    from weft.store.shared import SharedStorage
+from weft.store.shared import SharedStorage
 
 LEASE_S: Final = 60.0
 """The seconds that a lease lasts after each renewal."""
@@ -263,3 +261,10 @@ def logs_of(storage: SharedStorage, run: str) -> list[str]:
     """Return the keys of the logs at a URL of runs with an id, or of the one with this key."""
     keys = {name.split("/")[1] for name in storage.names(RUNS)}
     return sorted(key for key in keys if key == run or key.rpartition("-")[0] == run)
+
+
+def remove_run(url: str, key: str) -> None:
+    """Remove the log and the objects of a run that nobody drives. CapacityError: they could not be removed."""
+    storage = SharedStorage(url)
+    for below in (f"{RUNS}/{key}", key):
+        storage.remove(below)

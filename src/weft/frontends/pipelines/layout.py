@@ -43,9 +43,9 @@ from weft.store.state import PLACE, PROFILE_OF_RUN, ROOT, STORAGE, WORKERS, os_e
 if TYPE_CHECKING:
     from weft.frontends.pipelines.language import Pipeline
     from weft.frontends.pipelines.resolved import Node
+    from weft.frontends.pipelines.storing import StepStorage
     from weft.frontends.pipelines.work import PipelineWork
     from weft.graph.logical import LogicalGraph
-    from weft.graph.spec import RunHost
     from weft.model.errors import DefinitionError
     from weft.store.filesystems import Copy
     from weft.store.state import RunFolder
@@ -202,7 +202,7 @@ def spec_of(
         "main_fs": loaded.origin.main_fs,
         "settings": dict(loaded.around.settings),
     }
-    host = None
+    host: StepStorage | None = None
     if url := loaded.around.storage:
         key = loaded.around.storage_key or f"{folder.name}-{os.urandom(6).hex()}"
         own[STORAGE] = {"url": url, "key": key}
@@ -219,18 +219,19 @@ def spec_of(
         warnings=compiled.warnings,
         paths=outputs_of,
         roots=(outputs,),
-        cache=_cache_of(loaded, compiled.graph),
+        cache=_cache_of(loaded, compiled.graph, host),
         host=host,
     )
 
 
-def _storage_of(loaded: PipelineWork, folder: Path, url: str, key: str) -> RunHost:
+def _storage_of(loaded: PipelineWork, folder: Path, url: str, key: str) -> StepStorage:
     """Return the host of a run whose machines share no folder."""
     from weft.frontends.pipelines.storing import StepStorage  # few runs have one
 
     root, base = str(loaded.root), str(loaded.base)
+    keep = loaded.around.storage_keep
     trees = [root] if f"{base}/".startswith(f"{root}/") else [root, base]
-    return StepStorage(url, key, folder, trees, spread=loaded.spread, secrets=loaded.pipeline.secret_names)
+    return StepStorage(url, key, folder, trees, spread=loaded.spread, keep=keep, secrets=loaded.pipeline.secret_names)
 
 
 def uses_cache(loaded: PipelineWork) -> bool:
@@ -239,11 +240,12 @@ def uses_cache(loaded: PipelineWork) -> bool:
     return not loaded.caching.off and any(step.cache.over(general).enable for step in loaded.pipeline.steps.values())
 
 
-def _cache_of(loaded: PipelineWork, graph: LogicalGraph) -> CacheSpec | None:
+def _cache_of(loaded: PipelineWork, graph: LogicalGraph, host: StepStorage | None) -> CacheSpec | None:
     """Return the use of the cache by a run, None if no step uses it."""
     if not uses_cache(loaded):
         return None
-    return CacheSpec(recipe_of, refreshed_vertices(loaded.pipeline, graph, loaded.caching), _publisher(loaded))
+    placed = _publisher(loaded) if host is None else host.keep
+    return CacheSpec(recipe_of, refreshed_vertices(loaded.pipeline, graph, loaded.caching), placed)
 
 
 def _publisher(loaded: PipelineWork) -> Callable[[Iterable[str]], None]:

@@ -120,6 +120,7 @@ def loaded_again(folder: Path, file: str) -> Loaded:
         settings=description.get("settings") or {},
         storage=str(stored.get("url") or ""),
         storage_key=str(stored.get("key") or ""),
+        storage_keep=bool(stored.get("keep")),
     )
     urls = description.get("urls")
     urls = urls if isinstance(urls, dict) else {}
