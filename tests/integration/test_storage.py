@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.integration.places import Commands, Project, until
+from tests.objects import Objects
 from tests.servers import SECRET, s3_bucket, s3_endpoint
 from weft import wiring
 from weft.backends.cluster import Cluster
@@ -322,16 +323,27 @@ def test_files_of_secrets_and_what_is_ignored_stay_here(make, monkeypatch):
         (["--storage", "s3://b/p"], "not for the backend 'threads'"),
         (["--storage", "s3://me:hush@b/p", "--backend", "ray"], "credentials in the URL"),
         (["--storage", "here", "--backend", "ray"], "no URL"),
-        (["-d", "--storage", "s3://b/p", "--backend", "ray"], "needs a folder that all machines share"),
+        (["-d", "--storage", "objects://b/p", "--backend", "ray"], "cannot hold a run in the background"),
     ],
 )
-def test_a_command_line_that_cannot_work_is_refused_at_once(tmp_path, words, said):
+def test_a_command_line_that_cannot_work_is_refused_at_once(tmp_path, monkeypatch, words, said):
     project = Project(tmp_path / "project")
+    monkeypatch.chdir(project.folder)
     project.write({"a": {"command": "touch ran"}})
     _, err = Commands(project.folder)("run", "run.yaml", *words, code=2)
     assert said in err
     assert "hush" not in err
     assert not (project.folder / "ran").exists()
+    Objects.clear()
+
+
+def test_a_run_that_lies_here_alone_is_not_resumed_at_a_cluster(make, monkeypatch):
+    project = make(nodes=1)
+    project.write({"a": step("false")})
+    assert project.run().state == "failed"
+    monkeypatch.chdir(project.folder)
+    _, err = Commands(project.folder)("resume", "run-000001", "-d", "--backend", "ray", code=2)
+    assert "was not in a cluster" in err
 
 
 @pytest.mark.parametrize(

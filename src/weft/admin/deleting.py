@@ -12,13 +12,24 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.model.errors import ConflictError, DiskFullError, ForbiddenError, NotFoundError
+from weft.model.errors import ConflictError, DiskFullError, ForbiddenError, NotFoundError, WeftError
 from weft.store.database import BUSY, obstacle
 from weft.store.entries import index_of
 from weft.store.folders import make_folders, remove_at, remove_folder, sweep_trash, unowned
 from weft.store.last_links import unlink_last
 from weft.store.places import why_no_outputs
-from weft.store.state import PLACE, ROOT, is_copied, list_inner_runs, os_error, owned, owns_root, read_description
+from weft.store.state import (
+    PLACE,
+    ROOT,
+    STORAGE,
+    followed_file,
+    is_copied,
+    list_inner_runs,
+    os_error,
+    owned,
+    owns_root,
+    read_description,
+)
 from weft.store.tallies import counted_removal
 from weft.worker.group import end_recorded
 
@@ -73,6 +84,7 @@ def delete_run(root: StateRoot, folder: Path, note: Callable[[str], None] = lamb
         with unowned(folder), counted_removal(root.path, folder):
             _see_indexes(root, folder.name, note)
             end_processes(folder)
+            _remove_objects(folder, note)
             _remove_outputs(folder, note)
             try:
                 _forget(root, folder.name)
@@ -115,6 +127,24 @@ def end_processes(folder: Path) -> list[str]:
         return []
     inner = [name for one in list_inner_runs(folder) for name in end_processes(one.folder)]
     return [*(record.name for record in records if end_recorded(record)), *inner]
+
+
+def _remove_objects(folder: Path, note: Callable[[str], None]) -> None:
+    """Remove what a run at a cluster has left at the URL of its storage; `note` tells if something stays."""
+    try:
+        description = read_description(folder)
+    except (FileNotFoundError, NotFoundError, ConflictError):
+        return
+    stored = description.get(STORAGE)
+    if isinstance(stored, dict) and stored.get("keep") and not is_copied(folder, description):
+        from weft.store.run_log import remove_run
+
+        try:
+            remove_run(stored["url"], stored["key"])
+        except WeftError as error:
+            note(f"the objects of {folder.name} stay: {error.message}")
+    for file in (followed_file(folder), followed_file(folder).with_suffix(".lock")):
+        file.unlink(missing_ok=True)
 
 
 def _forget(root: StateRoot, run: str) -> None:

@@ -12,6 +12,7 @@ import os
 import platform
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -61,18 +62,22 @@ class Helpers(NamedTuple):
 
     `begin(words, cwd, environ, look)` starts a process with a command line of `weft`, and returns when its run has
     begun. It calls `look` meanwhile, whose error ends the process. `interrupted(folder)`: the process of a run has died
-    before the end of the run.
+    before the end of the run. `settle(url, key, base, look)` makes the project and the folder of a run below `base`
+    from its log at a URL, and returns its id; `leave(url, key, base)` removes that.
     """
 
     begin: Callable[[Sequence[str], Path, Mapping[str, str], Callable[[], None]], StartedDriver]
     order: Callable[[Path, Mapping[str, Any]], Any]
     interrupted: Callable[[Path], bool]
+    settle: Callable[[str, str, Path, Callable[[], None]], str]
+    leave: Callable[[str, str, Path], None]
 
 
 class DriverRequest(NamedTuple):
     """A command line that begins a run, and the one that resumes it, without the id of the run behind `resume`.
 
-    `environ` is added to the environment of the machine. `state` is the state folder of the run.
+    `environ` is added to the environment of the machine. `state` is the state folder of the run. A run with a `log`
+    (URL and key) has begun already; the machines share no folder, and each driver makes one of its own.
     """
 
     name: str
@@ -81,6 +86,15 @@ class DriverRequest(NamedTuple):
     cwd: str
     environ: Mapping[str, str]
     state: str
+    log: tuple[str, str] | None = None
+
+    def at_this_machine(self) -> DriverRequest:
+        """Return the request with the folders of this machine, if it has its own."""
+        if self.log is None:
+            return self
+        base = Path(tempfile.gettempdir(), f"weft-drivers-{os.getuid()}", self.log[1])
+        state = str(base / ".weft")
+        return self._replace(cwd=str(base), state=state, again=[*self.again, "--state-dir", state])
 
 
 class DriverProcess(NamedTuple):
@@ -96,7 +110,8 @@ class DriverActor:
     """The actor of a driver: starts its process, or resumes its run after the loss of an earlier actor."""
 
     def __init__(self, helpers: Helpers, request: DriverRequest) -> None:
-        self._helpers, self._request = helpers, request
+        self._helpers, self._request = helpers, request.at_this_machine()
+        request = self._request
         self._note = Path(request.state, FOLDER, f"{request.name}.json")
         self._started: StartedDriver | None = None
         self._error: WeftError | None = None
@@ -112,7 +127,10 @@ class DriverActor:
             before = self._before()
             if before is not None:
                 self._wait_for_the_end_of(before)
-            self._begin(None if before is None else before.run)
+            if self._request.log is not None:
+                self._begin(self._helpers.settle(*self._request.log, Path(self._request.cwd), self._look))
+            else:
+                self._begin(None if before is None else before.run)
         except WeftError as error:
             self._error = error
         finally:
@@ -137,7 +155,7 @@ class DriverActor:
 
     def order(self, folder: str, message: Mapping[str, Any]) -> Any:
         """Send an order to the owner of a folder at this machine; errors are those of the owner."""
-        return self._helpers.order(Path(folder), message)
+        return self._helpers.order(self._folder(Path(folder).name), message)
 
     def _before(self) -> DriverProcess | None:
         try:
@@ -195,6 +213,9 @@ class DriverActor:
 
     def _leave(self) -> None:
         self._note.unlink(missing_ok=True)
+        if self._request.log is not None:
+            with suppress(WeftError):  # what is not at the URL stays here
+                self._helpers.leave(*self._request.log, Path(self._request.cwd))
         threading.Timer(_LOOK_S, ray.kill, (self._self,), {"no_restart": True}).start()
         threading.Timer(_END_S, os._exit, (0,)).start()  # the machine's own process of Ray may be dead
 

@@ -183,12 +183,12 @@ def folder_of(context: CommandContext, file: Path) -> Path:
     return path if path.is_dir() else path.parent
 
 
-def service_of(context: CommandContext, where: Where) -> RunService:
+def service_of(context: CommandContext, where: Where, *, storage: str | None = None) -> RunService:
     """Return the service of the state folder of the options. NotFoundError: the project does not exist."""
     base = context.cwd / (where.project or "")
     if not base.is_dir():
         raise NotFoundError(f"there is no folder {base}", hint="Give -C the folder of a project.")
-    settings = settings_of(context, base, {"state_dir": where.state_dir})
+    settings = settings_of(context, base, {"state_dir": where.state_dir, "storage": storage})
     state = settings.state_root(base)
     say_diverted(context, state)
     return context.service(settings, state)

@@ -24,7 +24,7 @@ for _module, _verbs in {
     "reports": ("report",),
     "exporting": ("export",),
     "comparing": ("compare",),
-    "lifecycle": ("cancel", "suspend", "scale", "tag", "note", "delete", "prune"),
+    "lifecycle": ("cancel", "suspend", "scale", "fetch", "tag", "note", "delete", "prune"),
     "planning": ("graph", "plan"),
 }.items():
     for _verb in _verbs:

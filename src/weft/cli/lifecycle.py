@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.cli.arguments import AsJson, Given, Where, party_folder, seconds_of, service_of
-from weft.cli.tables import clean, print_json, tags_text
+from weft.cli.tables import clean, print_json, short_path, tags_text
 from weft.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -76,6 +76,19 @@ def delete(*runs: str, as_json: AsJson = False, where: Where, context: Given) ->
             context.say(f"deleted {run}")
     if as_json:
         print_json(context.out, "weft.delete/1", runs=deleted)
+
+
+def fetch(run: str, /, *, as_json: AsJson = False, where: Where, context: Given) -> None:
+    """Bring the outputs of a run at a cluster, which lie at the URL of its storage, to this machine."""
+    service = service_of(context, where)
+    found = service.find(run).name
+    outputs = service.fetch(found)
+    if as_json:
+        print_json(context.out, "weft.fetch/1", run=found, outputs=outputs)
+        return
+    context.out.write("".join(f"{clean(short_path(path, context.cwd))}\n" for path in outputs))
+    if not outputs:
+        context.say(f"{found} has no outputs that are not here")
 
 
 def tag(

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from weft.runs.active import RunAnnounced, RunResult
     from weft.runs.background import StartedRun
     from weft.runs.reading import RunRecord
+    from weft.runs.requests import RunRequest
     from weft.runs.service import RunService
     from weft.store.state import StateRoot
 
@@ -74,7 +75,11 @@ def run(
         not_from_stdin(file, "a run in the background")
         if context.begun is None:
             if settings.backend == "ray":
-                return _at_the_cluster(context, settings, service.state, ["resume", *workers.words, "--detach"])
+                again = ["resume", *workers.words, "--detach"]
+                if settings.storage:
+                    again += [] if notify is None else ["--notify", notify]
+                    return _handed_over(context, service, request, again, as_json=as_json)
+                return _at_the_cluster(context, settings, service.state, again)
             return _in_background(context, service.state)
     context.hint = "No run was started."
     loaded = service.load(request)
@@ -113,6 +118,7 @@ def resume(
     notify: str | None = None,
     gpus: str | None = None,
     gpu_type: str | None = None,
+    storage: str | None = None,
     quiet: Quiet = False,
     detach: Detach = False,
     as_json: AsJson = False,
@@ -132,12 +138,12 @@ def resume(
         return 0
     if detach and file is not None:
         not_from_stdin(file, "a resume in the background")
-    from weft.runs.reading import began_on, profile_settings
+    from weft.runs.reading import began_on, has_storage, profile_settings
 
     in_background = detach and context.begun is None
     overrides = read_overrides(parameters or [], param_file)
-    service = service_of(context, where)
-    found = service.show(run)
+    service = service_of(context, where, storage=storage)
+    found = service.show(_adopted(context, service, run))
     base = context.cwd / (where.project or "")
     if found.file and (folder := folder_of(context, Path(found.file))).is_dir():
         base = folder
@@ -146,7 +152,10 @@ def resume(
     profile = (found.profile, profile_settings(found.folder)) if found.profile else None
     settings = settings_of(context, base, {**flags, "state_dir": found.folder.parent.parent}, profile=profile)
     if in_background and settings.backend == "ray":
-        return _at_the_cluster(context, settings, service.state, ["resume", *workers.words, "--detach"])
+        again = ["resume", *workers.words, "--detach"]
+        if has_storage(found.folder):
+            return _driven_there(context, settings, service, found.id, again, as_json=as_json)
+        return _at_the_cluster(context, settings, service.state, again)
     if in_background:
         return _in_background(context, None)
     options = _where(context, settings, base)
@@ -164,6 +173,19 @@ def resume(
         context.hint = f"See its steps: weft show {found.id}{options}. To continue: weft resume {found.id}{options}"
         raise
     return _report(context, service, result, settings, base, as_json=as_json)
+
+
+def _adopted(context: CommandContext, service: RunService, run: str) -> str:
+    """Return the name of a run; one that is not here is fetched from the storage, if there is one."""
+    try:
+        service.find(run)
+    except NotFoundError:
+        if not service.settings.storage or run.startswith("@"):
+            raise
+        found = service.adopt(run)
+        context.say(f"note: {found} was fetched from {clean(service.settings.storage)}")
+        return found
+    return run
 
 
 class _Foreground:
@@ -244,11 +266,6 @@ def _at_the_cluster(context: CommandContext, settings: Settings, root: StateRoot
     """
     from weft.cli.detached import start_words
 
-    if settings.storage:
-        raise UsageError(
-            "a run in the background of a cluster needs a folder that all machines share, also with a storage",
-            hint="Run it without -d where the process can stay, or without storage from such a folder.",
-        )
     environ = {name: value for name, value in context.environ.items() if name.startswith("WEFT_")}
     address = settings.cluster_options().address
     words = [*again, "--state-dir", str(root.path)]
@@ -257,6 +274,50 @@ def _at_the_cluster(context: CommandContext, settings: Settings, root: StateRoot
     )
     context.out.write(started.out)
     context.err.write(started.err)
+    return started.code
+
+
+def _handed_over(
+    context: CommandContext, service: RunService, request: RunRequest, again: Sequence[str], *, as_json: bool
+) -> int:
+    """Begin a run, and let a process in the Ray cluster drive it that gets its files by the URL of the storage."""
+    from weft.runs.requests import portable
+
+    context.hint = "No run was started."
+    loaded = service.load(portable(request))
+    warn(context, loaded.warnings)
+    run, _ = service.hand_over(loaded, labels=request.labels)
+    context.hint = f"The run is ready, and nothing of it runs. Start it: weft resume {run} -d"
+    return _driven_there(context, service.settings, service, run, again, as_json=as_json)
+
+
+def _driven_there(
+    context: CommandContext,
+    settings: Settings,
+    service: RunService,
+    run: str,
+    again: Sequence[str],
+    *,
+    as_json: bool,
+) -> int:
+    """Let a process in the Ray cluster drive a run that lies at the URL of its storage."""
+    from weft.cli.detached import start_words
+
+    log = service.log_of(run)
+    environ = {name: value for name, value in context.environ.items() if name.startswith("WEFT_")}
+    address = settings.cluster_options().address
+    started: StartedRun = context.wiring().start_driver(
+        start_words, [], again, context.cwd, environ, service.state.path, address, log
+    )
+    if not started.run:
+        context.err.write(started.err)
+        return started.code
+    if as_json:
+        print_json(context.out, "weft.started/1", run=run)
+        return started.code
+    context.out.write(f"{run}\n")
+    if not settings.quiet:
+        context.say(f"runs at the cluster; follow it: weft logs -f {run}")
     return started.code
 
 

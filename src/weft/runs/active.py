@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from weft.engine.provider import SharedSlots
     from weft.graph.logical import Vertex
     from weft.graph.spec import RunHost, RunSpec
+    from weft.runs.mirroring import RunMirror
     from weft.runs.recorder import RunRecorder
     from weft.runs.verbs import Handler
     from weft.runtime.cache import StepCache
@@ -121,6 +122,7 @@ class Stack(Struct):
     side_outputs: TaskOutputPaths | None
     strict: bool = False
     copies: Sequence[Copy] = ()
+    mirror: RunMirror | None = None
 
 
 class ActiveRun:
@@ -212,6 +214,8 @@ class ActiveRun:
         recovered = None if plan is None else plan.recovered
         try:
             self._control = ControlServer(self.folder, {})
+            if stack.mirror is not None:
+                stack.mirror.open()
             if self.spec.host is not None:
                 self.spec.host.open()
             elif session.executor.tuning.many_machines:
@@ -233,6 +237,8 @@ class ActiveRun:
             self.run = run
             if stack.side_outputs is not None:
                 stack.side_outputs.run = run
+            if stack.mirror is not None:
+                stack.mirror.when_lost = partial(run.cancel, force=True)
             self._control.serve(self.orders())
         except BaseException as error:
             found = limit_error(error) or error
@@ -249,6 +255,24 @@ class ActiveRun:
             if self._at_rest:
                 self._rest()
         return run
+
+    def hand_over(self) -> None:
+        """Leave a run that has not started to a process elsewhere, which resumes it from the URL of its storage.
+
+        UsageError: that is not possible; errors are those of `RunHost.open`.
+        """
+        mirror, host = self.stack.mirror, self.spec.host
+        assert mirror is not None, "its files travel by a URL"
+        assert host is not None
+        try:
+            mirror.open()
+            host.open()
+            mirror.hand_over()
+        except WeftError as error:
+            self.stack.recorder.run_state("failed", error=error, ended=True)
+            raise
+        finally:
+            self.close()
 
     def _shared(self) -> SharedSlots | None:
         """Return the slots of a run that shares its machine; None for other runs."""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from weft.durability.journal import JOURNAL, FileJournal, Header, graph_digest, replay_journal
 from weft.graph.validate import mark_results
-from weft.model.errors import WeftError
+from weft.model.errors import NotFoundError, WeftError
 from weft.runs.active import JOURNAL_S, ActiveRun, RunEvents, Stack, TaskOutputPaths, unforeseen_outputs
 from weft.runs.listing import index_may_be_busy, next_run_id, open_catalog
 from weft.runs.recorder import RunRecorder
@@ -20,7 +20,7 @@ from weft.runtime.clock import RealClock
 from weft.store.folders import remove_folder
 from weft.store.locks import LOCKS
 from weft.store.results import close_cache, open_cache
-from weft.store.state import BACKEND, RunFolder, os_error, read_description
+from weft.store.state import BACKEND, STORAGE, RunFolder, os_error, read_description
 
 if TYPE_CHECKING:
     from weft.durability.journal import Recorded
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from weft.engine.tuning import Tuning
     from weft.graph.logical import LogicalGraph
     from weft.graph.spec import RunSpec
+    from weft.runs.mirroring import RunMirror
     from weft.runs.sources import RunSource
     from weft.runtime.cache import StepCache
+    from weft.runtime.clock import WallClock
     from weft.store.catalog import Catalog
     from weft.store.disk import FileSystems
     from weft.store.outputs import Outputs
@@ -91,7 +93,8 @@ def open_run(
         mark_results(spec.graph)
         create = partial(FileJournal.create, folder.path / JOURNAL, Header(graph=digest, tuning=tuning))
         make = with_values(create, values, spec.graph, managers)
-        stack = make_stack(folder, catalog, undo, spec, events, durability, make, values=values)
+        mirror = hold_mirror(folder, undo, events)
+        stack = make_stack(folder, catalog, undo, spec, events, durability, make, values=values, mirror=mirror)
         stack.copies = copies
         stack.recorder.run_state("pending")
         return ActiveRun(spec, stack, None, events)
@@ -101,6 +104,24 @@ def open_run(
     except BaseException:
         undo.close()
         raise
+
+
+def hold_mirror(
+    folder: RunFolder, undo: ExitStack, events: RunEvents, clock: WallClock | None = None
+) -> RunMirror | None:
+    """Return the mirror of a run whose files travel by a URL, to be opened; `undo` closes it. None: there is none."""
+    stored: Any = None
+    with suppress(NotFoundError):
+        stored = read_description(folder.path).get(STORAGE)
+    if not isinstance(stored, dict):
+        return None
+    from weft.runs.mirroring import RunMirror  # few runs have one
+
+    now = (clock or RealClock()).wall
+    url, key = str(stored["url"]), str(stored["key"])
+    mirror = RunMirror(folder, url, key, events.note, now, keep=bool(stored.get("keep")))
+    undo.callback(mirror.close)
+    return mirror
 
 
 def _describe(
@@ -158,6 +179,7 @@ def make_stack(
     *,
     values: Outputs | None,
     over: Collection[str] = (),
+    mirror: RunMirror | None = None,
 ) -> Stack:
     """Return the parts of a run on disk; `make` makes its journal. `over` names the steps with complete records."""
     cache = None
@@ -179,13 +201,14 @@ def make_stack(
         items=spec.paths is not None,
         on_record=events.on_record,
         outputs=unforeseen_outputs(spec, read_description(folder.path).get("outputs") or ()),
+        mirror=(lambda: None) if mirror is None else mirror.send,
     )
     undo.callback(recorder.close)
     journal = make()
     undo.callback(journal.join, JOURNAL_S)
     undo.callback(journal.close)
     recorder.wait_for(journal, durable=strict)
-    return Stack(folder, catalog, undo, journal, recorder, values, cache, side_outputs, strict=strict)
+    return Stack(folder, catalog, undo, journal, recorder, values, cache, side_outputs, strict=strict, mirror=mirror)
 
 
 def with_values(

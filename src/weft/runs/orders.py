@@ -11,7 +11,7 @@ from weft.model.errors import ConflictError, UsageError
 from weft.model.ids import item_name
 from weft.runs.reading import read_run
 from weft.runs.records import ACTIVE, INTERRUPTED, SUSPENDED
-from weft.store.state import DRIVER
+from weft.store.state import DRIVER, is_followed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -63,7 +63,9 @@ def send_order(folder: Path, message: Mapping[str, Any], through_cluster: Callab
 
 
 def _is_elsewhere(folder: Path) -> bool:
-    """Whether a cluster drives a run, from another machine: its socket is of no use here."""
+    """Whether a cluster drives a run, from another machine or another folder: its socket is of no use here."""
+    if is_followed(folder):
+        return True
     try:
         about = json.loads((folder / DRIVER).read_text(encoding="utf-8"))
     except FileNotFoundError:

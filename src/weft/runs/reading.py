@@ -21,6 +21,7 @@ from weft.store.state import (
     BACKEND,
     GRAPH_DIGEST,
     PROFILE_OF_RUN,
+    STORAGE,
     LogFile,
     last_sign,
     list_inner_runs,
@@ -384,6 +385,11 @@ def began_on(folder: Path) -> str | None:
     """Return the backend on which a run began, None if that is not one of the settings."""
     found = read_description(folder).get(BACKEND)
     return found if found in BACKENDS else None
+
+
+def has_storage(folder: Path) -> bool:
+    """Whether the files of a run travel by a URL."""
+    return STORAGE in read_description(folder)
 
 
 def profile_settings(folder: Path) -> Mapping[str, Any]:

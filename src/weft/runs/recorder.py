@@ -46,7 +46,8 @@ class RunRecorder:
 
     `over` names steps without further records. With `items`, each task of a step with several tasks has records.
     `on_record` is called with every record, in order, on the recorder's thread. `outputs` returns the paths of the
-    outputs of a task by name, except those in the description of the run. Errors never reach the run: they are kept in
+    outputs of a task by name, except those in the description of the run. `mirror` is called when records are written,
+    before they are reported. Errors never reach the run: they are kept in
     `problems`, and records that could not be written are written with the next ones. The index never has a record that
     the folder lacks.
     """
@@ -62,12 +63,14 @@ class RunRecorder:
         items: bool = False,
         on_record: Callable[[Record], None] | None = None,
         outputs: Callable[[Vertex, int], dict[str, str]] = lambda _vertex, _index: {},
+        mirror: Callable[[], None] = lambda: None,
     ) -> None:
         self.folder = folder
         self.problems: list[Exception] = []
         self._clock = clock
         self._catalog = catalog
         self._on_record = on_record
+        self._mirror = mirror
         self._queue: queue.SimpleQueue[
             RecordedTick | KnownMessage | Record | threading.Event | Callable[[], list[Record]] | None
         ] = queue.SimpleQueue()
@@ -245,6 +248,7 @@ class RunRecorder:
         """Write records, update the index, and call `on_record`."""
         self._unwritten += records
         if self._unwritten and self._append(self._unwritten):
+            self._mirror()
             for record in self._unwritten:
                 if self._catalog is not None and not record.step and record.state:
                     self._index(self._catalog, record)

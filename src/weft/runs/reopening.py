@@ -24,7 +24,7 @@ from weft.model.ids import item_name
 from weft.runs.active import ActiveRun, RunEvents, Stack
 from weft.runs.editing import KEPT, edits_that_count, kept_by_edit, record_edit
 from weft.runs.listing import index_may_be_busy, open_catalog
-from weft.runs.opening import DURABILITY, final_steps, make_stack, open_values, with_values
+from weft.runs.opening import DURABILITY, final_steps, hold_mirror, make_stack, open_values, with_values
 from weft.runs.reading import read_run, record_interruption
 from weft.runs.sources import SourceHost
 from weft.runtime.clock import RealClock, ResumedClock
@@ -36,9 +36,11 @@ if TYPE_CHECKING:
     from weft.admin.settings import Settings
     from weft.graph.logical import Vertex
     from weft.graph.spec import RunSpec
+    from weft.runs.mirroring import RunMirror
     from weft.runs.opening import Managers
     from weft.runs.reading import RunRecord
     from weft.runs.sources import ResumableSource, Revised
+    from weft.runtime.clock import WallClock
     from weft.runtime.session import EngineSession
     from weft.store.catalog import Catalog
     from weft.store.filesystems import Copy
@@ -51,6 +53,11 @@ class Host(SourceHost, Protocol):
     @property
     def settings(self) -> Settings:
         """The settings of the service."""
+        ...
+
+    @property
+    def clock(self) -> WallClock:
+        """The clock of the service."""
         ...
 
     def workers(self) -> EngineSession:
@@ -70,6 +77,9 @@ def resume_files(
 ) -> ActiveRun:
     """Resume a run whose steps leave files, on the workers of a host; see `RunService.resume`."""
     held = undo.enter_context(RunFolder.create(state, folder.name))
+    mirror = hold_mirror(held, undo, events, host.clock)
+    if mirror is not None:
+        mirror.open()
     set_expiries(state.path, folder.name, ())
     record_interruption(held)
     before = read_run(folder)
@@ -104,6 +114,7 @@ def resume_files(
         durability=str(setting_again(held, host.settings, DURABILITY)),
         again=again,
         copies=copies,
+        mirror=mirror,
     )
     continue_clock(session, run.plan)
     run.start(session)
@@ -240,6 +251,7 @@ def reopen_run(
     durability: str = "process",
     again: Mapping[str, str] = MappingProxyType({}),
     copies: Sequence[Copy] = (),
+    mirror: RunMirror | None = None,
 ) -> ActiveRun:
     """Open an existing run whose folder this process owns; `before` is its record under an earlier owner.
 
@@ -248,7 +260,7 @@ def reopen_run(
     """
     try:
         return _reopened(
-            folder, catalog, undo, spec, before, tuning, managers, events, durability, dict(again), list(copies)
+            folder, catalog, undo, spec, before, tuning, managers, events, durability, dict(again), list(copies), mirror
         )
     except KeyboardInterrupt:
         undo.pop_all()
@@ -270,6 +282,7 @@ def _reopened(
     durability: str,
     again: Mapping[str, str],
     copies: Sequence[Copy],
+    mirror: RunMirror | None,
 ) -> ActiveRun:
     values = open_values(spec, folder, undo)
     plan = _plan(folder, spec, tuning, managers, before, values)
@@ -284,7 +297,7 @@ def _reopened(
     else:
         found = partial(FileJournal.create, folder.path / JOURNAL, plan.header)
     make = with_values(found, values, plan.graph, managers)
-    stack = make_stack(folder, catalog, undo, spec, events, durability, make, values=values, over=over)
+    stack = make_stack(folder, catalog, undo, spec, events, durability, make, values=values, over=over, mirror=mirror)
     stack.copies = copies
     if stack.cache is not None:
         stack.cache.go_on()

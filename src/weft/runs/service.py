@@ -6,7 +6,7 @@ Each use case loads its modules when it is called: a list of runs needs no engin
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ from weft.runs.reading import TRAINING, began_on, conditions_of, read_run
 from weft.runs.records import INTERRUPTED, RUN_STATES, SUSPENDED
 from weft.runs.verbs import VERBS
 from weft.runtime.clock import RealClock
-from weft.store.state import owned, read_description
+from weft.store.state import STORAGE, followed, followed_file, owned, read_description
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -80,7 +80,7 @@ class RunService:
         self._concrete = concrete
         self.settings = settings
         self.state = state or settings.state_root(Path())
-        self._clock = clock or RealClock()
+        self.clock: WallClock = clock or RealClock()
         self._undo = ExitStack()
         self._lock = threading.Lock()
         self._session = session
@@ -136,10 +136,7 @@ class RunService:
         def wanted(run_id: str) -> None:
             if firing:
                 _claim(state, firing, run_id)
-            if labels is not None and (labels.tags or labels.note):
-                from weft.store.labels import change_labels
-
-                change_labels(state.folder(run_id), tags=labels.tags, note=labels.note)
+            _label(state, run_id, labels)
 
         session = self.workers()
         durability = durability or self.settings.durability
@@ -246,6 +243,65 @@ class RunService:
         run: ActiveRun = session.reopen(folder.name, events)
         return run
 
+    def adopt(self, run: str) -> str:
+        """Make the folder of a run from the storage of the settings, for a resume here. Return the id of the run.
+
+        `run` is its id, or its key at the storage. NotFoundError: it is not there. ConflictError: there are several,
+        its process may live, or another run has its id here.
+        """
+        from weft.runs.mirroring import adopt
+
+        return adopt(self.state, run, self.settings.storage, self.clock.wall)
+
+    def hand_over(
+        self, source: RunSource, *, labels: RunLabels | None = None, events: RunEvents | None = None
+    ) -> tuple[str, tuple[str, str]]:
+        """Begin a run whose process is to be elsewhere, at machines that share no folder with this one.
+
+        Return its id, and the URL and the key by which a driver finds it. The folder here follows it. Errors are those
+        of `submit`. UsageError: the run or the URL permits no process elsewhere.
+        """
+        from weft.engine.tuning import Tuning
+        from weft.runs.active import RunEvents
+        from weft.runs.handing import begin_to_follow
+        from weft.runs.opening import open_run
+
+        state, settings = self.state, self.settings
+        state.prepare()
+        run = open_run(
+            state,
+            source,
+            Tuning(many_machines=True),
+            self.managers,
+            events or RunEvents(records=False),
+            durability=settings.durability,
+            backend=settings.backend,
+            wanted=lambda run_id: _label(state, run_id, labels),
+        )
+        run.hand_over()
+        begin_to_follow(run.folder)
+        return run.name, self.log_of(run.name)
+
+    def log_of(self, run: str) -> tuple[str, str]:
+        """Return the URL and the key of a run whose files travel by a URL. UsageError: they do not."""
+        folder = self.find(run)
+        stored = read_description(folder).get(STORAGE)
+        if not isinstance(stored, dict) or not stored.get("keep"):
+            raise UsageError(
+                f"the process of {folder.name} was not in a cluster, to whose machines its folder is unknown",
+                hint="Resume it without -d, where the process can stay.",
+            )
+        return str(stored["url"]), str(stored["key"])
+
+    def fetch(self, run: str) -> list[str]:
+        """Bring the outputs of a run that lie at the URL of its storage to their places; return the new paths.
+
+        DiskFullError, ForbiddenError: they cannot be written. CapacityError: the URL cannot be read.
+        """
+        from weft.runs.mirroring import fetch_outputs
+
+        return fetch_outputs(self.find(run))
+
     def cancel(self, run: str, *, force: bool = False, reason: str = "weft cancel") -> str:
         """Request the owner of a run to cancel it; with `force` its final vertices too. Return the id of the run.
 
@@ -263,7 +319,7 @@ class RunService:
                 raise UsageError(f"--force is about a whole run, not about {step[:100]}", hint="Leave it out.")
             subject, shown = task_subject(self.show(name), step)
         order = VERBS["cancel"].order(force=force, reason=reason, subject=subject)
-        found = send_order(find_run(self.state, name), order, self._concrete.order_driver)
+        found = send_order(self.find(name), order, self._concrete.order_driver)
         return f"{found}/{shown}" if shown else found
 
     def suspend(self, run: str, *, now: bool = False) -> str:
@@ -301,7 +357,15 @@ class RunService:
                 f"{run[:100]!r} names a step, but this command takes a run: {name[:100]}",
                 hint=f"For one step: weft show {run[:100]}, weft story {run[:100]}, weft logs {run[:100]}",
             )
-        return find_run(self.state, run)
+        return self._up_to_date(find_run(self.state, run))
+
+    def _up_to_date(self, folder: Path) -> Path:
+        """Bring the folder of a run whose process is elsewhere to the present; return it."""
+        if followed_file(folder).exists():
+            from weft.runs.handing import follow
+
+            follow(folder)
+        return folder
 
     def show(self, run: str) -> RunRecord:
         """Return the present state of a run and its steps."""
@@ -328,6 +392,9 @@ class RunService:
             raise UsageError(f"{state!r} is not a state of runs", hint=f"There are: {', '.join(RUN_STATES)}")
         if number < 0:
             raise UsageError(f"--number is {number}; it must be 0 or more")
+        for folder in followed(self.state):
+            with suppress(WeftError):  # then it is as it was last known
+                self._up_to_date(folder)
         if not tags:
             return list_runs(self.state, limit=number or None, state=state, name=name)
         from weft.store.labels import has_tags, parse_tags
@@ -471,7 +538,7 @@ class RunService:
         from weft.runs.reports.writing import check_form, write_report
 
         check_form(output)
-        write_report(self.show(run), self, self._clock.wall(), self.results, output)
+        write_report(self.show(run), self, self.clock.wall(), self.results, output)
 
     def export(
         self, run: str, output: Path, *, license: str = "", without_outputs: bool = False, logs: bool = False
@@ -483,7 +550,7 @@ class RunService:
         """
         from weft.runs.crates import write_crate
 
-        now, outputs = self._clock.wall(), not without_outputs
+        now, outputs = self.clock.wall(), not without_outputs
         return write_crate(self.show(run), self, now, output, license=license, outputs=outputs, logs=logs)
 
     def compare(self, first: str, second: str) -> Comparison:
@@ -625,7 +692,7 @@ class RunService:
             self.expire()
         rows = prunable(
             self.state,
-            self._clock.wall(),
+            self.clock.wall(),
             older_than_s=older_than,
             keep=keep,
             keep_last=keep_last,
@@ -639,7 +706,7 @@ class RunService:
         """Remove the logs of ended training jobs whose time to live is over; return the names of the jobs."""
         from weft.store.expiry import expire
 
-        return expire(self.state, self._clock.wall())
+        return expire(self.state, self.clock.wall())
 
     def examine(self, *, full: bool = False) -> list[Finding]:
         """Check the state folder and its cache; with `full` every file of the cache is read again."""
@@ -653,7 +720,7 @@ class RunService:
         """Open the cache. Records of digests that cannot be written are an error, or are reported to `note`."""
         from weft.store.results import close_cache, open_cache
 
-        cache = open_cache(self.state.path, self._clock.wall)
+        cache = open_cache(self.state.path, self.clock.wall)
         try:
             yield cache
         finally:
@@ -668,7 +735,7 @@ class RunService:
         """Return the use cases of schedules. A context manager."""
         from weft.runs.schedules import ScheduleService
 
-        return ScheduleService(self.state, self._clock)
+        return ScheduleService(self.state, self.clock)
 
     def is_up(self) -> bool:
         """Whether a process fires the schedules."""
@@ -696,6 +763,14 @@ class RunService:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _label(state: StateRoot, run: str, labels: RunLabels | None) -> None:
+    """Give a new run its tags and its note."""
+    if labels is not None and (labels.tags or labels.note):
+        from weft.store.labels import change_labels
+
+        change_labels(state.folder(run), tags=labels.tags, note=labels.note)
 
 
 def _claim(state: StateRoot, firing: str, run: str) -> None:

@@ -194,6 +194,7 @@ VERBS: Final[Mapping[str, Verb]] = {
                 _NOTIFY,
                 Argument("gpus", "text", "The number of GPUs for tasks of a Python graph that request them."),
                 Argument("gpu_type", "text", "The type of these GPUs."),
+                _STORAGE._replace(help="The URL with the files of a run whose process was lost elsewhere."),
             ),
             ("run",),
             changes=True,
@@ -273,6 +274,14 @@ VERBS: Final[Mapping[str, Verb]] = {
             "Show one run, or one step of it: times, parameters, outputs and paths of logs.",
             (_SHOWN,),
             ("run",),
+        ),
+        Verb(
+            "fetch",
+            "fetch",
+            "Bring the outputs of a run at a cluster, which lie at the URL of its storage, to this machine.",
+            (_RUN,),
+            ("run",),
+            changes=True,
         ),
         Verb(
             "tag",

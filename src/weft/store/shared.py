@@ -26,6 +26,9 @@ from weft.store.remote import opened, shown
 
 _BUCKETS: Final = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "adl", "oss", "memory"})
 """Stores whose folders are only names: making one could make a bucket."""
+_LOCAL: Final = frozenset({"file", "local"})
+_CREATE: Final = _LOCAL | {"s3", "s3a", "gs", "gcs"}
+"""Stores that can write an object only if there is none, in one step."""
 _T = TypeVar("_T")
 
 
@@ -55,6 +58,8 @@ class SharedStorage:
         self._fs, path = opened(url)
         self._root = path.rstrip("/")
         self._folders = _BUCKETS.isdisjoint(protocols_of(self._fs))
+        self.can_create = not _CREATE.isdisjoint(protocols_of(self._fs))
+        """Whether `create` is possible at this kind of URL."""
 
     def put(self, file: str, name: str) -> None:
         """Write a file of this machine to an object. CapacityError: that is not possible."""
@@ -65,6 +70,41 @@ class SharedStorage:
         """Write an object. CapacityError: that is not possible."""
         self._make_folder(name)
         self._asked("write to", lambda: self._fs.pipe_file(self._at(name), data))
+
+    def create(self, data: bytes, name: str) -> bool:
+        """Write an object unless there is one of this name, in one step. Return whether it was written.
+
+        A retry after a lost answer may find its own object. CapacityError: that is not possible.
+        """
+        self._make_folder(name)
+        path = self._at(name)
+        action = _link_new if not _LOCAL.isdisjoint(protocols_of(self._fs)) else self._create
+
+        def created() -> bool:
+            try:
+                action(path, data)
+            except FileExistsError:
+                return False
+            return True
+
+        return self._asked("write to", created)
+
+    def _create(self, path: str, data: bytes) -> None:
+        self._fs.pipe_file(path, data, mode="create")
+
+    def read(self, name: str) -> bytes:
+        """Return the bytes of an object. NotFoundError: there is none. CapacityError: the URL cannot be read."""
+        return bytes(self._asked("read from", lambda: self._fs.cat_file(self._at(name))))
+
+    def names(self, below: str) -> list[str]:
+        """Return the names of all objects below a name, sorted. CapacityError: the URL cannot be read."""
+        self._fs.invalidate_cache()
+        try:
+            found = self._asked("read from", lambda: self._fs.find(self._at(below)))
+        except NotFoundError:
+            return []
+        start = len(self._root) + 1
+        return sorted(path[start:] for path in found)
 
     def get(self, found: SharedObject, file: str) -> None:
         """Fetch an object to a file of this machine. NotFoundError: it is gone. ConflictError: it has other content.
@@ -96,11 +136,11 @@ class SharedStorage:
         except (NotFoundError, msgspec.DecodeError):
             return None
 
-    def remove(self, below: str) -> None:
-        """Remove all objects below a name. CapacityError: they could not be removed."""
+    def remove(self, *below: str) -> None:
+        """Remove all objects below some names. CapacityError: they could not be removed."""
         self._fs.invalidate_cache()
         with suppress(NotFoundError):
-            self._asked("remove from", lambda: self._fs.rm(self._at(below), recursive=True))
+            self._asked("remove from", lambda: self._fs.rm([self._at(name) for name in below], recursive=True))
 
     def _at(self, name: str) -> str:
         return f"{self._root}/{name}"
@@ -128,6 +168,20 @@ class SharedStorage:
     def _refused(self, what: str, error: Exception) -> CapacityError:
         why, hint = why_unusable(error, self.url)
         return CapacityError(f"cannot {what} {shown(self.url)}: {why}", hint=hint)
+
+
+def _link_new(path: str, data: bytes) -> None:
+    """Make a file with all its bytes. FileExistsError: there is one."""
+    draft = f"{path}.{os.urandom(6).hex()}.draft"
+    try:
+        with open(draft, "xb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        os.link(draft, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(draft)
 
 
 # -------------------------------------------------------------------------------------------- files and folders here

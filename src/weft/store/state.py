@@ -52,6 +52,8 @@ WORKERS: Final = "workers"
 """The key of `run.json` for the wished number of steps that run at a time; 0: none."""
 PROFILE_OF_RUN: Final = "profile"
 """The key of `run.json` for the name and the words of the profile of a run; absent without one."""
+STORAGE: Final = "storage"
+"""The key of `run.json` for the URL by which files of the run travel, and the run's key there; absent without one."""
 BACKEND: Final = "backend"
 """The key of `run.json` for the backend on which a run began."""
 _ROOT_INODE: Final = "root_inode"
@@ -65,6 +67,8 @@ INNER: Final = "steps"
 CONTROL: Final = "control.sock"
 DRIVER: Final = "driver.json"
 """In the folder of a run that a cluster drives: the name of its actor, the address of the cluster, and the machine."""
+FOLLOWED: Final = "followed"
+"""In the state folder: a file for each run whose folder follows an owner elsewhere."""
 _MAX_DESCRIPTION: Final = 64 << 20
 ELSEWHERE: Final = "name another state folder (on the command line --state-dir, in Python durable= or history=)."
 LEAST_ROOM: Final = 1 << 20
@@ -512,9 +516,28 @@ def last_sign(folder: Path) -> float:
 def owned(folder: Path) -> bool:
     """Whether the owner of a run's folder lives; True if unknown (the folder of another user)."""
     try:
-        return is_owned(folder)
+        return is_owned(folder) or is_followed(folder)
     except OSError:
         return folder.exists()
+
+
+def followed_file(folder: Path) -> Path:
+    """Return the file that a run has while its folder follows an owner elsewhere; see `weft.runs.handing`."""
+    return folder.parent.parent / FOLLOWED / f"{folder.name}.json"
+
+
+def followed(root: StateRoot) -> list[Path]:
+    """Return the folders of runs that follow an owner elsewhere."""
+    return sorted(root.folder(file.stem) for file in (root.path / FOLLOWED).glob("*.json"))
+
+
+def is_followed(folder: Path) -> bool:
+    """Whether the owner of a run that this folder follows lived when it was last looked at."""
+    try:
+        found = json.loads(followed_file(folder).read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return bool(found["alive"])
 
 
 def log_stem(step: str) -> str:

@@ -293,22 +293,26 @@ def start_driver(
     environ: Mapping[str, str],
     state: Path,
     address: str | None,
+    log: tuple[str, str] | None = None,
 ) -> StartedRun:
     """Start a command line of `weft` in the Ray cluster at an address, and return when its run has begun.
 
     `begin` starts the process there, with `environ` added to the environment of that machine; it calls its last
     argument meanwhile, whose error ends the process. `again` are the words
-    that resume the run after the loss of the machine, without its id. UsageError: there is no cluster. CapacityError:
+    that resume the run after the loss of the machine, without its id. A run with a `log`, its URL and key, is resumed
+    there at once, in a folder of that machine. UsageError: there is no cluster. CapacityError:
     nothing can be started there. MissingExtraError: Ray is not installed.
     """
     with _installed("a Ray cluster"):
         from weft.backends.ray_driver import DriverRequest, Helpers, start_driver
 
     from weft.admin.control import send
+    from weft.runs.handing import leave, settle
 
     name = f"driver-{os.urandom(8).hex()}"
-    request = DriverRequest(name, words, again, str(cwd), dict(environ), str(state))
-    return cast("StartedRun", start_driver(Helpers(begin, send, is_interrupted), request, address))
+    request = DriverRequest(name, words, again, str(cwd), dict(environ), str(state), log)
+    helpers = Helpers(begin, send, is_interrupted, settle, leave)
+    return cast("StartedRun", start_driver(helpers, request, address))
 
 
 def is_interrupted(folder: Path) -> bool:

@@ -38,14 +38,14 @@ from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, Usag
 from weft.model.records import as_dict
 from weft.store.folders import make_folders
 from weft.store.places import OUTPUTS, why_no_outputs
-from weft.store.state import PLACE, PROFILE_OF_RUN, ROOT, WORKERS, os_error
+from weft.store.state import PLACE, PROFILE_OF_RUN, ROOT, STORAGE, WORKERS, os_error
 
 if TYPE_CHECKING:
     from weft.frontends.pipelines.language import Pipeline
     from weft.frontends.pipelines.resolved import Node
+    from weft.frontends.pipelines.storing import StepStorage
     from weft.frontends.pipelines.work import PipelineWork
     from weft.graph.logical import LogicalGraph
-    from weft.graph.spec import RunHost
     from weft.model.errors import DefinitionError
     from weft.store.filesystems import Copy
     from weft.store.state import RunFolder
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 NOWHERE: Final = RunDirectories(Path("logs"), Path("processes"))
 """The folders of a run that is only planned."""
 Work = TypeVar("Work", bound="PipelineWork")
-STORAGE: Final = "storage"
 """The key of `run.json` with the URL and the key of a run whose machines share no folder."""
 CODE: Final = "code"
 """The key of `run.json` with the code digests of steps at their start; see `code_of`."""
@@ -203,7 +202,7 @@ def spec_of(
         "main_fs": loaded.origin.main_fs,
         "settings": dict(loaded.around.settings),
     }
-    host = None
+    host: StepStorage | None = None
     if url := loaded.around.storage:
         key = loaded.around.storage_key or f"{folder.name}-{os.urandom(6).hex()}"
         own[STORAGE] = {"url": url, "key": key}
@@ -220,18 +219,19 @@ def spec_of(
         warnings=compiled.warnings,
         paths=outputs_of,
         roots=(outputs,),
-        cache=_cache_of(loaded, compiled.graph),
+        cache=_cache_of(loaded, compiled.graph, host),
         host=host,
     )
 
 
-def _storage_of(loaded: PipelineWork, folder: Path, url: str, key: str) -> RunHost:
+def _storage_of(loaded: PipelineWork, folder: Path, url: str, key: str) -> StepStorage:
     """Return the host of a run whose machines share no folder."""
     from weft.frontends.pipelines.storing import StepStorage  # few runs have one
 
     root, base = str(loaded.root), str(loaded.base)
+    keep = loaded.around.storage_keep
     trees = [root] if f"{base}/".startswith(f"{root}/") else [root, base]
-    return StepStorage(url, key, folder, trees, spread=loaded.spread, secrets=loaded.pipeline.secret_names)
+    return StepStorage(url, key, folder, trees, spread=loaded.spread, keep=keep, secrets=loaded.pipeline.secret_names)
 
 
 def uses_cache(loaded: PipelineWork) -> bool:
@@ -240,11 +240,12 @@ def uses_cache(loaded: PipelineWork) -> bool:
     return not loaded.caching.off and any(step.cache.over(general).enable for step in loaded.pipeline.steps.values())
 
 
-def _cache_of(loaded: PipelineWork, graph: LogicalGraph) -> CacheSpec | None:
+def _cache_of(loaded: PipelineWork, graph: LogicalGraph, host: StepStorage | None) -> CacheSpec | None:
     """Return the use of the cache by a run, None if no step uses it."""
     if not uses_cache(loaded):
         return None
-    return CacheSpec(recipe_of, refreshed_vertices(loaded.pipeline, graph, loaded.caching), _publisher(loaded))
+    placed = _publisher(loaded) if host is None else host.keep
+    return CacheSpec(recipe_of, refreshed_vertices(loaded.pipeline, graph, loaded.caching), placed)
 
 
 def _publisher(loaded: PipelineWork) -> Callable[[Iterable[str]], None]:

@@ -10,14 +10,13 @@ from msgspec.structs import replace
 
 from weft.frontends.pipelines.compiler import ContainerImages, PipelineSource, main_name, main_root
 from weft.frontends.pipelines.kinds import STEP_KINDS
-from weft.frontends.pipelines.layout import STORAGE
 from weft.frontends.pipelines.options import Caching, Surroundings
 from weft.frontends.pipelines.profiles import Profile
 from weft.frontends.pipelines.reading import origin_of, pipeline_name, profile_of
 from weft.frontends.pipelines.source import Loaded
 from weft.model.errors import ConflictError, NotFoundError
 from weft.store.filesystems import STAGE, file_systems
-from weft.store.state import PROFILE_OF_RUN, WORKERS, StateRoot, current_user, read_description
+from weft.store.state import PROFILE_OF_RUN, STORAGE, WORKERS, StateRoot, current_user, read_description
 
 
 def load_pipeline(
@@ -121,6 +120,7 @@ def loaded_again(folder: Path, file: str) -> Loaded:
         settings=description.get("settings") or {},
         storage=str(stored.get("url") or ""),
         storage_key=str(stored.get("key") or ""),
+        storage_keep=bool(stored.get("keep")),
     )
     urls = description.get("urls")
     urls = urls if isinstance(urls, dict) else {}

@@ -51,7 +51,7 @@ class Surroundings(Struct, frozen=True):
     selects the treatment of the steps' images (see `weft.operators.containers`). `workers` is the number of steps that
     run at a time, at most the parallelism that the file gives; 0: as the file has it. `settings` are those of the
     command line that kinds of steps read. `storage` is the URL by which machines without the folder of the run get
-    their files, and `storage_key` names a run that has begun below it.
+    their files, and `storage_key` names a run that has begun below it, all of which stays there with `storage_keep`.
     """
 
     mounts: bool = True
@@ -62,6 +62,7 @@ class Surroundings(Struct, frozen=True):
     settings: Mapping[str, Any] = field(default_factory=dict)
     storage: str = ""
     storage_key: str = ""
+    storage_keep: bool = False
 
     def steps_at_a_time(self, pipeline: Pipeline) -> int:
         """Return the number of steps of a pipeline that run at a time."""

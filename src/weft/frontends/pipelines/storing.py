@@ -24,8 +24,9 @@ import msgspec
 from weft.frontends.pipelines.body import make_room
 from weft.frontends.pipelines.secrets import FILE_SUFFIX
 from weft.graph.spec import HERE
-from weft.model.errors import InputLimitError, InternalError, UsageError, WeftError
+from weft.model.errors import InputLimitError, InternalError, UsageError
 from weft.store import shared
+from weft.store.artifacts import PROJECT, PackedProject, add_artifact
 from weft.store.digests import LEFT_OUT
 from weft.store.places import OUTPUTS
 
@@ -68,8 +69,8 @@ class StepStorage:
     """Answers the steps of a run at machines that do not have its folder; the host of the run (`RunHost`).
 
     `trees` are the folders that steps see: that in which they work, first, and that of the pipeline's file. `spread` is
-    False for a run whose steps all run in this machine's folders. `secrets` are the names of the pipeline's secrets:
-    their files stay here.
+    False for a run whose steps all run in this machine's folders. With `keep` all outputs stay at the URL. `secrets`
+    are the names of the pipeline's secrets: their files stay here.
     """
 
     def __init__(
@@ -80,11 +81,12 @@ class StepStorage:
         trees: Sequence[str],
         *,
         spread: bool,
+        keep: bool = False,
         secrets: Iterable[str] = (),
     ) -> None:
         self._url, self._key, self._folder = url, key, str(folder)
         self._trees, self._spread = tuple(trees), spread
-        self._secrets = tuple(secrets)
+        self._keep, self._secrets = keep, tuple(secrets)
         self._lock = threading.Lock()
         self._known: dict[str, shared.SharedObject | None] = {}
         self._work: dict[tuple[str, ...], Future[Any]] = {}
@@ -103,10 +105,20 @@ class StepStorage:
         self._scratch = tempfile.mkdtemp(prefix="weft-storage-")
         self._pool = ThreadPoolExecutor(_THREADS, "weft-storage")
         try:
-            self._project = self._packed(storage)
+            self._project = self._known_project() or self._packed(storage)
         except BaseException:
             self.close()
             raise
+
+    def _known_project(self) -> shared.SharedObject | None:
+        """Return the project that this folder was made from; None: the files here are the project."""
+        if not self._keep:
+            return None
+        try:
+            with open(os.path.join(self._folder, PROJECT), "rb") as file:
+                return msgspec.json.decode(file.read(), type=PackedProject).object
+        except FileNotFoundError:
+            return None
 
     def _packed(self, storage: shared.SharedStorage) -> shared.SharedObject:
         skipped = _Skipped(self._trees[0], self._secrets)
@@ -119,17 +131,21 @@ class StepStorage:
             found = shared.SharedObject(name=name, digest=digest, size=size, packed=True)
             storage.put_bytes(msgspec.json.encode(found), f"{name}.json")
         os.unlink(file)
-        return shared.SharedObject(name=name, digest=digest, size=size, packed=True)
+        found = shared.SharedObject(name=name, digest=digest, size=size, packed=True)
+        beside = os.path.dirname(os.path.dirname(os.path.dirname(self._folder)))
+        known = PackedProject(found, tuple(os.path.relpath(tree, beside) for tree in self._trees))
+        with open(os.path.join(self._folder, PROJECT), "wb") as out:
+            out.write(msgspec.json.encode(known))
+        return found
 
     def close(self) -> None:
-        """Remove the objects of the run, whose outputs are all here. A second call does nothing."""
+        """Remove what is left here of the exchange; the objects go with the mirror of the run. A second call does
+        nothing.
+        """
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(cancel_futures=True)
-        storage, self._storage = self._storage, None
-        if storage is not None:
-            with suppress(WeftError):  # they cost room, and no run reads them
-                storage.remove(self._key)
+        self._storage = None
         if self._scratch:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -233,7 +249,18 @@ class StepStorage:
         shared.fetch(storage, found, self._trees[0], path)
         with self._lock:
             self._known[path] = found
+            add_artifact(self._folder, os.path.relpath(path, self._trees[0]), found)
         return True
+
+    def keep(self, paths: Iterable[str]) -> None:
+        """Write outputs that came from the cache to the URL, if the run is to be there."""
+        if self._keep and self._storage is not None:
+            for path in paths:
+                found = shared.send(self._storage, path, self._name(path), self._scratch)
+                if found is not None:
+                    with self._lock:
+                        self._known[path] = found
+                        add_artifact(self._folder, os.path.relpath(path, self._trees[0]), found)
 
     def _name(self, path: str) -> str:
         return object_name(self._key, self._trees[0], os.path.basename(self._folder), self._inside(path))

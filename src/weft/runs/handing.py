@@ -1,0 +1,145 @@
+"""Runs whose process is at a cluster that shares no folder with the machine that asked for them.
+
+The run is opened here and handed over by its log (`weft.store.run_log`). A driver at the cluster unpacks the project,
+makes the folder of the run from the log, and resumes it, as any later driver does. The machine that asked for the run
+follows the log: its folder shows the run as if it were here.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from weft.model.errors import ConflictError, NotFoundError
+from weft.runs.mirroring import adopt, apply, read_owner
+from weft.runtime.clock import RealClock
+from weft.store.artifacts import PROJECT, PackedProject
+from weft.store.run_log import LogSegment, RunLog
+from weft.store.shared import SharedStorage, unpack
+from weft.store.state import STORAGE, RunFolder, StateRoot, followed_file, owned, read_description
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from weft.runtime.clock import WallClock
+
+_LOOK_S: Final = 1.0
+_CLOCK: Final = RealClock()
+
+
+def settle(url: str, key: str, base: Path, look: Callable[[], None], clock: WallClock = _CLOCK) -> str:
+    """Make the project and the folder of a run at this machine, below `base`; return the id of the run.
+
+    Waits until the lease of an earlier driver is over; `look` is called meanwhile, and its error ends the wait.
+    NotFoundError: the run is not at the URL. ConflictError: it has ended in order elsewhere.
+    """
+    run = key.rpartition("-")[0]
+    state = StateRoot(base / ".weft")
+    pause = threading.Event()
+    if state.folder(run).exists():
+        while owned(state.folder(run)):
+            look()
+            pause.wait(_LOOK_S)
+        return run
+    storage = SharedStorage(url)
+    log = RunLog(storage, key, clock.wall)
+    segments = log.read()
+    if not segments:
+        raise NotFoundError(f"{key} is not at {url}", hint="Start a new run.")
+    while True:
+        look()
+        try:
+            log.check_free(segments[-1])
+            break
+        except ConflictError:
+            pause.wait(_LOOK_S)
+    _unpack_project(storage, segments, base)
+    return adopt(state, key, url, clock.wall)
+
+
+def _unpack_project(storage: SharedStorage, segments: Sequence[LogSegment], base: Path) -> None:
+    found = [piece.data for segment in segments for piece in segment.pieces if piece.name == PROJECT]
+    if not found:
+        raise NotFoundError(f"the log at {storage.url} has no project", hint="Start a new run.")
+    packed = msgspec.json.decode(found[-1], type=PackedProject)
+    shutil.rmtree(base, ignore_errors=True)
+    base.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = base.with_name(f"{base.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    archive = f"{draft}.tar"
+    try:
+        storage.get(packed.object, archive)
+        unpack(archive, str(draft))
+        for at, tree in enumerate(packed.trees):
+            place = Path(os.path.normpath(base / tree))
+            if not place.is_relative_to(base):
+                raise ConflictError(f"the project of the run has a folder {tree} outside of it")
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (draft / str(at)).mkdir(exist_ok=True)
+            shutil.copytree(draft / str(at), place, symlinks=True, dirs_exist_ok=True)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            os.unlink(archive)
+
+
+def leave(url: str, key: str, base: Path) -> None:
+    """Remove what `settle` has made, if all of it is at the URL."""
+    folder = StateRoot(base / ".weft").folder(key.rpartition("-")[0])
+    lease = RunLog(SharedStorage(url), key, _CLOCK.wall).lease(read_owner(folder))
+    if lease is not None and not lease.until:
+        shutil.rmtree(base, ignore_errors=True)
+
+
+# ------------------------------------------------------------------------------------------------------- the follower
+
+
+def begin_to_follow(folder: Path) -> None:
+    """Let the folder of a run follow its log from now on."""
+    file = followed_file(folder)
+    file.parent.mkdir(mode=0o700, exist_ok=True)
+    _write(file, 1, alive=False)
+
+
+def follow(folder: Path) -> None:
+    """Bring a folder to what its log says; nothing is done for a run that is driven here.
+
+    CapacityError: the URL cannot be read.
+    """
+    file = followed_file(folder)
+    if not file.exists():
+        return
+    fd = os.open(file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        stored = read_description(folder)[STORAGE]
+        log = RunLog(SharedStorage(stored["url"]), stored["key"], _CLOCK.wall)
+        try:
+            since = int(json.loads(file.read_bytes())["number"])
+        except FileNotFoundError:  # it is driven here meanwhile
+            return
+        segments = log.read(since)
+        for segment in segments:
+            for piece in segment.pieces:
+                apply(folder, piece)
+        if segments:
+            RunFolder(folder).describe_again()
+            lease = log.lease(segments[-1].token)
+            _write(file, segments[-1].number, alive=lease is not None and lease.until > _CLOCK.wall())
+    finally:
+        os.close(fd)
+
+
+def _write(file: Path, number: int, *, alive: bool) -> None:
+    draft = file.with_suffix(f".{os.urandom(4).hex()}")
+    draft.write_text(json.dumps({"number": number, "alive": alive}), encoding="ascii")
+    draft.replace(file)

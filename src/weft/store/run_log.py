@@ -1,0 +1,270 @@
+"""The log of a run at a URL: the files of its folder in pieces, by which another machine drives the run further.
+
+The log is a row of numbered objects, each created only if there is none of its number. So it has one order, whoever
+writes. An owner begins an epoch by the next object, with a token of its own. Whoever finds an object of another owner
+under its next number has lost the run, and writes nothing more: this fences an owner that was thought dead.
+
+A lease, which the owner renews, says only when another one may begin. It costs no correctness when clocks differ.
+
+    runs/<key>/log/00000001        a segment: pieces of files
+    runs/<key>/lease/<token>.json  until when the owner of that token expects to live
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from weft.model.errors import ConflictError, NotFoundError, UsageError, WeftError
+from weft.store.remote import shown
+from weft.store.shared import SharedStorage
+
+LEASE_S: Final = 60.0
+"""The seconds that a lease lasts after each renewal."""
+RUNS: Final = "runs"
+"""The folder at a URL with the logs of runs."""
+_MAGIC: Final = b"weftlog1"
+_CHECK: Final = 4
+_READERS: Final = 8
+
+
+class FilePiece(Struct, frozen=True, kw_only=True):
+    """Bytes of a file in the folder of a run, at their offset; `end`: the file ends behind them.
+
+    `whole` replaces the file in one step.
+    """
+
+    name: str
+    data: bytes
+    offset: int = 0
+    end: bool = False
+    whole: bool = False
+
+
+class LogSegment(Struct, frozen=True, kw_only=True):
+    """One object of a log: its number from 1, the epoch and token of its owner, pieces of files in order.
+
+    `over`: the run has ended in order, and the folder of its owner has all of it.
+    """
+
+    number: int
+    epoch: int
+    token: str
+    host: str
+    pieces: tuple[FilePiece, ...] = ()
+    over: bool = False
+
+
+class RunLease(Struct, frozen=True, kw_only=True):
+    """Until when an owner expects to live, in seconds since 1970; 0: it has released the run."""
+
+    until: float
+    host: str
+
+
+def encoded(segment: LogSegment) -> bytes:
+    """Return the bytes of a segment."""
+    data = msgspec.msgpack.encode(segment)
+    return _MAGIC + zlib.crc32(data).to_bytes(_CHECK, "big") + data
+
+
+def decoded(data: bytes) -> LogSegment | None:
+    """Return the segment in the bytes of an object; None: they are torn."""
+    head = len(_MAGIC) + _CHECK
+    body = data[head:]
+    if data[: len(_MAGIC)] != _MAGIC or zlib.crc32(body) != int.from_bytes(data[len(_MAGIC) : head], "big"):
+        return None
+    return msgspec.msgpack.decode(body, type=LogSegment)
+
+
+class RunLog:
+    """The log of the run `key` at a storage. `now` returns the seconds since 1970. Safe for any thread.
+
+    An owner calls `take` first. ConflictError of any call: another owner has the run, from now on or for now.
+    CapacityError: the URL cannot be used.
+    """
+
+    def __init__(self, storage: SharedStorage, key: str, now: Callable[[], float]) -> None:
+        self.key = key
+        self._storage, self._now = storage, now
+        self._base = f"{RUNS}/{key}"
+        self._lock = threading.Lock()
+        self._host = platform.node()
+        self._number = self._epoch = 0
+        self.token = os.urandom(8).hex()
+
+    # ------------------------------------------------------------------------------------------------------- reading
+
+    def read(self, since: int = 1) -> list[LogSegment]:
+        """Return the segments from a number on. ConflictError: one is damaged, and its epoch went on.
+
+        Objects that are torn at the end of an epoch were never acknowledged, and are left out.
+        """
+        return self._read(self._numbers(), since)
+
+    def _read(self, numbers: Sequence[int], since: int = 1) -> list[LogSegment]:
+        wanted = [number for number in numbers if number >= since]
+        with ThreadPoolExecutor(_READERS, "weft-log") as pool:
+            read = list(pool.map(lambda number: decoded(self._storage.read(self._name(number))), wanted))
+        found: list[LogSegment] = []
+        torn = 0
+        for number, segment in zip(wanted, read, strict=True):
+            if segment is None:
+                torn = torn or number
+                continue
+            if torn and found and segment.epoch == found[-1].epoch:
+                raise ConflictError(
+                    f"segment {torn} of {shown(self._storage.url)}/{self._base} is damaged",
+                    hint="The run cannot be resumed from the URL. Start a new run.",
+                )
+            torn = 0
+            found.append(segment)
+        return found
+
+    def lease(self, token: str) -> RunLease | None:
+        """Return the lease of an owner; None: it has none."""
+        try:
+            return msgspec.json.decode(self._storage.read(self._lease(token)), type=RunLease)
+        except (NotFoundError, msgspec.DecodeError):
+            return None
+
+    def check_free(self, last: LogSegment, dead: str = "") -> None:
+        """Check that the owner of the last segment lives no more; `dead` is the token of one that is known to be dead.
+
+        ConflictError: it may live.
+        """
+        lease = None if last.token == dead else self.lease(last.token)
+        if lease is not None and (left := lease.until - self._now()) > 0:
+            raise ConflictError(
+                f"{self.key} is driven by a process of {lease.host}, whose lease at {shown(self._storage.url)} lasts "
+                f"{left:.0f} s",
+                hint="If that process is gone, try again when the lease is over.",
+            )
+
+    # ------------------------------------------------------------------------------------------------------- writing
+
+    def take(self, dead: str = "") -> list[LogSegment]:
+        """Become the owner, and return all segments of earlier ones; `dead` as for `check_free`.
+
+        UsageError: this kind of URL cannot create an object only if there is none.
+        """
+        if not self._storage.can_create:
+            raise UsageError(
+                f"{shown(self._storage.url)} cannot create an object only if there is none, so that two drivers of a "
+                "run could not be kept apart",
+                hint="Use a bucket of S3 or Google Cloud, or a folder (file://).",
+            )
+        numbers = self._numbers()
+        segments = self._read(numbers)
+        if segments:
+            self.check_free(segments[-1], dead)
+        taken = max(numbers, default=0)
+        self._number, self._epoch = taken, (segments[-1].epoch if segments else 0) + 1
+        self.renew()
+        try:
+            self.append(())
+            if not taken:
+                self._probe()
+        except WeftError:
+            with suppress(WeftError):
+                self._storage.remove(self._lease(self.token))
+            raise
+        if segments:
+            with suppress(WeftError):  # it says nothing any more
+                self._storage.remove(self._lease(segments[-1].token))
+        return segments
+
+    def _probe(self) -> None:
+        """Check that the store refuses a second object of a name, which some replacements of S3 do not."""
+        if self._storage.create(b"", self._name(self._number)):
+            self._storage.remove(self._base)
+            raise UsageError(
+                f"{shown(self._storage.url)} replaces an object that was to be created only if there is none",
+                hint="The store lacks conditional writes (If-None-Match). Use one that has them.",
+            )
+
+    def append(self, pieces: Iterable[FilePiece], *, over: bool = False) -> None:
+        """Write the next segment; it is there when this returns."""
+        with self._lock:
+            segment = LogSegment(
+                number=self._number + 1,
+                epoch=self._epoch,
+                token=self.token,
+                host=self._host,
+                pieces=tuple(pieces),
+                over=over,
+            )
+            data = encoded(segment)
+            name = self._name(segment.number)
+            if not self._storage.create(data, name) and self._storage.read(name) != data:
+                raise self._lost()
+            self._number = segment.number
+
+    def renew(self) -> None:
+        """Renew the lease. ConflictError: another owner has written meanwhile."""
+        lease = RunLease(until=self._now() + LEASE_S, host=self._host)
+        self._storage.put_bytes(msgspec.json.encode(lease), self._lease(self.token))
+
+    def check_owned(self) -> None:
+        """Check that no other owner has written. ConflictError: one has."""
+        with self._lock:
+            if self._storage.has(self._name(self._number + 1)):
+                raise self._lost()
+
+    def release(self) -> None:
+        """Let another owner begin at once."""
+        lease = RunLease(until=0.0, host=self._host)
+        self._storage.put_bytes(msgspec.json.encode(lease), self._lease(self.token))
+
+    def remove(self) -> None:
+        """Remove the log of a run that has ended, whose folder at this machine has all of it.
+
+        Where owners have followed each other, the begins of their epochs stay: they fence those that still live.
+        """
+        self.append((), over=True)
+        segments = self.read()
+        begins = {segment.epoch: segment.number for segment in reversed(segments)}
+        last = segments.pop().number
+        rest = {segment.number for segment in segments} - set(begins.values())
+        self._storage.remove(*(self._name(number) for number in sorted(rest)), f"{self._base}/lease")
+        if self._epoch == 1:
+            self._storage.remove(self._name(begins[1]))
+        self._storage.remove(self._name(last))  # a removal that was cut off before leaves a log that is over
+
+    def _lost(self) -> ConflictError:
+        return ConflictError(
+            f"another process drives {self.key} now: it has written to {shown(self._storage.url)}",
+            hint="This process was thought dead. Look at the run where the other process is.",
+        )
+
+    def _numbers(self) -> Sequence[int]:
+        names = (name.rpartition("/")[2] for name in self._storage.names(f"{self._base}/log"))
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def _name(self, number: int) -> str:
+        return f"{self._base}/log/{number:08}"
+
+    def _lease(self, token: str) -> str:
+        return f"{self._base}/lease/{token}.json"
+
+
+def logs_of(storage: SharedStorage, run: str) -> list[str]:
+    """Return the keys of the logs at a URL of runs with an id, or of the one with this key."""
+    keys = {name.split("/")[1] for name in storage.names(RUNS)}
+    return sorted(key for key in keys if key == run or key.rpartition("-")[0] == run)
+
+
+def remove_run(url: str, key: str) -> None:
+    """Remove the log and the objects of a run that nobody drives. CapacityError: they could not be removed."""
+    storage = SharedStorage(url)
+    for below in (f"{RUNS}/{key}", key):
+        storage.remove(below)

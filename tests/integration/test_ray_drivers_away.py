@@ -1,0 +1,137 @@
+"""Runs whose driver is in a Ray cluster that shares no folder with the machine that asked for them."""
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.integration.places import RUN, Project, until
+from tests.integration.ray_clusters import running_cluster
+from tests.integration.test_storage import step
+from weft.store.state import DRIVER
+
+pytest.importorskip("ray", reason="Ray has no wheel for this Python")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with running_cluster(2) as found:
+        yield found
+
+
+class Laptop(Project):
+    """A project whose runs go on at the cluster."""
+
+    def __init__(self, folder, address, url):
+        super().__init__(folder)
+        self.environ |= {"RAY_ADDRESS": address, "WEFT_STORAGE": url}
+
+    def command(self, *words, code=0):
+        found, out, err = self.weft(*words)
+        assert found == code, (out, err)
+        return out
+
+    def in_background(self, *words):
+        out = self.command(*(words or ("run", "../project/run.yaml")), "-d", "--backend", "ray")
+        assert out.split()[0] == RUN
+
+    def shown(self):
+        return json.loads(self.command("show", RUN, "--json"))["run"]
+
+    def state(self):
+        return self.shown()["state"]
+
+    def objects(self):
+        """Return the names of the objects at the URL."""
+        below = Path(self.environ["WEFT_STORAGE"].removeprefix("file://"))
+        return [str(file.relative_to(below)) for file in below.rglob("*") if file.is_file()]
+
+    @property
+    def there(self):
+        """The folder of the driver."""
+        stored = json.loads((self.folder_of() / "run.json").read_text())["storage"]
+        return Path(tempfile.gettempdir(), f"weft-drivers-{os.getuid()}", stored["key"])
+
+    def process(self):
+        """Return the process of the run at the cluster."""
+        (note,) = self.there.glob(".weft/drivers/*.json")
+        return psutil.Process(json.loads(note.read_text())["pid"])
+
+
+@pytest.fixture
+def project(tmp_path, cluster):
+    made = Laptop(tmp_path / "project", cluster.address, f"file://{tmp_path}/shared")
+    yield made
+    if made.folder_of().exists():
+        if made.state() not in ("succeeded", "failed", "terminated", "interrupted"):
+            made.weft("cancel", RUN, "--force")
+        shutil.rmtree(made.there, ignore_errors=True)
+
+
+@pytest.fixture
+def marks(tmp_path):
+    (tmp_path / "marks").mkdir()
+    return tmp_path / "marks"
+
+
+def steps(marks):
+    waiting = f"echo begun >> {marks}/begun; until test -e {marks}/go; do sleep 0.05; done"
+    return {
+        "a": step(f"echo once >> {marks}/once; pwd > {{{{where}}}}; sh say.sh", outputs=["where"]),
+        "b": step(f"{waiting}; cat {{{{where}}}} > {{{{seen}}}}", "a", {"where": "{{a.where}}"}, ["seen"]),
+    }
+
+
+def begin(project, marks):
+    project.write(steps(marks))
+    (project.folder / "say.sh").write_text("echo hello from the project\n")
+    project.in_background()
+    until((marks / "begun").exists, "the second step")
+
+
+def test_the_run_goes_on_without_the_machine_that_asked_for_it_which_follows_it(project, marks):
+    begin(project, marks)
+    states = until(lambda: [one for one in [project.shown()["steps"]] if one[0]["state"] == "succeeded"], "a record")
+    assert [one["state"] for one in states[0]] == ["succeeded", "running"]
+    assert project.state() == "running"
+    assert "running" in project.command("ls")
+    assert "still running" in project.weft("resume", RUN, "--backend", "threads")[2]
+    (marks / "go").touch()
+    until(lambda: project.state() == "succeeded", "the end")
+    assert "hello from the project" in project.command("logs", f"{RUN}/a")
+    assert (marks / "once").read_text() == "once\n"
+    assert not list(project.folder.glob(".pipeline/*/*/a-*")), "outputs are at the URL"
+    until(lambda: not project.there.exists(), "the end of the driver")
+    assert len(project.command("fetch", RUN).split()) == 2
+    (seen,) = project.folder.glob(".pipeline/*/*/b-*/seen")
+    assert "/work/" in seen.read_text()
+    assert not project.command("fetch", RUN)
+    project.command("delete", RUN)
+    assert {name.split("/")[0] for name in project.objects()} == {"projects"}
+    assert not list(project.root.path.glob("followed/*"))
+
+
+def test_a_killed_driver_is_replaced_and_goes_on(project, marks):
+    begin(project, marks)
+    until(lambda: project.shown()["steps"][0]["state"] == "succeeded", "a record")
+    first = project.process()
+    first.parent().kill()
+    until(lambda: (marks / "begun").read_text().count("begun") == 2, "the second start of the step")
+    (marks / "go").touch()
+    until(lambda: project.state() == "succeeded", "the end")
+    assert (marks / "once").read_text() == "once\n"
+
+
+def test_an_order_goes_to_the_driver_and_the_run_is_resumed_there(project, marks):
+    begin(project, marks)
+    until(lambda: project.state() and (project.folder_of() / DRIVER).exists(), "the name of the driver")
+    project.command("cancel", RUN)
+    until(lambda: project.state() == "terminated", "the end")
+    (marks / "go").touch()
+    project.in_background("resume", RUN)
+    until(lambda: project.state() == "succeeded", "the end")
+    assert (marks / "once").read_text() == "once\n"
