@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.backends.streams import END, StreamBlock, Streams
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from weft.store.outputs import Outputs
     from weft.worker.context import WorkerTaskContext
 
+_NOTHING: Any = MappingProxyType({})
+"""What jobs share in place of dictionaries without entries."""
+_NONE_ENDED: frozenset[str] = frozenset()
 _WAKE_S = 0.1
 _KEEPS_NOTHING = (JobState.RUNNING, JobState.SUCCEEDED)
 EVENTS_KEPT = 1_000
@@ -77,14 +81,15 @@ class LocalJob:
         self.columns: dict[str, Column] = {}
         self.running: dict[int, WorkerLease] = {}
         self.closed = False
-        self.ended: set[str] = set()
-        self._endpoints: dict[str, dict[int, Any]] = {}
-        self._replies: dict[str, str] = {}
-        self._events: dict[str, deque[tuple[str, int, Any]]] = {}
+        self.ended = _NONE_ENDED
+        # Few jobs have entries in these dictionaries, and many jobs may wait: see `_NOTHING`.
+        self._endpoints: dict[str, dict[int, Any]] = _NOTHING
+        self._replies: dict[str, str] = _NOTHING
+        self._events: dict[str, deque[tuple[str, int, Any]]] = _NOTHING
         self._moved: threading.Condition | None = None
         self.watched = False
         self.outputs: Outputs | None = job.outputs
-        self._parts_freed: dict[str, set[int]] = {}
+        self._parts_freed: dict[str, set[int]] = _NOTHING
 
     # ------------------------------------------------------------------------------------------------ columns
 
@@ -261,7 +266,9 @@ class LocalJob:
                 rows=outcome.rows,
             )
         if outcome.origin is not None and len(self.job.origins) < ORIGINS_KEPT:
-            self.job.origins[task_name(outcome.vertex, outcome.index)] = outcome.origin
+            with _MAKING:
+                self.job.origins = self.job.origins or {}
+                self.job.origins[task_name(outcome.vertex, outcome.index)] = outcome.origin
         return Failed(
             now,
             lease.id,
@@ -294,6 +301,7 @@ class LocalJob:
     def free_parts(self, column: Column, vertex: str, part_lo: int, part_hi: int, defer: Defer) -> None:
         """Free partitions that have no readers left; a file is removed with its last partition."""
         if self.outputs is not None:
+            self._parts_freed = self._parts_freed or {}
             freed = self._parts_freed.setdefault(vertex, set())
             freed.update(range(part_lo, part_hi))
             if len(freed) >= column.parts:
@@ -349,18 +357,20 @@ class LocalJob:
     def publish(self, event: Publish) -> None:
         """Record an event of a service, and the events that a control vertex reads."""
         if event.name == "endpoint":
+            self._endpoints = self._endpoints or {}
             self._endpoints.setdefault(event.vertex, {})[event.index] = event.payload
         if self.job.inspector.controllers(event.vertex):
+            self._events = self._events or {}
             kept = self._events.setdefault(event.vertex, deque(maxlen=EVENTS_KEPT))
             kept.append((event.name, event.index, event.payload))
 
     def mark_ended(self, command: MarkEnded) -> None:
         """Keep whether a vertex has ended, and wake the tasks that wait for it."""
         if command.ended:
-            self.ended.add(command.vertex)
+            self.ended |= {command.vertex}
             self.settle()
         else:
-            self.ended.discard(command.vertex)
+            self.ended -= {command.vertex}
 
     def history(self, vertex: str) -> Sequence[VertexHistory]:
         """See `Host.history`."""
@@ -387,10 +397,11 @@ class LocalJob:
 
     def reply(self, token: str) -> str | None:
         """See `Host.reply`."""
-        return self._replies.pop(token, None)
+        return self._replies.pop(token, None) if self._replies else None
 
     def take_reply(self, reply: Reply) -> None:
         """Keep a reply until the control vertex reads it."""
+        self._replies = self._replies or {}
         self._replies[reply.token] = reply.text
 
     def seen(self, control: str, vertex: str) -> WatchedVertex | None:
@@ -415,7 +426,8 @@ class LocalJob:
         streams = self._streams
         if streams is None:
             with _MAKING:
-                streams = self._streams = self._streams or Streams(self.job, self.store, self._window, self.ended)
+                streams = self._streams or Streams(self.job, self.store, self._window, lambda: self.ended)
+                self._streams = streams
         return streams
 
     def block(self, value: Any) -> tuple[Any, int]:

@@ -133,7 +133,7 @@ class _Leftover:
 class Streams:
     """All streams of a job. `window` is the bytes an edge may hold before its writers wait, for readers not `gone`."""
 
-    def __init__(self, job: Job, store: ChunkStore, window: int, gone: Collection[str]) -> None:
+    def __init__(self, job: Job, store: ChunkStore, window: int, gone: Callable[[], Collection[str]]) -> None:
         self._job = job
         self._gone = gone
         self._store = store
@@ -245,7 +245,7 @@ class Streams:
             if source is None or not source.edge.waits or source.used < source.edge.share:
                 return True
             stream = source.streams.get(part)
-            if stream is None or not stream.blocks or source.edge.destination in self._gone:
+            if stream is None or not stream.blocks or source.edge.destination in self._gone():
                 return True
             source.wakes.add(wake)
             return False

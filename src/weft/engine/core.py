@@ -52,18 +52,25 @@ _NONE: Any = ()
 _EMPTY: Any = MappingProxyType({})
 """What a retired job has in place of lists, sets and queues, and in place of dictionaries."""
 _FOR_RUNNING: Final = (
+    "_links",
+    "avoided",
+    "backups",
     "branched",
+    "cancelled",
     "choices",
     "claims",
     "decided",
     "doomed",
-    "known",
+    "elsewhere",
     "leases",
     "memos",
     "payloads",
     "queues",
+    "readmitted",
+    "requests",
     "shrunk",
     "sized",
+    "speculative",
     "stats",
     "timers",
     "token_waiters",
@@ -79,6 +86,8 @@ UNSLOTTED = -1
 """The worker number of unslotted tasks: they hold no core and wait for no slot."""
 FAULTS = 256
 """The number of the latest faults that are kept."""
+NOTES = 4096
+"""The number of the latest log entries that are kept."""
 PUBLISHED = 1_000
 """The number of the latest user events that are kept."""
 FEW = 64
@@ -390,7 +399,7 @@ class Core:
     """The fields that are rebuilt when a snapshot is read, or are written apart."""
     __slots__ = (*KEPT, *MADE_ANEW)
 
-    def __init__(self, graph: LogicalGraph, job: str, tuning: Tuning, ring: int = 4096) -> None:
+    def __init__(self, graph: LogicalGraph, job: str, tuning: Tuning) -> None:
         self.graph = graph  # a patch changes a copy, as the caller may run the graph again
         self.planned: Planned | None = None  # once a patch has changed the graph
         self.job = job
@@ -466,11 +475,13 @@ class Core:
         self.avoided: dict[int, int] = {}
         self.readmitted: dict[int, tuple[int, float]] = {}
         self.elsewhere: dict[tuple[int, int], float] = {}
-        self.ring: deque[Note] = deque(maxlen=ring)
+        self.ring: deque[Note] = deque(maxlen=NOTES)
 
     def retire(self) -> None:
         """Drop what only a running job needs: many ended ones may be kept, and the collector walks over all of them."""
-        self.workers, self.heaps, self.policies, self.managers = {}, {}, {}, {}
+        self.workers = self.heaps = self.policies = self.managers = self.known = _EMPTY
+        notes: Any = tuple(self.ring)
+        self.ring = notes
         self.specs = self.inner_specs = self.cone_specs = _EMPTY
         if self.order == self.stages:
             self.order = self.stages

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from weft.engine.core import NOTES
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.engine.notes import NoteKind
 from weft.engine.text import change_of, seen_by, tasks
@@ -169,7 +170,7 @@ def explain(core: Core) -> Explained:
                 "choice",
             )
         )
-    full = len(core.ring) == core.ring.maxlen
+    full = len(core.ring) == NOTES
     return Explained(
         core.graph.name,
         core.status.value,

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 
 _FAILED, _CANCELLED = VertexState.FAILED, VertexState.CANCELLED
+_SUCCEEDED: Final = Complete(JobState.SUCCEEDED.value)
+"""The outcome of all jobs that succeed."""
 
 
 def move_job(core: Core, cause: str) -> None:
@@ -76,7 +78,9 @@ def conclude(core: Core) -> None:
         core.out.append(Complete("cancelled", message=by_controller or core.cancel_reason))
         return
     free_leftovers(core)
-    if cause is None or core.status is JobState.SUCCEEDED:  # the failed outputs were not needed in the end
+    if core.status is JobState.SUCCEEDED:  # whatever has failed was not needed in the end
+        core.out.append(_SUCCEEDED)
+    elif cause is None:
         core.out.append(Complete(core.status.value))
     else:
         details = (cause.task, cause.message, cause.traceback, cause.kind, cause.raised)

@@ -84,7 +84,6 @@ class Master:
     ) -> None:
         self.core = Core(graph, job, tuning)
         begin(self.core, Epoch(incarnation))
-        self.inspector = Inspector(self.core)
         self.core.managers = managers or {}
         self.core.hooks = HOOKS
         for vertex in graph.vertices.values():
@@ -132,6 +131,11 @@ class Master:
     def retire(self) -> None:
         """Take no more events; what the inspector tells stays."""
         self.core.retire()
+
+    @property
+    def inspector(self) -> Inspector:
+        """The read-only view of the job; a new one each time, since ended jobs are kept by the thousand."""
+        return Inspector(self.core)
 
     @property
     def wants_workers(self) -> bool:

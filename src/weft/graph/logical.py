@@ -404,6 +404,10 @@ class OnFailure(Enum):
     """Skip only the descendants of the failed vertex; the job still ends failed."""
 
 
+_NO_LIMITS: Final[dict[str, int]] = {}
+"""What graphs that nobody changes share in place of empty limits."""
+
+
 class LogicalGraph:
     """A job as written: vertices, edges, bubbles, choices, and the effect of failures.
 
@@ -458,6 +462,7 @@ class LogicalGraph:
         nothing: Any = ()
         found.edges, found.bubbles = found.edges or nothing, found.bubbles or nothing
         found.choices = found.choices or nothing
+        found.limits = found.limits or _NO_LIMITS
         return found
 
     def add_vertex(self, vertex: Vertex) -> Vertex:

@@ -7,7 +7,7 @@ import itertools
 import operator
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,8 @@ RETRIES = 3
 """Further attempts of a failed call with `retry_when_fail`."""
 _numbers = itertools.count(1)
 _NONE = object()
+NO_KEYWORDS: Final[Mapping[str, Any]] = {}
+"""What calls without keyword arguments share, since there may be very many of them."""
 _LEAVES = frozenset({int, float, str, bytes, bool, type(None)})
 
 
@@ -68,7 +70,7 @@ class RemoteCall:
         self.number = next(_numbers)
         self.function = function
         self.args = tuple(args)
-        self.kwargs = dict(kwargs)
+        self.kwargs = dict(kwargs) if kwargs else NO_KEYWORDS
         self.outputs = outputs
         self.retries = retries
         self.resolved = resolved
@@ -95,12 +97,12 @@ class RemoteCall:
     def keep(self, kept: KeptValues) -> None:
         """Take a large value, which a session keeps, and drop the arguments."""
         self.kept = kept
-        self.args, self.kwargs = (), {}
+        self.args, self.kwargs = (), NO_KEYWORDS
 
     def settle(self, value: Any) -> None:
         """Take a small value, and drop the arguments."""
         self._value = value
-        self.args, self.kwargs = (), {}
+        self.args, self.kwargs = (), NO_KEYWORDS
 
     @property
     def name(self) -> str:
@@ -134,8 +136,10 @@ class RemoteCall:
         return args, kwargs
 
     def _replaced(self, change: Callable[[Any], Any]) -> Any:
+        if not self.kwargs and _LEAVES.issuperset(map(type, self.args)):
+            return self.args, self.kwargs
         try:
-            return _each((self.args, self.kwargs), change)
+            return _each(self.args, change), {name: _each(one, change) for name, one in self.kwargs.items()}
         except RecursionError:
             raise ProgramError(
                 f"the arguments of {self.name} contain themselves, or are nested too deeply",
@@ -179,7 +183,7 @@ class CallResult(Executable):
 
 
 def _with_value(function: Callable[..., Any], outputs: int, value: Any) -> RemoteCall:
-    call = RemoteCall(function, (), {}, outputs)
+    call = RemoteCall(function, (), NO_KEYWORDS, outputs)
     call.value = value
     return call
 

@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from msgspec import Struct
 
 from weft.remote.calls import RemoteCall
 
@@ -19,10 +22,11 @@ if TYPE_CHECKING:
     from weft.tensor.sessions import TensorSession
 
 
-_NO_LARGE: Final[Mapping[int, int]] = {}
+_NO_LARGE: Final[Mapping[int, int]] = MappingProxyType({})
+_NO_BATCHES: Final[frozenset[CallBatch]] = frozenset()
 
 
-class ScheduledCall:
+class ScheduledCall(Struct, eq=False):
     """A requested call until its end: the calls that it waits for, its readers, and where its function runs.
 
     `needs` are the calls among its arguments. `large` gives the position of each large argument, by the number of its
@@ -32,56 +36,42 @@ class ScheduledCall:
     of the session gets calls to run meanwhile from its `inbox`, made at its first wait, and None to continue.
     """
 
-    __slots__ = (
-        "batch",
-        "batches",
-        "begun",
-        "call",
-        "children",
-        "due",
-        "ended",
-        "host",
-        "inbox",
-        "inside",
-        "large",
-        "level",
-        "lost",
-        "missing",
-        "needs",
-        "nested",
-        "readers",
-        "slot",
-        "stopped",
-        "tries",
-        "values",
-        "waits",
-    )
-
-    def __init__(self, call: RemoteCall, needs: tuple[RemoteCall, ...]) -> None:
-        self.call = call
-        self.needs = needs
-        self.missing = 0
-        self.readers: list[ScheduledCall] = []
-        self.batches: list[CallBatch] = []
-        self.children: frozenset[CallBatch] = frozenset()
-        self.batch: CallBatch | None = None
-        self.large: Mapping[int, int] = _NO_LARGE
-        self.values: Sequence[Any] = ()
-        self.inbox: queue.SimpleQueue[ScheduledCall | None] | None = None
-        self.nested: ScheduledCall | None = None
-        self.inside: ScheduledCall | None = None
-        self.level = 0
-        self.stopped = False
-        self.ended = False
-        self.tries = 0
-        self.lost = 0
-        self.reset()
+    call: RemoteCall
+    needs: tuple[RemoteCall, ...]
+    missing: int = 0
+    readers: Sequence[ScheduledCall] = ()
+    batches: tuple[CallBatch, ...] = ()
+    children: frozenset[CallBatch] = _NO_BATCHES
+    batch: CallBatch | None = None
+    large: Mapping[int, int] = _NO_LARGE
+    values: Sequence[Any] = ()
+    inbox: queue.SimpleQueue[ScheduledCall | None] | None = None
+    nested: ScheduledCall | None = None
+    inside: ScheduledCall | None = None
+    level: int = 0
+    stopped: bool = False
+    ended: bool = False
+    tries: int = 0
+    lost: int = 0
+    begun: bool = False
+    waits: bool = False
+    due: bool = False
+    host: FunctionHost | None = None
+    slot: SlotTask | None = None
 
     def reset(self) -> None:
         """Forget that the function began."""
         self.begun = self.waits = self.due = False
-        self.host: FunctionHost | None = None
-        self.slot: SlotTask | None = None
+        self.host = self.slot = None
+
+    def read_by(self, alone: tuple[ScheduledCall]) -> None:
+        """Add a reader, given as a tuple: with many calls that have one reader, no list for each."""
+        if not self.readers:
+            self.readers = alone
+        elif isinstance(self.readers, list):
+            self.readers += alone
+        else:
+            self.readers = [*self.readers, *alone]
 
 
 class CallBatch:
@@ -199,26 +189,24 @@ class FunctionScheduler(Protocol):
 class CallPlan(NamedTuple):
     """Calls without a value, dependencies included, each with the calls that it needs; and all arrays they need."""
 
-    calls: list[tuple[RemoteCall, tuple[RemoteCall, ...]]]
+    calls: dict[RemoteCall, tuple[RemoteCall, ...]]
     arrays: list[Any]
 
 
 def planned(calls: Sequence[RemoteCall]) -> CallPlan:
     """Return what has to run for these calls."""
-    plan = CallPlan([], [])
+    plan = CallPlan({}, [])
     arrays: dict[int, Any] = {}
-    seen: set[int] = set()
     stack = list(reversed(calls))
     while stack:
         call = stack.pop()
-        if call.number in seen or call.done:
+        if call in plan.calls or call.done:
             continue
-        seen.add(call.number)
         found = call.needs()
-        needs = tuple([one for one in found if isinstance(one, RemoteCall)])
+        needs = tuple([one for one in found if isinstance(one, RemoteCall)]) if found else ()
         if len(needs) < len(found):
             arrays.update((id(one), one) for one in found if not isinstance(one, RemoteCall))
-        plan.calls.append((call, needs))
+        plan.calls[call] = needs
         stack.extend(reversed(needs))
     plan.arrays.extend(arrays.values())
     return plan

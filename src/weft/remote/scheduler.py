@@ -168,7 +168,7 @@ class CallScheduler:
             plan = planned(calls)
         except WeftError as error:
             batch.error = error
-            plan = CallPlan([], [])
+            plan = CallPlan({}, [])
         if plan.arrays:
             self.suspend(call_state)
             threading.Thread(target=self._compute, args=(call_state, batch, plan), daemon=True).start()
@@ -182,7 +182,7 @@ class CallScheduler:
             compute(plan.arrays, self.session, Watch())
         except Exception as error:  # noqa: BLE001 - sent to the function that waits
             batch.error = error
-            plan = CallPlan([], [])
+            plan = CallPlan({}, [])
         with self._lock:
             call_state.batch = batch
             self._begin(batch, plan)
@@ -518,22 +518,24 @@ class CallScheduler:
             self._end_batch(batch)
             return
         fresh: list[ScheduledCall] = []
-        for call, needs in plan.calls:
+        only = (batch,)
+        for call, needs in plan.calls.items():
             call_state = self._pending.get(call.number)
             if call_state is None:
                 if call.done:
                     continue
                 call_state = self._pending[call.number] = ScheduledCall(call, needs)
                 fresh.append(call_state)
-            call_state.batches.append(batch)
+            call_state.batches = (*call_state.batches, batch) if call_state.batches else only
             batch.left.add(call_state)
         batch.n = len(batch.left)
         if parent is not None:
             parent.children |= {batch}
         for call_state in fresh:
+            alone = (call_state,)
             for one in call_state.needs:
                 if not one.done:
-                    self._pending[one.number].readers.append(call_state)
+                    self._pending[one.number].read_by(alone)
                     call_state.missing += 1
         for call_state in reversed(fresh):
             if not call_state.missing:
@@ -623,8 +625,8 @@ class CallScheduler:
                 reader.missing -= 1
                 if error is None and not reader.missing and not reader.ended:
                     self._queue(reader)
-            one.readers = []
-            for batch in one.batches if error is None else list(one.batches):
+            one.readers = ()
+            for batch in one.batches:
                 batch.left.discard(one)
                 if error is not None and batch.error is None:
                     batch.error = error
@@ -649,7 +651,7 @@ class CallScheduler:
             batch.error = RunCancelledError("the computation was cancelled")
         for call_state in list(batch.left):
             if len(call_state.batches) > 1:
-                call_state.batches.remove(batch)
+                call_state.batches = tuple([one for one in call_state.batches if one is not batch])
                 batch.left.discard(call_state)
             else:
                 self._stop_call(call_state)

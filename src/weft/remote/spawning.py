@@ -9,7 +9,7 @@ from weft.frontends.tensors.arrays.executables import ExecutableTuple, Watch, he
 from weft.graph.task import LATER, LATER_HINT, runs_later
 from weft.model.errors import ProgramError, UsageError
 from weft.model.resources import Resources
-from weft.remote.calls import RETRIES, CallResult, RemoteCall
+from weft.remote.calls import NO_KEYWORDS, RETRIES, CallResult, RemoteCall
 from weft.remote.scheduler import call_scheduler
 from weft.runtime.arguments import wrong
 from weft.tensor.sessions import current
@@ -90,7 +90,8 @@ def spawn(
     given = tuple(args) if isinstance(args, tuple) and not isinstance(args, ExecutableTuple) else (args,)
     retries = RETRIES if retry_when_fail else 0
     outputs = -1 if n_output in (None, 1) else n_output
-    call = RemoteCall(function, given, kwargs or {}, outputs, retries, resolve_tileable_input, _alternatives(resources))
+    keywords = kwargs or NO_KEYWORDS
+    call = RemoteCall(function, given, keywords, outputs, retries, resolve_tileable_input, _alternatives(resources))
     if n_output is None:
         return Object(call)
     if n_output == 1:

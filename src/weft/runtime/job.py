@@ -5,7 +5,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from weft.graph.logical import SameAs, VertexKind
 from weft.model.resources import ONE_SLOT_ONLY
@@ -24,15 +27,15 @@ if TYPE_CHECKING:
     from weft.store.api import Column
 
 
-class Latch:
-    """An event that happens once: as `threading.Event`, with a quarter of its objects."""
+_ADDING = threading.Lock()
+"""Held for a moment while a part is added that few jobs need, and while what it waits for happens."""
 
-    __slots__ = ("_happened", "_shut")
 
-    def __init__(self) -> None:
-        self._happened = False
-        self._shut = threading.Lock()
-        self._shut.acquire()
+class Latch(Struct, gc=False):
+    """An event that happens once: as `threading.Event`, but no load for the garbage collector before somebody waits."""
+
+    _happened: bool = False
+    _shut: threading.Lock | None = None
 
     def is_set(self) -> bool:
         """Return whether it has happened."""
@@ -41,13 +44,21 @@ class Latch:
     def set(self) -> None:
         """End all waits. A second call does nothing; only one thread may call."""
         if not self._happened:
-            self._happened = True
-            self._shut.release()
+            with _ADDING:
+                self._happened = True
+            if self._shut is not None:
+                self._shut.release()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it has happened. Return False after `timeout` seconds."""
         if self._happened:
             return True
+        with _ADDING:
+            if self._happened:
+                return True
+            if self._shut is None:
+                self._shut = threading.Lock()
+                self._shut.acquire()
         if timeout is None:
             self._shut.acquire()
         elif not self._shut.acquire(timeout=min(max(0.0, timeout), threading.TIMEOUT_MAX)):
@@ -85,10 +96,13 @@ class Afterwards:
 
 
 JobListener = Callable[["JobRun", "Sequence[Event]", "Sequence[Command]"], None]
+MakeMaster = Callable[["LogicalGraph", str], "Master"]
+"""Makes the master of a job from its graph and its id."""
 
 _FINITE = VertexKind.FINITE
 _BUILDING = threading.Lock()
-_ADDING = threading.Lock()
+NOTHING: Any = MappingProxyType({})
+"""What jobs share in place of empty dictionaries."""
 _NONE_RESTORED: frozenset[tuple[str, int]] = frozenset()
 
 
@@ -159,12 +173,12 @@ class JobRun:
         self,
         id: str,
         graph: LogicalGraph,
-        master: Master | Callable[[LogicalGraph], Master],
+        master: Master | MakeMaster,
         journal: Journal | None = None,
     ) -> None:
         self.id = id
         self.graph = graph
-        self._make: Callable[[LogicalGraph], Master] | None = master if callable(master) else None
+        self._make: MakeMaster | None = master if callable(master) else None
         self._master: Master | None = None if callable(master) else master
         self.first: Callable[[JobRun], list[Event]] | None = None  # its first events, while it waits for its first turn
         self.submitted_at = 0.0
@@ -173,18 +187,18 @@ class JobRun:
         self.journal = journal
         self.strict = False  # the effects of a task's end wait for its record; a failed journal fails the job
         self.leases: dict[int, Launch] = {}
-        self.gates: dict[int, TaskGate] = {}
+        self.gates: dict[int, TaskGate] = NOTHING  # or a dictionary of its own, as `origins`
         self.outcome: Complete | None = None
         self.outputs: Any = None
         self.history: Sequence[VertexHistory] = ()
         self.recorded = False
         self.requests: Sequence[tuple[str, Any]] = ()  # to its controller, before its first decision
         self.restored = _NONE_RESTORED
-        self.given: Mapping[str, Column] = {}
+        self.given: Mapping[str, Column] = NOTHING
         self.kept: Sequence[object] = ()  # the owners of the `given` columns, which live as long as the job
         self.cache: Cache | None = None
         self.host: RunHost | None = None  # answers questions of its tasks
-        self.answers: Mapping[str, Sequence[Any]] = {}
+        self.answers: Mapping[str, Sequence[Any]] = NOTHING
         self.held: Held | None = None
         self.finished = Latch()
         self.listeners: Sequence[JobListener] = ()
@@ -193,7 +207,7 @@ class JobRun:
         self.given_up = False  # it failed outside of its master
         self.draining = False  # nothing of it starts any more: it ends with its last lease
         self.logs = ""  # the folder for the output of its tasks, if that is kept
-        self.origins: dict[str, Any] = {}  # see `Job`
+        self.origins: dict[str, Any] = NOTHING  # see `Job`
         self.priority = 0  # higher ones get workers first
         self.number = 0  # the place in the order of submission
         self.on_end: Callable[[JobRun], None] | None = None
@@ -223,7 +237,7 @@ class JobRun:
         with _BUILDING:
             if self._make is None:
                 return
-            master = self._make(self.graph)
+            master = self._make(self.graph, self.id)
             try:
                 if self.first is not None:
                     events = self.first(self)

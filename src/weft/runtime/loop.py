@@ -55,7 +55,7 @@ from weft.model.failures import Failure, kind_of
 from weft.model.ranges import runs
 from weft.runtime.allocation import Allocation
 from weft.runtime.estimates import Estimates
-from weft.runtime.job import Held, JobRun, waits_for_workers
+from weft.runtime.job import NOTHING, Held, JobRun, waits_for_workers
 from weft.runtime.pool import AVOID_S, KEEP_BACK_S
 from weft.runtime.turns import Turns
 
@@ -459,7 +459,9 @@ class Loop:
                 continue
             if held.ended and not held.blocked and type(command) not in DURABLE_FIRST:
                 if isinstance(command, Launch) and command.worker < 0 and self.executor.gated and not job.answers:
-                    gate = job.gates[command.lease] = gate or TickBarrier()
+                    gate = gate or TickBarrier()
+                    job.gates = job.gates or {}
+                    job.gates[command.lease] = gate
                 else:
                     held.blocked = True
             if not held.blocked and type(command) not in DURABLE_FIRST:
@@ -607,7 +609,7 @@ class Loop:
         job.outcome = outcome
         self._estimates.learn(job.inspector.vertices)
         self.slots.leave(job.id, job.leases.values())
-        job.leases = {}
+        job.leases = NOTHING
         self.jobs.pop(job.id, None)
         self.executor.retire_job(job)
         if job.journal is not None:

@@ -26,7 +26,7 @@ from weft.runtime.arguments import functions, rank, shown, whole
 from weft.runtime.arguments import graph as check_graph
 from weft.runtime.callbacks import CallbackThread
 from weft.runtime.clock import RealClock
-from weft.runtime.job import JobRun
+from weft.runtime.job import JobRun, MakeMaster
 from weft.runtime.kept import KeptValues, NamedValues
 from weft.runtime.loop import Loop
 from weft.runtime.run import SPECIAL, Listener, Results, Run, no_value
@@ -91,6 +91,7 @@ class EngineSession:
         self.loop = Loop(executor, clock or RealClock())
         self._numbers = itertools.count(1)
         self._jobs: dict[str, JobRun] = {}
+        self._make_master = partial(Master, tuning=executor.tuning, managers=self.managers)
         self._on_end = self._ended  # one bound method for all jobs
         self._watched: set[_WatchedRun] = set()
         self._abandoned: set[str] = set()
@@ -193,10 +194,10 @@ class EngineSession:
         if recovered is None:
             check_managers(self.managers, graph.vertices.values(), lambda: graph)
             check_controller(self.managers, graph)
-            managers = self.managers if durable is None else durable.managers(self.managers)
-            master: Master | Callable[[LogicalGraph], Master] = partial(
-                Master, job=name, tuning=self.executor.tuning, managers=managers, incarnation=incarnation
-            )
+            master: Master | MakeMaster = self._make_master
+            if durable is not None:
+                managers = durable.managers(self.managers)
+                master = partial(Master, tuning=self.executor.tuning, managers=managers, incarnation=incarnation)
             pending = None
         else:
             master, pending = recovered
@@ -211,7 +212,7 @@ class EngineSession:
             job.logs = folder_of(self.task_logs, name)
         job.on_end = self._on_end
         job.restored = frozenset(restored) or job.restored
-        job.given = columns
+        job.given = columns or job.given
         job.kept = tuple((given or {}).values())
         job.cache = cache
         job.listeners = tuple(listeners)

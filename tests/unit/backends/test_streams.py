@@ -24,7 +24,7 @@ LEASE: Any = SimpleNamespace(stop=False)
 def streams_of(graph: Graph, store: BlockManager, window: int, *members) -> Streams:
     graph.bubble(*members)
     inspector = Hand(graph, workers=16).master.inspector
-    streams = Streams(SimpleNamespace(id="job", inspector=inspector), store, window, set())
+    streams = Streams(SimpleNamespace(id="job", inspector=inspector), store, window, frozenset)
     for row in inspector.vertices:
         for edge in inspector.spec(row.id).outputs:
             streams.know(edge)
@@ -223,7 +223,6 @@ def test_a_writer_does_not_wait_for_readers_that_have_ended(store):
     streams = pair(store, window=10)
     streams.put("a->b", 0, 0, [bytes(20)], 20, LEASE)
     assert not streams.has_room("a->b", 0, 0, lambda: None)
-    gone: Any = streams._gone
-    gone.add("b")
+    streams._gone = lambda: {"b"}
     assert streams.has_room("a->b", 0, 0, lambda: None)
     streams.reset()()

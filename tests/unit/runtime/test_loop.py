@@ -427,7 +427,7 @@ def test_who_drains_hears_before_each_tick_but_the_first():
 
 def later(loop: Loop, name: str, graph: LogicalGraph) -> JobRun:
     """Submit a job whose master is made by the loop."""
-    job = JobRun(name, graph, partial(Master, job=name))
+    job = JobRun(name, graph, Master)
     loop.submit(job)
     return job
 
